@@ -1,0 +1,25 @@
+# Two commands do everything: `make demo` (the main job, GPU or not) and `make test`. Both make .venv themselves.
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+BIN := .venv/bin
+JOBS ?= 2
+
+.PHONY: demo test lint clean
+
+demo: .venv/ready
+	$(BIN)/tilewright demo
+
+test: lint
+	$(BIN)/python -m pytest -n $(JOBS)
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache

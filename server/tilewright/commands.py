@@ -1,0 +1,232 @@
+"""The commands behind `tilewright`, for people; an agent uses the MCP server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tilewright import __version__, doctor
+from tilewright.records import Record
+from tilewright.session.checkout import Checkout, CheckoutBusy, Misuse
+from tilewright.session.reports import StatusReport
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    help="Makes a GPU kernel faster, one verified experiment at a time.",
+)  # fmt: skip
+session_app = typer.Typer(no_args_is_help=True, help="End the current session, or carry it to another machine.")
+app.add_typer(session_app, name="session")
+
+console = Console()
+errors = Console(stderr=True)
+
+ResultT = TypeVar("ResultT")
+Root = Annotated[Path, typer.Option("--root", help="the checkout to work in", file_okay=False, exists=True)]
+HERE = Path()
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="print it")] = False,
+) -> None: ...
+
+
+@app.command()
+def serve(root: Root = HERE) -> None:
+    """Serve the tools over MCP on standard input and output."""
+    from tilewright.mcp_server import serve as run
+
+    run(root.resolve())
+
+
+@app.command()
+def demo(
+    shuffle: Annotated[int | None, typer.Option(help="take the edits in another order, drawn from this seed")] = None,
+    backend: Annotated[str, typer.Option(help="auto, cuda or cpu")] = "auto",
+    folder: Annotated[Path | None, typer.Option(help="where to make the scratch repository")] = None,
+    only: Annotated[str, typer.Option(help="only the example whose name starts so, as in 01")] = "",
+) -> None:
+    """Run a scripted session on examples 01 and 02 over MCP, with real edits and real verdicts."""
+    from tilewright.demo import run_demo
+
+    raise typer.Exit(asyncio.run(run_demo(console, shuffle, backend, folder, only)))
+
+
+@app.command(name="doctor")
+def doctor_command() -> None:
+    """Say what this machine has, what is missing, and the command that mends it."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("what", "state", "found", "to mend it"):
+        table.add_column(column, overflow="fold")
+    findings = doctor.examine(doctor.this_machine())
+    colours = {doctor.State.OK: "green", doctor.State.LIMITED: "yellow", doctor.State.MISSING: "red"}
+    for finding in findings:
+        state = f"[{colours[finding.state]}]{finding.state}[/]"
+        table.add_row(finding.name, state, finding.detail, finding.remedy)
+    console.print(table)
+    raise typer.Exit(1 if any(finding.state is doctor.State.MISSING for finding in findings) else 0)
+
+
+@app.command(name="run-correctness")
+def run_correctness(root: Root = HERE) -> None:
+    """Check the current session's candidate, as the tool of that name does."""
+    report = _in_loop(root, lambda loop: loop.run_correctness(_print_progress))
+    _print(report)
+    raise typer.Exit(0 if report.status == "passed" else 1)
+
+
+@app.command(name="run-benchmark")
+def run_benchmark(root: Root = HERE) -> None:
+    """Measure the current session's candidate against the incumbent, as the tool of that name does."""
+    report = _in_loop(root, lambda loop: loop.run_benchmark(_print_progress))
+    _print(report)
+    raise typer.Exit(0 if report.status == "passed" else 1)
+
+
+@app.command()
+def status(
+    root: Root = HERE, as_json: Annotated[bool, typer.Option("--json", help="the whole report as JSON")] = False
+) -> None:
+    """Where the loop stands."""
+    from tilewright.session import show
+
+    state = _told(lambda: Checkout(root).peek())
+    report = show.no_session("") if state is None else show.status(state, False, None)
+    if as_json:
+        typer.echo(report.model_dump_json(indent=2))
+    else:
+        _print_status(report)
+
+
+@app.command(name="dump-ir")
+def dump_ir(
+    task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
+    arch: Annotated[list[str] | None, typer.Option(help="architecture such as sm_90; may be given often")] = None,
+    stage: Annotated[str, typer.Option(help="resources, cutile_ir or tile_ir")] = "resources",
+    root: Root = HERE,
+) -> None:
+    """What the compiler makes of the kernels that a task launches. Needs no GPU."""
+    from tilewright.session.dumping import STAGES, Dumper
+
+    if stage not in STAGES:
+        raise _failed(f"--stage is one of {', '.join(STAGES)}")
+
+    async def work(loop: Any) -> tuple[Record, str]:
+        folder, default = loop.task_of(task)
+        dumper = Dumper(loop.checkout)
+        try:
+            report = await dumper.dump(folder, arch or [default], stage, _print_progress)
+            return report, dumper.text(report.resource.rpartition("/")[2]) or ""
+        finally:
+            await dumper.close()
+
+    report, text = _in_loop(root, work)
+    _print(report.model_copy(update={"text": ""}))
+    if stage != "resources":
+        typer.echo(text)
+    raise typer.Exit(0 if getattr(report, "status", "") == "passed" else 1)
+
+
+@session_app.command()
+def end(
+    reason: Annotated[str, typer.Option(help="why, for the record")] = "ended by the user", root: Root = HERE
+) -> None:
+    """End the current session; its branch, journal and table stay."""
+
+    async def work(loop: Any) -> str:
+        try:
+            text: str = loop.end(reason)
+        except CheckoutBusy as busy:
+            if not loop.checkout.request_end(reason):
+                raise
+            text = f"{busy.args[0].partition(';')[0]}; it will end the session at its next call"
+        return text
+
+    console.print(_in_loop(root, work))
+
+
+@session_app.command(name="export")
+def export(
+    target: Annotated[Path, typer.Argument(help="archive to write, as in session.tgz")], root: Root = HERE
+) -> None:
+    """Write the current session (branch, candidates, journal, table) to one archive."""
+    from tilewright.session.transfer import export_session
+
+    console.print(_told(lambda: export_session(Checkout(root), target)))
+
+
+@session_app.command(name="import")
+def import_(source: Annotated[Path, typer.Argument(help="archive to read")], root: Root = HERE) -> None:
+    """Take a session from an archive and check its branch out."""
+    from tilewright.session.transfer import import_session
+
+    state = _told(lambda: import_session(Checkout(root), source))
+    console.print(f"session {state.started.session} is here, on branch {state.started.branch}")
+
+
+async def _print_progress(text: str) -> None:
+    errors.print(f"[dim]{text}[/]")
+
+
+def _failed(text: str) -> typer.Exit:
+    errors.print(f"[red]{text}[/]", highlight=False)
+    return typer.Exit(2)
+
+
+def _told(work: Callable[[], ResultT]) -> ResultT:
+    from tilewright.repository import RepositoryError
+
+    try:
+        return work()
+    except (Misuse, RepositoryError) as error:
+        raise _failed(str(error)) from None
+
+
+def _in_loop(root: Path, work: Callable[[Any], Coroutine[Any, Any, ResultT]]) -> ResultT:
+    from tilewright.session.loop import Loop
+
+    async def run() -> ResultT:
+        loop = Loop(root.resolve())
+        try:
+            return await work(loop)
+        finally:
+            await loop.close()
+
+    return _told(lambda: asyncio.run(run()))
+
+
+def _print(report: Record) -> None:
+    for name, value in report.model_dump(mode="json").items():
+        if value in ("", None, [], {}):
+            continue
+        if name == "summary":
+            console.print(f"[bold]{value}[/]", highlight=False)
+        elif isinstance(value, list | dict):
+            console.print(f"{name}:")
+            console.print_json(data=value)
+        else:
+            console.print(f"{name}: {value}", highlight=False)
+
+
+def _print_status(report: StatusReport) -> None:
+    console.print(f"[bold]{report.summary}[/]", highlight=False)
+    if report.tried:
+        table = Table("iteration", "optimization", "latency_ms", "correctness", "status", "why", box=None)
+        for row in report.tried:
+            table.add_row(str(row.iteration), row.optimization, row.latency, row.correctness, row.status, row.reason)
+        console.print(table)
+    for text in (report.pending, report.budget, f"next: {report.next}"):
+        if text:
+            console.print(text, highlight=False)

@@ -1,0 +1,1 @@
+"""What the compiler makes of a kernel: IR, machine code and resources, for any architecture, without a GPU."""

@@ -1,0 +1,98 @@
+"""The signature that a launch's arguments imply, worked out without a driver.
+
+`KernelSignature.from_kernel_args` needs libcuda and CUDA tensors; this gives the same constraints for torch tensors
+on any device, so that a kernel compiles here exactly as the launch on a GPU would compile it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import cuda.tile as ct
+import torch
+from cuda.tile.compilation import (
+    ArrayConstraint,
+    CallingConvention,
+    KernelSignature,
+    ScalarConstraint,
+    TupleConstraint,
+)
+
+_TMA_MAX_RANK = 5
+_DIVISOR = 16
+
+_DTYPES = {
+    torch.float16: ct.float16,
+    torch.bfloat16: ct.bfloat16,
+    torch.float32: ct.float32,
+    torch.float64: ct.float64,
+    torch.int8: ct.int8,
+    torch.int16: ct.int16,
+    torch.int32: ct.int32,
+    torch.int64: ct.int64,
+    torch.uint8: ct.uint8,
+    torch.uint16: ct.uint16,
+    torch.uint32: ct.uint32,
+    torch.uint64: ct.uint64,
+    torch.bool: ct.bool_,
+    torch.float8_e4m3fn: ct.float8_e4m3fn,
+    torch.float8_e5m2: ct.float8_e5m2,
+    torch.float8_e8m0fnu: ct.float8_e8m0fnu,
+}
+
+
+def array_constraint(tensor: torch.Tensor) -> ArrayConstraint:
+    """What the compiler may assume of a tensor argument: unit strides and divisibility by 16 of what is not 1."""
+    if tensor.dtype not in _DTYPES:
+        raise TypeError(f"a kernel takes no tensor of dtype {tensor.dtype}")
+    size = tensor.element_size()
+    known = tensor.ndim <= _TMA_MAX_RANK
+    by_stride = sorted(zip(tensor.stride(), tensor.shape, strict=True))
+    disjoint = not by_stride or (
+        by_stride[0][0] > 0
+        and all(outer[0] > 0 and outer[0] >= inner[0] * inner[1] for inner, outer in itertools.pairwise(by_stride))
+    )
+    return ArrayConstraint(
+        _DTYPES[tensor.dtype],
+        tensor.ndim,
+        index_dtype=ct.int32,
+        stride_lower_bound_incl=0,
+        alias_groups=(),
+        may_alias_internally=not disjoint,
+        stride_constant=tuple(1 if known and stride == 1 else None for stride in tensor.stride()),
+        stride_divisible_by=tuple(
+            _DIVISOR // size if known and stride != 1 and stride * size % _DIVISOR == 0 else 1
+            for stride in tensor.stride()
+        ),
+        shape_divisible_by=tuple(_DIVISOR if known and extent % _DIVISOR == 0 else 1 for extent in tensor.shape),
+        base_addr_divisible_by=_DIVISOR if tensor.data_ptr() % _DIVISOR == 0 else 1,
+    )
+
+
+def _constraint(argument: Any, annotation: Any) -> Any:
+    if isinstance(argument, torch.Tensor):
+        return array_constraint(argument)
+    if getattr(annotation, "constant", False):
+        return argument
+    if isinstance(argument, bool):
+        return ScalarConstraint(ct.bool_)
+    if isinstance(argument, int):
+        return ScalarConstraint(ct.int32 if -(2**31) <= argument < 2**31 else ct.int64)
+    if isinstance(argument, float):
+        return ScalarConstraint(ct.float32)
+    if isinstance(argument, tuple):
+        items = getattr(annotation, "items", None) or [getattr(annotation, "each", annotation)] * len(argument)
+        return TupleConstraint([_constraint(item, node) for item, node in zip(argument, items, strict=True)])
+    raise TypeError(f"a kernel takes no argument of type {type(argument).__name__}")
+
+
+def signature_of(kernel: Any, arguments: tuple[Any, ...]) -> KernelSignature:
+    """The signature under which `kernel` compiles for these arguments. Raises TypeError as a launch would."""
+    annotations = kernel._annotated_function.parameter_annotations
+    if len(annotations) != len(arguments):
+        raise TypeError(f"{kernel._pyfunc.__name__} takes {len(annotations)} arguments, {len(arguments)} were given")
+    constraints = [_constraint(argument, node) for argument, node in zip(arguments, annotations, strict=True)]
+    return KernelSignature(constraints, CallingConvention.cutile_python_v1()).with_mangled_symbol(
+        kernel._pyfunc.__name__
+    )

@@ -1,0 +1,243 @@
+"""`tilewright demo`: a scripted client drives the server over real stdio; every verdict is the evaluator's.
+
+Each edit rewrites the example's file by itself, so the edits can be taken in any order.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from mcp import Client, StdioServerParameters
+from rich.console import Console
+from rich.markup import escape
+
+from tilewright.bundled import examples
+from tilewright.session.runs import backend_here
+from tilewright.task import Backend
+
+
+class Aim(StrEnum):
+    """What an edit is there to show."""
+
+    GAIN = "a real gain"
+    WRONG = "breaks correctness"
+    SLOWER = "regresses"
+    NOISE = "changes nothing"
+    CRASH = "does not compile"
+    OPEN = "who knows"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One optimization to try: its name in the log, what it is there to show, and the change to the file's text."""
+
+    name: str
+    aim: Aim
+    change: Callable[[str], str]
+
+
+def _hints(text: str, hints: str) -> str:
+    return re.sub(r"@ct\.kernel(\(.*?\))?\n", f"@ct.kernel({hints})\n" if hints else "@ct.kernel\n", text)
+
+
+_BANDS = """    rows, columns = ct.cdiv(out.shape[0], TM), ct.cdiv(out.shape[1], TN)
+    band = 8 * columns
+    first = ct.bid(0) // band * 8
+    height = min(rows - first, 8)
+    row, column = first + ct.bid(0) % band % height, ct.bid(0) % band // height
+"""
+
+_SMALL_STEPS = """    row, zero = ct.bid(0), ct.PaddingMode.ZERO
+    squares = ct.zeros((1, 256), ct.float32)
+    for step in range(ct.cdiv(N, 256)):
+        part = ct.load(x, index=(row, step), shape=(1, 256), padding_mode=zero).astype(ct.float32)
+        squares += part * part
+    scale = ct.rsqrt(ct.sum(squares, axis=1, keepdims=True) / N + EPS)
+    for step in range(ct.cdiv(N, 256)):
+        part = ct.load(x, index=(row, step), shape=(1, 256), padding_mode=zero).astype(ct.float32)
+        gain = ct.load(weight, index=(step,), shape=(256,), padding_mode=zero).astype(ct.float32)
+        ct.store(out, index=(row, step), tile=(part * scale * gain).astype(out.dtype))
+
+
+"""
+
+
+def _in_bands(text: str) -> str:
+    text = text.replace("    row, column = ct.bid(0), ct.bid(1)\n", _BANDS)
+    return text.replace(
+        "grid = (ct.cdiv(out.shape[0], TILE_M), ct.cdiv(out.shape[1], TILE_N))",
+        "grid = (ct.cdiv(out.shape[0], TILE_M) * ct.cdiv(out.shape[1], TILE_N),)",
+    )
+
+
+def _in_small_steps(text: str) -> str:
+    return re.sub(r"    row = ct\.bid\(0\)\n.*?(?=def rmsnorm\()", _SMALL_STEPS, text, flags=re.DOTALL)
+
+
+def _swap(old: str, new: str) -> Callable[[str], str]:
+    return lambda text: text.replace(old, new)
+
+
+def _hinted(hints: str) -> Callable[[str], str]:
+    return lambda text: _hints(text, hints)
+
+
+def _tiled(tile: str, hints: str = "") -> Callable[[str], str]:
+    return lambda text: _hints(re.sub(r"TILE_M, TILE_N, TILE_K = .*", f"TILE_M, TILE_N, TILE_K = {tile}", text), hints)
+
+
+EDITS: dict[str, Sequence[Edit]] = {
+    "01_rmsnorm_occupancy_only": (
+        Edit("name the row's scale", Aim.NOISE, _swap("scale", "inverse_rms")),
+        Edit("mean over the tile, not the row", Aim.WRONG, _swap("keepdims=True) / N", "keepdims=True) / TILE")),
+        Edit("occupancy 4", Aim.GAIN, _hinted("occupancy=4")),
+        Edit("two passes in steps of 256", Aim.SLOWER, _in_small_steps),
+        Edit("tile of three quarters", Aim.CRASH, _swap("1 << (columns - 1).bit_length()", "3 * columns // 4")),
+        Edit("8 worker warps at occupancy 4", Aim.OPEN, _hinted("occupancy=4, num_worker_warps=8")),
+    ),
+    "02_matmul_full_search": (
+        Edit("tile 128x128x64", Aim.GAIN, _tiled("128, 128, 64")),
+        Edit("leave out the last K step", Aim.WRONG, _swap("shape=(TM, TK))):", "shape=(TM, TK)) - 1):")),
+        Edit("tile 128x256x64, 4 worker warps", Aim.SLOWER, _tiled("128, 256, 64", "num_worker_warps=4")),
+        Edit("name the accumulator", Aim.NOISE, _swap("total", "accumulator")),
+        Edit("tiles in bands of 8 rows", Aim.OPEN, _in_bands),
+        Edit("tile 128x256x128, 8 worker warps", Aim.GAIN, _tiled("128, 256, 128", "num_worker_warps=8")),
+    ),
+}
+
+
+class _Play:
+    """One example, from scratch repository to finished table."""
+
+    def __init__(self, console: Console, client: Client, repository: Path, example: str) -> None:
+        self._console = console
+        self._client = client
+        self._repository = repository
+        self._example = example
+        self.seen: list[tuple[Edit, str]] = []
+
+    async def run(self, edits: Sequence[Edit], backend: str) -> None:
+        """Baseline, then the edits one at a time."""
+        status = await self._call(
+            "start_session", task=self._example, backend=backend, patience=len(edits) + 1, stop_on_minor_gain=False
+        )
+        self._say(status["summary"])
+        file = self._repository / status["editable"][0]
+        for edit in edits:
+            before = file.read_text(encoding="utf-8")
+            after = edit.change(before)
+            if after == before:
+                self._say(f"[dim]{escape(edit.name)}: no longer applies after what was kept[/]")
+                continue
+            file.write_text(after, encoding="utf-8")
+            self._console.print(f"\n  [bold]{escape(edit.name)}[/] [dim]({edit.aim})[/]")
+            self.seen.append((edit, await self._decide(edit)))
+
+    async def _decide(self, edit: Edit) -> str:
+        """Let the evaluator judge the working tree, do as it says, and log the row."""
+        report = await self._call("run_correctness")
+        if report["status"] == "passed":
+            report = await self._call("run_benchmark")
+        self._say(escape(report["summary"]))
+        verdict = (report.get("verdict") or {}).get("kind", "")
+        await self._call("git_checkpoint" if verdict == "keep" else "revert")
+        row = await self._call("append_result", optimization=edit.name)
+        self._say(f"[cyan]{escape(row['row'])}[/]")
+        return str(row["row"].split("|")[5].strip())
+
+    async def _call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        async def progress(progress: float, total: float | None, message: str | None) -> None:
+            if message:
+                self._console.print(f"    [dim]{tool}: {escape(message)}[/]")
+
+        while True:
+            result = await self._client.call_tool(tool, arguments, progress_callback=progress)
+            if result.is_error:
+                raise RuntimeError(f"{tool}: {getattr(result.content[0], 'text', result.content[0])}")
+            content = result.structured_content
+            assert isinstance(content, dict)
+            if content.get("state") != "running":
+                return content
+
+    def _say(self, text: str) -> None:
+        self._console.print(f"    {text}", highlight=False, soft_wrap=True)
+
+
+def _scratch(parent: Path, example: str) -> Path:
+    """A fresh git repository that holds one example."""
+    repository = parent / example.split("_")[1]
+    shutil.rmtree(repository, ignore_errors=True)
+    shutil.copytree(examples() / example, repository / example, ignore=shutil.ignore_patterns("__pycache__"))
+    for command in (
+        ["init", "--quiet", "--initial-branch=main"],
+        ["add", "--all"],
+        ["-c", "user.name=demo", "-c", "user.email=demo@localhost", "commit", "--quiet", "--message=example"],
+    ):
+        subprocess.run(["git", *command], cwd=repository, check=True)
+    return repository
+
+
+def _unmet(seen: list[tuple[Edit, str]]) -> list[str]:
+    """What the demo promised to show and did not."""
+    problems = [
+        f"{edit.name!r} {edit.aim} and ended as {status}"
+        for edit, status in seen
+        if (edit.aim in (Aim.WRONG, Aim.SLOWER, Aim.NOISE) and status != "revert")
+        or (edit.aim is Aim.CRASH and status != "crash")
+    ]
+    if not any(edit.aim is Aim.GAIN and status == "keep" for edit, status in seen):
+        problems.append("no gain was kept")
+    return problems
+
+
+async def run_demo(console: Console, shuffle: int | None, backend: str, folder: Path | None, only: str = "") -> int:
+    """Run the demo; 0 if it showed what it promises, else 1. `shuffle` seeds another order of the edits."""
+    here = backend_here() if backend == "auto" else Backend(backend)
+    if here is Backend.CUDA:
+        from tilewright.gpu.telemetry import first_gpu
+
+        gpu = first_gpu()
+        where = f"the cuda backend: {gpu.name if gpu else 'no GPU found'}, latencies measured"
+    else:
+        where = "the cpu backend (no GPU here): kernels interpreted, latencies modelled and marked ~"
+    console.print(f"Tilewright demo on {where}", highlight=False, soft_wrap=True)
+    parent = folder or Path(tempfile.mkdtemp(prefix="tilewright-demo-"))
+    problems: list[str] = []
+    for example in EDITS:
+        if not example.startswith(only):
+            continue
+        edits = list(EDITS[example])
+        if shuffle is not None:
+            random.Random(shuffle).shuffle(edits)
+        repository = _scratch(parent, example)
+        console.print(f"\n[bold]{example}[/] in {repository}", highlight=False)
+        server = StdioServerParameters(
+            command=sys.executable, args=["-m", "tilewright.cli", "serve", "--root", str(repository)]
+        )
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(Client(server))
+            play = _Play(console, client, repository, example)
+            await play.run(edits, here)
+            final = await client.call_tool("session_status", {})
+        problems += _unmet(play.seen)
+        content = final.structured_content or {}
+        console.print(f"\n{content.get('summary', '')}", highlight=False, soft_wrap=True)
+        console.print(
+            (repository / "sandbox" / "perf_results.md").read_text(encoding="utf-8"), highlight=False, soft_wrap=True
+        )
+        for name, path in content.get("files", {}).items():
+            console.print(f"{name}: {repository / path}", highlight=False, soft_wrap=True)
+    for problem in problems:
+        console.print(f"[red]not as promised: {escape(problem)}[/]", highlight=False)
+    return 1 if problems else 0

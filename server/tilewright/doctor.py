@@ -1,0 +1,202 @@
+"""What this machine has of what Tilewright needs, what is missing, and the command that mends it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from tilewright.gpu.telemetry import Gpu, first_gpu
+
+MIN_DRIVER = (580, 0)
+"""CUDA 13's driver branch, which cuda-tile needs to launch a kernel."""
+SUPPORTED_PYTHON = ((3, 11), (3, 12))
+_TOOLKIT = ("nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-nvvm")
+_NVIDIA_VENDOR = "0x10de"
+
+
+class State(StrEnum):
+    """How a finding stands."""
+
+    OK = "ok"
+    LIMITED = "limited"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    name: str
+    state: State
+    detail: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The facts that `examine` judges."""
+
+    system: str
+    python: tuple[int, int]
+    git: str | None
+    packages: dict[str, str]
+    tileiras: str | None
+    nvdisasm: str | None
+    torch_cuda: str | None
+    gpu: Gpu | None
+    pci_gpu: bool
+
+
+def this_machine() -> Machine:
+    """The facts of this machine. Starts one process, to ask torch for its CUDA version."""
+    from tilewright.compiler.tools import find_nvdisasm, find_tileiras
+
+    wanted = ("torch", "cuda-tile", "mcp", "triton", *_TOOLKIT)
+    packages = {name: version for name in wanted if (version := _version(name)) is not None}
+    return Machine(
+        system=platform.system(),
+        python=(sys.version_info.major, sys.version_info.minor),
+        git=_output(["git", "--version"]),
+        packages=packages,
+        tileiras=find_tileiras(),
+        nvdisasm=find_nvdisasm(),
+        torch_cuda=_output([sys.executable, "-I", "-c", "import torch; print(torch.version.cuda or '')"]),
+        gpu=first_gpu(),
+        pci_gpu=_gpu_on_the_bus(),
+    )
+
+
+def examine(machine: Machine) -> list[Finding]:
+    """Judge the facts; what is only missing for speed on a GPU is `limited`, since the `cpu` backend works without."""
+    return [
+        _system(machine),
+        _python(machine),
+        _git(machine),
+        _torch(machine),
+        *_compiler(machine),
+        _gpu(machine),
+        _driver(machine),
+    ]
+
+
+def _system(machine: Machine) -> Finding:
+    if machine.system == "Linux":
+        return Finding("system", State.OK, "Linux")
+    return Finding(
+        "system", State.MISSING, f"{machine.system} is not supported: isolation of kernels rests on Linux",
+        "use Linux, WSL 2 on Windows, or a Linux machine over ssh",
+    )  # fmt: skip
+
+
+def _python(machine: Machine) -> Finding:
+    shown = ".".join(map(str, machine.python))
+    if machine.python in SUPPORTED_PYTHON:
+        return Finding("python", State.OK, shown)
+    state = State.MISSING if machine.python < SUPPORTED_PYTHON[0] else State.LIMITED
+    return Finding("python", state, f"{shown} is not tested", "use Python 3.11 or 3.12: `uv venv --python 3.12`")
+
+
+def _git(machine: Machine) -> Finding:
+    if machine.git:
+        return Finding("git", State.OK, machine.git)
+    return Finding("git", State.MISSING, "not found", "install it: `apt-get install git`")
+
+
+def _torch(machine: Machine) -> Finding:
+    version = machine.packages.get("torch")
+    if version is None:
+        return Finding("torch", State.MISSING, "not installed", "pip install torch")
+    if machine.torch_cuda:
+        return Finding("torch", State.OK, f"{version}, CUDA {machine.torch_cuda}")
+    if machine.gpu is not None or machine.pci_gpu:
+        return Finding(
+            "torch", State.LIMITED, f"{version} is built without CUDA, beside a GPU: only the cpu backend works",
+            "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu130",
+        )  # fmt: skip
+    return Finding("torch", State.OK, f"{version}, CPU only")
+
+
+def _compiler(machine: Machine) -> list[Finding]:
+    version = machine.packages.get("cuda-tile")
+    if version is None:
+        return [Finding("cuda-tile", State.MISSING, "not installed", "pip install 'cuda-tile[tileiras]'")]
+    found = [Finding("cuda-tile", State.OK, version)]
+    releases = {name: machine.packages[name] for name in _TOOLKIT if name in machine.packages}
+    minors = {tuple(release.split(".")[:2]) for release in releases.values()}
+    if len(minors) > 1:
+        shown = ", ".join(f"{name} {release}" for name, release in releases.items())
+        found.append(
+            Finding(
+                "tileiras", State.MISSING, f"wheels of different releases: {shown}",
+                "pip install --force-reinstall 'cuda-tile[tileiras]'",
+            )
+        )  # fmt: skip
+    elif machine.tileiras is None:
+        found.append(
+            Finding("tileiras", State.MISSING, "the compiler is not there", "pip install 'cuda-tile[tileiras]'")
+        )
+    else:
+        release = releases.get("nvidia-cuda-tileiras", "from a CUDA toolkit")
+        found.append(Finding("tileiras", State.OK, f"{release}, {machine.tileiras}"))
+    if machine.nvdisasm is None:
+        found.append(Finding("nvdisasm", State.MISSING, "not found", "pip install nvidia-cuda-nvdisasm"))
+    else:
+        found.append(Finding("nvdisasm", State.OK, machine.nvdisasm))
+    return found
+
+
+def _gpu(machine: Machine) -> Finding:
+    if machine.gpu is not None:
+        return Finding("GPU", State.OK, f"{machine.gpu.name}, {machine.gpu.arch}")
+    if machine.pci_gpu:
+        return Finding(
+            "GPU", State.LIMITED, "an NVIDIA GPU is on the bus, but no driver shows it: only the cpu backend works",
+            "install the driver: `apt-get install nvidia-driver-580-open`, or run the container with --gpus all",
+        )  # fmt: skip
+    return Finding("GPU", State.LIMITED, "none here: the cpu backend interprets kernels and models latency")
+
+
+def _driver(machine: Machine) -> Finding:
+    if machine.gpu is None:
+        return Finding("driver", State.LIMITED, "none")
+    parts = machine.gpu.driver.split(".")
+    version = (int(parts[0]), int(parts[1]) if len(parts) > 1 else 0)
+    if version >= MIN_DRIVER:
+        return Finding("driver", State.OK, machine.gpu.driver)
+    return Finding(
+        "driver", State.MISSING, f"{machine.gpu.driver} is too old for CUDA 13, which cuTile kernels are launched with",
+        f"install release {MIN_DRIVER[0]} or later: `apt-get install nvidia-driver-{MIN_DRIVER[0]}-open`; or use "
+        "backend cpu",
+    )  # fmt: skip
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _output(command: list[str]) -> str | None:
+    if shutil.which(command[0]) is None:
+        return None
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return done.stdout.strip() if done.returncode == 0 and done.stdout.strip() else None
+
+
+def _gpu_on_the_bus() -> bool:
+    for device in Path("/sys/bus/pci/devices").glob("*"):
+        try:
+            vendor = (device / "vendor").read_text().strip()
+            kind = (device / "class").read_text().strip()
+        except OSError:
+            continue
+        if vendor == _NVIDIA_VENDOR and kind.startswith("0x03"):
+            return True
+    return False

@@ -1,0 +1,94 @@
+"""The candidate inside its worker: importing it, calling it, and saying how it failed."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tilewright.evaluation.results import Status
+
+MESSAGE_LIMIT = 1500
+
+
+class CandidateFailure(Exception):
+    """The candidate failed: `status` and a message that names the cause and the candidate's own line."""
+
+    def __init__(self, status: Status, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Candidate:
+    """The entry point of a snapshot. `outputs` names the arguments that hold its results, if it returns none."""
+
+    def __init__(self, folder: Path, paths: list[Path], module: str, function: str, outputs: list[str]) -> None:
+        """Import `module` from the snapshot's task folder. Raises `CandidateFailure` where that fails."""
+        self.folder = folder
+        self._outputs = outputs
+        sys.path[:0] = [str(folder), *map(str, paths)]
+        try:
+            loaded = importlib.import_module(module)
+        except SyntaxError as error:
+            where = f"{Path(error.filename or '?').name}:{error.lineno}"
+            raise CandidateFailure(Status.SYNTAX_ERROR, f"{where}: {error.msg}: {(error.text or '').strip()}") from None
+        except BaseException as error:
+            raise self._failure(error, Status.IMPORT_ERROR) from None
+        entry = getattr(loaded, function, None)
+        if not callable(entry):
+            raise CandidateFailure(Status.IMPORT_ERROR, f"{module}.py defines no function {function!r}")
+        self._entry: Callable[..., Any] = entry
+
+    def __call__(self, arguments: dict[str, Any]) -> list[torch.Tensor]:
+        """Call the entry point and give its outputs in order. Raises `CandidateFailure`."""
+        try:
+            result = self._entry(**arguments)
+        except BaseException as error:
+            raise self._failure(error, Status.RAISED) from None
+        return self._collect(result, arguments)
+
+    def wait(self) -> None:
+        """Wait for the device; errors of kernels launched earlier surface here. Raises `CandidateFailure`."""
+        try:
+            torch.cuda.synchronize()
+        except Exception as error:
+            raise self._failure(error, Status.RAISED) from None
+
+    def _collect(self, result: Any, arguments: dict[str, Any]) -> list[torch.Tensor]:
+        if self._outputs:
+            return [arguments[name] for name in self._outputs]
+        found = list(result) if isinstance(result, tuple | list) else [result]
+        for index, value in enumerate(found):
+            if not isinstance(value, torch.Tensor):
+                what = "returned nothing (None)" if value is None else f"returned a {type(value).__name__}"
+                place = f" as output {index}" if len(found) > 1 else ""
+                raise CandidateFailure(
+                    Status.NO_OUTPUT,
+                    f"the entry point {what}{place}; it must return its output tensors, or the task must name the "
+                    "arguments that hold them in `outputs`",
+                )
+        if not found:
+            raise CandidateFailure(Status.NO_OUTPUT, "the entry point returned an empty sequence")
+        return found
+
+    def _failure(self, error: BaseException, status: Status) -> CandidateFailure:
+        from cuda.tile._exception import TileError
+
+        if isinstance(error, TileError):
+            status = Status.COMPILE_ERROR
+        if isinstance(error, SystemExit):
+            text = f"called sys.exit({error.code!r})"
+        else:
+            text = f"{type(error).__name__}: {error}"
+        own = [frame for frame in traceback.extract_tb(error.__traceback__) if str(self.folder) in frame.filename]
+        if own:
+            text += f"\n  at {Path(own[-1].filename).name}:{own[-1].lineno}: {own[-1].line}"
+        text = text.replace(f"{self.folder}/", "")
+        if len(text) > MESSAGE_LIMIT:
+            text = f"{text[: MESSAGE_LIMIT // 2]}\n...\n{text[-MESSAGE_LIMIT // 2 :]}"
+        return CandidateFailure(status, text)

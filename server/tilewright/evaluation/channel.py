@@ -1,0 +1,124 @@
+"""Frames between processes: one strict-JSON object and the raw buffers that follow it.
+
+Nothing is unpickled, so a frame from a hostile process can at worst be malformed.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+Message = dict[str, Any]
+Buffer = bytes | bytearray | memoryview
+
+MAX_HEADER = 16 * 1024 * 1024
+MAX_BUFFERS = 4096
+_LENGTH = struct.Struct(">I")
+
+
+class ChannelError(Exception):
+    """The other side sent something that is no frame."""
+
+
+class ChannelClosed(ChannelError):
+    """The other side is gone."""
+
+
+class ChannelTimeout(ChannelError):
+    """The other side did not answer in time."""
+
+
+def _reject_constant(text: str) -> NoReturn:
+    raise ChannelError(f"{text} is no JSON number")
+
+
+def encode(message: Message, sizes: Sequence[int] = ()) -> bytes:
+    """The bytes of a frame's header: its length, then its JSON."""
+    body = json.dumps(message | {"buffers": list(sizes)}, allow_nan=False, separators=(",", ":")).encode()
+    if len(body) > MAX_HEADER:
+        raise ChannelError(f"a message of {len(body)} bytes is over the limit of {MAX_HEADER}")
+    return _LENGTH.pack(len(body)) + body
+
+
+def decode(body: bytes, max_bytes: int) -> tuple[Message, list[int]]:
+    """A header's JSON as (message, sizes of the buffers that follow). Raises `ChannelError` on anything else."""
+    try:
+        message = json.loads(body, parse_constant=_reject_constant)
+    except (ValueError, RecursionError) as error:
+        raise ChannelError(f"not JSON: {error}") from None
+    if not isinstance(message, dict):
+        raise ChannelError("a message must be an object")
+    sizes = message.pop("buffers", [])
+    if (
+        not isinstance(sizes, list)
+        or len(sizes) > MAX_BUFFERS
+        or not all(type(size) is int and size >= 0 for size in sizes)
+        or sum(sizes) > max_bytes
+    ):
+        raise ChannelError("buffers must be a list of sizes within the limit")
+    return message, sizes
+
+
+def header_length(prefix: bytes) -> int:
+    """The length of the header that a frame's first four bytes announce."""
+    (length,) = _LENGTH.unpack(prefix)
+    if length > MAX_HEADER:
+        raise ChannelError(f"a header of {length} bytes is over the limit of {MAX_HEADER}")
+    return int(length)
+
+
+class Channel:
+    """One end of a stream socket, carrying frames. `max_bytes` bounds the buffers of one received frame."""
+
+    def __init__(self, sock: socket.socket, max_bytes: int = 64 * 2**30) -> None:
+        self._socket = sock
+        self._max_bytes = max_bytes
+
+    def send(self, message: Message, buffers: Sequence[Buffer] = (), timeout: float | None = None) -> None:
+        """Send one frame. Raises `ChannelClosed` if the other side is gone, `ChannelTimeout` after `timeout` s."""
+        views = [memoryview(buffer).cast("B") for buffer in buffers]
+        self._socket.settimeout(timeout)
+        try:
+            self._socket.sendall(encode(message, [len(view) for view in views]))
+            for view in views:
+                self._socket.sendall(view)
+        except TimeoutError:
+            raise ChannelTimeout(f"nothing was read for {timeout} s") from None
+        except OSError as error:
+            raise ChannelClosed(str(error)) from None
+
+    def receive(self, timeout: float | None = None) -> tuple[Message, list[bytearray]]:
+        """The next frame. `timeout` in seconds bounds the whole of it."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        length = header_length(bytes(self._read(_LENGTH.size, deadline)))
+        message, sizes = decode(bytes(self._read(length, deadline)), self._max_bytes)
+        return message, [self._read(size, deadline) for size in sizes]
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _read(self, size: int, deadline: float | None) -> bytearray:
+        data = bytearray(size)
+        view = memoryview(data)
+        while view:
+            if deadline is not None:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise ChannelTimeout("no answer in time")
+                self._socket.settimeout(left)
+            else:
+                self._socket.settimeout(None)
+            try:
+                count = self._socket.recv_into(view)
+            except TimeoutError:
+                raise ChannelTimeout("no answer in time") from None
+            except OSError as error:
+                raise ChannelClosed(str(error)) from None
+            if not count:
+                raise ChannelClosed("the other side closed the channel")
+            view = view[count:]
+        return data

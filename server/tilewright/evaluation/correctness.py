@@ -1,0 +1,163 @@
+"""The referee's check of one case: draw inputs, run the candidate on them, compare its outputs with the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from tilewright.evaluation.comparison import Comparison, compare
+from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
+from tilewright.evaluation.results import CaseCheck, Status
+from tilewright.evaluation.seeds import Seeds
+from tilewright.evaluation.taskcode import Inputs, TaskCode
+from tilewright.evaluation.tensors import Argument, SharedTensor, TensorSpec, from_buffer, raw_bytes, to_buffer
+from tilewright.task import Backend, Case, Task
+
+
+def planned_runs(task: Task, backend: Backend, seeds: Seeds, hidden: int) -> Iterator[tuple[Case, bool, int]]:
+    """(case, is it hidden, seed) for each run: every visible case, `hidden` drawn ones, and the first once more."""
+    visible = task.correctness_cases(backend)
+    for case in visible:
+        yield case, False, seeds.next()
+    for case in task.hidden_cases(backend, seeds.next(), hidden):
+        yield case, True, seeds.next()
+    yield visible[0], False, seeds.next()
+
+
+def check_case(
+    worker: WorkerHandle, code: TaskCode, case: Case, hidden: bool, seed: int, backend: Backend
+) -> CaseCheck:
+    """Run one case on a worker that has loaded the candidate. A wrong result is data; a dead worker raises."""
+    inputs = code.inputs(case, seed)
+    expected = code.expected(case, inputs)
+    contract = code.contract(case, inputs)
+    run = _run_on_device if backend is Backend.CUDA else _run_in_frames
+    try:
+        outputs, after = run(worker, code.task, inputs, contract)
+        found = judge(code.task, outputs, expected, contract)
+        if found.status is Status.PASSED:
+            found = _unmodified(code.task, inputs, after) or found
+    except WorkerFailure as failure:
+        if not failure.status.is_incorrect:
+            raise
+        found = Comparison(failure.status, str(failure))
+    return CaseCheck(
+        case=case,
+        hidden=hidden,
+        status=found.status,
+        message=found.message,
+        max_abs_error=found.max_abs_error,
+        rel_l2_error=found.rel_l2_error,
+        wrong_fraction=found.wrong_fraction,
+    )
+
+
+def judge(
+    task: Task, outputs: list[torch.Tensor], expected: list[torch.Tensor], contract: list[torch.Tensor]
+) -> Comparison:
+    """Compare all outputs of one call; the first that fails answers, else the one with the largest error."""
+    if len(outputs) != len(expected):
+        return Comparison(Status.NO_OUTPUT, f"{len(outputs)} outputs instead of {len(expected)}")
+    worst: Comparison | None = None
+    for index, (output, wanted, like) in enumerate(zip(outputs, expected, contract, strict=True)):
+        name = task.file.outputs[index] if task.file.outputs else "output" if len(outputs) == 1 else f"output {index}"
+        if output.shape != like.shape:
+            message = f"{name} has shape {tuple(output.shape)} instead of {tuple(like.shape)}"
+            return Comparison(Status.WRONG_SHAPE, message)
+        if output.dtype != like.dtype:
+            return Comparison(Status.WRONG_DTYPE, f"{name} has dtype {output.dtype} instead of {like.dtype}")
+        found = compare(name, output, wanted, task.file.tolerance)
+        if found.status is not Status.PASSED:
+            return found
+        if worst is None or (found.rel_l2_error or 0.0) > (worst.rel_l2_error or 0.0):
+            worst = found
+    assert worst is not None
+    return worst
+
+
+def output_arguments(task: Task, inputs: Inputs, contract: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The arguments that hold results but are no inputs: one poisoned tensor each, for the candidate to fill."""
+    pairs = zip(task.file.outputs, contract, strict=True) if task.file.outputs else ()
+    return {name: like for name, like in pairs if name not in inputs}
+
+
+def cpu_arguments(inputs: Inputs) -> tuple[list[Argument], list[memoryview]]:
+    """A case's arguments for a frame, with the buffers that carry its tensors."""
+    arguments: list[Argument] = []
+    buffers: list[memoryview] = []
+    for name, value in inputs.items():
+        if isinstance(value, torch.Tensor):
+            arguments.append(Argument(name=name, tensor=TensorSpec.of(value), buffer=len(buffers)))
+            buffers.append(to_buffer(value))
+        else:
+            arguments.append(Argument(name=name, value=value))
+    return arguments, buffers
+
+
+def _run_in_frames(
+    worker: WorkerHandle, task: Task, inputs: Inputs, contract: list[torch.Tensor]
+) -> tuple[list[torch.Tensor], Inputs]:
+    extra = output_arguments(task, inputs, contract)
+    for tensor in extra.values():
+        raw_bytes(tensor)
+        tensor.view(torch.uint8).fill_(0xFF)
+    arguments, buffers = cpu_arguments(inputs | extra)
+    sets = [[argument.model_dump() for argument in arguments]]
+    worker.request("inputs", task.file.timeout_s, list(buffers), sets=sets)
+    reply, received = worker.request("call", task.file.timeout_s, boxes=[])
+    try:
+        specs = [TensorSpec.model_validate(spec) for spec in reply.get("outputs", [])]
+        outputs = [from_buffer(spec, received[index]) for index, spec in enumerate(specs)]
+        tensors = [argument for argument in arguments if argument.tensor is not None]
+        returned = zip(tensors, received[len(specs) :], strict=True)
+        after = {item.name: from_buffer(item.tensor, buffer) for item, buffer in returned if item.tensor is not None}
+    except (ValueError, IndexError, RuntimeError) as error:
+        raise WorkerFailure(Status.CRASHED, f"the process described its outputs wrongly: {error}") from None
+    return outputs, after
+
+
+def _run_on_device(
+    worker: WorkerHandle, task: Task, inputs: Inputs, contract: list[torch.Tensor]
+) -> tuple[list[torch.Tensor], Inputs]:
+    shared, arguments = share_inputs(inputs | output_arguments(task, inputs, contract))
+    for name in task.file.outputs:
+        if name not in inputs:
+            shared[name].poison()
+    boxes = [SharedTensor(TensorSpec.of(like)) for like in contract]
+    for box in boxes:
+        box.poison()
+    torch.cuda.synchronize()
+    worker.request("inputs", task.file.timeout_s, sets=[[argument.model_dump() for argument in arguments]])
+    described = [box.argument(f"box {index}").model_dump() for index, box in enumerate(boxes)]
+    worker.request("call", task.file.timeout_s, boxes=described)
+    worker.request("inputs", task.file.timeout_s, sets=[])
+    torch.cuda.synchronize()
+    after = {name: tensor.tensor.clone() for name, tensor in shared.items()}
+    return [box.tensor.clone() for box in boxes], after
+
+
+def share_inputs(inputs: Inputs) -> tuple[dict[str, SharedTensor], list[Argument]]:
+    """A case's arguments in shared device memory, and what a worker opens them by."""
+    shared: dict[str, SharedTensor] = {}
+    arguments: list[Argument] = []
+    for name, value in inputs.items():
+        if isinstance(value, torch.Tensor):
+            shared[name] = SharedTensor(TensorSpec.of(value))
+            shared[name].fill_from(value)
+            arguments.append(shared[name].argument(name))
+        else:
+            arguments.append(Argument(name=name, value=value))
+    return shared, arguments
+
+
+def _unmodified(task: Task, before: Inputs, after: Inputs) -> Comparison | None:
+    for name, value in before.items():
+        if name in task.file.outputs or not isinstance(value, torch.Tensor) or name not in after:
+            continue
+        if not torch.equal(raw_bytes(value), raw_bytes(after[name])):
+            return Comparison(
+                Status.INPUT_MODIFIED,
+                f"the call wrote to its input {name!r}; if that is its purpose, the task must name it in `outputs`",
+            )
+    return None

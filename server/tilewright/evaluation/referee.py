@@ -1,0 +1,247 @@
+"""The process that owns inputs, seeds' expansion, reference and comparison. It runs no candidate code.
+
+It answers the server's requests over a channel, one at a time, and reports progress meanwhile.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tilewright.evaluation.supervisor import die_with_parent
+
+if __name__ == "__main__":
+    die_with_parent(int(sys.argv[3]))
+
+import contextlib
+import importlib.metadata
+import platform
+import socket
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+
+from tilewright.evaluation import estimation, measurement
+from tilewright.evaluation.channel import Channel, ChannelClosed, Message
+from tilewright.evaluation.correctness import check_case, planned_runs
+from tilewright.evaluation.pool import WorkerFailure, WorkerHandle, WorkerPool
+from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CorrectnessResult, Environment, Status
+from tilewright.evaluation.seeds import Seeds
+from tilewright.evaluation.snapshot import Snapshot
+from tilewright.evaluation.taskcode import TaskCode
+from tilewright.gpu.lease import GpuBusy, lease
+from tilewright.gpu.specs import spec_by_arch
+from tilewright.gpu.telemetry import first_gpu
+from tilewright.task import Backend, TaskError, case_label, load_task
+
+LEASE_WAIT_S = 120.0
+INCUMBENT = "incumbent"
+
+
+class Referee:
+    """The requests a referee answers: one method for each."""
+
+    def __init__(self, backend: Backend, arch: str, folder: Path, tell: Callable[[str], None]) -> None:
+        """`arch` is what the `cpu` backend models; `folder` is private to this process; `tell` reports progress."""
+        self._backend = backend
+        self._tell = tell
+        self._gpu = first_gpu() if backend is Backend.CUDA else None
+        self._arch = self._gpu.arch if self._gpu else arch
+        self._pool = WorkerPool(backend, self._arch, folder, spares=2 if backend is Backend.CUDA else 1)
+        self._pool.refill()
+        self._code: dict[str, TaskCode] = {}
+        self._profiles: dict[str, estimation.Profiles] = {}
+        self._environment: Environment | None = None
+
+    def environment(self, message: Message) -> Message:
+        """Where this runs, with the device's ceilings."""
+        return {"environment": self._surroundings().model_dump()}
+
+    def work(self, message: Message) -> Message:
+        """The compulsory work of the cases that are benchmarked."""
+        code = self._task(message)
+        found = [code.work(case) for case in code.task.benchmark_cases(self._backend)]
+        return {"work": [{"bytes": work.bytes, "flops": work.flops, "dtype": work.dtype} for work in found]}
+
+    def correctness(self, message: Message) -> Message:
+        """Check a candidate over visible and hidden cases, with the server's secret seeds."""
+        started = time.monotonic()
+        code = self._task(message)
+        checks: list[CaseCheck] = []
+        output = ""
+        runs = list(planned_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"]))
+        try:
+            with self._device(), self._worker(code, message["candidate"]) as worker:
+                for number, (case, hidden, seed) in enumerate(runs):
+                    self._tell(f"checking case {number + 1} of {len(runs)}")
+                    try:
+                        checks.append(check_case(worker, code, case, hidden, seed, self._backend))
+                    except WorkerFailure as failure:
+                        checks.append(CaseCheck(case=case, hidden=hidden, status=failure.status, message=str(failure)))
+                        output = failure.output
+                    if checks[-1].status is not Status.PASSED:
+                        output = output or worker.output()
+                        break
+            status, text = checks[-1].status, checks[-1].message
+            text = f"{checks[-1].label}: {text}" if text else ""
+        except WorkerFailure as failure:
+            status, text, output = failure.status, str(failure), failure.output
+        except GpuBusy as busy:
+            status, text = Status.VOID, str(busy)
+        result = CorrectnessResult(
+            status=status,
+            message=text,
+            cases=checks,
+            output=output if status is not Status.PASSED else "",
+            seconds=time.monotonic() - started,
+        )
+        return {"result": result.model_dump()}
+
+    def benchmark(self, message: Message) -> Message:
+        """Measure a candidate against the incumbent (or alone, for the baseline), case by case."""
+        started = time.monotonic()
+        code = self._task(message)
+        phases = measurement.Phases()
+        snapshots = [message["candidate"]] + ([message["incumbent"]] if message["incumbent"] else [])
+        try:
+            with self._device():
+                run = self._measured if self._backend is Backend.CUDA else self._modelled
+                result = run(code, snapshots, Seeds(message["secret"]), phases)
+        except WorkerFailure as failure:
+            fault = failure.label == INCUMBENT
+            text = f"the incumbent failed: {failure}" if fault else str(failure)
+            result = BenchmarkResult(
+                status=Status.VOID if fault else failure.status, message=text, output=failure.output
+            )
+        except GpuBusy as busy:
+            result = BenchmarkResult(status=Status.VOID, message=str(busy))
+        finished = result.model_copy(update={"seconds": time.monotonic() - started, "phases": phases.seconds})
+        return {"result": finished.model_dump()}
+
+    def dump(self, message: Message) -> Message:
+        """Compile what the entry point launches on the first case. For referees of the `cpu` backend."""
+        code = self._task(message)
+        case = code.task.benchmark_cases(self._backend)[0]
+        archs, timeout = message["archs"], message["compile_s"]
+        try:
+            with self._worker(code, message["candidate"]) as worker:
+                estimation.send_inputs(worker, code, case)
+                limit = 2 * timeout * len(archs) + 30
+                reply, _ = worker.request("dump", limit, archs=archs, compile_s=timeout)
+        except WorkerFailure as failure:
+            return {"status": failure.status, "message": str(failure), "output": failure.output}
+        return {"status": Status.PASSED, "case": case_label(case), "compilations": reply["compilations"]}
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def _measured(
+        self, code: TaskCode, snapshots: list[Message], seeds: Seeds, phases: measurement.Phases
+    ) -> BenchmarkResult:
+        environment = self._surroundings()
+        with contextlib.ExitStack() as stack:
+            with phases("start"):
+                labels = ("candidate", INCUMBENT)[: len(snapshots)]
+                arms = [
+                    stack.enter_context(self._worker(code, snapshot, label))
+                    for snapshot, label in zip(snapshots, labels, strict=True)
+                ]
+            own = {arm.pid for arm in arms} | self._pool.pids()
+            return measurement.Bench(code, arms, environment, own, phases).run(seeds, self._tell)
+
+    def _modelled(
+        self, code: TaskCode, snapshots: list[Message], seeds: Seeds, phases: measurement.Phases
+    ) -> BenchmarkResult:
+        arms = []
+        for snapshot, label in zip(snapshots, ("candidate", INCUMBENT), strict=False):
+            key = f"{code.task.folder}:{snapshot['id']}"
+            if key not in self._profiles:
+                with phases("profile"), self._worker(code, snapshot, label) as worker:
+                    profiles: estimation.Profiles = {}
+                    for case in code.task.benchmark_cases(Backend.CPU):
+                        self._tell(f"modelling {case_label(case)}")
+                        profiles[case_label(case)] = estimation.profile(worker, code, case)
+                self._profiles[key] = profiles
+            arms.append(self._profiles[key])
+        return estimation.estimate(code, arms, spec_by_arch(self._arch))
+
+    def _surroundings(self) -> Environment:
+        if self._environment is None:
+            spec = spec_by_arch(self._arch)
+            with self._device():
+                ceilings = measurement.measured_ceilings(self._tell) if self._gpu else estimation.assumed_ceilings(spec)
+            self._environment = Environment(
+                backend=self._backend,
+                device=self._gpu.name if self._gpu else f"{spec.name} (modelled)",
+                arch=self._arch,
+                device_uuid=self._gpu.uuid if self._gpu else "",
+                driver=self._gpu.driver if self._gpu else "",
+                torch=torch.__version__,
+                cuda_tile=importlib.metadata.version("cuda-tile"),
+                compiler=_version_of("nvidia-cuda-tileiras"),
+                python=platform.python_version(),
+                ceilings=ceilings,
+            )
+        return self._environment
+
+    def _task(self, message: Message) -> TaskCode:
+        folder = message["task"]
+        if folder not in self._code:
+            self._code[folder] = TaskCode(load_task(Path(folder)), self._backend)
+        return self._code[folder]
+
+    @contextlib.contextmanager
+    def _worker(self, code: TaskCode, snapshot: Message, label: str = "candidate") -> Iterator[WorkerHandle]:
+        where = Snapshot.model_validate(snapshot)
+        try:
+            worker = self._pool.take(label)
+            try:
+                worker.load(code.task, where.folder, where.cache)
+                yield worker
+            finally:
+                worker.close()
+        finally:
+            self._pool.refill()
+
+    def _device(self) -> contextlib.AbstractContextManager[None]:
+        return lease(self._gpu.uuid, LEASE_WAIT_S, self._tell) if self._gpu else contextlib.nullcontext()
+
+
+def _version_of(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not from a wheel"
+
+
+def main(arguments: list[str]) -> None:
+    """Run as `python -I -m tilewright.evaluation.referee BACKEND:ARCH FOLDER PARENT FD`."""
+    backend, _, arch = arguments[0].partition(":")
+    channel = Channel(socket.socket(fileno=int(arguments[3])))
+
+    def tell(text: str) -> None:
+        channel.send({"progress": text})
+
+    referee = Referee(Backend(backend), arch, Path(arguments[1]), tell)
+    handlers: dict[str, Callable[[Message], Message]] = {
+        name: getattr(referee, name) for name in ("environment", "work", "correctness", "benchmark", "dump")
+    }
+    try:
+        while True:
+            message, _ = channel.receive()
+            try:
+                channel.send({"reply": handlers[message["op"]](message)})
+            except TaskError as error:
+                channel.send({"task_error": str(error)})
+            except Exception:
+                channel.send({"failure": traceback.format_exc()[-4000:]})
+    except ChannelClosed:
+        pass
+    finally:
+        referee.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

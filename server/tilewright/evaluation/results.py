@@ -1,0 +1,159 @@
+"""The outcome of checking and measuring a candidate, as data: what the referee says and the journal keeps."""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field
+
+from tilewright.gpu.telemetry import Telemetry
+from tilewright.records import Record
+from tilewright.roofline.bounds import Ceilings
+from tilewright.task import Backend, Case, case_label
+
+
+class Status(StrEnum):
+    """How a check or a measurement ended. A failing kernel is data; only `void` is the evaluator's own fault."""
+
+    PASSED = "passed"
+    WRONG_VALUES = "wrong_values"
+    NON_FINITE = "non_finite"
+    WRONG_SHAPE = "wrong_shape"
+    WRONG_DTYPE = "wrong_dtype"
+    NO_OUTPUT = "no_output"
+    INPUT_MODIFIED = "input_modified"
+    NONDETERMINISTIC = "nondeterministic"
+    SYNTAX_ERROR = "syntax_error"
+    IMPORT_ERROR = "import_error"
+    COMPILE_ERROR = "compile_error"
+    RAISED = "raised"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+    TAMPERED = "tampered"
+    VOID = "void"
+
+    @property
+    def is_incorrect(self) -> bool:
+        """The kernel ran and its results are wrong."""
+        return self in _INCORRECT
+
+    @property
+    def is_crash(self) -> bool:
+        """The kernel gave no result at all."""
+        return self in _CRASH
+
+
+_INCORRECT = {
+    Status.WRONG_VALUES,
+    Status.NON_FINITE,
+    Status.WRONG_SHAPE,
+    Status.WRONG_DTYPE,
+    Status.NO_OUTPUT,
+    Status.INPUT_MODIFIED,
+    Status.NONDETERMINISTIC,
+    Status.TAMPERED,
+}
+_CRASH = {
+    Status.SYNTAX_ERROR,
+    Status.IMPORT_ERROR,
+    Status.COMPILE_ERROR,
+    Status.RAISED,
+    Status.CRASHED,
+    Status.TIMEOUT,
+}
+
+
+class CaseCheck(Record):
+    """One case of a correctness run."""
+
+    case: Case
+    hidden: bool = Field(description="drawn by the referee from the task's ranges")
+    status: Status
+    message: str = Field("", description="the cause, where the case failed")
+    max_abs_error: float | None = Field(None, description="largest |out − float64 reference|")
+    rel_l2_error: float | None = Field(None, description="‖out − ref‖ / ‖ref‖")
+    wrong_fraction: float | None = Field(None, description="share of elements outside the tolerance")
+
+    @property
+    def label(self) -> str:
+        return case_label(self.case)
+
+
+class CorrectnessResult(Record):
+    """A candidate against the reference, over every case and seed that was run."""
+
+    status: Status
+    message: str = Field("", description="the first failure, with its cause; empty where all passed")
+    cases: list[CaseCheck] = Field(default_factory=list)
+    output: str = Field("", description="the last lines that the candidate printed, where it failed")
+    seconds: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        return self.status is Status.PASSED
+
+
+class CaseTiming(Record):
+    """One case of a benchmark run. Latencies in milliseconds, medians over the blocks."""
+
+    case: Case
+    latency_ms: float = Field(gt=0)
+    incumbent_ms: float | None = Field(None, gt=0)
+    speedup: float | None = Field(None, description="incumbent over candidate, paired; 1.05 is 5% faster")
+    speedup_low: float | None = Field(None, description="lower end of its confidence interval")
+    speedup_high: float | None = None
+    pairs: int = Field(0, description="interleaved pairs of blocks behind the interval")
+    roofline_percent: float | None = Field(None, description="share of the bound by measured ceilings")
+    bound: Literal["memory", "compute"] | None = None
+    note: str = ""
+
+
+class BenchmarkResult(Record):
+    """A candidate against the incumbent, over every case."""
+
+    status: Status
+    message: str = ""
+    modelled: bool = Field(False, description="latencies come from the roofline model, not from a clock")
+    latency_ms: float | None = Field(None, description="geometric mean over the cases")
+    speedup: float | None = Field(None, description="geometric mean over the cases, paired")
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    cases: list[CaseTiming] = Field(default_factory=list)
+    telemetry: Telemetry | None = None
+    output: str = ""
+    seconds: float = 0.0
+    phases: dict[str, float] = Field({}, description="where the seconds went")
+
+    @property
+    def passed(self) -> bool:
+        return self.status is Status.PASSED
+
+    @property
+    def roofline_percent(self) -> float | None:
+        """The geometric mean of the cases' shares of their bound."""
+        shares = [case.roofline_percent for case in self.cases if case.roofline_percent]
+        return geometric_mean(shares) if shares and len(shares) == len(self.cases) else None
+
+
+class Environment(Record):
+    """Where a session runs."""
+
+    backend: Backend
+    device: str
+    arch: str
+    device_uuid: str = ""
+    driver: str = ""
+    torch: str
+    cuda_tile: str
+    compiler: str
+    python: str
+    ceilings: Ceilings
+
+
+def geometric_mean(values: list[float]) -> float:
+    """The geometric mean of positive numbers. Raises ValueError on an empty list."""
+    if not values:
+        raise ValueError("a geometric mean needs at least one value")
+    return math.exp(sum(math.log(value) for value in values) / len(values))

@@ -1,0 +1,68 @@
+"""Candidates as content: which files they are, and folders from which a worker can import exactly those."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path, PurePosixPath
+
+from tilewright.records import Record
+
+TREE_LIMIT_BYTES = 512 * 2**20
+
+Files = dict[str, bytes]
+"""File contents by path relative to the repository's root, in POSIX form."""
+
+
+class Snapshot(Record):
+    """A candidate on disk: its task folder inside the snapshot, and the compile cache that is its alone."""
+
+    id: str
+    folder: Path
+    cache: Path
+
+
+def content_id(files: Files) -> str:
+    """The identity of a candidate: a hash over its editable files' paths and contents."""
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        name = path.encode()
+        digest.update(len(name).to_bytes(8, "big") + name)
+        digest.update(len(files[path]).to_bytes(8, "big") + files[path])
+    return digest.hexdigest()[:16]
+
+
+class SnapshotStore:
+    """Snapshots of one session under a private folder: the protected files of the baseline, overlaid."""
+
+    def __init__(self, folder: Path, protected: Files, task_folder: PurePosixPath) -> None:
+        """`protected` are the baseline commit's files; raises ValueError where they are too many to copy."""
+        size = sum(len(content) for content in protected.values())
+        if size > TREE_LIMIT_BYTES:
+            raise ValueError(
+                f"the repository's tracked files take {size >> 20} MiB, over the limit of {TREE_LIMIT_BYTES >> 20} MiB "
+                "for a snapshot; put the task into a smaller repository or a git worktree with sparse checkout"
+            )
+        self._folder = folder
+        self._protected = protected
+        self._task_folder = task_folder
+
+    def task_folder(self) -> Path:
+        """The task's folder among the baseline's files: what the referee reads."""
+        return self._write("baseline", {}) / self._task_folder
+
+    def snapshot(self, editable: Files) -> Snapshot:
+        """The snapshot of a candidate, written afresh: what an earlier run may have changed in it is gone."""
+        identity = content_id(editable)
+        cache = self._folder / "cache" / identity
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return Snapshot(id=identity, folder=self._write(identity, editable) / self._task_folder, cache=cache)
+
+    def _write(self, name: str, overlay: Files) -> Path:
+        target = self._folder / "snapshots" / name
+        shutil.rmtree(target, ignore_errors=True)
+        for path, content in (self._protected | overlay).items():
+            file = target / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+        return target

@@ -1,0 +1,107 @@
+"""A task's own `task.py`, run in the referee: inputs from seeds, the float64 reference, and the work."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import Any
+
+import torch
+
+from tilewright.task import Backend, Case, Task, TaskError, Work, case_label
+
+Inputs = dict[str, Any]
+CACHE_BYTES = 4 * 2**30
+
+
+class TaskCode:
+    """The functions of a protected `task.py`, on the referee's device."""
+
+    def __init__(self, task: Task, backend: Backend) -> None:
+        """Import `task.py`. Raises `TaskError` where it fails or lacks one of its functions."""
+        self.task = task
+        self.device = "cuda" if backend is Backend.CUDA else "cpu"
+        self._cached: dict[tuple[str, int], Inputs] = {}
+        path = task.folder / "task.py"
+        sys.path[:0] = [str(task.folder), *(str(task.folder / extra) for extra in task.file.python_path)]
+        spec = importlib.util.spec_from_file_location(f"task_{task.name}", path)
+        assert spec is not None and spec.loader is not None
+        self._module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(self._module)
+        except Exception as error:
+            raise TaskError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
+        for name in ("make_inputs", "reference", "work"):
+            if not callable(getattr(self._module, name, None)):
+                raise TaskError(f"{path}: defines no function {name}; a task needs make_inputs, reference and work")
+
+    def inputs(self, case: Case, seed: int) -> Inputs:
+        """The keyword arguments of a case, drawn from `seed` on the referee's device."""
+        generator = torch.Generator(device=self.device)
+        generator.manual_seed(seed)
+        made = self._call("make_inputs", case, case, generator)
+        if not isinstance(made, dict) or not all(isinstance(name, str) for name in made):
+            raise TaskError(f"task.py: make_inputs must return a dict of arguments by name, not {type(made).__name__}")
+        for name, value in made.items():
+            if not isinstance(value, torch.Tensor | int | float | str | bool | None):
+                raise TaskError(
+                    f"task.py: make_inputs: argument {name!r} is a {type(value).__name__}; give tensors, numbers, "
+                    "strings, bools or None"
+                )
+        return made
+
+    def cached_inputs(self, case: Case, seed: int) -> Inputs:
+        """The same, kept for the next call; for inputs that need not be secret."""
+        key = (case_label(case), seed)
+        if key not in self._cached:
+            made = self.inputs(case, seed)
+            held = sum(tensor_bytes(inputs) for inputs in self._cached.values())
+            if held + tensor_bytes(made) > CACHE_BYTES:
+                self._cached.clear()
+            self._cached[key] = made
+        return self._cached[key]
+
+    def expected(self, case: Case, inputs: Inputs) -> list[torch.Tensor]:
+        """The reference's outputs computed on inputs raised to float64. `inputs` are left as they are."""
+        return self._outputs(case, {name: _raised(value) for name, value in inputs.items()})
+
+    def contract(self, case: Case, inputs: Inputs) -> list[torch.Tensor]:
+        """Empty tensors of the shapes and dtypes that the outputs must have: the reference's, on these inputs."""
+        copies = {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in inputs.items()}
+        return [torch.empty_like(output).contiguous() for output in self._outputs(case, copies)]
+
+    def work(self, case: Case) -> Work:
+        """The compulsory work of a case."""
+        found = self._call("work", case, case)
+        if not isinstance(found, Work) or not found.bytes > 0 or found.flops < 0:
+            raise TaskError(f"task.py: work must return Work(bytes, flops, dtype) with positive bytes, not {found!r}")
+        return found
+
+    def _outputs(self, case: Case, inputs: Inputs) -> list[torch.Tensor]:
+        made = self._call("reference", case, **inputs)
+        outputs = list(made) if isinstance(made, tuple | list) else [made]
+        if not outputs or not all(isinstance(output, torch.Tensor) for output in outputs):
+            raise TaskError("task.py: reference must return a tensor, or a tuple of tensors")
+        names = self.task.file.outputs
+        if names and len(names) != len(outputs):
+            raise TaskError(f"task.toml names {len(names)} outputs, but reference returns {len(outputs)}")
+        return outputs
+
+    def _call(self, name: str, case: Case, *positional: Any, **named: Any) -> Any:
+        try:
+            return getattr(self._module, name)(*positional, **named)
+        except Exception as error:
+            raise TaskError(
+                f"task.py: {name} failed for {case_label(case)}: {type(error).__name__}: {error}"
+            ) from error
+
+
+def tensor_bytes(inputs: Inputs) -> int:
+    """Bytes of all tensors among a case's arguments."""
+    return sum(value.numel() * value.element_size() for value in inputs.values() if isinstance(value, torch.Tensor))
+
+
+def _raised(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(torch.float64) if value.dtype.is_floating_point else value.clone()
+    return value

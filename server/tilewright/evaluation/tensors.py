@@ -1,0 +1,118 @@
+"""Tensors between processes: a description in the message, the bytes in a buffer or in shared device memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pydantic import Field
+
+from tilewright.gpu.memory import DeviceBuffer
+from tilewright.records import Record
+
+Scalar = int | float | str | bool | None
+
+
+class TensorSpec(Record):
+    """A tensor's dtype, shape and strides (in elements)."""
+
+    dtype: str
+    shape: list[int]
+    stride: list[int]
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> TensorSpec:
+        return cls(
+            dtype=str(tensor.dtype).removeprefix("torch."), shape=list(tensor.shape), stride=list(tensor.stride())
+        )
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        dtype = getattr(torch, self.dtype, None)
+        if not isinstance(dtype, torch.dtype):
+            raise ValueError(f"{self.dtype!r} is no torch dtype")
+        return dtype
+
+    @property
+    def span(self) -> int:
+        """Elements from the tensor's first to its last in memory, both counted."""
+        if 0 in self.shape:
+            return 0
+        return 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.stride, strict=True))
+
+    @property
+    def span_bytes(self) -> int:
+        return self.span * self.torch_dtype.itemsize
+
+    def over(self, raw: torch.Tensor) -> torch.Tensor:
+        """The tensor whose memory starts at the first byte of the uint8 tensor `raw`."""
+        return raw[: self.span_bytes].view(self.torch_dtype).as_strided(self.shape, self.stride)
+
+
+class Argument(Record):
+    """One keyword argument of the entry point: a plain value, or a tensor and where its bytes are.
+
+    A tensor's bytes are in the frame's buffer number `buffer`, or on the device behind `handle` (hexadecimal).
+    """
+
+    name: str
+    value: Scalar = None
+    tensor: TensorSpec | None = None
+    buffer: int | None = None
+    handle: str | None = Field(None, max_length=256)
+
+
+def raw_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory that a tensor spans, from its first element to its last, as a contiguous uint8 tensor."""
+    span = TensorSpec.of(tensor).span
+    return torch.as_strided(tensor.detach(), (span,), (1,), tensor.storage_offset()).contiguous().view(torch.uint8)
+
+
+def to_buffer(tensor: torch.Tensor) -> memoryview:
+    """A CPU tensor's memory for a frame."""
+    return memoryview(raw_bytes(tensor).numpy().data) if tensor.numel() else memoryview(b"")
+
+
+def from_buffer(spec: TensorSpec, buffer: bytearray) -> torch.Tensor:
+    """The CPU tensor that a frame's buffer holds. Raises ValueError where the buffer is of another size."""
+    if len(buffer) != spec.span_bytes:
+        raise ValueError(f"{spec.span_bytes} bytes were announced, {len(buffer)} came")
+    if not buffer:
+        return torch.empty(spec.shape, dtype=spec.torch_dtype)
+    return spec.over(torch.frombuffer(buffer, dtype=torch.uint8))
+
+
+class SharedTensor:
+    """A tensor in device memory of its own that a worker can open."""
+
+    def __init__(self, spec: TensorSpec) -> None:
+        self.spec = spec
+        self._buffer = DeviceBuffer(spec.span_bytes)
+        self.raw = self._buffer.tensor()
+        self.tensor = spec.over(self.raw) if spec.span else torch.empty(spec.shape, dtype=spec.torch_dtype).cuda()
+
+    def argument(self, name: str) -> Argument:
+        return Argument(name=name, tensor=self.spec, handle=self._buffer.handle.hex())
+
+    def fill_from(self, tensor: torch.Tensor) -> None:
+        """Copy another tensor of the same spec, gaps between its elements included."""
+        if self.spec.span:
+            self.raw.copy_(raw_bytes(tensor))
+
+    def poison(self) -> None:
+        """Fill with bytes that are NaN in every float dtype and absurd in every integer one."""
+        self.raw.fill_(0xFF)
+
+
+def opened(argument: Argument, buffers: list[bytearray]) -> Any:
+    """The value of an argument as a worker gets it."""
+    if argument.tensor is None:
+        return argument.value
+    spec = argument.tensor
+    if argument.handle is not None:
+        if not spec.span:
+            return torch.empty(spec.shape, dtype=spec.torch_dtype, device="cuda")
+        return spec.over(DeviceBuffer(spec.span_bytes, bytes.fromhex(argument.handle)).tensor())
+    if argument.buffer is None:
+        raise ValueError(f"argument {argument.name} has neither buffer nor handle")
+    return from_buffer(spec, buffers[argument.buffer])

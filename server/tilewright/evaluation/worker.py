@@ -1,0 +1,172 @@
+"""A process that imports and runs one candidate, and nothing else.
+
+It answers the referee's requests over a channel. It holds inputs, never seeds, references or verdicts; whatever it
+says of its candidate's outputs, the referee judges by their bytes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tilewright.evaluation.processes import apply_limits
+from tilewright.evaluation.supervisor import die_with_parent
+
+if __name__ == "__main__":  # before anything that the candidate's world could touch
+    die_with_parent(int(sys.argv[2]))
+    apply_limits()
+
+import socket
+
+import torch
+
+from tilewright.evaluation.candidate import Candidate, CandidateFailure
+from tilewright.evaluation.channel import Channel, ChannelClosed, Message
+from tilewright.evaluation.results import Status
+from tilewright.evaluation.tensors import Argument, TensorSpec, opened, to_buffer
+from tilewright.evaluation.timing import TimedCalls, copy_outputs
+from tilewright.task import Backend
+
+Reply = tuple[Message, list[memoryview]]
+
+
+class Worker:
+    """The requests a worker answers: one method for each."""
+
+    def __init__(self, backend: Backend, arch: str) -> None:
+        self._backend = backend
+        self._arch = arch
+        self._candidate: Candidate | None = None
+        self._sets: list[dict[str, Any]] = []
+        self._timed: TimedCalls | None = None
+        if backend is Backend.CPU:
+            from tilewright.evaluation.modelling import prepare
+
+            prepare(arch)
+        else:
+            torch.cuda.init()
+            torch.zeros(1, device="cuda")
+            import cuda.tile  # noqa: F401 (ready before it is asked for)
+
+    @property
+    def candidate(self) -> Candidate:
+        if self._candidate is None:
+            raise CandidateFailure(Status.VOID, "nothing is loaded")
+        return self._candidate
+
+    @property
+    def timed(self) -> TimedCalls:
+        if self._timed is None:
+            raise CandidateFailure(Status.VOID, "nothing is prepared")
+        return self._timed
+
+    def load(self, message: Message, buffers: list[bytearray]) -> Reply:
+        """Import the candidate from its snapshot."""
+        from cuda.tile._cext import default_tile_context
+
+        default_tile_context.config.cache_dir = message["cache"]
+        folder = Path(message["folder"])
+        self._candidate = Candidate(
+            folder,
+            [folder / path for path in message["python_path"]],
+            message["module"],
+            message["function"],
+            message["outputs"],
+        )
+        return {}, []
+
+    def inputs(self, message: Message, buffers: list[bytearray]) -> Reply:
+        """Take the input sets of a case; they replace those of the one before."""
+        self._timed = None
+        self._sets = []
+        self._sets = [
+            {item.name: opened(item, buffers) for item in map(Argument.model_validate, arguments)}
+            for arguments in message["sets"]
+        ]
+        return {}, []
+
+    def call(self, message: Message, buffers: list[bytearray]) -> Reply:
+        """Call the candidate once on input set 0. On `cpu` its outputs and inputs come back in the frame."""
+        arguments = self._sets[0]
+        if self._backend is Backend.CUDA:
+            boxes = [opened(Argument.model_validate(box), buffers) for box in message["boxes"]]
+            for box in boxes:  # what the candidate allocates next for its outputs holds no old results, but NaN
+                torch.empty_like(box).view(torch.uint8).fill_(0xFF)
+            outputs = self.candidate(arguments)
+            self.candidate.wait()
+            copy_outputs(outputs, boxes)
+            self.candidate.wait()
+            return {}, []
+        from tilewright.interpreter.host import Mode, running
+
+        with running(Mode.RUN):
+            outputs = self.candidate(arguments)
+        tensors = [value for value in arguments.values() if isinstance(value, torch.Tensor)]
+        outputs = [output.contiguous() for output in outputs]
+        described = [TensorSpec.of(output).model_dump() for output in outputs]
+        return {"outputs": described}, [to_buffer(tensor) for tensor in outputs + tensors]
+
+    def estimate(self, message: Message, buffers: list[bytearray]) -> Reply:
+        """Warm up on the input sets; one call's device time in ms."""
+        self._timed = TimedCalls(self.candidate, self._sets)
+        return {"ms": self._timed.estimate_ms()}, []
+
+    def prepare(self, message: Message, buffers: list[bytearray]) -> Reply:
+        """Make blocks of calls, as a graph if asked to."""
+        return {"refused": self.timed.prepare(message["calls"], message["graph"])[:500]}, []
+
+    def run(self, message: Message, buffers: list[bytearray]) -> Reply:
+        """Run one block; its device time in ms."""
+        return {"ms": self.timed.run()}, []
+
+    def collect(self, message: Message, buffers: list[bytearray]) -> Reply:
+        """Hand over the outputs of the last timed call on input set `index`."""
+        boxes = [opened(Argument.model_validate(box), buffers) for box in message["boxes"]]
+        copy_outputs(self.timed.outputs[message["index"]], boxes)
+        self.candidate.wait()
+        return {}, []
+
+    def profile(self, message: Message, buffers: list[bytearray]) -> Reply:
+        """What the launches of one call do and occupy, for the latency model."""
+        from tilewright.evaluation.modelling import profile_call
+
+        return {"launches": profile_call(self.candidate, self._sets[0], self._arch)}, []
+
+    def dump(self, message: Message, buffers: list[bytearray]) -> Reply:
+        """The kernels that one call launches, compiled for each of the architectures."""
+        from tilewright.evaluation.modelling import dump_call
+
+        found = dump_call(self.candidate, self._sets[0], message["archs"], message["compile_s"])
+        return {"compilations": found}, []
+
+
+def serve(channel: Channel, worker: Worker) -> None:
+    """Answer requests until the referee closes the channel."""
+    handlers: dict[str, Callable[[Message, list[bytearray]], Reply]] = {
+        name: getattr(worker, name)
+        for name in ("load", "inputs", "call", "estimate", "prepare", "run", "collect", "profile", "dump")
+    }
+    channel.send({"ready": True})
+    while True:
+        message, buffers = channel.receive()
+        try:
+            reply, views = handlers[message["op"]](message, buffers)
+            channel.send({"status": Status.PASSED, **reply}, views)
+        except CandidateFailure as failure:
+            channel.send({"status": failure.status, "message": str(failure)})
+
+
+def main(arguments: list[str]) -> None:
+    """Run as `python -I -m tilewright.evaluation.worker BACKEND:ARCH PARENT FD`."""
+    backend, _, arch = arguments[0].partition(":")
+    channel = Channel(socket.socket(fileno=int(arguments[2])))
+    try:
+        serve(channel, Worker(Backend(backend), arch))
+    except ChannelClosed:
+        pass
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,87 @@
+"""Data-sheet figures of the GPUs that the `cpu` backend can model and the physics floor is drawn from.
+
+Peaks are dense, without sparsity, at boost clock. A measured ceiling of the device at hand always comes first;
+these are what no kernel can pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+KIB = 1024
+MIB = 1024 * KIB
+TERA = 1e12
+
+
+@dataclass(frozen=True)
+class DeviceSpec:
+    """One GPU as its vendor describes it: rates in bytes/s and flop/s, sizes in bytes."""
+
+    name: str
+    arch: str
+    sms: int
+    dram_bytes_per_s: float
+    l2_bytes: int
+    flops: dict[str, float] = field(hash=False)
+    shared_bytes_per_sm: int
+    registers_per_sm: int = 65536
+    threads_per_sm: int = 2048
+    ctas_per_sm: int = 32
+
+    @property
+    def compute_capability(self) -> tuple[int, int]:
+        digits = self.arch.removeprefix("sm_")
+        return int(digits[:-1]), int(digits[-1])
+
+    def peak_flops(self, dtype: str) -> float:
+        """Peak rate for arithmetic on `dtype` in flop/s; integers count as int8 matrix operations."""
+        return self.flops[dtype] if dtype in self.flops else self.flops["float32"]
+
+
+def _rates(tf16: float, tf32: float, fp32: float, fp64: float, fp8: float | None = None) -> dict[str, float]:
+    rates = {
+        "float16": tf16,
+        "bfloat16": tf16,
+        "tfloat32": tf32,
+        "float32": fp32,
+        "float64": fp64,
+        "int8": 2 * tf16,
+        "uint8": 2 * tf16,
+    }
+    if fp8 is not None:
+        rates |= {"float8_e4m3fn": fp8, "float8_e5m2": fp8}
+    return {name: rate * TERA for name, rate in rates.items()}
+
+
+# Sources: NVIDIA's A100, H100, H200, L40S and Blackwell data sheets and architecture white papers; limits per
+# multiprocessor from the CUDA programming guide's table of compute capabilities.
+_SPECS = (
+    DeviceSpec("NVIDIA A100-SXM4-80GB", "sm_80", 108, 2.039e12, 40 * MIB, _rates(312, 156, 19.5, 19.5), 164 * KIB),
+    DeviceSpec(
+        "NVIDIA L40S", "sm_89", 142, 0.864e12, 96 * MIB, _rates(362, 183, 91.6, 1.43, 733), 100 * KIB,
+        threads_per_sm=1536, ctas_per_sm=24,
+    ),
+    DeviceSpec(
+        "NVIDIA H100 80GB HBM3", "sm_90", 132, 3.35e12, 50 * MIB, _rates(989.4, 494.7, 66.9, 66.9, 1978.9), 228 * KIB
+    ),
+    DeviceSpec("NVIDIA H200", "sm_90", 132, 4.8e12, 60 * MIB, _rates(989.4, 494.7, 66.9, 66.9, 1978.9), 228 * KIB),
+    DeviceSpec("NVIDIA B200", "sm_100", 148, 8.0e12, 126 * MIB, _rates(2250, 1100, 75, 37, 4500), 228 * KIB),
+    DeviceSpec(
+        "NVIDIA GeForce RTX 5090", "sm_120", 170, 1.792e12, 96 * MIB, _rates(209.5, 104.8, 104.8, 1.64, 419), 100 * KIB,
+        threads_per_sm=1536, ctas_per_sm=24,
+    ),
+)  # fmt: skip
+
+DEFAULT_BY_ARCH = {"sm_80": 0, "sm_89": 1, "sm_90": 3, "sm_100": 4, "sm_120": 5}
+
+
+def spec_by_name(name: str) -> DeviceSpec | None:
+    """The data sheet of the device that the driver calls `name`, or None where this table lacks it."""
+    return next((spec for spec in _SPECS if spec.name == name), None)
+
+
+def spec_by_arch(arch: str) -> DeviceSpec:
+    """The device that stands for an architecture such as `sm_90`. Raises ValueError for an unknown one."""
+    if arch not in DEFAULT_BY_ARCH:
+        raise ValueError(f"no device model for {arch!r}; use one of {', '.join(DEFAULT_BY_ARCH)}")
+    return _SPECS[DEFAULT_BY_ARCH[arch]]

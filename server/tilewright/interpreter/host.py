@@ -1,0 +1,282 @@
+"""Stands in for the GPU's host side, so that a kernel's wrapper runs unmodified where there is no GPU.
+
+`install` is called once in a worker process, before the candidate is imported: launches then go to the
+interpreter, CUDA devices, streams and events become the CPU's, and device properties are those of a chosen model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import SimpleNamespace
+from typing import Any
+
+import cuda.tile as ct
+import cuda.tile.tune
+import torch
+from cuda.tile._compile import compile_tile
+from torch.overrides import TorchFunctionMode
+
+from tilewright.compiler.signature import signature_of
+from tilewright.gpu.specs import DeviceSpec
+from tilewright.interpreter.machine import BlockIndex, Counts, Machine
+from tilewright.interpreter.memory import Pointer, flat_buffer
+from tilewright.interpreter.numerics import UnsupportedOperation, held_dtype
+
+
+class Mode(StrEnum):
+    """What a launch does: run every block, run a few (for the model), or none (to see what is launched)."""
+
+    RUN = "run"
+    SAMPLE = "sample"
+    CAPTURE = "capture"
+
+
+SAMPLED_BLOCKS = 3
+FAKE_DEVICE = torch.device("cuda", 0)
+
+
+@dataclass
+class Launch:
+    """One launch that the host code made: the kernel with its hints, its signature, grid and work.
+
+    `tensor_bytes` gives the size of each tensor argument's storage by the storage's address.
+    """
+
+    kernel: Any
+    signature: Any
+    grid: BlockIndex
+    tensor_bytes: dict[int, int]
+    counts: Counts = field(default_factory=Counts)
+
+    @property
+    def name(self) -> str:
+        return str(self.kernel._pyfunc.__name__)
+
+    @property
+    def blocks(self) -> int:
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    def dram_bytes(self) -> float:
+        """Bytes that reach DRAM if each tensor's are read at most once and written at most once."""
+        scale = self.blocks / max(self.counts.blocks, 1)
+        return sum(
+            min(moved * scale, self.tensor_bytes.get(address, moved * scale))
+            for counter in (self.counts.loaded, self.counts.stored)
+            for address, moved in counter.items()
+        )
+
+
+@dataclass
+class _Host:
+    device: DeviceSpec
+    mode: Mode = Mode.RUN
+    launches: list[Launch] | None = None
+    programs: dict[Any, Any] = field(default_factory=dict)
+
+
+_host: _Host | None = None
+
+
+def flatten_arguments(arguments: Sequence[Any], signature: Any) -> list[Any]:
+    """Launch arguments as the final IR takes them: (pointer, shape..., strides...) for a tensor; no constants."""
+    flat: list[Any] = []
+    for argument, constraint in zip(arguments, signature.parameters, strict=True):
+        kind = type(constraint).__name__
+        if kind == "ConstantConstraint":
+            continue
+        if kind == "ArrayConstraint":
+            buffer, offset = flat_buffer(argument)
+            index = held_dtype(constraint.index_dtype)
+            flat.append(Pointer(buffer, torch.tensor(offset), constraint.dtype))
+            flat += [torch.tensor(extent, dtype=index) for extent in argument.shape]
+            flat += [torch.tensor(stride, dtype=index) for stride in argument.stride()]
+        elif kind == "ScalarConstraint":
+            flat.append(torch.tensor(argument, dtype=held_dtype(constraint.dtype)))
+        elif kind == "TupleConstraint":
+            flat += flatten_arguments(argument, SimpleNamespace(parameters=constraint.items))
+        else:
+            raise UnsupportedOperation(f"a kernel argument of kind {kind} is not interpreted by this version")
+    return flat
+
+
+def _sample(grid: BlockIndex, count: int) -> list[BlockIndex]:
+    total = grid[0] * grid[1] * grid[2]
+    picks = sorted({round(step * (total - 1) / max(count - 1, 1)) for step in range(count)})
+    return [(pick % grid[0], pick // grid[0] % grid[1], pick // (grid[0] * grid[1])) for pick in picks]
+
+
+def _every_block(grid: BlockIndex) -> Iterator[BlockIndex]:
+    return ((x, y, z) for z, y, x in itertools.product(range(grid[2]), range(grid[1]), range(grid[0])))
+
+
+def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /, **_: Any) -> None:
+    """`ct.launch` on the interpreter."""
+    assert _host is not None
+    with torch._C.DisableTorchFunction():
+        sizes = tuple(int(size) for size in (grid if isinstance(grid, tuple | list) else (grid,)))
+        if not 1 <= len(sizes) <= 3 or min(sizes) < 0:
+            raise ValueError(f"a grid has one to three sizes of at least 0, not {grid}")
+        x, y, z = (*sizes, 1, 1)[:3]
+        arguments = tuple(kernel_args)
+        signature = signature_of(kernel, arguments)
+        # Hints do not change what a kernel computes: variants of one kernel share their program.
+        key = (kernel._pyfunc, signature.symbol)
+        if key not in _host.programs:
+            _host.programs[key] = compile_tile(
+                kernel._annotated_function,
+                [signature],
+                sm_arch=_host.device.arch,
+                return_final_ir=True,
+                return_cubin=False,
+            ).final_ir[0]
+        storages = [argument.untyped_storage() for argument in arguments if isinstance(argument, torch.Tensor)]
+        launch = Launch(kernel, signature, (x, y, z), {storage.data_ptr(): storage.nbytes() for storage in storages})
+        if _host.mode is not Mode.CAPTURE and launch.blocks:
+            machine = Machine(_host.programs[key], launch.grid)
+            sampled = _host.mode is Mode.SAMPLE and launch.blocks > SAMPLED_BLOCKS
+            blocks = _sample(launch.grid, SAMPLED_BLOCKS) if sampled else _every_block(launch.grid)
+            launch.counts = machine.run(flatten_arguments(arguments, signature), blocks)
+            for line in machine.printed:
+                print(line)
+        if _host.launches is not None:
+            _host.launches.append(launch)
+
+
+def _first_config(
+    search_space: Sequence[Any],
+    stream: Any,
+    grid_fn: Callable[[Any], Any],
+    kernel: Any,
+    args_fn: Callable[[Any], tuple[Any, ...]],
+    hints_fn: Callable[[Any], dict[str, Any]] | None = None,
+    *,
+    quiet: bool = False,
+    **_: Any,
+) -> Any:
+    """`exhaustive_search` without a clock: the first config of the space, and a line that says so."""
+    if not search_space:
+        raise ValueError("Search space is empty.")
+    if not quiet:
+        print("tilewright: no GPU to time on; exhaustive_search takes the first config of its space")
+    first = cuda.tile.tune.Measurement(config=search_space[0], mean_us=0.0, num_samples=0, error_margin_us=0.0)
+    return cuda.tile.tune.TuningResult(best=first, successes=(first,), failures=())
+
+
+_PRETENDED: dict[Any, Any] = {
+    torch.Tensor.is_cuda.__get__: True,  # type: ignore[attr-defined]
+    torch.Tensor.is_cpu.__get__: False,  # type: ignore[attr-defined]
+    torch.Tensor.device.__get__: FAKE_DEVICE,
+}
+
+
+class _CudaOnCpu(TorchFunctionMode):
+    """Lets host code believe that its tensors live on a CUDA device."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func in _PRETENDED:
+            return _PRETENDED[func]
+        if func is torch.Tensor.cuda:
+            return args[0]
+        if "device" in kwargs and _is_cuda(kwargs["device"]):
+            kwargs["device"] = "cpu"
+        if func is torch.Tensor.to and len(args) > 1 and _is_cuda(args[1]):
+            rest = args[2:]
+            return args[0].to(*rest, **kwargs) if rest or kwargs else args[0]
+        return func(*args, **kwargs)
+
+
+def _is_cuda(device: Any) -> bool:
+    return device is not None and str(device).partition(":")[0] in ("cuda", "0")
+
+
+class _Stream:
+    """A stream or event that is always done."""
+
+    cuda_stream = 0
+    device = FAKE_DEVICE
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, _: Any) -> float:
+        raise RuntimeError("there is no GPU here, and so nothing to time; latency is modelled on the cpu backend")
+
+    def record_event(self, *_: Any) -> _Stream:
+        return _Stream()
+
+    def _done(self, *_: Any, **__: Any) -> None: ...
+
+    record = wait = synchronize = wait_stream = wait_event = _done
+
+
+def _patch_torch(device: DeviceSpec) -> None:
+    properties = SimpleNamespace(
+        name=device.name,
+        major=device.compute_capability[0],
+        minor=device.compute_capability[1],
+        multi_processor_count=device.sms,
+        total_memory=80 * 2**30,
+        L2_cache_size=device.l2_bytes,
+        max_threads_per_multi_processor=device.threads_per_sm,
+        regs_per_multiprocessor=device.registers_per_sm,
+        shared_memory_per_multiprocessor=device.shared_bytes_per_sm,
+        warp_size=32,
+    )
+    replaced: dict[str, Any] = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "init": lambda: None,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": lambda _device: None,
+        "get_device_name": lambda _device=None: device.name,
+        "get_device_capability": lambda _device=None: device.compute_capability,
+        "get_device_properties": lambda _device=None: properties,
+        "synchronize": lambda _device=None: None,
+        "empty_cache": lambda: None,
+        "current_stream": lambda _device=None: _Stream(),
+        "default_stream": lambda _device=None: _Stream(),
+        "stream": lambda _stream: _Stream(),
+        "device": lambda _device: contextlib.nullcontext(),
+        "Stream": _Stream,
+        "Event": _Stream,
+    }
+    for name, value in replaced.items():
+        setattr(torch.cuda, name, value)
+
+
+def install(device: DeviceSpec) -> None:
+    """Make this process a stand-in for one with `device`. Called once, before any candidate is imported."""
+    global _host
+    _host = _Host(device)
+    _patch_torch(device)
+    cuda.tile.launch = ct.launch = _launch
+    cuda.tile.tune.exhaustive_search = _first_config
+    cuda.tile.tune._tune.exhaustive_search = _first_config
+    cuda.tile.tune._tune._benchmark = lambda *_: 1.0  # for who holds the real search already: all configs tie
+
+
+@contextlib.contextmanager
+def running(mode: Mode) -> Iterator[list[Launch]]:
+    """Within it, host code sees a CUDA device, and its launches are made in `mode` and listed."""
+    assert _host is not None, "install() comes first"
+    launches: list[Launch] = []
+    before = (_host.mode, _host.launches)
+    _host.mode, _host.launches = mode, launches
+    try:
+        with _CudaOnCpu():
+            yield launches
+    finally:
+        _host.mode, _host.launches = before

@@ -1,0 +1,160 @@
+"""What a session leaves on disk: an append-only journal, and the table rendered from it.
+
+A record is one line of JSON with the hash of the line before it. It is on disk (fsync) before the step it reports
+is answered, so a process killed at any point loses nothing that was promised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from tilewright.records import Record
+
+EntryT = TypeVar("EntryT", bound=Record)
+
+
+class LedgerError(Exception):
+    """The journal was changed by something other than this program; the text names the line."""
+
+
+GENESIS = "0" * 64
+
+
+class Journal(Generic[EntryT]):
+    """An append-only file of hash-chained records. One process writes it at a time; any may read it."""
+
+    def __init__(self, path: Path, adapter: TypeAdapter[EntryT]) -> None:
+        """Open or create the journal at `path` and read it. Raises `LedgerError` where a record was altered.
+
+        A last line without its end is what a killed writer left: it was never promised, and is set aside.
+        """
+        self.path = path
+        self._adapter = adapter
+        self.entries: list[EntryT] = []
+        self.head = GENESIS
+        path.parent.mkdir(parents=True, exist_ok=True)
+        raw = path.read_bytes() if path.exists() else b""
+        whole, _, torn = raw.rpartition(b"\n")
+        for number, line in enumerate(whole.split(b"\n") if whole else [], start=1):
+            self.entries.append(self._checked(line, number))
+        if torn:
+            (path.parent / "journal.torn").open("ab").write(torn + b"\n")
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        kept = len(raw) - len(torn)
+        if torn:
+            os.ftruncate(self._file, kept)
+        os.lseek(self._file, kept, os.SEEK_SET)
+        _sync_folder(path.parent)
+
+    def append(self, entry: EntryT) -> None:
+        """Write one record; it is on disk when this returns."""
+        body: dict[str, Any] = {
+            "seq": len(self.entries),
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "prev": self.head,
+            "data": entry.model_dump(mode="json"),
+        }
+        line = json.dumps(body | {"hash": _hash(body)}, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        while line:
+            line = line[os.write(self._file, line) :]
+        os.fsync(self._file)
+        self.head = _hash(body)
+        self.entries.append(entry)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def _checked(self, line: bytes, number: int) -> EntryT:
+        try:
+            body = json.loads(line)
+            stated = body.pop("hash")
+            if body["prev"] != self.head or body["seq"] != number - 1 or stated != _hash(body):
+                raise LedgerError(f"{self.path}:{number}: the record does not continue the chain: it was altered")
+            self.head = stated
+            return self._adapter.validate_python(body["data"])
+        except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
+            raise LedgerError(f"{self.path}:{number}: not a record: {error}") from None
+
+
+def read_entries(path: Path, adapter: TypeAdapter[EntryT]) -> list[EntryT]:
+    """The records of a journal that another process may be writing; a line not yet ended is left out."""
+    lines = path.read_bytes().split(b"\n")[:-1]
+    return [adapter.validate_python(json.loads(line)["data"]) for line in lines]
+
+
+def _hash(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class TableRow(Record):
+    """One line of `perf_results.md`. `latency_ms` is None where nothing was measured."""
+
+    iteration: int
+    optimization: str
+    latency_ms: float | None
+    modelled: bool
+    passed: bool
+    status: str
+
+
+COLUMNS = ("iteration", "optimization", "latency_ms", "correctness", "status")
+_RIGHT = {"iteration", "latency_ms", "status"}
+
+
+def render_table(rows: list[TableRow]) -> str:
+    """The Markdown table of `perf_results.md`: five columns, one line for each iteration, nothing else."""
+    cells = [
+        (
+            str(row.iteration),
+            row.optimization.replace("|", "\\|"),
+            "-" if row.latency_ms is None else f"{'~' if row.modelled else ''}{row.latency_ms:.6f}",
+            "PASS" if row.passed else "FAIL",
+            row.status,
+        )
+        for row in rows
+    ]
+    widths = [max(len(text) for text in column) for column in zip(COLUMNS, *cells, strict=True)]
+    lines = [_line(COLUMNS, widths, header=True)]
+    lines.append(
+        "|"
+        + "|".join(
+            "-" * (width + 1) + ":" if name in _RIGHT else ":" + "-" * (width + 1)
+            for name, width in zip(COLUMNS, widths, strict=True)
+        )
+        + "|"
+    )
+    return "\n".join([*lines, *(_line(row, widths) for row in cells)]) + "\n"
+
+
+def _line(cells: tuple[str, ...], widths: list[int], header: bool = False) -> str:
+    shown = (
+        cell.rjust(width) if name in _RIGHT and not header else cell.ljust(width)
+        for name, cell, width in zip(COLUMNS, cells, widths, strict=True)
+    )
+    return "| " + " | ".join(shown) + " |"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file's content at once: a reader sees the old text or the new, also after a crash."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    _sync_folder(path.parent)

@@ -1,0 +1,245 @@
+"""The MCP server: tools and resources as thin adapters over the loop. It imports nothing heavy before it is asked.
+
+Standard output carries the protocol alone; logging goes to standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
+from mcp_types import ToolAnnotations
+from pydantic import Field
+
+from tilewright import __version__
+from tilewright.session.reports import (
+    AppendReport,
+    BenchmarkReport,
+    CheckpointReport,
+    CorrectnessReport,
+    DumpReport,
+    RevertReport,
+    StatusReport,
+)
+from tilewright.task import Backend
+
+if TYPE_CHECKING:
+    from tilewright.session.dumping import Dumper
+    from tilewright.session.loop import Loop
+
+INSTRUCTIONS = """Tilewright makes a GPU kernel faster, one verified experiment at a time.
+The loop: start_session once; then for each iteration edit the editable files (ONE optimization), run_correctness,
+run_benchmark, and as the verdict says git_checkpoint or revert, then append_result. session_status always tells what
+to do next. Every figure in the log is the server's own measurement."""
+
+ResultT = TypeVar("ResultT")
+
+_READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+_RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+_WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
+_DISCARDS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
+
+
+class _Desk:
+    """What the tools work on, made at the first call that needs it."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._loop: Loop | None = None
+        self._dumper: Dumper | None = None
+
+    @property
+    def loop(self) -> Loop:
+        if self._loop is None:
+            from tilewright.session.loop import Loop
+
+            self._loop = Loop(self._root)
+        return self._loop
+
+    @property
+    def dumper(self) -> Dumper:
+        if self._dumper is None:
+            from tilewright.session.dumping import Dumper
+
+            self._dumper = Dumper(self.loop.checkout)
+        return self._dumper
+
+    async def close(self) -> None:
+        if self._loop is not None:
+            await self._loop.close()
+        if self._dumper is not None:
+            await self._dumper.close()
+
+
+def _progress(context: Context[Any, Any]) -> Callable[[str], Awaitable[None]]:
+    count = 0
+
+    async def report(text: str) -> None:
+        nonlocal count
+        count += 1
+        await context.report_progress(count, None, text)
+
+    return report
+
+
+async def _told(work: Callable[[], ResultT | Awaitable[ResultT]]) -> ResultT:
+    """Run a tool's work; a misuse reaches the caller as a tool error that says what to do instead."""
+    from tilewright.repository import RepositoryError
+    from tilewright.session.checkout import Misuse
+
+    try:
+        result = work()
+        return await result if isinstance(result, Awaitable) else result
+    except (Misuse, RepositoryError) as error:
+        raise ToolError(str(error)) from None
+
+
+def build_server(root: Path) -> MCPServer[None]:
+    """The server for the checkout at `root`."""
+    desk = _Desk(root)
+
+    @asynccontextmanager
+    async def lifespan(_: MCPServer[None]) -> AsyncIterator[None]:
+        try:
+            yield None
+        finally:
+            await desk.close()
+
+    mcp = MCPServer(
+        "tilewright", title="Tilewright", version=__version__, instructions=INSTRUCTIONS, lifespan=lifespan,
+        log_level="WARNING",
+    )  # fmt: skip
+
+    @mcp.tool(title="Start a session", annotations=_WRITES)
+    async def start_session(
+        context: Context[Any, Any],
+        task: Annotated[str, Field(description="folder that holds task.toml, relative to the server's root")],
+        backend: Annotated[
+            Literal["auto", "cuda", "cpu"], Field(description="cuda measures; cpu interprets and models latency")
+        ] = "auto",
+        arch: Annotated[str, Field(pattern=r"^sm_\d{2,3}$", description="architecture that cpu models")] = "sm_90",
+        max_iterations: Annotated[int, Field(ge=1, le=200)] = 25,
+        patience: Annotated[int, Field(ge=1, le=200, description="measured iterations without gain before stop")] = 2,
+        iteration_minutes: Annotated[float, Field(gt=0, le=120, description="evaluation time per iteration")] = 10.0,
+        stop_on_minor_gain: Annotated[bool, Field(description="end the session after a gain under 2%")] = True,
+        include_dirty: Annotated[bool, Field(description="take uncommitted edits into the baseline")] = False,
+    ) -> StatusReport:
+        """Begin a session: its branch, environment check, and the baseline as iteration 0. Resumes one under way."""
+        from tilewright.policy import Rules
+
+        rules = Rules(
+            max_iterations=max_iterations,
+            patience=patience,
+            iteration_minutes=iteration_minutes,
+            stop_on_minor_gain=stop_on_minor_gain,
+        )
+        chosen = None if backend == "auto" else Backend(backend)
+        return await _told(
+            lambda: desk.loop.start(task, _progress(context), chosen, arch, rules, include_dirty=include_dirty)
+        )
+
+    @mcp.tool(title="Where the loop stands", annotations=_READS)
+    async def session_status() -> StatusReport:
+        """The incumbent, every iteration so far and how it ended, what is pending, the budget, and what to do next."""
+        return await _told(lambda: desk.loop.status())
+
+    @mcp.tool(title="Check the candidate", annotations=_RUNS)
+    async def run_correctness(context: Context[Any, Any]) -> CorrectnessReport:
+        """Check the edited files against the task's float64 reference: visible and hidden cases, secret seeds."""
+        return await _told(lambda: desk.loop.run_correctness(_progress(context)))
+
+    @mcp.tool(title="Measure the candidate", annotations=_RUNS)
+    async def run_benchmark(context: Context[Any, Any]) -> BenchmarkReport:
+        """Measure the candidate that passed against the incumbent, interleaved, and give the verdict."""
+        return await _told(lambda: desk.loop.run_benchmark(_progress(context)))
+
+    @mcp.tool(title="Keep the candidate", annotations=_WRITES)
+    async def git_checkpoint() -> CheckpointReport:
+        """Commit the measured candidate on the session's branch; only what was measured and won."""
+        return await _told(lambda: desk.loop.checkpoint())
+
+    @mcp.tool(title="Go back to the incumbent", annotations=_DISCARDS)
+    async def revert() -> RevertReport:
+        """Put the editable files back to the incumbent's; what is thrown away stays reachable under a recovery ref."""
+        return await _told(lambda: desk.loop.revert())
+
+    @mcp.tool(title="Log the iteration", annotations=_WRITES)
+    async def append_result(
+        optimization: Annotated[str, Field(min_length=1, max_length=120, description="what was tried, in a few words")],
+        root_cause: Annotated[
+            Literal["memory", "compute", "latency", "launch", "scheduling", "unknown"] | None,
+            Field(description="what bounds the kernel, if a diagnosis was made; scheduling and unknown escalate"),
+        ] = None,
+    ) -> AppendReport:
+        """Close the iteration with one row of the table, in the server's own figures; says whether to go on."""
+        return await _told(lambda: desk.loop.append_result(optimization, root_cause))
+
+    @mcp.tool(title="What the compiler made", annotations=_READS)
+    async def dump_ir(
+        context: Context[Any, Any],
+        task: Annotated[str, Field(description="folder that holds task.toml; empty for the session's task")] = "",
+        arch: Annotated[
+            list[Annotated[str, Field(pattern=r"^sm_\d{2,3}$")]], Field(max_length=6, description="architectures")
+        ] = [],  # noqa: B006
+        stage: Annotated[
+            Literal["resources", "cutile_ir", "tile_ir"], Field(description="whose text to show")
+        ] = "resources",
+    ) -> DumpReport:
+        """Compile the working tree's kernels, GPU or not: resources, cuTile IR, Tile IR; whole texts as a resource."""
+
+        async def work() -> DumpReport:
+            folder, default = desk.loop.task_of(task)
+            return await desk.dumper.dump(folder, arch or [default], stage, _progress(context))
+
+        return await _told(work)
+
+    @mcp.resource("tilewright://results", mime_type="text/markdown")
+    async def results() -> str:
+        """The current session's table, perf_results.md."""
+        path = desk.loop.checkout.sandbox / "perf_results.md"
+        if not path.is_file():
+            raise ResourceNotFoundError("no session has left a table yet")
+        return path.read_text(encoding="utf-8")
+
+    @mcp.resource("tilewright://journal", mime_type="application/x-ndjson")
+    async def journal() -> str:
+        """The current session's journal: every run with its secret, its result and its verdict."""
+        folder = desk.loop.checkout.current_folder()
+        if folder is None:
+            raise ResourceNotFoundError("no session has left a journal yet")
+        return (folder / "journal.jsonl").read_text(encoding="utf-8")
+
+    @mcp.resource("tilewright://dump/{identity}", mime_type="text/plain")
+    async def dump(identity: str) -> str:
+        """The whole text of an earlier dump_ir."""
+        text = desk.dumper.text(identity)
+        if text is None:
+            raise ResourceNotFoundError(f"no dump {identity}; call dump_ir again")
+        return text
+
+    return mcp
+
+
+def serve(root: Path) -> None:
+    """Run on standard input and output until the client leaves or the process is told to stop."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
+
+    async def run() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        await build_server(root).run_stdio_async()
+
+    try:
+        asyncio.run(run())
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        pass

@@ -1,0 +1,155 @@
+"""The decision rules: what a result means for the candidate, and whether the session goes on. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field
+
+from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
+from tilewright.records import Record
+
+
+class Rules(Record):
+    """The thresholds of a session; shares are of the incumbent's speed."""
+
+    accept: float = Field(0.05, description="a gain of at least this is kept, and the loop goes on")
+    minor: float = Field(0.02, description="a smaller gain is kept, and ends the session unless it was asked to go on")
+    regression: float = Field(
+        0.005, description="a case that is significantly slower by more than this is a regression"
+    )
+    patience: int = Field(2, ge=1, description="measured iterations in a row without gain that end the session")
+    max_iterations: int = Field(25, ge=1)
+    iteration_minutes: float = Field(10.0, gt=0, description="evaluation time that one iteration may take")
+    ceiling_percent: float = Field(95.0, description="share of the measured roofline at which nothing is left to gain")
+    stop_on_minor_gain: bool = True
+
+
+class VerdictKind(StrEnum):
+    """What becomes of a candidate."""
+
+    KEEP = "keep"
+    REVERT = "revert"
+    CRASH = "crash"
+
+
+class Reason(StrEnum):
+    """Why."""
+
+    BASELINE = "baseline"
+    GAIN = "gain"
+    NOISE = "noise"
+    REGRESSION = "regression"
+    INCORRECT = "incorrect"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+    TAMPERED = "tampered"
+    WITHDRAWN = "withdrawn"
+
+
+class Verdict(Record):
+    """Keep, revert or crash, with its reason and one sentence of evidence."""
+
+    kind: VerdictKind
+    reason: Reason
+    detail: str = ""
+
+    @property
+    def measured(self) -> bool:
+        """Whether it rests on a measurement; an incorrect or crashed candidate's does not."""
+        return self.reason in (Reason.GAIN, Reason.NOISE, Reason.REGRESSION)
+
+
+class Advice(Record):
+    """Whether the loop goes on after an iteration, and why."""
+
+    action: Literal["continue", "stop", "escalate"]
+    reason: str
+
+
+ROOT_CAUSES = ("memory", "compute", "latency", "launch", "scheduling", "unknown")
+ESCALATED_CAUSES = ("scheduling", "unknown")
+
+
+def verdict_of_failure(status: Status, message: str) -> Verdict | None:
+    """The verdict on a candidate whose check or measurement did not pass; None where that was not its fault."""
+    first = message.splitlines()[0] if message else ""
+    detail = f"{status}: {first}" if first else str(status)
+    if status is Status.TAMPERED:
+        return Verdict(kind=VerdictKind.REVERT, reason=Reason.TAMPERED, detail=detail)
+    if status.is_incorrect:
+        return Verdict(kind=VerdictKind.REVERT, reason=Reason.INCORRECT, detail=detail)
+    if status.is_crash:
+        reason = Reason.TIMEOUT if status is Status.TIMEOUT else Reason.CRASHED
+        return Verdict(kind=VerdictKind.CRASH, reason=reason, detail=detail)
+    return None
+
+
+def verdict_of_check(result: CorrectnessResult) -> Verdict | None:
+    """The verdict that a correctness run already settles: none if it passed, or was void."""
+    return None if result.passed else verdict_of_failure(result.status, result.message)
+
+
+def verdict_of_benchmark(result: BenchmarkResult, rules: Rules) -> Verdict | None:
+    """The verdict on a measured candidate: a keep only for a significant gain without a significant loss anywhere."""
+    if not result.passed:
+        return verdict_of_failure(result.status, result.message)
+    if result.speedup is None or result.speedup_low is None or result.speedup_high is None:
+        return None
+    shown = f"{_percent(result.speedup)} ({_percent(result.speedup_low)} to {_percent(result.speedup_high)})"
+    for case in result.cases:
+        if case.speedup is not None and case.speedup_high is not None and case.speedup_high < 1 - rules.regression:
+            detail = f"{_percent(case.speedup)} on {' '.join(f'{k}={v}' for k, v in case.case.items())}"
+            return Verdict(kind=VerdictKind.REVERT, reason=Reason.REGRESSION, detail=detail)
+    if result.speedup_low > 1:
+        return Verdict(kind=VerdictKind.KEEP, reason=Reason.GAIN, detail=shown)
+    if result.speedup_high < 1:
+        return Verdict(kind=VerdictKind.REVERT, reason=Reason.REGRESSION, detail=shown)
+    return Verdict(kind=VerdictKind.REVERT, reason=Reason.NOISE, detail=f"{shown} holds zero")
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.2f}%"
+
+
+def advise(
+    verdict: Verdict,
+    result: BenchmarkResult | None,
+    earlier: Sequence[Verdict],
+    iteration: int,
+    rules: Rules,
+    root_cause: str | None,
+    ceilings_measured: bool,
+) -> Advice:
+    """Whether to go on after an iteration. `earlier` are the verdicts of the rows before it, oldest first."""
+    if root_cause in ESCALATED_CAUSES:
+        return Advice(action="escalate", reason=f"the root cause is {root_cause}: ask the user how to go on")
+    if iteration >= rules.max_iterations:
+        return Advice(action="stop", reason=f"{rules.max_iterations} iterations are done")
+    reached = result.roofline_percent if result is not None and verdict.kind is VerdictKind.KEEP else None
+    if ceilings_measured and reached is not None and reached >= rules.ceiling_percent:
+        return Advice(
+            action="stop", reason=f"{reached:.1f}% of the measured ceiling: the rest is not worth an iteration"
+        )
+    if verdict.reason is Reason.GAIN:
+        assert result is not None and result.speedup is not None
+        gain = result.speedup - 1
+        if gain >= rules.accept:
+            return Advice(action="continue", reason=f"a gain of {100 * gain:.1f}%: go on from here")
+        if gain >= rules.minor:
+            return Advice(
+                action="continue", reason=f"a gain of {100 * gain:.1f}%: this kind of change has lower priority next"
+            )
+        if rules.stop_on_minor_gain:
+            return Advice(
+                action="stop",
+                reason=f"a gain of {100 * gain:.1f}%, under {100 * rules.minor:.0f}%: gains have dried up",
+            )
+        return Advice(action="continue", reason=f"a gain of {100 * gain:.1f}%; asked to go on")
+    measured = [past for past in [*earlier, verdict] if past.measured]
+    recent = measured[-rules.patience :]
+    if len(recent) == rules.patience and not any(past.reason is Reason.GAIN for past in recent) and verdict.measured:
+        return Advice(action="stop", reason=f"{rules.patience} measured iterations in a row without gain")
+    return Advice(action="continue", reason="try the next optimization")

@@ -1,0 +1,244 @@
+"""The user's git repository, touched only in the ways a session needs: its own branch, its own refs, named files.
+
+Hooks, filters, fsmonitor and the user's git configuration are kept out of every command; commits are made by plumbing
+from bytes in memory, so that what is committed is what was measured.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, cast
+
+import git
+
+Files = dict[str, bytes]
+"""File contents by path relative to the repository's root, in POSIX form."""
+
+SANDBOX = "sandbox"
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+_GUARD = (
+    "-c", "core.hooksPath=/dev/null",
+    "-c", "core.fsmonitor=false",
+    "-c", "commit.gpgSign=false",
+    "-c", "core.quotePath=false",
+)  # fmt: skip
+_ISOLATED = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+_SYMLINK, _SUBMODULE = "120000", "160000"
+
+
+class RepositoryError(Exception):
+    """The repository is not in a state that allows the step; the text says what to do."""
+
+
+class Repository:
+    """A working tree and its git directory, fixed at construction."""
+
+    def __init__(self, root: Path) -> None:
+        """Open the repository that contains `root`. Raises `RepositoryError` where there is none to work in."""
+        try:
+            self._repo = git.Repo(root, search_parent_directories=True)
+        except (git.InvalidGitRepositoryError, git.NoSuchPathError):
+            raise RepositoryError(
+                f"{root} is not in a git repository; run `git init && git add -A && git commit -m start` there"
+            ) from None
+        if self._repo.bare or self._repo.working_tree_dir is None:
+            raise RepositoryError(f"{root} is a bare repository; use a clone with a working tree")
+        self.root = Path(self._repo.working_tree_dir).resolve()
+        self.git_dir = Path(self._repo.git_dir).resolve()
+        name, email = (self._identity(key) for key in ("name", "email"))
+        self._environment = _ISOLATED | {
+            "GIT_AUTHOR_NAME": name, "GIT_COMMITTER_NAME": name,
+            "GIT_AUTHOR_EMAIL": email, "GIT_COMMITTER_EMAIL": email,
+        }  # fmt: skip
+        if filters := self._run("config", "--local", "--get-regexp", r"^filter\.", check=False).strip():
+            raise RepositoryError(
+                f"the repository configures content filters ({filters.splitlines()[0]}); commands of theirs would run "
+                "on every checkout: remove them (`git config --unset`) or use a clone without them"
+            )
+        if not self._run("rev-parse", "--verify", "--quiet", "HEAD", check=False).strip():
+            raise RepositoryError(f"{self.root} has no commit yet; run `git add -A && git commit -m start`")
+
+    # What is there
+
+    def resolve(self, revision: str) -> str | None:
+        """The commit that a revision names, or None."""
+        found = self._run(
+            "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", check=False
+        ).strip()
+        return found or None
+
+    def head(self) -> str:
+        """The commit that is checked out."""
+        found = self.resolve("HEAD")
+        assert found is not None
+        return found
+
+    def branch(self) -> str | None:
+        """The branch that is checked out, or None when HEAD is detached."""
+        return self._run("symbolic-ref", "--quiet", "--short", "HEAD", check=False).strip() or None
+
+    def parent(self, commit: str) -> str | None:
+        return self.resolve(f"{commit}^")
+
+    def message(self, commit: str) -> str:
+        return self._run("log", "-1", "--format=%B", commit)
+
+    def files(self, commit: str) -> Files:
+        """Every regular file of a commit; symbolic links and submodules are left out."""
+        entries: list[tuple[str, str]] = []
+        for line in self._run("ls-tree", "-r", "-z", "--full-tree", commit).split("\0"):
+            if line:
+                kind, _, name = line.partition("\t")
+                mode, _, blob = kind.split()
+                if mode not in (_SYMLINK, _SUBMODULE):
+                    entries.append((name, blob))
+        with tempfile.TemporaryFile() as wanted:
+            wanted.write("".join(f"{blob}\n" for _, blob in entries).encode())
+            wanted.seek(0)
+            data = self._raw("cat-file", "--batch", stdin=cast(BinaryIO, wanted))
+        found: Files = {}
+        position = 0
+        for name, _ in entries:
+            end = data.index(b"\n", position)
+            size = int(data[position:end].split()[2])
+            found[name] = data[end + 1 : end + 1 + size]
+            position = end + 1 + size + 1
+        return found
+
+    def changed(self, commit: str) -> list[str]:
+        """Tracked files of the working tree that differ from a commit's, outside the sandbox."""
+        listed = self._run("diff", "--name-only", "-z", "--no-ext-diff", "--no-renames", commit, "--")
+        return sorted(name for name in listed.split("\0") if name and not name.startswith(f"{SANDBOX}/"))
+
+    def read(self, names: Iterable[str]) -> Files:
+        """Files of the working tree as they are now. Raises `RepositoryError` where one is missing or no plain file."""
+        found: Files = {}
+        for name in names:
+            path = self._plain(name)
+            if not path.is_file():
+                raise RepositoryError(f"{name} is missing from the working tree; `revert` brings it back")
+            found[name] = path.read_bytes()
+        return found
+
+    # What is changed
+
+    def exclude_sandbox(self) -> None:
+        """Keep the sandbox out of git's sight in this clone, without touching tracked files."""
+        path = Path(self._run("rev-parse", "--git-path", "info/exclude").strip())
+        path = path if path.is_absolute() else self.root / path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        if f"/{SANDBOX}/" not in lines:
+            path.write_text("\n".join([*lines, f"/{SANDBOX}/"]) + "\n", encoding="utf-8")
+
+    def start_branch(self, name: str) -> str:
+        """Create a branch at HEAD and check it out; a number is added where the name is taken. Gives the name."""
+        candidate, number = name, 2
+        while self._run("show-ref", "--verify", f"refs/heads/{candidate}", check=False).strip():
+            candidate, number = f"{name}-{number}", number + 1
+        self._run("check-ref-format", "--branch", candidate)
+        self._run("update-ref", f"refs/heads/{candidate}", self.head(), "0" * 40)
+        self.switch(candidate)
+        return candidate
+
+    def switch(self, branch: str) -> None:
+        """Point HEAD at a branch whose commit is the one that is checked out; no file changes."""
+        self._run("symbolic-ref", "HEAD", f"refs/heads/{branch}")
+
+    def checkout(self, branch: str) -> None:
+        """Check a branch out. Raises `RepositoryError` where local changes are in the way."""
+        self._run("checkout", "--quiet", branch, "--")
+
+    def commit(self, files: Files, parent: str, message: str) -> str:
+        """A commit object on `parent` whose tree has `files` instead of its own; no ref moves."""
+        with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+            index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
+            self._run("read-tree", parent, extra=index)
+            for name, content in files.items():
+                blob = self._store(content, Path(folder))
+                self._run("update-index", "--add", "--cacheinfo", f"100644,{blob},{name}", extra=index)
+            tree = self._run("write-tree", extra=index).strip()
+        return self._run("commit-tree", tree, "-p", parent, "-m", message).strip()
+
+    def advance(self, branch: str, new: str, old: str, files: Iterable[str]) -> None:
+        """Move a branch from `old` to `new`, and the index for `files`. Raises where another hand moved it."""
+        self._run("update-ref", f"refs/heads/{branch}", new, old)
+        self._stage(new, files)
+
+    def keep(self, ref: str, commit: str) -> None:
+        """Make a commit reachable under a ref of ours."""
+        self._run("update-ref", ref, commit)
+
+    def restore(self, commit: str, names: Iterable[str]) -> None:
+        """Give the named files of the working tree and the index the content they have in a commit."""
+        content = self.files(commit)
+        wanted = {name: content[name] for name in names if name in content}
+        for name, data in wanted.items():
+            path = self._plain(name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        self._stage(commit, wanted)
+
+    def bundle(self, target: Path, refs: Iterable[str]) -> None:
+        """Write refs, with their history, to a git bundle."""
+        self._run("bundle", "create", str(target), *refs)
+
+    def unbundle(self, source: Path, refs: Iterable[str]) -> None:
+        """Fetch refs from a git bundle; none that exists is overwritten."""
+        self._run("fetch", "--quiet", "--no-tags", str(source), *(f"{ref}:{ref}" for ref in refs))
+
+    def refs(self, prefix: str) -> list[str]:
+        """The names of all refs under a prefix."""
+        return self._run("for-each-ref", "--format=%(refname)", prefix).split()
+
+    # How
+
+    def _plain(self, name: str) -> Path:
+        pure = PurePosixPath(name)
+        path = self.root / pure
+        if pure.is_absolute() or ".." in pure.parts or not path.parent.resolve().is_relative_to(self.root):
+            raise RepositoryError(f"{name} lies outside the repository")
+        if path.is_symlink():
+            raise RepositoryError(f"{name} is a symbolic link; an editable file must be a plain file")
+        return path
+
+    def _store(self, content: bytes, folder: Path) -> str:
+        file = folder / "blob"
+        file.write_bytes(content)
+        return self._run("hash-object", "-w", "--no-filters", "--", str(file)).strip()
+
+    def _stage(self, commit: str, files: Iterable[str]) -> None:
+        for name in files:
+            blob = self._run("rev-parse", "--verify", "--quiet", f"{commit}:{name}", check=False).strip()
+            if blob:
+                self._run("update-index", "--add", "--cacheinfo", f"100644,{blob},{name}")
+
+    def _identity(self, key: str) -> str:
+        fallback = {"name": "Tilewright", "email": "tilewright@localhost"}[key]
+        try:
+            return str(self._repo.config_reader().get_value("user", key, fallback))
+        except (OSError, ValueError):
+            return fallback
+
+    def _run(self, *arguments: str, check: bool = True, extra: dict[str, str] | None = None) -> str:
+        return self._raw(*arguments, check=check, extra=extra).decode("utf-8", "surrogateescape")
+
+    def _raw(
+        self, *arguments: str, check: bool = True, extra: dict[str, str] | None = None, stdin: BinaryIO | None = None
+    ) -> bytes:
+        status, output, error = self._repo.git.execute(
+            ["git", *_GUARD, *arguments],
+            istream=stdin,
+            env=self._environment | (extra or {}),
+            with_extended_output=True,
+            with_exceptions=False,
+            stdout_as_string=False,
+            strip_newline_in_stdout=False,
+        )
+        if check and status:
+            raise RepositoryError(f"git {arguments[0]} failed: {str(error).strip() or f'status {status}'}")
+        assert isinstance(output, bytes)
+        return output

@@ -1,0 +1,89 @@
+"""A simple model of a kernel's latency from what its blocks do and what it occupies. A guide, not a measurement.
+
+Its constants were fitted to sweeps of RMSNorm and matmul on an H200; they carry over to other devices by ratio only.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from tilewright.compiler.resources import Resources
+from tilewright.gpu.specs import KIB, DeviceSpec
+from tilewright.records import Record
+
+MODEL_RESOLUTION = 0.01
+"""Differences below this share are not told apart by the model."""
+
+LAUNCH_MS = 0.002
+DRAM_EFFICIENCY = 0.88
+"""Share of the data sheet's bandwidth that a copy reaches (4.2 of 4.8 TB/s on H200)."""
+MATRIX_EFFICIENCY = 0.75
+"""Share of the data sheet's matrix rate that long products sustain."""
+L2_BYTES_PER_CYCLE_PER_SM = 43.0
+LOCAL_BYTES_PER_CYCLE_PER_SM = 64.0
+CLOCK_HZ = 1.755e9
+LATENCY_BYTES = 64 * KIB
+"""Bytes in flight on an SM at which a kernel draws half of the rate that it would with unlimited ones."""
+PIPELINED_ROUNDS = 8
+"""Loads of a loop that the compiler keeps ahead of their use, as far as shared memory holds them."""
+UNLIMITED_RATE = 1.9
+"""That unlimited rate, as a multiple of the device's copy bandwidth."""
+SPECIAL_PER_CYCLE_PER_SM = 16.0
+SCALAR_PER_CYCLE_PER_SM = 128.0
+
+
+class LaunchProfile(Record):
+    """One launch as the model sees it: averages over the sampled blocks, sizes in bytes."""
+
+    kernel: str
+    blocks: int = Field(ge=0)
+    bytes_loaded: float = Field(ge=0, description="per block, at the tile loads")
+    bytes_stored: float = Field(ge=0, description="per block")
+    load_rounds: float = Field(ge=0, description="per block: tile loads")
+    matrix_flops: dict[str, float] = Field(description="per block, by dtype")
+    scalar_flops: float = Field(ge=0)
+    special_functions: float = Field(ge=0)
+    loop_trips: float = Field(ge=0)
+    dram_bytes: float = Field(ge=0, description="of the whole launch, each tensor read and written at most once")
+    resources: Resources
+
+
+def launch_ms(profile: LaunchProfile, device: DeviceSpec) -> float:
+    """The modelled latency of one launch in ms: the slowest of DRAM, L2, matrix, scalar and special-function work,
+    thinned by too few bytes in flight (Little's law) and by a ragged last wave, plus traffic of spilled registers."""
+    if not profile.blocks:
+        return LAUNCH_MS
+    resources = profile.resources
+    resident = max(resources.ctas_per_sm, 1)
+    waves = profile.blocks * resources.cluster_ctas / (device.sms * resident)
+    raggedness = -(-waves // 1) / waves if waves > 1 else 1.0
+    busy_sms = min(device.sms, profile.blocks)
+    traffic = profile.blocks * (profile.bytes_loaded + profile.bytes_stored)
+
+    copy_rate = device.dram_bytes_per_s * DRAM_EFFICIENCY
+    round_bytes = profile.bytes_loaded / max(profile.load_rounds, 1)
+    pipelined = profile.loop_trips > 1 and profile.load_rounds > 1
+    ahead = max(min(resources.shared_bytes, PIPELINED_ROUNDS * round_bytes), round_bytes) if pipelined else round_bytes
+    in_flight = resident * ahead
+    rate = copy_rate * UNLIMITED_RATE * in_flight / (in_flight + LATENCY_BYTES) * busy_sms / device.sms
+    dram_s = profile.dram_bytes / min(copy_rate, max(rate, 1.0))
+
+    cycles = CLOCK_HZ * busy_sms
+    l2_s = traffic / (L2_BYTES_PER_CYCLE_PER_SM * cycles)
+    matrix_s = sum(
+        profile.blocks * flops / (device.peak_flops(dtype) * MATRIX_EFFICIENCY * busy_sms / device.sms)
+        for dtype, flops in profile.matrix_flops.items()
+    )
+    if profile.matrix_flops and not resources.tensor_core:
+        flops = sum(profile.matrix_flops.values())
+        matrix_s = profile.blocks * flops / (2 * SCALAR_PER_CYCLE_PER_SM * cycles)
+    scalar_s = profile.blocks * profile.scalar_flops / (SCALAR_PER_CYCLE_PER_SM * cycles)
+    special_s = profile.blocks * profile.special_functions / (SPECIAL_PER_CYCLE_PER_SM * cycles)
+    local_bytes = resources.local_memory * 4 * resources.threads * max(profile.loop_trips, 1)
+    spill_s = profile.blocks * local_bytes / (LOCAL_BYTES_PER_CYCLE_PER_SM * cycles)
+    return (max(dram_s, l2_s, matrix_s, scalar_s + special_s) * raggedness + spill_s) * 1e3 + LAUNCH_MS
+
+
+def modelled_ms(profiles: list[LaunchProfile], device: DeviceSpec) -> float:
+    """The modelled latency of one call in ms: its launches, one after the other."""
+    return sum(launch_ms(profile, device) for profile in profiles)

@@ -1,0 +1,103 @@
+"""What must hold before a session begins, and its first record."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime
+from pathlib import PurePosixPath
+
+from tilewright.policy import Rules
+from tilewright.repository import Repository
+from tilewright.roofline.bounds import intensity_class
+from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.history import Started
+from tilewright.session.runs import Runs, backend_here
+from tilewright.task import Backend, Task, TaskError, load_task
+
+
+def task_path(checkout: Checkout, task: str) -> PurePosixPath:
+    """A task's folder relative to the root. Raises `Misuse` for a path that leaves it."""
+    path = (checkout.root / task).resolve()
+    path = path.parent if path.name == "task.toml" else path
+    if not path.is_relative_to(checkout.root):
+        raise Misuse(f"{task} lies outside {checkout.root}; start the server with --root above it")
+    return PurePosixPath(path.relative_to(checkout.root).as_posix())
+
+
+def usable_backend(backend: Backend | None) -> Backend:
+    """The backend asked for, or the one that this machine has. Raises `Misuse` for `cuda` without a GPU."""
+    here = backend_here()
+    if backend is Backend.CUDA and here is not Backend.CUDA:
+        raise Misuse("the driver shows no GPU here; use backend `cpu`, and see `tilewright doctor`")
+    return backend or here
+
+
+def check_tree(repository: Repository, task: Task, folder: PurePosixPath, include_dirty: bool) -> list[str]:
+    """The task's editable files relative to the root. Raises `Misuse` where the working tree is not as committed."""
+    head = repository.head()
+    editable = [(folder / name).as_posix() for name in task.file.editable]
+    tracked = repository.files(head)
+    for name in [*editable, (folder / "task.toml").as_posix(), (folder / "task.py").as_posix()]:
+        if name not in tracked:
+            raise Misuse(f"{name} is not committed; run `git add {name}` and `git commit` first")
+    dirty = set(repository.changed(head))
+    if foreign := sorted(dirty - set(editable)):
+        raise Misuse(
+            f"files outside `editable` differ from HEAD: {', '.join(foreign[:5])}; commit or stash them first, since "
+            "every run uses the committed ones"
+        )
+    if dirty and not include_dirty:
+        raise Misuse(
+            f"editable files differ from HEAD: {', '.join(sorted(dirty))}; commit them, or call start_session with "
+            "include_dirty to take them into the baseline"
+        )
+    return editable
+
+
+async def begin(
+    checkout: Checkout, task: str, backend: Backend | None, arch: str, rules: Rules, include_dirty: bool
+) -> tuple[Started, Runs]:
+    """Check what must hold, start the evaluator, and make and check out the session's branch.
+
+    Raises `Misuse`; then nothing in the repository has changed.
+    """
+    folder = task_path(checkout, task)
+    try:
+        found = load_task(checkout.root / folder)
+    except TaskError as error:
+        raise Misuse(str(error)) from None
+    backend = usable_backend(backend)
+    repository = checkout.repository
+    editable = check_tree(repository, found, folder, include_dirty)
+    head = repository.head()
+    baseline = head
+    if repository.changed(head):
+        baseline = repository.commit(repository.read(editable), head, "tilewright: baseline\n")
+    runs = Runs(backend, arch, repository.files(baseline), folder)
+    try:
+        environment = await runs.environment()
+        work = (await runs.work())[0]
+    except BaseException:
+        await runs.close()
+        raise
+    date = datetime.now(UTC).strftime("%Y-%m-%d")
+    branch = repository.start_branch(f"perf/{found.name}-{date}")
+    if baseline != head:
+        repository.advance(branch, baseline, head, editable)
+    repository.exclude_sandbox()
+    started = Started(
+        session=f"{found.name}-{date}-{secrets.token_hex(3)}",
+        task=folder.as_posix(),
+        task_name=found.name,
+        branch=branch,
+        base=head,
+        baseline=baseline,
+        editable=editable,
+        backend=backend,
+        arch=environment.arch,
+        environment=environment,
+        intensity=min(work.intensity, 1e9),
+        intensity_class=intensity_class(work),
+        rules=rules,
+    )
+    return started, runs

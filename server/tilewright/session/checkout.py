@@ -1,0 +1,169 @@
+"""One checkout and its current session on disk: the lock that one process holds, the folder, the journal."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from datetime import UTC, datetime
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from tilewright.ledger import Journal, LedgerError, read_entries, render_table, write_atomically
+from tilewright.repository import SANDBOX, Files, Repository, RepositoryError
+from tilewright.session.history import ENTRY, Entry, Kept, Started, State
+
+TRAILER = "Tilewright-Candidate"
+
+
+class Misuse(Exception):
+    """The call does not fit where the loop stands; the text says what to do instead."""
+
+
+class CheckoutBusy(Misuse):
+    """Another process holds the checkout."""
+
+
+class EditableFiles:
+    """The files that a session's experiments may change, in the working tree and in commits."""
+
+    def __init__(self, repository: Repository, started: Started) -> None:
+        self._repository = repository
+        self._started = started
+
+    def read(self) -> Files:
+        """All of them as they are now. Raises `Misuse` where one is missing or no plain file."""
+        try:
+            return self._repository.read(self._started.editable)
+        except RepositoryError as error:
+            raise Misuse(str(error)) from None
+
+    def present(self) -> Files:
+        """Those that can be read now."""
+        found: Files = {}
+        for name in self._started.editable:
+            try:
+                found |= self._repository.read([name])
+            except RepositoryError:
+                continue
+        return found
+
+    def at(self, commit: str) -> Files:
+        """All of them as a commit has them."""
+        tracked = self._repository.files(commit)
+        return {name: tracked[name] for name in self._started.editable}
+
+    def protected_changes(self) -> list[str]:
+        """Tracked files that differ from the baseline's although no experiment may change them."""
+        editable = set(self._started.editable)
+        return [name for name in self._repository.changed(self._started.baseline) if name not in editable]
+
+
+class Checkout:
+    """A working tree, and who works in it."""
+
+    def __init__(self, root: Path) -> None:
+        """Raises `Misuse` where `root` is in no usable git repository."""
+        try:
+            self.repository = Repository(root)
+        except RepositoryError as error:
+            raise Misuse(str(error)) from None
+        self.root = self.repository.root
+        self.sandbox = self.root / SANDBOX
+        self._lock = FileLock(self.repository.git_dir / "tilewright.lock")
+        self._holder = self.repository.git_dir / "tilewright-holder.json"
+
+    def hold(self) -> None:
+        """Take the checkout for this process. Raises `Misuse` naming the holder where another has it."""
+        if self._lock.is_locked:
+            return
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise CheckoutBusy(
+                f"this checkout is in use by {self._named_holder()}; end that process, or work in another worktree "
+                "(`git worktree add ../other`)"
+            ) from None
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        write_atomically(
+            self._holder, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}) + "\n"
+        )
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def _named_holder(self) -> str:
+        try:
+            data = json.loads(self._holder.read_text())
+            return f"process {data['pid']} on {data['host']} since {data['since']}"
+        except (OSError, ValueError, KeyError):
+            return "another process"
+
+    def current_folder(self) -> Path | None:
+        """The folder of the session that this checkout is on, or None before its first."""
+        pointer = self.sandbox / "current"
+        if not pointer.is_file():
+            return None
+        name = pointer.read_text(encoding="utf-8").strip()
+        folder = self.sandbox / name
+        return folder if name and Path(name).name == name and (folder / "journal.jsonl").is_file() else None
+
+    def request_end(self, reason: str) -> bool:
+        """Ask the process that holds the checkout to end the session at its next call; False without a session."""
+        folder = self.current_folder()
+        if folder is not None:
+            write_atomically(folder / "end-requested", reason + "\n")
+        return folder is not None
+
+    def requested_end(self) -> str | None:
+        """Why the current session is to end, if a person asked for it."""
+        folder = self.current_folder()
+        request = None if folder is None else folder / "end-requested"
+        return request.read_text(encoding="utf-8").strip() if request is not None and request.is_file() else None
+
+    def set_current(self, folder: Path) -> None:
+        write_atomically(self.sandbox / "current", folder.name + "\n")
+
+    def peek(self) -> State | None:
+        """The current session's state, for a process that only looks."""
+        folder = self.current_folder()
+        if folder is None:
+            return None
+        entries = read_entries(folder / "journal.jsonl", ENTRY)
+        return State.of(entries) if entries else None
+
+    def write_table(self, folder: Path, state: State) -> None:
+        """Render `perf_results.md`: the session's own, and the checkout's, which is the current session's."""
+        text = render_table(state.table())
+        for path in (folder / "perf_results.md", self.sandbox / "perf_results.md"):
+            write_atomically(path, text)
+
+    def open_journal(self, folder: Path) -> Journal[Entry]:
+        """Raises `Misuse` where the journal was altered."""
+        try:
+            return Journal(folder / "journal.jsonl", ENTRY)
+        except LedgerError as error:
+            raise Misuse(f"the journal cannot be trusted: {error}; start a new session") from None
+
+    def missing_record(self, state: State) -> Kept | None:
+        """The record of a commit that was made just before its process was killed, if that is what HEAD is.
+
+        Raises `Misuse` where the session's branch stands somewhere that no session put it.
+        """
+        tip = self.repository.resolve(f"refs/heads/{state.started.branch}")
+        if tip == state.incumbent_commit:
+            return None
+        measured = state.measured
+        if (
+            tip is not None
+            and measured is not None
+            and self.repository.parent(tip) == state.incumbent_commit
+            and f"{TRAILER}: {measured.candidate}" in self.repository.message(tip).splitlines()
+        ):
+            return Kept(candidate=measured.candidate, commit=tip)
+        raise Misuse(
+            f"branch {state.started.branch} is at {str(tip)[:12]}, but the session left it at "
+            f"{state.incumbent_commit[:12]}; put it back with `git branch -f {state.started.branch} "
+            f"{state.incumbent_commit[:12]}`, or end the session with `tilewright session end`"
+        )

@@ -1,0 +1,105 @@
+"""`dump_ir`: what the compiler makes of the working tree's kernels, for any architecture, on any machine."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from pathlib import PurePosixPath
+from typing import Any, Literal
+
+from tilewright.compiler.resources import Resources
+from tilewright.evaluation.results import Status
+from tilewright.repository import RepositoryError
+from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.jobs import WAIT_S, Job, Progress
+from tilewright.session.reports import DumpReport, KernelReport
+from tilewright.session.runs import Runs
+from tilewright.task import Backend, TaskError, load_task
+
+Stage = Literal["resources", "cutile_ir", "tile_ir"]
+STAGES: tuple[Stage, ...] = ("resources", "cutile_ir", "tile_ir")
+
+TEXT_SHOWN = 3000
+KEPT_DUMPS = 32
+COMPILE_S = 60.0
+
+
+class Dumper:
+    """Dumps of one checkout's tasks; the whole texts stay readable as resources."""
+
+    def __init__(self, checkout: Checkout) -> None:
+        self._checkout = checkout
+        self._runs: dict[tuple[str, str], Runs] = {}
+        self._texts: OrderedDict[str, str] = OrderedDict()
+
+    async def dump(self, folder: PurePosixPath, archs: list[str], stage: Stage, progress: Progress) -> DumpReport:
+        """Compile what the task's entry point launches, for each of `archs`. Raises `Misuse`."""
+        repository = self._checkout.repository
+        try:
+            task = load_task(self._checkout.root / folder)
+            editable = [(folder / name).as_posix() for name in task.file.editable]
+            files = repository.read(editable)
+        except (TaskError, RepositoryError) as error:
+            raise Misuse(str(error)) from None
+        key = (folder.as_posix(), repository.head())
+        if key not in self._runs:
+            await self.close()
+            self._runs[key] = Runs(Backend.CPU, "sm_90", repository.files(repository.head()), folder)
+        reply: dict[str, Any] = {}
+
+        async def work(job: Job) -> None:
+            job.tell(f"compiling for {', '.join(archs)}")
+            reply.update(await self._runs[key].dump(files, archs, COMPILE_S, WAIT_S - 10, job.tell))
+
+        await Job("dump_ir", "", work).attend(WAIT_S, progress)
+        if reply["status"] != Status.PASSED:
+            first = str(reply["message"]).splitlines()[0] if reply["message"] else ""
+            return DumpReport(
+                summary=f"{reply['status'].upper()}: {first}", status=Status(reply["status"]), message=reply["message"]
+            )
+        return self._report(reply, stage)
+
+    def text(self, identity: str) -> str | None:
+        """The whole text of an earlier dump."""
+        return self._texts.get(identity)
+
+    async def close(self) -> None:
+        while self._runs:
+            _, runs = self._runs.popitem()
+            await runs.close()
+
+    def _report(self, reply: dict[str, Any], stage: Stage) -> DumpReport:
+        kernels, texts = [], []
+        for made in reply["compilations"]:
+            found = Resources.model_validate(made["resources"]) if made["resources"] else None
+            kernels.append(
+                KernelReport(
+                    kernel=made["kernel"],
+                    arch=made["arch"],
+                    headline=found.headline() if found else made["error"].splitlines()[0],
+                    grid=made["grid"],
+                    hints=made["hints"],
+                    resources=found.model_dump() if found else None,
+                    compile_seconds=round(made["seconds"], 2),
+                    error=made["error"][:600],
+                )
+            )
+            for name in ("cutile_ir", "tile_ir") if stage == "resources" else (stage,):
+                texts.append(f"==== {made['kernel']} for {made['arch']}: {name} ====\n{made[name]}")
+        whole = "\n".join(texts)
+        identity = hashlib.sha256(whole.encode()).hexdigest()[:16]
+        self._texts[identity] = whole
+        while len(self._texts) > KEPT_DUMPS:
+            self._texts.popitem(last=False)
+        shown = "" if stage == "resources" else whole[:TEXT_SHOWN]
+        if len(whole) > TEXT_SHOWN and shown:
+            shown += f"\n... {len(whole) - TEXT_SHOWN} characters more in the resource"
+        status = Status.PASSED if all(kernel.resources for kernel in kernels) else Status.COMPILE_ERROR
+        return DumpReport(
+            summary="; ".join(f"{kernel.kernel} on {kernel.arch}: {kernel.headline}" for kernel in kernels),
+            status=status,
+            case=reply["case"],
+            kernels=kernels,
+            text=shown,
+            resource=f"tilewright://dump/{identity}",
+        )

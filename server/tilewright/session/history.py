@@ -1,0 +1,223 @@
+"""A session's history: the records of its journal, and the state that they add up to.
+
+The state is a pure fold over the records, so a server that starts anew stands exactly where the last one was killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment
+from tilewright.ledger import TableRow
+from tilewright.policy import Advice, Rules, Verdict, VerdictKind
+from tilewright.records import Record
+from tilewright.task import Backend
+
+
+class Started(Record):
+    """A session begins. Paths are relative to the repository's root."""
+
+    kind: Literal["started"] = "started"
+    session: str
+    task: str = Field(description="path of the task's folder")
+    task_name: str
+    branch: str
+    base: str = Field(description="commit that was checked out")
+    baseline: str = Field(description="commit whose protected files count")
+    editable: list[str]
+    backend: Backend
+    arch: str
+    environment: Environment
+    intensity: float = Field(description="flops per byte, of the first benchmark case")
+    intensity_class: str
+    rules: Rules
+
+
+class Committed(Record):
+    """A secret was drawn for a run, and with it all its seeds; the secret's hash is on record before the run."""
+
+    kind: Literal["committed"] = "committed"
+    run: Literal["correctness", "benchmark"]
+    candidate: str
+    secret_sha256: str
+
+
+class Checked(Record):
+    """A correctness run ended."""
+
+    kind: Literal["checked"] = "checked"
+    candidate: str
+    commit: str = Field(description="the candidate's files as a commit, kept under a ref of the session")
+    secret: str = Field(description="revealed: what the run's seeds were drawn from")
+    result: CorrectnessResult
+    verdict: Verdict | None
+
+
+class Measured(Record):
+    """A benchmark run ended."""
+
+    kind: Literal["measured"] = "measured"
+    candidate: str
+    incumbent: str | None
+    secret: str
+    result: BenchmarkResult
+    verdict: Verdict | None
+
+
+class Kept(Record):
+    """The candidate was committed on the session's branch and is the incumbent."""
+
+    kind: Literal["kept"] = "kept"
+    candidate: str
+    commit: str
+
+
+class Reverted(Record):
+    """The working tree went back to the incumbent; what it held is reachable under `recovery`."""
+
+    kind: Literal["reverted"] = "reverted"
+    to: str
+    recovery: str | None
+
+
+class Row(Record):
+    """One row of the table."""
+
+    kind: Literal["row"] = "row"
+    iteration: int
+    optimization: str
+    latency_ms: float | None
+    modelled: bool
+    passed: bool
+    verdict: Verdict
+    advice: Advice
+    root_cause: str | None = None
+
+
+class Ended(Record):
+    """The session is over."""
+
+    kind: Literal["ended"] = "ended"
+    reason: str
+
+
+Entry = Annotated[Started | Committed | Checked | Measured | Kept | Reverted | Row | Ended, Field(discriminator="kind")]
+ENTRY: TypeAdapter[Entry] = TypeAdapter(Entry)
+
+
+class Phase(StrEnum):
+    """Where an iteration stands, and so what may come next."""
+
+    BASELINE = "baseline"
+    READY = "ready"
+    CHECKED = "checked"
+    FAILED = "failed"
+    MEASURED = "measured"
+    RESOLVED = "resolved"
+    ENDED = "ended"
+
+
+class State:
+    """What a session's records add up to."""
+
+    def __init__(self, started: Started) -> None:
+        self.started = started
+        self.incumbent_commit = started.baseline
+        self.incumbent_candidate = ""
+        self.incumbent_result: BenchmarkResult | None = None
+        self.total_speedup = 1.0
+        self.rows: list[Row] = []
+        self.checked: Checked | None = None
+        self.measured: Measured | None = None
+        self.resolution: Kept | Reverted | None = None
+        self.ended: str | None = None
+        self.seconds = 0.0
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> State:
+        """The state after `entries`, the first of which is the session's start."""
+        source = iter(entries)
+        first = next(source)
+        assert isinstance(first, Started), "a journal begins with the session's start"
+        state = cls(first)
+        for entry in source:
+            state.apply(entry)
+        return state
+
+    def apply(self, entry: Entry) -> None:
+        """Take one more record into account."""
+        match entry:
+            case Checked():
+                self.checked, self.measured = entry, None
+                self.seconds += entry.result.seconds
+            case Measured():
+                self.measured = entry
+                self.seconds += entry.result.seconds
+            case Kept():
+                self.resolution = entry
+                self.incumbent_commit, self.incumbent_candidate = entry.commit, entry.candidate
+                if self.measured is not None:
+                    self.incumbent_result = self.measured.result
+                    self.total_speedup *= self.measured.result.speedup or 1.0
+            case Reverted():
+                if self.checked is not None or self.measured is not None:
+                    self.resolution = entry
+            case Row():
+                self._row(entry)
+            case Ended():
+                self.ended = entry.reason
+            case _:
+                pass
+
+    def _row(self, row: Row) -> None:
+        if row.iteration == 0 and self.measured is not None and self.checked is not None:
+            self.incumbent_candidate = self.checked.candidate
+            self.incumbent_result = self.measured.result
+        self.rows.append(row)
+        self.checked = self.measured = self.resolution = None
+        self.seconds = 0.0
+
+    @property
+    def iteration(self) -> int:
+        """The number of the iteration under way."""
+        return len(self.rows)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What is settled about the pending candidate."""
+        if self.measured is not None and self.measured.verdict is not None:
+            return self.measured.verdict
+        return self.checked.verdict if self.checked is not None else None
+
+    @property
+    def phase(self) -> Phase:
+        if self.ended is not None:
+            return Phase.ENDED
+        if not self.rows:
+            return Phase.BASELINE
+        if self.resolution is not None:
+            return Phase.RESOLVED
+        verdict = self.verdict
+        if verdict is not None:
+            return Phase.MEASURED if verdict.kind is VerdictKind.KEEP else Phase.FAILED
+        if self.checked is not None and self.checked.result.passed:
+            return Phase.CHECKED
+        return Phase.READY
+
+    def table(self) -> list[TableRow]:
+        """The rows as the table shows them."""
+        return [
+            TableRow(
+                iteration=row.iteration,
+                optimization=row.optimization,
+                latency_ms=row.latency_ms,
+                modelled=row.modelled,
+                passed=row.passed,
+                status=row.verdict.kind,
+            )
+            for row in self.rows
+        ]

@@ -1,0 +1,157 @@
+"""What the tools answer: short, structured, the first line says it all. Full detail is in the journal."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from tilewright.evaluation.results import Status
+from tilewright.policy import Advice, Verdict
+from tilewright.records import Record
+
+RunState = Literal["done", "running"]
+
+
+class CaseReport(Record):
+    """One case that was checked or timed."""
+
+    case: str
+    hidden: bool = False
+    status: Status = Status.PASSED
+    rel_l2_error: float | None = None
+    latency_ms: float | None = None
+    incumbent_ms: float | None = None
+    speedup: float | None = None
+    interval: tuple[float, float] | None = Field(None, description="confidence interval of the speedup")
+    roofline_percent: float | None = None
+    bound: str | None = None
+    note: str = ""
+
+
+class CorrectnessReport(Record):
+    """A candidate against the reference."""
+
+    summary: str
+    state: RunState = Field("done", description="running: call the same tool again to go on waiting for it")
+    status: Status | None = None
+    message: str = Field("", description="where and how it failed")
+    output: str = Field("", description="what the candidate printed last, where it failed")
+    cases: list[CaseReport] = Field(default_factory=list)
+    candidate: str = ""
+    next: str = ""
+
+
+class BenchmarkReport(Record):
+    """A candidate against the incumbent."""
+
+    summary: str
+    state: RunState = Field("done", description="running: call the same tool again to go on waiting for it")
+    status: Status | None = None
+    message: str = ""
+    latency_ms: float | None = Field(None, description="geometric mean over the cases")
+    speedup: float | None = Field(None, description="incumbent over candidate, paired; geometric mean over the cases")
+    interval: tuple[float, float] | None = None
+    modelled: bool = Field(False, description="no clock was read: a model's figures, marked ~ in the table")
+    roofline_percent: float | None = None
+    verdict: Verdict | None = None
+    cases: list[CaseReport] = Field(default_factory=list)
+    seconds: float = 0.0
+    phases: dict[str, float] = Field(default_factory=dict, description="where the seconds went")
+    candidate: str = ""
+    next: str = ""
+
+
+class RowReport(Record):
+    """One row of the log."""
+
+    iteration: int
+    optimization: str
+    latency: str
+    correctness: Literal["PASS", "FAIL"]
+    status: str
+    reason: str
+
+
+class IncumbentReport(Record):
+    """What a candidate has to beat."""
+
+    commit: str
+    latency: str = Field(description="ms when it was measured; ~ marks a model's figure")
+    speedup_over_baseline: float = Field(description="product of the paired speedups of all keeps")
+    roofline_percent: float | None = None
+
+
+class StatusReport(Record):
+    """Where the loop stands; enough to go on from, without any memory of how it came here."""
+
+    summary: str
+    session: str = ""
+    task: str = ""
+    state: RunState = "done"
+    backend: str = ""
+    device: str = ""
+    intensity: str = Field("", description="flops per byte and the class that follows: what to try first")
+    branch: str = ""
+    phase: str = ""
+    iteration: int = 0
+    editable: list[str] = Field(default_factory=list)
+    incumbent: IncumbentReport | None = None
+    pending: str = Field("", description="the candidate under way: what is known of it, and its verdict")
+    tried: list[RowReport] = Field(default_factory=list, description="every iteration so far and how it ended")
+    budget: str = ""
+    next: str = Field("", description="what to do now")
+    files: dict[str, str] = Field(default_factory=dict)
+
+
+class CheckpointReport(Record):
+    """A candidate that became the incumbent."""
+
+    summary: str
+    commit: str
+    branch: str
+    next: str
+
+
+class RevertReport(Record):
+    """A working tree that went back to the incumbent."""
+
+    summary: str
+    to: str
+    recovery: str = Field("", description="ref under which what was thrown away stays reachable")
+    left_alone: list[str] = Field(default_factory=list, description="changed files outside the editable ones")
+    next: str
+
+
+class AppendReport(Record):
+    """A row that was added to the table."""
+
+    summary: str
+    row: str
+    advice: Advice
+    next: str
+
+
+class KernelReport(Record):
+    """One kernel compiled for one architecture."""
+
+    kernel: str
+    arch: str
+    headline: str = Field(description="spills, tensor cores, TMA and occupancy in one line")
+    grid: list[int]
+    hints: str
+    resources: dict[str, object] | None = None
+    compile_seconds: float
+    error: str = ""
+
+
+class DumpReport(Record):
+    """What the compiler made of the candidate."""
+
+    summary: str
+    status: Status
+    message: str = ""
+    case: str = ""
+    kernels: list[KernelReport] = Field(default_factory=list)
+    text: str = Field("", description="the stage asked for, cut to fit")
+    resource: str = Field("", description="URI of the whole text")

@@ -1,0 +1,226 @@
+"""What the tools answer, made from a session's state: the first line answers, the rest explains, all of it short."""
+
+from __future__ import annotations
+
+from tilewright.evaluation.results import BenchmarkResult, CaseTiming
+from tilewright.policy import Verdict, VerdictKind
+from tilewright.session.history import Checked, Kept, Measured, Phase, Row, State
+from tilewright.session.jobs import Job
+from tilewright.session.reports import (
+    AppendReport,
+    BenchmarkReport,
+    CaseReport,
+    CorrectnessReport,
+    IncumbentReport,
+    RowReport,
+    StatusReport,
+)
+from tilewright.task import case_label
+
+MESSAGE_LIMIT = 1500
+OUTPUT_LIMIT = 800
+CASES_SHOWN = 8
+
+
+def latency(value: float | None, modelled: bool) -> str:
+    """A latency in ms as tables show it: six decimals, `~` for a model's."""
+    return "-" if value is None else f"{'~' if modelled else ''}{value:.6f}"
+
+
+def next_step(state: State, edited: bool) -> str:
+    """What to do now, in one sentence."""
+    match state.phase:
+        case Phase.ENDED:
+            return f"nothing: the session has ended ({state.ended}); start_session begins another"
+        case Phase.BASELINE:
+            return "call start_session again: the baseline is not measured yet"
+        case Phase.READY:
+            if edited:
+                return "call run_correctness on the edited files"
+            return f"apply ONE optimization to {', '.join(state.started.editable)}, then call run_correctness"
+        case Phase.CHECKED:
+            return "call run_benchmark"
+        case Phase.FAILED:
+            return "call revert, then append_result"
+        case Phase.MEASURED:
+            return "call git_checkpoint, then append_result"
+        case Phase.RESOLVED:
+            kept = "kept" if isinstance(state.resolution, Kept) else "reverted"
+            return f"call append_result: the candidate is {kept}, and its row is missing"
+
+
+def no_session(note: str) -> StatusReport:
+    """The status before any session."""
+    return StatusReport(
+        summary=note or "no session yet in this checkout",
+        phase="none",
+        next="call start_session with the path of the task's folder",
+    )
+
+
+def status(state: State, edited: bool, job: Job | None, note: Exception | None = None) -> StatusReport:
+    """Where a session stands: enough to go on without any memory of it."""
+    started, rules = state.started, state.started.rules
+    running = job is not None and not job.done
+    doing = f"; {job.what} is running: {job.message}" if job is not None and running else ""
+    keeps = sum(row.verdict.kind is VerdictKind.KEEP for row in state.rows[1:])
+    summary = (
+        f"{started.task_name} on {started.backend} ({started.environment.device}): iteration {state.iteration}, "
+        f"{keeps} kept, {state.total_speedup:.3f}x the baseline{doing}"
+    )
+    if state.phase is Phase.ENDED:
+        summary = f"ended: {state.ended}. {summary}"
+    if note is not None:
+        summary = f"{summary}. (only looking: {note})"
+    minutes = max(rules.iteration_minutes - state.seconds / 60, 0)
+    folder = f"sandbox/{started.session}"
+    return StatusReport(
+        summary=summary,
+        session=started.session,
+        task=started.task,
+        state="running" if running else "done",
+        backend=started.backend,
+        device=f"{started.environment.device}, {started.arch}",
+        intensity=f"{started.intensity:.1f} flops per byte: {started.intensity_class}",
+        branch=started.branch,
+        phase=state.phase,
+        iteration=state.iteration,
+        editable=started.editable,
+        incumbent=_incumbent(state),
+        pending=_pending(state, edited),
+        tried=[_row(row) for row in state.rows],
+        budget=f"{max(rules.max_iterations - state.iteration + 1, 0)} of {rules.max_iterations} iterations left; "
+        f"{minutes:.1f} of {rules.iteration_minutes:g} minutes of evaluation left in this one",
+        next="wait: call the running tool again" if running else next_step(state, edited),
+        files={"table": "sandbox/perf_results.md", "journal": f"{folder}/journal.jsonl"},
+    )
+
+
+def correctness(checked: Checked, then: str) -> CorrectnessReport:
+    """A finished correctness run."""
+    result = checked.result
+    passed = sum(case.status == "passed" for case in result.cases)
+    hidden = sum(case.hidden for case in result.cases)
+    if result.passed:
+        summary = f"PASS: {passed} runs, {hidden} of them on hidden cases, in {result.seconds:.1f} s"
+    else:
+        first = result.message.splitlines()[0] if result.message else ""
+        summary = f"{result.status.upper()}: {first}"[:400]
+    return CorrectnessReport(
+        summary=summary,
+        status=result.status,
+        message=result.message[:MESSAGE_LIMIT],
+        output=result.output[-OUTPUT_LIMIT:],
+        cases=[
+            CaseReport(case=case.label, hidden=case.hidden, status=case.status, rel_l2_error=case.rel_l2_error)
+            for case in result.cases[-CASES_SHOWN:]
+        ],
+        candidate=checked.candidate,
+        next=then if result.status != "void" else "call run_correctness again: the evaluation failed, not the kernel",
+    )
+
+
+def benchmark(measured: Measured, then: str) -> BenchmarkReport:
+    """A finished benchmark run."""
+    result = measured.result
+    if result.passed:
+        summary = f"{_headline(measured.verdict)}: {latency(result.latency_ms, result.modelled)} ms"
+        if result.speedup is not None:
+            summary += f", {result.speedup:.4f}x the incumbent's speed"
+        if result.roofline_percent is not None:
+            summary += f", {result.roofline_percent:.1f}% of the roofline"
+    else:
+        summary = f"{result.status.upper()}: {result.message.splitlines()[0] if result.message else ''}"[:400]
+    return BenchmarkReport(
+        summary=summary,
+        status=result.status,
+        message=result.message[:MESSAGE_LIMIT],
+        latency_ms=result.latency_ms,
+        speedup=result.speedup,
+        interval=_interval(result),
+        modelled=result.modelled,
+        roofline_percent=result.roofline_percent,
+        verdict=measured.verdict,
+        cases=[_timing(case) for case in result.cases[:CASES_SHOWN]],
+        seconds=result.seconds,
+        phases={name: round(seconds, 3) for name, seconds in result.phases.items()},
+        candidate=measured.candidate,
+        next=then if result.status != "void" else "call run_benchmark again: the evaluation failed, not the kernel",
+    )
+
+
+def appended(state: State) -> AppendReport:
+    """A row just added."""
+    row = state.rows[-1]
+    shown = _row(row)
+    text = f"| {row.iteration} | {row.optimization} | {shown.latency} | {shown.correctness} | {shown.status} |"
+    then = {
+        "continue": next_step(state, False),
+        "stop": "stop: report the table to the user",
+        "escalate": "stop here and ask the user how to go on",
+    }[row.advice.action]
+    return AppendReport(
+        summary=f"iteration {row.iteration}: {shown.status} ({shown.reason}); {row.advice.action}: {row.advice.reason}",
+        row=text,
+        advice=row.advice,
+        next=then,
+    )
+
+
+def _headline(verdict: Verdict | None) -> str:
+    return "measured" if verdict is None else f"{verdict.kind.upper()} ({verdict.reason}: {verdict.detail})"
+
+
+def _interval(result: BenchmarkResult | CaseTiming) -> tuple[float, float] | None:
+    if result.speedup_low is None or result.speedup_high is None:
+        return None
+    return result.speedup_low, result.speedup_high
+
+
+def _timing(case: CaseTiming) -> CaseReport:
+    return CaseReport(
+        case=case_label(case.case),
+        latency_ms=case.latency_ms,
+        incumbent_ms=case.incumbent_ms,
+        speedup=case.speedup,
+        interval=_interval(case),
+        roofline_percent=case.roofline_percent,
+        bound=case.bound,
+        note=case.note,
+    )
+
+
+def _row(row: Row) -> RowReport:
+    return RowReport(
+        iteration=row.iteration,
+        optimization=row.optimization,
+        latency=latency(row.latency_ms, row.modelled),
+        correctness="PASS" if row.passed else "FAIL",
+        status=row.verdict.kind,
+        reason=f"{row.verdict.reason}: {row.verdict.detail}" if row.verdict.detail else row.verdict.reason,
+    )
+
+
+def _incumbent(state: State) -> IncumbentReport | None:
+    result = state.incumbent_result
+    if result is None:
+        return None
+    return IncumbentReport(
+        commit=state.incumbent_commit,
+        latency=latency(result.latency_ms, result.modelled),
+        speedup_over_baseline=state.total_speedup,
+        roofline_percent=result.roofline_percent,
+    )
+
+
+def _pending(state: State, edited: bool) -> str:
+    if state.checked is None:
+        return "the editable files are edited and not checked yet" if edited else ""
+    parts = [f"candidate {state.checked.candidate}: correctness {state.checked.result.status}"]
+    if state.measured is not None:
+        parts.append(f"benchmark {state.measured.result.status}")
+    if state.verdict is not None:
+        parts.append(f"verdict {state.verdict.kind} ({state.verdict.reason}: {state.verdict.detail})")
+    if state.resolution is not None:
+        parts.append("committed" if isinstance(state.resolution, Kept) else "reverted")
+    return "; ".join(parts)

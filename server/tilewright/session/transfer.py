@@ -1,0 +1,87 @@
+"""Carrying a session to another machine: one archive with its branch, its candidates, its journal and its table."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import tempfile
+from pathlib import Path
+
+from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.history import State
+
+FORMAT = 1
+_BUNDLE, _JOURNAL, _MANIFEST = "repository.bundle", "journal.jsonl", "manifest.json"
+
+
+def export_session(checkout: Checkout, target: Path) -> str:
+    """Write the current session to the archive `target`. Raises `Misuse` where there is none, or it is in use."""
+    folder, state = checkout.current_folder(), checkout.peek()
+    if folder is None or state is None:
+        raise Misuse("there is no session in this checkout to export")
+    checkout.hold()
+    repository = checkout.repository
+    refs = [f"refs/heads/{state.started.branch}", *repository.refs(f"refs/tilewright/{state.started.session}")]
+    manifest = {"format": FORMAT, "session": state.started.session, "branch": state.started.branch, "refs": refs}
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
+        bundle = Path(scratch) / _BUNDLE
+        repository.bundle(bundle, refs)
+        with tarfile.open(target, "w:gz") as archive:
+            data = json.dumps(manifest, indent=1).encode()
+            info = tarfile.TarInfo(_MANIFEST)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+            archive.add(folder / _JOURNAL, _JOURNAL)
+            archive.add(bundle, _BUNDLE)
+    return f"{state.started.session} with {len(refs)} refs is in {target}"
+
+
+def import_session(checkout: Checkout, source: Path) -> State:
+    """Take a session from an archive, check its journal's chain, and check its branch out.
+
+    Raises `Misuse` where the archive is not one, or the checkout already has the session or its branch.
+    """
+    checkout.hold()
+    repository = checkout.repository
+    try:
+        with tarfile.open(source, "r:gz") as archive:
+            parts = {name: _part(archive, name) for name in (_MANIFEST, _JOURNAL, _BUNDLE)}
+        manifest = json.loads(parts[_MANIFEST])
+        session, branch, refs = manifest["session"], manifest["branch"], manifest["refs"]
+    except (OSError, tarfile.TarError, ValueError, KeyError, TypeError) as error:
+        raise Misuse(f"{source} is no exported session: {error}") from None
+    folder = checkout.sandbox / str(session)
+    own = f"refs/tilewright/{session}/"
+    if Path(str(session)).name != session or not all(
+        ref == f"refs/heads/{branch}" or ref.startswith(own) for ref in refs
+    ):
+        raise Misuse(f"{source} names refs that are not its session's; it was not written by this program")
+    if folder.exists():
+        raise Misuse(f"session {session} is in this checkout already")
+    if repository.resolve(f"refs/heads/{branch}") is not None:
+        raise Misuse(f"branch {branch} exists here already; rename it with `git branch -m {branch} {branch}-old`")
+    if dirty := repository.changed(repository.head()):
+        raise Misuse(f"files differ from HEAD: {', '.join(dirty[:5])}; commit or stash them first")
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
+        bundle = Path(scratch) / _BUNDLE
+        bundle.write_bytes(parts[_BUNDLE])
+        repository.unbundle(bundle, refs)
+    repository.checkout(branch)
+    repository.exclude_sandbox()
+    folder.mkdir(parents=True)
+    (folder / _JOURNAL).write_bytes(parts[_JOURNAL])
+    journal = checkout.open_journal(folder)
+    journal.close()
+    state = State.of(journal.entries)
+    checkout.set_current(folder)
+    checkout.write_table(folder, state)
+    checkout.release()
+    return state
+
+
+def _part(archive: tarfile.TarFile, name: str) -> bytes:
+    file = archive.extractfile(name)
+    if file is None:
+        raise ValueError(f"{name} is no file")
+    return file.read()

@@ -1,0 +1,315 @@
+"""What a task is: `task.toml` beside a kernel, read and validated.
+
+Holds no tensors and imports no torch; running a task's `task.py` is the referee's work.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import random
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+CaseValue = int | float | str | bool
+Case = dict[str, CaseValue]
+"""One concrete workload: its shapes, dtypes and flags by name."""
+
+
+class Backend(StrEnum):
+    """Where kernels run: `cuda` is measured, `cpu` is interpreted and its latency modelled."""
+
+    CUDA = "cuda"
+    CPU = "cpu"
+
+
+class Frontend(StrEnum):
+    """What the kernel is written in."""
+
+    CUTILE = "cutile"
+    TRITON = "triton"
+    TORCH = "torch"
+
+
+class TaskError(ValueError):
+    """A task file is wrong. The text names the file, the key, what is wrong and what to do instead."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """The compulsory work of a case: each input read once, each output written once.
+
+    `bytes` in bytes, `flops` in floating-point operations (a multiply-add is two), `dtype` the name of the
+    torch dtype whose arithmetic rate bounds the flops.
+    """
+
+    bytes: float
+    flops: float
+    dtype: str
+
+    @property
+    def intensity(self) -> float:
+        """Arithmetic intensity in flops per byte."""
+        return self.flops / self.bytes if self.bytes else math.inf
+
+
+def case_label(case: Case) -> str:
+    """A case as one short line, the way tables and messages show it."""
+    return " ".join(f"{name}={value}" for name, value in case.items())
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Tolerance(_Model):
+    """How far an output may be from the float64 reference. What is left out follows from the dtype."""
+
+    rtol: float | None = Field(None, ge=0, description="allowed error relative to each element")
+    atol: float | None = Field(None, ge=0, description="allowed absolute error of an element")
+    rel_l2: float | None = Field(None, ge=0, description="allowed ‖out − ref‖ / ‖ref‖")
+
+
+class Draw(_Model):
+    """A range or list from which the referee draws one value of a hidden case."""
+
+    min: int | None = None
+    max: int | None = None
+    multiple_of: int = Field(1, ge=1)
+    choices: list[CaseValue] | None = Field(None, min_length=1)
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Draw:
+        if self.choices is not None:
+            if self.min is not None or self.max is not None:
+                raise ValueError("give either choices, or min and max, not both")
+            for choice in self.choices:
+                if isinstance(choice, int) and choice % self.multiple_of:
+                    raise ValueError(f"choice {choice} is no multiple of {self.multiple_of}")
+            return self
+        if self.min is None or self.max is None:
+            raise ValueError("give min and max, or choices")
+        if -(-self.min // self.multiple_of) * self.multiple_of > self.max:
+            raise ValueError(f"no multiple of {self.multiple_of} lies between {self.min} and {self.max}")
+        return self
+
+    def draw(self, source: random.Random) -> CaseValue:
+        """One value; a range is drawn on a log scale so that small sizes are as likely as large ones."""
+        if self.choices is not None:
+            return source.choice(self.choices)
+        assert self.min is not None and self.max is not None
+        low = -(-self.min // self.multiple_of)
+        high = self.max // self.multiple_of
+        exact = math.exp(source.uniform(math.log(max(low, 1)), math.log(max(high, 1) + 1)))
+        return min(max(int(exact), low), high) * self.multiple_of
+
+
+class CaseEntry(BaseModel):
+    """One `[[cases]]` table: the case itself, and the backend it is for (any, where none is named)."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, CaseValue]
+    backend: Backend | None = None
+
+    @property
+    def case(self) -> Case:
+        return dict(self.__pydantic_extra__)
+
+
+class HiddenEntry(BaseModel):
+    """One `[hidden]` table: the ranges from which further cases are drawn."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, Draw]
+    backend: Backend | None = None
+
+    def draw(self, base: Case, source: random.Random) -> Case:
+        """A hidden case: the drawn values over those of a visible case."""
+        return base | {name: rule.draw(source) for name, rule in self.__pydantic_extra__.items()}
+
+
+def _entry_point(text: str) -> str:
+    module, colon, function = text.partition(":")
+    if not colon or not all(part.isidentifier() for part in [*module.split("."), function]):
+        raise ValueError("an entry point is written module:function, as in fixed_launch:rmsnorm")
+    return text
+
+
+def _inside(text: str) -> str:
+    path = PurePosixPath(text)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise ValueError("a path here is relative to task.toml's folder and stays inside it")
+    return path.as_posix()
+
+
+def _relative(text: str) -> str:
+    if PurePosixPath(text).is_absolute():
+        raise ValueError("a path here is relative to task.toml's folder")
+    return text
+
+
+class TaskFile(_Model):
+    """The content of `task.toml` of a native task."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$", description="lower case letters, digits, _ and -")
+    entry: Annotated[str, AfterValidator(_entry_point)]
+    editable: list[Annotated[str, AfterValidator(_inside)]] = Field(min_length=1)
+    frontend: Frontend = Frontend.CUTILE
+    outputs: list[str] = Field(
+        default_factory=list,
+        description="arguments that hold the results after the call; empty where the entry point returns them",
+    )
+    python_path: list[Annotated[str, AfterValidator(_relative)]] = Field(
+        default_factory=list, description="further folders to import from, relative to task.toml"
+    )
+    tolerance: Tolerance = Tolerance()
+    deterministic: bool = True
+    deterministic_reason: str = ""
+    library_calls: Literal["allow", "forbid"] = "allow"
+    timeout_s: float = Field(60.0, gt=0, le=3600, description="limit of one call of the entry point, in seconds")
+    cases: list[CaseEntry] = Field(min_length=1)
+    hidden: list[HiddenEntry] = Field(default_factory=list)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_hidden_table(cls, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(data.get("hidden"), dict):
+            return data | {"hidden": [data["hidden"]]}
+        return data
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TaskFile:
+        if not self.deterministic and not self.deterministic_reason:
+            raise ValueError("deterministic = false needs deterministic_reason, one sentence")
+        keys = set(self.cases[0].case)
+        for index, entry in enumerate(self.cases):
+            if not entry.case:
+                raise ValueError(f"cases[{index}] names no dimension")
+            if set(entry.case) != keys:
+                raise ValueError(f"cases[{index}] has keys {sorted(entry.case)}, cases[0] has {sorted(keys)}")
+        for index, hidden in enumerate(self.hidden):
+            if unknown := set(hidden.__pydantic_extra__) - keys:
+                raise ValueError(f"hidden[{index}] draws {sorted(unknown)}, which no case has")
+        return self
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task as read from disk: its file's content and the folder that holds it."""
+
+    file: TaskFile
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+    @property
+    def module(self) -> str:
+        return self.file.entry.partition(":")[0]
+
+    @property
+    def function(self) -> str:
+        return self.file.entry.partition(":")[2]
+
+    def correctness_cases(self, backend: Backend) -> list[Case]:
+        """The cases whose results are checked on `backend`: its own where it has any, else those of all."""
+        own = [entry.case for entry in self.file.cases if entry.backend == backend]
+        common = [entry.case for entry in self.file.cases if entry.backend is None]
+        if backend == Backend.CPU:
+            return own or common
+        return common + own
+
+    def benchmark_cases(self, backend: Backend) -> list[Case]:
+        """The cases whose latency counts on `backend`.
+
+        On the `cpu` backend these are the full-size ones: the model looks at a few blocks of each, so a
+        case's size costs nothing, and the figure speaks of the workload that matters.
+        """
+        common = [entry.case for entry in self.file.cases if entry.backend is None]
+        return common or self.correctness_cases(backend)
+
+    def hidden_cases(self, backend: Backend, seed: int, count: int) -> list[Case]:
+        """`count` cases drawn from the hidden ranges for `backend`; the same seed draws the same ones."""
+        entries = [entry for entry in self.file.hidden if entry.backend == backend]
+        entries = entries or [entry for entry in self.file.hidden if entry.backend is None]
+        if not entries:
+            return []
+        source = random.Random(seed)
+        bases = self.correctness_cases(backend)
+        return [source.choice(entries).draw(source.choice(bases), source) for _ in range(count)]
+
+
+def _problems(error: ValidationError, known: Mapping[str, list[str]]) -> Iterator[str]:
+    for problem in error.errors():
+        path = ""
+        for part in problem["loc"]:
+            path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+        key = str(problem["loc"][-1]) if problem["loc"] else ""
+        if problem["type"] == "extra_forbidden":
+            owner = "tolerance" if "tolerance" in problem["loc"] else "hidden" if "hidden" in problem["loc"] else ""
+            close = difflib.get_close_matches(key, known[owner], n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else f"; known keys are {', '.join(known[owner])}"
+            yield f"{path}: unknown key{hint}"
+        elif problem["type"] == "missing":
+            yield f"{path}: missing; {_REMEDY.get(key, 'add it')}"
+        else:
+            message = problem["msg"].removeprefix("Value error, ")
+            yield f"{path}: {message}" if path else message
+
+
+_REMEDY = {
+    "name": 'add name = "my_kernel"',
+    "entry": 'add entry = "module:function", the callable to make faster',
+    "editable": 'add editable = ["module.py"], the files an experiment may change',
+    "cases": "add at least one [[cases]] table with the shapes and dtype to measure",
+}
+
+_KNOWN = {
+    "": sorted(TaskFile.model_fields),
+    "tolerance": sorted(Tolerance.model_fields),
+    "hidden": sorted(Draw.model_fields),
+}
+
+
+def parse_task(text: str, origin: Path) -> TaskFile:
+    """The validated content of a task file. Raises `TaskError` naming file, key and remedy."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise TaskError(f"{origin}: not valid TOML: {error}") from None
+    for table in ("correctness", "benchmark"):
+        if isinstance(data.get(table), dict) and "command" in data[table]:
+            raise TaskError(
+                f"{origin}: [{table}]: tasks that run a repository's own commands are not supported by this "
+                "version; write a native task (entry, cases, and a task.py with make_inputs and reference)"
+            )
+    try:
+        return TaskFile.model_validate(data)
+    except ValidationError as error:
+        raise TaskError("\n".join(f"{origin}: {line}" for line in _problems(error, _KNOWN))) from None
+
+
+def load_task(path: Path) -> Task:
+    """Read a task from its `task.toml`, or from the folder that holds one.
+
+    Raises `TaskError` where the file is missing or wrong, or where a file that it names does not exist.
+    """
+    path = path / "task.toml" if path.is_dir() else path
+    if not path.is_file():
+        raise TaskError(f"{path}: no such task file; give the folder that holds task.toml, or the file itself")
+    task = Task(parse_task(path.read_text(encoding="utf-8"), path), path.parent)
+    if not (task.folder / "task.py").is_file():
+        raise TaskError(f"{task.folder / 'task.py'}: missing; it defines make_inputs, reference and work")
+    for name in task.file.editable:
+        if not (task.folder / name).is_file():
+            raise TaskError(f"{path}: editable: {name}: no such file beside task.toml")
+        if name in ("task.toml", "task.py"):
+            raise TaskError(f"{path}: editable: {name} defines the task and cannot be edited by an experiment")
+    return task
