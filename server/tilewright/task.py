@@ -290,6 +290,11 @@ def parse_task(text: str, origin: Path) -> TaskFile:
                 f"{origin}: [{table}]: tasks that run a repository's own commands are not supported by this "
                 "version; write a native task (entry, cases, and a task.py with make_inputs and reference)"
             )
+    if data.get("library_calls") == "forbid":
+        raise TaskError(
+            f"{origin}: library_calls: 'forbid' cannot be enforced by this version, and would promise what is not "
+            "checked; leave the key out"
+        )
     try:
         return TaskFile.model_validate(data)
     except ValidationError as error:

@@ -47,7 +47,10 @@ def rmsnorm(x, weight, eps):
             quiet=True,
         )
         best = found.best.config
-        _tuned[key] = (best, rmsnorm_kernel.replace_hints(**_hinted(best)))  # keep the kernel: it holds the compiled code
+        _tuned[key] = (
+            best,
+            rmsnorm_kernel.replace_hints(**_hinted(best)),
+        )  # keep the kernel: it holds the compiled code
     _, kernel = _tuned[key]
     ct.launch(stream, (rows,), kernel, arguments)
     return out

@@ -17,7 +17,7 @@ _tuned = {}
 
 
 def search_space():
-    """At most 30 configs, the original first. Tiles with 64 Ki accumulators go with 8 worker warps: with 4 they spill."""
+    """At most 30 configs, the original first. The largest tiles go with 8 worker warps: with 4 they spill."""
     configs = [ORIGINAL]
     for tile in ((128, 128, 32), (128, 128, 64), (64, 128, 64), (128, 64, 64)):
         configs += [SimpleNamespace(tile=tile, hints=hints) for hints in ({}, {"occupancy": 2})]

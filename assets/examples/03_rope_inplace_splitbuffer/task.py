@@ -1,4 +1,4 @@
-"""Rotary position embedding of queries and keys, in place: each pair (x[d], x[d + D/2]) is turned by its position's angle."""
+"""Rotary position embedding of queries and keys, in place: pairs (x[d], x[d + D/2]) turned by a position's angle."""
 
 import torch
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 
@@ -15,21 +15,28 @@ from tilewright.evaluation.tensors import Argument, SharedTensor, TensorSpec, fr
 from tilewright.task import Backend, Case, Task
 
 
-def planned_runs(task: Task, backend: Backend, seeds: Seeds, hidden: int) -> Iterator[tuple[Case, bool, int]]:
-    """(case, is it hidden, seed) for each run: every visible case, `hidden` drawn ones, and the first once more."""
+@dataclass(frozen=True)
+class Run:
+    """One run of a correctness check. `twice`: the same inputs again must give the same bytes."""
+
+    case: Case
+    hidden: bool
+    seed: int
+    twice: bool = False
+
+
+def planned_runs(task: Task, backend: Backend, seeds: Seeds, hidden: int) -> list[Run]:
+    """Every visible case, `hidden` drawn ones, and the first once more on other values, twice if deterministic."""
     visible = task.correctness_cases(backend)
-    for case in visible:
-        yield case, False, seeds.next()
-    for case in task.hidden_cases(backend, seeds.next(), hidden):
-        yield case, True, seeds.next()
-    yield visible[0], False, seeds.next()
+    runs = [Run(case, False, seeds.next()) for case in visible]
+    runs += [Run(case, True, seeds.next()) for case in task.hidden_cases(backend, seeds.next(), hidden)]
+    return [*runs, Run(visible[0], False, seeds.next(), twice=task.file.deterministic)]
 
 
-def check_case(
-    worker: WorkerHandle, code: TaskCode, case: Case, hidden: bool, seed: int, backend: Backend
-) -> CaseCheck:
-    """Run one case on a worker that has loaded the candidate. A wrong result is data; a dead worker raises."""
-    inputs = code.inputs(case, seed)
+def check_case(worker: WorkerHandle, code: TaskCode, planned: Run, backend: Backend) -> CaseCheck:
+    """One run on a worker that has loaded the candidate. A wrong result is data; a dead worker raises."""
+    case = planned.case
+    inputs = code.inputs(case, planned.seed)
     expected = code.expected(case, inputs)
     contract = code.contract(case, inputs)
     run = _run_on_device if backend is Backend.CUDA else _run_in_frames
@@ -38,13 +45,16 @@ def check_case(
         found = judge(code.task, outputs, expected, contract)
         if found.status is Status.PASSED:
             found = _unmodified(code.task, inputs, after) or found
+        if found.status is Status.PASSED and planned.twice:
+            again, _ = run(worker, code.task, inputs, contract)
+            found = _repeated(outputs, again) or found
     except WorkerFailure as failure:
         if not failure.status.is_incorrect:
             raise
         found = Comparison(failure.status, str(failure))
     return CaseCheck(
         case=case,
-        hidden=hidden,
+        hidden=planned.hidden,
         status=found.status,
         message=found.message,
         max_abs_error=found.max_abs_error,
@@ -149,6 +159,17 @@ def share_inputs(inputs: Inputs) -> tuple[dict[str, SharedTensor], list[Argument
         else:
             arguments.append(Argument(name=name, value=value))
     return shared, arguments
+
+
+def _repeated(first: list[torch.Tensor], second: list[torch.Tensor]) -> Comparison | None:
+    for index, (one, other) in enumerate(zip(first, second, strict=True)):
+        if one.shape != other.shape or not torch.equal(raw_bytes(one), raw_bytes(other)):
+            return Comparison(
+                Status.NONDETERMINISTIC,
+                f"output {index} differs between two calls on the same inputs: a race, an atomic sum or memory that "
+                "was never written; if the task allows it, it says deterministic = false",
+            )
+    return None
 
 
 def _unmodified(task: Task, before: Inputs, after: Inputs) -> Comparison | None:

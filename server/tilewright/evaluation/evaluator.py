@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shutil
 import socket
 import sys
@@ -13,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tilewright.evaluation.channel import ChannelError, Message, decode, encode, header_length
+from tilewright.evaluation.processes import kept_environment
 from tilewright.task import Backend, TaskError
 
 Tell = Callable[[str], None]
@@ -102,7 +102,7 @@ class Evaluator:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
                 pass_fds=(number,),
-                env=os.environ | {"TILEWRIGHT_PASS_FDS": str(number)},
+                env=kept_environment() | {"TILEWRIGHT_PASS_FDS": str(number), "TILEWRIGHT_FOLDER": str(self.folder)},
                 start_new_session=True,
             )  # fmt: skip
         self._tail.clear()
@@ -123,8 +123,8 @@ class Evaluator:
             self._reader = self._writer = None
         if process is None:
             return
-        if process.stdin is not None:
-            process.stdin.close()  # the supervisor takes it as the order to end everything
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()  # the supervisor ends everything, and then itself
         try:
             async with asyncio.timeout(STOP_PATIENCE_S):
                 await process.wait()

@@ -155,7 +155,7 @@ class WorkerPool:
         process = ChildProcess(
             "tilewright.evaluation.worker",
             [f"{self._backend}:{self._arch}", str(os.getpid())],
-            worker_environment(scratch, {}),
+            worker_environment(scratch),
             scratch,
         )
         return WorkerHandle(process, scratch)

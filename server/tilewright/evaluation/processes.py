@@ -34,10 +34,14 @@ FILE_LIMIT = 8 * 2**30
 OPEN_FILES_LIMIT = 4096
 
 
-def worker_environment(scratch: Path, extra: Mapping[str, str]) -> dict[str, str]:
+def kept_environment() -> dict[str, str]:
+    """What any child of the server inherits of its environment."""
+    return {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+
+
+def worker_environment(scratch: Path) -> dict[str, str]:
     """The whole environment of a worker whose only writable folder is `scratch`."""
-    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-    own = {
+    return kept_environment() | {
         "HOME": str(scratch),
         "TMPDIR": str(scratch),
         "XDG_CACHE_HOME": str(scratch / "cache"),
@@ -47,7 +51,6 @@ def worker_environment(scratch: Path, extra: Mapping[str, str]) -> dict[str, str
         "TORCHINDUCTOR_CACHE_DIR": str(scratch / "cache" / "inductor"),
         "PYTHONHASHSEED": "0",
     }
-    return kept | own | dict(extra)
 
 
 def apply_limits() -> None:

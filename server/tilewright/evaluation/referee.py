@@ -14,6 +14,7 @@ if __name__ == "__main__":
 
 import contextlib
 import importlib.metadata
+import os
 import platform
 import socket
 import time
@@ -49,7 +50,7 @@ class Referee:
         self._tell = tell
         self._gpu = first_gpu() if backend is Backend.CUDA else None
         self._arch = self._gpu.arch if self._gpu else arch
-        self._pool = WorkerPool(backend, self._arch, folder, spares=2 if backend is Backend.CUDA else 1)
+        self._pool = WorkerPool(backend, self._arch, folder, spares=3 if backend is Backend.CUDA else 1)
         self._pool.refill()
         self._code: dict[str, TaskCode] = {}
         self._profiles: dict[str, estimation.Profiles] = {}
@@ -71,15 +72,19 @@ class Referee:
         code = self._task(message)
         checks: list[CaseCheck] = []
         output = ""
-        runs = list(planned_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"]))
+        runs = planned_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"])
         try:
             with self._device(), self._worker(code, message["candidate"]) as worker:
-                for number, (case, hidden, seed) in enumerate(runs):
+                for number, planned in enumerate(runs):
                     self._tell(f"checking case {number + 1} of {len(runs)}")
                     try:
-                        checks.append(check_case(worker, code, case, hidden, seed, self._backend))
+                        checks.append(check_case(worker, code, planned, self._backend))
                     except WorkerFailure as failure:
-                        checks.append(CaseCheck(case=case, hidden=hidden, status=failure.status, message=str(failure)))
+                        checks.append(
+                            CaseCheck(
+                                case=planned.case, hidden=planned.hidden, status=failure.status, message=str(failure)
+                            )
+                        )
                         output = failure.output
                     if checks[-1].status is not Status.PASSED:
                         output = output or worker.output()
@@ -148,7 +153,7 @@ class Referee:
                     stack.enter_context(self._worker(code, snapshot, label))
                     for snapshot, label in zip(snapshots, labels, strict=True)
                 ]
-            own = {arm.pid for arm in arms} | self._pool.pids()
+            own = {os.getpid(), *(arm.pid for arm in arms), *self._pool.pids()}
             return measurement.Bench(code, arms, environment, own, phases).run(seeds, self._tell)
 
     def _modelled(

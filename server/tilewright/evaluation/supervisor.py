@@ -1,8 +1,8 @@
 """The parent of the referee and all that it starts: nothing outlives the server, whatever dies first.
 
-Runs as `python -I -m tilewright.evaluation.supervisor COMMAND...` and imports nothing heavy. Its standard input
-is a pipe that the server alone holds: end of file means that the server is gone or wants everything stopped.
-As a subreaper it also inherits, and so can kill, what a candidate detached from its process group.
+Runs as `python -I -m tilewright.evaluation.supervisor COMMAND...` and imports nothing heavy. SIGTERM is the server's
+order to end everything. Standard input is a pipe that the server alone holds: its end means that the server is gone,
+and then the server's files go too. As a subreaper it also inherits, and so can kill, what a candidate detached.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -79,13 +80,20 @@ def _reap() -> None:
 
 
 def main(command: list[str]) -> int:
-    """Run `command` until it ends or standard input does; then kill what is left. Returns an exit status.
+    """Run `command` until it ends, SIGTERM comes, or standard input ends; then kill what is left. An exit status.
 
     `{pid}` in the command stands for this process, the parent whose death the child is to follow.
     """
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: os.close(0))
+    ordered = False
+
+    def order(*_: object) -> None:
+        nonlocal ordered
+        ordered = True
+        os.close(0)
+
+    signal.signal(signal.SIGTERM, order)
     sockets = [int(text) for text in os.environ.pop("TILEWRIGHT_PASS_FDS", "").split(",") if text]
     child = subprocess.Popen(
         [part.replace("{pid}", str(os.getpid())) for part in command], stdin=subprocess.DEVNULL, pass_fds=sockets
@@ -97,9 +105,11 @@ def main(command: list[str]) -> int:
         select.select([0, watch], [], [])
     except (OSError, ValueError):  # standard input was closed by the signal handler
         pass
-    status = child.poll() or 0
+    status = child.poll()
     kill_descendants(os.getpid())
-    return status
+    if status is None and not ordered:
+        shutil.rmtree(os.environ["TILEWRIGHT_FOLDER"], ignore_errors=True)
+    return status or 0
 
 
 if __name__ == "__main__":

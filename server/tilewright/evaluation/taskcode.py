@@ -48,6 +48,10 @@ class TaskCode:
                     f"task.py: make_inputs: argument {name!r} is a {type(value).__name__}; give tensors, numbers, "
                     "strings, bools or None"
                 )
+            if isinstance(value, torch.Tensor) and value.device.type != self.device:
+                raise TaskError(
+                    f"task.py: make_inputs: argument {name!r} is on {value.device}; make tensors on generator.device"
+                )
         return made
 
     def cached_inputs(self, case: Case, seed: int) -> Inputs:

@@ -23,7 +23,9 @@ class GpuBusy(Exception):
 def lease(uuid: str, wait_s: float, on_wait: Callable[[str], None]) -> Iterator[None]:
     """Hold the GPU `uuid`. While another holds it, `on_wait` is told who; raises `GpuBusy` after `wait_s` seconds."""
     folder = Path(tempfile.gettempdir()) / "tilewright-leases"
-    folder.mkdir(mode=0o1777, exist_ok=True)
+    folder.mkdir(exist_ok=True)
+    with contextlib.suppress(PermissionError):  # another user's: it is open to all already
+        folder.chmod(0o1777)
     lock = FileLock(folder / f"{uuid}.lock", mode=0o666)
     holder = folder / f"{uuid}.json"
     deadline = time.monotonic() + wait_s

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tilewright.interpreter.memory import KernelFault
-from tilewright.interpreter.numerics import UnsupportedOperation, held_dtype
+from tilewright.interpreter.numerics import DType, UnsupportedOperation, held_dtype
 
 Values = dict[str, Any]
 BlockIndex = tuple[int, int, int]
@@ -31,6 +31,16 @@ def operation(*opcodes: str) -> Callable[[Operation], Operation]:
         return function
 
     return register
+
+
+def dtype_of(var: Any) -> DType:
+    """The dtype of an IR value's type."""
+    return var.get_type().dtype
+
+
+def shape_of(var: Any) -> tuple[int, ...]:
+    """The tile shape of an IR value's type."""
+    return tuple(var.get_type().shape)
 
 
 @dataclass
@@ -59,7 +69,8 @@ class Machine:
     """Runs one launch. `body` is the kernel's final IR, `grid` the number of blocks along each axis."""
 
     def __init__(self, body: Any, grid: BlockIndex) -> None:
-        import tilewright.interpreter.operations  # noqa: F401 (registers the operations)
+        import tilewright.interpreter.access
+        import tilewright.interpreter.operations  # noqa: F401 (both register operations)
 
         self.body = body
         self.grid = grid

@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from cuda.tile import _datatype as dt
 
-from tilewright.interpreter import memory
-from tilewright.interpreter.machine import Machine, Values, operation
-from tilewright.interpreter.memory import KernelFault, Pointer, View
+from tilewright.interpreter.machine import Machine, Values, dtype_of, operation, shape_of
+from tilewright.interpreter.memory import KernelFault, Pointer
 from tilewright.interpreter.numerics import (
     DType,
     UnsupportedOperation,
@@ -23,23 +22,6 @@ from tilewright.interpreter.numerics import (
     wide,
     wrap,
 )
-
-
-def _dtype(var: Any) -> DType:
-    return var.get_type().dtype
-
-
-def _shape(var: Any) -> tuple[int, ...]:
-    return tuple(var.get_type().shape)
-
-
-def _loaded(machine: Machine, source: Pointer, elements: int, dtype: DType) -> None:
-    machine.counts.loads += 1
-    machine.counts.loaded[source.buffer.data_ptr()] += elements * int(dtype.bitwidth) // 8
-
-
-def _stored(machine: Machine, target: Pointer, elements: int, dtype: DType) -> None:
-    machine.counts.stored[target.buffer.data_ptr()] += elements * int(dtype.bitwidth) // 8
 
 
 def _reshaped(value: Any, change: Any) -> Any:
@@ -62,7 +44,7 @@ def _make_dummy(machine: Machine, op: Any, values: Values) -> Any:
 
 @operation("typed_const")
 def _typed_const(machine: Machine, op: Any, values: Values) -> Any:
-    return constant(op.value, _shape(op.result_var), _dtype(op.result_var))
+    return constant(op.value, shape_of(op.result_var), dtype_of(op.result_var))
 
 
 @operation("assign")
@@ -93,186 +75,17 @@ def _tile_num_blocks(machine: Machine, op: Any, values: Values) -> Any:
     return torch.tensor(machine.grid[op.axis], dtype=torch.int32)
 
 
-# Views and pointers
-
-
-@operation("make_tensor_view")
-def _make_tensor_view(machine: Machine, op: Any, values: Values) -> Any:
-    shape = tuple(int(values[var.name]) for var in op.shape)
-    strides = tuple(int(values[var.name]) for var in op.strides)
-    return View(op.result_var.get_type(), values[op.base_ptr.name], shape, strides)
-
-
-@operation("make_partition_view", "make_strided_view", "make_gather_scatter_view")
-def _make_view(machine: Machine, op: Any, values: Values) -> Any:
-    array: View = values[op.array.name]
-    return View(op.result_var.get_type(), array.base, array.shape, array.strides)
-
-
-@operation("make_list_view")
-def _make_list_view(machine: Machine, op: Any, values: Values) -> Any:
-    return values[op.base_ptr.name]
-
-
-@operation("get_array_list_item")
-def _get_array_list_item(machine: Machine, op: Any, values: Values) -> Any:
-    items, index = values[op.x.name], int(values[op.index.name])
-    if not 0 <= index < len(items):
-        raise KernelFault(f"item {index} of a list of {len(items)} arrays")
-    return items[index]
-
-
-@operation("num_tiles")
-def _num_tiles(machine: Machine, op: Any, values: Values) -> Any:
-    view: View = values[op.view.name]
-    steps = getattr(view.ty, "traversal_steps", view.ty.tile_shape)
-    counts = tuple(
-        torch.tensor(-(-view.shape[axis] // steps[position]), dtype=torch.int32)
-        for position, axis in enumerate(view.ty.order)
-    )
-    return counts if len(counts) > 1 else counts[0]
-
-
-def _is_gather(view: View) -> bool:
-    return hasattr(view.ty, "sparse_dim")
-
-
-@operation("tile_load")
-def _tile_load(machine: Machine, op: Any, values: Values) -> Any:
-    view: View = values[op.view.name]
-    index = [values[var.name] for var in op.index]
-    if _is_gather(view):
-        tile, elements = memory.load_gathered(view, index)
-    else:
-        tile, elements = memory.load_tile(view, [int(value) for value in index])
-    _loaded(machine, view.base, elements, view.dtype)
-    return tile.reshape(_shape(op.result_vars[0])), None
-
-
-@operation("tile_store")
-def _tile_store(machine: Machine, op: Any, values: Values) -> Any:
-    view: View = values[op.view.name]
-    index = [values[var.name] for var in op.index]
-    tile = values[op.tile.name]
-    if _is_gather(view):
-        elements = memory.store_gathered(view, index, tile)
-    else:
-        elements = memory.store_tile(view, [int(value) for value in index], tile)
-    _stored(machine, view.base, elements, view.dtype)
-
-
-@operation("pointer_offset")
-def _pointer_offset(machine: Machine, op: Any, values: Values) -> Any:
-    pointer: Pointer = values[op.pointer.name]
-    return Pointer(pointer.buffer, pointer.offset + values[op.offset.name].to(torch.int64), pointer.dtype)
-
-
-@operation("foreign_pointer_cast", "reinterpret_pointer", "address_space_cast")
-def _pointer_cast(machine: Machine, op: Any, values: Values) -> Any:
-    return values[op.pointer.name]
-
-
-def _mask(op: Any, values: Values) -> torch.Tensor | None:
-    return None if op.mask is None else values[op.mask.name]
-
-
-@operation("load_pointer")
-def _load_pointer(machine: Machine, op: Any, values: Values) -> Any:
-    pointer: Pointer = values[op.pointer.name]
-    mask = _mask(op, values)
-    dtype = _dtype(op.result_vars[0])
-    offset = memory.addresses(pointer, mask)
-    loaded = from_memory(pointer.buffer[offset], dtype)
-    _loaded(machine, pointer, loaded.numel() if mask is None else int(mask.sum()), dtype)
-    if mask is not None:
-        padding = values[op.padding_value.name] if op.padding_value is not None else torch.zeros((), dtype=loaded.dtype)
-        loaded = torch.where(mask, loaded, padding)
-    return loaded, None
-
-
-@operation("store_pointer")
-def _store_pointer(machine: Machine, op: Any, values: Values) -> Any:
-    pointer: Pointer = values[op.pointer.name]
-    mask = _mask(op, values)
-    dtype = _dtype(op.value)
-    offset = memory.addresses(pointer, mask)
-    stored = to_memory(values[op.value.name], dtype).expand(offset.shape)
-    if mask is None:
-        pointer.buffer[offset] = stored
-    else:
-        mask = mask.expand(offset.shape)
-        pointer.buffer[offset[mask]] = stored[mask]
-    _stored(machine, pointer, offset.numel() if mask is None else int(mask.sum()), dtype)
-
-
-def _combine(mode: str, current: torch.Tensor, update: torch.Tensor, dtype: DType) -> torch.Tensor:
-    if mode in ("ADD_INT", "ADD_FLOAT"):
-        return wrap(current + update, dtype)
-    if mode.startswith(("MAX", "MIN")):
-        function = torch.maximum if mode.startswith("MAX") else torch.minimum
-        return unsigned_order(function(unsigned_order(current, dtype), unsigned_order(update, dtype)), dtype)
-    bitwise = {
-        "BITWISE_AND": torch.bitwise_and,
-        "BITWISE_OR": torch.bitwise_or,
-        "BITWISE_XOR": torch.bitwise_xor,
-    }
-    if mode == "EXCHANGE":
-        return update
-    if mode not in bitwise:
-        raise UnsupportedOperation(f"atomic mode {mode} is not interpreted by this version")
-    return bitwise[mode](current, update)
-
-
-@operation("tile_atomic_rmw", "tile_atomic_cas")
-def _tile_atomic(machine: Machine, op: Any, values: Values) -> Any:
-    pointer: Pointer = values[op.pointer.name]
-    swap = op.op == "tile_atomic_cas"
-    operand = op.desired if swap else op.update
-    dtype = _dtype(operand)
-    mask = _mask(op, values)
-    offset = memory.addresses(pointer, mask)
-    shape = _shape(op.result_vars[0])
-    places = offset.expand(shape).reshape(-1).tolist()
-    updates = values[operand.name].expand(shape).reshape(-1)
-    expected = values[op.expected.name].expand(shape).reshape(-1) if swap else updates
-    active = [True] * len(places) if mask is None else mask.expand(shape).reshape(-1).tolist()
-    old = torch.zeros_like(updates)
-    for number, place in enumerate(places):  # elements may share a place: one after the other is exact
-        if not active[number]:
-            continue
-        current = from_memory(pointer.buffer[place], dtype)
-        old[number] = current
-        if not swap:
-            pointer.buffer[place] = to_memory(_combine(op.mode.name, current, updates[number], dtype), dtype)
-        elif bool(current == expected[number]):
-            pointer.buffer[place] = to_memory(updates[number], dtype)
-    _stored(machine, pointer, sum(active), dtype)
-    return old.reshape(shape), None
-
-
-@operation("tile_atomic_red_view")
-def _tile_atomic_red_view(machine: Machine, op: Any, values: Values) -> Any:
-    view: View = values[op.view.name]
-    where = memory.region(view, [int(values[var.name]) for var in op.index])
-    if where.elements:
-        array = view.array()
-        current = from_memory(array[where.array], view.dtype)
-        update = values[op.update.name].permute(where.inverse)[where.tile]
-        array[where.array] = to_memory(_combine(op.mode.name, current, update, view.dtype), view.dtype)
-        _stored(machine, view.base, where.elements, view.dtype)
-
-
 # Shape
 
 
 @operation("tile_reshape")
 def _tile_reshape(machine: Machine, op: Any, values: Values) -> Any:
-    return _reshaped(values[op.x.name], lambda value: value.reshape(_shape(op.result_var)))
+    return _reshaped(values[op.x.name], lambda value: value.reshape(shape_of(op.result_var)))
 
 
 @operation("tile_broadcast")
 def _tile_broadcast(machine: Machine, op: Any, values: Values) -> Any:
-    return _reshaped(values[op.x.name], lambda value: value.expand(_shape(op.result_var)))
+    return _reshaped(values[op.x.name], lambda value: value.expand(shape_of(op.result_var)))
 
 
 @operation("tile_permute")
@@ -292,30 +105,30 @@ def _slices(op: Any, values: Values, sizes: tuple[int, ...]) -> tuple[slice, ...
 
 @operation("tile_extract")
 def _tile_extract(machine: Machine, op: Any, values: Values) -> Any:
-    return values[op.x.name][_slices(op, values, _shape(op.result_var))]
+    return values[op.x.name][_slices(op, values, shape_of(op.result_var))]
 
 
 @operation("tile_insert")
 def _tile_insert(machine: Machine, op: Any, values: Values) -> Any:
     result = values[op.x.name].clone()
-    result[_slices(op, values, _shape(op.value))] = values[op.value.name]
+    result[_slices(op, values, shape_of(op.value))] = values[op.value.name]
     return result
 
 
 @operation("tile_arange")
 def _tile_arange(machine: Machine, op: Any, values: Values) -> Any:
-    dtype = _dtype(op.result_var)
-    return wrap(torch.arange(_shape(op.result_var)[0], dtype=held_dtype(dtype)), dtype)
+    dtype = dtype_of(op.result_var)
+    return wrap(torch.arange(shape_of(op.result_var)[0], dtype=held_dtype(dtype)), dtype)
 
 
 @operation("tile_astype")
 def _tile_astype(machine: Machine, op: Any, values: Values) -> Any:
-    return convert(values[op.x.name], _dtype(op.x), _dtype(op.result_var))
+    return convert(values[op.x.name], dtype_of(op.x), dtype_of(op.result_var))
 
 
 @operation("tile_bitcast")
 def _tile_bitcast(machine: Machine, op: Any, values: Values) -> Any:
-    source, target = _dtype(op.x), _dtype(op.result_var)
+    source, target = dtype_of(op.x), dtype_of(op.result_var)
     raw = to_memory(values[op.x.name], source).contiguous()
     stored = to_memory(torch.empty(0, dtype=held_dtype(target)), target).dtype
     return from_memory(raw.reshape(-1).view(stored).reshape(raw.shape), target)
@@ -331,7 +144,7 @@ def _count(machine: Machine, result: torch.Tensor, dtype: DType, flops: int = 1)
 
 @operation("raw_cmp")
 def _raw_cmp(machine: Machine, op: Any, values: Values) -> Any:
-    dtype = _dtype(op.lhs)
+    dtype = dtype_of(op.lhs)
     left, right = (wide(unsigned_order(values[var.name], dtype)) for var in (op.lhs, op.rhs))
     return getattr(torch, op.fn)(left, right)
 
@@ -344,7 +157,7 @@ def _raw_binary_bitwise(machine: Machine, op: Any, values: Values) -> Any:
 
 @operation("raw_bitwise_shift")
 def _raw_bitwise_shift(machine: Machine, op: Any, values: Values) -> Any:
-    left, right, dtype = values[op.lhs.name], values[op.rhs.name], _dtype(op.lhs)
+    left, right, dtype = values[op.lhs.name], values[op.rhs.name], dtype_of(op.lhs)
     if op.fn == "lshift":
         return wrap(left << right, dtype)
     if dtype == dt.uint64:  # held signed: clear what the arithmetic shift brought in
@@ -364,7 +177,7 @@ def _extremum(op: Any, left: torch.Tensor, right: torch.Tensor, dtype: DType) ->
 @operation("raw_binary_arith")
 def _raw_binary_arith(machine: Machine, op: Any, values: Values) -> Any:
     left, right = values[op.lhs.name], values[op.rhs.name]
-    dtype = _dtype(op.result_var)
+    dtype = dtype_of(op.result_var)
     match op.fn:
         case "add" | "sub" | "mul":
             result = wrap(getattr(torch, op.fn)(left, right), dtype)
@@ -415,7 +228,7 @@ def _raw_where(machine: Machine, op: Any, values: Values) -> Any:
 def _fma(machine: Machine, op: Any, values: Values) -> Any:
     left, right, acc = (values[var.name] for var in (op.lhs, op.rhs, op.acc))
     result = (left.double() * right.double() + acc.double()).to(acc.dtype)
-    _count(machine, result, _dtype(op.result_var), flops=2)
+    _count(machine, result, dtype_of(op.result_var), flops=2)
     return result
 
 
@@ -424,7 +237,7 @@ _CHEAP = {"neg", "abs", "invert", "bitwise_not", "floor", "ceil"}
 
 @operation("unaryop")
 def _unaryop(machine: Machine, op: Any, values: Values) -> Any:
-    value, dtype = values[op.operand.name], _dtype(op.result_var)
+    value, dtype = values[op.operand.name], dtype_of(op.result_var)
     match op.fn:
         case "neg":
             return wrap(-value, dtype)
@@ -442,7 +255,7 @@ def _unaryop(machine: Machine, op: Any, values: Values) -> Any:
 @operation("tile_mma")
 def _tile_mma(machine: Machine, op: Any, values: Values) -> Any:
     left, right, acc = (values[var.name] for var in (op.x, op.y, op.acc))
-    machine.counts.matrix_flops[str(_dtype(op.x))] += 2 * left.numel() * right.shape[-1]
+    machine.counts.matrix_flops[str(dtype_of(op.x))] += 2 * left.numel() * right.shape[-1]
     if not left.dtype.is_floating_point:
         return (torch.matmul(left.double(), right.double()).to(torch.int64) + acc).to(acc.dtype)
     compute = torch.float64 if left.dtype == torch.float64 else torch.float32
@@ -459,7 +272,9 @@ def _tile_reduce(machine: Machine, op: Any, values: Values) -> Any:
         right = [value.narrow(op.axis, half, half) for value in operands]
         operands = machine.apply_body(op.body, left, right, values)
         length = half
-    results = [value.squeeze(op.axis).reshape(_shape(var)) for value, var in zip(operands, op.result_vars, strict=True)]
+    results = [
+        value.squeeze(op.axis).reshape(shape_of(var)) for value, var in zip(operands, op.result_vars, strict=True)
+    ]
     return results if len(results) > 1 else results[0]
 
 

@@ -12,7 +12,7 @@ from tilewright.roofline.bounds import intensity_class
 from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.history import Started
 from tilewright.session.runs import Runs, backend_here
-from tilewright.task import Backend, Task, TaskError, load_task
+from tilewright.task import Backend, Frontend, Task, TaskError, load_task
 
 
 def task_path(checkout: Checkout, task: str) -> PurePosixPath:
@@ -67,6 +67,10 @@ async def begin(
     except TaskError as error:
         raise Misuse(str(error)) from None
     backend = usable_backend(backend)
+    if backend is Backend.CPU and found.file.frontend is not Frontend.CUTILE:
+        raise Misuse(
+            f"backend cpu interprets cuTile kernels; frontend = '{found.file.frontend}' needs a machine with a GPU"
+        )
     repository = checkout.repository
     editable = check_tree(repository, found, folder, include_dirty)
     head = repository.head()

@@ -6,13 +6,13 @@ Knows nothing of MCP or the command line. A misuse raises `Misuse`; a failing ca
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from tilewright.evaluation.evaluator import Tell
 from tilewright.evaluation.results import CorrectnessResult, Status
 from tilewright.evaluation.seeds import commitment, new_secret
 from tilewright.evaluation.snapshot import content_id
-from tilewright.ledger import Journal
 from tilewright.policy import (
     ROOT_CAUSES,
     Reason,
@@ -26,12 +26,11 @@ from tilewright.policy import (
 from tilewright.repository import Files
 from tilewright.session import show
 from tilewright.session.beginning import begin, task_path
-from tilewright.session.checkout import TRAILER, Checkout, EditableFiles, Misuse
+from tilewright.session.book import Book
+from tilewright.session.checkout import TRAILER, Checkout, Misuse
 from tilewright.session.history import (
     Checked,
     Committed,
-    Ended,
-    Entry,
     Kept,
     Measured,
     Phase,
@@ -60,8 +59,7 @@ class Loop:
     def __init__(self, root: Path) -> None:
         """`root` is fixed for good. Raises `Misuse` where it is in no usable git repository."""
         self.checkout = Checkout(root)
-        self._journal: Journal[Entry] | None = None
-        self._state: State | None = None
+        self._book = Book(self.checkout)
         self._runs: Runs | None = None
         self._job: Job | None = None
 
@@ -76,46 +74,39 @@ class Loop:
         wait_s: float = WAIT_S,
     ) -> StatusReport:
         """Begin a session on the task at `task` (a path under the root), or go on with the one that is there."""
-        self._resume()
-        if self._state is not None and self._state.phase is not Phase.ENDED and (why := self.checkout.requested_end()):
-            self._finish(why)
-        if self._state is not None and self._state.phase is not Phase.ENDED:
-            if PurePosixPath(self._state.started.task) != task_path(self.checkout, task):
+        self._book.resume()
+        state = self._book.state
+        if state is not None and self._book.under_way:
+            if PurePosixPath(state.started.task) != task_path(self.checkout, task):
                 raise Misuse(
-                    f"a session on {self._state.started.task} is under way; go on with it (session_status), or end it "
+                    f"a session on {state.started.task} is under way; go on with it (session_status), or end it "
                     "with `tilewright session end`"
                 )
+            if state.phase is not Phase.BASELINE:
+                return self.status()
+            work = self._baseline
         else:
-            self.checkout.hold()
-            await progress("starting the referee")
-            await self._drop_runs()
-            started, self._runs = await begin(self.checkout, task, backend, arch, rules or Rules(), include_dirty)
-            where = self.checkout.sandbox / started.session
-            self._journal, self._state = self.checkout.open_journal(where), None
-            self._record(started)
-            self.checkout.set_current(where)
-        state = self._active()
-        if state.phase is Phase.BASELINE:
-            job = self._attach("start_session", state.started.session, self._baseline)
-            if not await job.attend(wait_s, progress):
-                return show.status(state, False, job)
+            work = partial(self._open, task, backend, arch, rules or Rules(), include_dirty)
+        job = self._attach("start_session", str(task_path(self.checkout, task)), work)
+        if not await job.attend(wait_s, progress):
+            return show.starting(job, self._book.state)
         return self.status()
 
     def status(self) -> StatusReport:
         """Where the loop stands. A process that does not hold the checkout may look too."""
         try:
-            self._resume()
+            self._book.resume()
         except Misuse as error:
             seen = self.checkout.peek()
             return show.no_session(str(error)) if seen is None else show.status(seen, False, None, error)
-        if self._state is None:
+        if self._book.state is None:
             return show.no_session("")
-        return show.status(self._state, self._edited(), self._job)
+        return show.status(self._book.state, self._book.edited(), self._job)
 
     async def run_correctness(self, progress: Progress, wait_s: float = WAIT_S) -> CorrectnessReport:
         """Check the working tree's editable files against the reference."""
         state = self._ready_for("run_correctness", Phase.READY, Phase.CHECKED)
-        files = self._tree.read()
+        files = self._book.tree.read()
         identity = content_id(files)
         known = state.checked if state.checked and state.checked.result.passed else None
         if known is None or known.candidate != identity:
@@ -134,7 +125,7 @@ class Loop:
         if state.measured is None or state.verdict is None:
             if state.checked is None or not state.checked.result.passed:
                 raise Misuse(f"this candidate failed: {show.next_step(state, True)}")
-            files = self._tree.read()
+            files = self._book.tree.read()
             if content_id(files) != state.checked.candidate:
                 raise Misuse("the editable files changed since they passed; call run_correctness on them first")
             job = self._attach("run_benchmark", state.checked.candidate, lambda job: self._measure(files, job.tell))
@@ -148,8 +139,7 @@ class Loop:
         """Commit the measured candidate on the session's branch; it becomes the incumbent."""
         state = self._ready_for("git_checkpoint", Phase.MEASURED)
         assert state.measured is not None and state.checked is not None and state.verdict is not None
-        assert self._journal is not None
-        files = self._tree.read()
+        files = self._book.tree.read()
         if content_id(files) != state.measured.candidate:
             raise Misuse(
                 "the editable files changed since they were measured; bring back what was measured with `git restore "
@@ -160,12 +150,12 @@ class Loop:
             f"Tilewright-Session: {state.started.session}\n"
             f"Tilewright-Iteration: {state.iteration}\n"
             f"{TRAILER}: {state.measured.candidate}\n"
-            f"Tilewright-Journal: {self._journal.head}\n"
+            f"Tilewright-Journal: {self._book.head}\n"
         )
         repository, branch = self.checkout.repository, state.started.branch
         commit = repository.commit(files, state.incumbent_commit, message)
         repository.advance(branch, commit, state.incumbent_commit, files)
-        self._record(Kept(candidate=state.measured.candidate, commit=commit))
+        self._book.record(Kept(candidate=state.measured.candidate, commit=commit))
         summary = f"committed {commit[:12]} on {branch}: it is the incumbent now"
         return CheckpointReport(summary=summary, commit=commit, branch=branch, next=show.next_step(state, False))
 
@@ -176,20 +166,20 @@ class Loop:
             raise Misuse("this candidate is committed already; call append_result")
         repository, editable = self.checkout.repository, state.started.editable
         recovery = ""
-        if self._edited():
-            present = self._tree.present()
+        if self._book.edited():
+            present = self._book.tree.present()
             saved = repository.commit(present, state.incumbent_commit, f"tilewright: before revert {state.iteration}\n")
             recovery = f"{_refs(state)}/reverted/{state.iteration}-{saved[:12]}"
             repository.keep(recovery, saved)
             repository.restore(state.incumbent_commit, editable)
         elif state.phase is Phase.READY:
             raise Misuse("there is nothing to revert: the editable files equal the incumbent's")
-        self._record(Reverted(to=state.incumbent_commit, recovery=recovery or None))
+        self._book.record(Reverted(to=state.incumbent_commit, recovery=recovery or None))
         return RevertReport(
             summary=f"back at {state.incumbent_commit[:12]}",
             to=state.incumbent_commit,
             recovery=recovery,
-            left_alone=self._tree.protected_changes(),
+            left_alone=self._book.tree.protected_changes(),
             next=show.next_step(state, False),
         )
 
@@ -209,12 +199,12 @@ class Loop:
         self._add_row(state, name, verdict, root_cause)
         row = state.rows[-1]
         if row.advice.action == "stop":
-            self._finish(row.advice.reason)
+            self._book.finish(row.advice.reason)
         return show.appended(state)
 
     def task_of(self, task: str) -> tuple[PurePosixPath, str]:
         """The folder of a task, by default the session's, and the architecture to look at."""
-        state = self._state or self.checkout.peek()
+        state = self._book.state or self.checkout.peek()
         if not task and state is None:
             raise Misuse("no session yet: give the path of a task's folder")
         arch = state.started.arch if state is not None else DEFAULT_ARCH
@@ -222,8 +212,8 @@ class Loop:
 
     def end(self, reason: str) -> str:
         """End the session; what is under way stays in the working tree."""
-        state = self._active()
-        self._finish(reason)
+        state = self._book.active()
+        self._book.finish(reason)
         return f"session {state.started.session} ended after {len(state.rows)} rows: {reason}"
 
     async def close(self) -> None:
@@ -231,8 +221,8 @@ class Loop:
         if self._job is not None and not self._job.done:
             await self._job.cancel()
         await self._drop_runs()
-        self._let_go()
-        self._state = None
+        self._book.let_go()
+        self._book.state = None
 
     # Evaluating
 
@@ -243,9 +233,23 @@ class Loop:
             raise Misuse(f"{self._job.what} is running ({self._job.message}); call it again to wait for it")
         return self._job
 
+    async def _open(
+        self, task: str, backend: Backend | None, arch: str, rules: Rules, include_dirty: bool, job: Job
+    ) -> None:
+        self.checkout.hold()
+        job.tell("starting the referee")
+        await self._drop_runs()
+        try:
+            started, self._runs = await begin(self.checkout, task, backend, arch, rules, include_dirty)
+        except BaseException:
+            self.checkout.release()
+            raise
+        self._book.begin(started)
+        await self._baseline(job)
+
     async def _baseline(self, job: Job) -> None:
-        state = self._active()
-        files = self._tree.at(state.incumbent_commit)
+        state = self._book.active()
+        files = self._book.tree.at(state.incumbent_commit)
         if state.checked is None or not state.checked.result.passed:
             await self._check(files, job.tell)
         if state.checked is not None and state.checked.result.passed:
@@ -255,21 +259,21 @@ class Loop:
         if last.result.status is Status.VOID:
             raise Misuse(f"the baseline could not be measured: {last.result.message}; call start_session again")
         if not last.result.passed:
-            self._finish(
+            self._book.finish(
                 f"the baseline itself failed ({last.result.status}: {last.result.message[:300]}); mend it first"
             )
             return
         self._add_row(state, "baseline", Verdict(kind=VerdictKind.KEEP, reason=Reason.BASELINE), None)
 
     async def _check(self, files: Files, tell: Tell) -> None:
-        state = self._active()
+        state = self._book.active()
         identity = content_id(files)
         repository = self.checkout.repository
         commit = repository.commit(files, state.incumbent_commit, f"tilewright: candidate {identity}\n")
         repository.keep(f"{_refs(state)}/candidates/{state.iteration}-{identity}", commit)
         secret = new_secret()
-        self._record(Committed(run="correctness", candidate=identity, secret_sha256=commitment(secret)))
-        if changed := self._tree.protected_changes():
+        self._book.record(Committed(run="correctness", candidate=identity, secret_sha256=commitment(secret)))
+        if changed := self._book.tree.protected_changes():
             result = CorrectnessResult(
                 status=Status.TAMPERED,
                 message=f"protected files differ from the baseline: {', '.join(changed[:5])}; an experiment may change "
@@ -280,17 +284,17 @@ class Loop:
             runs = await self._ready_runs(state)
             result = await runs.correctness(files, secret, self._time_left(state), tell)
         verdict = verdict_of_check(result)
-        self._record(Checked(candidate=identity, commit=commit, secret=secret, result=result, verdict=verdict))
+        self._book.record(Checked(candidate=identity, commit=commit, secret=secret, result=result, verdict=verdict))
 
     async def _measure(self, files: Files, tell: Tell) -> None:
-        state = self._active()
+        state = self._book.active()
         identity = content_id(files)
-        incumbent = self._tree.at(state.incumbent_commit) if state.rows else None
+        incumbent = self._book.tree.at(state.incumbent_commit) if state.rows else None
         secret = new_secret()
-        self._record(Committed(run="benchmark", candidate=identity, secret_sha256=commitment(secret)))
+        self._book.record(Committed(run="benchmark", candidate=identity, secret_sha256=commitment(secret)))
         runs = await self._ready_runs(state)
         result = await runs.benchmark(files, incumbent, secret, self._time_left(state), tell)
-        self._record(
+        self._book.record(
             Measured(
                 candidate=identity,
                 incumbent=content_id(incumbent) if incumbent else None,
@@ -325,45 +329,13 @@ class Loop:
 
     # Where the loop stands
 
-    def _resume(self) -> None:
-        """Take up the current session where its journal ends."""
-        folder = self.checkout.current_folder()
-        if self._state is not None or folder is None:
-            return
-        peeked = self.checkout.peek()
-        if peeked is None or peeked.phase is Phase.ENDED:
-            self._state = peeked
-            return
-        self.checkout.hold()
-        self._journal = self.checkout.open_journal(folder)
-        self._state = State.of(self._journal.entries)
-        if (missing := self.checkout.missing_record(self._state)) is not None:
-            self._record(missing)
-        self.checkout.write_table(folder, self._state)
-
-    def _active(self) -> State:
-        self._resume()
-        if self._state is None:
-            raise Misuse("no session is under way; call start_session with the path of a task")
-        if self._state.phase is not Phase.ENDED and (reason := self.checkout.requested_end()) is not None:
-            self._finish(reason)
-        if self._state.phase is Phase.ENDED:
-            raise Misuse(f"the session has ended ({self._state.ended}); call start_session to begin another")
-        return self._state
-
-    def _edited(self) -> bool:
-        state = self._state
-        if state is None or state.phase is Phase.ENDED:
-            return False
-        return self._tree.present() != self._tree.at(state.incumbent_commit)
-
     def _ready_for(self, tool: str, *phases: Phase) -> State:
-        state = self._active()
+        state = self._book.active()
         job = self._job
         if job is not None and not job.done and job.what != tool:
             raise Misuse(f"{job.what} is running ({job.message}); call it again to wait for it")
         if state.phase not in phases:
-            raise Misuse(f"{tool} does not come now: {show.next_step(state, self._edited())}")
+            raise Misuse(f"{tool} does not come now: {show.next_step(state, self._book.edited())}")
         branch = self.checkout.repository.branch()
         if branch != state.started.branch:
             raise Misuse(f"branch {branch} is checked out; the session is on {state.started.branch}: check it out")
@@ -372,17 +344,13 @@ class Loop:
     def _refuse_repeats(self, state: State, identity: str) -> None:
         if identity == state.incumbent_candidate:
             raise Misuse("nothing was edited: the editable files equal the incumbent's")
-        for entry in self._journal.entries if self._journal else []:
+        for entry in self._book.entries:
             if isinstance(entry, Checked | Measured) and entry.candidate == identity and entry.verdict is not None:
                 raise Misuse(
                     f"this very content was tried before and ended as {entry.verdict.kind} ({entry.verdict.reason}: "
                     f"{entry.verdict.detail}); trying the same again would only fish in the noise. Change something, "
                     "or revert"
                 )
-
-    @property
-    def _tree(self) -> EditableFiles:
-        return EditableFiles(self.checkout.repository, self._active().started)
 
     # On record
 
@@ -392,7 +360,7 @@ class Loop:
         ceilings = state.started.environment.ceilings.measured
         earlier = [row.verdict for row in state.rows]
         rules = state.started.rules
-        self._record(
+        self._book.record(
             Row(
                 iteration=state.iteration,
                 optimization=name,
@@ -404,26 +372,6 @@ class Loop:
                 root_cause=root_cause,
             )
         )
-
-    def _record(self, entry: Entry) -> None:
-        assert self._journal is not None
-        self._journal.append(entry)
-        if self._state is None:
-            self._state = State.of([entry])
-        else:
-            self._state.apply(entry)
-        if isinstance(entry, Row):
-            self.checkout.write_table(self._journal.path.parent, self._state)
-
-    def _finish(self, reason: str) -> None:
-        self._record(Ended(reason=reason))
-        self._let_go()
-
-    def _let_go(self) -> None:
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
-        self.checkout.release()
 
 
 def _refs(state: State) -> str:

@@ -58,6 +58,13 @@ def no_session(note: str) -> StatusReport:
     )
 
 
+def starting(job: Job, state: State | None) -> StatusReport:
+    """A session whose baseline is not measured yet."""
+    session = state.started.session if state is not None else ""
+    summary, then = f"starting: {job.message}", "call start_session again to go on waiting"
+    return StatusReport(summary=summary, session=session, state="running", phase=Phase.BASELINE, next=then)
+
+
 def status(state: State, edited: bool, job: Job | None, note: Exception | None = None) -> StatusReport:
     """Where a session stands: enough to go on without any memory of it."""
     started, rules = state.started, state.started.rules

@@ -1,0 +1,103 @@
+"""The current session on record: its journal and the state it adds up to, held by one process at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilewright.ledger import Journal
+from tilewright.session.checkout import Checkout, EditableFiles, Misuse
+from tilewright.session.history import Ended, Entry, Phase, Row, Started, State
+
+
+class Book:
+    """Reads a checkout's current session, and writes it while this process holds the checkout."""
+
+    def __init__(self, checkout: Checkout) -> None:
+        self.checkout = checkout
+        self.state: State | None = None
+        self._journal: Journal[Entry] | None = None
+
+    def resume(self) -> None:
+        """Take up the current session where its journal ends; a session that has ended is only read.
+
+        Raises `Misuse` where another process holds the checkout, or journal and branch do not fit together.
+        """
+        folder = self.checkout.current_folder()
+        if self.state is None and folder is not None:
+            peeked = self.checkout.peek()
+            if peeked is None or peeked.phase is Phase.ENDED:
+                self.state = peeked
+                return
+            self.checkout.hold()
+            self._journal = self.checkout.open_journal(folder)
+            self.state = State.of(self._journal.entries)
+            if (missing := self.checkout.missing_record(self.state)) is not None:
+                self.record(missing)
+            self.checkout.write_table(folder, self.state)
+        if self.under_way and (reason := self.checkout.requested_end()) is not None:
+            self.finish(reason)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether there is a session that has not ended."""
+        return self.state is not None and self.state.phase is not Phase.ENDED
+
+    def active(self) -> State:
+        """The state of the session under way. Raises `Misuse` where there is none."""
+        self.resume()
+        if self.state is None:
+            raise Misuse("no session is under way; call start_session with the path of a task")
+        if self.state.phase is Phase.ENDED:
+            raise Misuse(f"the session has ended ({self.state.ended}); call start_session to begin another")
+        return self.state
+
+    def begin(self, started: Started) -> None:
+        """Open the journal of a new session, which becomes the checkout's current one."""
+        folder: Path = self.checkout.sandbox / started.session
+        self._journal, self.state = self.checkout.open_journal(folder), None
+        self.record(started)
+        self.checkout.set_current(folder)
+
+    def record(self, entry: Entry) -> None:
+        """Put one record on disk and into the state; a row also renders the table."""
+        assert self._journal is not None
+        self._journal.append(entry)
+        if self.state is None:
+            self.state = State.of([entry])
+        else:
+            self.state.apply(entry)
+        if isinstance(entry, Row):
+            self.checkout.write_table(self._journal.path.parent, self.state)
+
+    def finish(self, reason: str) -> None:
+        """End the session and let go of the checkout."""
+        self.record(Ended(reason=reason))
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Close the journal and free the checkout."""
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+        self.checkout.release()
+
+    @property
+    def entries(self) -> list[Entry]:
+        return self._journal.entries if self._journal is not None else []
+
+    @property
+    def head(self) -> str:
+        """The hash that the journal's chain stands at."""
+        assert self._journal is not None
+        return self._journal.head
+
+    @property
+    def tree(self) -> EditableFiles:
+        """The editable files of the session under way."""
+        return EditableFiles(self.checkout.repository, self.active().started)
+
+    def edited(self) -> bool:
+        """Whether the editable files differ from the incumbent's."""
+        if self.state is None or not self.under_way:
+            return False
+        return self.tree.present() != self.tree.at(self.state.incumbent_commit)
