@@ -99,15 +99,20 @@ class Draw(_Model):
             raise ValueError(f"no multiple of {self.multiple_of} lies between {self.min} and {self.max}")
         return self
 
-    def draw(self, source: random.Random) -> CaseValue:
-        """One value; a range is drawn on a log scale so that small sizes are as likely as large ones."""
+    def draw(self, count: int, source: random.Random) -> list[CaseValue]:
+        """`count` values in random order, spread over the rule: one from each of `count` equal parts of a range on a
+        log scale (so that small sizes are as likely as large ones), or the choices in turn."""
         if self.choices is not None:
-            return source.choice(self.choices)
-        assert self.min is not None and self.max is not None
-        low = -(-self.min // self.multiple_of)
-        high = self.max // self.multiple_of
-        exact = math.exp(source.uniform(math.log(max(low, 1)), math.log(max(high, 1) + 1)))
-        return min(max(int(exact), low), high) * self.multiple_of
+            turns = -(-count // len(self.choices))
+            found = [value for _ in range(turns) for value in source.sample(self.choices, len(self.choices))][:count]
+        else:
+            assert self.min is not None and self.max is not None
+            low = -(-self.min // self.multiple_of)
+            high = self.max // self.multiple_of
+            start, end = math.log(max(low, 1)), math.log(max(high, 1) + 1)
+            places = [start + (end - start) * (part + source.random()) / count for part in range(count)]
+            found = [min(max(int(math.exp(place)), low), high) * self.multiple_of for place in places]
+        return source.sample(found, count)
 
 
 class CaseEntry(BaseModel):
@@ -129,9 +134,10 @@ class HiddenEntry(BaseModel):
     __pydantic_extra__: dict[str, Draw]
     backend: Backend | None = None
 
-    def draw(self, base: Case, source: random.Random) -> Case:
-        """A hidden case: the drawn values over those of a visible case."""
-        return base | {name: rule.draw(source) for name, rule in self.__pydantic_extra__.items()}
+    def draw(self, bases: list[Case], source: random.Random) -> list[Case]:
+        """One hidden case over each of `bases`, visible cases: together they spread over the ranges (a Latin square)."""
+        drawn = {name: rule.draw(len(bases), source) for name, rule in self.__pydantic_extra__.items()}
+        return [base | {name: values[number] for name, values in drawn.items()} for number, base in enumerate(bases)]
 
 
 def _entry_point(text: str) -> str:
@@ -242,8 +248,12 @@ class Task:
         if not entries:
             return []
         source = random.Random(seed)
-        bases = self.correctness_cases(backend)
-        return [source.choice(entries).draw(source.choice(bases), source) for _ in range(count)]
+        visible = self.correctness_cases(backend)
+        cases: list[Case] = []
+        for number, entry in enumerate(entries):
+            share = len(range(number, count, len(entries)))
+            cases += entry.draw([source.choice(visible) for _ in range(share)], source)
+        return cases
 
 
 def _problems(error: ValidationError, known: Mapping[str, list[str]]) -> Iterator[str]:

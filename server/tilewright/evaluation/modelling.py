@@ -33,10 +33,11 @@ def profile_call(candidate: Candidate, arguments: dict[str, Any], arch: str) -> 
             "the entry point launched no cuTile kernel, so there is nothing to model; measure it on a GPU",
         )
     compiled: dict[Any, Compilation] = {}
-    return [_profile(launch, arch, compiled).model_dump() for launch in launches if launch.blocks]
+    return [profile_launch(launch, arch, compiled).model_dump() for launch in launches if launch.blocks]
 
 
-def _profile(launch: host.Launch, arch: str, compiled: dict[Any, Compilation]) -> LaunchProfile:
+def profile_launch(launch: host.Launch, arch: str, compiled: dict[Any, Compilation]) -> LaunchProfile:
+    """A launch as the model sees it; `compiled` keeps what was compiled for the next launch of the same kernel."""
     key = (launch.kernel, launch.signature.symbol)
     if key not in compiled:
         compiled[key] = compile_kernel(launch.kernel, launch.signature, arch)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -126,7 +126,6 @@ class WorkerPool:
         self._arch = arch
         self._folder = folder
         self._spares = spares
-        self._numbers = itertools.count()
         self._waiting: list[WorkerHandle] = []
 
     def take(self, label: str) -> WorkerHandle:
@@ -150,8 +149,7 @@ class WorkerPool:
         self._waiting.clear()
 
     def _start(self) -> WorkerHandle:
-        scratch = self._folder / f"worker-{next(self._numbers)}"
-        scratch.mkdir(mode=0o700, parents=True)
+        scratch = Path(tempfile.mkdtemp(prefix="worker-", dir=self._folder))
         process = ChildProcess(
             "tilewright.evaluation.worker",
             [f"{self._backend}:{self._arch}", str(os.getpid())],

@@ -73,7 +73,18 @@ class ChildProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-B", "-X", "faulthandler", "-m", module, *arguments, str(theirs.fileno())],
+                [
+                    sys.executable,
+                    "-I",
+                    "-B",
+                    "-u",
+                    "-X",
+                    "faulthandler",
+                    "-m",
+                    module,
+                    *arguments,
+                    str(theirs.fileno()),
+                ],
                 cwd=folder,
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
@@ -103,8 +114,7 @@ class ChildProcess:
 
     def output(self) -> str:
         """The last of what the process printed. For people to read: no verdict depends on it."""
-        if self._process.poll() is not None:
-            self._drain.join(1.0)
+        self._drain.join(1.0 if self._process.poll() is not None else 0.05)  # let it catch up
         return bytes(self._tail).decode("utf-8", "replace")
 
     def kill(self) -> None:

@@ -173,6 +173,15 @@ _PRETENDED: dict[Any, Any] = {
 }
 
 
+_UNINITIALISED = {torch.empty, torch.empty_like, torch.empty_strided, torch.Tensor.new_empty}
+
+
+def _poison(tensor: torch.Tensor) -> None:
+    """Fill memory that nobody wrote with NaN (-1 for integers): a fresh page of zeros could pass for a result."""
+    if tensor.numel():
+        torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).fill_(0xFF)
+
+
 class _CudaOnCpu(TorchFunctionMode):
     """Lets host code believe that its tensors live on a CUDA device."""
 
@@ -184,6 +193,11 @@ class _CudaOnCpu(TorchFunctionMode):
             return args[0]
         if "device" in kwargs and _is_cuda(kwargs["device"]):
             kwargs["device"] = "cpu"
+        if func in _UNINITIALISED:
+            made = func(*args, **kwargs)
+            if _host is not None and _host.mode is Mode.RUN:
+                _poison(made)
+            return made
         if func is torch.Tensor.to and len(args) > 1 and _is_cuda(args[1]):
             rest = args[2:]
             return args[0].to(*rest, **kwargs) if rest or kwargs else args[0]

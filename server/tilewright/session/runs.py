@@ -14,7 +14,7 @@ from tilewright.repository import Files
 from tilewright.session.checkout import Misuse
 from tilewright.task import Backend, TaskError, Work
 
-HIDDEN_CASES = 2
+HIDDEN_CASES = 3
 START_TIMEOUT_S = 300.0
 
 

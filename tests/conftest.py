@@ -1,0 +1,125 @@
+"""Fixtures that all tests share: scratch repositories with a task, and the skip of GPU tests."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from tilewright.bundled import examples
+
+settings.register_profile("tilewright", deadline=None)  # the first example of a test pays for its imports
+settings.load_profile("tilewright")
+
+SCALE_TOML = """
+name = "scale"
+entry = "kernel:scale"
+editable = ["kernel.py"]
+timeout_s = 20
+
+[[cases]]
+N = 1048576
+dtype = "float32"
+
+[[cases]]
+backend = "cpu"
+N = 512
+dtype = "float32"
+
+[hidden]
+N = { min = 1, max = 700 }
+"""
+
+SCALE_TASK = """
+import torch
+
+from tilewright.task import Work
+
+
+def make_inputs(case, generator):
+    dtype = getattr(torch, case["dtype"])
+    return {"x": torch.randn(case["N"], generator=generator, device=generator.device, dtype=dtype), "factor": 3.0}
+
+
+def reference(x, factor):
+    return x * factor
+
+
+def work(case):
+    return Work(bytes=8 * case["N"], flops=case["N"], dtype="float32")
+"""
+
+SCALE_KERNEL = """
+import cuda.tile as ct
+import torch
+
+TILE = 64
+
+
+@ct.kernel
+def scale_kernel(x, out, factor, T: ct.Constant[int]):
+    block = ct.bid(0)
+    values = ct.load(x, index=(block,), shape=(T,), padding_mode=ct.PaddingMode.ZERO)
+    ct.store(out, index=(block,), tile=values * factor)
+
+
+def scale(x, factor):
+    out = torch.empty_like(x)
+    ct.launch(torch.cuda.current_stream(), (ct.cdiv(x.shape[0], TILE),), scale_kernel, (x, out, factor, TILE))
+    return out
+"""
+
+FASTER_KERNEL = SCALE_KERNEL.replace("TILE = 64", "TILE = 1024")
+SLOWER_KERNEL = SCALE_KERNEL.replace("TILE = 64", "TILE = 16")
+
+
+def commit_all(repository: Path, message: str = "start") -> None:
+    for command in (
+        ["init", "--quiet", "--initial-branch=main"],
+        ["add", "--all"],
+        ["-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "--quiet", f"--message={message}"],
+    ):
+        subprocess.run(["git", *command], cwd=repository, check=True)
+
+
+def git(repository: Path, *arguments: str) -> str:
+    return subprocess.run(
+        ["git", *arguments], cwd=repository, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+@pytest.fixture
+def make_task(tmp_path: Path) -> Callable[..., Path]:
+    """Make a committed repository that holds the `scale` task in its folder `task`; the parts can be replaced."""
+
+    def make(kernel: str = SCALE_KERNEL, toml: str = SCALE_TOML, task: str = SCALE_TASK, name: str = "repo") -> Path:
+        repository = tmp_path / name
+        folder = repository / "task"
+        folder.mkdir(parents=True)
+        (folder / "task.toml").write_text(toml)
+        (folder / "task.py").write_text(task)
+        (folder / "kernel.py").write_text(kernel)
+        (repository / "README.md").write_text("a user's repository\n")
+        commit_all(repository)
+        return repository
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def example_folders() -> list[Path]:
+    return sorted(folder for folder in examples().iterdir() if folder.is_dir())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if not marked:
+        return
+    from tilewright.gpu.telemetry import first_gpu
+
+    if first_gpu() is None:
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU; the driver shows none"))

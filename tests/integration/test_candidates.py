@@ -1,0 +1,209 @@
+"""Candidates of every kind against the real evaluator: each failure has its own status and names its cause."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.conftest import FASTER_KERNEL, SCALE_KERNEL
+from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
+from tilewright.evaluation.seeds import new_secret
+from tilewright.repository import Repository
+from tilewright.session.runs import Runs
+from tilewright.task import Backend
+
+NAME = "task/kernel.py"
+ResultT = TypeVar("ResultT")
+
+
+class Bench:
+    """One evaluator for all candidates of this module: what one does to its worker must not reach the next."""
+
+    def __init__(self, root: Path) -> None:
+        self._loop = asyncio.new_event_loop()
+        repository = Repository(root)
+        self._runs = self.run(self._make(repository))
+
+    async def _make(self, repository: Repository) -> Runs:
+        return Runs(Backend.CPU, "sm_90", repository.files(repository.head()), PurePosixPath("task"))
+
+    def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+        return self._loop.run_until_complete(work)
+
+    def check(self, source: str, limit_s: float = 60) -> CorrectnessResult:
+        return self.run(self._runs.correctness({NAME: source.encode()}, new_secret(), limit_s, lambda _: None))
+
+    def measure(self, source: str, incumbent: str) -> BenchmarkResult:
+        files, other = {NAME: source.encode()}, {NAME: incumbent.encode()}
+        return self.run(self._runs.benchmark(files, other, new_secret(), 60, lambda _: None))
+
+    def close(self) -> None:
+        self.run(self._runs.close())
+        self._loop.close()
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    from tests.conftest import SCALE_TASK, SCALE_TOML, commit_all
+
+    root = tmp_path_factory.mktemp("repo")
+    folder = root / "task"
+    folder.mkdir()
+    (folder / "task.toml").write_text(SCALE_TOML.replace("timeout_s = 20", "timeout_s = 4"))
+    (folder / "task.py").write_text(SCALE_TASK)
+    (folder / "kernel.py").write_text(SCALE_KERNEL)
+    commit_all(root)
+    made = Bench(root)
+    yield made
+    made.close()
+
+
+def body(lines: str, top: str = "") -> str:
+    """A candidate whose entry point is `lines`; it may call the right kernel as `right(x, factor)`."""
+    inner = "\n".join(f"    {line}" for line in lines.splitlines())
+    return SCALE_KERNEL.replace("def scale(", "def right(") + f"\n{top}\n\ndef scale(x, factor):\n{inner}\n"
+
+
+BAD: dict[str, tuple[str, Status, str]] = {
+    "syntax error": ("def scale(x, factor:\n    return x\n", Status.SYNTAX_ERROR, "kernel.py:1"),
+    "import of what is not there": ("import nothing_of_that_name\n", Status.IMPORT_ERROR, "nothing_of_that_name"),
+    "no entry point": ("def other():\n    pass\n", Status.IMPORT_ERROR, "defines no function 'scale'"),
+    "sys.exit at import": ("import sys\nsys.exit(0)\n", Status.IMPORT_ERROR, "called sys.exit(0)"),
+    "raises": (body("raise ValueError('no such luck')"), Status.RAISED, "no such luck"),
+    "names its own line": (body("return x + nonsense"), Status.RAISED, "at kernel.py:"),
+    "does not compile": (SCALE_KERNEL.replace("TILE = 64", "TILE = 48"), Status.COMPILE_ERROR, "power of two"),
+    "hangs": (body("while True:\n    pass"), Status.TIMEOUT, "no answer within 4 s in a call of the entry point"),
+    "exits the process": (body("import os\nos._exit(0)"), Status.CRASHED, "exited with status 0"),
+    "crashes the process": (body("import ctypes\nctypes.string_at(0)"), Status.CRASHED, "SIGSEGV"),
+    "is killed": (body("import os\nos.kill(os.getpid(), 9)"), Status.CRASHED, "SIGKILL"),
+    "wrong shape": (body("return right(x, factor)[:-1]"), Status.WRONG_SHAPE, "shape (511,) instead of (512,)"),
+    "wrong dtype": (body("return right(x, factor).double()"), Status.WRONG_DTYPE, "float64 instead of torch.float32"),
+    "NaN": (body("return right(x, factor) * float('nan')"), Status.NON_FINITE, "512 of 512 elements are NaN"),
+    "never written": (body("return torch.empty_like(x)"), Status.NON_FINITE, "never written"),
+    "nothing": (body("right(x, factor)"), Status.NO_OUTPUT, "returned nothing (None)"),
+    "a number": (body("return 3.0"), Status.NO_OUTPUT, "returned a float"),
+    "too many": (body("return right(x, factor), x"), Status.NO_OUTPUT, "2 outputs instead of 1"),
+    "wrong values": (body("return right(x, factor * 1.001)"), Status.WRONG_VALUES, "elements are wrong"),
+    "wrong at the tail": (
+        SCALE_KERNEL.replace("ct.cdiv(x.shape[0], TILE)", "max(x.shape[0] // TILE, 1)"),
+        Status.NON_FINITE,
+        "never written",
+    ),
+    "writes its input": (body("out = right(x, factor)\nx.zero_()\nreturn out"), Status.INPUT_MODIFIED, "input 'x'"),
+    "differs from call to call": (
+        body("return right(x, factor) + torch.rand(1).item() * 1e-7"),
+        Status.NONDETERMINISTIC,
+        "differs between two calls",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", list(BAD))
+def test_a_bad_candidate_is_data_with_a_status(bench: Bench, what: str) -> None:
+    source, status, words = BAD[what]
+    started = time.monotonic()
+    result = bench.check(source)
+    assert result.status is status, result.message
+    assert words in result.message, result.message
+    assert time.monotonic() - started < 25
+
+
+def test_the_next_candidate_is_unaffected(bench: Bench) -> None:
+    result = bench.check(SCALE_KERNEL)
+    assert result.passed, result.message
+    assert sum(case.hidden for case in result.cases) == 3
+
+
+def test_a_flood_of_output_neither_blocks_nor_counts(bench: Bench) -> None:
+    lines = "import sys\nfor _ in range(2000):\n    sys.stdout.write('PASS latency_ms 0.0001 ' * 2000)\n"
+    result = bench.check(body(lines + "return right(x, factor) * 2"))
+    assert result.status is Status.WRONG_VALUES
+    assert len(result.output) <= 8192
+
+
+def test_what_a_failing_candidate_printed_is_shown(bench: Bench) -> None:
+    result = bench.check(body("print('shape', x.shape)\nraise ValueError"))
+    assert "shape torch.Size([512])" in result.output
+
+
+def test_an_evaluation_over_its_time_is_a_timeout_and_leaves_nothing(bench: Bench) -> None:
+    result = bench.check(body("import time\ntime.sleep(3)\nreturn right(x, factor)"), limit_s=2)
+    assert result.status is Status.TIMEOUT
+    assert bench.check(SCALE_KERNEL).passed
+
+
+def test_a_detached_child_is_found_and_killed(bench: Bench, tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    lines = (
+        "import os, subprocess\n"
+        "child = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+        f"open({str(mark)!r}, 'w').write(str(child.pid))\n"
+        "import time; time.sleep(100)"
+    )
+    assert bench.check(body(lines), limit_s=3).status is Status.TIMEOUT
+    pid = int(mark.read_text())
+    deadline = time.monotonic() + 5
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_worker_sees_a_clean_environment(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = (
+        "import os, sys\n"
+        "unwanted = ('PYTHONPATH', 'PYTEST', 'SECRET', 'LD_PRELOAD')\n"
+        "assert not [name for name in os.environ if name.startswith(unwanted)]\n"
+        "assert 'tilewright-' in os.environ['HOME'] and sys.flags.isolated\n"
+        "return right(x, factor)"
+    )
+    monkeypatch.setenv("SECRET", "x")
+    result = bench.check(body(lines))
+    assert result.passed, result.message
+
+
+def test_the_model_tells_candidates_apart_and_marks_itself(bench: Bench) -> None:
+    result = bench.measure(FASTER_KERNEL, SCALE_KERNEL)
+    assert result.passed
+    assert result.modelled
+    assert result.speedup is not None
+    assert result.speedup > 1.5
+    same = bench.measure(SCALE_KERNEL + "\n# a comment\n", SCALE_KERNEL)
+    assert same.speedup == pytest.approx(1.0)
+    assert same.speedup_low is not None
+    assert same.speedup_low < 1
+
+
+def test_in_place_arguments_are_judged_by_what_they_hold(
+    make_task: Callable[..., Path], example_folders: list[Path]
+) -> None:
+    from tests.conftest import SCALE_TASK, SCALE_TOML
+
+    kernel = SCALE_KERNEL.replace("    out = torch.empty_like(x)\n", "    out = x\n").replace("    return out\n", "")
+    root = make_task(kernel=kernel, toml=SCALE_TOML.replace("timeout_s = 20", 'outputs = ["x"]'), task=SCALE_TASK)
+    made = Bench(root)
+    try:
+        assert made.check(kernel).passed
+        doubled = kernel.replace("values * factor", "values * factor * 2.0")
+        assert made.check(doubled).status is Status.WRONG_VALUES
+    finally:
+        made.close()
+
+
+def test_output_arguments_are_poisoned_before_the_call(make_task: Callable[..., Path]) -> None:
+    from tests.conftest import SCALE_TOML
+
+    kernel = SCALE_KERNEL.replace(
+        "def scale(x, factor):\n    out = torch.empty_like(x)\n", "def scale(x, factor, out):\n"
+    )
+    root = make_task(kernel=kernel, toml=SCALE_TOML.replace("timeout_s = 20", 'outputs = ["out"]'))
+    made = Bench(root)
+    try:
+        assert made.check(kernel).passed
+        assert made.check("def scale(x, factor, out):\n    pass\n").status is Status.NON_FINITE
+    finally:
+        made.close()

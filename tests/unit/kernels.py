@@ -1,0 +1,97 @@
+"""Kernels for the interpreter's tests; a kernel's source must lie in a file."""
+
+import cuda.tile as ct
+
+Size = ct.Constant[int]
+ZERO = ct.PaddingMode.ZERO
+
+
+@ct.kernel
+def elementwise(x, y, out, T: Size):
+    i = ct.bid(0)
+    a = ct.load(x, index=(i,), shape=(T,), padding_mode=ZERO)
+    b = ct.load(y, index=(i,), shape=(T,), padding_mode=ZERO)
+    value = ct.where(a > b, ct.exp(a - b) / (1.0 + ct.exp(a - b)), ct.sqrt(ct.maximum(b - a, 0.0)) * ct.sin(a))
+    ct.store(out, index=(i,), tile=value)
+
+
+@ct.kernel
+def softmax(x, out, T: Size):
+    row = ct.bid(0)
+    a = ct.load(x, index=(row, 0), shape=(1, T), padding_mode=ct.PaddingMode.NEG_INF)
+    e = ct.exp(a - ct.max(a, axis=1, keepdims=True))
+    ct.store(out, index=(row, 0), tile=e / ct.sum(e, axis=1, keepdims=True))
+
+
+@ct.kernel
+def running_sum(x, out, T: Size):
+    row = ct.bid(0)
+    a = ct.load(x, index=(row, 0), shape=(1, T), padding_mode=ZERO)
+    ct.store(out, index=(row, 0), tile=ct.cumsum(a, axis=1))
+
+
+@ct.kernel
+def permuted_copy(x, out, A: Size, B: Size, C: Size):
+    i, j = ct.bid(0), ct.bid(1)
+    a = ct.load(x, index=(i, j, 0), shape=(A, B, C), padding_mode=ZERO)
+    ct.store(out, index=(0, j, i), tile=ct.permute(a, (2, 1, 0)))
+
+
+@ct.kernel
+def take_rows(table, rows, out, T: Size, D: Size):
+    i = ct.bid(0)
+    places = ct.load(rows, index=(i,), shape=(T,), padding_mode=ZERO)
+    columns = ct.arange(D, dtype=ct.int32)
+    tile = ct.gather(table, (places[:, None], columns[None, :]), padding_value=0)
+    ct.store(out, index=(i, 0), tile=tile)
+
+
+@ct.kernel
+def histogram(x, counts, T: Size):
+    i = ct.bid(0)
+    bins = ct.load(x, index=(i,), shape=(T,), padding_mode=ZERO)
+    ct.atomic_add(counts, bins, 1)
+
+
+@ct.kernel
+def collatz(x, out, T: Size):
+    i = ct.bid(0)
+    n = ct.load(x, index=(i,), shape=(1,)).item()
+    steps = 0
+    while n != 1:
+        if n % 2 == 0:  # noqa: SIM108 (the branch is what is tested)
+            n = n // 2
+        else:
+            n = 3 * n + 1
+        steps += 1
+    ct.store(out, index=(i,), tile=ct.full((1,), steps, dtype=ct.int32))
+
+
+@ct.kernel
+def matmul(a, b, out, M: Size, N: Size, K: Size):
+    i, j = ct.bid(0), ct.bid(1)
+    total = ct.zeros((M, N), ct.float32)
+    for k in range(ct.num_tiles(a, axis=1, shape=(M, K))):
+        left = ct.load(a, index=(i, k), shape=(M, K), padding_mode=ZERO)
+        right = ct.load(b, index=(k, j), shape=(K, N), padding_mode=ZERO)
+        total = ct.mma(left, right, total)
+    ct.store(out, index=(i, j), tile=total.astype(out.dtype))
+
+
+@ct.kernel
+def casts(x, out, T: Size):
+    i = ct.bid(0)
+    a = ct.load(x, index=(i,), shape=(T,), padding_mode=ZERO)
+    ct.store(out, index=(i,), tile=a.astype(out.dtype))
+
+
+@ct.kernel
+def scatter_out_of_bounds(x, out, T: Size):
+    places = ct.arange(T, dtype=ct.int32) + 1000
+    ct.scatter(out, places, ct.load(x, index=(0,), shape=(T,)), check_bounds=False)
+
+
+@ct.kernel
+def asserts(x, T: Size):
+    a = ct.load(x, index=(0,), shape=(T,))
+    ct.assert_(a > 0, "all positive")

@@ -1,0 +1,86 @@
+"""Frames survive a round trip, and a hostile other side can only be malformed."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewright.evaluation.channel import Channel, ChannelClosed, ChannelError, ChannelTimeout
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+def pair(max_bytes: int = 2**20) -> tuple[Channel, socket.socket]:
+    ours, theirs = socket.socketpair()
+    return Channel(ours, max_bytes), theirs
+
+
+@given(
+    st.dictionaries(st.text().filter(lambda key: key != "buffers"), JSON, max_size=4),
+    st.lists(st.binary(max_size=300), max_size=4),
+)
+def test_a_frame_arrives_as_it_was_sent(message: dict[str, object], buffers: list[bytes]) -> None:
+    ours, theirs = pair()
+    other = Channel(theirs)
+    ours.send(message, buffers, timeout=5)
+    received, data = other.receive(timeout=5)
+    assert received == message
+    assert [bytes(part) for part in data] == buffers
+    ours.close()
+    other.close()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"not json",
+        b"[1, 2]",
+        b'{"ms": NaN}',
+        b'{"ms": Infinity}',
+        b'{"buffers": [-1]}',
+        b'{"buffers": [1.5]}',
+        b'{"buffers": [true]}',
+        b'{"buffers": "x"}',
+        json.dumps({"buffers": [2**40]}).encode(),
+        json.dumps({"buffers": [0] * 5000}).encode(),
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_no_frame_is_refused(body: bytes) -> None:
+    ours, theirs = pair()
+    theirs.sendall(struct.pack(">I", len(body)) + body)
+    with pytest.raises(ChannelError):
+        ours.receive(timeout=5)
+
+
+def test_an_endless_header_a_silence_and_a_hang_up_are_told_apart() -> None:
+    ours, theirs = pair()
+    theirs.sendall(struct.pack(">I", 2**31))
+    with pytest.raises(ChannelError, match="over the limit"):
+        ours.receive(timeout=5)
+    ours, theirs = pair()
+    theirs.sendall(struct.pack(">I", 10) + b"{")
+    with pytest.raises(ChannelTimeout):
+        ours.receive(timeout=0.05)
+    theirs.close()
+    with pytest.raises(ChannelClosed):
+        ours.receive(timeout=5)
+
+
+def test_nan_is_never_sent() -> None:
+    ours, _ = pair()
+    with pytest.raises(ValueError, match="JSON"):
+        ours.send({"ms": float("nan")})

@@ -1,0 +1,88 @@
+"""What counts as the right answer, and what a wrong one is told."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tilewright.evaluation.comparison import compare
+from tilewright.evaluation.results import Status
+from tilewright.task import Tolerance
+
+DEFAULT = Tolerance()
+FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+
+
+def reference(seed: int = 0) -> torch.Tensor:
+    return torch.randn(64, 48, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.float8_e4m3fn, torch.float8_e5m2])
+def test_an_output_rounded_once_passes(dtype: torch.dtype) -> None:
+    expected = reference()
+    found = compare(
+        "out", expected.to(torch.float32).to(dtype) if dtype.itemsize == 1 else expected.to(dtype), expected, DEFAULT
+    )
+    assert found.status is Status.PASSED, found.message
+
+
+@pytest.mark.parametrize(("dtype", "lower"), [(torch.float32, 10), (torch.float32, 7), (torch.float16, 7)])
+def test_a_lower_precision_in_disguise_fails(dtype: torch.dtype, lower: int) -> None:
+    """Mantissas of `lower` bits: tfloat32 (10) and bfloat16 (7)."""
+    expected = reference()
+    exponent = torch.floor(torch.log2(expected.abs()))
+    unit = torch.exp2(exponent - lower)
+    found = compare("out", (torch.round(expected / unit) * unit).to(dtype), expected, DEFAULT)
+    assert found.status is Status.WRONG_VALUES
+
+
+def test_bfloat16_accumulation_in_a_bfloat16_output_fails() -> None:
+    terms = torch.randn(64, 512, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).abs()
+    total = torch.zeros(64, dtype=torch.bfloat16)
+    for column in range(512):
+        total = total + terms[:, column].to(torch.bfloat16)
+    assert compare("out", total, terms.sum(1), DEFAULT).status is Status.WRONG_VALUES
+
+
+def test_one_wrong_element_is_found_and_placed() -> None:
+    expected = reference()
+    actual = expected.to(torch.float32)
+    actual[17, 5] += 0.01
+    found = compare("out", actual, expected, DEFAULT)
+    assert found.status is Status.WRONG_VALUES
+    assert "1 of 3072 elements are wrong" in found.message
+    assert "the first at (17, 5)" in found.message
+    assert "17..17 of 64 x 5..5 of 48" in found.message
+
+
+def test_nan_and_infinity_agree_only_with_themselves() -> None:
+    expected = reference()
+    expected[0, 0], expected[0, 1] = float("nan"), float("inf")
+    right = expected.to(torch.float32)
+    assert compare("out", right, expected, DEFAULT).status is Status.PASSED
+    for place, value in (((0, 0), 0.0), ((0, 1), float("-inf")), ((0, 1), 3.4e38)):
+        wrong = right.clone()
+        wrong[place] = value
+        assert compare("out", wrong, expected, DEFAULT).status is Status.WRONG_VALUES
+    wrong = right.clone()
+    wrong[5, 5] = float("nan")
+    found = compare("out", wrong, expected, DEFAULT)
+    assert found.status is Status.NON_FINITE
+    assert "1 of 3072 elements are NaN, the first at (5, 5)" in found.message
+
+
+def test_all_zeros_never_pass_for_a_reference_that_is_not() -> None:
+    expected = reference() * 1e-30
+    assert compare("out", torch.zeros(64, 48), expected, DEFAULT).status is Status.WRONG_VALUES
+
+
+def test_integers_are_exact_and_a_task_can_allow_more() -> None:
+    expected = torch.arange(10)
+    assert compare("out", expected.clone(), expected, DEFAULT).status is Status.PASSED
+    assert compare("out", expected + (expected == 3), expected, DEFAULT).status is Status.WRONG_VALUES
+    loose = Tolerance(rtol=0.0, atol=1.0, rel_l2=1.0)
+    assert compare("out", expected + (expected == 3), expected, loose).status is Status.PASSED
+
+
+def test_an_empty_output_is_right() -> None:
+    assert compare("out", torch.empty(0, 3), torch.empty(0, 3, dtype=torch.float64), DEFAULT).status is Status.PASSED

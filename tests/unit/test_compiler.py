@@ -1,0 +1,101 @@
+"""What the compiler makes of kernels, on any machine: resources, spills, tensor cores, TMA, timeouts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.unit import kernels
+from tilewright.compiler.cutile import Compilation, compile_kernel
+from tilewright.compiler.resources import Resources
+from tilewright.compiler.signature import array_constraint, signature_of
+
+ARCHS = ["sm_80", "sm_90", "sm_100", "sm_120"]
+
+
+def matmul(tile: tuple[int, int, int], arch: str, dtype: torch.dtype = torch.bfloat16, **hints: int) -> Compilation:
+    a = torch.empty(1024, 1024, dtype=dtype)
+    kernel = kernels.matmul.replace_hints(**hints)
+    return compile_kernel(kernel, signature_of(kernel, (a, a, a, *tile)), arch, timeout_s=30, with_text=True)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_every_architecture_compiles_without_a_gpu(arch: str) -> None:
+    made = matmul((64, 64, 64), arch)
+    assert made.error == ""
+    assert isinstance(made.resources, Resources)
+    assert made.resources.tensor_core
+    assert 16 <= made.resources.registers <= 255
+    assert made.resources.threads % 32 == 0
+    assert made.resources.ctas_per_sm >= 1
+    assert bool(made.resources.tma) == (arch != "sm_80")
+    assert "tile_mma" in made.cutile_ir
+    assert "mma" in made.tile_ir
+
+
+def test_a_tile_too_large_for_its_warps_spills_and_with_more_warps_does_not() -> None:
+    few = matmul((128, 256, 64), "sm_90", num_worker_warps=4).resources
+    many = matmul((128, 256, 64), "sm_90", num_worker_warps=8).resources
+    assert few is not None
+    assert many is not None
+    assert few.spill_bytes > 500
+    assert few.local_memory > 500
+    assert "spills" in few.headline()
+    assert many.spill_bytes == 0
+    assert "no spills" in many.headline()
+
+
+def test_float32_products_use_no_tensor_cores() -> None:
+    made = matmul((64, 64, 32), "sm_90", dtype=torch.float32).resources
+    assert made is not None
+    assert not made.tensor_core
+    assert "no tensor cores" in made.headline()
+
+
+def test_occupancy_is_limited_by_what_runs_out_first() -> None:
+    x = torch.empty(4096, dtype=torch.float32)
+    small = compile_kernel(kernels.casts, signature_of(kernels.casts, (x, x, 32)), "sm_90").resources
+    assert small is not None
+    assert small.ctas_per_sm > 4
+    large = matmul((128, 128, 64), "sm_90").resources
+    assert large is not None
+    assert large.ctas_per_sm == 1
+    assert large.limited_by in ("registers", "shared memory")
+
+
+def test_a_compiler_that_takes_too_long_is_stopped() -> None:
+    made = compile_kernel(
+        kernels.matmul,
+        signature_of(kernels.matmul, (torch.empty(1024, 1024, dtype=torch.bfloat16),) * 3 + (512, 512, 64)),
+        "sm_90",
+        timeout_s=1,
+    )
+    assert made.timed_out
+    assert "did not finish within 1 s" in made.error
+
+
+def test_what_does_not_compile_is_an_error_in_words() -> None:
+    x = torch.empty(64)
+    made = compile_kernel(kernels.casts, signature_of(kernels.casts, (x, x, 48)), "sm_90")
+    assert made.resources is None
+    assert "power of two" in made.error
+
+
+def test_the_signature_assumes_what_the_tensors_show() -> None:
+    whole = array_constraint(torch.empty(64, 32, dtype=torch.bfloat16))
+    assert whole.stride_constant == (None, 1)
+    assert whole.stride_divisible_by == (8, 1)
+    assert whole.shape_divisible_by == (16, 16)
+    assert whole.base_addr_divisible_by == 16
+    odd = array_constraint(torch.empty(65, 33, dtype=torch.bfloat16)[1:, 1:])
+    assert odd.stride_divisible_by == (1, 1)
+    assert odd.shape_divisible_by == (16, 16)
+    assert odd.base_addr_divisible_by == 1
+    assert array_constraint(torch.empty(1).expand(8)).may_alias_internally
+
+
+def test_wrong_arguments_are_named() -> None:
+    with pytest.raises(TypeError, match="takes 3 arguments, 2 were given"):
+        signature_of(kernels.casts, (torch.empty(4), torch.empty(4)))
+    with pytest.raises(TypeError, match="no argument of type dict"):
+        signature_of(kernels.casts, (torch.empty(4), {}, 32))

@@ -1,0 +1,155 @@
+"""The interpreter computes what the kernels mean, and refuses what no GPU would define."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import cuda.tile as ct
+import pytest
+import torch
+
+from tests.unit import kernels
+from tilewright.gpu.specs import spec_by_arch
+from tilewright.interpreter import host
+from tilewright.interpreter.memory import KernelFault
+
+RANDOM = torch.Generator().manual_seed(7)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _stand_in() -> Iterator[None]:
+    saved = {name: getattr(torch.cuda, name) for name in dir(torch.cuda) if not name.startswith("__")}
+    launch = ct.launch
+    host.install(spec_by_arch("sm_90"))
+    yield
+    for name, value in saved.items():
+        setattr(torch.cuda, name, value)
+    ct.launch = launch
+
+
+def run(kernel: Any, grid: tuple[int, ...], *arguments: Any) -> host.Launch:
+    with host.running(host.Mode.RUN) as launches:
+        ct.launch(torch.cuda.current_stream(), grid, kernel, arguments)
+    return launches[0]
+
+
+def randn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*shape, generator=RANDOM).to(dtype)
+
+
+def test_arithmetic_comparison_and_special_functions() -> None:
+    x, y, out = randn(100), randn(100), torch.empty(100)
+    run(kernels.elementwise, (4,), x, y, out, 32)
+    expected = torch.where(x > y, torch.sigmoid(x - y), torch.sqrt((y - x).clamp(min=0)) * torch.sin(x))
+    torch.testing.assert_close(out, expected)
+
+
+@pytest.mark.parametrize("columns", [32, 29, 1])
+def test_reductions_and_padding(columns: int) -> None:
+    x, out = randn(5, columns), torch.empty(5, columns)
+    run(kernels.softmax, (5,), x, out, 32)
+    torch.testing.assert_close(out, x.softmax(1))
+
+
+def test_scans() -> None:
+    x, out = randn(3, 64), torch.empty(3, 64)
+    run(kernels.running_sum, (3,), x, out, 64)
+    torch.testing.assert_close(out, x.cumsum(1), atol=1e-5, rtol=1e-5)
+
+
+def test_permutation_of_a_strided_view() -> None:
+    x = randn(8, 6, 10)[:, :, ::2]
+    out = torch.empty(8, 8, 8)[:5, :6, :8]
+    run(kernels.permuted_copy, (4, 3), x, out, 2, 2, 8)
+    torch.testing.assert_close(out, x.permute(2, 1, 0))
+
+
+def test_gather_with_an_index_out_of_bounds_pads() -> None:
+    table, rows, out = randn(9, 16), torch.tensor([3, 0, 8, 99], dtype=torch.int32), torch.empty(4, 16)
+    run(kernels.take_rows, (2,), table, rows, out, 2, 16)
+    torch.testing.assert_close(out[:3], table[[3, 0, 8]])
+    assert not out[3].any()
+
+
+def test_atomics_count_every_duplicate() -> None:
+    x = torch.randint(0, 5, (64,), generator=RANDOM, dtype=torch.int32)
+    counts = torch.zeros(5, dtype=torch.int32)
+    run(kernels.histogram, (4,), x, counts, 16)
+    assert counts.tolist() == torch.bincount(x, minlength=5).tolist()
+
+
+def test_loops_and_branches_that_differ_between_blocks() -> None:
+    x, out = torch.tensor([1, 6, 7, 27], dtype=torch.int32), torch.empty(4, dtype=torch.int32)
+    run(kernels.collatz, (4,), x, out, 1)
+    assert out.tolist() == [0, 8, 16, 111]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn])
+def test_matrix_products_with_ragged_edges(dtype: torch.dtype) -> None:
+    a, b = randn(50, 40, dtype=dtype), randn(40, 30, dtype=dtype)
+    out = torch.empty(50, 30)
+    launch = run(kernels.matmul, (4, 2), a, b, out, 16, 16, 16)
+    torch.testing.assert_close(out, a.float() @ b.float(), atol=1e-4, rtol=1e-4)
+    assert launch.counts.matrix_flops.total() == 8 * 3 * 2 * 16**3
+    assert launch.counts.loaded.total() == 2 * a.numel() * a.element_size() + 4 * b.numel() * b.element_size()
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (torch.float32, torch.bfloat16),
+        (torch.float32, torch.float16),
+        (torch.float32, torch.int32),
+        (torch.int32, torch.float32),
+        (torch.int32, torch.int8),
+        (torch.float32, torch.float8_e5m2),
+        (torch.float16, torch.float64),
+        (torch.int64, torch.uint8),
+    ],
+)
+def test_casts_are_those_of_torch(source: torch.dtype, target: torch.dtype) -> None:
+    x = (randn(64) * 50).to(source)
+    out = torch.empty(64, dtype=target)
+    run(kernels.casts, (2,), x, out, 32)
+    assert torch.equal(out.view(torch.uint8), x.to(target).view(torch.uint8))
+
+
+def test_faults_name_the_line_and_the_block() -> None:
+    with pytest.raises(
+        KernelFault, match=r"kernels\.py.*out of bounds: element 1000 of a buffer of 64.*block \(0, 0, 0\)"
+    ):
+        run(kernels.scatter_out_of_bounds, (1,), randn(32), torch.empty(64), 32)
+    with pytest.raises(KernelFault, match="assertion failed: all positive"):
+        run(kernels.asserts, (1,), -torch.ones(16), 16)
+
+
+def test_host_code_sees_a_cuda_device() -> None:
+    with host.running(host.Mode.RUN):
+        made = torch.zeros(3, device="cuda")
+        assert made.is_cuda
+        assert made.device.type == "cuda"
+        assert made.to("cuda", torch.float16).dtype == torch.float16
+        assert torch.empty_like(made, device="cuda:0").is_cuda
+        assert torch.cuda.get_device_properties(made.device).multi_processor_count == 132
+        assert torch.cuda.get_device_capability() == (9, 0)
+    assert not made.is_cuda
+
+
+def test_sampling_runs_a_few_blocks_and_capture_none() -> None:
+    x, out = randn(4096), torch.zeros(4096)
+    with host.running(host.Mode.SAMPLE) as launches:
+        ct.launch(None, (128,), kernels.casts, (x, out, 32))
+    assert (launches[0].blocks, launches[0].counts.blocks) == (128, host.SAMPLED_BLOCKS)
+    assert launches[0].dram_bytes() == pytest.approx(2 * 4096 * 4)
+    with host.running(host.Mode.CAPTURE) as launches:
+        ct.launch(None, (128,), kernels.casts, (x, torch.zeros(4096), 32))
+    assert launches[0].counts.blocks == 0
+
+
+def test_a_search_without_a_clock_takes_the_first_config_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    from cuda.tile.tune import exhaustive_search
+
+    found = exhaustive_search([5, 6], None, lambda _: (1,), kernels.casts, lambda _: ())
+    assert found.best.config == 5
+    assert "no GPU to time on" in capsys.readouterr().out

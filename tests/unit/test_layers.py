@@ -1,0 +1,64 @@
+"""The package's layers: a lower one never imports a higher one, and the server's process stays light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "server" / "tilewright"
+
+LAYERS = [
+    {"cli", "commands", "demo", "doctor", "mcp_server", "selfcheck"},
+    {"session", "policy"},
+    {"evaluation"},
+    {"compiler", "interpreter", "roofline"},
+    {"task", "ledger", "repository", "gpu", "records", "bundled"},
+]
+
+
+def layer(module: str) -> int:
+    part = module.split(".")[1] if "." in module else "__init__"
+    return next((number for number, names in enumerate(LAYERS) if part in names), len(LAYERS))
+
+
+def imports(path: Path) -> list[str]:
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return [name for name in found if name.startswith("tilewright.")]
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_module_imports_a_higher_layer(path: Path) -> None:
+    module = "tilewright." + path.relative_to(PACKAGE).with_suffix("").as_posix().replace("/", ".")
+    for imported in imports(path):
+        assert layer(imported) >= layer(module), f"{module} imports {imported}"
+
+
+def test_every_module_has_its_place() -> None:
+    parts = {path.stem if path.is_file() else path.name for path in PACKAGE.iterdir()} - {
+        "__init__",
+        "__pycache__",
+        "py",
+    }
+    assert parts - {"bundled"} <= set().union(*LAYERS)
+
+
+@pytest.mark.parametrize("module", ["tilewright.mcp_server", "tilewright.session.loop", "tilewright.session.dumping"])
+def test_the_servers_process_imports_no_torch(module: str) -> None:
+    heavy = ("torch", "cuda.tile", "scipy", "numpy")
+    program = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_no_file_is_too_long_to_read() -> None:
+    long = {path.name: count for path in PACKAGE.rglob("*.py") if (count := len(path.read_text().splitlines())) > 400}
+    assert not long

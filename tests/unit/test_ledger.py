@@ -1,0 +1,138 @@
+"""The journal loses nothing and hides no change; the table is the one that people read."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from tilewright.ledger import Journal, LedgerError, TableRow, read_entries, render_table, write_atomically
+from tilewright.records import Record
+
+
+class Note(Record):
+    kind: Literal["note"] = "note"
+    text: str
+
+
+ADAPTER = TypeAdapter(Note)
+
+
+def journal(path: Path) -> Journal[Note]:
+    return Journal(path, ADAPTER)
+
+
+def test_records_come_back_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    first = journal(path)
+    for text in ("one", "two", "zwölf | 12"):
+        first.append(Note(text=text))
+    first.close()
+    again = journal(path)
+    assert [note.text for note in again.entries] == ["one", "two", "zwölf | 12"]
+    assert again.head == first.head
+    again.append(Note(text="three"))
+    assert [note.text for note in read_entries(path, ADAPTER)][-1] == "three"
+
+
+@pytest.mark.parametrize("change", ["edit", "drop", "swap", "insert"])
+def test_an_altered_record_is_found_and_named(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "journal.jsonl"
+    first = journal(path)
+    for text in ("one", "two", "three"):
+        first.append(Note(text=text))
+    first.close()
+    lines = path.read_text().splitlines()
+    altered = {
+        "edit": [lines[0], lines[1].replace("two", "2.0"), lines[2]],
+        "drop": [lines[0], lines[2]],
+        "swap": [lines[1], lines[0], lines[2]],
+        "insert": [lines[0], lines[0], *lines[1:]],
+    }[change]
+    path.write_text("\n".join(altered) + "\n")
+    with pytest.raises(LedgerError, match=r"journal\.jsonl:[12]"):
+        journal(path)
+
+
+@given(st.integers(1, 60))
+def test_a_torn_last_line_is_set_aside_and_the_rest_stands(cut: int) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "journal.jsonl"
+        first = journal(path)
+        first.append(Note(text="kept"))
+        first.append(Note(text="torn by a kill"))
+        first.close()
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-cut])
+        again = journal(path)
+        assert [note.text for note in again.entries] == ["kept"]
+        again.append(Note(text="next"))
+        again.close()
+        assert [note.text for note in journal(path).entries] == ["kept", "next"]
+        assert (Path(folder) / "journal.torn").exists()
+
+
+def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom tests.unit.test_ledger import journal, Note\n"
+        f"found = journal(Path({str(path)!r}))\n"
+        "for number in range(10**6):\n    found.append(Note(text=str(number)))\n    print(number, flush=True)\n"
+    )
+    for delay in (0.4, 0.5, 0.7):
+        process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+        time.sleep(delay)
+        os.kill(process.pid, signal.SIGKILL)
+        assert process.stdout is not None
+        acknowledged = process.stdout.read().split("\n")[:-1]
+        process.wait()
+        found = journal(path)
+        texts = [note.text for note in found.entries]
+        found.close()
+        assert texts[: len(acknowledged)] == acknowledged
+        assert len(texts) - len(acknowledged) <= 1
+        path.unlink(missing_ok=True)
+
+
+def row(
+    iteration: int, name: str, latency: float | None, passed: bool, status: str, modelled: bool = False
+) -> TableRow:
+    return TableRow(
+        iteration=iteration, optimization=name, latency_ms=latency, modelled=modelled, passed=passed, status=status
+    )
+
+
+def test_the_table_is_exactly_the_one_of_the_method() -> None:
+    table = render_table([row(0, "baseline", 0.82, True, "keep"), row(1, "TMA replace gather", 0.39, True, "keep")])
+    assert table == (
+        "| iteration | optimization       | latency_ms | correctness | status |\n"
+        "|----------:|:-------------------|-----------:|:------------|-------:|\n"
+        "|         0 | baseline           |   0.820000 | PASS        |   keep |\n"
+        "|         1 | TMA replace gather |   0.390000 | PASS        |   keep |\n"
+    )
+
+
+def test_the_table_marks_models_and_leaves_out_what_was_not_measured() -> None:
+    lines = render_table([row(3, "a | b", 1.5, True, "revert", True), row(4, "x", None, False, "crash")]).splitlines()
+    assert "~1.500000" in lines[2]
+    assert "a \\| b" in lines[2]
+    assert [cell.strip() for cell in lines[3].strip("|").split("|")] == ["4", "x", "-", "FAIL", "crash"]
+
+
+def test_replacing_a_file_leaves_no_draft(tmp_path: Path) -> None:
+    path = tmp_path / "perf_results.md"
+    write_atomically(path, "old")
+    write_atomically(path, "new")
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]

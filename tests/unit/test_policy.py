@@ -1,0 +1,147 @@
+"""The decision rules, one by one, and what no result may ever lead to."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tilewright.evaluation.results import BenchmarkResult, CaseTiming, CorrectnessResult, Status
+from tilewright.policy import (
+    Reason,
+    Rules,
+    Verdict,
+    VerdictKind,
+    advise,
+    verdict_of_benchmark,
+    verdict_of_check,
+)
+
+RULES = Rules()
+KEPT = Verdict(kind=VerdictKind.KEEP, reason=Reason.GAIN)
+NOISE = Verdict(kind=VerdictKind.REVERT, reason=Reason.NOISE)
+WRONG = Verdict(kind=VerdictKind.REVERT, reason=Reason.INCORRECT)
+
+
+def measured(
+    speedup: float, width: float = 0.005, cases: list[float] | None = None, roofline: float = 50.0
+) -> BenchmarkResult:
+    return BenchmarkResult(
+        status=Status.PASSED,
+        latency_ms=1.0,
+        speedup=speedup,
+        speedup_low=speedup - width,
+        speedup_high=speedup + width,
+        cases=[
+            CaseTiming(
+                case={"N": number},
+                latency_ms=1.0,
+                speedup=value,
+                speedup_low=value - width,
+                speedup_high=value + width,
+                roofline_percent=roofline,
+            )
+            for number, value in enumerate(cases or [speedup])
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("result", "kind", "reason"),
+    [
+        (measured(1.30), VerdictKind.KEEP, Reason.GAIN),
+        (measured(1.01), VerdictKind.KEEP, Reason.GAIN),
+        (measured(1.004), VerdictKind.REVERT, Reason.NOISE),
+        (measured(0.999), VerdictKind.REVERT, Reason.NOISE),
+        (measured(0.98), VerdictKind.REVERT, Reason.REGRESSION),
+        (measured(1.30, cases=[1.7, 0.97]), VerdictKind.REVERT, Reason.REGRESSION),
+        (measured(1.30, cases=[1.4, 0.997]), VerdictKind.KEEP, Reason.GAIN),
+    ],
+)
+def test_verdicts_of_measurements(result: BenchmarkResult, kind: VerdictKind, reason: Reason) -> None:
+    verdict = verdict_of_benchmark(result, RULES)
+    assert verdict is not None
+    assert (verdict.kind, verdict.reason) == (kind, reason)
+
+
+@given(st.floats(0.2, 5), st.floats(0, 1), st.lists(st.floats(0.2, 5), min_size=1, max_size=4))
+def test_a_keep_needs_an_interval_above_one_and_no_significant_loss(
+    speedup: float, width: float, cases: list[float]
+) -> None:
+    assume(speedup - width > 0.01)
+    result = measured(speedup, width, cases)
+    verdict = verdict_of_benchmark(result, RULES)
+    assert verdict is not None
+    if verdict.kind is VerdictKind.KEEP:
+        assert speedup - width > 1
+        assert all(case + width >= 1 - RULES.regression for case in cases)
+    if speedup - width <= 1 <= speedup + width:
+        assert verdict.kind is VerdictKind.REVERT
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_only_a_pass_can_be_kept_and_only_a_void_run_settles_nothing(status: Status) -> None:
+    check = verdict_of_check(CorrectnessResult(status=status, message="first line\nsecond"))
+    bench = verdict_of_benchmark(BenchmarkResult(status=status, message="first line\nsecond"), RULES)
+    if status is Status.PASSED:
+        assert check is None
+    elif status is Status.VOID:
+        assert check is None
+        assert bench is None
+    else:
+        assert check == bench
+        assert check is not None
+        assert check.kind is (VerdictKind.CRASH if status.is_crash else VerdictKind.REVERT)
+        assert check.detail == f"{status}: first line"
+        assert not check.measured
+
+
+def test_every_status_is_of_one_class() -> None:
+    for status in Status:
+        classes = [status.is_incorrect, status.is_crash, status in (Status.PASSED, Status.VOID)]
+        assert sum(classes) == 1, status
+
+
+def action(verdict: Verdict, result: BenchmarkResult | None, earlier: list[Verdict], **options: object) -> str:
+    rules = options.pop("rules", RULES)
+    assert isinstance(rules, Rules)
+    cause = options.pop("root_cause", None)
+    assert cause is None or isinstance(cause, str)
+    iteration = options.pop("iteration", 3)
+    assert isinstance(iteration, int)
+    return advise(verdict, result, earlier, iteration, rules, cause, bool(options.pop("measured", True))).action
+
+
+def test_large_and_small_gains_go_on_and_tiny_ones_stop_unless_asked() -> None:
+    assert action(KEPT, measured(1.08), []) == "continue"
+    assert action(KEPT, measured(1.03), []) == "continue"
+    assert action(KEPT, measured(1.01), []) == "stop"
+    assert action(KEPT, measured(1.01), [], rules=Rules(stop_on_minor_gain=False)) == "continue"
+
+
+def test_two_measured_iterations_without_gain_stop_and_failures_do_not_count() -> None:
+    assert action(NOISE, measured(1.0), [KEPT]) == "continue"
+    assert action(NOISE, measured(1.0), [KEPT, NOISE]) == "stop"
+    assert action(NOISE, measured(1.0), [NOISE, KEPT]) == "continue"
+    assert action(NOISE, measured(1.0), [NOISE, WRONG]) == "stop"
+    assert action(WRONG, None, [NOISE, WRONG, WRONG]) == "continue"
+    assert action(NOISE, measured(1.0), [NOISE], rules=Rules(patience=3)) == "continue"
+
+
+def test_the_budget_the_ceiling_and_an_unknown_cause_end_the_loop() -> None:
+    assert action(WRONG, None, [], iteration=25) == "stop"
+    assert action(KEPT, measured(1.08, roofline=96.0), []) == "stop"
+    assert action(KEPT, measured(1.08, roofline=96.0), [], measured=False) == "continue"
+    assert action(KEPT, measured(1.08), [], root_cause="unknown") == "escalate"
+    assert action(NOISE, measured(1.0), [], root_cause="scheduling") == "escalate"
+    assert action(KEPT, measured(1.08), [], root_cause="memory") == "continue"
+
+
+@given(st.floats(1.0001, 3), st.integers(1, 24))
+def test_a_kept_gain_never_escalates_by_itself(speedup: float, iteration: int) -> None:
+    found = advise(KEPT, measured(speedup, 0.00001), [], iteration, RULES, None, True)
+    assert found.action == (
+        "continue" if speedup - 1 >= RULES.minor or math.isclose(speedup - 1, RULES.minor) else "stop"
+    )

@@ -1,0 +1,108 @@
+"""Task files: what is read, and what the errors say."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
+from tilewright.task import Backend, Draw, Task, TaskError, load_task, parse_task
+
+ORIGIN = Path("task.toml")
+
+
+def task_of(text: str) -> Task:
+    return Task(parse_task(text, ORIGIN), Path())
+
+
+def test_a_backend_uses_its_own_cases_where_it_has_any() -> None:
+    task = task_of(SCALE_TOML)
+    assert task.correctness_cases(Backend.CPU) == [{"N": 512, "dtype": "float32"}]
+    assert task.correctness_cases(Backend.CUDA) == [{"N": 1048576, "dtype": "float32"}]
+    assert task.benchmark_cases(Backend.CPU) == [{"N": 1048576, "dtype": "float32"}]
+
+
+def test_every_example_is_a_valid_task(example_folders: list[Path]) -> None:
+    assert [load_task(folder).name for folder in example_folders] == ["rmsnorm", "matmul", "rope"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ('entry = "kernel:scale"', 'entri = "kernel:scale"', "entri: unknown key; did you mean 'entry'?"),
+        ('entry = "kernel:scale"', "", 'entry: missing; add entry = "module:function"'),
+        ('entry = "kernel:scale"', 'entry = "kernel.scale"', "written module:function"),
+        ('editable = ["kernel.py"]', 'editable = ["../x.py"]', "stays inside it"),
+        ('backend = "cpu"', 'backend = "gpu"', "cases[1].backend"),
+        ("N = { min = 1, max = 700 }", "N = { min = 9, max = 8 }", "no multiple of 1 lies between 9 and 8"),
+        ("N = { min = 1, max = 700 }", "M = { min = 1, max = 700 }", "hidden[0] draws ['M'], which no case has"),
+        ("N = { min = 1, max = 700 }", "N = { minimum = 1 }", "minimum: unknown key; did you mean 'min'?"),
+        ("N = 512", "M = 512", "cases[1] has keys ['M', 'dtype'], cases[0] has ['N', 'dtype']"),
+        ("timeout_s = 20", "timeout_s = 0", "timeout_s"),
+        ("timeout_s = 20", "deterministic = false", "needs deterministic_reason"),
+        ("timeout_s = 20", 'library_calls = "forbid"', "cannot be enforced by this version"),
+        ("timeout_s = 20", "timeout_s = ", "not valid TOML"),
+        ("timeout_s = 20", '[correctness]\ncommand = ["pytest"]\n[x]', "own commands are not supported"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_file_key_and_remedy(old: str, new: str, expected: str) -> None:
+    assert old in SCALE_TOML
+    with pytest.raises(TaskError) as error:
+        parse_task(SCALE_TOML.replace(old, new), ORIGIN)
+    assert expected in str(error.value)
+    assert str(error.value).startswith("task.toml: ")
+
+
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match="no such task file"):
+        load_task(tmp_path)
+    (tmp_path / "task.toml").write_text(SCALE_TOML)
+    with pytest.raises(TaskError, match=r"task\.py: missing"):
+        load_task(tmp_path)
+    (tmp_path / "task.py").write_text(SCALE_TASK)
+    with pytest.raises(TaskError, match=r"editable: kernel\.py: no such file"):
+        load_task(tmp_path)
+    (tmp_path / "kernel.py").write_text(SCALE_KERNEL)
+    assert load_task(tmp_path).name == "scale"
+    (tmp_path / "task.toml").write_text(SCALE_TOML.replace('["kernel.py"]', '["task.py"]'))
+    with pytest.raises(TaskError, match="cannot be edited by an experiment"):
+        load_task(tmp_path)
+
+
+@given(st.integers(0, 2**62), st.integers(1, 5))
+def test_hidden_cases_lie_in_their_ranges_and_follow_from_the_seed(seed: int, count: int) -> None:
+    task = task_of(SCALE_TOML)
+    drawn = task.hidden_cases(Backend.CPU, seed, count)
+    assert drawn == task.hidden_cases(Backend.CPU, seed, count)
+    assert len(drawn) == count
+    for case in drawn:
+        assert isinstance(case["N"], int)
+        assert 1 <= case["N"] <= 700
+        assert case["dtype"] == "float32"
+
+
+@given(st.integers(0, 10**6), st.integers(1, 10**4), st.integers(1, 64), st.randoms(use_true_random=False))
+def test_a_draw_respects_its_bounds_and_multiple(low: int, width: int, multiple: int, source: random.Random) -> None:
+    high = low + width + multiple
+    for value in Draw(min=low, max=high, multiple_of=multiple).draw(4, source):
+        assert isinstance(value, int)
+        assert low <= value <= high
+        assert value % multiple == 0
+
+
+def test_hidden_sizes_spread_over_the_whole_range() -> None:
+    task = task_of(SCALE_TOML)
+    for seed in range(200):
+        sizes = sorted(int(case["N"]) for case in task.hidden_cases(Backend.CPU, seed, 3))
+        assert sizes[0] <= 9 <= sizes[1] <= 79 <= sizes[2] + 1
+
+
+@given(st.integers(1, 9), st.randoms(use_true_random=False))
+def test_choices_are_taken_in_turn(count: int, source: random.Random) -> None:
+    drawn = Draw(choices=["a", "b", "c"]).draw(count, source)
+    assert len(drawn) == count
+    assert max(drawn.count(value) for value in "abc") - min(drawn.count(value) for value in "abc") <= 1
