@@ -135,7 +135,7 @@ class HiddenEntry(BaseModel):
     backend: Backend | None = None
 
     def draw(self, bases: list[Case], source: random.Random) -> list[Case]:
-        """One hidden case over each of `bases`, visible cases: together they spread over the ranges (a Latin square)."""
+        """One hidden case over each of `bases`, visible cases; together they spread over the ranges."""
         drawn = {name: rule.draw(len(bases), source) for name, rule in self.__pydantic_extra__.items()}
         return [base | {name: values[number] for name, values in drawn.items()} for number, base in enumerate(bases)]
 

@@ -330,10 +330,10 @@ class Loop:
     # Where the loop stands
 
     def _ready_for(self, tool: str, *phases: Phase) -> State:
-        state = self._book.active()
         job = self._job
         if job is not None and not job.done and job.what != tool:
             raise Misuse(f"{job.what} is running ({job.message}); call it again to wait for it")
+        state = self._book.active()
         if state.phase not in phases:
             raise Misuse(f"{tool} does not come now: {show.next_step(state, self._book.edited())}")
         branch = self.checkout.repository.branch()
