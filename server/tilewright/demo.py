@@ -210,7 +210,8 @@ async def run_demo(console: Console, shuffle: int | None, backend: str, folder: 
         gpu = first_gpu()
         where = f"the cuda backend: {gpu.name if gpu else 'no GPU found'}, latencies measured"
     else:
-        where = "the cpu backend (no GPU here): kernels interpreted, latencies modelled and marked ~"
+        why = " (no GPU here)" if backend_here() is Backend.CPU else ""
+        where = f"the cpu backend{why}: kernels interpreted, latencies modelled and marked ~"
     console.print(f"Tilewright demo on {where}", highlight=False, soft_wrap=True)
     parent = folder or Path(tempfile.mkdtemp(prefix="tilewright-demo-"))
     problems: list[str] = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -49,8 +50,8 @@ _WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempote
 _DISCARDS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
 
 
-class _Desk:
-    """What the tools work on, made at the first call that needs it."""
+class Desk:
+    """What the tools of one checkout work on, made at the first call that needs it."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -103,9 +104,8 @@ async def _told(work: Callable[[], ResultT | Awaitable[ResultT]]) -> ResultT:
         raise ToolError(str(error)) from None
 
 
-def build_server(root: Path) -> MCPServer[None]:
-    """The server for the checkout at `root`."""
-    desk = _Desk(root)
+def build_server(desk: Desk) -> MCPServer[None]:
+    """The server whose tools work at `desk`."""
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[None]) -> AsyncIterator[None]:
@@ -233,13 +233,18 @@ def serve(root: Path) -> None:
     """Run on standard input and output until the client leaves or the process is told to stop."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
 
-    async def run() -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-        await build_server(root).run_stdio_async()
+    desk = Desk(root)
+    ending: list[asyncio.Task[None]] = []
 
-    try:
-        asyncio.run(run())
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        pass
+    async def leave() -> None:
+        await desk.close()
+        os._exit(0)  # the thread that reads standard input cannot be woken; every record is on disk already
+
+    async def run() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(
+                number, lambda: ending.append(asyncio.ensure_future(leave())) if not ending else None
+            )
+        await build_server(desk).run_stdio_async()
+
+    asyncio.run(run())

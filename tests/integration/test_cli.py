@@ -1,0 +1,128 @@
+"""The command line, the demo and the wheel, as a person meets them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import FASTER_KERNEL, SCALE_KERNEL
+
+ROOT = Path(__file__).parents[2]
+
+
+def tilewright(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "tilewright.cli", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment, check=False)
+
+
+def test_a_person_can_look_and_end(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+    assert "no session yet" in tilewright("status", cwd=root).stdout
+    refused = tilewright("run-correctness", cwd=root)
+    assert refused.returncode == 2
+    assert "call start_session" in refused.stderr
+
+    program = (
+        "import asyncio, sys\nfrom pathlib import Path\nfrom tilewright.session.loop import Loop\n"
+        "async def quiet(_): ...\n"
+        "async def main():\n    loop = Loop(Path('.'))\n    await loop.start('task', quiet)\n    await loop.close()\n"
+        "asyncio.run(main())\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=root, check=True)
+    (root / "task" / "kernel.py").write_text(FASTER_KERNEL)
+    checked = tilewright("run-correctness", cwd=root)
+    assert checked.returncode == 0, checked.stderr
+    assert "PASS" in checked.stdout
+    measured = tilewright("run-benchmark", cwd=root)
+    assert measured.returncode == 0
+    assert "KEEP" in measured.stdout
+    status = json.loads(tilewright("status", "--json", cwd=root).stdout)
+    assert status["phase"] == "measured"
+    ended = tilewright("session", "end", "--reason", "enough", cwd=root)
+    assert "ended after 1 rows: enough" in ended.stdout
+    assert "ended: enough" in tilewright("status", cwd=root).stdout
+    assert "the session has ended" in tilewright("session", "end", cwd=root).stderr
+    archive = root.parent / "out.tgz"
+    assert tilewright("session", "export", str(archive), cwd=root).returncode == 0
+    assert archive.exists()
+
+
+def test_dump_ir_shows_what_the_compiler_made(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+    shown = tilewright("dump-ir", "task", "--arch", "sm_80", "--arch", "sm_120", "--stage", "cutile_ir", cwd=root)
+    assert shown.returncode == 0, shown.stderr
+    assert "scale_kernel on sm_80: no spills" in shown.stdout
+    assert "tile_load" in shown.stdout
+    assert tilewright("dump-ir", "task", "--stage", "nonsense", cwd=root).returncode == 2
+    (root / "task" / "kernel.py").write_text(SCALE_KERNEL.replace("TILE = 64", "TILE = 48"))
+    failed = tilewright("dump-ir", "task", cwd=root)
+    assert failed.returncode == 1
+    assert "power of two" in failed.stdout
+
+
+def test_doctor_and_help_answer() -> None:
+    done = tilewright("doctor")
+    assert "cuda-tile" in done.stdout
+    assert done.returncode in (0, 1)
+    assert tilewright("--version").stdout.strip()
+    for command in ("serve", "demo", "doctor", "status", "dump-ir", "session"):
+        assert tilewright(command, "--help").returncode == 0
+    assert "no such folder" in tilewright("serve", "--root", "/nowhere").stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shuffle", [[], ["--shuffle", "3"]])
+def test_the_demo_shows_what_it_promises(tmp_path: Path, shuffle: list[str]) -> None:
+    done = tilewright("demo", "--backend", "cpu", "--folder", str(tmp_path), *shuffle)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("Tilewright demo on the cpu backend")
+    for name in ("rmsnorm", "matmul"):
+        rows = (tmp_path / name / "sandbox" / "perf_results.md").read_text().splitlines()[2:]
+        statuses = [row.split("|")[5].strip() for row in rows]
+        assert statuses[0] == "keep"
+        assert "keep" in statuses[1:]
+        assert statuses.count("revert") >= 3
+        assert all("~" in row or row.split("|")[3].strip() == "-" for row in rows)
+
+
+@pytest.mark.slow
+def test_every_example_checks_itself(example_folders: list[Path], tmp_path: Path) -> None:
+    for folder in example_folders:
+        for script in ("fixed_launch.py", "autotuned_launch.py"):
+            done = subprocess.run(
+                [sys.executable, "-B", script], cwd=folder, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, f"{folder.name}/{script}: {done.stdout}{done.stderr}"
+            assert f"{script}: PASS" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_wrong_example_fails_its_own_check(example_folders: list[Path], tmp_path: Path) -> None:
+    import shutil
+
+    folder = shutil.copytree(example_folders[0], tmp_path / "example")
+    script = folder / "fixed_launch.py"
+    script.write_text(script.read_text().replace("* gain", "* gain * 1.1"))
+    done = subprocess.run([sys.executable, "-B", script], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "FAIL" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_wheel_carries_examples_and_skills(tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
+    subprocess.run(pip, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("tilewright-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "tilewright/bundled/examples/01_rmsnorm_occupancy_only/task.toml" in names
+    assert "tilewright/bundled/skills/perf-loop/SKILL.md" in names
+    assert "tilewright/py.typed" in names
+    assert not [name for name in names if "__pycache__" in name]

@@ -1,0 +1,279 @@
+"""The server as clients see it: over real stdio, with progress, cancellation, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+from tests.conftest import FASTER_KERNEL, SCALE_KERNEL
+from tilewright.evaluation.supervisor import descendants
+
+TOOLS = {
+    "start_session",
+    "session_status",
+    "run_correctness",
+    "run_benchmark",
+    "git_checkpoint",
+    "revert",
+    "append_result",
+    "dump_ir",
+}
+SERVE = [sys.executable, "-m", "tilewright.cli", "serve", "--root"]
+SLEEPER = SCALE_KERNEL.replace(
+    "    out = torch.empty_like(x)", "    import time; time.sleep(15)\n    out = torch.empty_like(x)"
+)
+
+
+def client(root: Path) -> Client:
+    return Client(StdioServerParameters(command=SERVE[0], args=[*SERVE[1:], str(root)]))
+
+
+async def content(connected: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    result = await connected.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    assert isinstance(result.structured_content, dict)
+    return result.structured_content
+
+
+async def refusal(connected: Client, tool: str, **arguments: Any) -> str:
+    result = await connected.call_tool(tool, arguments)
+    assert result.is_error
+    return str(getattr(result.content[0], "text", ""))
+
+
+def gone(pids: list[int], within_s: float) -> list[int]:
+    """Which of the processes are still there after `within_s` seconds."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline and any(alive(pid) for pid in pids):
+        time.sleep(0.05)
+    return [pid for pid in pids if alive(pid)]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_session_over_stdio(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+
+    async def scene() -> None:
+        async with client(root) as connected:
+            listed = (await connected.list_tools()).tools
+            assert {tool.name for tool in listed} == TOOLS
+            for tool in listed:
+                assert tool.output_schema
+                assert tool.annotations
+                assert tool.description
+                properties = tool.input_schema.get("properties", {})
+                assert all("description" in spec for name, spec in properties.items() if name != "max_iterations")
+            assert (await content(connected, "session_status"))["phase"] == "none"
+            assert "call start_session" in await refusal(connected, "run_correctness")
+            assert "no such task file" in await refusal(connected, "start_session", task="nowhere")
+            assert "should match pattern" in await refusal(connected, "start_session", task="task", arch="x; rm -rf")
+
+            seen: list[tuple[float, str | None]] = []
+
+            async def progress(progress: float, total: float | None, message: str | None) -> None:
+                seen.append((progress, message))
+
+            begun = await connected.call_tool("start_session", {"task": "task"}, progress_callback=progress)
+            assert not begun.is_error, begun.content
+            counts = [count for count, _ in seen]
+            assert counts == sorted(set(counts))
+            (root / "task" / "kernel.py").write_text(FASTER_KERNEL)
+            assert (await content(connected, "run_correctness"))["status"] == "passed"
+            report = await content(connected, "run_benchmark")
+            assert report["verdict"]["kind"] == "keep"
+            assert report["modelled"]
+            await content(connected, "git_checkpoint")
+            row = await content(connected, "append_result", optimization="large tiles")
+            assert row["row"].endswith("| PASS | keep |")
+            table = await connected.read_resource("tilewright://results")
+            assert "large tiles" in str(getattr(table.contents[0], "text", ""))
+            journal = await connected.read_resource("tilewright://journal")
+            kinds = [
+                json.loads(line)["data"]["kind"] for line in str(getattr(journal.contents[0], "text", "")).splitlines()
+            ]
+            assert kinds == [
+                "started", "committed", "checked", "committed", "measured", "row",
+                "committed", "checked", "committed", "measured", "kept", "row",
+            ]  # fmt: skip
+            dump = await content(connected, "dump_ir", arch=["sm_80", "sm_100"], stage="tile_ir")
+            assert [kernel["arch"] for kernel in dump["kernels"]] == ["sm_80", "sm_100"]
+            assert len(json.dumps(dump)) < 8000
+            whole = await connected.read_resource(dump["resource"])
+            assert "scale_kernel for sm_100: tile_ir" in str(getattr(whole.contents[0], "text", ""))
+
+    asyncio.run(scene())
+
+
+def test_a_cancelled_call_kills_what_it_started_and_the_loop_goes_on(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+
+    async def scene() -> None:
+        async with client(root) as connected:
+            await content(connected, "start_session", task="task")
+            (root / "task" / "kernel.py").write_text(SLEEPER)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(3):
+                    await connected.call_tool("run_correctness", {})
+            await asyncio.sleep(1.5)
+            here = [pid for pid in descendants(os.getpid()) if "tilewright.evaluation.worker" in command(pid)]
+            assert not here
+            (root / "task" / "kernel.py").write_text(FASTER_KERNEL)
+            assert (await content(connected, "run_correctness"))["status"] == "passed"
+
+    asyncio.run(scene())
+
+
+def command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
+
+
+class RawServer:
+    """The server spoken to line by line, as a client of an older protocol revision would."""
+
+    def __init__(self, root: Path, environment: dict[str, str] | None = None) -> None:
+        self.process = subprocess.Popen(
+            [*SERVE, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        self._number = 0
+
+    def send(self, method: str, **params: Any) -> int:
+        assert self.process.stdin is not None
+        self._number += 1
+        message = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
+        self.process.stdin.write(json.dumps(message) + "\n")
+        self.process.stdin.flush()
+        return self._number
+
+    def notify(self, method: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", "method": method}) + "\n")
+        self.process.stdin.flush()
+
+    def receive(self, number: int) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            message: dict[str, Any] = json.loads(line)  # nothing but the protocol is on standard output
+            if message.get("id") == number:
+                return message
+        raise AssertionError("the server closed its output")
+
+    def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        result: dict[str, Any] = self.receive(self.send("tools/call", name=tool, arguments=arguments))["result"]
+        return result
+
+    def handshake(self, revision: str) -> dict[str, Any]:
+        about = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "raw", "version": "0"}}
+        result: dict[str, Any] = self.receive(self.send("initialize", **about))["result"]
+        self.notify("notifications/initialized")
+        return result
+
+
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18", "2025-11-25"])
+def test_clients_of_older_revisions_are_served(make_task: Callable[..., Path], revision: str) -> None:
+    server = RawServer(make_task())
+    try:
+        assert server.handshake(revision)["protocolVersion"] == revision
+        tools = server.receive(server.send("tools/list"))["result"]["tools"]
+        assert {tool["name"] for tool in tools} == TOOLS
+        status = server.call("session_status")
+        assert "no session yet" in status["content"][0]["text"]
+        assert server.call("revert")["isError"]
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, None])
+def test_no_orphans_however_the_server_ends(make_task: Callable[..., Path], number: signal.Signals | None) -> None:
+    root = make_task()
+    server = RawServer(root)
+    server.handshake("2025-11-25")
+    assert not server.call("start_session", task="task").get("isError")
+    (root / "task" / "kernel.py").write_text(SLEEPER)
+    server.send("tools/call", name="run_correctness", arguments={})
+    time.sleep(2.5)
+    children = descendants(server.process.pid)
+    assert any("tilewright.evaluation.worker" in command(pid) for pid in children)
+    folders = {part for pid in children for part in command(pid).split() if part.startswith("/tmp/tilewright-")}
+    if number is None:
+        assert server.process.stdin is not None
+        server.process.stdin.close()
+    else:
+        server.process.send_signal(number)
+    assert gone([server.process.pid], 12) == [] or server.process.wait(timeout=1) is not None
+    assert gone(children, 8) == []
+    time.sleep(0.5)
+    assert [folder for folder in folders if Path(folder).exists()] == []
+
+
+def test_the_server_holds_no_torch(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+    server = RawServer(root)
+    try:
+        server.handshake("2025-11-25")
+        assert not server.call("start_session", task="task").get("isError")
+        loaded = Path(f"/proc/{server.process.pid}/maps").read_text()
+        assert "libtorch" not in loaded
+        assert "libcuda.so" not in loaded
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+EMPTY = """
+from mcp.server import MCPServer
+mcp = MCPServer("empty")
+@mcp.tool()
+async def hello() -> str:
+    return "hi"
+mcp.run()
+"""
+
+
+def seconds_to_tools(command: list[str]) -> float:
+    started = time.perf_counter()
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    about = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}}
+    process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}) + "\n")
+    process.stdin.write(json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}) + "\n")
+    process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}) + "\n")
+    process.stdin.flush()
+    while json.loads(process.stdout.readline()).get("id") != 2:
+        pass
+    elapsed = time.perf_counter() - started
+    process.kill()
+    process.wait()
+    return elapsed
+
+
+def test_the_server_starts_about_as_fast_as_an_empty_one(make_task: Callable[..., Path], tmp_path: Path) -> None:
+    root = make_task()
+    script = tmp_path / "empty.py"
+    script.write_text(EMPTY)
+    ours, empty = [], []
+    for _ in range(7):  # side by side, so that the machine's mood is the same for both
+        ours.append(seconds_to_tools([*SERVE, str(root)]))
+        empty.append(seconds_to_tools([sys.executable, str(script)]))
+    assert min(ours) <= 1.2 * min(empty), f"{min(ours):.3f} s against {min(empty):.3f} s"
