@@ -2,71 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.conftest import FASTER_KERNEL, SCALE_KERNEL
-from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
-from tilewright.evaluation.seeds import new_secret
-from tilewright.repository import Repository
-from tilewright.session.runs import Runs
+from tests.bench import Bench, body
+from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TOML
+from tilewright.evaluation.results import Status
 from tilewright.task import Backend
 
-NAME = "task/kernel.py"
-ResultT = TypeVar("ResultT")
-
-
-class Bench:
-    """One evaluator for all candidates of this module: what one does to its worker must not reach the next."""
-
-    def __init__(self, root: Path) -> None:
-        self._loop = asyncio.new_event_loop()
-        repository = Repository(root)
-        self._runs = self.run(self._make(repository))
-
-    async def _make(self, repository: Repository) -> Runs:
-        return Runs(Backend.CPU, "sm_90", repository.files(repository.head()), PurePosixPath("task"))
-
-    def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        return self._loop.run_until_complete(work)
-
-    def check(self, source: str, limit_s: float = 60) -> CorrectnessResult:
-        return self.run(self._runs.correctness({NAME: source.encode()}, new_secret(), limit_s, lambda _: None))
-
-    def measure(self, source: str, incumbent: str) -> BenchmarkResult:
-        files, other = {NAME: source.encode()}, {NAME: incumbent.encode()}
-        return self.run(self._runs.benchmark(files, other, new_secret(), 60, lambda _: None))
-
-    def close(self) -> None:
-        self.run(self._runs.close())
-        self._loop.close()
+TOML = SCALE_TOML.replace("timeout_s = 20", "timeout_s = 4")
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    from tests.conftest import SCALE_TASK, SCALE_TOML, commit_all
-
-    root = tmp_path_factory.mktemp("repo")
-    folder = root / "task"
-    folder.mkdir()
-    (folder / "task.toml").write_text(SCALE_TOML.replace("timeout_s = 20", "timeout_s = 4"))
-    (folder / "task.py").write_text(SCALE_TASK)
-    (folder / "kernel.py").write_text(SCALE_KERNEL)
-    commit_all(root)
-    made = Bench(root)
+    """One evaluator for all candidates of this module: what one does to its worker must not reach the next."""
+    made = Bench(tmp_path_factory.mktemp("cpu") / "repo", Backend.CPU, TOML)
     yield made
     made.close()
-
-
-def body(lines: str, top: str = "") -> str:
-    """A candidate whose entry point is `lines`; it may call the right kernel as `right(x, factor)`."""
-    inner = "\n".join(f"    {line}" for line in lines.splitlines())
-    return SCALE_KERNEL.replace("def scale(", "def right(") + f"\n{top}\n\ndef scale(x, factor):\n{inner}\n"
 
 
 BAD: dict[str, tuple[str, Status, str]] = {
@@ -178,14 +133,9 @@ def test_the_model_tells_candidates_apart_and_marks_itself(bench: Bench) -> None
     assert same.speedup_low < 1
 
 
-def test_in_place_arguments_are_judged_by_what_they_hold(
-    make_task: Callable[..., Path], example_folders: list[Path]
-) -> None:
-    from tests.conftest import SCALE_TASK, SCALE_TOML
-
+def test_in_place_arguments_are_judged_by_what_they_hold(tmp_path: Path) -> None:
     kernel = SCALE_KERNEL.replace("    out = torch.empty_like(x)\n", "    out = x\n").replace("    return out\n", "")
-    root = make_task(kernel=kernel, toml=SCALE_TOML.replace("timeout_s = 20", 'outputs = ["x"]'), task=SCALE_TASK)
-    made = Bench(root)
+    made = Bench(tmp_path / "repo", Backend.CPU, SCALE_TOML.replace("timeout_s = 20", 'outputs = ["x"]'), kernel)
     try:
         assert made.check(kernel).passed
         doubled = kernel.replace("values * factor", "values * factor * 2.0")
@@ -194,14 +144,10 @@ def test_in_place_arguments_are_judged_by_what_they_hold(
         made.close()
 
 
-def test_output_arguments_are_poisoned_before_the_call(make_task: Callable[..., Path]) -> None:
-    from tests.conftest import SCALE_TOML
-
-    kernel = SCALE_KERNEL.replace(
-        "def scale(x, factor):\n    out = torch.empty_like(x)\n", "def scale(x, factor, out):\n"
-    )
-    root = make_task(kernel=kernel, toml=SCALE_TOML.replace("timeout_s = 20", 'outputs = ["out"]'))
-    made = Bench(root)
+def test_output_arguments_are_poisoned_before_the_call(tmp_path: Path) -> None:
+    head = "def scale(x, factor):\n    out = torch.empty_like(x)\n"
+    kernel = SCALE_KERNEL.replace(head, "def scale(x, factor, out):\n")
+    made = Bench(tmp_path / "repo", Backend.CPU, SCALE_TOML.replace("timeout_s = 20", 'outputs = ["out"]'), kernel)
     try:
         assert made.check(kernel).passed
         assert made.check("def scale(x, factor, out):\n    pass\n").status is Status.NON_FINITE

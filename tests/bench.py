@@ -1,0 +1,55 @@
+"""An evaluator for tests: sources in, results out, on one referee for many candidates."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+from tests.conftest import SCALE_KERNEL, SCALE_TASK, commit_all
+from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult
+from tilewright.evaluation.seeds import new_secret
+from tilewright.repository import Repository
+from tilewright.session.runs import Runs
+from tilewright.task import Backend
+
+NAME = "task/kernel.py"
+ResultT = TypeVar("ResultT")
+
+
+class Bench:
+    """The `scale` task in a repository of its own, and its candidates judged on one backend."""
+
+    def __init__(self, root: Path, backend: Backend, toml: str, kernel: str = SCALE_KERNEL) -> None:
+        folder = root / "task"
+        folder.mkdir(parents=True)
+        (folder / "task.toml").write_text(toml)
+        (folder / "task.py").write_text(SCALE_TASK)
+        (folder / "kernel.py").write_text(kernel)
+        commit_all(root)
+        self._loop = asyncio.new_event_loop()
+        self._runs = self._run(self._make(Repository(root), backend))
+
+    async def _make(self, repository: Repository, backend: Backend) -> Runs:
+        return Runs(backend, "sm_90", repository.files(repository.head()), PurePosixPath("task"))
+
+    def _run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+        return self._loop.run_until_complete(work)
+
+    def check(self, source: str, limit_s: float = 120) -> CorrectnessResult:
+        return self._run(self._runs.correctness({NAME: source.encode()}, new_secret(), limit_s, lambda _: None))
+
+    def measure(self, source: str, incumbent: str = SCALE_KERNEL) -> BenchmarkResult:
+        files, other = {NAME: source.encode()}, {NAME: incumbent.encode()}
+        return self._run(self._runs.benchmark(files, other, new_secret(), 120, lambda _: None))
+
+    def close(self) -> None:
+        self._run(self._runs.close())
+        self._loop.close()
+
+
+def body(lines: str, top: str = "") -> str:
+    """A candidate whose entry point is `lines`; it may call the right kernel as `right(x, factor)`."""
+    inner = "\n".join(f"    {line}" for line in lines.splitlines())
+    return SCALE_KERNEL.replace("def scale(", "def right(") + f"\n{top}\n\ndef scale(x, factor):\n{inner}\n"

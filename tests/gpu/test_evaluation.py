@@ -1,0 +1,170 @@
+"""The evaluator on a GPU: shared memory, failing candidates, timing, and candidates that are not cuTile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.bench import Bench, body
+from tests.conftest import SCALE_KERNEL, SCALE_TOML
+from tilewright.evaluation.results import Status
+from tilewright.task import Backend
+
+pytestmark = pytest.mark.gpu
+
+TOML = SCALE_TOML.replace("N = 1048576", "N = 33554432").replace("timeout_s = 20", "timeout_s = 10")
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    made = Bench(tmp_path_factory.mktemp("gpu") / "repo", Backend.CUDA, TOML)
+    yield made
+    made.close()
+
+
+ENDLESS = """
+@ct.kernel
+def endless(x):
+    value = ct.load(x, index=(0,), shape=(1,)).item()
+    while value < 1e30:
+        value = ct.load(x, index=(0,), shape=(1,)).item() * 0.5
+"""
+
+FAR = """
+@ct.kernel
+def far(x):
+    places = ct.arange(32, dtype=ct.int64) + 1000000000000
+    ct.scatter(x, places, ct.full((32,), 1.0, dtype=ct.float32), check_bounds=False)
+"""
+
+BAD = {
+    "hangs on the device": (
+        body("ct.launch(torch.cuda.current_stream(), (1,), endless, (x,))\nreturn right(x, factor)", ENDLESS),
+        Status.TIMEOUT, "no answer within 10 s",
+    ),
+    "writes out of bounds": (
+        body("ct.launch(torch.cuda.current_stream(), (1,), far, (torch.empty_like(x),))\nreturn x * factor", FAR),
+        Status.RAISED, "illegal memory access",
+    ),
+    "runs out of memory": (
+        body("torch.empty(2**45, device='cuda')\nreturn x"), Status.RAISED, "out of memory",
+    ),
+    "crashes the process": (body("import ctypes\nctypes.string_at(0)"), Status.CRASHED, "SIGSEGV"),
+    "NaN": (body("return right(x, factor) * float('nan')"), Status.NON_FINITE, "are NaN"),
+    "never written": (body("return torch.empty_like(x)"), Status.NON_FINITE, "never written"),
+    "wrong shape": (body("return right(x, factor)[:-1]"), Status.WRONG_SHAPE, "shape"),
+    "wrong dtype": (body("return right(x, factor).half()"), Status.WRONG_DTYPE, "float16"),
+    "nothing": (body("right(x, factor)"), Status.NO_OUTPUT, "returned nothing"),
+    "on the wrong device": (body("return right(x, factor).cpu()"), Status.RAISED, "device"),
+    "writes its input": (body("out = right(x, factor)\nx.zero_()\nreturn out"), Status.INPUT_MODIFIED, "input 'x'"),
+    "wrong values": (body("return right(x, factor * 1.001)"), Status.WRONG_VALUES, "elements are wrong"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", list(BAD))
+def test_a_bad_candidate_is_data_with_a_status_and_the_next_is_unaffected(bench: Bench, what: str) -> None:
+    source, status, words = BAD[what]
+    started = time.monotonic()
+    result = bench.check(source)
+    assert result.status is status, result.message
+    assert words in result.message, result.message
+    assert time.monotonic() - started < 25
+    assert bench.check(SCALE_KERNEL).passed
+
+
+def test_the_same_kernel_twice_is_noise(bench: Bench) -> None:
+    result = bench.measure(SCALE_KERNEL + "\n# a comment\n")
+    assert result.passed, result.message
+    case = result.cases[0]
+    assert case.speedup == pytest.approx(1.0, abs=0.02)
+    assert "CUDA graph" in case.note
+    assert case.roofline_percent is not None
+    assert 5 < case.roofline_percent < 105
+    assert result.telemetry is not None
+    assert result.telemetry.foreign_processes == []
+
+
+def test_twice_the_work_takes_twice_the_time(bench: Bench) -> None:
+    result = bench.measure(body("right(x, factor)\nreturn right(x, factor)"))
+    assert result.speedup == pytest.approx(0.5, abs=0.05)
+    assert result.speedup_high is not None
+    assert result.speedup_high < 0.6
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "out = right(x, factor)\nout[0].item()\nreturn out",
+        "torch.cuda.synchronize()\nreturn right(x, factor)",
+    ],
+)
+def test_what_cannot_be_captured_runs_eagerly_in_both_arms(bench: Bench, lines: str) -> None:
+    result = bench.measure(body(lines))
+    assert result.passed, result.message
+    assert "eager" in result.cases[0].note
+
+
+def test_a_side_stream_that_is_joined_is_fine(bench: Bench) -> None:
+    lines = (
+        "main, side = torch.cuda.current_stream(), torch.cuda.Stream()\n"
+        "side.wait_stream(main)\n"
+        "with torch.cuda.stream(side):\n    out = right(x, factor)\n"
+        "main.wait_stream(side)\nout.record_stream(main)\nreturn out"
+    )
+    assert bench.check(body(lines)).passed
+    result = bench.measure(body(lines))
+    assert result.passed, result.message
+    assert result.speedup == pytest.approx(1.0, abs=0.05)
+
+
+def test_times_that_cannot_be_are_tampering(bench: Bench) -> None:
+    long = body("return right(x, factor)", "torch.cuda.Event.elapsed_time = lambda self, other: 1e6")
+    result = bench.measure(long)
+    assert result.status is Status.TAMPERED
+    assert "passed" in result.message
+    short = body("return right(x, factor)", "torch.cuda.Event.elapsed_time = lambda self, other: 1e-3")
+    result = bench.measure(short)
+    assert result.status is Status.TAMPERED
+    assert "faster than the data sheet's peak allows" in result.message
+
+
+def test_right_until_it_is_timed_is_caught_after_timing(bench: Bench) -> None:
+    lines = "count[0] += 1\nreturn right(x, factor) if count[0] < 6 else torch.full_like(x, 0.5)"
+    result = bench.measure(body(lines, "count = [0]"))
+    assert result.status is Status.WRONG_VALUES
+    assert "checked after timing" in result.message
+
+
+def test_a_torch_function_is_a_candidate(bench: Bench) -> None:
+    assert bench.check("def scale(x, factor):\n    return x * factor\n").passed
+    assert bench.measure("def scale(x, factor):\n    return x * factor\n").passed
+
+
+TRITON = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scale_kernel(x, out, factor, n, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + places, tl.load(x + places, mask=places < n) * factor, mask=places < n)
+
+
+def scale(x, factor):
+    out = torch.empty_like(x)
+    scale_kernel[(triton.cdiv(x.numel(), 1024),)](x, out, factor, x.numel(), BLOCK=1024)
+    return out
+"""
+
+
+def test_a_triton_kernel_is_a_candidate(bench: Bench) -> None:
+    pytest.importorskip("triton")
+    checked = bench.check(TRITON)
+    assert checked.passed, checked.message
+    result = bench.measure(TRITON)
+    assert result.passed, result.message
+    assert "CUDA graph" in result.cases[0].note
