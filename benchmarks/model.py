@@ -139,7 +139,7 @@ def modelled(configs: list[Config]) -> list[float]:
     from tilewright.evaluation.modelling import profile_launch
     from tilewright.gpu.specs import spec_by_arch
     from tilewright.interpreter import host
-    from tilewright.roofline.model import launch_ms
+    from tilewright.roofline.model import estimate_launch
 
     device = spec_by_arch("sm_90")
     host.install(device)
@@ -147,7 +147,7 @@ def modelled(configs: list[Config]) -> list[float]:
     for config in configs:
         with host.running(host.Mode.SAMPLE) as launches:
             launcher(config, make_tensors(config["kernel"], "cpu"))()
-        found.append(launch_ms(profile_launch(launches[0], "sm_90", {}), device))
+        found.append(estimate_launch(profile_launch(launches[0], "sm_90", {}), device).ms)
     return found
 
 

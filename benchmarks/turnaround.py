@@ -28,7 +28,7 @@ IGNORED = shutil.ignore_patterns("__pycache__")
 def scratch(parent: Path, example: Path) -> Path:
     repository = parent / example.name
     shutil.copytree(example, repository / example.name, ignore=IGNORED)
-    identity = ["-c", "user.name=bench", "-c", "user.email=bench@localhost"]
+    identity = ["-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "commit.gpgSign=false"]
     for command in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-qm", "example"]):
         subprocess.run(["git", *command], cwd=repository, check=True)
     return repository

@@ -80,7 +80,17 @@ def commit_all(repository: Path, message: str = "start") -> None:
     for command in (
         ["init", "--quiet", "--initial-branch=main"],
         ["add", "--all"],
-        ["-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "--quiet", f"--message={message}"],
+        [
+            "-c",
+            "user.name=t",
+            "-c",
+            "user.email=t@localhost",
+            "-c",
+            "commit.gpgSign=false",
+            "commit",
+            "--quiet",
+            f"--message={message}",
+        ],
     ):
         subprocess.run(["git", *command], cwd=repository, check=True)
 
@@ -118,8 +128,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return
-    from tilewright.gpu.telemetry import first_gpu
+    from tilewright.gpu.telemetry import find_gpu
 
-    if first_gpu() is None:
+    if find_gpu() is None:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU; the driver shows none"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -10,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tilewright import __version__, doctor
 from tilewright.records import Record
@@ -23,8 +25,8 @@ app = typer.Typer(
 session_app = typer.Typer(no_args_is_help=True, help="End the current session, or carry it to another machine.")
 app.add_typer(session_app, name="session")
 
-console = Console()
-errors = Console(stderr=True)
+console = Console(markup=False, highlight=False, soft_wrap=True)
+errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
 
 ResultT = TypeVar("ResultT")
 Root = Annotated[Path, typer.Option("--root", help="the checkout to work in", file_okay=False, exists=True)]
@@ -61,7 +63,7 @@ def demo(
     """Run a scripted session on examples 01 and 02 over MCP, with real edits and real verdicts."""
     from tilewright.demo import run_demo
 
-    raise typer.Exit(asyncio.run(run_demo(console, shuffle, backend, folder, only)))
+    raise typer.Exit(asyncio.run(run_demo(Console(), shuffle, backend, folder, only)))
 
 
 @app.command(name="doctor")
@@ -73,7 +75,7 @@ def doctor_command() -> None:
     findings = doctor.examine(doctor.this_machine())
     colours = {doctor.State.OK: "green", doctor.State.LIMITED: "yellow", doctor.State.MISSING: "red"}
     for finding in findings:
-        state = f"[{colours[finding.state]}]{finding.state}[/]"
+        state = Text(finding.state, style=colours[finding.state])
         table.add_row(finding.name, state, finding.detail, finding.remedy)
     console.print(table)
     raise typer.Exit(1 if any(finding.state is doctor.State.MISSING for finding in findings) else 0)
@@ -82,7 +84,7 @@ def doctor_command() -> None:
 @app.command(name="run-correctness")
 def run_correctness(root: Root = HERE) -> None:
     """Check the current session's candidate, as the tool of that name does."""
-    report = _in_loop(root, lambda loop: loop.run_correctness(_print_progress))
+    report = _in_loop(root, lambda loop: loop.run_correctness(_print_progress, math.inf))
     _print(report)
     raise typer.Exit(0 if report.status == "passed" else 1)
 
@@ -90,7 +92,7 @@ def run_correctness(root: Root = HERE) -> None:
 @app.command(name="run-benchmark")
 def run_benchmark(root: Root = HERE) -> None:
     """Measure the current session's candidate against the incumbent, as the tool of that name does."""
-    report = _in_loop(root, lambda loop: loop.run_benchmark(_print_progress))
+    report = _in_loop(root, lambda loop: loop.run_benchmark(_print_progress, math.inf))
     _print(report)
     raise typer.Exit(0 if report.status == "passed" else 1)
 
@@ -103,7 +105,7 @@ def status(
     from tilewright.session import show
 
     state = _told(lambda: Checkout(root).peek())
-    report = show.no_session("") if state is None else show.status(state, False, None)
+    report = show.no_session("") if state is None else show.status(state, show.next_step(state), None)
     if as_json:
         typer.echo(report.model_dump_json(indent=2))
     else:
@@ -177,11 +179,11 @@ def import_(source: Annotated[Path, typer.Argument(help="archive to read")], roo
 
 
 async def _print_progress(text: str) -> None:
-    errors.print(f"[dim]{text}[/]")
+    errors.print(text, style="dim")
 
 
 def _failed(text: str) -> typer.Exit:
-    errors.print(f"[red]{text}[/]", highlight=False)
+    errors.print(text, style="red")
     return typer.Exit(2)
 
 
@@ -212,16 +214,16 @@ def _print(report: Record) -> None:
         if value in ("", None, [], {}):
             continue
         if name == "summary":
-            console.print(f"[bold]{value}[/]", highlight=False)
+            console.print(value, style="bold")
         elif isinstance(value, list | dict):
             console.print(f"{name}:")
             console.print_json(data=value)
         else:
-            console.print(f"{name}: {value}", highlight=False)
+            console.print(f"{name}: {value}")
 
 
 def _print_status(report: StatusReport) -> None:
-    console.print(f"[bold]{report.summary}[/]", highlight=False)
+    console.print(report.summary, style="bold")
     if report.tried:
         table = Table("iteration", "optimization", "latency_ms", "correctness", "status", "why", box=None)
         for row in report.tried:
@@ -229,4 +231,4 @@ def _print_status(report: StatusReport) -> None:
         console.print(table)
     for text in (report.pending, report.budget, f"next: {report.next}"):
         if text:
-            console.print(text, highlight=False)
+            console.print(text)

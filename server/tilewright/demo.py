@@ -177,14 +177,15 @@ class _Play:
 def _scratch(parent: Path, example: str) -> Path:
     """A fresh git repository that holds one example."""
     repository = parent / example.split("_")[1]
-    shutil.rmtree(repository, ignore_errors=True)
     shutil.copytree(examples() / example, repository / example, ignore=shutil.ignore_patterns("__pycache__"))
     for command in (
         ["init", "--quiet", "--initial-branch=main"],
         ["add", "--all"],
-        ["-c", "user.name=demo", "-c", "user.email=demo@localhost", "commit", "--quiet", "--message=example"],
+        ["commit", "--quiet", "--message=example"],
     ):
-        subprocess.run(["git", *command], cwd=repository, check=True)
+        settings = ("user.name=demo", "user.email=demo@localhost", "commit.gpgSign=false", "core.hooksPath=/dev/null")
+        options = [part for setting in settings for part in ("-c", setting)]
+        subprocess.run(["git", *options, *command], cwd=repository, check=True)
     return repository
 
 
@@ -205,19 +206,24 @@ async def run_demo(console: Console, shuffle: int | None, backend: str, folder: 
     """Run the demo; 0 if it showed what it promises, else 1. `shuffle` seeds another order of the edits."""
     here = backend_here() if backend == "auto" else Backend(backend)
     if here is Backend.CUDA:
-        from tilewright.gpu.telemetry import first_gpu
+        from tilewright.gpu.telemetry import find_gpu
 
-        gpu = first_gpu()
+        gpu = find_gpu()
         where = f"the cuda backend: {gpu.name if gpu else 'no GPU found'}, latencies measured"
     else:
         why = " (no GPU here)" if backend_here() is Backend.CPU else ""
         where = f"the cpu backend{why}: kernels interpreted, latencies modelled and marked ~"
     console.print(f"Tilewright demo on {where}", highlight=False, soft_wrap=True)
+    chosen = [example for example in EDITS if example.startswith(only)]
+    if not chosen:
+        console.print(f"[red]no example starts with {escape(only)!r}: there are {', '.join(EDITS)}[/]")
+        return 2
+    if folder is not None and folder.exists() and any(folder.iterdir()):
+        console.print(f"[red]{escape(str(folder))} is not empty: give a folder that is, or that does not exist[/]")
+        return 2
     parent = folder or Path(tempfile.mkdtemp(prefix="tilewright-demo-"))
     problems: list[str] = []
-    for example in EDITS:
-        if not example.startswith(only):
-            continue
+    for example in chosen:
         edits = list(EDITS[example])
         if shuffle is not None:
             random.Random(shuffle).shuffle(edits)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from tilewright.gpu.telemetry import Gpu, first_gpu
+from tilewright.gpu.telemetry import Gpu, find_gpu
 
 MIN_DRIVER = (580, 0)
 """CUDA 13's driver branch, which cuda-tile needs to launch a kernel."""
@@ -67,7 +67,7 @@ def this_machine() -> Machine:
         tileiras=find_tileiras(),
         nvdisasm=find_nvdisasm(),
         torch_cuda=_output([sys.executable, "-I", "-c", "import torch; print(torch.version.cuda or '')"]),
-        gpu=first_gpu(),
+        gpu=find_gpu(),
         pci_gpu=_gpu_on_the_bus(),
     )
 

@@ -62,9 +62,15 @@ class Journal(Generic[EntryT]):
             "data": entry.model_dump(mode="json"),
         }
         line = json.dumps(body | {"hash": _hash(body)}, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-        while line:
-            line = line[os.write(self._file, line) :]
-        os.fsync(self._file)
+        end = os.lseek(self._file, 0, os.SEEK_CUR)
+        try:
+            while line:
+                line = line[os.write(self._file, line) :]
+            os.fsync(self._file)
+        except OSError:  # a full disk: leave no half record for the next one to stand on
+            os.ftruncate(self._file, end)
+            os.lseek(self._file, end, os.SEEK_SET)
+            raise
         self.head = _hash(body)
         self.entries.append(entry)
 
@@ -116,18 +122,29 @@ COLUMNS = ("iteration", "optimization", "latency_ms", "correctness", "status")
 _RIGHT = {"iteration", "latency_ms", "status"}
 
 
+def shown_latency(value: float | None, modelled: bool) -> str:
+    """A latency in ms as tables show it: six decimals, `~` for a model's, `-` where nothing was measured."""
+    return "-" if value is None else f"{'~' if modelled else ''}{value:.6f}"
+
+
+def _cells(row: TableRow) -> tuple[str, ...]:
+    return (
+        str(row.iteration),
+        row.optimization.replace("|", "\\|"),
+        shown_latency(row.latency_ms, row.modelled),
+        "PASS" if row.passed else "FAIL",
+        row.status,
+    )
+
+
+def render_row(row: TableRow) -> str:
+    """One row by itself."""
+    return "| " + " | ".join(_cells(row)) + " |"
+
+
 def render_table(rows: list[TableRow]) -> str:
     """The Markdown table of `perf_results.md`: five columns, one line for each iteration, nothing else."""
-    cells = [
-        (
-            str(row.iteration),
-            row.optimization.replace("|", "\\|"),
-            "-" if row.latency_ms is None else f"{'~' if row.modelled else ''}{row.latency_ms:.6f}",
-            "PASS" if row.passed else "FAIL",
-            row.status,
-        )
-        for row in rows
-    ]
+    cells = [_cells(row) for row in rows]
     widths = [max(len(text) for text in column) for column in zip(COLUMNS, *cells, strict=True)]
     lines = [_line(COLUMNS, widths, header=True)]
     lines.append(

@@ -237,8 +237,10 @@ def serve(root: Path) -> None:
     ending: list[asyncio.Task[None]] = []
 
     async def leave() -> None:
-        await desk.close()
-        os._exit(0)  # the thread that reads standard input cannot be woken; every record is on disk already
+        try:
+            await desk.close()
+        finally:
+            os._exit(0)  # the thread that reads standard input cannot be woken; every record is on disk already
 
     async def run() -> None:
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
 from tilewright.records import Record
+from tilewright.task import case_label
 
 
 class Rules(Record):
@@ -101,7 +102,7 @@ def verdict_of_benchmark(result: BenchmarkResult, rules: Rules) -> Verdict | Non
     shown = f"{_percent(result.speedup)} ({_percent(result.speedup_low)} to {_percent(result.speedup_high)})"
     for case in result.cases:
         if case.speedup is not None and case.speedup_high is not None and case.speedup_high < 1 - rules.regression:
-            detail = f"{_percent(case.speedup)} on {' '.join(f'{k}={v}' for k, v in case.case.items())}"
+            detail = f"{_percent(case.speedup)} on {case_label(case.case)}"
             return Verdict(kind=VerdictKind.REVERT, reason=Reason.REGRESSION, detail=detail)
     if result.speedup_low > 1:
         return Verdict(kind=VerdictKind.KEEP, reason=Reason.GAIN, detail=shown)
@@ -124,8 +125,6 @@ def advise(
     ceilings_measured: bool,
 ) -> Advice:
     """Whether to go on after an iteration. `earlier` are the verdicts of the rows before it, oldest first."""
-    if root_cause in ESCALATED_CAUSES:
-        return Advice(action="escalate", reason=f"the root cause is {root_cause}: ask the user how to go on")
     if iteration >= rules.max_iterations:
         return Advice(action="stop", reason=f"{rules.max_iterations} iterations are done")
     reached = result.roofline_percent if result is not None and verdict.kind is VerdictKind.KEEP else None
@@ -133,23 +132,24 @@ def advise(
         return Advice(
             action="stop", reason=f"{reached:.1f}% of the measured ceiling: the rest is not worth an iteration"
         )
-    if verdict.reason is Reason.GAIN:
-        assert result is not None and result.speedup is not None
-        gain = result.speedup - 1
-        if gain >= rules.accept:
-            return Advice(action="continue", reason=f"a gain of {100 * gain:.1f}%: go on from here")
-        if gain >= rules.minor:
-            return Advice(
-                action="continue", reason=f"a gain of {100 * gain:.1f}%: this kind of change has lower priority next"
-            )
-        if rules.stop_on_minor_gain:
-            return Advice(
-                action="stop",
-                reason=f"a gain of {100 * gain:.1f}%, under {100 * rules.minor:.0f}%: gains have dried up",
-            )
-        return Advice(action="continue", reason=f"a gain of {100 * gain:.1f}%; asked to go on")
     measured = [past for past in [*earlier, verdict] if past.measured]
     recent = measured[-rules.patience :]
     if len(recent) == rules.patience and not any(past.reason is Reason.GAIN for past in recent) and verdict.measured:
         return Advice(action="stop", reason=f"{rules.patience} measured iterations in a row without gain")
+    if root_cause in ESCALATED_CAUSES:
+        return Advice(action="escalate", reason=f"the root cause is {root_cause}: ask the user how to go on")
+    if verdict.reason is Reason.GAIN:
+        assert result is not None and result.speedup is not None
+        return _after_gain(result.speedup - 1, rules)
     return Advice(action="continue", reason="try the next optimization")
+
+
+def _after_gain(gain: float, rules: Rules) -> Advice:
+    shown = f"a gain of {100 * gain:.1f}%"
+    if gain >= rules.accept:
+        return Advice(action="continue", reason=f"{shown}: go on from here")
+    if gain >= rules.minor:
+        return Advice(action="continue", reason=f"{shown}: this kind of change has lower priority next")
+    if rules.stop_on_minor_gain:
+        return Advice(action="stop", reason=f"{shown}, under {100 * rules.minor:.0f}%: gains have dried up")
+    return Advice(action="continue", reason=f"{shown}; asked to go on")

@@ -7,11 +7,14 @@ from bytes in memory, so that what is committed is what was measured.
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
+os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # without git, say so in our own words
 import git
 
 Files = dict[str, bytes]
@@ -26,7 +29,18 @@ _GUARD = (
     "-c", "core.quotePath=false",
 )  # fmt: skip
 _ISOLATED = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
-_SYMLINK, _SUBMODULE = "120000", "160000"
+_PLAIN, _SYMLINK, _SUBMODULE = "100644", "120000", "160000"
+
+
+def _safe_directories() -> dict[str, str]:
+    """The user's own `safe.directory` settings, as environment for a git that reads no user configuration."""
+    asked = ["git", "config", "--global", "--get-all", "safe.directory"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    values = done.stdout.split("\n")[:-1]
+    found = {"GIT_CONFIG_COUNT": str(len(values))}
+    for number, value in enumerate(values):
+        found |= {f"GIT_CONFIG_KEY_{number}": "safe.directory", f"GIT_CONFIG_VALUE_{number}": value}
+    return found if values else {}
 
 
 class RepositoryError(Exception):
@@ -38,6 +52,8 @@ class Repository:
 
     def __init__(self, root: Path) -> None:
         """Open the repository that contains `root`. Raises `RepositoryError` where there is none to work in."""
+        if shutil.which("git") is None:
+            raise RepositoryError("git is missing; install it: `apt-get install git`")
         try:
             self._repo = git.Repo(root, search_parent_directories=True)
         except (git.InvalidGitRepositoryError, git.NoSuchPathError):
@@ -49,7 +65,7 @@ class Repository:
         self.root = Path(self._repo.working_tree_dir).resolve()
         self.git_dir = Path(self._repo.git_dir).resolve()
         name, email = (self._identity(key) for key in ("name", "email"))
-        self._environment = _ISOLATED | {
+        self._environment = _ISOLATED | _safe_directories() | {
             "GIT_AUTHOR_NAME": name, "GIT_COMMITTER_NAME": name,
             "GIT_AUTHOR_EMAIL": email, "GIT_COMMITTER_EMAIL": email,
         }  # fmt: skip
@@ -58,6 +74,7 @@ class Repository:
                 f"the repository configures content filters ({filters.splitlines()[0]}); commands of theirs would run "
                 "on every checkout: remove them (`git config --unset`) or use a clone without them"
             )
+        self._run("rev-parse", "--git-dir")  # a repository that git will not touch says why here
         if not self._run("rev-parse", "--verify", "--quiet", "HEAD", check=False).strip():
             raise RepositoryError(f"{self.root} has no commit yet; run `git add -A && git commit -m start`")
 
@@ -86,15 +103,18 @@ class Repository:
     def message(self, commit: str) -> str:
         return self._run("log", "-1", "--format=%B", commit)
 
-    def files(self, commit: str) -> Files:
-        """Every regular file of a commit; symbolic links and submodules are left out."""
-        entries: list[tuple[str, str]] = []
-        for line in self._run("ls-tree", "-r", "-z", "--full-tree", commit).split("\0"):
-            if line:
-                kind, _, name = line.partition("\t")
-                mode, _, blob = kind.split()
-                if mode not in (_SYMLINK, _SUBMODULE):
-                    entries.append((name, blob))
+    def files(self, commit: str, names: Iterable[str] | None = None) -> Files:
+        """The files of a commit (or those of them that are named) by path.
+
+        A symbolic link to another file of the commit stands for that file; other links and submodules are left out.
+        """
+        chosen = None if names is None else set(names)
+        entries, links = [], []
+        for name, (mode, blob) in self._entries(commit, () if chosen is None else chosen).items():
+            if mode == _SYMLINK:
+                links.append(name)
+            if mode != _SUBMODULE:
+                entries.append((name, blob))
         with tempfile.TemporaryFile() as wanted:
             wanted.write("".join(f"{blob}\n" for _, blob in entries).encode())
             wanted.seek(0)
@@ -106,6 +126,20 @@ class Repository:
             size = int(data[position:end].split()[2])
             found[name] = data[end + 1 : end + 1 + size]
             position = end + 1 + size + 1
+        for name in links:
+            target = os.path.normpath(PurePosixPath(name).parent / found.pop(name).decode("utf-8", "replace"))
+            if target in found and target not in links:
+                found[name] = found[target]
+        return found
+
+    def _entries(self, commit: str, names: Iterable[str]) -> dict[str, tuple[str, str]]:
+        """Mode and blob of each entry of a commit, or of the named ones."""
+        listed = self._run("ls-tree", "-r", "-z", "--full-tree", commit, "--", *names)
+        found = {}
+        for line in filter(None, listed.split("\0")):
+            kind, _, name = line.partition("\t")
+            mode, _, blob = kind.split()
+            found[name] = (mode, blob)
         return found
 
     def changed(self, commit: str) -> list[str]:
@@ -136,6 +170,12 @@ class Repository:
 
     def start_branch(self, name: str) -> str:
         """Create a branch at HEAD and check it out; a number is added where the name is taken. Gives the name."""
+        for taken in self.refs(f"refs/heads/{name.partition('/')[0]}"):
+            if taken == f"refs/heads/{name.partition('/')[0]}":
+                short = taken.removeprefix("refs/heads/")
+                raise RepositoryError(
+                    f"a branch named {short} is in the way of {name}; `git branch -m {short} {short}-old`"
+                )
         candidate, number = name, 2
         while self._run("show-ref", "--verify", f"refs/heads/{candidate}", check=False).strip():
             candidate, number = f"{name}-{number}", number + 1
@@ -157,9 +197,11 @@ class Repository:
         with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
             index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
             self._run("read-tree", parent, extra=index)
+            known = self._entries(parent, files)
             for name, content in files.items():
+                mode = known[name][0] if name in known else _PLAIN
                 blob = self._store(content, Path(folder))
-                self._run("update-index", "--add", "--cacheinfo", f"100644,{blob},{name}", extra=index)
+                self._run("update-index", "--add", "--cacheinfo", f"{mode},{blob},{name}", extra=index)
             tree = self._run("write-tree", extra=index).strip()
         return self._run("commit-tree", tree, "-p", parent, "-m", message).strip()
 
@@ -174,8 +216,7 @@ class Repository:
 
     def restore(self, commit: str, names: Iterable[str]) -> None:
         """Give the named files of the working tree and the index the content they have in a commit."""
-        content = self.files(commit)
-        wanted = {name: content[name] for name in names if name in content}
+        wanted = self.files(commit, list(names))
         for name, data in wanted.items():
             path = self._plain(name)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -211,10 +252,8 @@ class Repository:
         return self._run("hash-object", "-w", "--no-filters", "--", str(file)).strip()
 
     def _stage(self, commit: str, files: Iterable[str]) -> None:
-        for name in files:
-            blob = self._run("rev-parse", "--verify", "--quiet", f"{commit}:{name}", check=False).strip()
-            if blob:
-                self._run("update-index", "--add", "--cacheinfo", f"100644,{blob},{name}")
+        for name, (mode, blob) in self._entries(commit, list(files)).items():
+            self._run("update-index", "--add", "--cacheinfo", f"{mode},{blob},{name}")
 
     def _identity(self, key: str) -> str:
         fallback = {"name": "Tilewright", "email": "tilewright@localhost"}[key]

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from tilewright.evaluation.correctness import judge, output_arguments
+from tilewright.evaluation.correctness import judge
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.specs import spec_by_arch
@@ -43,7 +43,7 @@ class _Example:
         """Call `entry` on fresh inputs; empty if its outputs are right, else what is wrong."""
         inputs = self.code.inputs(case, seed=int.from_bytes(os.urandom(4)))
         expected, contract = self.code.expected(case, inputs), self.code.contract(case, inputs)
-        arguments = inputs | output_arguments(self.task, inputs, contract)
+        arguments = self.code.arguments(case, inputs, contract)
         with self.running():
             result = entry(**arguments)
         if self.task.file.outputs:
@@ -100,7 +100,8 @@ def _where(example: _Example) -> str:
 
 def _speedup(example: _Example, fixed: Entry, tuned: Entry) -> float:
     """Median ratio of paired times, fixed over tuned, on the first case."""
-    inputs = example.code.inputs(example.task.benchmark_cases(example.backend)[0], seed=0)
+    case = example.task.benchmark_cases(example.backend)[0]
+    inputs = example.code.arguments(case, example.code.inputs(case, seed=0))
     ratios: list[float] = []
     for round_number in range(25):
         times = {}

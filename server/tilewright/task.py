@@ -109,9 +109,10 @@ class Draw(_Model):
             assert self.min is not None and self.max is not None
             low = -(-self.min // self.multiple_of)
             high = self.max // self.multiple_of
-            start, end = math.log(max(low, 1)), math.log(max(high, 1) + 1)
+            shift = min(low - 1, 0)  # zero and below come to lie at 1
+            start, end = math.log(low - shift), math.log(high - shift + 1)
             places = [start + (end - start) * (part + source.random()) / count for part in range(count)]
-            found = [min(max(int(math.exp(place)), low), high) * self.multiple_of for place in places]
+            found = [min(max(int(math.exp(place)) + shift, low), high) * self.multiple_of for place in places]
         return source.sample(found, count)
 
 
@@ -235,9 +236,11 @@ class Task:
     def benchmark_cases(self, backend: Backend) -> list[Case]:
         """The cases whose latency counts on `backend`.
 
-        On the `cpu` backend these are the full-size ones: the model looks at a few blocks of each, so a
-        case's size costs nothing, and the figure speaks of the workload that matters.
+        On the `cpu` backend these are the full-size ones: the model runs only a few blocks of each, and the figure
+        speaks of the workload that matters.
         """
+        if backend == Backend.CUDA:
+            return self.correctness_cases(backend)
         common = [entry.case for entry in self.file.cases if entry.backend is None]
         return common or self.correctness_cases(backend)
 
@@ -319,7 +322,11 @@ def load_task(path: Path) -> Task:
     path = path / "task.toml" if path.is_dir() else path
     if not path.is_file():
         raise TaskError(f"{path}: no such task file; give the folder that holds task.toml, or the file itself")
-    task = Task(parse_task(path.read_text(encoding="utf-8"), path), path.parent)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise TaskError(f"{path}: not UTF-8, which TOML files are") from None
+    task = Task(parse_task(text, path), path.parent)
     if not (task.folder / "task.py").is_file():
         raise TaskError(f"{task.folder / 'task.py'}: missing; it defines make_inputs, reference and work")
     for name in task.file.editable:

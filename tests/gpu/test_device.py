@@ -79,9 +79,9 @@ def hold(uuid: str, ready: Any, release: Any) -> None:
 
 def test_a_leased_gpu_is_waited_for_and_its_holder_is_named() -> None:
     from tilewright.gpu.lease import GpuBusy, lease
-    from tilewright.gpu.telemetry import first_gpu
+    from tilewright.gpu.telemetry import find_gpu
 
-    gpu = first_gpu()
+    gpu = find_gpu()
     assert gpu is not None
     context = multiprocessing.get_context("spawn")
     ready, release = context.Event(), context.Event()

@@ -27,7 +27,7 @@ def test_every_architecture_compiles_without_a_gpu(arch: str) -> None:
     assert made.resources.tensor_core
     assert 16 <= made.resources.registers <= 255
     assert made.resources.threads % 32 == 0
-    assert made.resources.ctas_per_sm >= 1
+    assert (made.resources.ctas_per_sm or 0) >= 1
     assert bool(made.resources.tma) == (arch != "sm_80")
     assert "tile_mma" in made.cutile_ir
     assert "mma" in made.tile_ir
@@ -40,23 +40,23 @@ def test_a_tile_too_large_for_its_warps_spills_and_with_more_warps_does_not() ->
     assert many is not None
     assert few.spill_bytes > 500
     assert few.local_memory > 500
-    assert "spills" in few.headline()
+    assert "spills" in few.headline(True)
     assert many.spill_bytes == 0
-    assert "no spills" in many.headline()
+    assert "no spills" in many.headline(True)
 
 
 def test_float32_products_use_no_tensor_cores() -> None:
     made = matmul((64, 64, 32), "sm_90", dtype=torch.float32).resources
     assert made is not None
     assert not made.tensor_core
-    assert "no tensor cores" in made.headline()
+    assert "no tensor cores" in made.headline(True)
 
 
 def test_occupancy_is_limited_by_what_runs_out_first() -> None:
     x = torch.empty(4096, dtype=torch.float32)
     small = compile_kernel(kernels.casts, signature_of(kernels.casts, (x, x, 32)), "sm_90").resources
     assert small is not None
-    assert small.ctas_per_sm > 4
+    assert (small.ctas_per_sm or 0) > 4
     large = matmul((128, 128, 64), "sm_90").resources
     assert large is not None
     assert large.ctas_per_sm == 1

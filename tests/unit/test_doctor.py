@@ -9,7 +9,7 @@ import pytest
 from tilewright.doctor import Finding, Machine, State, examine, this_machine
 from tilewright.gpu.telemetry import Gpu
 
-GPU = Gpu(0, "NVIDIA H200", "GPU-1", "580.159.04", "sm_90")
+GPU = Gpu("NVIDIA H200", "GPU-1", "580.159.04", "sm_90")
 PACKAGES = {
     "torch": "2.11.0+cu130",
     "cuda-tile": "1.7.0",

@@ -14,7 +14,7 @@ from elftools.elf.elffile import ELFFile
 
 from tilewright.compiler.resources import Resources
 from tilewright.compiler.tools import find_nvdisasm
-from tilewright.gpu.specs import KIB, DeviceSpec
+from tilewright.gpu.specs import KIB, SM_LIMITS, SmLimits
 
 # Attributes of .nv.info that matter here, by their number in the section's records.
 _REGCOUNT, _FRAME_SIZE = 0x2F, 0x11
@@ -43,17 +43,17 @@ def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
             position += 4
 
 
-def _occupancy(registers: int, shared: int, threads: int, device: DeviceSpec) -> tuple[int, str]:
+def _occupancy(registers: int, shared: int, threads: int, limits: SmLimits) -> tuple[int, str]:
     warps = -(-threads // 32)
     per_warp = -(-registers * 32 // 256) * 256
-    limits = {
-        "registers": device.registers_per_sm // max(per_warp * warps, 1),
-        "shared memory": device.shared_bytes_per_sm // (shared + KIB),
-        "threads": device.threads_per_sm // (warps * 32),
-        "CTAs per SM": device.ctas_per_sm,
+    found = {
+        "registers": limits.registers // max(per_warp * warps, 1),
+        "shared memory": limits.shared_bytes // (shared + KIB),
+        "threads": limits.threads // max(warps * 32, 1),
+        "CTAs per SM": limits.ctas,
     }
-    limit = min(limits, key=lambda name: limits[name])
-    return limits[limit], limit
+    least = min(found.values())
+    return least, " and ".join(name for name, count in found.items() if count == least)
 
 
 def disassemble(cubin: bytes, timeout_s: float = 60.0) -> str:
@@ -68,8 +68,8 @@ def disassemble(cubin: bytes, timeout_s: float = 60.0) -> str:
     return done.stdout
 
 
-def resources(cubin: bytes, device: DeviceSpec) -> Resources:
-    """The resources of the one kernel in `cubin`, and how many of its CTAs fit on an SM of `device`."""
+def resources(cubin: bytes, arch: str) -> Resources:
+    """The resources of the one kernel in `cubin`, and how many of its CTAs fit on an SM of `arch`, if that is known."""
     elf = ELFFile(io.BytesIO(cubin))
     found: dict[str, int] = {}
     shared = 0
@@ -92,7 +92,10 @@ def resources(cubin: bytes, device: DeviceSpec) -> Resources:
         elif section.name.startswith(".nv.shared."):
             shared = max(shared, int(section["sh_size"]))
     mix: Counter[str] = Counter(match[1] for match in _MNEMONIC.finditer(disassemble(cubin)))
-    ctas, limited_by = _occupancy(found.get("registers", 0), shared, found.get("threads", 0), device)
+    limits = SM_LIMITS.get(arch)
+    ctas, limited_by = None, ""
+    if limits is not None:
+        ctas, limited_by = _occupancy(found.get("registers", 0), shared, found.get("threads", 0), limits)
     return Resources(
         registers=found.get("registers", 0),
         spill_bytes=found.get("spill_bytes", 0),
@@ -102,8 +105,10 @@ def resources(cubin: bytes, device: DeviceSpec) -> Resources:
         cluster_ctas=found.get("cluster_ctas", 1),
         ctas_per_sm=ctas,
         limited_by=limited_by,
+        max_threads_per_sm=limits.threads if limits else None,
         instructions=sum(mix.values()),
         tensor_core={name: mix[name] for name in TENSOR_CORE if mix[name]},
         tma={name: mix[name] for name in TMA if mix[name]},
+        plain_loads=mix["LDG"],
         local_memory=sum(mix[name] for name in SPILL),
     )

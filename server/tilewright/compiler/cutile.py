@@ -13,7 +13,6 @@ from cuda.tile._exception import CompilerTimeoutError, TileError
 
 from tilewright.compiler.cubin import resources
 from tilewright.compiler.resources import Resources
-from tilewright.gpu.specs import spec_by_arch
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def compile_kernel(
     except TileError as error:
         return Compilation(name, arch, cutile_ir, tile_ir, None, time.perf_counter() - started, str(error)[:2000])
     seconds = time.perf_counter() - started
-    return Compilation(name, arch, cutile_ir, tile_ir, resources(made.cubin, spec_by_arch(arch)), seconds)
+    return Compilation(name, arch, cutile_ir, tile_ir, resources(made.cubin, arch), seconds)
 
 
 def _tile_ir_text(bytecode: bytes, timeout_s: float) -> str:

@@ -39,6 +39,11 @@ class Candidate:
             raise CandidateFailure(Status.SYNTAX_ERROR, f"{where}: {error.msg}: {(error.text or '').strip()}") from None
         except BaseException as error:
             raise self._failure(error, Status.IMPORT_ERROR) from None
+        origin = str(getattr(loaded, "__file__", ""))
+        if not origin.startswith(str(folder)) and not any(origin.startswith(str(path.resolve())) for path in paths):
+            raise CandidateFailure(
+                Status.IMPORT_ERROR, f"importing {module!r} gave {origin or 'a built-in module'}; rename {module}.py"
+            )
         entry = getattr(loaded, function, None)
         if not callable(entry):
             raise CandidateFailure(Status.IMPORT_ERROR, f"{module}.py defines no function {function!r}")

@@ -52,6 +52,10 @@ def compare(name: str, actual: torch.Tensor, expected: torch.Tensor, tolerance: 
     """
     if actual.numel() == 0:
         return Comparison(Status.PASSED, "", 0.0, 0.0, 0.0)
+    if actual.is_complex():
+        return compare(name, torch.view_as_real(actual), torch.view_as_real(expected), tolerance)
+    if not actual.dtype.is_floating_point and not expected.dtype.is_floating_point and tolerance.atol is None:
+        return _compare_exactly(name, actual, expected)
     allowed = _ALLOWED.get(actual.dtype, _EXACT)
     found = actual.to(torch.float64)
     wanted = expected.to(torch.float64)
@@ -95,6 +99,20 @@ def compare(name: str, actual: torch.Tensor, expected: torch.Tensor, tolerance: 
             *measured,
         )
     return Comparison(Status.PASSED, "", *measured)
+
+
+def _compare_exactly(name: str, actual: torch.Tensor, expected: torch.Tensor) -> Comparison:
+    wrong = actual.to(torch.int64) != expected.to(torch.int64)
+    count = int(wrong.sum())
+    if not count:
+        return Comparison(Status.PASSED, "", 0.0, 0.0, 0.0)
+    where = _first(wrong)
+    return Comparison(
+        Status.WRONG_VALUES,
+        f"{name}: {count} of {wrong.numel()} elements are wrong ({count / wrong.numel():.2%}), the first at {where}: "
+        f"{int(actual[where])} instead of {int(expected[where])}; {_extent(wrong)}",
+        wrong_fraction=count / wrong.numel(),
+    )
 
 
 def _first(mask: torch.Tensor) -> tuple[int, ...]:

@@ -11,7 +11,16 @@ from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.taskcode import Inputs, TaskCode
-from tilewright.evaluation.tensors import Argument, SharedTensor, TensorSpec, from_buffer, raw_bytes, to_buffer
+from tilewright.evaluation.tensors import (
+    Argument,
+    SharedTensor,
+    TensorSpec,
+    from_buffer,
+    plain_argument,
+    poison,
+    raw_bytes,
+    to_buffer,
+)
 from tilewright.task import Backend, Case, Task
 
 
@@ -41,12 +50,13 @@ def check_case(worker: WorkerHandle, code: TaskCode, planned: Run, backend: Back
     contract = code.contract(case, inputs)
     run = _run_on_device if backend is Backend.CUDA else _run_in_frames
     try:
-        outputs, after = run(worker, code.task, inputs, contract)
+        arguments = code.arguments(case, inputs, contract)
+        outputs, after = run(worker, code.task, arguments, inputs, contract)
         found = judge(code.task, outputs, expected, contract)
         if found.status is Status.PASSED:
             found = _unmodified(code.task, inputs, after) or found
         if found.status is Status.PASSED and planned.twice:
-            again, _ = run(worker, code.task, inputs, contract)
+            again, _ = run(worker, code.task, arguments, inputs, contract)
             found = _repeated(outputs, again) or found
     except WorkerFailure as failure:
         if not failure.status.is_incorrect:
@@ -86,12 +96,6 @@ def judge(
     return worst
 
 
-def output_arguments(task: Task, inputs: Inputs, contract: list[torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The arguments that hold results but are no inputs: one poisoned tensor each, for the candidate to fill."""
-    pairs = zip(task.file.outputs, contract, strict=True) if task.file.outputs else ()
-    return {name: like for name, like in pairs if name not in inputs}
-
-
 def cpu_arguments(inputs: Inputs) -> tuple[list[Argument], list[memoryview]]:
     """A case's arguments for a frame, with the buffers that carry its tensors."""
     arguments: list[Argument] = []
@@ -101,25 +105,23 @@ def cpu_arguments(inputs: Inputs) -> tuple[list[Argument], list[memoryview]]:
             arguments.append(Argument(name=name, tensor=TensorSpec.of(value), buffer=len(buffers)))
             buffers.append(to_buffer(value))
         else:
-            arguments.append(Argument(name=name, value=value))
+            arguments.append(plain_argument(name, value))
     return arguments, buffers
 
 
 def _run_in_frames(
-    worker: WorkerHandle, task: Task, inputs: Inputs, contract: list[torch.Tensor]
+    worker: WorkerHandle, task: Task, arguments: Inputs, inputs: Inputs, contract: list[torch.Tensor]
 ) -> tuple[list[torch.Tensor], Inputs]:
-    extra = output_arguments(task, inputs, contract)
-    for tensor in extra.values():
-        raw_bytes(tensor)
-        tensor.view(torch.uint8).fill_(0xFF)
-    arguments, buffers = cpu_arguments(inputs | extra)
-    sets = [[argument.model_dump() for argument in arguments]]
+    for name in arguments.keys() - inputs.keys():
+        poison(arguments[name])
+    described, buffers = cpu_arguments(arguments)
+    sets = [[argument.model_dump() for argument in described]]
     worker.request("inputs", task.file.timeout_s, list(buffers), sets=sets)
     reply, received = worker.request("call", task.file.timeout_s, boxes=[])
     try:
         specs = [TensorSpec.model_validate(spec) for spec in reply.get("outputs", [])]
         outputs = [from_buffer(spec, received[index]) for index, spec in enumerate(specs)]
-        tensors = [argument for argument in arguments if argument.tensor is not None]
+        tensors = [argument for argument in described if argument.tensor is not None]
         returned = zip(tensors, received[len(specs) :], strict=True)
         after = {item.name: from_buffer(item.tensor, buffer) for item, buffer in returned if item.tensor is not None}
     except (ValueError, IndexError, RuntimeError) as error:
@@ -128,23 +130,33 @@ def _run_in_frames(
 
 
 def _run_on_device(
-    worker: WorkerHandle, task: Task, inputs: Inputs, contract: list[torch.Tensor]
+    worker: WorkerHandle, task: Task, arguments: Inputs, inputs: Inputs, contract: list[torch.Tensor]
 ) -> tuple[list[torch.Tensor], Inputs]:
-    shared, arguments = share_inputs(inputs | output_arguments(task, inputs, contract))
-    for name in task.file.outputs:
-        if name not in inputs:
-            shared[name].poison()
-    boxes = [SharedTensor(TensorSpec.of(like)) for like in contract]
-    for box in boxes:
-        box.poison()
-    torch.cuda.synchronize()
-    worker.request("inputs", task.file.timeout_s, sets=[[argument.model_dump() for argument in arguments]])
-    described = [box.argument(f"box {index}").model_dump() for index, box in enumerate(boxes)]
-    worker.request("call", task.file.timeout_s, boxes=described)
+    shared, described = share_inputs(arguments)
+    for name in arguments.keys() - inputs.keys():
+        shared[name].poison()
+    boxes = Boxes(contract)
+    worker.request("inputs", task.file.timeout_s, sets=[[argument.model_dump() for argument in described]])
+    worker.request("call", task.file.timeout_s, boxes=boxes.described)
     worker.request("inputs", task.file.timeout_s, sets=[])
     torch.cuda.synchronize()
-    after = {name: tensor.tensor.clone() for name, tensor in shared.items()}
-    return [box.tensor.clone() for box in boxes], after
+    after = {name: tensor.copy() for name, tensor in shared.items()}
+    return boxes.tensors(), after
+
+
+class Boxes:
+    """Shared device memory into which a worker copies its outputs; poisoned first."""
+
+    def __init__(self, contract: list[torch.Tensor]) -> None:
+        self._shared = [SharedTensor(TensorSpec.of(like)) for like in contract]
+        for box in self._shared:
+            box.poison()
+        torch.cuda.synchronize()
+        self.described = [box.argument(f"box {index}").model_dump() for index, box in enumerate(self._shared)]
+
+    def tensors(self) -> list[torch.Tensor]:
+        """What they hold now."""
+        return [box.copy() for box in self._shared]
 
 
 def share_inputs(inputs: Inputs) -> tuple[dict[str, SharedTensor], list[Argument]]:
@@ -157,7 +169,7 @@ def share_inputs(inputs: Inputs) -> tuple[dict[str, SharedTensor], list[Argument
             shared[name].fill_from(value)
             arguments.append(shared[name].argument(name))
         else:
-            arguments.append(Argument(name=name, value=value))
+            arguments.append(plain_argument(name, value))
     return shared, arguments
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from pydantic import ValidationError
@@ -12,13 +11,14 @@ from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Status, geometric_mean
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.specs import DeviceSpec
-from tilewright.roofline.bounds import Ceilings, roofline_ms
+from tilewright.roofline.bounds import Ceilings, roofline_share
 from tilewright.roofline.model import (
     DRAM_EFFICIENCY,
     MATRIX_EFFICIENCY,
     MODEL_RESOLUTION,
+    Estimate,
     LaunchProfile,
-    modelled_ms,
+    estimate_call,
 )
 from tilewright.task import Backend, Case, case_label
 
@@ -37,7 +37,7 @@ def assumed_ceilings(device: DeviceSpec) -> Ceilings:
 
 def send_inputs(worker: WorkerHandle, code: TaskCode, case: Case) -> None:
     """Give a worker a case's inputs. Their values decide nothing here, and so are drawn once and kept."""
-    arguments, buffers = cpu_arguments(code.cached_inputs(case, seed=0))
+    arguments, buffers = cpu_arguments(code.arguments(case, code.cached_inputs(case, seed=0)))
     sets = [[argument.model_dump() for argument in arguments]]
     worker.request("inputs", code.task.file.timeout_s, list(buffers), sets=sets)
 
@@ -57,19 +57,23 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec) -> Benchm
     ceilings = assumed_ceilings(device)
     timings = []
     for case in code.task.benchmark_cases(Backend.CPU):
-        latencies = [modelled_ms(profiles[case_label(case)], device) for profiles in arms]
-        bound, kind = roofline_ms(code.work(case), ceilings)
+        estimates = [estimate_call(profiles[case_label(case)], device) for profiles in arms]
+        latency = estimates[0].ms
+        work = code.work(case)
+        share = roofline_share(latency, work, ceilings)
+        moved = sum(profile.dram_bytes for profile in arms[0][case_label(case)])
         paired: dict[str, Any] = {}
         if len(arms) == 2:
-            speedup = latencies[1] / latencies[0]
-            paired = {"incumbent_ms": latencies[1], **_with_resolution(speedup)}
+            speedup = estimates[1].ms / latency
+            paired = {"incumbent_ms": estimates[1].ms, **_with_resolution(speedup)}
         timings.append(
             CaseTiming(
                 case=case,
-                latency_ms=latencies[0],
-                roofline_percent=100 * bound / latencies[0],
-                bound=kind,
-                note="modelled",
+                latency_ms=latency,
+                roofline_percent=share[0] if share else None,
+                bound=share[1] if share else None,
+                note=f"modelled: mostly {estimates[0].limit} ({_terms(estimates[0])}); moves {moved / 1e6:.1f} MB, the "
+                f"work is {work.bytes / 1e6:.1f} MB; the interval is the model's resolution",
                 **paired,
             )
         )
@@ -85,6 +89,11 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec) -> Benchm
     )
 
 
+def _terms(estimate: Estimate) -> str:
+    found = sorted(estimate.terms.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} ~{ms:.4f} ms" for name, ms in found if ms > 0.01 * estimate.ms)
+
+
 def _with_resolution(speedup: float) -> dict[str, float]:
-    width = math.exp(math.log1p(MODEL_RESOLUTION))
+    width = 1 + MODEL_RESOLUTION
     return {"speedup": speedup, "speedup_low": speedup / width, "speedup_high": speedup * width}

@@ -39,12 +39,15 @@ class Evaluator:
         self._log: asyncio.Task[None] | None = None
         self._tail = bytearray()
         self.folder = Path(tempfile.mkdtemp(prefix="tilewright-"))
+        self.starts = 0
+        """How many referees were started so far."""
 
     async def request(self, op: str, tell: Tell, timeout_s: float, **message: object) -> Message:
         """Ask the referee and wait for its reply; `tell` gets its progress.
 
-        Raises `TaskError` for a task that cannot be judged, `TimeoutError` after `timeout_s`, `EvaluatorDied` where
-        the referee failed. A cancelled, timed-out or failed request ends the referee and all that it started.
+        Raises `TaskError` for a task that cannot be judged or a GPU that is in use, `TimeoutError` after `timeout_s`,
+        `EvaluatorDied` where the referee failed. A cancelled, timed-out or failed request ends the referee and all that
+        it started.
         """
         async with self._turn:
             try:
@@ -56,6 +59,11 @@ class Evaluator:
             except BaseException:
                 await asyncio.shield(self._stop())
                 raise
+
+    @property
+    def running(self) -> bool:
+        """Whether a referee is there that has read the task already."""
+        return self._process is not None and self._process.returncode is None
 
     async def close(self) -> None:
         """End the referee and delete its files."""
@@ -72,8 +80,8 @@ class Evaluator:
                 answer, _ = decode(await self._reader.readexactly(length), max_bytes=0)
                 if "progress" in answer:
                     tell(str(answer["progress"]))
-                elif "task_error" in answer:
-                    raise TaskError(answer["task_error"])
+                elif "misuse" in answer:
+                    raise TaskError(answer["misuse"])
                 elif "failure" in answer:
                     raise EvaluatorDied(f"the referee failed:\n{answer['failure']}")
                 else:
@@ -87,9 +95,10 @@ class Evaluator:
             ) from None
 
     async def _start(self) -> None:
-        if self._process is not None and self._process.returncode is None:
+        if self.running:
             return
         await self._stop()
+        self.starts += 1
         self.folder.mkdir(mode=0o700, exist_ok=True)
         ours, theirs = socket.socketpair()
         number = theirs.fileno()

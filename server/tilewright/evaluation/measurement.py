@@ -19,15 +19,15 @@ from typing import Any
 import torch
 
 from tilewright.evaluation import statistics
-from tilewright.evaluation.correctness import judge, output_arguments, share_inputs
+from tilewright.evaluation.correctness import Boxes, judge, share_inputs
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Environment, Status, geometric_mean
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.taskcode import Inputs, TaskCode, tensor_bytes
-from tilewright.evaluation.tensors import SharedTensor, TensorSpec
+from tilewright.evaluation.tensors import SharedTensor
 from tilewright.gpu.specs import spec_by_name
 from tilewright.gpu.telemetry import Recorder
-from tilewright.roofline.bounds import Ceilings, floor_ms, roofline_ms
+from tilewright.roofline.bounds import Ceilings, floor_ms, roofline_share
 from tilewright.task import Backend, Case, case_label
 
 BLOCK_MS = 4.0
@@ -128,12 +128,12 @@ class Bench:
         with self._clock("measure"):
             times = self._blocks(sets, calls)
         with self._clock("verify"):
-            self._verify(case, sets, seeds.next())
+            self._verify(case, sets, min(calls, len(sets)), seeds.next())
         for arm in self._arms:  # let go of shared memory before it is freed here
             arm.request("inputs", timeout, sets=[])
         latency = plain_statistics.median(times[0])
         work = self._code.work(case)
-        bound, kind = roofline_ms(work, self._environment.ceilings)
+        share = roofline_share(latency, work, self._environment.ceilings)
         device = spec_by_name(self._environment.device)
         if device is not None and latency < floor_ms(work, device):
             raise WorkerFailure(
@@ -144,9 +144,19 @@ class Bench:
         common: dict[str, Any] = {
             "case": case,
             "latency_ms": latency,
-            "roofline_percent": 100 * bound / latency,
-            "bound": kind,
-            "note": mode + ("" if sets.cold else "; inputs too small to be kept out of the L2 cache"),
+            "roofline_percent": share[0] if share else None,
+            "bound": share[1] if share else None,
+            "note": "; ".join(
+                filter(
+                    None,
+                    (
+                        mode,
+                        "" if sets.cold else "inputs too small to be kept out of the L2 cache",
+                        "" if device else f"no data sheet of {self._environment.device}: latencies have no floor",
+                        "" if share else "no measured ceiling applies",
+                    ),
+                )
+            ),
         }
         if len(self._arms) == 1:
             return CaseTiming(**common), None
@@ -200,22 +210,21 @@ class Bench:
             )
         return elapsed
 
-    def _verify(self, case: Case, sets: _InputSets, seed: int) -> None:
-        """After timing, on fresh values in the same buffers: one more block, and one of its outputs compared."""
-        index = self._order.randrange(len(sets))
+    def _verify(self, case: Case, sets: _InputSets, used: int, seed: int) -> None:
+        """After timing, on fresh values in the same buffers: one more block, and one of its outputs compared.
+
+        `used` is how many of the sets a block's calls go over.
+        """
+        index = self._order.randrange(used)
         inputs = self._code.inputs(case, seed)
         expected = self._code.expected(case, inputs)
         contract = self._code.contract(case, inputs)
         sets.replace(index, inputs)
         candidate = self._arms[0]
         candidate.request("run", self._task.file.timeout_s)
-        boxes = [SharedTensor(TensorSpec.of(like)) for like in contract]
-        for box in boxes:
-            box.poison()
-        torch.cuda.synchronize()
-        described = [box.argument(f"box {number}").model_dump() for number, box in enumerate(boxes)]
-        candidate.request("collect", self._task.file.timeout_s, index=index, boxes=described)
-        found = judge(self._task, [box.tensor for box in boxes], expected, contract)
+        boxes = Boxes(contract)
+        candidate.request("collect", self._task.file.timeout_s, index=index, boxes=boxes.described)
+        found = judge(self._task, boxes.tensors(), expected, contract)
         if found.status is not Status.PASSED:
             raise WorkerFailure(found.status, f"{case_label(case)}, checked after timing: {found.message}")
 
@@ -233,14 +242,18 @@ class _InputSets:
         affordable = int(torch.cuda.mem_get_info()[0] * MEMORY_SHARE / size)
         count = max(min(wanted if not self.in_place else max(wanted, 8), affordable, MAX_SETS), 1)
         self.cold = count >= wanted
-        extra = output_arguments(code.task, first, code.contract(case, first)) if self._outputs else {}
-        self._values = [first, *(code.inputs(case, seeds.next()) for _ in range(1, count))]
-        shared = [share_inputs(values | extra) for values in self._values]
-        self._shared = [tensors for tensors, _ in shared]
-        self.described = [[argument.model_dump() for argument in arguments] for _, arguments in shared]
-        if not self.in_place:
-            self._values = []
+        self._values: list[Inputs] = []
+        self._shared: list[dict[str, SharedTensor]] = []
+        self.described: list[list[dict[str, Any]]] = []
+        for number in range(count):
+            values = code.inputs(case, seeds.next()) if number else first
+            tensors, arguments = share_inputs(code.arguments(case, values))
+            self._shared.append(tensors)
+            self.described.append([argument.model_dump() for argument in arguments])
+            if self.in_place:
+                self._values.append(values)
         torch.cuda.synchronize()
+        torch.cuda.empty_cache()
 
     def __len__(self) -> int:
         return len(self._shared)

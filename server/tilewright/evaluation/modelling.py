@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import torch
-
 from tilewright.compiler.cutile import Compilation, compile_kernel
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.results import Status
@@ -20,7 +18,6 @@ TEXT_LIMIT = 400_000
 def prepare(arch: str) -> None:
     """Make this process a stand-in for one with a GPU of `arch`."""
     host.install(spec_by_arch(arch))
-    torch.set_num_threads(max(torch.get_num_threads(), 1))
 
 
 def profile_call(candidate: Candidate, arguments: dict[str, Any], arch: str) -> list[dict[str, Any]]:
@@ -68,6 +65,8 @@ def dump_call(
     """The distinct kernels that one call launches, each compiled for each architecture, with texts."""
     with host.running(host.Mode.CAPTURE) as launches:
         candidate(arguments)
+    if not launches:
+        raise CandidateFailure(Status.RAISED, "the entry point launched no cuTile kernel: there is nothing to compile")
     distinct = {(launch.kernel, launch.signature.symbol): launch for launch in launches}
     found = []
     for launch in distinct.values():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from tilewright.evaluation.results import Status
 from tilewright.task import Backend, Task
 
 START_TIMEOUT_S = 120.0
-_FROM_WORKER = {status.value for status in Status} - {Status.VOID, Status.TAMPERED, Status.TIMEOUT}
+_FROM_WORKER = {status.value for status in Status} - {Status.VOID, Status.TAMPERED}
 
 
 class WorkerFailure(Exception):
@@ -36,10 +38,15 @@ class WorkerHandle:
         self._scratch = scratch
         self._ready = False
         self.label = ""
+        self.deadline = math.inf
 
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        return self._process.exit_reason(patience_s=0) is not None
 
     def wait_ready(self) -> None:
         """Wait until the worker has imported what it needs. Raises `WorkerFailure` (void) where it cannot."""
@@ -59,12 +66,16 @@ class WorkerHandle:
         """Send a request and wait for its reply. Raises `WorkerFailure`; after a crash or timeout it is dead."""
         self.wait_ready()
         channel = self._process.channel
+        left = self.deadline - time.monotonic()
+        used_up = left < timeout_s
+        timeout_s = max(min(timeout_s, left), 0.01)
         try:
             channel.send({"op": op, **message}, buffers, timeout_s)
             reply, received = channel.receive(timeout_s)
         except ChannelTimeout:
             self.close()
-            raise self._failure(Status.TIMEOUT, f"no answer within {timeout_s:.0f} s {_DOING[op]}") from None
+            limit = "the evaluation time of this iteration" if used_up else f"{timeout_s:.0f} s"
+            raise self._failure(Status.TIMEOUT, f"no answer within {limit} {_DOING[op]}") from None
         except ChannelClosed:
             reason = self._process.exit_reason() or "closed its channel"
             self.close()
@@ -128,10 +139,12 @@ class WorkerPool:
         self._spares = spares
         self._waiting: list[WorkerHandle] = []
 
-    def take(self, label: str) -> WorkerHandle:
-        """A worker that has run nothing yet, for the arm `label`; the caller closes it."""
+    def take(self, label: str, deadline: float) -> WorkerHandle:
+        """A fresh worker for the arm `label`, until `deadline` (monotonic seconds); the caller closes it."""
+        while self._waiting and self._waiting[0].ended:  # killed while it waited, for want of memory say
+            self._waiting.pop(0).close()
         worker = self._waiting.pop(0) if self._waiting else self._start()
-        worker.label = label
+        worker.label, worker.deadline = label, deadline
         worker.wait_ready()
         return worker
 

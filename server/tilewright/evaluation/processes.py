@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tilewright.evaluation.channel import Channel
+from tilewright.evaluation.supervisor import descendants, kill_all
 
 KEPT_VARIABLES = (
     "PATH",
@@ -118,7 +119,8 @@ class ChildProcess:
         return bytes(self._tail).decode("utf-8", "replace")
 
     def kill(self) -> None:
-        """End the process and its group, and wait for it."""
+        """End the process, its group and all below it, and wait for it."""
+        kill_all(lambda: descendants(self._process.pid))
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from tilewright.evaluation.supervisor import die_with_parent
+from tilewright.evaluation.supervisor import die_with_parent, kill_orphans
 
 if __name__ == "__main__":
     die_with_parent(int(sys.argv[3]))
@@ -34,7 +34,7 @@ from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch
-from tilewright.gpu.telemetry import first_gpu
+from tilewright.gpu.telemetry import Gpu, find_gpu
 from tilewright.task import Backend, TaskError, case_label, load_task
 
 LEASE_WAIT_S = 120.0
@@ -48,7 +48,7 @@ class Referee:
         """`arch` is what the `cpu` backend models; `folder` is private to this process; `tell` reports progress."""
         self._backend = backend
         self._tell = tell
-        self._gpu = first_gpu() if backend is Backend.CUDA else None
+        self._gpu = _gpu_of_torch() if backend is Backend.CUDA else None
         self._arch = self._gpu.arch if self._gpu else arch
         self._pool = WorkerPool(backend, self._arch, folder, spares=3 if backend is Backend.CUDA else 1)
         self._pool.refill()
@@ -68,13 +68,16 @@ class Referee:
 
     def correctness(self, message: Message) -> Message:
         """Check a candidate over visible and hidden cases, with the server's secret seeds."""
-        started = time.monotonic()
         code = self._task(message)
         checks: list[CaseCheck] = []
         output = ""
         runs = planned_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"])
+        started = time.monotonic()
         try:
-            with self._device(), self._worker(code, message["candidate"]) as worker:
+            with self._device(), contextlib.ExitStack() as stack:
+                started = time.monotonic()
+                deadline = started + message["limit_s"]
+                worker = stack.enter_context(self._worker(code, message["arms"][0], deadline))
                 for number, planned in enumerate(runs):
                     self._tell(f"checking case {number + 1} of {len(runs)}")
                     try:
@@ -106,14 +109,16 @@ class Referee:
 
     def benchmark(self, message: Message) -> Message:
         """Measure a candidate against the incumbent (or alone, for the baseline), case by case."""
-        started = time.monotonic()
         code = self._task(message)
+        self._surroundings()
         phases = measurement.Phases()
-        snapshots = [message["candidate"]] + ([message["incumbent"]] if message["incumbent"] else [])
+        started = time.monotonic()
         try:
             with self._device():
+                started = time.monotonic()
                 run = self._measured if self._backend is Backend.CUDA else self._modelled
-                result = run(code, snapshots, Seeds(message["secret"]), phases)
+                deadline = started + message["limit_s"]
+                result = run(code, message["arms"], deadline, Seeds(message["secret"]), phases)
         except WorkerFailure as failure:
             fault = failure.label == INCUMBENT
             text = f"the incumbent failed: {failure}" if fault else str(failure)
@@ -131,7 +136,8 @@ class Referee:
         case = code.task.benchmark_cases(self._backend)[0]
         archs, timeout = message["archs"], message["compile_s"]
         try:
-            with self._worker(code, message["candidate"]) as worker:
+            deadline = time.monotonic() + message["limit_s"]
+            with self._worker(code, message["arms"][0], deadline) as worker:
                 estimation.send_inputs(worker, code, case)
                 limit = 2 * timeout * len(archs) + 30
                 reply, _ = worker.request("dump", limit, archs=archs, compile_s=timeout)
@@ -143,27 +149,27 @@ class Referee:
         self._pool.close()
 
     def _measured(
-        self, code: TaskCode, snapshots: list[Message], seeds: Seeds, phases: measurement.Phases
+        self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds, phases: measurement.Phases
     ) -> BenchmarkResult:
         environment = self._surroundings()
         with contextlib.ExitStack() as stack:
             with phases("start"):
                 labels = ("candidate", INCUMBENT)[: len(snapshots)]
                 arms = [
-                    stack.enter_context(self._worker(code, snapshot, label))
+                    stack.enter_context(self._worker(code, snapshot, deadline, label))
                     for snapshot, label in zip(snapshots, labels, strict=True)
                 ]
             own = {os.getpid(), *(arm.pid for arm in arms), *self._pool.pids()}
             return measurement.Bench(code, arms, environment, own, phases).run(seeds, self._tell)
 
     def _modelled(
-        self, code: TaskCode, snapshots: list[Message], seeds: Seeds, phases: measurement.Phases
+        self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds, phases: measurement.Phases
     ) -> BenchmarkResult:
         arms = []
         for snapshot, label in zip(snapshots, ("candidate", INCUMBENT), strict=False):
             key = f"{code.task.folder}:{snapshot['id']}"
             if key not in self._profiles:
-                with phases("profile"), self._worker(code, snapshot, label) as worker:
+                with phases("profile"), self._worker(code, snapshot, deadline, label) as worker:
                     profiles: estimation.Profiles = {}
                     for case in code.task.benchmark_cases(Backend.CPU):
                         self._tell(f"modelling {case_label(case)}")
@@ -174,12 +180,14 @@ class Referee:
 
     def _surroundings(self) -> Environment:
         if self._environment is None:
-            spec = spec_by_arch(self._arch)
-            with self._device():
-                ceilings = measurement.measured_ceilings(self._tell) if self._gpu else estimation.assumed_ceilings(spec)
+            if self._gpu is not None:
+                with self._device():
+                    ceilings = measurement.measured_ceilings(self._tell)
+            else:
+                ceilings = estimation.assumed_ceilings(spec_by_arch(self._arch))
             self._environment = Environment(
                 backend=self._backend,
-                device=self._gpu.name if self._gpu else f"{spec.name} (modelled)",
+                device=self._gpu.name if self._gpu else f"{spec_by_arch(self._arch).name} (modelled)",
                 arch=self._arch,
                 device_uuid=self._gpu.uuid if self._gpu else "",
                 driver=self._gpu.driver if self._gpu else "",
@@ -198,20 +206,31 @@ class Referee:
         return self._code[folder]
 
     @contextlib.contextmanager
-    def _worker(self, code: TaskCode, snapshot: Message, label: str = "candidate") -> Iterator[WorkerHandle]:
+    def _worker(
+        self, code: TaskCode, snapshot: Message, deadline: float, label: str = "candidate"
+    ) -> Iterator[WorkerHandle]:
         where = Snapshot.model_validate(snapshot)
         try:
-            worker = self._pool.take(label)
+            worker = self._pool.take(label, deadline)
             try:
                 worker.load(code.task, where.folder, where.cache)
                 yield worker
             finally:
                 worker.close()
+                kill_orphans()
         finally:
             self._pool.refill()
 
     def _device(self) -> contextlib.AbstractContextManager[None]:
         return lease(self._gpu.uuid, LEASE_WAIT_S, self._tell) if self._gpu else contextlib.nullcontext()
+
+
+def _gpu_of_torch() -> Gpu:
+    """The GPU that torch calls device 0 in this environment, as the driver describes it."""
+    found = find_gpu(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
+    if found is None:
+        raise RuntimeError("torch uses a GPU that the driver's management library does not show")
+    return found
 
 
 def _version_of(package: str) -> str:
@@ -238,8 +257,8 @@ def main(arguments: list[str]) -> None:
             message, _ = channel.receive()
             try:
                 channel.send({"reply": handlers[message["op"]](message)})
-            except TaskError as error:
-                channel.send({"task_error": str(error)})
+            except (TaskError, GpuBusy) as error:
+                channel.send({"misuse": str(error)})
             except Exception:
                 channel.send({"failure": traceback.format_exc()[-4000:]})
     except ChannelClosed:

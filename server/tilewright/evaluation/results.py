@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import Literal
 
 from pydantic import Field
 
@@ -106,7 +105,7 @@ class CaseTiming(Record):
     speedup_high: float | None = None
     pairs: int = Field(0, description="interleaved pairs of blocks behind the interval")
     roofline_percent: float | None = Field(None, description="share of the bound by measured ceilings")
-    bound: Literal["memory", "compute"] | None = None
+    bound: str | None = Field(None, description="what the roofline is bound by: memory or compute")
     note: str = ""
 
 

@@ -7,11 +7,9 @@ import shutil
 from pathlib import Path, PurePosixPath
 
 from tilewright.records import Record
+from tilewright.repository import Files
 
 TREE_LIMIT_BYTES = 512 * 2**20
-
-Files = dict[str, bytes]
-"""File contents by path relative to the repository's root, in POSIX form."""
 
 
 class Snapshot(Record):
@@ -47,16 +45,26 @@ class SnapshotStore:
         self._protected = protected
         self._task_folder = task_folder
 
-    def task_folder(self) -> Path:
-        """The task's folder among the baseline's files: what the referee reads."""
-        return self._write("baseline", {}) / self._task_folder
+    def write_baseline(self) -> None:
+        """Write the baseline's files anew; the referee reads the task there when it starts."""
+        self._write("baseline", {})
 
-    def snapshot(self, editable: Files) -> Snapshot:
-        """The snapshot of a candidate, written afresh: what an earlier run may have changed in it is gone."""
-        identity = content_id(editable)
-        cache = self._folder / "cache" / identity
-        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return Snapshot(id=identity, folder=self._write(identity, editable) / self._task_folder, cache=cache)
+    def task_folder(self) -> Path:
+        """The task's folder among the baseline's files."""
+        return self._folder / "snapshots" / "baseline" / self._task_folder
+
+    def write(self, *candidates: Files) -> list[Snapshot]:
+        """The snapshots of these candidates, written anew, and of no others: what an earlier run did to one is gone."""
+        names = [content_id(editable) for editable in candidates]
+        for old in (self._folder / "snapshots").glob("*"):
+            if old.name not in (*names, "baseline"):
+                shutil.rmtree(old, ignore_errors=True)
+        found = []
+        for name, editable in zip(names, candidates, strict=True):
+            cache = self._folder / "cache" / name
+            cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found.append(Snapshot(id=name, folder=self._write(name, editable) / self._task_folder, cache=cache))
+        return found
 
     def _write(self, name: str, overlay: Files) -> Path:
         target = self._folder / "snapshots" / name

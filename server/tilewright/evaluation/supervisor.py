@@ -7,6 +7,7 @@ and then the server's files go too. As a subreaper it also inherits, and so can 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import select
@@ -15,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
@@ -36,8 +38,8 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def descendants(root: int) -> list[int]:
-    """The processes below `root`, read from /proc."""
+def _children() -> dict[int, list[int]]:
+    """The living children of every process, read from /proc."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -48,8 +50,14 @@ def descendants(root: int) -> list[int]:
             continue
         if fields[0] != "Z":
             children.setdefault(int(fields[1]), []).append(int(entry.name))
+    return children
+
+
+def descendants(*roots: int) -> list[int]:
+    """The living processes below `roots`."""
+    children = _children()
     found: list[int] = []
-    queue = [root]
+    queue = list(roots)
     while queue:
         below = children.get(queue.pop(), [])
         found += below
@@ -57,26 +65,37 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def kill_descendants(root: int, patience_s: float = 5.0) -> None:
-    """Kill everything below `root`: stop it first, so that nothing forks away meanwhile, then kill, and repeat."""
+def kill_all(listed: Callable[[], list[int]], patience_s: float = 5.0) -> None:
+    """Kill what `listed` gives until it gives nothing: all is stopped first, so that nothing forks away meanwhile."""
     deadline = time.monotonic() + patience_s
-    while (found := descendants(root)) and time.monotonic() < deadline:
+    while (found := listed()) and time.monotonic() < deadline:
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in found:
                 try:
                     os.kill(pid, number)
                 except ProcessLookupError:
                     pass
-        _reap()
         time.sleep(0.01)
 
 
-def _reap() -> None:
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass
+def kill_orphans() -> None:
+    """Kill what detached itself from a worker that is gone: it has become a child of the supervisor, as we are."""
+    supervisor, ourselves = os.getppid(), os.getpid()
+
+    def orphans() -> list[int]:
+        detached = [pid for pid in _children().get(supervisor, []) if pid != ourselves]
+        return detached + descendants(*detached)
+
+    kill_all(orphans)
+
+
+def _reap_all_but(child: int) -> None:
+    """Take leave of inherited processes that have ended; `child` is left to be waited for."""
+    with contextlib.suppress(ChildProcessError):
+        while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if ended.si_pid == child:
+                return
+            os.waitpid(ended.si_pid, 0)
 
 
 def main(command: list[str]) -> int:
@@ -101,12 +120,14 @@ def main(command: list[str]) -> int:
     for number in sockets:
         os.close(number)
     watch = os.pidfd_open(child.pid)
+    signal.signal(signal.SIGCHLD, lambda *_: _reap_all_but(child.pid))
+    _reap_all_but(child.pid)
     try:
         select.select([0, watch], [], [])
     except (OSError, ValueError):  # standard input was closed by the signal handler
         pass
     status = child.poll()
-    kill_descendants(os.getpid())
+    kill_all(lambda: descendants(os.getpid()))
     if status is None and not ordered:
         shutil.rmtree(os.environ["TILEWRIGHT_FOLDER"], ignore_errors=True)
     return status or 0

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tilewright.task import Backend, Case, Task, TaskError, Work, case_label
 
@@ -27,6 +28,7 @@ class TaskCode:
         spec = importlib.util.spec_from_file_location(f"task_{task.name}", path)
         assert spec is not None and spec.loader is not None
         self._module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = self._module  # dataclasses look their module up there
         try:
             spec.loader.exec_module(self._module)
         except Exception as error:
@@ -71,8 +73,24 @@ class TaskCode:
 
     def contract(self, case: Case, inputs: Inputs) -> list[torch.Tensor]:
         """Empty tensors of the shapes and dtypes that the outputs must have: the reference's, on these inputs."""
-        copies = {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in inputs.items()}
-        return [torch.empty_like(output).contiguous() for output in self._outputs(case, copies)]
+        try:  # shapes and dtypes alone, which costs nothing; a reference that looks at values has to run
+            with FakeTensorMode() as fake:
+                shaped = {
+                    name: fake.from_tensor(value) if isinstance(value, torch.Tensor) else value
+                    for name, value in inputs.items()
+                }
+                outputs = self._outputs(case, shaped)
+        except Exception:
+            outputs = self._outputs(case, {name: _copied(value) for name, value in inputs.items()})
+        return [torch.empty(output.shape, dtype=output.dtype, device=self.device) for output in outputs]
+
+    def arguments(self, case: Case, inputs: Inputs, contract: list[torch.Tensor] | None = None) -> Inputs:
+        """What the entry point is called with: the inputs, and an empty tensor for each argument that it only fills."""
+        missing = [name for name in self.task.file.outputs if name not in inputs]
+        if not missing:
+            return inputs
+        shaped = dict(zip(self.task.file.outputs, contract or self.contract(case, inputs), strict=True))
+        return inputs | {name: shaped[name] for name in missing}
 
     def work(self, case: Case) -> Work:
         """The compulsory work of a case."""
@@ -105,7 +123,11 @@ def tensor_bytes(inputs: Inputs) -> int:
     return sum(value.numel() * value.element_size() for value in inputs.values() if isinstance(value, torch.Tensor))
 
 
+def _copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
 def _raised(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return value.to(torch.float64) if value.dtype.is_floating_point else value.clone()
+        return value.to(torch.float64, copy=True) if value.dtype.is_floating_point else value.clone()
     return value

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -11,6 +12,9 @@ from tilewright.gpu.memory import DeviceBuffer
 from tilewright.records import Record
 
 Scalar = int | float | str | bool | None
+
+POISON = 0xFF
+"""A byte that makes NaN in every float dtype when repeated, and an absurd number in every integer one."""
 
 
 class TensorSpec(Record):
@@ -57,9 +61,18 @@ class Argument(Record):
 
     name: str
     value: Scalar = None
+    special: Literal["", "inf", "-inf", "nan"] = Field("", description="a float that JSON has no number for")
     tensor: TensorSpec | None = None
     buffer: int | None = None
     handle: str | None = Field(None, max_length=256)
+
+
+def plain_argument(name: str, value: Scalar) -> Argument:
+    """An argument that is no tensor."""
+    if isinstance(value, float) and not math.isfinite(value):
+        special: Literal["inf", "-inf", "nan"] = "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+        return Argument(name=name, special=special)
+    return Argument(name=name, value=value)
 
 
 def raw_bytes(tensor: torch.Tensor) -> torch.Tensor:
@@ -82,6 +95,11 @@ def from_buffer(spec: TensorSpec, buffer: bytearray) -> torch.Tensor:
     return spec.over(torch.frombuffer(buffer, dtype=torch.uint8))
 
 
+def poison(tensor: torch.Tensor) -> None:
+    """Fill a contiguous tensor with what no kernel means to leave."""
+    tensor.reshape(-1).view(torch.uint8).fill_(POISON)
+
+
 class SharedTensor:
     """A tensor in device memory of its own that a worker can open."""
 
@@ -99,13 +117,19 @@ class SharedTensor:
         if self.spec.span:
             self.raw.copy_(raw_bytes(tensor))
 
+    def copy(self) -> torch.Tensor:
+        """A tensor of the same spec with the values of now, gaps between its elements included."""
+        return self.spec.over(self.raw.clone()) if self.spec.span else self.tensor.clone()
+
     def poison(self) -> None:
-        """Fill with bytes that are NaN in every float dtype and absurd in every integer one."""
-        self.raw.fill_(0xFF)
+        """Fill with what no kernel means to leave."""
+        self.raw.fill_(POISON)
 
 
 def opened(argument: Argument, buffers: list[bytearray]) -> Any:
     """The value of an argument as a worker gets it."""
+    if argument.special:
+        return float(argument.special)
     if argument.tensor is None:
         return argument.value
     spec = argument.tensor

@@ -23,10 +23,10 @@ class DeviceSpec:
     dram_bytes_per_s: float
     l2_bytes: int
     flops: dict[str, float] = field(hash=False)
-    shared_bytes_per_sm: int
-    registers_per_sm: int = 65536
-    threads_per_sm: int = 2048
-    ctas_per_sm: int = 32
+
+    @property
+    def limits(self) -> SmLimits:
+        return SM_LIMITS[self.arch]
 
     @property
     def compute_capability(self) -> tuple[int, int]:
@@ -34,8 +34,12 @@ class DeviceSpec:
         return int(digits[:-1]), int(digits[-1])
 
     def peak_flops(self, dtype: str) -> float:
-        """Peak rate for arithmetic on `dtype` in flop/s; integers count as int8 matrix operations."""
-        return self.flops[dtype] if dtype in self.flops else self.flops["float32"]
+        """Peak rate for arithmetic on `dtype` in flop/s; for a dtype that the table lacks, the highest of all."""
+        return self.flops.get(dtype, max(self.flops.values()))
+
+    def limit_flops(self, dtype: str) -> float:
+        """A rate that no kernel on `dtype` passes, however it computes: float32 products may run as tfloat32."""
+        return max(self.peak_flops(dtype), self.flops["tfloat32"] if dtype == "float32" else 0.0)
 
 
 def _rates(tf16: float, tf32: float, fp32: float, fp64: float, fp8: float | None = None) -> dict[str, float]:
@@ -56,21 +60,40 @@ def _rates(tf16: float, tf32: float, fp32: float, fp64: float, fp8: float | None
 # Sources: NVIDIA's A100, H100, H200, L40S and Blackwell data sheets and architecture white papers; limits per
 # multiprocessor from the CUDA programming guide's table of compute capabilities.
 _SPECS = (
-    DeviceSpec("NVIDIA A100-SXM4-80GB", "sm_80", 108, 2.039e12, 40 * MIB, _rates(312, 156, 19.5, 19.5), 164 * KIB),
+    DeviceSpec("NVIDIA A100-SXM4-80GB", "sm_80", 108, 2.039e12, 40 * MIB, _rates(312, 156, 19.5, 19.5)),
     DeviceSpec(
-        "NVIDIA L40S", "sm_89", 142, 0.864e12, 96 * MIB, _rates(362, 183, 91.6, 1.43, 733), 100 * KIB,
-        threads_per_sm=1536, ctas_per_sm=24,
-    ),
+        "NVIDIA L40S", "sm_89", 142, 0.864e12, 96 * MIB, _rates(362, 183, 91.6, 1.43, 733)),
     DeviceSpec(
-        "NVIDIA H100 80GB HBM3", "sm_90", 132, 3.35e12, 50 * MIB, _rates(989.4, 494.7, 66.9, 66.9, 1978.9), 228 * KIB
-    ),
-    DeviceSpec("NVIDIA H200", "sm_90", 132, 4.8e12, 60 * MIB, _rates(989.4, 494.7, 66.9, 66.9, 1978.9), 228 * KIB),
-    DeviceSpec("NVIDIA B200", "sm_100", 148, 8.0e12, 126 * MIB, _rates(2250, 1100, 75, 37, 4500), 228 * KIB),
+        "NVIDIA H100 80GB HBM3", "sm_90", 132, 3.35e12, 50 * MIB, _rates(989.4, 494.7, 66.9, 66.9, 1978.9)),
+    DeviceSpec("NVIDIA H200", "sm_90", 132, 4.8e12, 60 * MIB, _rates(989.4, 494.7, 66.9, 66.9, 1978.9)),
+    DeviceSpec("NVIDIA B200", "sm_100", 148, 8.0e12, 126 * MIB, _rates(2250, 1100, 75, 37, 4500)),
     DeviceSpec(
-        "NVIDIA GeForce RTX 5090", "sm_120", 170, 1.792e12, 96 * MIB, _rates(209.5, 104.8, 104.8, 1.64, 419), 100 * KIB,
-        threads_per_sm=1536, ctas_per_sm=24,
-    ),
+        "NVIDIA GeForce RTX 5090", "sm_120", 170, 1.792e12, 96 * MIB, _rates(209.5, 104.8, 104.8, 1.64, 419)),
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SmLimits:
+    """What one multiprocessor of an architecture holds (CUDA programming guide, table of compute capabilities)."""
+
+    shared_bytes: int
+    threads: int
+    ctas: int
+    registers: int = 65536
+
+
+SM_LIMITS = {
+    "sm_80": SmLimits(164 * KIB, 2048, 32),
+    "sm_86": SmLimits(100 * KIB, 1536, 16),
+    "sm_87": SmLimits(164 * KIB, 1536, 16),
+    "sm_89": SmLimits(100 * KIB, 1536, 24),
+    "sm_90": SmLimits(228 * KIB, 2048, 32),
+    "sm_100": SmLimits(228 * KIB, 2048, 32),
+    "sm_103": SmLimits(228 * KIB, 2048, 32),
+    "sm_120": SmLimits(100 * KIB, 1536, 24),
+    "sm_121": SmLimits(100 * KIB, 1536, 24),
+}
+"""Architectures that are missing here compile too; their occupancy is then left out."""
 
 DEFAULT_BY_ARCH = {"sm_80": 0, "sm_89": 1, "sm_90": 3, "sm_100": 4, "sm_120": 5}
 

@@ -28,7 +28,6 @@ class Telemetry(Record):
 class Gpu:
     """A GPU that the driver shows."""
 
-    index: int
     name: str
     uuid: str
     driver: str
@@ -46,18 +45,17 @@ def _nvml() -> Iterator[Any]:
         pynvml.nvmlShutdown()
 
 
-def first_gpu() -> Gpu | None:
-    """The first GPU that the driver shows, or None where there is no driver or no GPU."""
+def find_gpu(uuid: str | None = None) -> Gpu | None:
+    """The GPU `uuid`, or the first that the driver shows; None where there is no driver or no such GPU."""
     import pynvml
 
     try:
         with _nvml() as nvml:
             if not nvml.nvmlDeviceGetCount():
                 return None
-            handle = nvml.nvmlDeviceGetHandleByIndex(0)
+            handle = nvml.nvmlDeviceGetHandleByUUID(uuid) if uuid else nvml.nvmlDeviceGetHandleByIndex(0)
             major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
             return Gpu(
-                0,
                 str(nvml.nvmlDeviceGetName(handle)),
                 str(nvml.nvmlDeviceGetUUID(handle)),
                 str(nvml.nvmlSystemGetDriverVersion()),
@@ -69,7 +67,7 @@ def first_gpu() -> Gpu | None:
 
 @dataclass
 class Recorder:
-    """Samples one GPU between measured blocks. `uuid` without NVML's prefix is accepted too."""
+    """Samples the GPU `uuid` between measured blocks; a reading that the driver refuses is left out."""
 
     uuid: str
     own_processes: set[int]
@@ -79,18 +77,23 @@ class Recorder:
     _throttle: int = 0
 
     def sample(self) -> None:
-        """Read clocks, temperature, power, throttle reasons and compute processes; a refusal is left out."""
+        """Read clocks, temperature, power, throttle reasons and compute processes."""
         import pynvml
 
-        with contextlib.suppress(pynvml.NVMLError), _nvml() as nvml:
-            uuid = self.uuid if self.uuid.startswith("GPU-") else f"GPU-{self.uuid}"
-            handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
-            self._clocks.append(int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)))
-            self._last["temperature"] = int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
-            self._last["power"] = nvml.nvmlDeviceGetPowerUsage(handle) / 1000
-            self._throttle |= int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)) & ~_HARMLESS_THROTTLE
-            running = {int(process.pid) for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
-            self._foreign |= running - self.own_processes
+        refused = contextlib.suppress(pynvml.NVMLError)
+        with refused, _nvml() as nvml:
+            handle = nvml.nvmlDeviceGetHandleByUUID(self.uuid)
+            with refused:
+                self._clocks.append(int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)))
+            with refused:
+                self._last["temperature"] = int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
+            with refused:
+                self._last["power"] = nvml.nvmlDeviceGetPowerUsage(handle) / 1000
+            with refused:
+                self._throttle |= int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)) & ~_HARMLESS_THROTTLE
+            with refused:
+                running = {int(process.pid) for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+                self._foreign |= running - self.own_processes
 
     def result(self) -> Telemetry:
         """What was seen so far."""

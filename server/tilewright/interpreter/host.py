@@ -243,9 +243,9 @@ def _patch_torch(device: DeviceSpec) -> None:
         multi_processor_count=device.sms,
         total_memory=80 * 2**30,
         L2_cache_size=device.l2_bytes,
-        max_threads_per_multi_processor=device.threads_per_sm,
-        regs_per_multiprocessor=device.registers_per_sm,
-        shared_memory_per_multiprocessor=device.shared_bytes_per_sm,
+        max_threads_per_multi_processor=device.limits.threads,
+        regs_per_multiprocessor=device.limits.registers,
+        shared_memory_per_multiprocessor=device.limits.shared_bytes,
         warp_size=32,
     )
     replaced: dict[str, Any] = {

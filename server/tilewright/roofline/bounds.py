@@ -12,6 +12,8 @@ from tilewright.task import Work
 
 MEMORY_BOUND_BELOW = 10.0
 COMPUTE_BOUND_ABOVE = 50.0
+CREDIBLE_SHARE = 1.1
+"""Of a bound by measured ceilings: what lies above it was not measured against the right ceiling."""
 
 
 class Ceilings(Record):
@@ -29,18 +31,34 @@ def intensity_class(work: Work) -> Literal["memory-bound", "balanced", "compute-
     return "compute-bound" if work.intensity > COMPUTE_BOUND_ABOVE else "balanced"
 
 
-def roofline_ms(work: Work, ceilings: Ceilings) -> tuple[float, Literal["memory", "compute"]]:
+def roofline_ms(work: Work, ceilings: Ceilings) -> tuple[float, Literal["memory", "compute"]] | None:
     """The least latency in ms that the ceilings allow for the compulsory work, and which of them binds.
+
+    None where the work is bound by arithmetic on a dtype whose ceiling is not known.
 
     Source: S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model", CACM 2009.
     """
     memory = work.bytes / ceilings.copy_bytes_per_s * 1e3
-    rate = ceilings.flops.get(work.dtype) or ceilings.flops.get("float32", 0.0)
-    compute = work.flops / rate * 1e3 if rate else 0.0
+    rate = ceilings.flops.get(work.dtype)
+    if rate is None:
+        return (memory, "memory") if intensity_class(work) == "memory-bound" else None
+    compute = work.flops / rate * 1e3
     return (memory, "memory") if memory >= compute else (compute, "compute")
 
 
 def floor_ms(work: Work, device: DeviceSpec) -> float:
     """A latency in ms that no correct kernel can beat: data-sheet peaks, bytes that can stay in L2 left out."""
     memory = max(work.bytes - device.l2_bytes, 0.0) / device.dram_bytes_per_s
-    return max(memory, work.flops / device.peak_flops(work.dtype)) * 1e3
+    return max(memory, work.flops / device.limit_flops(work.dtype)) * 1e3
+
+
+def roofline_share(latency_ms: float, work: Work, ceilings: Ceilings) -> tuple[float, str] | None:
+    """The share of its bound that a latency reaches, in percent, and what binds; None where no ceiling applies.
+
+    A share far over 100 means that the ceiling was taken on another path (float32 products that ran as tfloat32, say)
+    and says nothing.
+    """
+    bound = roofline_ms(work, ceilings)
+    if bound is None or bound[0] / latency_ms > CREDIBLE_SHARE:
+        return None
+    return 100 * bound[0] / latency_ms, bound[1]

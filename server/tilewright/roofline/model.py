@@ -5,6 +5,8 @@ Its constants were fitted to sweeps of RMSNorm and matmul on an H200; they carry
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from pydantic import Field
 
 from tilewright.compiler.resources import Resources
@@ -48,16 +50,29 @@ class LaunchProfile(Record):
     resources: Resources
 
 
-def launch_ms(profile: LaunchProfile, device: DeviceSpec) -> float:
-    """The modelled latency of one launch in ms: the slowest of DRAM, L2, matrix, scalar and special-function work,
-    thinned by too few bytes in flight (Little's law) and by a ragged last wave, plus traffic of spilled registers."""
+class Estimate(NamedTuple):
+    """A modelled latency in ms, and the ms of each resource that it was made of, by name."""
+
+    ms: float
+    terms: dict[str, float]
+
+    @property
+    def limit(self) -> str:
+        """What the latency is mostly spent on."""
+        return max(self.terms, key=lambda name: self.terms[name])
+
+
+def estimate_launch(profile: LaunchProfile, device: DeviceSpec) -> Estimate:
+    """One launch: the slowest of DRAM, L2, matrix, scalar and special-function work, DRAM thinned by too few bytes in
+    flight (Little's law), all by a ragged last wave; plus traffic of spilled registers, and the launch itself."""
     if not profile.blocks:
-        return LAUNCH_MS
+        return Estimate(LAUNCH_MS, {"launch": LAUNCH_MS})
     resources = profile.resources
-    resident = max(resources.ctas_per_sm, 1)
+    resident = max(resources.ctas_per_sm or 1, 1)
     waves = profile.blocks * resources.cluster_ctas / (device.sms * resident)
     raggedness = -(-waves // 1) / waves if waves > 1 else 1.0
     busy_sms = min(device.sms, profile.blocks)
+    cycles = CLOCK_HZ * busy_sms
     traffic = profile.blocks * (profile.bytes_loaded + profile.bytes_stored)
 
     copy_rate = device.dram_bytes_per_s * DRAM_EFFICIENCY
@@ -66,24 +81,36 @@ def launch_ms(profile: LaunchProfile, device: DeviceSpec) -> float:
     ahead = max(min(resources.shared_bytes, PIPELINED_ROUNDS * round_bytes), round_bytes) if pipelined else round_bytes
     in_flight = resident * ahead
     rate = copy_rate * UNLIMITED_RATE * in_flight / (in_flight + LATENCY_BYTES) * busy_sms / device.sms
-    dram_s = profile.dram_bytes / min(copy_rate, max(rate, 1.0))
 
-    cycles = CLOCK_HZ * busy_sms
-    l2_s = traffic / (L2_BYTES_PER_CYCLE_PER_SM * cycles)
-    matrix_s = sum(
-        profile.blocks * flops / (device.peak_flops(dtype) * MATRIX_EFFICIENCY * busy_sms / device.sms)
-        for dtype, flops in profile.matrix_flops.items()
-    )
     if profile.matrix_flops and not resources.tensor_core:
-        flops = sum(profile.matrix_flops.values())
-        matrix_s = profile.blocks * flops / (2 * SCALAR_PER_CYCLE_PER_SM * cycles)
+        flops = profile.blocks * sum(profile.matrix_flops.values())
+        matrix_s = flops / (2 * SCALAR_PER_CYCLE_PER_SM * cycles)
+    else:
+        matrix_s = sum(
+            profile.blocks * flops / (device.peak_flops(dtype) * MATRIX_EFFICIENCY * busy_sms / device.sms)
+            for dtype, flops in profile.matrix_flops.items()
+        )
     scalar_s = profile.blocks * profile.scalar_flops / (SCALAR_PER_CYCLE_PER_SM * cycles)
     special_s = profile.blocks * profile.special_functions / (SPECIAL_PER_CYCLE_PER_SM * cycles)
     local_bytes = resources.local_memory * 4 * resources.threads * max(profile.loop_trips, 1)
-    spill_s = profile.blocks * local_bytes / (LOCAL_BYTES_PER_CYCLE_PER_SM * cycles)
-    return (max(dram_s, l2_s, matrix_s, scalar_s + special_s) * raggedness + spill_s) * 1e3 + LAUNCH_MS
+    overlapping = {
+        "DRAM bandwidth": profile.dram_bytes / copy_rate,
+        "bytes in flight": profile.dram_bytes / max(rate, 1.0) if rate < copy_rate else 0.0,
+        "L2 bandwidth": traffic / (L2_BYTES_PER_CYCLE_PER_SM * cycles),
+        "matrix products": matrix_s,
+        "arithmetic": scalar_s + special_s,
+    }
+    terms = {name: seconds * raggedness * 1e3 for name, seconds in overlapping.items()}
+    spills_ms = profile.blocks * local_bytes / (LOCAL_BYTES_PER_CYCLE_PER_SM * cycles) * 1e3
+    total = max(terms.values()) + spills_ms + LAUNCH_MS
+    return Estimate(total, terms | {"spills": spills_ms, "launch": LAUNCH_MS})
 
 
-def modelled_ms(profiles: list[LaunchProfile], device: DeviceSpec) -> float:
-    """The modelled latency of one call in ms: its launches, one after the other."""
-    return sum(launch_ms(profile, device) for profile in profiles)
+def estimate_call(profiles: list[LaunchProfile], device: DeviceSpec) -> Estimate:
+    """One call: its launches, one after the other."""
+    found = [estimate_launch(profile, device) for profile in profiles]
+    terms: dict[str, float] = {}
+    for estimate in found:
+        for name, ms in estimate.terms.items():
+            terms[name] = terms.get(name, 0.0) + ms
+    return Estimate(sum(estimate.ms for estimate in found), terms)

@@ -6,6 +6,7 @@ import secrets
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 
+from tilewright.gpu.specs import DEFAULT_BY_ARCH
 from tilewright.policy import Rules
 from tilewright.repository import Repository
 from tilewright.roofline.bounds import intensity_class
@@ -17,10 +18,10 @@ from tilewright.task import Backend, Frontend, Task, TaskError, load_task
 
 def task_path(checkout: Checkout, task: str) -> PurePosixPath:
     """A task's folder relative to the root. Raises `Misuse` for a path that leaves it."""
-    path = (checkout.root / task).resolve()
+    path = (checkout.base / task).resolve()
     path = path.parent if path.name == "task.toml" else path
     if not path.is_relative_to(checkout.root):
-        raise Misuse(f"{task} lies outside {checkout.root}; start the server with --root above it")
+        raise Misuse(f"{task} lies outside the repository {checkout.root}")
     return PurePosixPath(path.relative_to(checkout.root).as_posix())
 
 
@@ -37,6 +38,9 @@ def check_tree(repository: Repository, task: Task, folder: PurePosixPath, includ
     head = repository.head()
     editable = [(folder / name).as_posix() for name in task.file.editable]
     tracked = repository.files(head)
+    for name in editable:
+        if (repository.root / name).is_symlink():
+            raise Misuse(f"{name} is a symbolic link; an editable file must be a plain file: name its target")
     for name in [*editable, (folder / "task.toml").as_posix(), (folder / "task.py").as_posix()]:
         if name not in tracked:
             raise Misuse(f"{name} is not committed; run `git add {name}` and `git commit` first")
@@ -51,6 +55,12 @@ def check_tree(repository: Repository, task: Task, folder: PurePosixPath, includ
             f"editable files differ from HEAD: {', '.join(sorted(dirty))}; commit them, or call start_session with "
             "include_dirty to take them into the baseline"
         )
+    for name, content in repository.read(editable).items():
+        if name not in dirty and content != tracked[name]:
+            raise Misuse(
+                f"{name}: git converts this file on checkout (line endings or a filter in .gitattributes), so what is "
+                f"measured would not be what is committed; add `{name} -text -filter` to .gitattributes and commit"
+            )
     return editable
 
 
@@ -67,6 +77,12 @@ async def begin(
     except TaskError as error:
         raise Misuse(str(error)) from None
     backend = usable_backend(backend)
+    if backend is Backend.CPU and arch not in DEFAULT_BY_ARCH:
+        raise Misuse(f"no model of {arch}: the cpu backend models {', '.join(DEFAULT_BY_ARCH)}")
+    if not found.correctness_cases(backend) or not found.benchmark_cases(backend):
+        raise Misuse(
+            f"{task} has no case for backend {backend}; add a [[cases]] table for it, or one without `backend`"
+        )
     if backend is Backend.CPU and found.file.frontend is not Frontend.CUTILE:
         raise Misuse(
             f"backend cpu interprets cuTile kernels; frontend = '{found.file.frontend}' needs a machine with a GPU"
@@ -78,17 +94,17 @@ async def begin(
     if repository.changed(head):
         baseline = repository.commit(repository.read(editable), head, "tilewright: baseline\n")
     runs = Runs(backend, arch, repository.files(baseline), folder)
+    date = datetime.now(UTC).strftime("%Y-%m-%d")
     try:
         environment = await runs.environment()
         work = (await runs.work())[0]
+        branch = repository.start_branch(f"perf/{found.name}-{date}")
+        if baseline != head:
+            repository.advance(branch, baseline, head, editable)
+        repository.exclude_sandbox()
     except BaseException:
         await runs.close()
         raise
-    date = datetime.now(UTC).strftime("%Y-%m-%d")
-    branch = repository.start_branch(f"perf/{found.name}-{date}")
-    if baseline != head:
-        repository.advance(branch, baseline, head, editable)
-    repository.exclude_sandbox()
     started = Started(
         session=f"{found.name}-{date}-{secrets.token_hex(3)}",
         task=folder.as_posix(),

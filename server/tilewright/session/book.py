@@ -23,19 +23,47 @@ class Book:
         Raises `Misuse` where another process holds the checkout, or journal and branch do not fit together.
         """
         folder = self.checkout.current_folder()
-        if self.state is None and folder is not None:
-            peeked = self.checkout.peek()
-            if peeked is None or peeked.phase is Phase.ENDED:
-                self.state = peeked
-                return
-            self.checkout.hold()
+        if folder is None or (self.state is not None and (self.under_way or self._is_at(folder))):
+            return
+        self.state = None
+        peeked = self.checkout.peek()
+        if peeked is None or peeked.phase is Phase.ENDED:
+            self.state = peeked
+            return
+        self.checkout.hold()
+        try:
             self._journal = self.checkout.open_journal(folder)
-            self.state = State.of(self._journal.entries)
-            if (missing := self.checkout.missing_record(self.state)) is not None:
-                self.record(missing)
-            self.checkout.write_table(folder, self.state)
-        if self.under_way and (reason := self.checkout.requested_end()) is not None:
-            self.finish(reason)
+            state = State.of(self._journal.entries)
+            missing = self.checkout.missing_record(state)
+        except BaseException:
+            self.let_go()
+            raise
+        self.state = state
+        if missing is not None:
+            self.record(missing)
+        self.checkout.write_table(folder, state)
+        if state.rows and state.rows[-1].advice.action == "stop":  # killed between the last row and the end
+            self.finish(state.rows[-1].advice.reason)
+
+    def _is_at(self, folder: Path) -> bool:
+        return self.state is not None and self.state.started.session == folder.name
+
+    def abandon(self, reason: str) -> str:
+        """End a session that cannot be taken up: on record where its journal can be trusted, else set aside."""
+        folder = self.checkout.current_folder()
+        if folder is None:
+            raise Misuse("there is no session to end")
+        self.checkout.hold()
+        try:
+            journal = self.checkout.open_journal(folder)
+            journal.append(Ended(reason=reason))
+            journal.close()
+            return f"session {folder.name} ended: {reason}"
+        except Misuse as error:
+            self.checkout.forget_current()
+            return f"session {folder.name} is set aside, its folder stays ({error})"
+        finally:
+            self.let_go()
 
     @property
     def under_way(self) -> bool:
@@ -95,9 +123,3 @@ class Book:
     def tree(self) -> EditableFiles:
         """The editable files of the session under way."""
         return EditableFiles(self.checkout.repository, self.active().started)
-
-    def edited(self) -> bool:
-        """Whether the editable files differ from the incumbent's."""
-        if self.state is None or not self.under_way:
-            return False
-        return self.tree.present() != self.tree.at(self.state.incumbent_commit)

@@ -14,6 +14,7 @@ from tilewright.ledger import Journal, LedgerError, read_entries, render_table, 
 from tilewright.repository import SANDBOX, Files, Repository, RepositoryError
 from tilewright.session.history import ENTRY, Entry, Kept, Started, State
 
+_SET_ASIDE = "`tilewright session end` sets this session aside, and start_session can begin another"
 TRAILER = "Tilewright-Candidate"
 
 
@@ -51,13 +52,23 @@ class EditableFiles:
 
     def at(self, commit: str) -> Files:
         """All of them as a commit has them."""
-        tracked = self._repository.files(commit)
+        tracked = self._repository.files(commit, self._started.editable)
         return {name: tracked[name] for name in self._started.editable}
 
     def protected_changes(self) -> list[str]:
         """Tracked files that differ from the baseline's although no experiment may change them."""
         editable = set(self._started.editable)
         return [name for name in self._repository.changed(self._started.baseline) if name not in editable]
+
+    def how_to_restore(self, changed: list[str]) -> str:
+        """The commands that bring protected files back."""
+        known = self._repository.files(self._started.baseline, changed)
+        back = [name for name in changed if name in known]
+        new = [name for name in changed if name not in known]
+        commands = [f"`git restore --source={self._started.baseline[:12]} --staged --worktree -- {' '.join(back[:5])}`"]
+        commands = commands if back else []
+        commands += [f"`git rm --cached -- {' '.join(new[:5])}`"] if new else []
+        return f"{' and '.join(commands)} mends it"
 
 
 class Checkout:
@@ -69,6 +80,8 @@ class Checkout:
             self.repository = Repository(root)
         except RepositoryError as error:
             raise Misuse(str(error)) from None
+        self.base = root.resolve()
+        """The folder that paths of tasks are relative to."""
         self.root = self.repository.root
         self.sandbox = self.root / SANDBOX
         self._lock = FileLock(self.repository.git_dir / "tilewright.lock")
@@ -122,6 +135,10 @@ class Checkout:
         request = None if folder is None else folder / "end-requested"
         return request.read_text(encoding="utf-8").strip() if request is not None and request.is_file() else None
 
+    def forget_current(self) -> None:
+        """Set the current session aside: its folder stays, but this checkout is on it no longer."""
+        (self.sandbox / "current").unlink(missing_ok=True)
+
     def set_current(self, folder: Path) -> None:
         write_atomically(self.sandbox / "current", folder.name + "\n")
 
@@ -130,7 +147,10 @@ class Checkout:
         folder = self.current_folder()
         if folder is None:
             return None
-        entries = read_entries(folder / "journal.jsonl", ENTRY)
+        try:
+            entries = read_entries(folder / "journal.jsonl", ENTRY)
+        except ValueError as error:
+            raise Misuse(f"the journal of {folder.name} cannot be read: {error}; {_SET_ASIDE}") from None
         return State.of(entries) if entries else None
 
     def write_table(self, folder: Path, state: State) -> None:
@@ -144,7 +164,7 @@ class Checkout:
         try:
             return Journal(folder / "journal.jsonl", ENTRY)
         except LedgerError as error:
-            raise Misuse(f"the journal cannot be trusted: {error}; start a new session") from None
+            raise Misuse(f"the journal cannot be trusted: {error}; {_SET_ASIDE}") from None
 
     def missing_record(self, state: State) -> Kept | None:
         """The record of a commit that was made just before its process was killed, if that is what HEAD is.
@@ -162,8 +182,14 @@ class Checkout:
             and f"{TRAILER}: {measured.candidate}" in self.repository.message(tip).splitlines()
         ):
             return Kept(candidate=measured.candidate, commit=tip)
+        branch, wanted = state.started.branch, state.incumbent_commit[:12]
+        if tip is None:
+            remedy = f"`git branch {branch} {wanted}` brings it back"
+        elif self.repository.branch() == branch:
+            remedy = f"`git reset --soft {wanted}` puts it back and leaves the files as they are"
+        else:
+            remedy = f"`git branch -f {branch} {wanted}` puts it back"
         raise Misuse(
-            f"branch {state.started.branch} is at {str(tip)[:12]}, but the session left it at "
-            f"{state.incumbent_commit[:12]}; put it back with `git branch -f {state.started.branch} "
-            f"{state.incumbent_commit[:12]}`, or end the session with `tilewright session end`"
+            f"branch {branch} {f'is at {tip[:12]}' if tip else 'is gone'}, but the session left it at {wanted}; "
+            f"{remedy}; or end the session with `tilewright session end`"
         )

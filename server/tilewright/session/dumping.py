@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tilewright.compiler.resources import Resources
 from tilewright.evaluation.results import Status
-from tilewright.repository import RepositoryError
+from tilewright.repository import Files, RepositoryError
 from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.jobs import WAIT_S, Job, Progress
 from tilewright.session.reports import DumpReport, KernelReport
@@ -41,15 +41,16 @@ class Dumper:
             files = repository.read(editable)
         except (TaskError, RepositoryError) as error:
             raise Misuse(str(error)) from None
-        key = (folder.as_posix(), repository.head())
-        if key not in self._runs:
-            await self.close()
-            self._runs[key] = Runs(Backend.CPU, "sm_90", repository.files(repository.head()), folder)
+        committed = repository.files(repository.head())
+        for name in (folder / "task.toml", folder / "task.py"):
+            if name.as_posix() not in committed:
+                raise Misuse(f"{name} is not committed; run `git add {folder}` and `git commit` first")
         reply: dict[str, Any] = {}
+        runs = self._runs_of(folder, repository.head(), committed)
 
         async def work(job: Job) -> None:
             job.tell(f"compiling for {', '.join(archs)}")
-            reply.update(await self._runs[key].dump(files, archs, COMPILE_S, WAIT_S - 10, job.tell))
+            reply.update(await runs.dump(files, archs, COMPILE_S, WAIT_S - 10, job.tell))
 
         await Job("dump_ir", "", work).attend(WAIT_S, progress)
         if reply["status"] != Status.PASSED:
@@ -62,6 +63,12 @@ class Dumper:
     def text(self, identity: str) -> str | None:
         """The whole text of an earlier dump."""
         return self._texts.get(identity)
+
+    def _runs_of(self, folder: PurePosixPath, head: str, committed: Files) -> Runs:
+        key = (folder.as_posix(), head)
+        if key not in self._runs:
+            self._runs[key] = Runs(Backend.CPU, "sm_90", committed, folder)
+        return self._runs[key]
 
     async def close(self) -> None:
         while self._runs:
@@ -76,7 +83,9 @@ class Dumper:
                 KernelReport(
                     kernel=made["kernel"],
                     arch=made["arch"],
-                    headline=found.headline() if found else made["error"].splitlines()[0],
+                    headline=found.headline("tile_mma" in made["cutile_ir"])
+                    if found
+                    else made["error"].splitlines()[0],
                     grid=made["grid"],
                     hints=made["hints"],
                     resources=found.model_dump() if found else None,

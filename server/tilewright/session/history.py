@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment
+from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Status
 from tilewright.ledger import TableRow
-from tilewright.policy import Advice, Rules, Verdict, VerdictKind
+from tilewright.policy import Advice, Reason, Rules, Verdict, VerdictKind, advise
 from tilewright.records import Record
 from tilewright.task import Backend
 
@@ -109,6 +109,11 @@ Entry = Annotated[Started | Committed | Checked | Measured | Kept | Reverted | R
 ENTRY: TypeAdapter[Entry] = TypeAdapter(Entry)
 
 
+def _counted(result: CorrectnessResult | BenchmarkResult) -> float:
+    """What a run takes of its iteration's time; a run that was void was not the candidate's doing."""
+    return 0.0 if result.status is Status.VOID else result.seconds
+
+
 class Phase(StrEnum):
     """Where an iteration stands, and so what may come next."""
 
@@ -153,10 +158,10 @@ class State:
         match entry:
             case Checked():
                 self.checked, self.measured = entry, None
-                self.seconds += entry.result.seconds
+                self.seconds += _counted(entry.result)
             case Measured():
                 self.measured = entry
-                self.seconds += entry.result.seconds
+                self.seconds += _counted(entry.result)
             case Kept():
                 self.resolution = entry
                 self.incumbent_commit, self.incumbent_candidate = entry.commit, entry.candidate
@@ -221,3 +226,45 @@ class State:
             )
             for row in self.rows
         ]
+
+
+def earlier_verdict(entries: Iterable[Entry], identity: str) -> Verdict | None:
+    """What was settled about a content when it was tried before; a check that stopped at tampering settled nothing."""
+    for entry in entries:
+        if isinstance(entry, Checked | Measured) and entry.candidate == identity and entry.verdict is not None:
+            if entry.verdict.reason is Reason.TAMPERED and isinstance(entry, Checked):
+                continue
+            return entry.verdict
+    return None
+
+
+def close_iteration(state: State, name: str, root_cause: str | None) -> Row:
+    """The row of the iteration under way, in the evaluator's figures, with the advice that follows from it."""
+    assert state.checked is not None
+    result = state.measured.result if state.measured else None
+    verdict = state.verdict
+    if not state.rows:
+        verdict = Verdict(kind=VerdictKind.KEEP, reason=Reason.BASELINE)
+    elif not isinstance(state.resolution, Kept) and (verdict is None or verdict.kind is VerdictKind.KEEP):
+        detail = verdict.detail if verdict else "not measured"
+        verdict = Verdict(kind=VerdictKind.REVERT, reason=Reason.WITHDRAWN, detail=detail)
+    assert verdict is not None
+    started = state.started
+    return Row(
+        iteration=state.iteration,
+        optimization=name,
+        latency_ms=result.latency_ms if result else None,
+        modelled=started.backend is Backend.CPU,
+        passed=state.checked.result.passed and not (result is not None and result.status.is_incorrect),
+        verdict=verdict,
+        advice=advise(
+            verdict,
+            result,
+            [row.verdict for row in state.rows],
+            state.iteration,
+            started.rules,
+            root_cause,
+            started.environment.ceilings.measured,
+        ),
+        root_cause=root_cause,
+    )

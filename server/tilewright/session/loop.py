@@ -5,6 +5,7 @@ Knows nothing of MCP or the command line. A misuse raises `Misuse`; a failing ca
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -15,11 +16,7 @@ from tilewright.evaluation.seeds import commitment, new_secret
 from tilewright.evaluation.snapshot import content_id
 from tilewright.policy import (
     ROOT_CAUSES,
-    Reason,
     Rules,
-    Verdict,
-    VerdictKind,
-    advise,
     verdict_of_benchmark,
     verdict_of_check,
 )
@@ -27,7 +24,7 @@ from tilewright.repository import Files
 from tilewright.session import show
 from tilewright.session.beginning import begin, task_path
 from tilewright.session.book import Book
-from tilewright.session.checkout import TRAILER, Checkout, Misuse
+from tilewright.session.checkout import TRAILER, Checkout, CheckoutBusy, Misuse
 from tilewright.session.history import (
     Checked,
     Committed,
@@ -35,8 +32,9 @@ from tilewright.session.history import (
     Measured,
     Phase,
     Reverted,
-    Row,
     State,
+    close_iteration,
+    earlier_verdict,
 )
 from tilewright.session.jobs import WAIT_S, Job, Progress
 from tilewright.session.reports import (
@@ -62,6 +60,7 @@ class Loop:
         self._book = Book(self.checkout)
         self._runs: Runs | None = None
         self._job: Job | None = None
+        self._dropping: asyncio.Future[None] | None = None
 
     async def start(
         self,
@@ -74,7 +73,7 @@ class Loop:
         wait_s: float = WAIT_S,
     ) -> StatusReport:
         """Begin a session on the task at `task` (a path under the root), or go on with the one that is there."""
-        self._book.resume()
+        self._settle()
         state = self._book.state
         if state is not None and self._book.under_way:
             if PurePosixPath(state.started.task) != task_path(self.checkout, task):
@@ -95,21 +94,23 @@ class Loop:
     def status(self) -> StatusReport:
         """Where the loop stands. A process that does not hold the checkout may look too."""
         try:
-            self._book.resume()
+            self._settle()
         except Misuse as error:
             seen = self.checkout.peek()
-            return show.no_session(str(error)) if seen is None else show.status(seen, False, None, error)
+            return show.no_session(str(error)) if seen is None else show.status(seen, show.next_step(seen), None, error)
         if self._book.state is None:
             return show.no_session("")
-        return show.status(self._book.state, self._book.edited(), self._job)
+        return show.status(self._book.state, self._next(self._book.state), self._job)
 
     async def run_correctness(self, progress: Progress, wait_s: float = WAIT_S) -> CorrectnessReport:
         """Check the working tree's editable files against the reference."""
-        state = self._ready_for("run_correctness", Phase.READY, Phase.CHECKED)
+        state = self._ready_for("run_correctness", Phase.READY, Phase.CHECKED, Phase.FAILED, Phase.MEASURED)
         files = self._book.tree.read()
         identity = content_id(files)
-        known = state.checked if state.checked and state.checked.result.passed else None
+        known = state.checked if state.checked and state.checked.result.status is not Status.VOID else None
         if known is None or known.candidate != identity:
+            if state.phase in (Phase.FAILED, Phase.MEASURED):
+                raise Misuse(f"run_correctness does not come now: {self._next(state)}")
             if self._job is None or self._job.done:
                 self._refuse_repeats(state, identity)
             job = self._attach("run_correctness", identity, lambda job: self._check(files, job.tell))
@@ -117,14 +118,14 @@ class Loop:
                 again = "call run_correctness again"
                 return CorrectnessReport(summary=f"still running: {job.message}", state="running", next=again)
         assert state.checked is not None
-        return show.correctness(state.checked, show.next_step(state, True))
+        return show.correctness(state.checked, self._next(state), state.started.backend is Backend.CPU)
 
     async def run_benchmark(self, progress: Progress, wait_s: float = WAIT_S) -> BenchmarkReport:
         """Measure the candidate that passed against the incumbent, and give the verdict."""
         state = self._ready_for("run_benchmark", Phase.CHECKED, Phase.MEASURED, Phase.FAILED)
         if state.measured is None or state.verdict is None:
             if state.checked is None or not state.checked.result.passed:
-                raise Misuse(f"this candidate failed: {show.next_step(state, True)}")
+                raise Misuse(f"this candidate failed: {self._next(state)}")
             files = self._book.tree.read()
             if content_id(files) != state.checked.candidate:
                 raise Misuse("the editable files changed since they passed; call run_correctness on them first")
@@ -133,7 +134,7 @@ class Loop:
                 again = "call run_benchmark again"
                 return BenchmarkReport(summary=f"still running: {job.message}", state="running", next=again)
         assert state.measured is not None
-        return show.benchmark(state.measured, show.next_step(state, True))
+        return show.benchmark(state.measured, self._next(state))
 
     def checkpoint(self) -> CheckpointReport:
         """Commit the measured candidate on the session's branch; it becomes the incumbent."""
@@ -157,7 +158,7 @@ class Loop:
         repository.advance(branch, commit, state.incumbent_commit, files)
         self._book.record(Kept(candidate=state.measured.candidate, commit=commit))
         summary = f"committed {commit[:12]} on {branch}: it is the incumbent now"
-        return CheckpointReport(summary=summary, commit=commit, branch=branch, next=show.next_step(state, False))
+        return CheckpointReport(summary=summary, commit=commit, branch=branch, next=self._next(state))
 
     def revert(self) -> RevertReport:
         """Put the editable files back to the incumbent's; what they held stays reachable."""
@@ -166,7 +167,7 @@ class Loop:
             raise Misuse("this candidate is committed already; call append_result")
         repository, editable = self.checkout.repository, state.started.editable
         recovery = ""
-        if self._book.edited():
+        if self._edited(state):
             present = self._book.tree.present()
             saved = repository.commit(present, state.incumbent_commit, f"tilewright: before revert {state.iteration}\n")
             recovery = f"{_refs(state)}/reverted/{state.iteration}-{saved[:12]}"
@@ -180,7 +181,7 @@ class Loop:
             to=state.incumbent_commit,
             recovery=recovery,
             left_alone=self._book.tree.protected_changes(),
-            next=show.next_step(state, False),
+            next=self._next(state),
         )
 
     def append_result(self, optimization: str, root_cause: str | None = None) -> AppendReport:
@@ -191,16 +192,11 @@ class Loop:
             raise Misuse("name the optimization in a few words, such as `TMA instead of gather`")
         if root_cause is not None and root_cause not in ROOT_CAUSES:
             raise Misuse(f"root_cause is one of {', '.join(ROOT_CAUSES)}")
-        verdict = state.verdict
-        if not isinstance(state.resolution, Kept) and (verdict is None or verdict.kind is VerdictKind.KEEP):
-            detail = verdict.detail if verdict else "not measured"
-            verdict = Verdict(kind=VerdictKind.REVERT, reason=Reason.WITHDRAWN, detail=detail)
-        assert verdict is not None
-        self._add_row(state, name, verdict, root_cause)
+        self._book.record(close_iteration(state, name, root_cause))
         row = state.rows[-1]
         if row.advice.action == "stop":
-            self._book.finish(row.advice.reason)
-        return show.appended(state)
+            self._finish(row.advice.reason)
+        return show.appended(state, self._next(state))
 
     def task_of(self, task: str) -> tuple[PurePosixPath, str]:
         """The folder of a task, by default the session's, and the architecture to look at."""
@@ -211,9 +207,16 @@ class Loop:
         return (task_path(self.checkout, task) if task or state is None else PurePosixPath(state.started.task)), arch
 
     def end(self, reason: str) -> str:
-        """End the session; what is under way stays in the working tree."""
-        state = self._book.active()
-        self._book.finish(reason)
+        """End the session, also one that cannot be taken up; what is under way stays in the working tree."""
+        try:
+            state = self._book.active()
+        except CheckoutBusy:
+            raise
+        except Misuse:
+            if self._book.state is not None:
+                raise
+            return self._book.abandon(reason)
+        self._finish(reason)
         return f"session {state.started.session} ended after {len(state.rows)} rows: {reason}"
 
     async def close(self) -> None:
@@ -259,11 +262,11 @@ class Loop:
         if last.result.status is Status.VOID:
             raise Misuse(f"the baseline could not be measured: {last.result.message}; call start_session again")
         if not last.result.passed:
-            self._book.finish(
+            self._finish(
                 f"the baseline itself failed ({last.result.status}: {last.result.message[:300]}); mend it first"
             )
             return
-        self._add_row(state, "baseline", Verdict(kind=VerdictKind.KEEP, reason=Reason.BASELINE), None)
+        self._book.record(close_iteration(state, "baseline", None))
 
     async def _check(self, files: Files, tell: Tell) -> None:
         state = self._book.active()
@@ -277,8 +280,7 @@ class Loop:
             result = CorrectnessResult(
                 status=Status.TAMPERED,
                 message=f"protected files differ from the baseline: {', '.join(changed[:5])}; an experiment may change "
-                f"{', '.join(state.started.editable)} alone. `git restore --source={state.started.baseline[:12]} -- "
-                f"{' '.join(changed[:5])}` brings them back",
+                f"{', '.join(state.started.editable)} alone. {self._book.tree.how_to_restore(changed)}",
             )
         else:
             runs = await self._ready_runs(state)
@@ -309,7 +311,11 @@ class Loop:
             started = state.started
             protected = self.checkout.repository.files(started.baseline)
             runs = Runs(started.backend, started.arch, protected, PurePosixPath(started.task))
-            device = (await runs.environment()).device
+            try:
+                device = (await runs.environment()).device
+            except BaseException:
+                await runs.close()
+                raise
             if device != started.environment.device:
                 await runs.close()
                 raise Misuse(
@@ -324,8 +330,13 @@ class Loop:
         if runs is not None:
             await runs.close()
 
+    def _finish(self, reason: str) -> None:
+        """End the session; its referee and workers go in the background."""
+        self._book.finish(reason)
+        self._dropping = asyncio.ensure_future(self._drop_runs())
+
     def _time_left(self, state: State) -> float:
-        return max(60 * state.started.rules.iteration_minutes - state.seconds, 1.0)
+        return 60 * state.started.rules.iteration_minutes - state.seconds
 
     # Where the loop stands
 
@@ -333,45 +344,44 @@ class Loop:
         job = self._job
         if job is not None and not job.done and job.what != tool:
             raise Misuse(f"{job.what} is running ({job.message}); call it again to wait for it")
+        self._settle()
         state = self._book.active()
         if state.phase not in phases:
-            raise Misuse(f"{tool} does not come now: {show.next_step(state, self._book.edited())}")
+            raise Misuse(f"{tool} does not come now: {self._next(state)}")
         branch = self.checkout.repository.branch()
         if branch != state.started.branch:
-            raise Misuse(f"branch {branch} is checked out; the session is on {state.started.branch}: check it out")
+            raise Misuse(
+                f"{f'branch {branch}' if branch else 'no branch'} is checked out, the session is on "
+                f"{state.started.branch}: `git checkout {state.started.branch}`"
+            )
+        self.checkout.missing_record(state)  # raises where another hand moved the branch
         return state
+
+    def _settle(self) -> None:
+        """Take up the session, and end it if a person asked for that and nothing is running."""
+        self._book.resume()
+        idle = self._job is None or self._job.done
+        if idle and self._book.under_way and (reason := self.checkout.requested_end()) is not None:
+            self._finish(reason)
+
+    def _edited(self, state: State) -> bool:
+        return self._book.tree.present() != self._book.tree.at(state.incumbent_commit)
+
+    def _next(self, state: State) -> str:
+        """What to do now, with an eye on the working tree."""
+        if not self._book.under_way:
+            return show.next_step(state)
+        checked = state.checked is not None and content_id(self._book.tree.present()) == state.checked.candidate
+        return show.next_step(state, self._edited(state), checked)
 
     def _refuse_repeats(self, state: State, identity: str) -> None:
         if identity == state.incumbent_candidate:
             raise Misuse("nothing was edited: the editable files equal the incumbent's")
-        for entry in self._book.entries:
-            if isinstance(entry, Checked | Measured) and entry.candidate == identity and entry.verdict is not None:
-                raise Misuse(
-                    f"this very content was tried before and ended as {entry.verdict.kind} ({entry.verdict.reason}: "
-                    f"{entry.verdict.detail}); trying the same again would only fish in the noise. Change something, "
-                    "or revert"
-                )
-
-    # On record
-
-    def _add_row(self, state: State, name: str, verdict: Verdict, root_cause: str | None) -> None:
-        result = state.measured.result if state.measured else None
-        assert state.checked is not None
-        ceilings = state.started.environment.ceilings.measured
-        earlier = [row.verdict for row in state.rows]
-        rules = state.started.rules
-        self._book.record(
-            Row(
-                iteration=state.iteration,
-                optimization=name,
-                latency_ms=result.latency_ms if result else None,
-                modelled=state.started.backend is Backend.CPU,
-                passed=state.checked.result.passed and not (result is not None and result.status.is_incorrect),
-                verdict=verdict,
-                advice=advise(verdict, result, earlier, state.iteration, rules, root_cause, ceilings),
-                root_cause=root_cause,
+        if (verdict := earlier_verdict(self._book.entries, identity)) is not None:
+            raise Misuse(
+                f"this very content was tried before and ended as {verdict.kind} ({verdict.reason}: {verdict.detail}); "
+                "trying the same again would only fish in the noise. Change something, or revert"
             )
-        )
 
 
 def _refs(state: State) -> str:

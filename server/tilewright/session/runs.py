@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -9,20 +10,22 @@ from typing import Any
 
 from tilewright.evaluation.evaluator import Evaluator, EvaluatorDied, Tell
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Status
-from tilewright.evaluation.snapshot import SnapshotStore
+from tilewright.evaluation.snapshot import Snapshot, SnapshotStore
 from tilewright.repository import Files
 from tilewright.session.checkout import Misuse
 from tilewright.task import Backend, TaskError, Work
 
 HIDDEN_CASES = 3
 START_TIMEOUT_S = 300.0
+GRACE_S = 180.0
+"""Over an evaluation's own limit: waiting for the GPU, and starting a referee."""
 
 
 def backend_here() -> Backend:
     """`cuda` where the driver shows a GPU, else `cpu`."""
-    from tilewright.gpu.telemetry import first_gpu
+    from tilewright.gpu.telemetry import find_gpu
 
-    return Backend.CUDA if first_gpu() is not None else Backend.CPU
+    return Backend.CUDA if find_gpu() is not None else Backend.CPU
 
 
 class Runs:
@@ -30,8 +33,8 @@ class Runs:
 
     def __init__(self, backend: Backend, arch: str, protected: Files, task_folder: PurePosixPath) -> None:
         """Raises `Misuse` where the repository is too large to take snapshots of."""
-        self.backend = backend
         self._evaluator = Evaluator(backend, arch)
+        self._read_by = 0
         try:
             self._store = SnapshotStore(self._evaluator.folder, protected, task_folder)
         except ValueError as error:
@@ -46,67 +49,63 @@ class Runs:
     async def work(self) -> list[Work]:
         """The work of each benchmark case. Raises `Misuse` where the task's own code fails."""
         with _startup():
-            reply = await self._evaluator.request("work", lambda _: None, START_TIMEOUT_S, task=self._task())
+            await self._prepared()
+            task = str(self._store.task_folder())
+            reply = await self._evaluator.request("work", lambda _: None, START_TIMEOUT_S, task=task)
         return [Work(**work) for work in reply["work"]]
 
     async def correctness(self, files: Files, secret: str, limit_s: float, tell: Tell) -> CorrectnessResult:
         """Check a candidate. Running out of `limit_s` seconds, or a referee that dies, is a result with a status."""
-        reply = await self._run(
-            "correctness", limit_s, tell, candidate=self._snapshot(files), secret=secret, hidden=HIDDEN_CASES
-        )
-        return CorrectnessResult.model_validate(reply)
+        reply = await self._run("correctness", limit_s, tell, [files], secret=secret, hidden=HIDDEN_CASES)
+        return CorrectnessResult.model_validate(reply["result"])
 
     async def benchmark(
         self, files: Files, incumbent: Files | None, secret: str, limit_s: float, tell: Tell
     ) -> BenchmarkResult:
         """Measure a candidate against the incumbent, or alone."""
-        reply = await self._run(
-            "benchmark",
-            limit_s,
-            tell,
-            candidate=self._snapshot(files),
-            incumbent=self._snapshot(incumbent) if incumbent else None,
-            secret=secret,
-        )
-        return BenchmarkResult.model_validate(reply)
+        arms = [files] if incumbent is None else [files, incumbent]
+        reply = await self._run("benchmark", limit_s, tell, arms, secret=secret)
+        return BenchmarkResult.model_validate(reply["result"])
 
     async def dump(
         self, files: Files, archs: list[str], compile_s: float, limit_s: float, tell: Tell
     ) -> dict[str, Any]:
         """Compile what a candidate launches; `cpu` backend only."""
-        try:
-            return await self._evaluator.request(
-                "dump", tell, limit_s,
-                task=self._task(), candidate=self._snapshot(files), archs=archs, compile_s=compile_s,
-            )  # fmt: skip
-        except TaskError as error:
-            raise Misuse(str(error)) from None
-        except TimeoutError:
-            return {"status": Status.TIMEOUT, "message": f"the compiler did not finish within {limit_s:.0f} s"}
-        except EvaluatorDied as error:
-            return {"status": Status.VOID, "message": str(error)}
+        reply = await self._run("dump", limit_s, tell, [files], archs=archs, compile_s=compile_s)
+        found: dict[str, Any] = reply.get("result", reply)
+        return found
 
     async def close(self) -> None:
         await self._evaluator.close()
 
-    async def _run(self, op: str, limit_s: float, tell: Tell, **message: Any) -> dict[str, Any]:
+    async def _run(self, op: str, limit_s: float, tell: Tell, arms: list[Files], **message: Any) -> dict[str, Any]:
+        """Ask for one run. What the evaluator could not do is a result with a status; a wrong task is a `Misuse`."""
+        if limit_s <= 0:
+            return _unrun(Status.TIMEOUT, "the evaluation time of this iteration is used up; no run was made")
+        snapshots = [snapshot.model_dump(mode="json") for snapshot in await self._prepared(*arms)]
+        task = str(self._store.task_folder())
         try:
-            reply = await self._evaluator.request(op, tell, limit_s, task=self._task(), **message)
+            return await self._evaluator.request(
+                op, tell, limit_s + GRACE_S, task=task, arms=snapshots, limit_s=limit_s, **message
+            )
         except TaskError as error:
             raise Misuse(str(error)) from None
         except TimeoutError:
-            text = "the evaluation time of this iteration is used up"
-            return {"status": Status.TIMEOUT, "message": text, "seconds": limit_s}
+            return _unrun(Status.TIMEOUT, "the evaluation time of this iteration is used up", limit_s)
         except EvaluatorDied as error:
-            return {"status": Status.VOID, "message": str(error)}
-        result: dict[str, Any] = reply["result"]
-        return result
+            return _unrun(Status.VOID, str(error))
 
-    def _snapshot(self, files: Files) -> dict[str, Any]:
-        return self._store.snapshot(files).model_dump(mode="json")
+    async def _prepared(self, *arms: Files) -> list[Snapshot]:
+        """Write what the next request needs, off the event loop; the baseline only for a referee that will read it."""
+        coming = self._evaluator.starts + (not self._evaluator.running)
+        if coming != self._read_by:
+            await asyncio.to_thread(self._store.write_baseline)
+            self._read_by = coming
+        return await asyncio.to_thread(self._store.write, *arms)
 
-    def _task(self) -> str:
-        return str(self._store.task_folder())
+
+def _unrun(status: Status, message: str, seconds: float = 0.0) -> dict[str, Any]:
+    return {"result": {"status": status, "message": message, "seconds": seconds}}
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming
+from tilewright.ledger import render_row, shown_latency
 from tilewright.policy import Verdict, VerdictKind
 from tilewright.session.history import Checked, Kept, Measured, Phase, Row, State
 from tilewright.session.jobs import Job
@@ -22,16 +23,12 @@ OUTPUT_LIMIT = 800
 CASES_SHOWN = 8
 
 
-def latency(value: float | None, modelled: bool) -> str:
-    """A latency in ms as tables show it: six decimals, `~` for a model's."""
-    return "-" if value is None else f"{'~' if modelled else ''}{value:.6f}"
-
-
-def next_step(state: State, edited: bool) -> str:
-    """What to do now, in one sentence."""
+def next_step(state: State, edited: bool = False, checked: bool = True) -> str:
+    """What to do now, in one sentence. `edited`: the editable files differ from the incumbent's; `checked`: they are
+    the pending candidate's."""
     match state.phase:
         case Phase.ENDED:
-            return f"nothing: the session has ended ({state.ended}); start_session begins another"
+            return f"nothing: the session has ended ({state.ended}); show the user sandbox/perf_results.md"
         case Phase.BASELINE:
             return "call start_session again: the baseline is not measured yet"
         case Phase.READY:
@@ -39,10 +36,12 @@ def next_step(state: State, edited: bool) -> str:
                 return "call run_correctness on the edited files"
             return f"apply ONE optimization to {', '.join(state.started.editable)}, then call run_correctness"
         case Phase.CHECKED:
-            return "call run_benchmark"
+            return "call run_benchmark" if checked else "the files changed since they passed: call run_correctness"
         case Phase.FAILED:
             return "call revert, then append_result"
         case Phase.MEASURED:
+            if not checked:
+                return "the files changed since they were measured: bring that state back, or call revert"
             return "call git_checkpoint, then append_result"
         case Phase.RESOLVED:
             kept = "kept" if isinstance(state.resolution, Kept) else "reverted"
@@ -65,18 +64,19 @@ def starting(job: Job, state: State | None) -> StatusReport:
     return StatusReport(summary=summary, session=session, state="running", phase=Phase.BASELINE, next=then)
 
 
-def status(state: State, edited: bool, job: Job | None, note: Exception | None = None) -> StatusReport:
-    """Where a session stands: enough to go on without any memory of it."""
+def status(state: State, then: str, job: Job | None, note: Exception | None = None) -> StatusReport:
+    """Where a session stands, and what comes `then`: enough to go on without any memory of it."""
     started, rules = state.started, state.started.rules
     running = job is not None and not job.done
     doing = f"; {job.what} is running: {job.message}" if job is not None and running else ""
     keeps = sum(row.verdict.kind is VerdictKind.KEEP for row in state.rows[1:])
-    summary = (
-        f"{started.task_name} on {started.backend} ({started.environment.device}): iteration {state.iteration}, "
-        f"{keeps} kept, {state.total_speedup:.3f}x the baseline{doing}"
-    )
+    where = f"{started.task_name} on {started.backend} ({started.environment.device})"
+    so_far = f"{keeps} of {max(len(state.rows) - 1, 0)} kept, {state.total_speedup:.3f}x the baseline"
     if state.phase is Phase.ENDED:
-        summary = f"ended: {state.ended}. {summary}"
+        summary = f"ended: {state.ended}. {where}: {so_far}"
+    else:
+        pending = f"; pending: {state.verdict.kind}, {state.phase}" if state.verdict is not None else ""
+        summary = f"{where}: iteration {state.iteration}{pending}; {so_far}{doing}"
     if note is not None:
         summary = f"{summary}. (only looking: {note})"
     minutes = max(rules.iteration_minutes - state.seconds / 60, 0)
@@ -91,25 +91,27 @@ def status(state: State, edited: bool, job: Job | None, note: Exception | None =
         intensity=f"{started.intensity:.1f} flops per byte: {started.intensity_class}",
         branch=started.branch,
         phase=state.phase,
-        iteration=state.iteration,
+        iteration=state.iteration if state.phase is not Phase.ENDED else max(len(state.rows) - 1, 0),
         editable=started.editable,
         incumbent=_incumbent(state),
-        pending=_pending(state, edited),
+        pending=_pending(state),
         tried=[_row(row) for row in state.rows],
         budget=f"{max(rules.max_iterations - state.iteration + 1, 0)} of {rules.max_iterations} iterations left; "
         f"{minutes:.1f} of {rules.iteration_minutes:g} minutes of evaluation left in this one",
-        next="wait: call the running tool again" if running else next_step(state, edited),
+        next="wait: call the running tool again" if running else then,
         files={"table": "sandbox/perf_results.md", "journal": f"{folder}/journal.jsonl"},
     )
 
 
-def correctness(checked: Checked, then: str) -> CorrectnessReport:
-    """A finished correctness run."""
+def correctness(checked: Checked, then: str, modelled: bool) -> CorrectnessReport:
+    """A finished correctness run; `modelled`: on the cpu backend."""
     result = checked.result
     passed = sum(case.status == "passed" for case in result.cases)
     hidden = sum(case.hidden for case in result.cases)
     if result.passed:
         summary = f"PASS: {passed} runs, {hidden} of them on hidden cases, in {result.seconds:.1f} s"
+        if modelled:
+            summary += "; interpreted, at the sizes of the cpu cases: constants that only larger cases use did not run"
     else:
         first = result.message.splitlines()[0] if result.message else ""
         summary = f"{result.status.upper()}: {first}"[:400]
@@ -131,7 +133,7 @@ def benchmark(measured: Measured, then: str) -> BenchmarkReport:
     """A finished benchmark run."""
     result = measured.result
     if result.passed:
-        summary = f"{_headline(measured.verdict)}: {latency(result.latency_ms, result.modelled)} ms"
+        summary = f"{_headline(measured.verdict)}: {shown_latency(result.latency_ms, result.modelled)} ms"
         if result.speedup is not None:
             summary += f", {result.speedup:.4f}x the incumbent's speed"
         if result.roofline_percent is not None:
@@ -156,13 +158,13 @@ def benchmark(measured: Measured, then: str) -> BenchmarkReport:
     )
 
 
-def appended(state: State) -> AppendReport:
+def appended(state: State, then: str) -> AppendReport:
     """A row just added."""
     row = state.rows[-1]
     shown = _row(row)
-    text = f"| {row.iteration} | {row.optimization} | {shown.latency} | {shown.correctness} | {shown.status} |"
+    text = render_row(state.table()[-1])
     then = {
-        "continue": next_step(state, False),
+        "continue": then,
         "stop": "stop: report the table to the user",
         "escalate": "stop here and ask the user how to go on",
     }[row.advice.action]
@@ -201,10 +203,10 @@ def _row(row: Row) -> RowReport:
     return RowReport(
         iteration=row.iteration,
         optimization=row.optimization,
-        latency=latency(row.latency_ms, row.modelled),
+        latency=shown_latency(row.latency_ms, row.modelled),
         correctness="PASS" if row.passed else "FAIL",
         status=row.verdict.kind,
-        reason=f"{row.verdict.reason}: {row.verdict.detail}" if row.verdict.detail else row.verdict.reason,
+        reason=f"{row.verdict.reason}: {row.verdict.detail[:120]}" if row.verdict.detail else row.verdict.reason,
     )
 
 
@@ -214,15 +216,15 @@ def _incumbent(state: State) -> IncumbentReport | None:
         return None
     return IncumbentReport(
         commit=state.incumbent_commit,
-        latency=latency(result.latency_ms, result.modelled),
+        latency=shown_latency(result.latency_ms, result.modelled),
         speedup_over_baseline=state.total_speedup,
         roofline_percent=result.roofline_percent,
     )
 
 
-def _pending(state: State, edited: bool) -> str:
+def _pending(state: State) -> str:
     if state.checked is None:
-        return "the editable files are edited and not checked yet" if edited else ""
+        return ""
     parts = [f"candidate {state.checked.candidate}: correctness {state.checked.result.status}"]
     if state.measured is not None:
         parts.append(f"benchmark {state.measured.result.status}")

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from tilewright.session.checkout import Checkout, Misuse
-from tilewright.session.history import State
+from tilewright.session.history import Phase, State
 
 FORMAT = 1
 _BUNDLE, _JOURNAL, _MANIFEST = "repository.bundle", "journal.jsonl", "manifest.json"
@@ -22,6 +22,8 @@ def export_session(checkout: Checkout, target: Path) -> str:
         raise Misuse("there is no session in this checkout to export")
     checkout.hold()
     repository = checkout.repository
+    if not target.parent.is_dir():
+        raise Misuse(f"{target.parent}: no such folder")
     refs = [f"refs/heads/{state.started.branch}", *repository.refs(f"refs/tilewright/{state.started.session}")]
     manifest = {"format": FORMAT, "session": state.started.session, "branch": state.started.branch, "refs": refs}
     with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
@@ -43,6 +45,9 @@ def import_session(checkout: Checkout, source: Path) -> State:
     Raises `Misuse` where the archive is not one, or the checkout already has the session or its branch.
     """
     checkout.hold()
+    present = checkout.peek()
+    if present is not None and present.phase is not Phase.ENDED:
+        raise Misuse(f"session {present.started.session} is under way here; end it with `tilewright session end` first")
     repository = checkout.repository
     try:
         with tarfile.open(source, "r:gz") as archive:
