@@ -132,7 +132,9 @@ class _Play:
         status = await self._call(
             "start_session", task=self._example, backend=backend, patience=len(edits) + 1, stop_on_minor_gain=False
         )
-        self._say(status["summary"])
+        self._say(escape(status["summary"]))
+        if status["phase"] == "ended":
+            return
         file = self._repository / status["editable"][0]
         for edit in edits:
             before = file.read_text(encoding="utf-8")
@@ -204,6 +206,9 @@ def _unmet(seen: list[tuple[Edit, str]]) -> list[str]:
 
 async def run_demo(console: Console, shuffle: int | None, backend: str, folder: Path | None, only: str = "") -> int:
     """Run the demo; 0 if it showed what it promises, else 1. `shuffle` seeds another order of the edits."""
+    if backend not in ("auto", *Backend):
+        console.print(f"[red]no backend {escape(backend)!r}: give auto, {' or '.join(Backend)}[/]")
+        return 2
     here = backend_here() if backend == "auto" else Backend(backend)
     if here is Backend.CUDA:
         from tilewright.gpu.telemetry import find_gpu
@@ -245,6 +250,13 @@ async def run_demo(console: Console, shuffle: int | None, backend: str, folder: 
         )
         for name, path in content.get("files", {}).items():
             console.print(f"{name}: {repository / path}", highlight=False, soft_wrap=True)
+    console.print(
+        f"\nThe scratch repositories stay in {parent}: each has its branch perf/<task>-<date> and its journal.\n"
+        "Next: copy one of assets/examples into a repository of yours, or write a task for a kernel of yours "
+        "(README, A task).",
+        highlight=False,
+        soft_wrap=True,
+    )
     for problem in problems:
         console.print(f"[red]not as promised: {escape(problem)}[/]", highlight=False)
     return 1 if problems else 0

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from tilewright.compiler.tools import REINSTALL, find_nvdisasm, find_tileiras, known_archs
 from tilewright.gpu.telemetry import Gpu, find_gpu
 
 MIN_DRIVER = (580, 0)
 """CUDA 13's driver branch, which cuda-tile needs to launch a kernel."""
 SUPPORTED_PYTHON = ((3, 11), (3, 12))
-_TOOLKIT = ("nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-nvvm")
+_TOOLKIT = ("nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm")
 _NVIDIA_VENDOR = "0x10de"
 
 
@@ -47,6 +48,7 @@ class Machine:
     git: str | None
     packages: dict[str, str]
     tileiras: str | None
+    archs: frozenset[str]
     nvdisasm: str | None
     torch_cuda: str | None
     gpu: Gpu | None
@@ -55,8 +57,6 @@ class Machine:
 
 def this_machine() -> Machine:
     """The facts of this machine. Starts one process, to ask torch for its CUDA version."""
-    from tilewright.compiler.tools import find_nvdisasm, find_tileiras
-
     wanted = ("torch", "cuda-tile", "mcp", "triton", *_TOOLKIT)
     packages = {name: version for name in wanted if (version := _version(name)) is not None}
     return Machine(
@@ -65,6 +65,7 @@ def this_machine() -> Machine:
         git=_output(["git", "--version"]),
         packages=packages,
         tileiras=find_tileiras(),
+        archs=known_archs(),
         nvdisasm=find_nvdisasm(),
         torch_cuda=_output([sys.executable, "-I", "-c", "import torch; print(torch.version.cuda or '')"]),
         gpu=find_gpu(),
@@ -125,7 +126,7 @@ def _torch(machine: Machine) -> Finding:
 def _compiler(machine: Machine) -> list[Finding]:
     version = machine.packages.get("cuda-tile")
     if version is None:
-        return [Finding("cuda-tile", State.MISSING, "not installed", "pip install 'cuda-tile[tileiras]'")]
+        return [Finding("cuda-tile", State.MISSING, "not installed", "pip install cuda-tile")]
     found = [Finding("cuda-tile", State.OK, version)]
     releases = {name: machine.packages[name] for name in _TOOLKIT if name in machine.packages}
     minors = {tuple(release.split(".")[:2]) for release in releases.values()}
@@ -133,13 +134,15 @@ def _compiler(machine: Machine) -> list[Finding]:
         shown = ", ".join(f"{name} {release}" for name, release in releases.items())
         found.append(
             Finding(
-                "tileiras", State.MISSING, f"wheels of different releases: {shown}",
-                "pip install --force-reinstall 'cuda-tile[tileiras]'",
+                "tileiras", State.MISSING, f"wheels of different releases: {shown}", REINSTALL,
             )
         )  # fmt: skip
     elif machine.tileiras is None:
+        found.append(Finding("tileiras", State.MISSING, "the compiler is not there", REINSTALL))
+    elif machine.gpu is not None and machine.archs and machine.gpu.arch not in machine.archs:
+        release = releases.get("nvidia-cuda-tileiras", machine.tileiras)
         found.append(
-            Finding("tileiras", State.MISSING, "the compiler is not there", "pip install 'cuda-tile[tileiras]'")
+            Finding("tileiras", State.MISSING, f"{release} does not compile for {machine.gpu.arch}", REINSTALL)
         )
     else:
         release = releases.get("nvidia-cuda-tileiras", "from a CUDA toolkit")

@@ -78,6 +78,8 @@ def verdict_of_failure(status: Status, message: str) -> Verdict | None:
     """The verdict on a candidate whose check or measurement did not pass; None where that was not its fault."""
     first = message.splitlines()[0] if message else ""
     detail = f"{status}: {first}" if first else str(status)
+    if status.value in set(Reason):  # tampered, crashed, timeout: the reason says it already
+        detail = first
     if status is Status.TAMPERED:
         return Verdict(kind=VerdictKind.REVERT, reason=Reason.TAMPERED, detail=detail)
     if status.is_incorrect:

@@ -145,6 +145,8 @@ def _entry_point(text: str) -> str:
     module, colon, function = text.partition(":")
     if not colon or not all(part.isidentifier() for part in [*module.split("."), function]):
         raise ValueError("an entry point is written module:function, as in fixed_launch:rmsnorm")
+    if module.endswith(".py"):
+        raise ValueError(f"an entry point names a module, not a file: write {module.removesuffix('.py')}:{function}")
     return text
 
 
@@ -272,9 +274,31 @@ def _problems(error: ValidationError, known: Mapping[str, list[str]]) -> Iterato
             yield f"{path}: unknown key{hint}"
         elif problem["type"] == "missing":
             yield f"{path}: missing; {_REMEDY.get(key, 'add it')}"
+        elif key in _UNION:
+            if key == "int":  # one of the four complaints about one value
+                yield f"{path.removesuffix('.int')}: must be a number, a string or a bool"
         else:
-            message = problem["msg"].removeprefix("Value error, ")
+            message = _worded(problem["type"], problem["msg"], path)
             yield f"{path}: {message}" if path else message
+
+
+_UNION = ("int", "float", "str", "bool")
+
+
+def _worded(kind: str, message: str, path: str) -> str:
+    """A complaint of the validator in words of TOML."""
+    tables = path.partition("[")[0] in ("cases", "hidden")
+    match kind:
+        case "model_type" | "dict_type":
+            example = ", such as { min = 1, max = 64 } or { choices = [1, 7] }" if path.startswith("hidden") else ""
+            return f"must be a table{example}"
+        case "list_type":
+            return f"write each as a [[{path}]] table" if tables else 'must be a list, such as ["module.py"]'
+        case "too_short":
+            return "must not be empty"
+        case "string_pattern_mismatch":
+            return "must be 1 to 64 lower case letters, digits, _ and -"
+    return message.removeprefix("Value error, ").replace("Input should be", "must be").partition(", unable to")[0]
 
 
 _REMEDY = {

@@ -133,6 +133,15 @@ def test_the_model_tells_candidates_apart_and_marks_itself(bench: Bench) -> None
     assert same.speedup_low < 1
 
 
+def test_blocks_beyond_the_tensors_are_no_gain(bench: Bench) -> None:
+    grid = "ct.cdiv(x.shape[0], TILE)"
+    assert grid in SCALE_KERNEL
+    for wasted in (f"{grid} + 1", f"{grid} * 3 // 2", f"{grid} * 2"):
+        result = bench.measure(SCALE_KERNEL.replace(grid, wasted), SCALE_KERNEL)
+        assert result.speedup_low is not None
+        assert result.speedup_low <= 1, wasted
+
+
 def test_in_place_arguments_are_judged_by_what_they_hold(tmp_path: Path) -> None:
     kernel = SCALE_KERNEL.replace("    out = torch.empty_like(x)\n", "    out = x\n").replace("    return out\n", "")
     made = Bench(tmp_path / "repo", Backend.CPU, SCALE_TOML.replace("timeout_s = 20", 'outputs = ["x"]'), kernel)

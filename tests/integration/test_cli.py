@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL
+from tests.stage import play, start
+from tilewright.session.loop import Loop
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,13 +32,10 @@ def test_a_person_can_look_and_end(make_task: Callable[..., Path]) -> None:
     assert refused.returncode == 2
     assert "call start_session" in refused.stderr
 
-    program = (
-        "import asyncio, sys\nfrom pathlib import Path\nfrom tilewright.session.loop import Loop\n"
-        "async def quiet(_): ...\n"
-        "async def main():\n    loop = Loop(Path('.'))\n    await loop.start('task', quiet)\n    await loop.close()\n"
-        "asyncio.run(main())\n"
-    )
-    subprocess.run([sys.executable, "-c", program], cwd=root, check=True)
+    async def begin(loop: Loop) -> None:
+        await start(loop)
+
+    play(root, begin)
     (root / "task" / "kernel.py").write_text(FASTER_KERNEL)
     checked = tilewright("run-correctness", cwd=root)
     assert checked.returncode == 0, checked.stderr
@@ -126,3 +125,14 @@ def test_the_wheel_carries_examples_and_skills(tmp_path: Path) -> None:
     assert "tilewright/bundled/skills/perf-loop/SKILL.md" in names
     assert "tilewright/py.typed" in names
     assert not [name for name in names if "__pycache__" in name]
+
+
+def test_the_demo_names_what_it_cannot_take(tmp_path: Path) -> None:
+    refused = tilewright("demo", "--backend", "tpu")
+    assert refused.returncode == 2
+    assert "no backend 'tpu': give auto, cuda or cpu" in refused.stdout
+    (tmp_path / "mine").write_text("")
+    refused = tilewright("demo", "--folder", str(tmp_path))
+    assert refused.returncode == 2
+    assert "is not empty" in refused.stdout
+    assert "no example starts with 'x'" in tilewright("demo", "--only", "x").stdout

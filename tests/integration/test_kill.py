@@ -56,7 +56,7 @@ class Walker:
     def choose(self, status: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         phase = status["phase"]
         if phase in ("none", "baseline"):
-            return "start_session", {"task": "task", "patience": 99, "stop_on_minor_gain": False}
+            return "start_session", {"task": "task", "backend": "cpu", "patience": 99, "stop_on_minor_gain": False}
         if phase == "ready":
             self.steps += 1
             source = SOURCES[self.steps % len(SOURCES)] + f"\n# {self.steps}\n"

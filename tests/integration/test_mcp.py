@@ -90,7 +90,9 @@ def test_a_session_over_stdio(make_task: Callable[..., Path]) -> None:
             async def progress(progress: float, total: float | None, message: str | None) -> None:
                 seen.append((progress, message))
 
-            begun = await connected.call_tool("start_session", {"task": "task"}, progress_callback=progress)
+            begun = await connected.call_tool(
+                "start_session", {"task": "task", "backend": "cpu"}, progress_callback=progress
+            )
             assert not begun.is_error, begun.content
             counts = [count for count, _ in seen]
             assert counts == sorted(set(counts))
@@ -126,7 +128,7 @@ def test_a_cancelled_call_kills_what_it_started_and_the_loop_goes_on(make_task: 
 
     async def scene() -> None:
         async with client(root) as connected:
-            await content(connected, "start_session", task="task")
+            await content(connected, "start_session", task="task", backend="cpu")
             (root / "task" / "kernel.py").write_text(SLEEPER)
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(3):
@@ -208,7 +210,7 @@ def test_no_orphans_however_the_server_ends(make_task: Callable[..., Path], numb
     root = make_task()
     server = RawServer(root)
     server.handshake("2025-11-25")
-    assert not server.call("start_session", task="task").get("isError")
+    assert not server.call("start_session", task="task", backend="cpu").get("isError")
     (root / "task" / "kernel.py").write_text(SLEEPER)
     server.send("tools/call", name="run_correctness", arguments={})
     time.sleep(2.5)
@@ -231,7 +233,7 @@ def test_the_server_holds_no_torch(make_task: Callable[..., Path]) -> None:
     server = RawServer(root)
     try:
         server.handshake("2025-11-25")
-        assert not server.call("start_session", task="task").get("isError")
+        assert not server.call("start_session", task="task", backend="cpu").get("isError")
         loaded = Path(f"/proc/{server.process.pid}/maps").read_text()
         assert "libtorch" not in loaded
         assert "libcuda.so" not in loaded

@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from tests.unit import kernels
+from tilewright.compiler import tools
 from tilewright.compiler.cutile import Compilation, compile_kernel
 from tilewright.compiler.resources import Resources
 from tilewright.compiler.signature import array_constraint, signature_of
+from tilewright.compiler.tools import MissingTool, known_archs, need_compiler
 
 ARCHS = ["sm_80", "sm_90", "sm_100", "sm_120"]
 
@@ -60,7 +62,7 @@ def test_occupancy_is_limited_by_what_runs_out_first() -> None:
     large = matmul((128, 128, 64), "sm_90").resources
     assert large is not None
     assert large.ctas_per_sm == 1
-    assert large.limited_by in ("registers", "shared memory")
+    assert large.limited_by == "registers and shared memory"  # 255 a thread, and 193 KiB
 
 
 def test_a_compiler_that_takes_too_long_is_stopped() -> None:
@@ -99,3 +101,14 @@ def test_wrong_arguments_are_named() -> None:
         signature_of(kernels.casts, (torch.empty(4), torch.empty(4)))
     with pytest.raises(TypeError, match="no argument of type dict"):
         signature_of(kernels.casts, (torch.empty(4), {}, 32))
+
+
+def test_the_compiler_found_here_knows_the_architectures_of_today() -> None:
+    assert {"sm_80", "sm_90", "sm_100", "sm_120"} <= known_archs()
+
+
+def test_a_missing_program_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    need_compiler()
+    monkeypatch.setattr(tools, "find_nvdisasm", lambda: None)
+    with pytest.raises(MissingTool, match=r"nvdisasm is not there.*pip install nvidia-cuda-nvdisasm"):
+        need_compiler()

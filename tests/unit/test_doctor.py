@@ -19,6 +19,7 @@ PACKAGES = {
 }
 WORKSTATION = Machine(
     system="Linux", python=(3, 12), git="git version 2.43.0", packages=PACKAGES, tileiras="/x/tileiras",
+    archs=frozenset({"sm_80", "sm_90"}),
     nvdisasm="/x/nvdisasm", torch_cuda="13.0", gpu=GPU, pci_gpu=True,
 )  # fmt: skip
 LAPTOP = replace(WORKSTATION, packages=PACKAGES | {"torch": "2.13.0+cpu"}, torch_cuda=None, gpu=None, pci_gpu=False)
@@ -50,7 +51,8 @@ def test_a_laptop_is_limited_but_usable() -> None:
         (replace(WORKSTATION, python=(3, 10)), "python", State.MISSING, "3.10", "3.11"),
         (replace(WORKSTATION, python=(3, 14)), "python", State.LIMITED, "3.14", "3.12"),
         (replace(WORKSTATION, git=None), "git", State.MISSING, "not found", "apt-get install git"),
-        (replace(WORKSTATION, tileiras=None), "tileiras", State.MISSING, "not there", "cuda-tile[tileiras]"),
+        (replace(WORKSTATION, tileiras=None), "tileiras", State.MISSING, "not there", "nvidia-cuda-tileiras"),
+        (replace(WORKSTATION, archs=frozenset({"sm_100"})), "tileiras", State.MISSING, "does not compile for sm_90", "13.4"),  # noqa: E501
         (replace(WORKSTATION, nvdisasm=None), "nvdisasm", State.MISSING, "not found", "nvidia-cuda-nvdisasm"),
         (replace(WORKSTATION, packages={}), "torch", State.MISSING, "not installed", "pip install torch"),
         (
@@ -69,7 +71,7 @@ def test_what_is_wrong_is_named_with_its_remedy(
 
 
 def test_every_problem_has_a_remedy() -> None:
-    empty = Machine("Plan9", (3, 9), None, {}, None, None, None, None, True)
+    empty = Machine("Plan9", (3, 9), None, {}, None, frozenset(), None, None, None, True)
     for finding in examine(empty):
         assert finding.state is State.OK or finding.remedy or finding.name == "driver", finding
 

@@ -46,6 +46,13 @@ def test_every_example_is_a_valid_task(example_folders: list[Path]) -> None:
         ("timeout_s = 20", "deterministic = false", "needs deterministic_reason"),
         ("timeout_s = 20", 'library_calls = "forbid"', "cannot be enforced by this version"),
         ("timeout_s = 20", "timeout_s = ", "not valid TOML"),
+        ("timeout_s = 20", 'timeout_s = "long"', "timeout_s: must be a valid number"),
+        ("timeout_s = 20", "tolerance = 3", "tolerance: must be a table"),
+        ('name = "scale"', 'name = "My Kernel"', "name: must be 1 to 64 lower case letters"),
+        ('editable = ["kernel.py"]', 'editable = "kernel.py"', 'editable: must be a list, such as ["module.py"]'),
+        ('entry = "kernel:scale"', 'entry = "kernel.py:scale"', "write kernel:scale"),
+        ("N = 512", "N = [512]", "cases[1].N: must be a number, a string or a bool"),
+        ("N = { min = 1, max = 700 }", "N = 700", "hidden[0].N: must be a table, such as { min = 1, max = 64 }"),
         ("timeout_s = 20", '[correctness]\ncommand = ["pytest"]\n[x]', "own commands are not supported"),
     ],
 )

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from elftools.elf.elffile import ELFFile
 
 from tilewright.compiler.resources import Resources
-from tilewright.compiler.tools import find_nvdisasm
+from tilewright.compiler.tools import MissingTool, find_nvdisasm
 from tilewright.gpu.specs import KIB, SM_LIMITS, SmLimits
 
 # Attributes of .nv.info that matter here, by their number in the section's records.
@@ -57,10 +57,10 @@ def _occupancy(registers: int, shared: int, threads: int, limits: SmLimits) -> t
 
 
 def disassemble(cubin: bytes, timeout_s: float = 60.0) -> str:
-    """The SASS of a cubin. Raises FileNotFoundError where nvdisasm is missing."""
+    """The SASS of a cubin. Raises `MissingTool` where nvdisasm is."""
     tool = find_nvdisasm()
     if tool is None:
-        raise FileNotFoundError("nvdisasm is missing; pip install nvidia-cuda-nvdisasm")
+        raise MissingTool("nvdisasm is not there; mend it with: pip install nvidia-cuda-nvdisasm")
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
+from functools import cache
 from pathlib import Path
+
+REINSTALL = (
+    "pip install --force-reinstall --no-deps "
+    "'nvidia-cuda-tileiras==13.4.*' 'nvidia-cuda-nvcc==13.4.*' 'nvidia-cuda-crt==13.4.*' 'nvidia-nvvm==13.4.*'"
+)
+"""The command that gives all parts of the compiler, of one release."""
+
+
+class MissingTool(Exception):
+    """A program of the compiler is not there; the text says how to get it."""
 
 
 def _find(name: str) -> str | None:
@@ -24,3 +37,26 @@ def find_tileiras() -> str | None:
 def find_nvdisasm() -> str | None:
     """Path of nvdisasm, which turns a cubin into SASS, or None."""
     return _find("nvdisasm")
+
+
+def need_compiler() -> None:
+    """Raises `MissingTool` unless kernels can be compiled and disassembled here."""
+    for found, name, remedy in (
+        (find_tileiras(), "tileiras", REINSTALL),
+        (find_nvdisasm(), "nvdisasm", "pip install nvidia-cuda-nvdisasm"),
+    ):
+        if found is None:
+            raise MissingTool(f"{name} is not there, so no kernel can be looked at; mend it with: {remedy}")
+
+
+@cache
+def known_archs() -> frozenset[str]:
+    """The architectures that the tileiras found here compiles for; empty where it cannot be asked."""
+    tool = find_tileiras()
+    if tool is None:
+        return frozenset()
+    try:
+        done = subprocess.run([tool, "--help"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return frozenset()
+    return frozenset(re.findall(r"=(sm_\d+)", done.stdout))

@@ -86,7 +86,8 @@ def judge(
             message = f"{name} has shape {tuple(output.shape)} instead of {tuple(like.shape)}"
             return Comparison(Status.WRONG_SHAPE, message)
         if output.dtype != like.dtype:
-            return Comparison(Status.WRONG_DTYPE, f"{name} has dtype {output.dtype} instead of {like.dtype}")
+            message = f"{name} has dtype {output.dtype} instead of {like.dtype}, which reference gives on these inputs"
+            return Comparison(Status.WRONG_DTYPE, message)
         found = compare(name, output, wanted, task.file.tolerance)
         if found.status is not Status.PASSED:
             return found

@@ -141,6 +141,9 @@ class Evaluator:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
         if self._log is not None:
+            await asyncio.wait({self._log}, timeout=1.0)  # its output ends with it
             self._log.cancel()
             self._log = None

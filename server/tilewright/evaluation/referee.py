@@ -24,6 +24,7 @@ from pathlib import Path
 
 import torch
 
+from tilewright.compiler.tools import MissingTool, need_compiler
 from tilewright.evaluation import estimation, measurement
 from tilewright.evaluation.channel import Channel, ChannelClosed, Message
 from tilewright.evaluation.correctness import check_case, planned_runs
@@ -61,8 +62,9 @@ class Referee:
         return {"environment": self._surroundings().model_dump()}
 
     def work(self, message: Message) -> Message:
-        """The compulsory work of the cases that are benchmarked."""
+        """The compulsory work of the cases that are benchmarked; a task whose inputs ignore the seed is refused."""
         code = self._task(message)
+        code.check_seeding(code.task.correctness_cases(self._backend)[0])
         found = [code.work(case) for case in code.task.benchmark_cases(self._backend)]
         return {"work": [{"bytes": work.bytes, "flops": work.flops, "dtype": work.dtype} for work in found]}
 
@@ -184,6 +186,7 @@ class Referee:
                 with self._device():
                     ceilings = measurement.measured_ceilings(self._tell)
             else:
+                need_compiler()
                 ceilings = estimation.assumed_ceilings(spec_by_arch(self._arch))
             self._environment = Environment(
                 backend=self._backend,
@@ -257,8 +260,8 @@ def main(arguments: list[str]) -> None:
             message, _ = channel.receive()
             try:
                 channel.send({"reply": handlers[message["op"]](message)})
-            except (TaskError, GpuBusy) as error:
-                channel.send({"misuse": str(error)})
+            except (TaskError, GpuBusy, MissingTool) as error:
+                channel.send({"misuse": str(error).replace(f"{message.get('task')}/", "")})
             except Exception:
                 channel.send({"failure": traceback.format_exc()[-4000:]})
     except ChannelClosed:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from tilewright.evaluation.tensors import raw_bytes
+from tilewright.gpu.specs import RATES
 from tilewright.task import Backend, Case, Task, TaskError, Work, case_label
 
 Inputs = dict[str, Any]
@@ -97,7 +99,19 @@ class TaskCode:
         found = self._call("work", case, case)
         if not isinstance(found, Work) or not found.bytes > 0 or found.flops < 0:
             raise TaskError(f"task.py: work must return Work(bytes, flops, dtype) with positive bytes, not {found!r}")
+        if found.dtype not in RATES:
+            raise TaskError(f"task.py: work: no arithmetic rate is known for dtype {found.dtype!r}; use one of {RATES}")
         return found
+
+    def check_seeding(self, case: Case) -> None:
+        """Raises `TaskError` where other seeds give the same tensors: nothing about such inputs would be secret."""
+        one, other = self.inputs(case, seed=1), self.inputs(case, seed=2)
+        names = [name for name, value in one.items() if isinstance(value, torch.Tensor) and value.numel()]
+        if names and all(_same(one[name], other[name]) for name in names):
+            raise TaskError(
+                f"task.py: make_inputs gives the same tensors for every seed ({case_label(case)}); draw them from its "
+                "argument `generator`, as in torch.randn(..., generator=generator, device=generator.device)"
+            )
 
     def _outputs(self, case: Case, inputs: Inputs) -> list[torch.Tensor]:
         made = self._call("reference", case, **inputs)
@@ -121,6 +135,10 @@ class TaskCode:
 def tensor_bytes(inputs: Inputs) -> int:
     """Bytes of all tensors among a case's arguments."""
     return sum(value.numel() * value.element_size() for value in inputs.values() if isinstance(value, torch.Tensor))
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and torch.equal(raw_bytes(one), raw_bytes(other))
 
 
 def _copied(value: Any) -> Any:

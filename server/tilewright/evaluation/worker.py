@@ -19,6 +19,7 @@ if __name__ == "__main__":  # before anything that the candidate's world could t
     apply_limits()
 
 import socket
+import traceback
 
 import torch
 
@@ -156,6 +157,9 @@ def serve(channel: Channel, worker: Worker) -> None:
             channel.send({"status": Status.PASSED, **reply}, views)
         except CandidateFailure as failure:
             channel.send({"status": failure.status, "message": str(failure)})
+        except Exception as error:
+            detail = "".join(traceback.format_exception(error)[-3:])
+            channel.send({"status": Status.CRASHED, "message": f"the worker failed: {error!r}\n{detail}"})
 
 
 def main(arguments: list[str]) -> None:

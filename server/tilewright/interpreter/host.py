@@ -104,8 +104,9 @@ def flatten_arguments(arguments: Sequence[Any], signature: Any) -> list[Any]:
 
 
 def _sample(grid: BlockIndex, count: int) -> list[BlockIndex]:
+    """`count` blocks from the middles of equal parts of the grid: one at its edge stands for no third of it."""
     total = grid[0] * grid[1] * grid[2]
-    picks = sorted({round(step * (total - 1) / max(count - 1, 1)) for step in range(count)})
+    picks = sorted({(2 * part + 1) * total // (2 * count) for part in range(count)})
     return [(pick % grid[0], pick // grid[0] % grid[1], pick // (grid[0] * grid[1])) for pick in picks]
 
 

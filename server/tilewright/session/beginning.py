@@ -119,5 +119,15 @@ async def begin(
         intensity=min(work.intensity, 1e9),
         intensity_class=intensity_class(work),
         rules=rules,
+        notes=_notes(found, backend),
     )
     return started, runs
+
+
+def _notes(task: Task, backend: Backend) -> list[str]:
+    notes = []
+    if not task.hidden_cases(backend, seed=0, count=1):
+        notes.append(
+            "the task has no [hidden] table for this backend: a candidate may be right on the visible sizes alone"
+        )
+    return notes

@@ -35,6 +35,7 @@ class Started(Record):
     intensity: float = Field(description="flops per byte, of the first benchmark case")
     intensity_class: str
     rules: Rules
+    notes: list[str] = Field(default_factory=list, description="what a reader of the log should know of the task")
 
 
 class Committed(Record):
@@ -229,10 +230,15 @@ class State:
 
 
 def earlier_verdict(entries: Iterable[Entry], identity: str) -> Verdict | None:
-    """What was settled about a content when it was tried before; a check that stopped at tampering settled nothing."""
+    """What was settled about a content when it was tried before: nothing by a check that stopped at tampering, and
+    nothing by a keep that was not taken up."""
+    entries = list(entries)
+    kept = {entry.candidate for entry in entries if isinstance(entry, Kept)}
     for entry in entries:
         if isinstance(entry, Checked | Measured) and entry.candidate == identity and entry.verdict is not None:
             if entry.verdict.reason is Reason.TAMPERED and isinstance(entry, Checked):
+                continue
+            if entry.verdict.kind is VerdictKind.KEEP and identity not in kept:
                 continue
             return entry.verdict
     return None

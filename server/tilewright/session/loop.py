@@ -82,7 +82,9 @@ class Loop:
                     "with `tilewright session end`"
                 )
             if state.phase is not Phase.BASELINE:
-                return self.status()
+                report = self.status()
+                note = "this session was under way: the arguments of start_session are ignored, its own rules hold"
+                return report.model_copy(update={"notes": [*report.notes, note]})
             work = self._baseline
         else:
             work = partial(self._open, task, backend, arch, rules or Rules(), include_dirty)
@@ -371,6 +373,10 @@ class Loop:
         """What to do now, with an eye on the working tree."""
         if not self._book.under_way:
             return show.next_step(state)
+        if self.checkout.repository.branch() != state.started.branch:
+            return f"`git checkout {state.started.branch}`: the session is on that branch"
+        if state.phase is Phase.READY and (changed := self._book.tree.protected_changes()):
+            return f"protected files differ from the baseline's: {self._book.tree.how_to_restore(changed)}"
         checked = state.checked is not None and content_id(self._book.tree.present()) == state.checked.candidate
         return show.next_step(state, self._edited(state), checked)
 

@@ -100,6 +100,7 @@ class StatusReport(Record):
     pending: str = Field("", description="the candidate under way: what is known of it, and its verdict")
     tried: list[RowReport] = Field(default_factory=list, description="every iteration so far and how it ended")
     budget: str = ""
+    notes: list[str] = Field(default_factory=list, description="what the task leaves open, or ignored arguments")
     next: str = Field("", description="what to do now")
     files: dict[str, str] = Field(default_factory=dict)
 

@@ -80,6 +80,7 @@ def status(state: State, then: str, job: Job | None, note: Exception | None = No
     if note is not None:
         summary = f"{summary}. (only looking: {note})"
     minutes = max(rules.iteration_minutes - state.seconds / 60, 0)
+    left = max(rules.max_iterations - max(len(state.rows) - 1, 0), 0)
     folder = f"sandbox/{started.session}"
     return StatusReport(
         summary=summary,
@@ -96,8 +97,9 @@ def status(state: State, then: str, job: Job | None, note: Exception | None = No
         incumbent=_incumbent(state),
         pending=_pending(state),
         tried=[_row(row) for row in state.rows],
-        budget=f"{max(rules.max_iterations - state.iteration + 1, 0)} of {rules.max_iterations} iterations left; "
+        budget=f"{left} of {rules.max_iterations} iterations left; "
         f"{minutes:.1f} of {rules.iteration_minutes:g} minutes of evaluation left in this one",
+        notes=started.notes,
         next="wait: call the running tool again" if running else then,
         files={"table": "sandbox/perf_results.md", "journal": f"{folder}/journal.jsonl"},
     )

@@ -1,0 +1,44 @@
+"""Scenes of a session for tests: a loop on a scratch repository, on the `cpu` backend wherever the tests run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from tilewright.evaluation.results import Status
+from tilewright.session.loop import Loop
+from tilewright.session.reports import BenchmarkReport, StatusReport
+from tilewright.task import Backend
+
+
+async def quiet(_: str) -> None: ...
+
+
+def play(root: Path, scene: Callable[[Loop], Awaitable[None]]) -> None:
+    """Run a scene on a loop in `root`, and let go of everything afterwards."""
+
+    async def run() -> None:
+        loop = Loop(root)
+        try:
+            await scene(loop)
+        finally:
+            await loop.close()
+
+    asyncio.run(run())
+
+
+async def start(loop: Loop, task: str = "task", **options: Any) -> StatusReport:
+    return await loop.start(task, quiet, **({"backend": Backend.CPU} | options))
+
+
+def edit(root: Path, source: str) -> None:
+    (root / "task" / "kernel.py").write_text(source)
+
+
+async def judged(loop: Loop, source: str) -> BenchmarkReport:
+    """Put `source` in place, and let it be checked and measured."""
+    edit(loop.checkout.root, source)
+    assert (await loop.run_correctness(quiet)).status is Status.PASSED
+    return await loop.run_benchmark(quiet)
