@@ -7,6 +7,7 @@ python benchmarks/model.py compare FILE    anywhere: the model's figure beside e
 from __future__ import annotations
 
 import argparse
+import gzip
 import importlib.util
 import itertools
 import json
@@ -28,6 +29,8 @@ from tilewright.bundled import examples
 ROUNDS = 9
 REPLAY_MS = 6.0
 Config = dict[str, Any]
+KEPT: list[Callable[[], None]] = []
+"""Every call that was captured: its kernel's code must outlive the graph, which does not hold it."""
 
 
 def example(name: str) -> Any:
@@ -98,6 +101,7 @@ def measure(path: Path) -> None:
         ready: list[tuple[Config, torch.cuda.CUDAGraph, int]] = []
         for config in group:
             call = launcher(config, tensors)
+            KEPT.append(call)
             call()
             torch.cuda.synchronize()
             calls = max(1, min(64, int(REPLAY_MS / once(call))))
@@ -152,7 +156,8 @@ def modelled(configs: list[Config]) -> list[float]:
 
 
 def compare(path: Path) -> None:
-    record = json.loads(path.read_text())
+    raw = path.read_bytes()
+    record = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
     configs = record["configurations"]
     figures = modelled(configs)
     for kernel, group in itertools.groupby(zip(configs, figures, strict=True), key=lambda pair: pair[0]["kernel"]):

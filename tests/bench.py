@@ -21,11 +21,13 @@ ResultT = TypeVar("ResultT")
 class Bench:
     """The `scale` task in a repository of its own, and its candidates judged on one backend."""
 
-    def __init__(self, root: Path, backend: Backend, toml: str, kernel: str = SCALE_KERNEL) -> None:
+    def __init__(
+        self, root: Path, backend: Backend, toml: str, kernel: str = SCALE_KERNEL, task: str = SCALE_TASK
+    ) -> None:
         folder = root / "task"
         folder.mkdir(parents=True)
         (folder / "task.toml").write_text(toml)
-        (folder / "task.py").write_text(SCALE_TASK)
+        (folder / "task.py").write_text(task)
         (folder / "kernel.py").write_text(kernel)
         commit_all(root)
         self._loop = asyncio.new_event_loop()
@@ -43,6 +45,19 @@ class Bench:
     def measure(self, source: str, incumbent: str = SCALE_KERNEL) -> BenchmarkResult:
         files, other = {NAME: source.encode()}, {NAME: incumbent.encode()}
         return self._run(self._runs.benchmark(files, other, new_secret(), 120, lambda _: None))
+
+    def cancel_check(self, source: str, after_s: float) -> None:
+        """Begin to check a candidate, and cancel that."""
+
+        async def begin() -> None:
+            files = {NAME: source.encode()}
+            running = asyncio.ensure_future(self._runs.correctness(files, new_secret(), 120, lambda _: None))
+            await asyncio.sleep(after_s)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            assert running.cancelled()
+
+        self._run(begin())
 
     def close(self) -> None:
         self._run(self._runs.close())

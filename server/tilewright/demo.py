@@ -159,8 +159,12 @@ class _Play:
         return str(row["row"].split("|")[5].strip())
 
     async def _call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        told = ""
+
         async def progress(progress: float, total: float | None, message: str | None) -> None:
-            if message:
+            nonlocal told
+            if message and message != told:
+                told = message
                 self._console.print(f"    [dim]{tool}: {escape(message)}[/]")
 
         while True:

@@ -85,14 +85,16 @@ def test_a_leased_gpu_is_waited_for_and_its_holder_is_named() -> None:
     assert gpu is not None
     context = multiprocessing.get_context("spawn")
     ready, release = context.Event(), context.Event()
-    holder = context.Process(target=hold, args=(gpu.uuid, ready, release))
+    holder = context.Process(target=hold, args=(gpu.uuid, ready, release), daemon=True)
     holder.start()
-    assert ready.wait(30)
-    told: list[str] = []
-    with pytest.raises(GpuBusy, match=f"process {holder.pid}"), lease(gpu.uuid, 1, told.append):
-        pass
-    assert told
-    release.set()
+    try:
+        assert ready.wait(30)
+        told: list[str] = []
+        with pytest.raises(GpuBusy, match=f"process {holder.pid}"), lease(gpu.uuid, 1, told.append):
+            pass
+        assert [line.startswith(f"waiting for the GPU, in use by process {holder.pid}") for line in told] == [True]
+    finally:
+        release.set()
     with lease(gpu.uuid, 10, told.append):
         pass
     holder.join()

@@ -5,8 +5,11 @@ A block runs its calls back to back over a rotation of input sets, between two d
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
+import cuda.tile as ct
 import torch
 
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
@@ -24,6 +27,7 @@ class TimedCalls:
         self._sets = sets
         self._graph: torch.cuda.CUDAGraph | None = None
         self._calls = 0
+        self._kernels: list[Any] = []
         self.outputs: list[list[torch.Tensor]] = [[] for _ in sets]
 
     def estimate_ms(self) -> float:
@@ -46,7 +50,7 @@ class TimedCalls:
             return ""
         captured = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(captured):
+            with _kernels_kept() as self._kernels, torch.cuda.graph(captured):
                 self._issue()
         except CandidateFailure as failure:
             torch.cuda.synchronize()
@@ -77,6 +81,24 @@ class TimedCalls:
             self.outputs[index % len(self._sets)] = self._candidate(self._sets[index % len(self._sets)])
 
 
+@contextlib.contextmanager
+def _kernels_kept() -> Iterator[list[Any]]:
+    """Hold on to the cuTile kernels launched within. A graph does not, and a wrapper may make its kernel anew in each
+    call: once that is collected, its code is unloaded under the graph."""
+    kept: list[Any] = []
+    launch = ct.launch
+
+    def keeping(stream: Any, grid: Any, kernel: Any, arguments: Any, /, **options: Any) -> Any:
+        kept.append(kernel)
+        return launch(stream, grid, kernel, arguments, **options)
+
+    ct.launch = keeping
+    try:
+        yield kept
+    finally:
+        ct.launch = launch
+
+
 def copy_outputs(outputs: list[torch.Tensor], boxes: list[torch.Tensor]) -> None:
     """Hand outputs over into the referee's boxes. Raises `CandidateFailure` where they do not fit."""
     if len(outputs) != len(boxes):
@@ -86,4 +108,9 @@ def copy_outputs(outputs: list[torch.Tensor], boxes: list[torch.Tensor]) -> None
             raise CandidateFailure(Status.WRONG_SHAPE, f"shape {tuple(output.shape)} instead of {tuple(box.shape)}")
         if output.dtype != box.dtype:
             raise CandidateFailure(Status.WRONG_DTYPE, f"dtype {output.dtype} instead of {box.dtype}")
+        if output.device != box.device:
+            raise CandidateFailure(
+                Status.NO_OUTPUT,
+                f"an output is on {output.device}; the caller's data is on {box.device}, and its results must be",
+            )
         box.copy_(output)

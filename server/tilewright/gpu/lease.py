@@ -29,15 +29,17 @@ def lease(uuid: str, wait_s: float, on_wait: Callable[[str], None]) -> Iterator[
     lock = FileLock(folder / f"{uuid}.lock", mode=0o666)
     holder = folder / f"{uuid}.json"
     deadline = time.monotonic() + wait_s
+    patience = 0.0
     while True:
         try:
-            lock.acquire(timeout=min(POLL_S, max(deadline - time.monotonic(), 0.0)))
+            lock.acquire(timeout=min(patience, max(deadline - time.monotonic(), 0.0)))
             break
         except Timeout:
             who = _holder(holder)
             if time.monotonic() >= deadline:
                 raise GpuBusy(f"GPU {uuid} is in use by {who}; it did not get free within {wait_s:.0f} s") from None
             on_wait(f"waiting for the GPU, in use by {who}")
+            patience = POLL_S
     try:
         with contextlib.suppress(OSError):
             holder.write_text(json.dumps({"pid": os.getpid(), "since": time.strftime("%H:%M:%S")}))

@@ -1,6 +1,7 @@
 """A simple model of a kernel's latency from what its blocks do and what it occupies. A guide, not a measurement.
 
-Its constants were fitted to sweeps of RMSNorm and matmul on an H200; they carry over to other devices by ratio only.
+Its constants were fitted to sweeps of the three example kernels on an H200 (references/evidence/model.json.gz); for
+other devices the data sheet's rates take their place, and nothing was checked there.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ UNLIMITED_RATE = 1.9
 """That unlimited rate, as a multiple of the device's copy bandwidth."""
 SPECIAL_PER_CYCLE_PER_SM = 16.0
 SCALAR_PER_CYCLE_PER_SM = 128.0
+ISSUES_PER_CYCLE_PER_SM = 4.0
+HIDING_WARPS = 32
+"""Warps on an SM from which on one's instructions run while others wait for memory."""
 
 
 class LaunchProfile(Record):
@@ -63,8 +67,9 @@ class Estimate(NamedTuple):
 
 
 def estimate_launch(profile: LaunchProfile, device: DeviceSpec) -> Estimate:
-    """One launch: the slowest of DRAM, L2, matrix, scalar and special-function work, DRAM thinned by too few bytes in
-    flight (Little's law), all by a ragged last wave; plus traffic of spilled registers, and the launch itself."""
+    """One launch: the slowest of DRAM, L2, matrix, scalar and special-function work and instruction issue, DRAM thinned
+    by too few bytes in flight (Little's law), all by a ragged last wave; plus what too few warps cannot overlap, the
+    traffic of spilled registers, and the launch itself."""
     if not profile.blocks:
         return Estimate(LAUNCH_MS, {"launch": LAUNCH_MS})
     resources = profile.resources
@@ -78,7 +83,10 @@ def estimate_launch(profile: LaunchProfile, device: DeviceSpec) -> Estimate:
     copy_rate = device.dram_bytes_per_s * DRAM_EFFICIENCY
     round_bytes = profile.bytes_loaded / max(profile.load_rounds, 1)
     pipelined = profile.loop_trips > 1 and profile.load_rounds > 1
-    ahead = max(min(resources.shared_bytes, PIPELINED_ROUNDS * round_bytes), round_bytes) if pipelined else round_bytes
+    if pipelined:
+        ahead = max(min(resources.shared_bytes, PIPELINED_ROUNDS * round_bytes), round_bytes)
+    else:  # all that a block fetches from DRAM is asked for at once; what it only writes leaves as it comes
+        ahead = max(profile.dram_bytes / profile.blocks - profile.bytes_stored, 0.0) or profile.bytes_stored
     in_flight = resident * ahead
     rate = copy_rate * UNLIMITED_RATE * in_flight / (in_flight + LATENCY_BYTES) * busy_sms / device.sms
 
@@ -92,6 +100,9 @@ def estimate_launch(profile: LaunchProfile, device: DeviceSpec) -> Estimate:
         )
     scalar_s = profile.blocks * profile.scalar_flops / (SCALAR_PER_CYCLE_PER_SM * cycles)
     special_s = profile.blocks * profile.special_functions / (SPECIAL_PER_CYCLE_PER_SM * cycles)
+    warps = resources.threads / 32
+    straight = profile.loop_trips <= 1 and not resources.tma  # in one instruction stream, each instruction once
+    issue_s = profile.blocks * resources.instructions * warps / (ISSUES_PER_CYCLE_PER_SM * cycles) if straight else 0.0
     local_bytes = resources.local_memory * 4 * resources.threads * max(profile.loop_trips, 1)
     overlapping = {
         "DRAM bandwidth": profile.dram_bytes / copy_rate,
@@ -99,11 +110,14 @@ def estimate_launch(profile: LaunchProfile, device: DeviceSpec) -> Estimate:
         "L2 bandwidth": traffic / (L2_BYTES_PER_CYCLE_PER_SM * cycles),
         "matrix products": matrix_s,
         "arithmetic": scalar_s + special_s,
+        "instruction issue": issue_s,
     }
     terms = {name: seconds * raggedness * 1e3 for name, seconds in overlapping.items()}
+    memory_ms = max(ms for name, ms in terms.items() if name != "instruction issue")
+    exposed_ms = max(1 - resident * warps / HIDING_WARPS, 0.0) * min(terms["instruction issue"], memory_ms)
     spills_ms = profile.blocks * local_bytes / (LOCAL_BYTES_PER_CYCLE_PER_SM * cycles) * 1e3
-    total = max(terms.values()) + spills_ms + LAUNCH_MS
-    return Estimate(total, terms | {"spills": spills_ms, "launch": LAUNCH_MS})
+    added = {"instructions that too few warps hide": exposed_ms, "spills": spills_ms, "launch": LAUNCH_MS}
+    return Estimate(max(terms.values()) + sum(added.values()), terms | added)
 
 
 def estimate_call(profiles: list[LaunchProfile], device: DeviceSpec) -> Estimate:

@@ -1,0 +1,69 @@
+"""The latency model: against what an H200 measured, and in what it must never reward."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilewright.compiler.resources import Resources
+from tilewright.gpu.specs import spec_by_arch
+from tilewright.roofline.model import LaunchProfile, estimate_launch
+
+ROOT = Path(__file__).parents[2]
+H200 = spec_by_arch("sm_90")
+
+
+def profile(**changes: object) -> LaunchProfile:
+    resources = {
+        "registers": 64, "spill_bytes": 0, "shared_bytes": 0, "threads": 128, "barriers": 0, "cluster_ctas": 1,
+        "ctas_per_sm": 8, "limited_by": "registers", "max_threads_per_sm": 2048, "instructions": 300,
+        "tensor_core": {}, "tma": {}, "plain_loads": 8, "local_memory": 0,
+    }  # fmt: skip
+    changed_resources = {name: value for name, value in changes.items() if name in resources}
+    facts = {
+        "kernel": "k", "blocks": 16384, "bytes_loaded": 16384.0, "bytes_stored": 16384.0, "load_rounds": 1.0,
+        "matrix_flops": {}, "scalar_flops": 4096.0, "special_functions": 0.0, "loop_trips": 0.0,
+        "dram_bytes": 16384 * 32768.0, "resources": Resources.model_validate(resources | changed_resources),
+    }  # fmt: skip
+    changed_facts = {name: value for name, value in changes.items() if name in facts}
+    return LaunchProfile.model_validate(facts | changed_facts)
+
+
+@pytest.mark.slow
+def test_the_model_ranks_configurations_about_as_an_h200_does() -> None:
+    command = [sys.executable, "benchmarks/model.py", "compare", "references/evidence/model.json.gz"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    ranks = dict(re.findall(r"^(\w+): \d+ configurations, Spearman rank correlation (\S+)$", done.stdout, re.MULTILINE))
+    assert set(ranks) == {"rmsnorm", "matmul", "rope"}
+    assert all(float(rank) > 0.85 for rank in ranks.values()), ranks
+    pairs = re.findall(r"measured +(\S+) ms, modelled ~ *(\S+) ms", done.stdout)
+    assert len(pairs) == 53
+    assert all(0.4 < float(modelled) / float(measured) < 1.5 for measured, modelled in pairs)
+
+
+@pytest.mark.parametrize(
+    "worse",
+    [
+        {"blocks": 16385, "dram_bytes": 16385 * 32768.0},
+        {"bytes_loaded": 40000.0, "dram_bytes": 16384 * 56384.0},
+        {"local_memory": 40},
+        {"ctas_per_sm": 1},
+        {"instructions": 3000},
+        {"matrix_flops": {"float32": 1e8}},
+    ],
+)
+def test_more_of_anything_costs_more(worse: dict[str, object]) -> None:
+    assert estimate_launch(profile(**worse), H200).ms > estimate_launch(profile(), H200).ms
+
+
+def test_no_latency_is_below_what_the_data_sheet_allows() -> None:
+    found = estimate_launch(profile(), H200)
+    assert found.ms > 16384 * 32768 / H200.dram_bytes_per_s * 1e3
+    assert found.limit in found.terms
+    assert estimate_launch(profile(blocks=0), H200).limit == "launch"
+    only_writes = profile(bytes_loaded=0.0, load_rounds=0.0, dram_bytes=16384 * 16384.0)
+    assert found.ms / 2.5 < estimate_launch(only_writes, H200).ms < found.ms
