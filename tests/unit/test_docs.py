@@ -62,7 +62,7 @@ def test_paths_that_are_named_exist(document: Path) -> None:
     missing = []
     for name in re.findall(r"`([\w./-]+/[\w./-]*)`", document.read_text()):
         places = [ROOT / name, ROOT / "server" / "tilewright" / name]
-        generated = name.startswith(("sandbox", "refs/", "perf/", "path/"))
+        generated = name.startswith((".venv/", "sandbox", "refs/", "perf/", "path/"))
         if not generated and not any(place.exists() for place in places):
             missing.append(name)
     assert not missing
