@@ -42,9 +42,9 @@ class Bench:
     def check(self, source: str, limit_s: float = 120) -> CorrectnessResult:
         return self._run(self._runs.correctness({NAME: source.encode()}, new_secret(), limit_s, lambda _: None))
 
-    def measure(self, source: str, incumbent: str = SCALE_KERNEL) -> BenchmarkResult:
+    def measure(self, source: str, incumbent: str = SCALE_KERNEL, limit_s: float = 120) -> BenchmarkResult:
         files, other = {NAME: source.encode()}, {NAME: incumbent.encode()}
-        return self._run(self._runs.benchmark(files, other, new_secret(), 120, lambda _: None))
+        return self._run(self._runs.benchmark(files, other, new_secret(), limit_s, lambda _: None))
 
     def cancel_check(self, source: str, after_s: float) -> None:
         """Begin to check a candidate, and cancel that."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -69,15 +70,12 @@ def demo(
 @app.command(name="doctor")
 def doctor_command() -> None:
     """Say what this machine has, what is missing, and the command that mends it."""
-    table = Table(box=None, pad_edge=False)
-    for column in ("what", "state", "found", "to mend it"):
-        table.add_column(column, overflow="fold")
     findings = doctor.examine(doctor.this_machine())
     colours = {doctor.State.OK: "green", doctor.State.LIMITED: "yellow", doctor.State.MISSING: "red"}
     for finding in findings:
-        state = Text(finding.state, style=colours[finding.state])
-        table.add_row(finding.name, state, finding.detail, finding.remedy)
-    console.print(table)
+        console.print(Text(f"{finding.state:8}", style=colours[finding.state]), f"{finding.name:10}", finding.detail)
+        if finding.remedy:
+            console.print(f"{'':20}to mend it: {finding.remedy}")
     raise typer.Exit(1 if any(finding.state is doctor.State.MISSING for finding in findings) else 0)
 
 
@@ -104,8 +102,14 @@ def status(
     """Where the loop stands."""
     from tilewright.session import show
 
-    state = _told(lambda: Checkout(root).peek())
-    report = show.no_session("") if state is None else show.status(state, show.next_step(state), None)
+    checkout = _told(lambda: Checkout(root))
+    state = _told(checkout.peek)
+    if state is None:
+        report = show.no_session("")
+    else:
+        elsewhere = state.ended is None and checkout.repository.branch() != state.started.branch
+        then = f"`git checkout {state.started.branch}`: the session is on that branch"
+        report = show.status(state, then if elsewhere else show.next_step(state), None)
     if as_json:
         typer.echo(report.model_dump_json(indent=2))
     else:
@@ -122,6 +126,8 @@ def dump_ir(
     """What the compiler makes of the kernels that a task launches. Needs no GPU."""
     from tilewright.session.dumping import STAGES, Dumper
 
+    if wrong := [name for name in arch or [] if not re.fullmatch(r"sm_\d{2,3}", name)]:
+        raise _failed(f"--arch {wrong[0]}: an architecture is written sm_90")
     if stage not in STAGES:
         raise _failed(f"--stage is one of {', '.join(STAGES)}")
 
@@ -129,7 +135,7 @@ def dump_ir(
         folder, default = loop.task_of(task)
         dumper = Dumper(loop.checkout)
         try:
-            report = await dumper.dump(folder, arch or [default], stage, _print_progress)
+            report = await dumper.dump(folder, arch or [default], stage, _print_progress, math.inf)
             return report, dumper.text(report.resource.rpartition("/")[2]) or ""
         finally:
             await dumper.close()

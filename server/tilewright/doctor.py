@@ -12,10 +12,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from tilewright.compiler.tools import REINSTALL, find_nvdisasm, find_tileiras, known_archs
-from tilewright.gpu.telemetry import Gpu, find_gpu
+from tilewright.gpu.telemetry import MIN_DRIVER, Gpu, find_gpu, torch_cuda
 
-MIN_DRIVER = (580, 0)
-"""CUDA 13's driver branch, which cuda-tile needs to launch a kernel."""
 SUPPORTED_PYTHON = ((3, 11), (3, 12))
 _TOOLKIT = ("nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm")
 _NVIDIA_VENDOR = "0x10de"
@@ -56,7 +54,7 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """The facts of this machine. Starts one process, to ask torch for its CUDA version."""
+    """The facts of this machine."""
     wanted = ("torch", "cuda-tile", "mcp", "triton", *_TOOLKIT)
     packages = {name: version for name in wanted if (version := _version(name)) is not None}
     return Machine(
@@ -67,7 +65,7 @@ def this_machine() -> Machine:
         tileiras=find_tileiras(),
         archs=known_archs(),
         nvdisasm=find_nvdisasm(),
-        torch_cuda=_output([sys.executable, "-I", "-c", "import torch; print(torch.version.cuda or '')"]),
+        torch_cuda=torch_cuda(),
         gpu=find_gpu(),
         pci_gpu=_gpu_on_the_bus(),
     )
@@ -168,13 +166,11 @@ def _gpu(machine: Machine) -> Finding:
 def _driver(machine: Machine) -> Finding:
     if machine.gpu is None:
         return Finding("driver", State.LIMITED, "none")
-    parts = machine.gpu.driver.split(".")
-    version = (int(parts[0]), int(parts[1]) if len(parts) > 1 else 0)
-    if version >= MIN_DRIVER:
+    if machine.gpu.driver_is_recent:
         return Finding("driver", State.OK, machine.gpu.driver)
     return Finding(
         "driver", State.MISSING, f"{machine.gpu.driver} is too old for CUDA 13, which cuTile kernels are launched with",
-        f"install release {MIN_DRIVER[0]} or later: `apt-get install nvidia-driver-{MIN_DRIVER[0]}-open`; or use "
+        f"install release {MIN_DRIVER} or later: `apt-get install nvidia-driver-{MIN_DRIVER}-open`; or use "
         "backend cpu",
     )  # fmt: skip
 

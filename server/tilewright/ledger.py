@@ -36,14 +36,10 @@ class Journal(Generic[EntryT]):
         A last line without its end is what a killed writer left: it was never promised, and is set aside.
         """
         self.path = path
-        self._adapter = adapter
-        self.entries: list[EntryT] = []
-        self.head = GENESIS
         path.parent.mkdir(parents=True, exist_ok=True)
         raw = path.read_bytes() if path.exists() else b""
         whole, _, torn = raw.rpartition(b"\n")
-        for number, line in enumerate(whole.split(b"\n") if whole else [], start=1):
-            self.entries.append(self._checked(line, number))
+        self.entries, self.head = _chained(path, whole.split(b"\n") if whole else [], adapter)
         if torn:
             (path.parent / "journal.torn").open("ab").write(torn + b"\n")
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -77,22 +73,30 @@ class Journal(Generic[EntryT]):
     def close(self) -> None:
         os.close(self._file)
 
-    def _checked(self, line: bytes, number: int) -> EntryT:
+
+def _chained(path: Path, lines: list[bytes], adapter: TypeAdapter[EntryT]) -> tuple[list[EntryT], str]:
+    """The records of a journal's whole lines, and the hash that the chain stands at. Raises `LedgerError`."""
+    entries: list[EntryT] = []
+    head = GENESIS
+    for number, line in enumerate(lines):
         try:
             body = json.loads(line)
             stated = body.pop("hash")
-            if body["prev"] != self.head or body["seq"] != number - 1 or stated != _hash(body):
-                raise LedgerError(f"{self.path}:{number}: the record does not continue the chain: it was altered")
-            self.head = stated
-            return self._adapter.validate_python(body["data"])
-        except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
-            raise LedgerError(f"{self.path}:{number}: not a record: {error}") from None
+            if body["prev"] != head or body["seq"] != number or stated != _hash(body):
+                raise LedgerError(f"{path}:{number + 1}: the record does not continue the chain: it was altered")
+            head = stated
+            entries.append(adapter.validate_python(body["data"]))
+        except (KeyError, TypeError, AttributeError, ValidationError, json.JSONDecodeError) as error:
+            raise LedgerError(f"{path}:{number + 1}: no record: {error!r}") from None
+    return entries, head
 
 
 def read_entries(path: Path, adapter: TypeAdapter[EntryT]) -> list[EntryT]:
-    """The records of a journal that another process may be writing; a line not yet ended is left out."""
-    lines = path.read_bytes().split(b"\n")[:-1]
-    return [adapter.validate_python(json.loads(line)["data"]) for line in lines]
+    """The records of a journal that another process may be writing; a line not yet ended is left out.
+
+    Raises `LedgerError` where a line is no record, or a record was altered.
+    """
+    return _chained(path, path.read_bytes().split(b"\n")[:-1], adapter)[0]
 
 
 def _hash(body: dict[str, Any]) -> str:

@@ -226,7 +226,17 @@ def build_server(desk: Desk) -> MCPServer[None]:
             raise ResourceNotFoundError(f"no dump {identity}; call dump_ir again")
         return text
 
+    _refuse_unknown_arguments(mcp)
     return mcp
+
+
+def _refuse_unknown_arguments(mcp: MCPServer[None]) -> None:
+    """A misspelt argument is an error: the SDK would drop it, and a user's limit with it."""
+    for tool in mcp._tool_manager.list_tools():
+        model = tool.fn_metadata.arg_model
+        model.model_config["extra"] = "forbid"
+        model.model_rebuild(force=True)
+        tool.parameters["additionalProperties"] = False
 
 
 def serve(root: Path) -> None:

@@ -101,16 +101,22 @@ def verdict_of_benchmark(result: BenchmarkResult, rules: Rules) -> Verdict | Non
         return verdict_of_failure(result.status, result.message)
     if result.speedup is None or result.speedup_low is None or result.speedup_high is None:
         return None
-    shown = f"{_percent(result.speedup)} ({_percent(result.speedup_low)} to {_percent(result.speedup_high)})"
+    mark = "~" if result.modelled else ""
+    low, high = _percent(result.speedup_low), _percent(result.speedup_high)
+    shown = f"{mark}{_percent(result.speedup)} speed ({mark}{low} to {mark}{high})"
     for case in result.cases:
         if case.speedup is not None and case.speedup_high is not None and case.speedup_high < 1 - rules.regression:
-            detail = f"{_percent(case.speedup)} on {case_label(case.case)}"
+            detail = f"{mark}{_percent(case.speedup)} speed on {case_label(case.case)}"
             return Verdict(kind=VerdictKind.REVERT, reason=Reason.REGRESSION, detail=detail)
     if result.speedup_low > 1:
         return Verdict(kind=VerdictKind.KEEP, reason=Reason.GAIN, detail=shown)
     if result.speedup_high < 1:
         return Verdict(kind=VerdictKind.REVERT, reason=Reason.REGRESSION, detail=shown)
-    return Verdict(kind=VerdictKind.REVERT, reason=Reason.NOISE, detail=f"{shown} holds zero")
+    return Verdict(
+        kind=VerdictKind.REVERT,
+        reason=Reason.NOISE,
+        detail=f"{shown}, within the model's resolution" if result.modelled else f"{shown} holds zero",
+    )
 
 
 def _percent(ratio: float) -> str:

@@ -208,7 +208,10 @@ class Repository:
     def advance(self, branch: str, new: str, old: str, files: Iterable[str]) -> None:
         """Move a branch from `old` to `new`, and the index for `files`. Raises where another hand moved it."""
         self._run("update-ref", f"refs/heads/{branch}", new, old)
-        self._stage(new, files)
+        try:
+            self._stage(new, files)
+        except RepositoryError:  # another git command holds the index; what is committed is, and it is staged later
+            pass
 
     def keep(self, ref: str, commit: str) -> None:
         """Make a commit reachable under a ref of ours."""
@@ -222,6 +225,10 @@ class Repository:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
         self._stage(commit, wanted)
+
+    def forget(self, ref: str, commit: str) -> None:
+        """Delete a ref that stands at `commit`."""
+        self._run("update-ref", "-d", ref, commit)
 
     def bundle(self, target: Path, refs: Iterable[str]) -> None:
         """Write refs, with their history, to a git bundle."""

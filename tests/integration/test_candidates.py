@@ -49,6 +49,11 @@ BAD: dict[str, tuple[str, Status, str]] = {
         Status.NON_FINITE,
         "never written",
     ),
+    "is killed by a real-time signal": (
+        body("import os\nos.kill(os.getpid(), 40)"),
+        Status.CRASHED,
+        "killed by signal 40",
+    ),
     "writes its input": (body("out = right(x, factor)\nx.zero_()\nreturn out"), Status.INPUT_MODIFIED, "input 'x'"),
     "differs from call to call": (
         body("return right(x, factor) + torch.rand(1).item() * 1e-7"),
@@ -140,6 +145,59 @@ def test_blocks_beyond_the_tensors_are_no_gain(bench: Bench) -> None:
         result = bench.measure(SCALE_KERNEL.replace(grid, wasted), SCALE_KERNEL)
         assert result.speedup_low is not None
         assert result.speedup_low <= 1, wasted
+
+
+def test_work_done_by_torch_beside_the_kernel_is_charged(bench: Bench) -> None:
+    lines = "out = x * factor\nright(x[:64], factor)\nreturn out"
+    assert bench.check(body(lines)).passed
+    result = bench.measure(body(lines), FASTER_KERNEL)
+    assert result.passed, result.message
+    assert result.speedup_low is not None
+    assert result.speedup_low <= 1
+    assert "torch operations beside the kernels" in result.cases[0].note
+    cached = body("if not made:\n    made.append(x * 2)\nreturn right(x, factor)", "made = []")
+    assert bench.measure(cached, SCALE_KERNEL).speedup == pytest.approx(1.0)
+
+
+def test_a_call_that_does_less_than_the_work_is_no_result(bench: Bench) -> None:
+    nothing = SCALE_KERNEL.replace("(ct.cdiv(x.shape[0], TILE),)", "(0,)")
+    assert nothing != SCALE_KERNEL
+    empty = bench.measure(nothing)
+    assert empty.status is Status.RAISED
+    assert "launched no block" in empty.message
+    assert bench.measure(body("return right(x[:64], factor)")).passed  # 8 MB: under the cost of a launch, either way
+
+
+def test_a_modelled_latency_below_the_floor_is_no_result(tmp_path: Path) -> None:
+    made = Bench(tmp_path / "repo", Backend.CPU, TOML.replace("N = 1048576", "N = 33554432"))
+    try:
+        less = made.measure(body("return right(x[:64], factor)"))
+        assert less.status is Status.TAMPERED
+        assert "below the" in less.message
+        assert made.measure(FASTER_KERNEL).passed
+    finally:
+        made.close()
+
+
+def test_the_usual_ways_of_host_code_work_without_a_gpu(bench: Bench) -> None:
+    top = "table = torch.ones(4, device='cuda')\nassert table.is_cuda and torch.cuda.is_available()"
+    lines = (
+        "stream = torch.cuda.current_stream(device=x.device)\n"
+        "torch.cuda.synchronize(device=x.device)\n"
+        "assert torch.cuda.get_device_properties(device=0).shared_memory_per_block_optin > 48 * 1024\n"
+        "assert x.get_device() == 0\n"
+        "with torch.cuda.nvtx.range('scale'), torch.cuda.stream(stream=stream):\n"
+        "    return right(x.to('cuda:0'), factor)"
+    )
+    result = bench.check(body(lines, top))
+    assert result.passed, result.message
+
+
+def test_time_used_up_while_the_incumbent_runs_is_a_timeout(bench: Bench) -> None:
+    slow = body("import time\ntime.sleep(3)\nreturn right(x, factor)")
+    result = bench.measure(SCALE_KERNEL + "\n# new\n", slow, limit_s=4)
+    assert result.status is Status.TIMEOUT, result.message
+    assert "evaluation time of this iteration" in result.message
 
 
 def test_in_place_arguments_are_judged_by_what_they_hold(tmp_path: Path) -> None:

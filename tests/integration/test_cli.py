@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import FASTER_KERNEL, SCALE_KERNEL
-from tests.stage import play, start
+from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TOML
+from tests.stage import play, quiet, start
+from tilewright.session.checkout import Misuse
+from tilewright.session.dumping import Dumper
 from tilewright.session.loop import Loop
 
 ROOT = Path(__file__).parents[2]
@@ -50,6 +52,7 @@ def test_a_person_can_look_and_end(make_task: Callable[..., Path]) -> None:
     assert "ended: enough" in tilewright("status", cwd=root).stdout
     assert "the session has ended" in tilewright("session", "end", cwd=root).stderr
     archive = root.parent / "out.tgz"
+    assert "name the file to write" in tilewright("session", "export", str(root.parent), cwd=root).stderr
     assert tilewright("session", "export", str(archive), cwd=root).returncode == 0
     assert archive.exists()
 
@@ -61,6 +64,7 @@ def test_dump_ir_shows_what_the_compiler_made(make_task: Callable[..., Path]) ->
     assert "scale_kernel on sm_80: no spills" in shown.stdout
     assert "tile_load" in shown.stdout
     assert tilewright("dump-ir", "task", "--stage", "nonsense", cwd=root).returncode == 2
+    assert "written sm_90" in tilewright("dump-ir", "task", "--arch", "foo", cwd=root).stderr
     (root / "task" / "kernel.py").write_text(SCALE_KERNEL.replace("TILE = 64", "TILE = 48"))
     failed = tilewright("dump-ir", "task", cwd=root)
     assert failed.returncode == 1
@@ -136,3 +140,27 @@ def test_the_demo_names_what_it_cannot_take(tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert "is not empty" in refused.stdout
     assert "no example starts with 'x'" in tilewright("demo", "--only", "x").stdout
+
+
+def test_a_dump_that_takes_longer_than_a_call_is_continued(make_task: Callable[..., Path]) -> None:
+    root = make_task(
+        toml=SCALE_TOML.replace('backend = "cpu"', 'backend = "cuda"').replace(
+            "[[cases]]", '[[cases]]\nbackend = "cuda"', 1
+        )
+    )
+
+    async def scene(loop: Loop) -> None:
+        dumper = Dumper(loop.checkout)
+        try:
+            folder, _ = loop.task_of("task")
+            report = await dumper.dump(folder, ["sm_90"], "resources", quiet, wait_s=0.05)
+            assert report.state == "running"
+            with pytest.raises(Misuse, match="another dump is under way"):
+                await dumper.dump(folder, ["sm_80"], "resources", quiet)
+            report = await dumper.dump(folder, ["sm_90"], "resources", quiet)
+            assert report.state == "done"
+            assert "scale_kernel on sm_90" in report.summary
+        finally:
+            await dumper.close()
+
+    play(root, scene)

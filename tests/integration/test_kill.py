@@ -5,6 +5,7 @@ TILEWRIGHT_KILLS sets how many (6 by default; 50 takes some minutes).
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -114,6 +115,9 @@ def test_kills_at_random_moments_lose_nothing(make_task: Callable[..., Path]) ->
     assert [row.iteration for row in state.rows] == list(range(len(state.rows)))
     assert git(root, "rev-parse", state.started.branch) == state.incumbent_commit
     assert len((root / "sandbox" / "perf_results.md").read_text().splitlines()) == len(state.rows) + 2
+    kinds = [json.loads(line)["data"]["kind"] for line in walker.journal()]
+    after = {kinds[place + 1] for place, kind in enumerate(kinds) if kind == "committed"}
+    assert after <= {"checked", "measured", "interrupted"}  # no secret was drawn that nothing came of
     server.process.send_signal(signal.SIGTERM)
     server.process.wait()
     print(f"{kills} kills, {len(state.rows)} rows, {len(walker.journal())} records")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import signal
@@ -83,6 +84,7 @@ def test_a_session_over_stdio(make_task: Callable[..., Path]) -> None:
             assert (await content(connected, "session_status"))["phase"] == "none"
             assert "call start_session" in await refusal(connected, "run_correctness")
             assert "no such task file" in await refusal(connected, "start_session", task="nowhere")
+            assert "max_iteration" in await refusal(connected, "start_session", task="task", max_iteration=3)
             assert "should match pattern" in await refusal(connected, "start_session", task="task", arch="x; rm -rf")
 
             seen: list[tuple[float, str | None]] = []
@@ -140,6 +142,12 @@ def test_a_cancelled_call_kills_what_it_started_and_the_loop_goes_on(make_task: 
             assert (await content(connected, "run_correctness"))["status"] == "passed"
 
     asyncio.run(scene())
+    (journal,) = root.glob("sandbox/*/journal.jsonl")
+    records = [json.loads(line)["data"] for line in journal.read_text().splitlines()]
+    (broken_off,) = (record for record in records if record["kind"] == "interrupted")
+    before = records[records.index(broken_off) - 1]
+    assert broken_off["why"] == "cancelled"
+    assert before["secret_sha256"] == hashlib.sha256(broken_off["secret"].encode()).hexdigest()
 
 
 def command(pid: int) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TASK, commit_all, git
-from tests.stage import edit, play, quiet, start
+from tests.stage import edit, judged, play, quiet, start
 from tilewright.evaluation.results import Status
+from tilewright.policy import Advice, Rules
+from tilewright.session import history
 from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.loop import Loop
 from tilewright.task import Backend
@@ -76,6 +79,8 @@ def test_starts_that_are_refused_change_nothing(make_task: Callable[..., Path]) 
             await start(loop, "nowhere")
         with pytest.raises(Misuse, match="outside"):
             await start(loop, "../..")
+        with pytest.raises(Misuse, match="is a file; give the folder"):
+            await start(loop, "task/kernel.py")
         with pytest.raises(Misuse, match="no session is under way; call start_session"):
             await loop.run_correctness(quiet)
         edit(root, FASTER_KERNEL)
@@ -106,6 +111,15 @@ def test_a_baseline_that_fails_ends_the_session_with_the_cause(make_task: Callab
         report = await start(loop)
         assert report.phase == "ended"
         assert "the baseline itself failed (wrong_values: N=512" in report.summary
+        assert "start_session again" in report.next
+        assert (root / "sandbox" / "perf_results.md").read_text().count("\n") == 2
+        assert git(root, "branch", "--show-current") == "main"
+        assert git(root, "branch", "--format=%(refname:short)") == "main"
+        edit(root, SCALE_KERNEL)
+        commit_all(root, "mended")
+        mended = await start(loop)
+        assert mended.phase == "ready"
+        assert git(root, "rev-parse", "HEAD") == git(root, "rev-parse", "main")
 
     play(root, scene)
 
@@ -119,6 +133,8 @@ def test_a_reference_that_fails_is_the_tasks_fault(make_task: Callable[..., Path
         ),
         r"make_inputs must return a dict": SCALE_TASK.replace("    return {", "    return 3\n    return {"),
         r"cannot start: task\.py: cannot be imported: SyntaxError": SCALE_TASK + "\n)",
+        r"cannot start: task\.py: reference failed for N=512": SCALE_TASK.replace("return x * factor", "return y"),
+        r"other tensors when the seed is the same": SCALE_TASK.replace("generator=generator, ", ""),
         r"cannot start: task\.py: defines no function work": SCALE_TASK.replace("def work", "def werk"),
     }
     for number, (words, task) in enumerate(wrong.items()):
@@ -183,3 +199,92 @@ def test_links_and_converted_files_are_refused(make_task: Callable[..., Path]) -
                 await start(loop)
 
         play(root, scene)
+
+
+def test_a_commit_interrupted_by_another_git_command_is_taken_up(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        await judged(loop, FASTER_KERNEL)
+        lock = root / ".git" / "index.lock"
+        lock.write_text("")
+        kept = loop.checkpoint()
+        lock.unlink()
+        assert git(root, "rev-parse", "HEAD") == kept.commit
+        assert loop.append_result("large tiles").row.endswith("| PASS | keep |")
+        edit(root, FASTER_KERNEL.replace("1024", "2048"))
+        assert (await loop.run_correctness(quiet)).status is Status.PASSED
+
+    play(root, scene)
+
+
+def test_a_journal_line_that_is_no_record_can_be_set_aside(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+
+    async def begin(loop: Loop) -> None:
+        await start(loop)
+
+    play(root, begin)
+    folder = Checkout(root).current_folder()
+    assert folder is not None
+    with (folder / "journal.jsonl").open("a") as file:
+        file.write("{}\n")
+
+    async def damaged(loop: Loop) -> None:
+        with pytest.raises(Misuse, match=r"no record.*tilewright session end"):
+            loop.status()
+        assert "is set aside" in loop.end("damaged")
+        git(root, "checkout", "-q", "main")
+        assert (await start(loop)).phase == "ready"
+
+    play(root, damaged)
+
+
+def test_a_baseline_at_the_ceiling_ends_the_session(
+    make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "advise", lambda *_: Advice(action="stop", reason="nothing is left to gain"))
+    root = make_task()
+
+    async def scene(loop: Loop) -> None:
+        report = await start(loop)
+        assert report.phase == "ended"
+        assert "nothing is left to gain" in report.summary
+
+    play(root, scene)
+
+
+def test_nothing_is_left_in_the_temporary_folder(
+    make_task: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    root = make_task()
+
+    async def scene(loop: Loop) -> None:
+        await start(loop, rules=Rules(max_iterations=1))
+        assert len(list(scratch.glob("tilewright-*"))) == 1
+        await judged(loop, FASTER_KERNEL)
+        loop.checkpoint()
+        assert loop.append_result("large tiles").advice.action == "stop"
+
+    play(root, scene)
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_finished_session_that_was_altered_is_named(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        loop.end("enough")
+
+    play(root, scene)
+    folder = Checkout(root).current_folder()
+    assert folder is not None
+    journal = folder / "journal.jsonl"
+    journal.write_text(journal.read_text().replace('"latency_ms":', '"latency_ms":1', 1))
+    with pytest.raises(Misuse, match="it was altered"):
+        Checkout(root).peek()

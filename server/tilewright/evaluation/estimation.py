@@ -11,19 +11,19 @@ from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Status, geometric_mean
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.specs import DeviceSpec
-from tilewright.roofline.bounds import Ceilings, roofline_share
+from tilewright.roofline.bounds import Ceilings, floor_ms, roofline_share
 from tilewright.roofline.model import (
     DRAM_EFFICIENCY,
     MATRIX_EFFICIENCY,
     MODEL_RESOLUTION,
+    CallProfile,
     Estimate,
-    LaunchProfile,
     estimate_call,
 )
 from tilewright.task import Backend, Case, case_label
 
-Profiles = dict[str, list[LaunchProfile]]
-"""What one candidate's call launches, by case."""
+Profiles = dict[str, CallProfile]
+"""What one candidate's call does, by case."""
 
 
 def assumed_ceilings(device: DeviceSpec) -> Ceilings:
@@ -42,12 +42,12 @@ def send_inputs(worker: WorkerHandle, code: TaskCode, case: Case) -> None:
     worker.request("inputs", code.task.file.timeout_s, list(buffers), sets=sets)
 
 
-def profile(worker: WorkerHandle, code: TaskCode, case: Case) -> list[LaunchProfile]:
-    """What the launches of one call on `case` do and occupy."""
+def profile(worker: WorkerHandle, code: TaskCode, case: Case) -> CallProfile:
+    """What one call on `case` launches and computes."""
     send_inputs(worker, code, case)
     reply, _ = worker.request("profile", code.task.file.timeout_s)
     try:
-        return [LaunchProfile.model_validate(item) for item in reply["launches"]]
+        return CallProfile.model_validate(reply["profile"])
     except (KeyError, TypeError, ValidationError) as error:
         raise WorkerFailure(Status.CRASHED, f"the process described its launches wrongly: {error}") from None
 
@@ -61,7 +61,16 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec) -> Benchm
         latency = estimates[0].ms
         work = code.work(case)
         share = roofline_share(latency, work, ceilings)
-        moved = sum(profile.dram_bytes for profile in arms[0][case_label(case)])
+        moved = arms[0][case_label(case)].dram_bytes
+        floor = floor_ms(work, device, resident_bytes=0)  # the model takes caches to be cold
+        if latency < floor:
+            return BenchmarkResult(
+                status=Status.TAMPERED,
+                modelled=True,
+                message=f"{case_label(case)}: modelled at {latency:.6f} ms, below the {floor:.6f} ms that the data "
+                f"sheet's peaks allow: its kernels, as sampled, move {moved / 1e6:.1f} MB, where the work is "
+                f"{work.bytes / 1e6:.1f} MB and {work.flops / 1e9:.1f} Gflop",
+            )
         paired: dict[str, Any] = {}
         if len(arms) == 2:
             speedup = estimates[1].ms / latency

@@ -39,6 +39,7 @@ class Evaluator:
         self._log: asyncio.Task[None] | None = None
         self._tail = bytearray()
         self.folder = Path(tempfile.mkdtemp(prefix="tilewright-"))
+        """Private files of the referee and its workers; there while a referee is, or is about to be."""
         self.starts = 0
         """How many referees were started so far."""
 
@@ -57,7 +58,7 @@ class Evaluator:
             except TaskError:
                 raise
             except BaseException:
-                await asyncio.shield(self._stop())
+                await asyncio.shield(self.close())
                 raise
 
     @property
@@ -99,7 +100,6 @@ class Evaluator:
             return
         await self._stop()
         self.starts += 1
-        self.folder.mkdir(mode=0o700, exist_ok=True)
         ours, theirs = socket.socketpair()
         number = theirs.fileno()
         with theirs:

@@ -135,11 +135,11 @@ class Bench:
         work = self._code.work(case)
         share = roofline_share(latency, work, self._environment.ceilings)
         device = spec_by_name(self._environment.device)
-        if device is not None and latency < floor_ms(work, device):
+        if device is not None and latency < floor_ms(work, device, device.l2_bytes):
             raise WorkerFailure(
                 Status.TAMPERED,
                 f"{case_label(case)}: {latency:.6f} ms is faster than the data sheet's peak allows "
-                f"({floor_ms(work, device):.6f} ms): the timed calls cannot have done the work",
+                f"({floor_ms(work, device, device.l2_bytes):.6f} ms): the timed calls cannot have done the work",
             )
         common: dict[str, Any] = {
             "case": case,

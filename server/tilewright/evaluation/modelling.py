@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -10,7 +11,8 @@ from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.results import Status
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
-from tilewright.roofline.model import LaunchProfile
+from tilewright.interpreter.hostops import counting
+from tilewright.roofline.model import CallProfile, HostWork, LaunchProfile
 
 TEXT_LIMIT = 400_000
 
@@ -20,17 +22,20 @@ def prepare(arch: str) -> None:
     host.install(spec_by_arch(arch))
 
 
-def profile_call(candidate: Candidate, arguments: dict[str, Any], arch: str) -> list[dict[str, Any]]:
-    """One call with a few blocks of each launch run: the launches as `LaunchProfile`s."""
-    with host.running(host.Mode.SAMPLE) as launches:
+def profile_call(candidate: Candidate, arguments: dict[str, Any], arch: str) -> dict[str, Any]:
+    """One call with a few blocks of each launch run, as a `CallProfile`. What a first call prepares is not counted."""
+    with contextlib.suppress(CandidateFailure), host.running(host.Mode.CAPTURE):
         candidate(arguments)
-    if not launches:
+    with host.running(host.Mode.SAMPLE) as launches, counting() as ops:
+        candidate(arguments)
+    if not any(launch.blocks for launch in launches):
         raise CandidateFailure(
             Status.RAISED,
-            "the entry point launched no cuTile kernel, so there is nothing to model; measure it on a GPU",
+            "the entry point launched no block of a cuTile kernel, so there is nothing to model; measure it on a GPU",
         )
     compiled: dict[Any, Compilation] = {}
-    return [profile_launch(launch, arch, compiled).model_dump() for launch in launches if launch.blocks]
+    profiles = [profile_launch(launch, arch, compiled) for launch in launches if launch.blocks]
+    return CallProfile(launches=profiles, host=[HostWork(**op._asdict()) for op in ops]).model_dump()
 
 
 def profile_launch(launch: host.Launch, arch: str, compiled: dict[Any, Compilation]) -> LaunchProfile:

@@ -23,11 +23,15 @@ _FROM_WORKER = {status.value for status in Status} - {Status.VOID, Status.TAMPER
 class WorkerFailure(Exception):
     """A request to a worker did not succeed: the candidate's status, the cause, its last output, and which worker."""
 
-    def __init__(self, status: Status, message: str, output: str = "", label: str = "") -> None:
+    def __init__(
+        self, status: Status, message: str, output: str = "", label: str = "", *, used_up: bool = False
+    ) -> None:
+        """`used_up`: it was the iteration's evaluation time that ended, whichever arm was running by then."""
         super().__init__(message)
         self.status = status
         self.output = output
         self.label = label
+        self.used_up = used_up
 
 
 class WorkerHandle:
@@ -75,7 +79,8 @@ class WorkerHandle:
         except ChannelTimeout:
             self.close()
             limit = "the evaluation time of this iteration" if used_up else f"{timeout_s:.0f} s"
-            raise self._failure(Status.TIMEOUT, f"no answer within {limit} {_DOING[op]}") from None
+            text = f"no answer within {limit} {_DOING[op]}"
+            raise WorkerFailure(Status.TIMEOUT, text, self.output(), self.label, used_up=used_up) from None
         except ChannelClosed:
             reason = self._process.exit_reason() or "closed its channel"
             self.close()

@@ -110,7 +110,8 @@ class ChildProcess:
         except subprocess.TimeoutExpired:
             return None
         if code < 0:
-            return f"killed by {signal.Signals(-code).name}"
+            known = -code in set(signal.Signals)
+            return f"killed by {signal.Signals(-code).name if known else f'signal {-code}'}"
         return f"exited with status {code}"
 
     def output(self) -> str:

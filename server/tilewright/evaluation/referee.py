@@ -62,9 +62,10 @@ class Referee:
         return {"environment": self._surroundings().model_dump()}
 
     def work(self, message: Message) -> Message:
-        """The compulsory work of the cases that are benchmarked; a task whose inputs ignore the seed is refused."""
+        """The compulsory work of the cases that are benchmarked, of a task whose functions were tried on every case."""
         code = self._task(message)
-        code.check_seeding(code.task.correctness_cases(self._backend)[0])
+        for case in code.task.correctness_cases(self._backend):
+            code.try_out(case)
         found = [code.work(case) for case in code.task.benchmark_cases(self._backend)]
         return {"work": [{"bytes": work.bytes, "flops": work.flops, "dtype": work.dtype} for work in found]}
 
@@ -95,7 +96,7 @@ class Referee:
                         output = output or worker.output()
                         break
             status, text = checks[-1].status, checks[-1].message
-            text = f"{checks[-1].label}: {text}" if text else ""
+            text = f"{checks[-1].label}: {text}{_what_passed(checks)}" if text else ""
         except WorkerFailure as failure:
             status, text, output = failure.status, str(failure), failure.output
         except GpuBusy as busy:
@@ -122,7 +123,7 @@ class Referee:
                 deadline = started + message["limit_s"]
                 result = run(code, message["arms"], deadline, Seeds(message["secret"]), phases)
         except WorkerFailure as failure:
-            fault = failure.label == INCUMBENT
+            fault = failure.label == INCUMBENT and not failure.used_up
             text = f"the incumbent failed: {failure}" if fault else str(failure)
             result = BenchmarkResult(
                 status=Status.VOID if fault else failure.status, message=text, output=failure.output
@@ -135,7 +136,7 @@ class Referee:
     def dump(self, message: Message) -> Message:
         """Compile what the entry point launches on the first case. For referees of the `cpu` backend."""
         code = self._task(message)
-        case = code.task.benchmark_cases(self._backend)[0]
+        case = (code.task.benchmark_cases(self._backend) or [entry.case for entry in code.task.file.cases])[0]
         archs, timeout = message["archs"], message["compile_s"]
         try:
             deadline = time.monotonic() + message["limit_s"]
@@ -228,6 +229,16 @@ class Referee:
         return lease(self._gpu.uuid, LEASE_WAIT_S, self._tell) if self._gpu else contextlib.nullcontext()
 
 
+def _what_passed(checks: list[CaseCheck]) -> str:
+    """What a failure on a hidden case, after the visible ones had passed, usually means."""
+    if not checks[-1].hidden or not checks[-1].status.is_incorrect:
+        return ""
+    return (
+        f"; this is a hidden case, after {len(checks) - 1} others had passed: look at what a size brings that no tile "
+        "divides (padding, masks, the last block)"
+    )
+
+
 def _gpu_of_torch() -> Gpu:
     """The GPU that torch calls device 0 in this environment, as the driver describes it."""
     found = find_gpu(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
@@ -251,7 +262,13 @@ def main(arguments: list[str]) -> None:
     def tell(text: str) -> None:
         channel.send({"progress": text})
 
-    referee = Referee(Backend(backend), arch, Path(arguments[1]), tell)
+    try:
+        referee = Referee(Backend(backend), arch, Path(arguments[1]), tell)
+    except Exception as error:  # torch was built without CUDA, the driver is too old, no device is visible
+        channel.receive()
+        what = f"the {backend} backend cannot be used here: {str(error).strip().splitlines()[0]}"
+        channel.send({"misuse": f"{what}; see `tilewright doctor`, or use backend cpu"})
+        return
     handlers: dict[str, Callable[[Message], Message]] = {
         name: getattr(referee, name) for name in ("environment", "work", "correctness", "benchmark", "dump")
     }

@@ -123,12 +123,14 @@ def main(command: list[str]) -> int:
     signal.signal(signal.SIGCHLD, lambda *_: _reap_all_but(child.pid))
     _reap_all_but(child.pid)
     try:
-        select.select([0, watch], [], [])
+        gone = 0 in select.select([0, watch], [], [])[0]
     except (OSError, ValueError):  # standard input was closed by the signal handler
-        pass
+        gone = False
     status = child.poll()
     kill_all(lambda: descendants(os.getpid()))
-    if status is None and not ordered:
+    if not gone and not ordered:  # the referee ended first: of itself, or since the server did
+        gone = bool(select.select([0], [], [], 0.5)[0])
+    if gone and not ordered:
         shutil.rmtree(os.environ["TILEWRIGHT_FOLDER"], ignore_errors=True)
     return status or 0
 

@@ -103,10 +103,20 @@ class TaskCode:
             raise TaskError(f"task.py: work: no arithmetic rate is known for dtype {found.dtype!r}; use one of {RATES}")
         return found
 
-    def check_seeding(self, case: Case) -> None:
-        """Raises `TaskError` where other seeds give the same tensors: nothing about such inputs would be secret."""
+    def try_out(self, case: Case) -> None:
+        """Raises `TaskError` where a function of the task fails on `case`, or where other seeds give the same tensors:
+        nothing about such inputs would be secret."""
         one, other = self.inputs(case, seed=1), self.inputs(case, seed=2)
-        names = [name for name, value in one.items() if isinstance(value, torch.Tensor) and value.numel()]
+        again = self.inputs(case, seed=1)
+        tensors = [name for name, value in one.items() if isinstance(value, torch.Tensor)]
+        if not all(name in again and _same(one[name], again[name]) for name in tensors):
+            raise TaskError(
+                f"task.py: make_inputs gives other tensors when the seed is the same ({case_label(case)}); draw all "
+                "that is random from its argument `generator`"
+            )
+        self.contract(case, one)
+        self.expected(case, one)
+        names = [name for name in tensors if one[name].numel()]
         if names and all(_same(one[name], other[name]) for name in names):
             raise TaskError(
                 f"task.py: make_inputs gives the same tensors for every seed ({case_label(case)}); draw them from its "

@@ -18,6 +18,7 @@ if __name__ == "__main__":  # before anything that the candidate's world could t
     die_with_parent(int(sys.argv[2]))
     apply_limits()
 
+import contextlib
 import socket
 import traceback
 
@@ -69,13 +70,14 @@ class Worker:
 
         default_tile_context.config.cache_dir = message["cache"]
         folder = Path(message["folder"])
-        self._candidate = Candidate(
-            folder,
-            [folder / path for path in message["python_path"]],
-            message["module"],
-            message["function"],
-            message["outputs"],
-        )
+        with self._host():
+            self._candidate = Candidate(
+                folder,
+                [folder / path for path in message["python_path"]],
+                message["module"],
+                message["function"],
+                message["outputs"],
+            )
         return {}, []
 
     def inputs(self, message: Message, buffers: list[bytearray]) -> Reply:
@@ -100,9 +102,7 @@ class Worker:
             copy_outputs(outputs, boxes)
             self.candidate.wait()
             return {}, []
-        from tilewright.interpreter.host import Mode, running
-
-        with running(Mode.RUN):
+        with self._host():
             outputs = self.candidate(arguments)
         tensors = [value for value in arguments.values() if isinstance(value, torch.Tensor)]
         outputs = [output.contiguous() for output in outputs]
@@ -133,7 +133,7 @@ class Worker:
         """What the launches of one call do and occupy, for the latency model."""
         from tilewright.evaluation.modelling import profile_call
 
-        return {"launches": profile_call(self.candidate, self._sets[0], self._arch)}, []
+        return {"profile": profile_call(self.candidate, self._sets[0], self._arch)}, []
 
     def dump(self, message: Message, buffers: list[bytearray]) -> Reply:
         """The kernels that one call launches, compiled for each of the architectures."""
@@ -141,6 +141,14 @@ class Worker:
 
         found = dump_call(self.candidate, self._sets[0], message["archs"], message["compile_s"])
         return {"compilations": found}, []
+
+    def _host(self) -> contextlib.AbstractContextManager[object]:
+        """Where there is no GPU, what stands in for one while the candidate's code runs."""
+        if self._backend is Backend.CUDA:
+            return contextlib.nullcontext()
+        from tilewright.interpreter.host import Mode, running
+
+        return running(Mode.RUN)
 
 
 def serve(channel: Channel, worker: Worker) -> None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
 from tilewright.records import Record
 
+MIN_DRIVER = 580
+"""CUDA 13's driver branch, which cuda-tile needs to launch a kernel."""
 _HARMLESS_THROTTLE = 0x1  # idle
 
 
@@ -32,6 +38,11 @@ class Gpu:
     uuid: str
     driver: str
     arch: str
+
+    @property
+    def driver_is_recent(self) -> bool:
+        """Whether the driver runs what CUDA 13's compilers make."""
+        return int(self.driver.partition(".")[0]) >= MIN_DRIVER
 
 
 @contextlib.contextmanager
@@ -63,6 +74,33 @@ def find_gpu(uuid: str | None = None) -> Gpu | None:
             )
     except pynvml.NVMLError:
         return None
+
+
+def torch_cuda() -> str | None:
+    """The CUDA version that torch was built for; None for a build without, or no torch. Imports no torch."""
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        return None
+    try:
+        text = (Path(found.origin).parent / "version.py").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    stated = re.search(r"^cuda\b.*?=\s*['\"]([^'\"]+)['\"]", text, re.MULTILINE)
+    return stated[1] if stated else None
+
+
+def why_unusable() -> str:
+    """Why no kernel can be launched on a GPU here; empty where one can, as far as can be told without trying."""
+    gpu = find_gpu()
+    if gpu is None:
+        return "the driver shows no GPU here"
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
+        return "CUDA_VISIBLE_DEVICES hides every GPU"
+    if not gpu.driver_is_recent:
+        return f"driver {gpu.driver} is too old for cuTile, which needs {MIN_DRIVER}"
+    if torch_cuda() is None:
+        return "torch is built without CUDA"
+    return ""
 
 
 @dataclass

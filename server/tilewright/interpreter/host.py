@@ -21,7 +21,8 @@ from cuda.tile._compile import compile_tile
 from torch.overrides import TorchFunctionMode
 
 from tilewright.compiler.signature import signature_of
-from tilewright.gpu.specs import DeviceSpec
+from tilewright.gpu.specs import KIB, DeviceSpec
+from tilewright.interpreter.hostops import paused
 from tilewright.interpreter.machine import BlockIndex, Counts, Machine
 from tilewright.interpreter.memory import Pointer, flat_buffer
 from tilewright.interpreter.numerics import UnsupportedOperation, held_dtype
@@ -117,7 +118,7 @@ def _every_block(grid: BlockIndex) -> Iterator[BlockIndex]:
 def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /, **_: Any) -> None:
     """`ct.launch` on the interpreter."""
     assert _host is not None
-    with torch._C.DisableTorchFunction():
+    with torch._C.DisableTorchFunction(), paused():
         sizes = tuple(int(size) for size in (grid if isinstance(grid, tuple | list) else (grid,)))
         if not 1 <= len(sizes) <= 3 or min(sizes) < 0:
             raise ValueError(f"a grid has one to three sizes of at least 0, not {grid}")
@@ -171,6 +172,7 @@ _PRETENDED: dict[Any, Any] = {
     torch.Tensor.is_cuda.__get__: True,  # type: ignore[attr-defined]
     torch.Tensor.is_cpu.__get__: False,  # type: ignore[attr-defined]
     torch.Tensor.device.__get__: FAKE_DEVICE,
+    torch.Tensor.get_device: 0,
 }
 
 
@@ -237,12 +239,14 @@ class _Stream:
 
 
 def _patch_torch(device: DeviceSpec) -> None:
+    name, capability = device.name, device.compute_capability
     properties = SimpleNamespace(
-        name=device.name,
-        major=device.compute_capability[0],
-        minor=device.compute_capability[1],
+        name=name,
+        major=capability[0],
+        minor=capability[1],
         multi_processor_count=device.sms,
         total_memory=80 * 2**30,
+        shared_memory_per_block_optin=device.limits.shared_bytes - KIB,
         L2_cache_size=device.l2_bytes,
         max_threads_per_multi_processor=device.limits.threads,
         regs_per_multiprocessor=device.limits.registers,
@@ -255,21 +259,24 @@ def _patch_torch(device: DeviceSpec) -> None:
         "init": lambda: None,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
-        "set_device": lambda _device: None,
-        "get_device_name": lambda _device=None: device.name,
-        "get_device_capability": lambda _device=None: device.compute_capability,
-        "get_device_properties": lambda _device=None: properties,
-        "synchronize": lambda _device=None: None,
+        "set_device": lambda device: None,
+        "get_device_name": lambda device=None: name,
+        "get_device_capability": lambda device=None: capability,
+        "get_device_properties": lambda device=None: properties,
+        "synchronize": lambda device=None: None,
         "empty_cache": lambda: None,
-        "current_stream": lambda _device=None: _Stream(),
-        "default_stream": lambda _device=None: _Stream(),
-        "stream": lambda _stream: _Stream(),
-        "device": lambda _device: contextlib.nullcontext(),
+        "current_stream": lambda device=None: _Stream(),
+        "default_stream": lambda device=None: _Stream(),
+        "stream": lambda stream: _Stream(),
+        "device": lambda device: contextlib.nullcontext(),
         "Stream": _Stream,
         "Event": _Stream,
     }
-    for name, value in replaced.items():
-        setattr(torch.cuda, name, value)
+    for function, value in replaced.items():
+        setattr(torch.cuda, function, value)
+    for function in ("range_push", "range_pop", "mark"):
+        setattr(torch.cuda.nvtx, function, lambda *_: None)
+    setattr(torch.cuda.nvtx, "range", lambda *_, **__: contextlib.nullcontext())  # noqa: B010 (mypy knows its type)
 
 
 def install(device: DeviceSpec) -> None:

@@ -46,9 +46,9 @@ def roofline_ms(work: Work, ceilings: Ceilings) -> tuple[float, Literal["memory"
     return (memory, "memory") if memory >= compute else (compute, "compute")
 
 
-def floor_ms(work: Work, device: DeviceSpec) -> float:
-    """A latency in ms that no correct kernel can beat: data-sheet peaks, bytes that can stay in L2 left out."""
-    memory = max(work.bytes - device.l2_bytes, 0.0) / device.dram_bytes_per_s
+def floor_ms(work: Work, device: DeviceSpec, resident_bytes: float) -> float:
+    """A latency in ms that no correct kernel beats: data-sheet peaks, with `resident_bytes` of it in the cache."""
+    memory = max(work.bytes - resident_bytes, 0.0) / device.dram_bytes_per_s
     return max(memory, work.flops / device.limit_flops(work.dtype)) * 1e3
 
 

@@ -54,6 +54,26 @@ class LaunchProfile(Record):
     resources: Resources
 
 
+class HostWork(Record):
+    """One torch operation beside the kernels: bytes read and written, and flops."""
+
+    name: str
+    bytes: float = Field(ge=0)
+    flops: float = Field(ge=0)
+    dtype: str
+
+
+class CallProfile(Record):
+    """One call of an entry point, as the model sees it."""
+
+    launches: list[LaunchProfile]
+    host: list[HostWork] = Field(default_factory=list)
+
+    @property
+    def dram_bytes(self) -> float:
+        return sum(launch.dram_bytes for launch in self.launches) + sum(work.bytes for work in self.host)
+
+
 class Estimate(NamedTuple):
     """A modelled latency in ms, and the ms of each resource that it was made of, by name."""
 
@@ -120,11 +140,19 @@ def estimate_launch(profile: LaunchProfile, device: DeviceSpec) -> Estimate:
     return Estimate(max(terms.values()) + sum(added.values()), terms | added)
 
 
-def estimate_call(profiles: list[LaunchProfile], device: DeviceSpec) -> Estimate:
-    """One call: its launches, one after the other."""
-    found = [estimate_launch(profile, device) for profile in profiles]
+def estimate_call(profile: CallProfile, device: DeviceSpec) -> Estimate:
+    """One call: its launches, one after the other, and torch's own operations as the kernels that they are on a GPU."""
+    found = [estimate_launch(launch, device) for launch in profile.launches]
     terms: dict[str, float] = {}
     for estimate in found:
         for name, ms in estimate.terms.items():
             terms[name] = terms.get(name, 0.0) + ms
-    return Estimate(sum(estimate.ms for estimate in found), terms)
+    host = sum(_host_ms(work, device) for work in profile.host)
+    if profile.host:
+        terms["torch operations beside the kernels"] = host
+    return Estimate(sum(estimate.ms for estimate in found) + host, terms)
+
+
+def _host_ms(work: HostWork, device: DeviceSpec) -> float:
+    memory = work.bytes / (device.dram_bytes_per_s * DRAM_EFFICIENCY)
+    return max(memory, work.flops / (device.peak_flops(work.dtype) * MATRIX_EFFICIENCY)) * 1e3 + LAUNCH_MS

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 
 from tilewright.gpu.specs import DEFAULT_BY_ARCH
+from tilewright.gpu.telemetry import why_unusable
 from tilewright.policy import Rules
 from tilewright.repository import Repository
 from tilewright.roofline.bounds import intensity_class
@@ -20,6 +21,8 @@ def task_path(checkout: Checkout, task: str) -> PurePosixPath:
     """A task's folder relative to the root. Raises `Misuse` for a path that leaves it."""
     path = (checkout.base / task).resolve()
     path = path.parent if path.name == "task.toml" else path
+    if path.is_file():
+        raise Misuse(f"{task} is a file; give the folder that holds the task's task.toml")
     if not path.is_relative_to(checkout.root):
         raise Misuse(f"{task} lies outside the repository {checkout.root}")
     return PurePosixPath(path.relative_to(checkout.root).as_posix())
@@ -27,10 +30,9 @@ def task_path(checkout: Checkout, task: str) -> PurePosixPath:
 
 def usable_backend(backend: Backend | None) -> Backend:
     """The backend asked for, or the one that this machine has. Raises `Misuse` for `cuda` without a GPU."""
-    here = backend_here()
-    if backend is Backend.CUDA and here is not Backend.CUDA:
-        raise Misuse("the driver shows no GPU here; use backend `cpu`, and see `tilewright doctor`")
-    return backend or here
+    if backend is Backend.CUDA and (why := why_unusable()):
+        raise Misuse(f"{why}; use backend `cpu`, and see `tilewright doctor`")
+    return backend or backend_here()
 
 
 def check_tree(repository: Repository, task: Task, folder: PurePosixPath, include_dirty: bool) -> list[str]:
@@ -89,7 +91,7 @@ async def begin(
         )
     repository = checkout.repository
     editable = check_tree(repository, found, folder, include_dirty)
-    head = repository.head()
+    head, came_from = repository.head(), repository.branch()
     baseline = head
     if repository.changed(head):
         baseline = repository.commit(repository.read(editable), head, "tilewright: baseline\n")
@@ -111,6 +113,7 @@ async def begin(
         task_name=found.name,
         branch=branch,
         base=head,
+        came_from=came_from or "",
         baseline=baseline,
         editable=editable,
         backend=backend,
@@ -122,6 +125,19 @@ async def begin(
         notes=_notes(found, backend),
     )
     return started, runs
+
+
+def go_back(checkout: Checkout, started: Started) -> None:
+    """After a baseline that failed: back to the branch that was checked out, and no branch of the session's is left.
+
+    No file changes. Edits that were taken into the baseline are uncommitted again.
+    """
+    repository, own = checkout.repository, f"refs/heads/{started.branch}"
+    back = started.came_from
+    if not back or repository.branch() != started.branch or repository.resolve(f"refs/heads/{back}") != started.base:
+        return
+    repository.switch(back)
+    repository.forget(own, started.baseline)
 
 
 def _notes(task: Task, backend: Backend) -> list[str]:

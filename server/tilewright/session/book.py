@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
+from tilewright.evaluation.seeds import commitment, new_secret
 from tilewright.ledger import Journal
 from tilewright.session.checkout import Checkout, EditableFiles, Misuse
-from tilewright.session.history import Ended, Entry, Phase, Row, Started, State
+from tilewright.session.history import Committed, Ended, Entry, Interrupted, Phase, Row, Started, State
 
 
 class Book:
@@ -41,6 +46,8 @@ class Book:
         self.state = state
         if missing is not None:
             self.record(missing)
+        if isinstance(last := self._journal.entries[-1], Committed):
+            self.record(Interrupted(run=last.run, candidate=last.candidate, why="the server ended during the run"))
         self.checkout.write_table(folder, state)
         if state.rows and state.rows[-1].advice.action == "stop":  # killed between the last row and the end
             self.finish(state.rows[-1].advice.reason)
@@ -85,6 +92,20 @@ class Book:
         self._journal, self.state = self.checkout.open_journal(folder), None
         self.record(started)
         self.checkout.set_current(folder)
+        assert self.state is not None
+        self.checkout.write_table(folder, self.state)
+
+    @contextlib.contextmanager
+    def committed(self, run: Literal["correctness", "benchmark"], candidate: str) -> Iterator[str]:
+        """Draw the secret of a run and commit to it; a run that is broken off is on record too, with its secret."""
+        secret = new_secret()
+        self.record(Committed(run=run, candidate=candidate, secret_sha256=commitment(secret)))
+        try:
+            yield secret
+        except BaseException as error:
+            why = "cancelled" if isinstance(error, asyncio.CancelledError) else str(error)[:500] or repr(error)
+            self.record(Interrupted(run=run, candidate=candidate, why=why, secret=secret))
+            raise
 
     def record(self, entry: Entry) -> None:
         """Put one record on disk and into the state; a row also renders the table."""

@@ -149,9 +149,9 @@ class Checkout:
             return None
         try:
             entries = read_entries(folder / "journal.jsonl", ENTRY)
-        except ValueError as error:
-            raise Misuse(f"the journal of {folder.name} cannot be read: {error}; {_SET_ASIDE}") from None
-        return State.of(entries) if entries else None
+            return State.of(entries) if entries else None
+        except LedgerError as error:
+            raise Misuse(f"the journal cannot be trusted: {error}; {_SET_ASIDE}") from None
 
     def write_table(self, folder: Path, state: State) -> None:
         """Render `perf_results.md`: the session's own, and the checkout's, which is the current session's."""

@@ -8,7 +8,9 @@ from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from tilewright.compiler.resources import Resources
+from tilewright.compiler.tools import known_archs
 from tilewright.evaluation.results import Status
+from tilewright.evaluation.snapshot import content_id
 from tilewright.repository import Files, RepositoryError
 from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.jobs import WAIT_S, Job, Progress
@@ -22,6 +24,7 @@ STAGES: tuple[Stage, ...] = ("resources", "cutile_ir", "tile_ir")
 TEXT_SHOWN = 3000
 KEPT_DUMPS = 32
 COMPILE_S = 60.0
+LIMIT_S = 600.0
 
 
 class Dumper:
@@ -29,12 +32,18 @@ class Dumper:
 
     def __init__(self, checkout: Checkout) -> None:
         self._checkout = checkout
-        self._runs: dict[tuple[str, str], Runs] = {}
+        self._runs: dict[PurePosixPath, tuple[str, Runs]] = {}
+        self._job: Job | None = None
+        self._reply: dict[str, Any] = {}
         self._texts: OrderedDict[str, str] = OrderedDict()
 
-    async def dump(self, folder: PurePosixPath, archs: list[str], stage: Stage, progress: Progress) -> DumpReport:
+    async def dump(
+        self, folder: PurePosixPath, archs: list[str], stage: Stage, progress: Progress, wait_s: float = WAIT_S
+    ) -> DumpReport:
         """Compile what the task's entry point launches, for each of `archs`. Raises `Misuse`."""
         repository = self._checkout.repository
+        if known_archs() and (unknown := sorted(set(archs) - known_archs())):
+            raise Misuse(f"the compiler here knows no {unknown[0]}; it knows {', '.join(sorted(known_archs()))}")
         try:
             task = load_task(self._checkout.root / folder)
             editable = [(folder / name).as_posix() for name in task.file.editable]
@@ -45,14 +54,22 @@ class Dumper:
         for name in (folder / "task.toml", folder / "task.py"):
             if name.as_posix() not in committed:
                 raise Misuse(f"{name} is not committed; run `git add {folder}` and `git commit` first")
-        reply: dict[str, Any] = {}
-        runs = self._runs_of(folder, repository.head(), committed)
+        key = f"{folder} {content_id(files)} {' '.join(archs)}"
 
         async def work(job: Job) -> None:
             job.tell(f"compiling for {', '.join(archs)}")
-            reply.update(await runs.dump(files, archs, COMPILE_S, WAIT_S - 10, job.tell))
+            runs = await self._runs_of(folder, repository.head(), committed)
+            self._reply = await runs.dump(files, archs, COMPILE_S, LIMIT_S, job.tell)
 
-        await Job("dump_ir", "", work).attend(WAIT_S, progress)
+        if self._job is None or self._job.done:
+            self._job = Job("dump_ir", key, work)
+        elif self._job.key != key:
+            raise Misuse(f"another dump is under way ({self._job.message}); call dump_ir again when it is done")
+        job = self._job
+        if not await job.attend(wait_s, progress):
+            again = "call dump_ir again, the same way"
+            return DumpReport(summary=f"still compiling: {job.message}", state="running", next=again)
+        reply = self._reply
         if reply["status"] != Status.PASSED:
             first = str(reply["message"]).splitlines()[0] if reply["message"] else ""
             return DumpReport(
@@ -64,15 +81,23 @@ class Dumper:
         """The whole text of an earlier dump."""
         return self._texts.get(identity)
 
-    def _runs_of(self, folder: PurePosixPath, head: str, committed: Files) -> Runs:
-        key = (folder.as_posix(), head)
-        if key not in self._runs:
-            self._runs[key] = Runs(Backend.CPU, "sm_90", committed, folder)
-        return self._runs[key]
+    async def _runs_of(self, folder: PurePosixPath, head: str, committed: Files) -> Runs:
+        known = self._runs.get(folder)
+        if known is not None and known[0] == head:
+            return known[1]
+        await self._drop_runs()
+        runs = Runs(Backend.CPU, "sm_90", committed, folder)
+        self._runs[folder] = (head, runs)
+        return runs
 
     async def close(self) -> None:
+        if self._job is not None and not self._job.done:
+            await self._job.cancel()
+        await self._drop_runs()
+
+    async def _drop_runs(self) -> None:
         while self._runs:
-            _, runs = self._runs.popitem()
+            _, (_, runs) = self._runs.popitem()
             await runs.close()
 
     def _report(self, reply: dict[str, Any], stage: Stage) -> DumpReport:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Status
-from tilewright.ledger import TableRow
+from tilewright.ledger import LedgerError, TableRow
 from tilewright.policy import Advice, Reason, Rules, Verdict, VerdictKind, advise
 from tilewright.records import Record
 from tilewright.task import Backend
@@ -27,6 +27,7 @@ class Started(Record):
     task_name: str
     branch: str
     base: str = Field(description="commit that was checked out")
+    came_from: str = Field("", description="branch that was checked out, if any")
     baseline: str = Field(description="commit whose protected files count")
     editable: list[str]
     backend: Backend
@@ -45,6 +46,16 @@ class Committed(Record):
     run: Literal["correctness", "benchmark"]
     candidate: str
     secret_sha256: str
+
+
+class Interrupted(Record):
+    """A run that was committed to has no result, and never will."""
+
+    kind: Literal["interrupted"] = "interrupted"
+    run: Literal["correctness", "benchmark"]
+    candidate: str
+    why: str
+    secret: str | None = Field(None, description="revealed, unless it was lost with the server")
 
 
 class Checked(Record):
@@ -106,7 +117,9 @@ class Ended(Record):
     reason: str
 
 
-Entry = Annotated[Started | Committed | Checked | Measured | Kept | Reverted | Row | Ended, Field(discriminator="kind")]
+Entry = Annotated[
+    Started | Committed | Interrupted | Checked | Measured | Kept | Reverted | Row | Ended, Field(discriminator="kind")
+]
 ENTRY: TypeAdapter[Entry] = TypeAdapter(Entry)
 
 
@@ -148,7 +161,8 @@ class State:
         """The state after `entries`, the first of which is the session's start."""
         source = iter(entries)
         first = next(source)
-        assert isinstance(first, Started), "a journal begins with the session's start"
+        if not isinstance(first, Started):
+            raise LedgerError("a journal begins with the session's start")
         state = cls(first)
         for entry in source:
             state.apply(entry)

@@ -12,22 +12,16 @@ from pathlib import Path, PurePosixPath
 
 from tilewright.evaluation.evaluator import Tell
 from tilewright.evaluation.results import CorrectnessResult, Status
-from tilewright.evaluation.seeds import commitment, new_secret
 from tilewright.evaluation.snapshot import content_id
-from tilewright.policy import (
-    ROOT_CAUSES,
-    Rules,
-    verdict_of_benchmark,
-    verdict_of_check,
-)
+from tilewright.policy import ROOT_CAUSES, Rules, verdict_of_benchmark, verdict_of_check
+from tilewright.records import cut
 from tilewright.repository import Files
 from tilewright.session import show
-from tilewright.session.beginning import begin, task_path
+from tilewright.session.beginning import begin, go_back, task_path
 from tilewright.session.book import Book
 from tilewright.session.checkout import TRAILER, Checkout, CheckoutBusy, Misuse
 from tilewright.session.history import (
     Checked,
-    Committed,
     Kept,
     Measured,
     Phase,
@@ -84,7 +78,8 @@ class Loop:
             if state.phase is not Phase.BASELINE:
                 report = self.status()
                 note = "this session was under way: the arguments of start_session are ignored, its own rules hold"
-                return report.model_copy(update={"notes": [*report.notes, note]})
+                summary = f"resumed: {report.summary}"
+                return report.model_copy(update={"summary": summary, "notes": [*report.notes, note]})
             work = self._baseline
         else:
             work = partial(self._open, task, backend, arch, rules or Rules(), include_dirty)
@@ -119,7 +114,8 @@ class Loop:
             if not await job.attend(wait_s, progress):
                 again = "call run_correctness again"
                 return CorrectnessReport(summary=f"still running: {job.message}", state="running", next=again)
-        assert state.checked is not None
+        if state.checked is None or state.checked.candidate != identity:
+            raise Misuse("the editable files changed while they were checked; call run_correctness again")
         return show.correctness(state.checked, self._next(state), state.started.backend is Backend.CPU)
 
     async def run_benchmark(self, progress: Progress, wait_s: float = WAIT_S) -> BenchmarkReport:
@@ -195,9 +191,7 @@ class Loop:
         if root_cause is not None and root_cause not in ROOT_CAUSES:
             raise Misuse(f"root_cause is one of {', '.join(ROOT_CAUSES)}")
         self._book.record(close_iteration(state, name, root_cause))
-        row = state.rows[-1]
-        if row.advice.action == "stop":
-            self._finish(row.advice.reason)
+        self._stop_if_advised(state)
         return show.appended(state, self._next(state))
 
     def task_of(self, task: str) -> tuple[PurePosixPath, str]:
@@ -226,6 +220,8 @@ class Loop:
         if self._job is not None and not self._job.done:
             await self._job.cancel()
         await self._drop_runs()
+        if self._dropping is not None:
+            await asyncio.shield(self._dropping)
         self._book.let_go()
         self._book.state = None
 
@@ -234,7 +230,7 @@ class Loop:
     def _attach(self, what: str, key: str, work: Callable[[Job], Awaitable[None]]) -> Job:
         if self._job is None or self._job.done:
             self._job = Job(what, key, work)
-        elif (self._job.what, self._job.key) != (what, key):
+        elif self._job.what != what:
             raise Misuse(f"{self._job.what} is running ({self._job.message}); call it again to wait for it")
         return self._job
 
@@ -265,10 +261,12 @@ class Loop:
             raise Misuse(f"the baseline could not be measured: {last.result.message}; call start_session again")
         if not last.result.passed:
             self._finish(
-                f"the baseline itself failed ({last.result.status}: {last.result.message[:300]}); mend it first"
+                f"the baseline itself failed ({last.result.status}: {cut(last.result.message, 300)}); mend it first"
             )
+            go_back(self.checkout, state.started)
             return
         self._book.record(close_iteration(state, "baseline", None))
+        self._stop_if_advised(state)
 
     async def _check(self, files: Files, tell: Tell) -> None:
         state = self._book.active()
@@ -276,17 +274,16 @@ class Loop:
         repository = self.checkout.repository
         commit = repository.commit(files, state.incumbent_commit, f"tilewright: candidate {identity}\n")
         repository.keep(f"{_refs(state)}/candidates/{state.iteration}-{identity}", commit)
-        secret = new_secret()
-        self._book.record(Committed(run="correctness", candidate=identity, secret_sha256=commitment(secret)))
-        if changed := self._book.tree.protected_changes():
-            result = CorrectnessResult(
-                status=Status.TAMPERED,
-                message=f"protected files differ from the baseline: {', '.join(changed[:5])}; an experiment may change "
-                f"{', '.join(state.started.editable)} alone. {self._book.tree.how_to_restore(changed)}",
-            )
-        else:
-            runs = await self._ready_runs(state)
-            result = await runs.correctness(files, secret, self._time_left(state), tell)
+        with self._book.committed("correctness", identity) as secret:
+            if changed := self._book.tree.protected_changes():
+                result = CorrectnessResult(
+                    status=Status.TAMPERED,
+                    message=f"protected files differ from the baseline: {', '.join(changed[:5])}; an experiment may "
+                    f"change {', '.join(state.started.editable)} alone. {self._book.tree.how_to_restore(changed)}",
+                )
+            else:
+                runs = await self._ready_runs(state)
+                result = await runs.correctness(files, secret, self._time_left(state), tell)
         verdict = verdict_of_check(result)
         self._book.record(Checked(candidate=identity, commit=commit, secret=secret, result=result, verdict=verdict))
 
@@ -294,10 +291,9 @@ class Loop:
         state = self._book.active()
         identity = content_id(files)
         incumbent = self._book.tree.at(state.incumbent_commit) if state.rows else None
-        secret = new_secret()
-        self._book.record(Committed(run="benchmark", candidate=identity, secret_sha256=commitment(secret)))
-        runs = await self._ready_runs(state)
-        result = await runs.benchmark(files, incumbent, secret, self._time_left(state), tell)
+        with self._book.committed("benchmark", identity) as secret:
+            runs = await self._ready_runs(state)
+            result = await runs.benchmark(files, incumbent, secret, self._time_left(state), tell)
         self._book.record(
             Measured(
                 candidate=identity,
@@ -337,6 +333,10 @@ class Loop:
         self._book.finish(reason)
         self._dropping = asyncio.ensure_future(self._drop_runs())
 
+    def _stop_if_advised(self, state: State) -> None:
+        if (advice := state.rows[-1].advice).action == "stop":
+            self._finish(advice.reason)
+
     def _time_left(self, state: State) -> float:
         return 60 * state.started.rules.iteration_minutes - state.seconds
 
@@ -348,15 +348,16 @@ class Loop:
             raise Misuse(f"{job.what} is running ({job.message}); call it again to wait for it")
         self._settle()
         state = self._book.active()
-        if state.phase not in phases:
-            raise Misuse(f"{tool} does not come now: {self._next(state)}")
         branch = self.checkout.repository.branch()
         if branch != state.started.branch:
             raise Misuse(
                 f"{f'branch {branch}' if branch else 'no branch'} is checked out, the session is on "
                 f"{state.started.branch}: `git checkout {state.started.branch}`"
             )
-        self.checkout.missing_record(state)  # raises where another hand moved the branch
+        if (missing := self.checkout.missing_record(state)) is not None:  # committed, and interrupted before its record
+            self._book.record(missing)
+        if state.phase not in phases:
+            raise Misuse(f"{tool} does not come now: {self._next(state)}")
         return state
 
     def _settle(self) -> None:
@@ -386,7 +387,7 @@ class Loop:
         if (verdict := earlier_verdict(self._book.entries, identity)) is not None:
             raise Misuse(
                 f"this very content was tried before and ended as {verdict.kind} ({verdict.reason}: {verdict.detail}); "
-                "trying the same again would only fish in the noise. Change something, or revert"
+                "another try would only draw the noise again. Change something, or revert"
             )
 
 

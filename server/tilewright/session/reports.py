@@ -150,9 +150,11 @@ class DumpReport(Record):
     """What the compiler made of the candidate."""
 
     summary: str
-    status: Status
+    state: RunState = Field("done", description="running: call the same tool again to go on waiting for it")
+    status: Status | None = None
     message: str = ""
     case: str = ""
     kernels: list[KernelReport] = Field(default_factory=list)
     text: str = Field("", description="the stage asked for, cut to fit")
     resource: str = Field("", description="URI of the whole text")
+    next: str = ""

@@ -22,10 +22,10 @@ GRACE_S = 180.0
 
 
 def backend_here() -> Backend:
-    """`cuda` where the driver shows a GPU, else `cpu`."""
-    from tilewright.gpu.telemetry import find_gpu
+    """`cuda` where there is a GPU that torch can use, else `cpu`."""
+    from tilewright.gpu.telemetry import why_unusable
 
-    return Backend.CUDA if find_gpu() is not None else Backend.CPU
+    return Backend.CPU if why_unusable() else Backend.CUDA
 
 
 class Runs:
@@ -38,11 +38,13 @@ class Runs:
         try:
             self._store = SnapshotStore(self._evaluator.folder, protected, task_folder)
         except ValueError as error:
+            self._evaluator.folder.rmdir()
             raise Misuse(str(error)) from None
 
     async def environment(self) -> Environment:
         """Where the runs happen. Raises `Misuse` where the referee cannot start."""
         with _startup():
+            await self._prepared()
             reply = await self._evaluator.request("environment", lambda _: None, START_TIMEOUT_S)
         return Environment.model_validate(reply["environment"])
 
@@ -97,6 +99,7 @@ class Runs:
 
     async def _prepared(self, *arms: Files) -> list[Snapshot]:
         """Write what the next request needs, off the event loop; the baseline only for a referee that will read it."""
+        self._evaluator.folder.mkdir(mode=0o700, exist_ok=True)
         coming = self._evaluator.starts + (not self._evaluator.running)
         if coming != self._read_by:
             await asyncio.to_thread(self._store.write_baseline)

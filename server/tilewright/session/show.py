@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming
 from tilewright.ledger import render_row, shown_latency
 from tilewright.policy import Verdict, VerdictKind
+from tilewright.records import cut
 from tilewright.session.history import Checked, Kept, Measured, Phase, Row, State
 from tilewright.session.jobs import Job
 from tilewright.session.reports import (
@@ -28,7 +29,9 @@ def next_step(state: State, edited: bool = False, checked: bool = True) -> str:
     the pending candidate's."""
     match state.phase:
         case Phase.ENDED:
-            return f"nothing: the session has ended ({state.ended}); show the user sandbox/perf_results.md"
+            if not state.rows:
+                return "tell the user what the summary says; when it is mended and committed, call start_session again"
+            return "nothing: the session has ended; show the user sandbox/perf_results.md"
         case Phase.BASELINE:
             return "call start_session again: the baseline is not measured yet"
         case Phase.READY:
@@ -71,9 +74,10 @@ def status(state: State, then: str, job: Job | None, note: Exception | None = No
     doing = f"; {job.what} is running: {job.message}" if job is not None and running else ""
     keeps = sum(row.verdict.kind is VerdictKind.KEEP for row in state.rows[1:])
     where = f"{started.task_name} on {started.backend} ({started.environment.device})"
-    so_far = f"{keeps} of {max(len(state.rows) - 1, 0)} kept, {state.total_speedup:.3f}x the baseline"
+    mark = "~" if started.backend == "cpu" and keeps else ""
+    so_far = f"{keeps} of {max(len(state.rows) - 1, 0)} kept, {mark}{state.total_speedup:.3f}x the baseline"
     if state.phase is Phase.ENDED:
-        summary = f"ended: {state.ended}. {where}: {so_far}"
+        summary = f"ended: {state.ended}. {where}{f': {so_far}' if state.rows else ''}"
     else:
         pending = f"; pending: {state.verdict.kind}, {state.phase}" if state.verdict is not None else ""
         summary = f"{where}: iteration {state.iteration}{pending}; {so_far}{doing}"
@@ -95,7 +99,7 @@ def status(state: State, then: str, job: Job | None, note: Exception | None = No
         iteration=state.iteration if state.phase is not Phase.ENDED else max(len(state.rows) - 1, 0),
         editable=started.editable,
         incumbent=_incumbent(state),
-        pending=_pending(state),
+        pending=_pending(state) if state.phase is not Phase.ENDED else "",
         tried=[_row(row) for row in state.rows],
         budget=f"{left} of {rules.max_iterations} iterations left; "
         f"{minutes:.1f} of {rules.iteration_minutes:g} minutes of evaluation left in this one",
@@ -113,7 +117,7 @@ def correctness(checked: Checked, then: str, modelled: bool) -> CorrectnessRepor
     if result.passed:
         summary = f"PASS: {passed} runs, {hidden} of them on hidden cases, in {result.seconds:.1f} s"
         if modelled:
-            summary += "; interpreted, at the sizes of the cpu cases: constants that only larger cases use did not run"
+            summary += "; interpreted, at the sizes of the cpu cases: code that only larger sizes reach did not run"
     else:
         first = result.message.splitlines()[0] if result.message else ""
         summary = f"{result.status.upper()}: {first}"[:400]
@@ -134,12 +138,13 @@ def correctness(checked: Checked, then: str, modelled: bool) -> CorrectnessRepor
 def benchmark(measured: Measured, then: str) -> BenchmarkReport:
     """A finished benchmark run."""
     result = measured.result
+    mark = "~" if result.modelled else ""
     if result.passed:
         summary = f"{_headline(measured.verdict)}: {shown_latency(result.latency_ms, result.modelled)} ms"
         if result.speedup is not None:
-            summary += f", {result.speedup:.4f}x the incumbent's speed"
+            summary += f", {mark}{result.speedup:.4f}x the incumbent's speed"
         if result.roofline_percent is not None:
-            summary += f", {result.roofline_percent:.1f}% of the roofline"
+            summary += f", {mark}{result.roofline_percent:.1f}% of the roofline"
     else:
         summary = f"{result.status.upper()}: {result.message.splitlines()[0] if result.message else ''}"[:400]
     return BenchmarkReport(
@@ -208,7 +213,7 @@ def _row(row: Row) -> RowReport:
         latency=shown_latency(row.latency_ms, row.modelled),
         correctness="PASS" if row.passed else "FAIL",
         status=row.verdict.kind,
-        reason=f"{row.verdict.reason}: {row.verdict.detail[:120]}" if row.verdict.detail else row.verdict.reason,
+        reason=f"{row.verdict.reason}: {cut(row.verdict.detail, 160)}" if row.verdict.detail else row.verdict.reason,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tarfile
 import tempfile
 from pathlib import Path
@@ -24,6 +25,10 @@ def export_session(checkout: Checkout, target: Path) -> str:
     repository = checkout.repository
     if not target.parent.is_dir():
         raise Misuse(f"{target.parent}: no such folder")
+    if target.is_dir():
+        raise Misuse(f"{target} is a folder; name the file to write, as in {target / 'session.tgz'}")
+    if not os.access(target.parent, os.W_OK):
+        raise Misuse(f"{target.parent} cannot be written to")
     refs = [f"refs/heads/{state.started.branch}", *repository.refs(f"refs/tilewright/{state.started.session}")]
     manifest = {"format": FORMAT, "session": state.started.session, "branch": state.started.branch, "refs": refs}
     with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:

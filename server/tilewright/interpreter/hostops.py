@@ -1,0 +1,74 @@
+"""What host code computes with torch beside its kernels: on a GPU, each such operation is a kernel of its own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+_FREE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "lift_fresh", "detach", "alias"}
+"""Operations of aten that only make or name memory."""
+
+
+class HostOp(NamedTuple):
+    """One torch operation: bytes read and written, flops (0 where torch has no formula), the dtype of its result."""
+
+    name: str
+    bytes: float
+    flops: float
+    dtype: str
+
+
+class _Counting(TorchDispatchMode):
+    paused = False
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.ops: list[HostOp] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if not _Counting.paused:
+            self._note(func, args, kwargs, result)
+        return result
+
+    def _note(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        name = func.overloadpacket.__name__
+        known = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+        is_view = not func._schema.is_mutable and all(out.untyped_storage().data_ptr() in known for out in outputs)
+        if not outputs or is_view or name in _FREE:
+            return
+        formula = flop_registry.get(func.overloadpacket)
+        self.ops.append(
+            HostOp(
+                name,
+                float(sum(tensor.numel() * tensor.element_size() for tensor in inputs + outputs)),
+                float(formula(*args, **kwargs, out_val=result)) if formula else 0.0,
+                str(outputs[0].dtype).removeprefix("torch."),
+            )
+        )
+
+
+@contextlib.contextmanager
+def counting() -> Iterator[list[HostOp]]:
+    """List the torch operations made within, views and allocations left out."""
+    with _Counting() as mode:
+        yield mode.ops
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """Count nothing within: what the interpreter itself does with torch is a kernel's work."""
+    before, _Counting.paused = _Counting.paused, True
+    try:
+        yield
+    finally:
+        _Counting.paused = before
