@@ -119,6 +119,14 @@ def verdict_of_benchmark(result: BenchmarkResult, rules: Rules) -> Verdict | Non
     )
 
 
+def confirmed(verdict: Verdict | None) -> Verdict | None:
+    """The verdict of a second run, of a candidate that would be kept by the first: a gain has to show in both."""
+    if verdict is None or verdict.reason not in (Reason.GAIN, Reason.NOISE):
+        return verdict
+    said = f"{verdict.detail}, confirmed" if verdict.reason is Reason.GAIN else f"not confirmed: {verdict.detail}"
+    return verdict.model_copy(update={"detail": said})
+
+
 def _percent(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.2f}%"
 

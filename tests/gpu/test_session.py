@@ -42,6 +42,7 @@ def test_a_real_gain_is_kept_and_a_copy_of_it_is_not(tmp_path: Path) -> None:
             assert report.verdict.kind is VerdictKind.KEEP
             assert report.speedup is not None
             assert report.speedup > 1.5
+            assert report.verdict.detail.endswith("confirmed")
             loop.checkpoint()
             loop.append_result("occupancy 4")
             kernel.write_text(kernel.read_text() + "\n# the same again\n")

@@ -10,10 +10,12 @@ import pytest
 
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TOML, SLOWER_KERNEL, git
 from tests.stage import edit, judged, play, quiet, start
-from tilewright.evaluation.results import Status
+from tilewright.evaluation.results import BenchmarkResult, Status
 from tilewright.policy import Reason, Rules, VerdictKind
+from tilewright.repository import Files
 from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.loop import Loop
+from tilewright.session.runs import Runs
 from tilewright.session.transfer import export_session, import_session
 
 RENAMED_KERNEL = SCALE_KERNEL.replace("values", "elements")
@@ -279,5 +281,46 @@ def test_the_status_says_what_the_working_tree_needs(make_task: Callable[..., Pa
         git(root, "checkout", "--", "README.md")
         edit(root, FASTER_KERNEL)
         assert loop.status().next == "call run_correctness on the edited files"
+
+    play(root, scene)
+
+
+def test_a_measured_gain_has_to_show_twice(make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No GPU is needed to see what becomes of two runs: their results are put in the evaluator's place."""
+    root = make_task()
+    coming: list[BenchmarkResult] = []
+    secrets: list[str] = []
+
+    async def measured(_: Runs, files: Files, incumbent: Files | None, secret: str, *__: object) -> BenchmarkResult:
+        secrets.append(secret)
+        return coming.pop(0)
+
+    def result(speedup: float) -> BenchmarkResult:
+        low, high = speedup - 0.01, speedup + 0.01
+        return BenchmarkResult(
+            status=Status.PASSED, latency_ms=1 / speedup, speedup=speedup, speedup_low=low, speedup_high=high
+        )
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        monkeypatch.setattr(Runs, "benchmark", measured)
+        coming[:] = [result(1.02), result(1.005)]
+        lucky = await judged(loop, FASTER_KERNEL)
+        assert lucky.verdict is not None
+        assert lucky.verdict.reason is Reason.NOISE
+        assert lucky.verdict.detail.startswith("not confirmed: +0.50% speed")
+        loop.revert()
+        assert "| ~0.995025 | PASS | revert |" in loop.append_result("a lucky draw").row
+        coming[:] = [result(1.3), result(1.25)]
+        real = await judged(loop, FASTER_KERNEL + "\n# another\n")
+        assert real.verdict is not None
+        assert real.verdict.kind is VerdictKind.KEEP
+        assert real.verdict.detail.endswith("confirmed")
+        loop.checkpoint()
+        assert "| ~0.800000 | PASS | keep |" in loop.append_result("a real gain").row
+        coming[:] = [result(0.9)]
+        assert (await judged(loop, SLOWER_KERNEL)).verdict is not None
+        assert coming == []
+        assert len(set(secrets)) == 5
 
     play(root, scene)

@@ -75,6 +75,7 @@ class Measured(Record):
     kind: Literal["measured"] = "measured"
     candidate: str
     incumbent: str | None
+    confirms: bool = Field(False, description="a second run, of a candidate that would be kept by the first")
     secret: str
     result: BenchmarkResult
     verdict: Verdict | None

@@ -5,25 +5,19 @@ Knows nothing of MCP or the command line. A misuse raises `Misuse`; a failing ca
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from tilewright.evaluation.evaluator import Tell
-from tilewright.evaluation.results import CorrectnessResult, Status
+from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
-from tilewright.policy import ROOT_CAUSES, Rules, verdict_of_benchmark, verdict_of_check
-from tilewright.records import cut
-from tilewright.repository import Files
+from tilewright.policy import ROOT_CAUSES, Rules
 from tilewright.session import show
-from tilewright.session.beginning import begin, go_back, task_path
+from tilewright.session.beginning import task_path
 from tilewright.session.book import Book
 from tilewright.session.checkout import TRAILER, Checkout, CheckoutBusy, Misuse
 from tilewright.session.history import (
-    Checked,
     Kept,
-    Measured,
     Phase,
     Reverted,
     State,
@@ -39,7 +33,7 @@ from tilewright.session.reports import (
     RevertReport,
     StatusReport,
 )
-from tilewright.session.runs import Runs
+from tilewright.session.trials import Trials, refs_of
 from tilewright.task import Backend
 
 DEFAULT_ARCH = "sm_90"
@@ -52,9 +46,8 @@ class Loop:
         """`root` is fixed for good. Raises `Misuse` where it is in no usable git repository."""
         self.checkout = Checkout(root)
         self._book = Book(self.checkout)
-        self._runs: Runs | None = None
+        self._trials = Trials(self.checkout, self._book)
         self._job: Job | None = None
-        self._dropping: asyncio.Future[None] | None = None
 
     async def start(
         self,
@@ -80,9 +73,9 @@ class Loop:
                 note = "this session was under way: the arguments of start_session are ignored, its own rules hold"
                 summary = f"resumed: {report.summary}"
                 return report.model_copy(update={"summary": summary, "notes": [*report.notes, note]})
-            work = self._baseline
+            work = self._trials.baseline
         else:
-            work = partial(self._open, task, backend, arch, rules or Rules(), include_dirty)
+            work = partial(self._trials.open, task, backend, arch, rules or Rules(), include_dirty)
         job = self._attach("start_session", str(task_path(self.checkout, task)), work)
         if not await job.attend(wait_s, progress):
             return show.starting(job, self._book.state)
@@ -110,7 +103,7 @@ class Loop:
                 raise Misuse(f"run_correctness does not come now: {self._next(state)}")
             if self._job is None or self._job.done:
                 self._refuse_repeats(state, identity)
-            job = self._attach("run_correctness", identity, lambda job: self._check(files, job.tell))
+            job = self._attach("run_correctness", identity, lambda job: self._trials.check(files, job.tell))
             if not await job.attend(wait_s, progress):
                 again = "call run_correctness again"
                 return CorrectnessReport(summary=f"still running: {job.message}", state="running", next=again)
@@ -127,7 +120,9 @@ class Loop:
             files = self._book.tree.read()
             if content_id(files) != state.checked.candidate:
                 raise Misuse("the editable files changed since they passed; call run_correctness on them first")
-            job = self._attach("run_benchmark", state.checked.candidate, lambda job: self._measure(files, job.tell))
+            job = self._attach(
+                "run_benchmark", state.checked.candidate, lambda job: self._trials.measure(files, job.tell)
+            )
             if not await job.attend(wait_s, progress):
                 again = "call run_benchmark again"
                 return BenchmarkReport(summary=f"still running: {job.message}", state="running", next=again)
@@ -168,7 +163,7 @@ class Loop:
         if self._edited(state):
             present = self._book.tree.present()
             saved = repository.commit(present, state.incumbent_commit, f"tilewright: before revert {state.iteration}\n")
-            recovery = f"{_refs(state)}/reverted/{state.iteration}-{saved[:12]}"
+            recovery = f"{refs_of(state)}/reverted/{state.iteration}-{saved[:12]}"
             repository.keep(recovery, saved)
             repository.restore(state.incumbent_commit, editable)
         elif state.phase is Phase.READY:
@@ -191,7 +186,7 @@ class Loop:
         if root_cause is not None and root_cause not in ROOT_CAUSES:
             raise Misuse(f"root_cause is one of {', '.join(ROOT_CAUSES)}")
         self._book.record(close_iteration(state, name, root_cause))
-        self._stop_if_advised(state)
+        self._trials.stop_if_advised(state)
         return show.appended(state, self._next(state))
 
     def task_of(self, task: str) -> tuple[PurePosixPath, str]:
@@ -212,20 +207,16 @@ class Loop:
             if self._book.state is not None:
                 raise
             return self._book.abandon(reason)
-        self._finish(reason)
+        self._trials.finish(reason)
         return f"session {state.started.session} ended after {len(state.rows)} rows: {reason}"
 
     async def close(self) -> None:
         """Let go of everything: a running evaluation ends, the checkout is free."""
         if self._job is not None and not self._job.done:
             await self._job.cancel()
-        await self._drop_runs()
-        if self._dropping is not None:
-            await asyncio.shield(self._dropping)
+        await self._trials.close()
         self._book.let_go()
         self._book.state = None
-
-    # Evaluating
 
     def _attach(self, what: str, key: str, work: Callable[[Job], Awaitable[None]]) -> Job:
         if self._job is None or self._job.done:
@@ -233,112 +224,6 @@ class Loop:
         elif self._job.what != what:
             raise Misuse(f"{self._job.what} is running ({self._job.message}); call it again to wait for it")
         return self._job
-
-    async def _open(
-        self, task: str, backend: Backend | None, arch: str, rules: Rules, include_dirty: bool, job: Job
-    ) -> None:
-        self.checkout.hold()
-        job.tell("starting the referee")
-        await self._drop_runs()
-        try:
-            started, self._runs = await begin(self.checkout, task, backend, arch, rules, include_dirty)
-        except BaseException:
-            self.checkout.release()
-            raise
-        self._book.begin(started)
-        await self._baseline(job)
-
-    async def _baseline(self, job: Job) -> None:
-        state = self._book.active()
-        files = self._book.tree.at(state.incumbent_commit)
-        if state.checked is None or not state.checked.result.passed:
-            await self._check(files, job.tell)
-        if state.checked is not None and state.checked.result.passed:
-            await self._measure(files, job.tell)
-        last = state.measured or state.checked
-        assert last is not None
-        if last.result.status is Status.VOID:
-            raise Misuse(f"the baseline could not be measured: {last.result.message}; call start_session again")
-        if not last.result.passed:
-            self._finish(
-                f"the baseline itself failed ({last.result.status}: {cut(last.result.message, 300)}); mend it first"
-            )
-            go_back(self.checkout, state.started)
-            return
-        self._book.record(close_iteration(state, "baseline", None))
-        self._stop_if_advised(state)
-
-    async def _check(self, files: Files, tell: Tell) -> None:
-        state = self._book.active()
-        identity = content_id(files)
-        repository = self.checkout.repository
-        commit = repository.commit(files, state.incumbent_commit, f"tilewright: candidate {identity}\n")
-        repository.keep(f"{_refs(state)}/candidates/{state.iteration}-{identity}", commit)
-        with self._book.committed("correctness", identity) as secret:
-            if changed := self._book.tree.protected_changes():
-                result = CorrectnessResult(
-                    status=Status.TAMPERED,
-                    message=f"protected files differ from the baseline: {', '.join(changed[:5])}; an experiment may "
-                    f"change {', '.join(state.started.editable)} alone. {self._book.tree.how_to_restore(changed)}",
-                )
-            else:
-                runs = await self._ready_runs(state)
-                result = await runs.correctness(files, secret, self._time_left(state), tell)
-        verdict = verdict_of_check(result)
-        self._book.record(Checked(candidate=identity, commit=commit, secret=secret, result=result, verdict=verdict))
-
-    async def _measure(self, files: Files, tell: Tell) -> None:
-        state = self._book.active()
-        identity = content_id(files)
-        incumbent = self._book.tree.at(state.incumbent_commit) if state.rows else None
-        with self._book.committed("benchmark", identity) as secret:
-            runs = await self._ready_runs(state)
-            result = await runs.benchmark(files, incumbent, secret, self._time_left(state), tell)
-        self._book.record(
-            Measured(
-                candidate=identity,
-                incumbent=content_id(incumbent) if incumbent else None,
-                secret=secret,
-                result=result,
-                verdict=verdict_of_benchmark(result, state.started.rules) if incumbent else None,
-            )
-        )
-
-    async def _ready_runs(self, state: State) -> Runs:
-        if self._runs is None:
-            started = state.started
-            protected = self.checkout.repository.files(started.baseline)
-            runs = Runs(started.backend, started.arch, protected, PurePosixPath(started.task))
-            try:
-                device = (await runs.environment()).device
-            except BaseException:
-                await runs.close()
-                raise
-            if device != started.environment.device:
-                await runs.close()
-                raise Misuse(
-                    f"the session began on {started.environment.device}, this is {device}: figures of the two do not "
-                    "compare; carry it to such a machine with `tilewright session export`, or start a new session"
-                )
-            self._runs = runs
-        return self._runs
-
-    async def _drop_runs(self) -> None:
-        runs, self._runs = self._runs, None
-        if runs is not None:
-            await runs.close()
-
-    def _finish(self, reason: str) -> None:
-        """End the session; its referee and workers go in the background."""
-        self._book.finish(reason)
-        self._dropping = asyncio.ensure_future(self._drop_runs())
-
-    def _stop_if_advised(self, state: State) -> None:
-        if (advice := state.rows[-1].advice).action == "stop":
-            self._finish(advice.reason)
-
-    def _time_left(self, state: State) -> float:
-        return 60 * state.started.rules.iteration_minutes - state.seconds
 
     # Where the loop stands
 
@@ -365,7 +250,7 @@ class Loop:
         self._book.resume()
         idle = self._job is None or self._job.done
         if idle and self._book.under_way and (reason := self.checkout.requested_end()) is not None:
-            self._finish(reason)
+            self._trials.finish(reason)
 
     def _edited(self, state: State) -> bool:
         return self._book.tree.present() != self._book.tree.at(state.incumbent_commit)
@@ -389,7 +274,3 @@ class Loop:
                 f"this very content was tried before and ended as {verdict.kind} ({verdict.reason}: {verdict.detail}); "
                 "another try would only draw the noise again. Change something, or revert"
             )
-
-
-def _refs(state: State) -> str:
-    return f"refs/tilewright/{state.started.session}"

@@ -234,7 +234,8 @@ def _pending(state: State) -> str:
         return ""
     parts = [f"candidate {state.checked.candidate}: correctness {state.checked.result.status}"]
     if state.measured is not None:
-        parts.append(f"benchmark {state.measured.result.status}")
+        waits = " and a gain, to be confirmed" if state.verdict is None and state.measured.result.passed else ""
+        parts.append(f"benchmark {state.measured.result.status}{waits}")
     if state.verdict is not None:
         parts.append(f"verdict {state.verdict.kind} ({state.verdict.reason}: {state.verdict.detail})")
     if state.resolution is not None:

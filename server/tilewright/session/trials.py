@@ -1,0 +1,164 @@
+"""A session's runs: what is committed to before each, how it is made, and what goes on record after it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import PurePosixPath
+
+from tilewright.evaluation.evaluator import Tell
+from tilewright.evaluation.results import CorrectnessResult, Status
+from tilewright.evaluation.snapshot import content_id
+from tilewright.policy import Rules, VerdictKind, confirmed, verdict_of_benchmark, verdict_of_check
+from tilewright.records import cut
+from tilewright.repository import Files
+from tilewright.session.beginning import begin, go_back
+from tilewright.session.book import Book
+from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.history import Checked, Measured, State, close_iteration
+from tilewright.session.jobs import Job
+from tilewright.session.runs import Runs
+from tilewright.task import Backend
+
+
+def refs_of(state: State) -> str:
+    """Where a session's refs lie."""
+    return f"refs/tilewright/{state.started.session}"
+
+
+class Trials:
+    """The runs of the session that `book` holds."""
+
+    def __init__(self, checkout: Checkout, book: Book) -> None:
+        self._checkout = checkout
+        self._book = book
+        self._runs: Runs | None = None
+        self._dropping: asyncio.Future[None] | None = None
+
+    async def open(
+        self, task: str, backend: Backend | None, arch: str, rules: Rules, include_dirty: bool, job: Job
+    ) -> None:
+        """Begin a session and measure its baseline."""
+        self._checkout.hold()
+        job.tell("starting the referee")
+        await self._drop_runs()
+        try:
+            started, self._runs = await begin(self._checkout, task, backend, arch, rules, include_dirty)
+        except BaseException:
+            self._checkout.release()
+            raise
+        self._book.begin(started)
+        await self.baseline(job)
+
+    async def baseline(self, job: Job) -> None:
+        """Check and measure the kernel as it was found: iteration 0. One that fails ends the session."""
+        state = self._book.active()
+        files = self._book.tree.at(state.incumbent_commit)
+        if state.checked is None or not state.checked.result.passed:
+            await self.check(files, job.tell)
+        if state.checked is not None and state.checked.result.passed:
+            await self.measure(files, job.tell)
+        last = state.measured or state.checked
+        assert last is not None
+        if last.result.status is Status.VOID:
+            raise Misuse(f"the baseline could not be measured: {last.result.message}; call start_session again")
+        if not last.result.passed:
+            self.finish(
+                f"the baseline itself failed ({last.result.status}: {cut(last.result.message, 300)}); mend it first"
+            )
+            go_back(self._checkout, state.started)
+            return
+        self._book.record(close_iteration(state, "baseline", None))
+        self.stop_if_advised(state)
+
+    async def check(self, files: Files, tell: Tell) -> None:
+        """Check a candidate, and keep it reachable in git."""
+        state = self._book.active()
+        identity = content_id(files)
+        repository = self._checkout.repository
+        commit = repository.commit(files, state.incumbent_commit, f"tilewright: candidate {identity}\n")
+        repository.keep(f"{refs_of(state)}/candidates/{state.iteration}-{identity}", commit)
+        with self._book.committed("correctness", identity) as secret:
+            if changed := self._book.tree.protected_changes():
+                result = CorrectnessResult(
+                    status=Status.TAMPERED,
+                    message=f"protected files differ from the baseline: {', '.join(changed[:5])}; an experiment may "
+                    f"change {', '.join(state.started.editable)} alone. {self._book.tree.how_to_restore(changed)}",
+                )
+            else:
+                runs = await self._ready_runs(state)
+                result = await runs.correctness(files, secret, self._time_left(state), tell)
+        verdict = verdict_of_check(result)
+        self._book.record(Checked(candidate=identity, commit=commit, secret=secret, result=result, verdict=verdict))
+
+    async def measure(self, files: Files, tell: Tell) -> None:
+        """Measure a candidate against the incumbent. One that would be kept has to win again, in new processes and on
+        fresh seeds; its figures are then the second run's, which no luck has chosen."""
+        if await self._measure(files, tell, confirms=False):
+            await self._measure(files, lambda text: tell(f"confirming the gain: {text}"), confirms=True)
+
+    async def _measure(self, files: Files, tell: Tell, confirms: bool) -> bool:
+        """One run, on record; whether it is a gain that waits for its confirmation."""
+        state = self._book.active()
+        identity = content_id(files)
+        incumbent = self._book.tree.at(state.incumbent_commit) if state.rows else None
+        with self._book.committed("benchmark", identity) as secret:
+            runs = await self._ready_runs(state)
+            result = await runs.benchmark(files, incumbent, secret, self._time_left(state), tell)
+        verdict = verdict_of_benchmark(result, state.started.rules) if incumbent else None
+        if confirms:
+            verdict = confirmed(verdict)
+        waits = verdict is not None and verdict.kind is VerdictKind.KEEP and not (confirms or result.modelled)
+        self._book.record(
+            Measured(
+                candidate=identity,
+                incumbent=content_id(incumbent) if incumbent else None,
+                confirms=confirms,
+                secret=secret,
+                result=result,
+                verdict=None if waits else verdict,
+            )
+        )
+        return waits
+
+    async def _ready_runs(self, state: State) -> Runs:
+        if self._runs is None:
+            started = state.started
+            protected = self._checkout.repository.files(started.baseline)
+            runs = Runs(started.backend, started.arch, protected, PurePosixPath(started.task))
+            try:
+                device = (await runs.environment()).device
+            except BaseException:
+                await runs.close()
+                raise
+            if device != started.environment.device:
+                await runs.close()
+                raise Misuse(
+                    f"the session began on {started.environment.device}, this is {device}: figures of the two do not "
+                    "compare; carry it to such a machine with `tilewright session export`, or start a new session"
+                )
+            self._runs = runs
+        return self._runs
+
+    async def _drop_runs(self) -> None:
+        runs, self._runs = self._runs, None
+        if runs is not None:
+            await runs.close()
+
+    def finish(self, reason: str) -> None:
+        """End the session; its referee and workers go in the background."""
+        self._book.finish(reason)
+        self._dropping = asyncio.ensure_future(self._drop_runs())
+
+    def stop_if_advised(self, state: State) -> None:
+        """End the session where its last row says so."""
+        if (advice := state.rows[-1].advice).action == "stop":
+            self.finish(advice.reason)
+
+    def _time_left(self, state: State) -> float:
+        return 60 * state.started.rules.iteration_minutes - state.seconds
+
+    async def close(self) -> None:
+        """End the referee and all below it."""
+        await self._drop_runs()
+        if self._dropping is not None:
+            await asyncio.shield(self._dropping)
