@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from tests.conftest import SCALE_KERNEL, SCALE_TASK, commit_all
-from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult
+from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
 from tilewright.evaluation.seeds import new_secret
 from tilewright.repository import Repository
 from tilewright.session.runs import Runs
@@ -41,6 +42,14 @@ class Bench:
 
     def check(self, source: str, limit_s: float = 120) -> CorrectnessResult:
         return self._run(self._runs.correctness({NAME: source.encode()}, new_secret(), limit_s, lambda _: None))
+
+    def assert_fails(self, source: str, status: Status, words: str) -> None:
+        """A candidate's check ends with this status and these words in its message, and soon."""
+        started = time.monotonic()
+        result = self.check(source)
+        assert result.status is status, result.message
+        assert words in result.message, result.message
+        assert time.monotonic() - started < 25
 
     def measure(self, source: str, incumbent: str = SCALE_KERNEL, limit_s: float = 120) -> BenchmarkResult:
         files, other = {NAME: source.encode()}, {NAME: incumbent.encode()}

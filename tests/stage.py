@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.evaluation.results import Status
+from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop
 from tilewright.session.reports import BenchmarkReport, StatusReport
 from tilewright.task import Backend
@@ -31,6 +32,13 @@ def play(root: Path, scene: Callable[[Loop], Awaitable[None]]) -> None:
 
 async def start(loop: Loop, task: str = "task", **options: Any) -> StatusReport:
     return await loop.start(task, quiet, **({"backend": Backend.CPU} | options))
+
+
+def journal_of(root: Path) -> Path:
+    """The journal of the checkout's current session."""
+    folder = Checkout(root).current_folder()
+    assert folder is not None
+    return folder / "journal.jsonl"
 
 
 def edit(root: Path, source: str) -> None:

@@ -107,9 +107,8 @@ def status(
     if state is None:
         report = show.no_session("")
     else:
-        elsewhere = state.ended is None and checkout.repository.branch() != state.started.branch
-        then = f"`git checkout {state.started.branch}`: the session is on that branch"
-        report = show.status(state, then if elsewhere else show.next_step(state), None)
+        there = checkout.elsewhere(state) if state.ended is None else ""
+        report = show.status(state, there or show.next_step(state), None)
     if as_json:
         typer.echo(report.model_dump_json(indent=2))
     else:

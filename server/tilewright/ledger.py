@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from tilewright.records import Record
 
@@ -86,7 +86,7 @@ def _chained(path: Path, lines: list[bytes], adapter: TypeAdapter[EntryT]) -> tu
                 raise LedgerError(f"{path}:{number + 1}: the record does not continue the chain: it was altered")
             head = stated
             entries.append(adapter.validate_python(body["data"]))
-        except (KeyError, TypeError, AttributeError, ValidationError, json.JSONDecodeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise LedgerError(f"{path}:{number + 1}: no record: {error!r}") from None
     return entries, head
 

@@ -108,9 +108,8 @@ class Repository:
 
         A symbolic link to another file of the commit stands for that file; other links and submodules are left out.
         """
-        chosen = None if names is None else set(names)
         entries, links = [], []
-        for name, (mode, blob) in self._entries(commit, () if chosen is None else chosen).items():
+        for name, (mode, blob) in self._entries(commit, names or ()).items():
             if mode == _SYMLINK:
                 links.append(name)
             if mode != _SUBMODULE:
@@ -170,12 +169,11 @@ class Repository:
 
     def start_branch(self, name: str) -> str:
         """Create a branch at HEAD and check it out; a number is added where the name is taken. Gives the name."""
-        for taken in self.refs(f"refs/heads/{name.partition('/')[0]}"):
-            if taken == f"refs/heads/{name.partition('/')[0]}":
-                short = taken.removeprefix("refs/heads/")
-                raise RepositoryError(
-                    f"a branch named {short} is in the way of {name}; `git branch -m {short} {short}-old`"
-                )
+        first = name.partition("/")[0]
+        if f"refs/heads/{first}" in self.refs(f"refs/heads/{first}"):
+            raise RepositoryError(
+                f"a branch named {first} is in the way of {name}; `git branch -m {first} {first}-old`"
+            )
         candidate, number = name, 2
         while self._run("show-ref", "--verify", f"refs/heads/{candidate}", check=False).strip():
             candidate, number = f"{name}-{number}", number + 1

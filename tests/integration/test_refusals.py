@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TASK, commit_all, git
-from tests.stage import edit, judged, play, quiet, start
+from tests.stage import edit, journal_of, judged, play, quiet, start
 from tilewright.evaluation.results import Status
 from tilewright.policy import Advice, Rules
 from tilewright.session import history
@@ -37,9 +37,7 @@ def test_a_branch_moved_by_hand_and_an_altered_journal_are_named(make_task: Call
             loop.revert()
 
     play(root, refused)
-    folder = Checkout(root).current_folder()
-    assert folder is not None
-    journal = folder / "journal.jsonl"
+    journal = journal_of(root)
     journal.write_text(journal.read_text().replace('"passed":true', '"passed":false'))
 
     async def distrusted(loop: Loop) -> None:
@@ -219,17 +217,16 @@ def test_a_commit_interrupted_by_another_git_command_is_taken_up(make_task: Call
     play(root, scene)
 
 
-def test_a_journal_line_that_is_no_record_can_be_set_aside(make_task: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("line", [b"{}\n", b"\xff\xfe\n"], ids=["no record", "no text"])
+def test_a_journal_line_that_is_no_record_can_be_set_aside(make_task: Callable[..., Path], line: bytes) -> None:
     root = make_task()
 
     async def begin(loop: Loop) -> None:
         await start(loop)
 
     play(root, begin)
-    folder = Checkout(root).current_folder()
-    assert folder is not None
-    with (folder / "journal.jsonl").open("a") as file:
-        file.write("{}\n")
+    with journal_of(root).open("ab") as file:
+        file.write(line)
 
     async def damaged(loop: Loop) -> None:
         with pytest.raises(Misuse, match=r"no record.*tilewright session end"):
@@ -282,9 +279,7 @@ def test_a_finished_session_that_was_altered_is_named(make_task: Callable[..., P
         loop.end("enough")
 
     play(root, scene)
-    folder = Checkout(root).current_folder()
-    assert folder is not None
-    journal = folder / "journal.jsonl"
+    journal = journal_of(root)
     journal.write_text(journal.read_text().replace('"latency_ms":', '"latency_ms":1', 1))
     with pytest.raises(Misuse, match="it was altered"):
         Checkout(root).peek()

@@ -18,7 +18,7 @@ from tilewright.evaluation.tensors import (
     from_buffer,
     plain_argument,
     poison,
-    raw_bytes,
+    same_bytes,
     to_buffer,
 )
 from tilewright.task import Backend, Case, Task
@@ -176,7 +176,7 @@ def share_inputs(inputs: Inputs) -> tuple[dict[str, SharedTensor], list[Argument
 
 def _repeated(first: list[torch.Tensor], second: list[torch.Tensor]) -> Comparison | None:
     for index, (one, other) in enumerate(zip(first, second, strict=True)):
-        if one.shape != other.shape or not torch.equal(raw_bytes(one), raw_bytes(other)):
+        if not same_bytes(one, other):
             return Comparison(
                 Status.NONDETERMINISTIC,
                 f"output {index} differs between two calls on the same inputs: a race, an atomic sum or memory that "
@@ -189,7 +189,7 @@ def _unmodified(task: Task, before: Inputs, after: Inputs) -> Comparison | None:
     for name, value in before.items():
         if name in task.file.outputs or not isinstance(value, torch.Tensor) or name not in after:
             continue
-        if not torch.equal(raw_bytes(value), raw_bytes(after[name])):
+        if not same_bytes(value, after[name]):
             return Comparison(
                 Status.INPUT_MODIFIED,
                 f"the call wrote to its input {name!r}; if that is its purpose, the task must name it in `outputs`",

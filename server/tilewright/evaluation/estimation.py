@@ -60,7 +60,7 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec) -> Benchm
         estimates = [estimate_call(profiles[case_label(case)], device) for profiles in arms]
         latency = estimates[0].ms
         work = code.work(case)
-        share = roofline_share(latency, work, ceilings)
+        percent, bound = roofline_share(latency, work, ceilings)
         moved = arms[0][case_label(case)].dram_bytes
         floor = floor_ms(work, device, resident_bytes=0)  # the model takes caches to be cold
         if latency < floor:
@@ -79,8 +79,8 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec) -> Benchm
             CaseTiming(
                 case=case,
                 latency_ms=latency,
-                roofline_percent=share[0] if share else None,
-                bound=share[1] if share else None,
+                roofline_percent=percent,
+                bound=bound,
                 note=f"modelled: mostly {estimates[0].limit} ({_terms(estimates[0])}); moves {moved / 1e6:.1f} MB, the "
                 f"work is {work.bytes / 1e6:.1f} MB; the interval is the model's resolution",
                 **paired,

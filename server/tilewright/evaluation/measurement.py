@@ -133,19 +133,20 @@ class Bench:
             arm.request("inputs", timeout, sets=[])
         latency = plain_statistics.median(times[0])
         work = self._code.work(case)
-        share = roofline_share(latency, work, self._environment.ceilings)
+        percent, bound = roofline_share(latency, work, self._environment.ceilings)
         device = spec_by_name(self._environment.device)
-        if device is not None and latency < floor_ms(work, device, device.l2_bytes):
+        floor = floor_ms(work, device, device.l2_bytes) if device is not None else 0.0
+        if latency < floor:
             raise WorkerFailure(
                 Status.TAMPERED,
                 f"{case_label(case)}: {latency:.6f} ms is faster than the data sheet's peak allows "
-                f"({floor_ms(work, device, device.l2_bytes):.6f} ms): the timed calls cannot have done the work",
+                f"({floor:.6f} ms): the timed calls cannot have done the work",
             )
         common: dict[str, Any] = {
             "case": case,
             "latency_ms": latency,
-            "roofline_percent": share[0] if share else None,
-            "bound": share[1] if share else None,
+            "roofline_percent": percent,
+            "bound": bound,
             "note": "; ".join(
                 filter(
                     None,
@@ -153,7 +154,7 @@ class Bench:
                         mode,
                         "" if sets.cold else "inputs too small to be kept out of the L2 cache",
                         "" if device else f"no data sheet of {self._environment.device}: latencies have no floor",
-                        "" if share else "no measured ceiling applies",
+                        "" if bound else "no measured ceiling applies",
                     ),
                 )
             ),

@@ -12,7 +12,7 @@ from tilewright.evaluation.results import Status
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
 from tilewright.interpreter.hostops import counting
-from tilewright.roofline.model import CallProfile, HostWork, LaunchProfile
+from tilewright.roofline.model import CallProfile, LaunchProfile
 
 TEXT_LIMIT = 400_000
 
@@ -35,7 +35,7 @@ def profile_call(candidate: Candidate, arguments: dict[str, Any], arch: str) -> 
         )
     compiled: dict[Any, Compilation] = {}
     profiles = [profile_launch(launch, arch, compiled) for launch in launches if launch.blocks]
-    return CallProfile(launches=profiles, host=[HostWork(**op._asdict()) for op in ops]).model_dump()
+    return CallProfile(launches=profiles, host=ops).model_dump()
 
 
 def profile_launch(launch: host.Launch, arch: str, compiled: dict[Any, Compilation]) -> LaunchProfile:

@@ -145,8 +145,9 @@ class Referee:
                 limit = 2 * timeout * len(archs) + 30
                 reply, _ = worker.request("dump", limit, archs=archs, compile_s=timeout)
         except WorkerFailure as failure:
-            return {"status": failure.status, "message": str(failure), "output": failure.output}
-        return {"status": Status.PASSED, "case": case_label(case), "compilations": reply["compilations"]}
+            return {"result": {"status": failure.status, "message": str(failure), "output": failure.output}}
+        found = {"status": Status.PASSED, "case": case_label(case), "compilations": reply["compilations"]}
+        return {"result": found}
 
     def close(self) -> None:
         self._pool.close()

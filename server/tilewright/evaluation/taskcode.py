@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tilewright.evaluation.tensors import raw_bytes
+from tilewright.evaluation.tensors import same_bytes
 from tilewright.gpu.specs import RATES
 from tilewright.task import Backend, Case, Task, TaskError, Work, case_label
 
@@ -109,7 +109,7 @@ class TaskCode:
         one, other = self.inputs(case, seed=1), self.inputs(case, seed=2)
         again = self.inputs(case, seed=1)
         tensors = [name for name, value in one.items() if isinstance(value, torch.Tensor)]
-        if not all(name in again and _same(one[name], again[name]) for name in tensors):
+        if not all(name in again and same_bytes(one[name], again[name]) for name in tensors):
             raise TaskError(
                 f"task.py: make_inputs gives other tensors when the seed is the same ({case_label(case)}); draw all "
                 "that is random from its argument `generator`"
@@ -117,7 +117,7 @@ class TaskCode:
         self.contract(case, one)
         self.expected(case, one)
         names = [name for name in tensors if one[name].numel()]
-        if names and all(_same(one[name], other[name]) for name in names):
+        if names and all(same_bytes(one[name], other[name]) for name in names):
             raise TaskError(
                 f"task.py: make_inputs gives the same tensors for every seed ({case_label(case)}); draw them from its "
                 "argument `generator`, as in torch.randn(..., generator=generator, device=generator.device)"
@@ -145,10 +145,6 @@ class TaskCode:
 def tensor_bytes(inputs: Inputs) -> int:
     """Bytes of all tensors among a case's arguments."""
     return sum(value.numel() * value.element_size() for value in inputs.values() if isinstance(value, torch.Tensor))
-
-
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.shape == other.shape and torch.equal(raw_bytes(one), raw_bytes(other))
 
 
 def _copied(value: Any) -> Any:

@@ -81,6 +81,11 @@ def raw_bytes(tensor: torch.Tensor) -> torch.Tensor:
     return torch.as_strided(tensor.detach(), (span,), (1,), tensor.storage_offset()).contiguous().view(torch.uint8)
 
 
+def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors have one shape and the same bytes."""
+    return one.shape == other.shape and torch.equal(raw_bytes(one), raw_bytes(other))
+
+
 def to_buffer(tensor: torch.Tensor) -> memoryview:
     """A CPU tensor's memory for a frame."""
     return memoryview(raw_bytes(tensor).numpy().data) if tensor.numel() else memoryview(b"")

@@ -57,7 +57,7 @@ def _rates(tf16: float, tf32: float, fp32: float, fp64: float, fp8: float | None
     return {name: rate * TERA for name, rate in rates.items()}
 
 
-RATES = ("float64", "float32", "tfloat32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8", "uint8")
+RATES = tuple(_rates(0, 0, 0, 0, 0))
 """The dtypes whose arithmetic rates are told apart."""
 
 # Sources: NVIDIA's A100, H100, H200, L40S and Blackwell data sheets and architecture white papers; limits per

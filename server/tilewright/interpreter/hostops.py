@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from tilewright.roofline.model import HostWork
+
 _FREE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "lift_fresh", "detach", "alias"}
 """Operations of aten that only make or name memory."""
-
-
-class HostOp(NamedTuple):
-    """One torch operation: bytes read and written, flops (0 where torch has no formula), the dtype of its result."""
-
-    name: str
-    bytes: float
-    flops: float
-    dtype: str
 
 
 class _Counting(TorchDispatchMode):
@@ -29,7 +22,7 @@ class _Counting(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.ops: list[HostOp] = []
+        self.ops: list[HostWork] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -48,17 +41,17 @@ class _Counting(TorchDispatchMode):
             return
         formula = flop_registry.get(func.overloadpacket)
         self.ops.append(
-            HostOp(
-                name,
-                float(sum(tensor.numel() * tensor.element_size() for tensor in inputs + outputs)),
-                float(formula(*args, **kwargs, out_val=result)) if formula else 0.0,
-                str(outputs[0].dtype).removeprefix("torch."),
+            HostWork(
+                name=name,
+                bytes=sum(tensor.numel() * tensor.element_size() for tensor in inputs + outputs),
+                flops=formula(*args, **kwargs, out_val=result) if formula else 0.0,
+                dtype=str(outputs[0].dtype).removeprefix("torch."),
             )
         )
 
 
 @contextlib.contextmanager
-def counting() -> Iterator[list[HostOp]]:
+def counting() -> Iterator[list[HostWork]]:
     """List the torch operations made within, views and allocations left out."""
     with _Counting() as mode:
         yield mode.ops

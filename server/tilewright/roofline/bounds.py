@@ -52,13 +52,13 @@ def floor_ms(work: Work, device: DeviceSpec, resident_bytes: float) -> float:
     return max(memory, work.flops / device.limit_flops(work.dtype)) * 1e3
 
 
-def roofline_share(latency_ms: float, work: Work, ceilings: Ceilings) -> tuple[float, str] | None:
-    """The share of its bound that a latency reaches, in percent, and what binds; None where no ceiling applies.
+def roofline_share(latency_ms: float, work: Work, ceilings: Ceilings) -> tuple[float | None, str | None]:
+    """The share of its bound that a latency reaches, in percent, and what binds; None, both, where no ceiling applies.
 
     A share far over 100 means that the ceiling was taken on another path (float32 products that ran as tfloat32, say)
     and says nothing.
     """
     bound = roofline_ms(work, ceilings)
     if bound is None or bound[0] / latency_ms > CREDIBLE_SHARE:
-        return None
+        return None, None
     return 100 * bound[0] / latency_ms, bound[1]

@@ -55,7 +55,8 @@ class LaunchProfile(Record):
 
 
 class HostWork(Record):
-    """One torch operation beside the kernels: bytes read and written, and flops."""
+    """One torch operation beside the kernels: bytes read and written, flops (0 where torch has no formula), and the
+    dtype of its result."""
 
     name: str
     bytes: float = Field(ge=0)

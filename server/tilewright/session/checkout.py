@@ -65,9 +65,12 @@ class EditableFiles:
         known = self._repository.files(self._started.baseline, changed)
         back = [name for name in changed if name in known]
         new = [name for name in changed if name not in known]
-        commands = [f"`git restore --source={self._started.baseline[:12]} --staged --worktree -- {' '.join(back[:5])}`"]
-        commands = commands if back else []
-        commands += [f"`git rm --cached -- {' '.join(new[:5])}`"] if new else []
+        source = self._started.baseline[:12]
+        commands = []
+        if back:
+            commands.append(f"`git restore --source={source} --staged --worktree -- {' '.join(back[:5])}`")
+        if new:
+            commands.append(f"`git rm --cached -- {' '.join(new[:5])}`")
         return f"{' and '.join(commands)} mends it"
 
 
@@ -165,6 +168,11 @@ class Checkout:
             return Journal(folder / "journal.jsonl", ENTRY)
         except LedgerError as error:
             raise Misuse(f"the journal cannot be trusted: {error}; {_SET_ASIDE}") from None
+
+    def elsewhere(self, state: State) -> str:
+        """What to do where another branch than the session's is checked out; empty where it is the session's."""
+        branch = state.started.branch
+        return "" if self.repository.branch() == branch else f"`git checkout {branch}`: the session is on that branch"
 
     def missing_record(self, state: State) -> Kept | None:
         """The record of a commit that was made just before its process was killed, if that is what HEAD is.

@@ -32,7 +32,8 @@ class Dumper:
 
     def __init__(self, checkout: Checkout) -> None:
         self._checkout = checkout
-        self._runs: dict[PurePosixPath, tuple[str, Runs]] = {}
+        self._runs: Runs | None = None
+        self._runs_for: tuple[PurePosixPath, str] | None = None
         self._job: Job | None = None
         self._reply: dict[str, Any] = {}
         self._texts: OrderedDict[str, str] = OrderedDict()
@@ -50,7 +51,8 @@ class Dumper:
             files = repository.read(editable)
         except (TaskError, RepositoryError) as error:
             raise Misuse(str(error)) from None
-        committed = repository.files(repository.head())
+        head = repository.head()
+        committed = repository.files(head)
         for name in (folder / "task.toml", folder / "task.py"):
             if name.as_posix() not in committed:
                 raise Misuse(f"{name} is not committed; run `git add {folder}` and `git commit` first")
@@ -58,7 +60,7 @@ class Dumper:
 
         async def work(job: Job) -> None:
             job.tell(f"compiling for {', '.join(archs)}")
-            runs = await self._runs_of(folder, repository.head(), committed)
+            runs = await self._runs_of(folder, head, committed)
             self._reply = await runs.dump(files, archs, COMPILE_S, LIMIT_S, job.tell)
 
         if self._job is None or self._job.done:
@@ -82,13 +84,11 @@ class Dumper:
         return self._texts.get(identity)
 
     async def _runs_of(self, folder: PurePosixPath, head: str, committed: Files) -> Runs:
-        known = self._runs.get(folder)
-        if known is not None and known[0] == head:
-            return known[1]
-        await self._drop_runs()
-        runs = Runs(Backend.CPU, "sm_90", committed, folder)
-        self._runs[folder] = (head, runs)
-        return runs
+        if self._runs is None or self._runs_for != (folder, head):
+            await self._drop_runs()
+            self._runs = Runs(Backend.CPU, "sm_90", committed, folder)
+            self._runs_for = (folder, head)
+        return self._runs
 
     async def close(self) -> None:
         if self._job is not None and not self._job.done:
@@ -96,8 +96,8 @@ class Dumper:
         await self._drop_runs()
 
     async def _drop_runs(self) -> None:
-        while self._runs:
-            _, (_, runs) = self._runs.popitem()
+        runs, self._runs = self._runs, None
+        if runs is not None:
             await runs.close()
 
     def _report(self, reply: dict[str, Any], stage: Stage) -> DumpReport:

@@ -76,7 +76,7 @@ class Loop:
             work = self._trials.baseline
         else:
             work = partial(self._trials.open, task, backend, arch, rules or Rules(), include_dirty)
-        job = self._attach("start_session", str(task_path(self.checkout, task)), work)
+        job = self._attach("start_session", work, key=str(task_path(self.checkout, task)))
         if not await job.attend(wait_s, progress):
             return show.starting(job, self._book.state)
         return self.status()
@@ -103,7 +103,7 @@ class Loop:
                 raise Misuse(f"run_correctness does not come now: {self._next(state)}")
             if self._job is None or self._job.done:
                 self._refuse_repeats(state, identity)
-            job = self._attach("run_correctness", identity, lambda job: self._trials.check(files, job.tell))
+            job = self._attach("run_correctness", lambda job: self._trials.check(files, job.tell))
             if not await job.attend(wait_s, progress):
                 again = "call run_correctness again"
                 return CorrectnessReport(summary=f"still running: {job.message}", state="running", next=again)
@@ -120,9 +120,7 @@ class Loop:
             files = self._book.tree.read()
             if content_id(files) != state.checked.candidate:
                 raise Misuse("the editable files changed since they passed; call run_correctness on them first")
-            job = self._attach(
-                "run_benchmark", state.checked.candidate, lambda job: self._trials.measure(files, job.tell)
-            )
+            job = self._attach("run_benchmark", lambda job: self._trials.measure(files, job.tell))
             if not await job.attend(wait_s, progress):
                 again = "call run_benchmark again"
                 return BenchmarkReport(summary=f"still running: {job.message}", state="running", next=again)
@@ -160,8 +158,8 @@ class Loop:
             raise Misuse("this candidate is committed already; call append_result")
         repository, editable = self.checkout.repository, state.started.editable
         recovery = ""
-        if self._edited(state):
-            present = self._book.tree.present()
+        present = self._book.tree.present()
+        if present != self._book.tree.at(state.incumbent_commit):
             saved = repository.commit(present, state.incumbent_commit, f"tilewright: before revert {state.iteration}\n")
             recovery = f"{refs_of(state)}/reverted/{state.iteration}-{saved[:12]}"
             repository.keep(recovery, saved)
@@ -218,10 +216,10 @@ class Loop:
         self._book.let_go()
         self._book.state = None
 
-    def _attach(self, what: str, key: str, work: Callable[[Job], Awaitable[None]]) -> Job:
+    def _attach(self, what: str, work: Callable[[Job], Awaitable[None]], key: str = "") -> Job:
         if self._job is None or self._job.done:
             self._job = Job(what, key, work)
-        elif self._job.what != what:
+        elif (self._job.what, self._job.key) != (what, key):
             raise Misuse(f"{self._job.what} is running ({self._job.message}); call it again to wait for it")
         return self._job
 
@@ -252,19 +250,18 @@ class Loop:
         if idle and self._book.under_way and (reason := self.checkout.requested_end()) is not None:
             self._trials.finish(reason)
 
-    def _edited(self, state: State) -> bool:
-        return self._book.tree.present() != self._book.tree.at(state.incumbent_commit)
-
     def _next(self, state: State) -> str:
         """What to do now, with an eye on the working tree."""
         if not self._book.under_way:
             return show.next_step(state)
-        if self.checkout.repository.branch() != state.started.branch:
-            return f"`git checkout {state.started.branch}`: the session is on that branch"
-        if state.phase is Phase.READY and (changed := self._book.tree.protected_changes()):
-            return f"protected files differ from the baseline's: {self._book.tree.how_to_restore(changed)}"
-        checked = state.checked is not None and content_id(self._book.tree.present()) == state.checked.candidate
-        return show.next_step(state, self._edited(state), checked)
+        if there := self.checkout.elsewhere(state):
+            return there
+        tree = self._book.tree
+        if state.phase is Phase.READY and (changed := tree.protected_changes()):
+            return f"protected files differ from the baseline's: {tree.how_to_restore(changed)}"
+        present = tree.present()
+        checked = state.checked is not None and content_id(present) == state.checked.candidate
+        return show.next_step(state, present != tree.at(state.incumbent_commit), checked)
 
     def _refuse_repeats(self, state: State, identity: str) -> None:
         if identity == state.incumbent_candidate:

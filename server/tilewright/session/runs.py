@@ -58,24 +58,22 @@ class Runs:
 
     async def correctness(self, files: Files, secret: str, limit_s: float, tell: Tell) -> CorrectnessResult:
         """Check a candidate. Running out of `limit_s` seconds, or a referee that dies, is a result with a status."""
-        reply = await self._run("correctness", limit_s, tell, [files], secret=secret, hidden=HIDDEN_CASES)
-        return CorrectnessResult.model_validate(reply["result"])
+        result = await self._run("correctness", limit_s, tell, [files], secret=secret, hidden=HIDDEN_CASES)
+        return CorrectnessResult.model_validate(result)
 
     async def benchmark(
         self, files: Files, incumbent: Files | None, secret: str, limit_s: float, tell: Tell
     ) -> BenchmarkResult:
         """Measure a candidate against the incumbent, or alone."""
         arms = [files] if incumbent is None else [files, incumbent]
-        reply = await self._run("benchmark", limit_s, tell, arms, secret=secret)
-        return BenchmarkResult.model_validate(reply["result"])
+        result = await self._run("benchmark", limit_s, tell, arms, secret=secret)
+        return BenchmarkResult.model_validate(result)
 
     async def dump(
         self, files: Files, archs: list[str], compile_s: float, limit_s: float, tell: Tell
     ) -> dict[str, Any]:
         """Compile what a candidate launches; `cpu` backend only."""
-        reply = await self._run("dump", limit_s, tell, [files], archs=archs, compile_s=compile_s)
-        found: dict[str, Any] = reply.get("result", reply)
-        return found
+        return await self._run("dump", limit_s, tell, [files], archs=archs, compile_s=compile_s)
 
     async def close(self) -> None:
         await self._evaluator.close()
@@ -87,7 +85,7 @@ class Runs:
         snapshots = [snapshot.model_dump(mode="json") for snapshot in await self._prepared(*arms)]
         task = str(self._store.task_folder())
         try:
-            return await self._evaluator.request(
+            reply = await self._evaluator.request(
                 op, tell, limit_s + GRACE_S, task=task, arms=snapshots, limit_s=limit_s, **message
             )
         except TaskError as error:
@@ -96,6 +94,8 @@ class Runs:
             return _unrun(Status.TIMEOUT, "the evaluation time of this iteration is used up", limit_s)
         except EvaluatorDied as error:
             return _unrun(Status.VOID, str(error))
+        result: dict[str, Any] = reply["result"]
+        return result
 
     async def _prepared(self, *arms: Files) -> list[Snapshot]:
         """Write what the next request needs, off the event loop; the baseline only for a referee that will read it."""
@@ -108,7 +108,7 @@ class Runs:
 
 
 def _unrun(status: Status, message: str, seconds: float = 0.0) -> dict[str, Any]:
-    return {"result": {"status": status, "message": message, "seconds": seconds}}
+    return {"status": status, "message": message, "seconds": seconds}
 
 
 @contextlib.contextmanager

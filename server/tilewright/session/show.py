@@ -75,7 +75,8 @@ def status(state: State, then: str, job: Job | None, note: Exception | None = No
     keeps = sum(row.verdict.kind is VerdictKind.KEEP for row in state.rows[1:])
     where = f"{started.task_name} on {started.backend} ({started.environment.device})"
     mark = "~" if started.backend == "cpu" and keeps else ""
-    so_far = f"{keeps} of {max(len(state.rows) - 1, 0)} kept, {mark}{state.total_speedup:.3f}x the baseline"
+    done = max(len(state.rows) - 1, 0)
+    so_far = f"{keeps} of {done} kept, {mark}{state.total_speedup:.3f}x the baseline"
     if state.phase is Phase.ENDED:
         summary = f"ended: {state.ended}. {where}{f': {so_far}' if state.rows else ''}"
     else:
@@ -84,7 +85,7 @@ def status(state: State, then: str, job: Job | None, note: Exception | None = No
     if note is not None:
         summary = f"{summary}. (only looking: {note})"
     minutes = max(rules.iteration_minutes - state.seconds / 60, 0)
-    left = max(rules.max_iterations - max(len(state.rows) - 1, 0), 0)
+    left = max(rules.max_iterations - done, 0)
     folder = f"sandbox/{started.session}"
     return StatusReport(
         summary=summary,
@@ -96,7 +97,7 @@ def status(state: State, then: str, job: Job | None, note: Exception | None = No
         intensity=f"{started.intensity:.1f} flops per byte: {started.intensity_class}",
         branch=started.branch,
         phase=state.phase,
-        iteration=state.iteration if state.phase is not Phase.ENDED else max(len(state.rows) - 1, 0),
+        iteration=state.iteration if state.phase is not Phase.ENDED else done,
         editable=started.editable,
         incumbent=_incumbent(state),
         pending=_pending(state) if state.phase is not Phase.ENDED else "",

@@ -127,15 +127,15 @@ class Trials:
             runs = Runs(started.backend, started.arch, protected, PurePosixPath(started.task))
             try:
                 device = (await runs.environment()).device
+                if device != started.environment.device:
+                    raise Misuse(
+                        f"the session began on {started.environment.device}, this is {device}: figures of the two do "
+                        "not compare; carry it to such a machine with `tilewright session export`, or start a new "
+                        "session"
+                    )
             except BaseException:
                 await runs.close()
                 raise
-            if device != started.environment.device:
-                await runs.close()
-                raise Misuse(
-                    f"the session began on {started.environment.device}, this is {device}: figures of the two do not "
-                    "compare; carry it to such a machine with `tilewright session export`, or start a new session"
-                )
             self._runs = runs
         return self._runs
 
