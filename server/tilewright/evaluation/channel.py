@@ -6,6 +6,7 @@ Nothing is unpickled, so a frame from a hostile process can at worst be malforme
 from __future__ import annotations
 
 import json
+import select
 import socket
 import struct
 import time
@@ -97,6 +98,10 @@ class Channel:
         length = header_length(bytes(self._read(_LENGTH.size, deadline)))
         message, sizes = decode(bytes(self._read(length, deadline)), self._max_bytes)
         return message, [self._read(size, deadline) for size in sizes]
+
+    def ready(self, timeout: float) -> bool:
+        """Whether something to receive, or the other side's end, comes within `timeout` seconds."""
+        return bool(select.select([self._socket], [], [], timeout)[0])
 
     def close(self) -> None:
         self._socket.close()

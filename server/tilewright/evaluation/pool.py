@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from tilewright.evaluation.channel import Buffer, ChannelClosed, ChannelError, ChannelTimeout, Message
+from tilewright.evaluation.confinement import Isolation
 from tilewright.evaluation.processes import ChildProcess, worker_environment
 from tilewright.evaluation.results import Status
+from tilewright.evaluation.snapshot import SNAPSHOTS
 from tilewright.task import Backend, Task
 
 START_TIMEOUT_S = 120.0
+COMPILED = "compiled"
+"""The folder of a worker's scratch that holds its compile cache."""
+CACHE_LIMIT = 512 * 2**20
 _FROM_WORKER = {status.value for status in Status} - {Status.VOID, Status.TAMPERED}
 
 
@@ -41,7 +50,9 @@ class WorkerHandle:
         self._process = process
         self._scratch = scratch
         self._ready = False
+        self._cache: Path | None = None
         self.label = ""
+        self.isolation = Isolation()
         self.deadline = math.inf
 
     @property
@@ -57,8 +68,9 @@ class WorkerHandle:
         if self._ready:
             return
         try:
-            self._process.channel.receive(START_TIMEOUT_S)
-        except ChannelError as error:
+            hello, _ = self._process.channel.receive(START_TIMEOUT_S)
+            self.isolation = Isolation.model_validate(hello.get("isolation"))
+        except (ChannelError, ValidationError) as error:
             reason = self._process.exit_reason() or f"not ready within {START_TIMEOUT_S:.0f} s"
             self.close()
             raise self._failure(Status.VOID, f"a worker could not start ({reason}): {error}") from None
@@ -74,8 +86,11 @@ class WorkerHandle:
         used_up = left < timeout_s
         timeout_s = max(min(timeout_s, left), 0.01)
         try:
+            started = time.monotonic()
             channel.send({"op": op, **message}, buffers, timeout_s)
-            reply, received = channel.receive(timeout_s)
+            if not self._process.await_answer(timeout_s - (time.monotonic() - started)):
+                raise ChannelTimeout("no answer in time")
+            reply, received = channel.receive(max(timeout_s - (time.monotonic() - started), 1.0))
         except ChannelTimeout:
             self.close()
             limit = "the evaluation time of this iteration" if used_up else f"{timeout_s:.0f} s"
@@ -96,7 +111,12 @@ class WorkerHandle:
         raise self._failure(Status(status), str(reply.get("message", ""))[:4000])
 
     def load(self, task: Task, folder: Path, cache: Path) -> None:
-        """Import the candidate in the snapshot's task folder `folder`; its compile cache is `cache`."""
+        """Import the candidate in the snapshot's task folder `folder`.
+
+        What it compiles is kept in `cache` once it is closed: a worker writes to its own folder alone.
+        """
+        self._cache = cache
+        copy_cache(cache, self._scratch / COMPILED)
         self.request(
             "load",
             task.file.timeout_s,
@@ -105,7 +125,7 @@ class WorkerHandle:
             module=task.module,
             function=task.function,
             outputs=task.file.outputs,
-            cache=str(cache),
+            cache=str(self._scratch / COMPILED),
         )
 
     def output(self) -> str:
@@ -115,6 +135,8 @@ class WorkerHandle:
     def close(self) -> None:
         """Kill the worker and delete its scratch folder."""
         self._process.kill()
+        if self._cache is not None:
+            copy_cache(self._scratch / COMPILED, self._cache)
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _failure(self, status: Status, message: str) -> WorkerFailure:
@@ -132,6 +154,25 @@ _DOING = {
     "profile": "in a sampled call",
     "dump": "while its kernels were compiled",
 }
+
+
+def copy_cache(source: Path, target: Path) -> None:
+    """Copy the files of the compile cache (SQLite: the database and its journal), and nothing that a link leads to."""
+    try:
+        folder = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:  # nothing was compiled
+        return
+    try:
+        for name in ("cache.db", "cache.db-journal", "cache.db-wal", "cache.db-shm"):
+            with contextlib.suppress(OSError):
+                handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+                with os.fdopen(handle, "rb") as file:
+                    found = os.fstat(handle)
+                    if stat.S_ISREG(found.st_mode) and found.st_size <= CACHE_LIMIT:
+                        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+                        (target / name).write_bytes(file.read(CACHE_LIMIT))
+    finally:
+        os.close(folder)
 
 
 class WorkerPool:
@@ -158,6 +199,13 @@ class WorkerPool:
         while len(self._waiting) < self._spares:
             self._waiting.append(self._start())
 
+    def isolation(self) -> str:
+        """How this pool's workers are confined, by the next of them."""
+        self.refill()
+        self._waiting[0].wait_ready()
+        found = self._waiting[0].isolation
+        return f"{found}{f' ({found.missing})' if found.missing else ''}"
+
     def pids(self) -> set[int]:
         return {worker.pid for worker in self._waiting}
 
@@ -167,10 +215,11 @@ class WorkerPool:
         self._waiting.clear()
 
     def _start(self) -> WorkerHandle:
+        (self._folder / SNAPSHOTS).mkdir(exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix="worker-", dir=self._folder))
         process = ChildProcess(
             "tilewright.evaluation.worker",
-            [f"{self._backend}:{self._arch}", str(os.getpid())],
+            [f"{self._backend}:{self._arch}", str(os.getpid()), str(self._folder / SNAPSHOTS)],
             worker_environment(scratch),
             scratch,
         )

@@ -1,19 +1,20 @@
-"""Starting and ending worker processes: clean environment, limits, captured output, no survivors."""
+"""Starting and ending worker processes: clean environment, captured output, no survivors."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from tilewright.evaluation.channel import Channel
+from tilewright.evaluation.limits import overuse
 from tilewright.evaluation.supervisor import descendants, kill_all
 
 KEPT_VARIABLES = (
@@ -27,12 +28,14 @@ KEPT_VARIABLES = (
     "LANG",
     "LC_ALL",
     "TZ",
+    "TILEWRIGHT_MEMORY_MIB",
+    "TILEWRIGHT_SCRATCH_MIB",
 )
 """What a worker inherits from the server's environment; everything else is left behind."""
 
 OUTPUT_TAIL = 8192
-FILE_LIMIT = 8 * 2**30
-OPEN_FILES_LIMIT = 4096
+WATCH_S = 0.25
+"""Between two looks at what a process uses, while its answer is waited for."""
 
 
 def kept_environment() -> dict[str, str]:
@@ -52,18 +55,6 @@ def worker_environment(scratch: Path) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": str(scratch / "cache" / "inductor"),
         "PYTHONHASHSEED": "0",
     }
-
-
-def apply_limits() -> None:
-    """Bound what this process and its children can do to the machine; called by a worker before anything else."""
-    for limit, value in (
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, FILE_LIMIT),
-        (resource.RLIMIT_NOFILE, OPEN_FILES_LIMIT),
-    ):
-        _, hard = resource.getrlimit(limit)
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(limit, (value, value))
 
 
 class ChildProcess:
@@ -95,6 +86,8 @@ class ChildProcess:
                 start_new_session=True,
             )
         self.channel = Channel(ours)
+        self._folder = folder
+        self._overuse = ""
         self._tail = bytearray()
         self._drain = threading.Thread(target=self._read_output, daemon=True)
         self._drain.start()
@@ -109,10 +102,24 @@ class ChildProcess:
             code = self._process.wait(patience_s)
         except subprocess.TimeoutExpired:
             return None
+        if self._overuse:
+            return self._overuse
         if code < 0:
             known = -code in set(signal.Signals)
             return f"killed by {signal.Signals(-code).name if known else f'signal {-code}'}"
         return f"exited with status {code}"
+
+    def await_answer(self, timeout_s: float) -> bool:
+        """Wait until something can be received, and end the process where it takes too much meanwhile. Whether it can
+        be: False after `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        while not self.channel.ready(min(WATCH_S, max(deadline - time.monotonic(), 0.0))):
+            if not self._overuse and (found := overuse(self._process.pid, self._folder)):
+                self._overuse = found
+                self._end()
+            if time.monotonic() >= deadline:
+                return False
+        return True
 
     def output(self) -> str:
         """The last of what the process printed. For people to read: no verdict depends on it."""
@@ -121,12 +128,15 @@ class ChildProcess:
 
     def kill(self) -> None:
         """End the process, its group and all below it, and wait for it."""
+        self._end()
+        self.channel.close()
+
+    def _end(self) -> None:
         kill_all(lambda: descendants(self._process.pid))
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        self.channel.close()
 
     def _read_output(self) -> None:
         assert self._process.stdout is not None

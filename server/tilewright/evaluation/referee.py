@@ -200,6 +200,7 @@ class Referee:
                 cuda_tile=importlib.metadata.version("cuda-tile"),
                 compiler=_version_of("nvidia-cuda-tileiras"),
                 python=platform.python_version(),
+                isolation=self._pool.isolation(),
                 ceilings=ceilings,
             )
         return self._environment

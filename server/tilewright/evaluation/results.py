@@ -148,6 +148,7 @@ class Environment(Record):
     cuda_tile: str
     compiler: str
     python: str
+    isolation: str = Field("not recorded", description="what the kernel enforces on a worker, and what it cannot")
     ceilings: Ceilings
 
 

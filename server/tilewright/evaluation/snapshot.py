@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from tilewright.records import Record
 from tilewright.repository import Files
 
+SNAPSHOTS = "snapshots"
 TREE_LIMIT_BYTES = 512 * 2**20
 
 
@@ -51,12 +52,12 @@ class SnapshotStore:
 
     def task_folder(self) -> Path:
         """The task's folder among the baseline's files."""
-        return self._folder / "snapshots" / "baseline" / self._task_folder
+        return self._folder / SNAPSHOTS / "baseline" / self._task_folder
 
     def write(self, *candidates: Files) -> list[Snapshot]:
         """The snapshots of these candidates, written anew, and of no others: what an earlier run did to one is gone."""
         names = [content_id(editable) for editable in candidates]
-        for old in (self._folder / "snapshots").glob("*"):
+        for old in (self._folder / SNAPSHOTS).glob("*"):
             if old.name not in (*names, "baseline"):
                 shutil.rmtree(old, ignore_errors=True)
         found = []
@@ -67,7 +68,7 @@ class SnapshotStore:
         return found
 
     def _write(self, name: str, overlay: Files) -> Path:
-        target = self._folder / "snapshots" / name
+        target = self._folder / SNAPSHOTS / name
         shutil.rmtree(target, ignore_errors=True)
         for path, content in (self._protected | overlay).items():
             file = target / path

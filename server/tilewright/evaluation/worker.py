@@ -11,12 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tilewright.evaluation.processes import apply_limits
+from tilewright.evaluation.confinement import confine
+from tilewright.evaluation.limits import apply_limits
 from tilewright.evaluation.supervisor import die_with_parent
 
-if __name__ == "__main__":  # before anything that the candidate's world could touch
+if __name__ == "__main__":  # before torch starts threads, which would stay outside
     die_with_parent(int(sys.argv[2]))
     apply_limits()
+    isolation = confine(writable=[Path.cwd()], readable=[Path(sys.argv[3])])
 
 import contextlib
 import socket
@@ -152,12 +154,12 @@ class Worker:
 
 
 def serve(channel: Channel, worker: Worker) -> None:
-    """Answer requests until the referee closes the channel."""
+    """Answer requests until the referee closes the channel. The first message says how this process is confined."""
     handlers: dict[str, Callable[[Message, list[bytearray]], Reply]] = {
         name: getattr(worker, name)
         for name in ("load", "inputs", "call", "estimate", "prepare", "run", "collect", "profile", "dump")
     }
-    channel.send({"ready": True})
+    channel.send({"isolation": isolation.model_dump()})
     while True:
         message, buffers = channel.receive()
         try:
@@ -171,9 +173,9 @@ def serve(channel: Channel, worker: Worker) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Run as `python -I -m tilewright.evaluation.worker BACKEND:ARCH PARENT FD`."""
+    """Run as `python -I -m tilewright.evaluation.worker BACKEND:ARCH PARENT SNAPSHOTS FD`."""
     backend, _, arch = arguments[0].partition(":")
-    channel = Channel(socket.socket(fileno=int(arguments[2])))
+    channel = Channel(socket.socket(fileno=int(arguments[3])))
     try:
         serve(channel, Worker(Backend(backend), arch))
     except ChannelClosed:

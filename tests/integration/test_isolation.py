@@ -1,0 +1,135 @@
+"""What a candidate may not reach from its worker, and what happens when it takes too much of the machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.bench import Bench, body
+from tests.conftest import SCALE_KERNEL, SCALE_TOML
+from tilewright.evaluation import limits
+from tilewright.evaluation.confinement import Isolation
+from tilewright.evaluation.results import Status
+from tilewright.task import Backend
+
+TIMEOUT_S = 5
+TOML = SCALE_TOML.replace("timeout_s = 20", f"timeout_s = {TIMEOUT_S}")
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """One evaluator for all: what one candidate does to its worker must not reach the next."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TILEWRIGHT_MEMORY_MIB", "3072")
+        patched.setenv("TILEWRIGHT_SCRATCH_MIB", "1024")
+        made = Bench(tmp_path_factory.mktemp("isolated") / "repo", Backend.CPU, TOML)
+        yield made
+        made.close()
+
+
+FORBIDDEN = {
+    "write outside its folder": "open('/tmp/tilewright-escape', 'w')",
+    "write to shared memory": "open('/dev/shm/tilewright-escape', 'w')",
+    "list the root of the disk": "os.listdir('/')",
+    "read the repository": "open(REPOSITORY + '/task/kernel.py').read()",
+    "write to its snapshot": "open(__file__, 'a')",
+    "write beside its snapshot": "open(os.path.dirname(__file__) + '/torch.py', 'w')",
+    "write bytecode to the packages": "open(os.path.dirname(torch.__file__) + '/x.pth', 'w')",
+    "read the server's environment": "open(f'/proc/{SERVER}/environ').read()",
+    "read the referee's memory": "open(f'/proc/{os.getppid()}/mem', 'rb')",
+    "follow the referee's files": "os.listdir(f'/proc/{os.getppid()}/cwd')",
+    "signal the referee": "os.kill(os.getppid(), 0)",
+    "slow the referee": "os.sched_setaffinity(os.getppid(), [0])",
+    "connect by TCP": "socket.create_connection(('127.0.0.1', PORT), timeout=2)",
+    "open a UDP socket": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM)",
+    "connect to a Unix socket": "socket.socket(socket.AF_UNIX).connect(UNIX)",
+    "trace the referee": "check(libc.ptrace(16, os.getppid(), 0, 0))",
+    "make a user namespace": "check(libc.unshare(0x10000000))",
+}
+
+
+def test_what_a_candidate_may_not_do(bench: Bench, tmp_path: Path) -> None:
+    """Each attempt fails by the kernel's refusal, in a thread as well."""
+    with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(str(tmp_path / "socket"))
+        unix.listen()
+        names = {
+            "REPOSITORY": str(bench.root),
+            "PORT": tcp.getsockname()[1],
+            "UNIX": str(tmp_path / "socket"),
+            "SERVER": os.getpid(),
+        }
+        top = (
+            "import ctypes, os, socket, threading\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+            "def check(result):\n    if result: raise PermissionError(ctypes.get_errno(), 'refused')\n"
+            "refused = []\n"
+            f"def attempts(x):\n    for what, code in {list(FORBIDDEN.items())!r}:\n"
+            f"        try:\n            exec(code, globals() | {names!r} | {{'x': x}})\n"
+            "        except PermissionError:\n            refused.append(what)\n"
+        )
+        lines = (
+            "attempts(x)\nthread = threading.Thread(target=attempts, args=(x,))\nthread.start()\nthread.join()\n"
+            f"left = [what for what in {list(FORBIDDEN)!r} if refused.count(what) < 2]\nassert not left, left\n"
+            "refused.clear()\nreturn right(x, factor)"
+        )
+        result = bench.check(body(lines, top))
+    assert result.passed, result.message
+
+
+def test_how_workers_are_confined_is_on_record(bench: Bench) -> None:
+    stated = bench.environment().isolation
+    assert stated.startswith("Landlock"), stated
+    assert stated.endswith("seccomp"), stated
+    assert str(Isolation()) == "none"
+
+
+TOO_MUCH = {
+    "a fork bomb": (
+        "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass",
+        Status.CRASHED, "over the limit of",
+    ),
+    "memory without end": (
+        "held = []\nwhile True:\n    held.append(b'x' * 2**28)",
+        Status.CRASHED, "MiB of memory, over the limit",
+    ),
+    "files without end": (
+        "import os\nwhile True:\n    with open(os.environ['HOME'] + '/fill', 'ab') as file:\n"
+        "        file.write(bytes(2**24))",
+        Status.CRASHED, "MiB of files, over the limit",
+    ),
+    "a hang": ("while True:\n    pass", Status.TIMEOUT, f"no answer within {TIMEOUT_S} s"),
+    "a segmentation fault": ("import ctypes\nctypes.string_at(0)", Status.CRASHED, "SIGSEGV"),
+    "a gigabyte of output": (
+        "import os\nfor _ in range(1024):\n    os.write(1, b'PASS' * 2**18)\nreturn right(x, factor) * 2",
+        Status.WRONG_VALUES, "elements are wrong",
+    ),
+    "a frame without end": (
+        "import os\nfor fd in range(3, 30):\n    try:\n        os.write(fd, b'\\x00\\xff\\xff\\xff' + b'x' * 100)\n"
+        "    except OSError:\n        pass\nimport time\ntime.sleep(100)",
+        Status.TIMEOUT, f"no answer within {TIMEOUT_S} s",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", list(TOO_MUCH))
+def test_a_fault_is_classified_in_time_and_the_next_run_unaffected(bench: Bench, what: str) -> None:
+    lines, status, words = TOO_MUCH[what]
+    bench.check(SCALE_KERNEL)
+    started = time.monotonic()
+    result = bench.check(body(lines))
+    assert result.status is status, result.message
+    assert words in result.message, result.message
+    assert time.monotonic() - started < TIMEOUT_S + 5
+    assert bench.check(SCALE_KERNEL).passed
+
+
+def test_the_limits_count_what_they_say(tmp_path: Path) -> None:
+    assert limits.overuse(os.getpid(), tmp_path) == ""
+    (tmp_path / "file").write_bytes(os.urandom(2**20))
+    assert limits._size(tmp_path) >= 2**20
+    assert limits._resident([os.getpid()]) > 2**20
