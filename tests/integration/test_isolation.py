@@ -25,7 +25,7 @@ TOML = SCALE_TOML.replace("timeout_s = 20", f"timeout_s = {TIMEOUT_S}")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """One evaluator for all: what one candidate does to its worker must not reach the next."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("TILEWRIGHT_MEMORY_MIB", "3072")
+        patched.setenv("TILEWRIGHT_MEMORY_MIB", "1536")
         patched.setenv("TILEWRIGHT_SCRATCH_MIB", "1024")
         made = Bench(tmp_path_factory.mktemp("isolated") / "repo", Backend.CPU, TOML)
         yield made
