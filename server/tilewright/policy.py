@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal
@@ -9,6 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
+from tilewright.evaluation.statistics import RESOLUTION
 from tilewright.records import Record
 from tilewright.task import case_label
 
@@ -105,18 +107,22 @@ def verdict_of_benchmark(result: BenchmarkResult, rules: Rules) -> Verdict | Non
     low, high = _percent(result.speedup_low), _percent(result.speedup_high)
     shown = f"{mark}{_percent(result.speedup)} speed ({mark}{low} to {mark}{high})"
     for case in result.cases:
-        if case.speedup is not None and case.speedup_high is not None and case.speedup_high < 1 - rules.regression:
+        highs = [high for high in (case.speedup_high, case.outer_high) if high is not None]
+        if case.speedup is not None and highs and min(highs) < 1 - rules.regression:
             detail = f"{mark}{_percent(case.speedup)} speed on {case_label(case.case)}"
             return Verdict(kind=VerdictKind.REVERT, reason=Reason.REGRESSION, detail=detail)
-    if result.speedup_low > 1:
+    resolvable = 1.0 if result.modelled else math.exp(RESOLUTION)
+    borne_out = result.modelled or (result.outer_low is not None and result.outer_low > 1)
+    if result.speedup_low > resolvable and borne_out:
         return Verdict(kind=VerdictKind.KEEP, reason=Reason.GAIN, detail=shown)
     if result.speedup_high < 1:
         return Verdict(kind=VerdictKind.REVERT, reason=Reason.REGRESSION, detail=shown)
-    return Verdict(
-        kind=VerdictKind.REVERT,
-        reason=Reason.NOISE,
-        detail=f"{shown}, within the model's resolution" if result.modelled else f"{shown} holds zero",
-    )
+    why = "within the model's resolution" if result.modelled else "holds zero"
+    if result.speedup_low > resolvable:
+        why = "that the evaluator's own clock does not bear out"
+    elif result.speedup_low > 1:
+        why = f"too near zero to be told from where memory happened to lie ({_percent(resolvable)})"
+    return Verdict(kind=VerdictKind.REVERT, reason=Reason.NOISE, detail=f"{shown} {why}".replace(" within", ", within"))
 
 
 def confirmed(verdict: Verdict | None) -> Verdict | None:

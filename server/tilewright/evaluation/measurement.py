@@ -1,43 +1,55 @@
 """The referee's benchmark: candidate and incumbent in their own processes, interleaved in random order.
 
-Each timed block runs many calls over a rotation of input sets larger than twice the L2 cache, so that inputs come
-from DRAM. The device events of the worker are checked against this process's own clock.
+What a candidate can do about its time is bounded by the order of things, not by trust in what it says. Both arms stand
+still (SIGSTOP) and the GPU is idle while the referee draws values that nobody has seen into the arguments of every
+call of a block, poisons the boxes for the outputs, and reads the L2 cache full of something else. Then its own clock
+starts, one arm goes on, and the clock stops when that arm has answered; the arm stands still again, and a random share
+of what it handed over is compared with the reference. Work done before, after or not at all is thus timed, missing or
+wrong. The worker's device events resolve finer, and count only where the referee's clock bears them out.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import random
 import statistics as plain_statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
 
 from tilewright.evaluation import statistics
-from tilewright.evaluation.correctness import Boxes, judge, share_inputs
+from tilewright.evaluation.arena import Arena
+from tilewright.evaluation.ceilings import IdleProbe
+from tilewright.evaluation.correctness import judge
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Environment, Status, geometric_mean
 from tilewright.evaluation.seeds import Seeds
+from tilewright.evaluation.statistics import Evidence, Interval, Pair
 from tilewright.evaluation.taskcode import Inputs, TaskCode, tensor_bytes
-from tilewright.evaluation.tensors import SharedTensor
 from tilewright.gpu.specs import spec_by_name
 from tilewright.gpu.telemetry import Recorder
-from tilewright.roofline.bounds import Ceilings, floor_ms, roofline_share
+from tilewright.roofline.bounds import floor_ms, roofline_share
 from tilewright.task import Backend, Case, case_label
 
-BLOCK_MS = 4.0
+BLOCK_MS = 5.0
 """Device time that one timed block aims at."""
 MAX_CALLS = 512
-MAX_SETS = 64
-MEMORY_SHARE = 0.25
-"""Share of the free device memory that input sets may take."""
+INPUT_LIMIT = 4 * 2**30
+MEMORY_SHARE = 0.6
+"""Share of the free device memory that a block's inputs, its outputs in each arm, and their boxes may take together."""
+TIME_LIMIT_S = 10.0
+"""For the pairs of all cases together; what is undecided by then is noise."""
 CLOCK_SLACK_MS = 0.05
 """By how much a block's device time may seem to exceed the wall time around it."""
+CLOCK_SHARE = 0.02
+"""Share of a block by which one arm's device times may fall short of the outer clock, beyond the other arm's."""
+CHECKED_SHARE = 0.5
+"""Share of the pairs after which one of the candidate's outputs is compared; all are, of the last."""
 
 
 @dataclass
@@ -55,260 +67,315 @@ class Phases:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
 
 
-def measured_ceilings(tell: Callable[[str], None]) -> Ceilings:
-    """What this GPU reaches right now: a copy of 2 GiB, and large matrix products by dtype (cuBLAS), medians."""
-    tell("measuring the device's ceilings")
-    source = torch.empty(2**29, dtype=torch.float32, device="cuda").normal_()
-    target = torch.empty_like(source)
-    copied = 2 * source.numel() * 4 / (_median_ms(partial(target.copy_, source)) / 1e3)
-    del source, target
-    flops = {}
-    for dtype, size in ((torch.bfloat16, 8192), (torch.float16, 8192), (torch.float32, 4096)):
-        left, right = (torch.randn(size, size, dtype=dtype, device="cuda") for _ in range(2))
-        out = torch.empty_like(left)
-        elapsed = _median_ms(partial(torch.matmul, left, right, out=out))
-        flops[str(dtype).removeprefix("torch.")] = 2 * size**3 / (elapsed / 1e3)
-    torch.cuda.empty_cache()
-    return Ceilings(copy_bytes_per_s=copied, flops=flops, measured=True)
-
-
-def _median_ms(call: Callable[[], Any], repeats: int = 15) -> float:
-    for _ in range(3):
-        call()
-    times: list[float] = []
-    for _ in range(repeats):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        call()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end))
-    return plain_statistics.median(times)
-
-
 class Bench:
     """One benchmark run on the device: `arms` are the candidate and, unless this is the baseline, the incumbent."""
 
     def __init__(
-        self, code: TaskCode, arms: list[WorkerHandle], environment: Environment, own: set[int], clock: Phases
+        self,
+        code: TaskCode,
+        arms: list[WorkerHandle],
+        environment: Environment,
+        recorder: Recorder,
+        probe: IdleProbe,
+        clock: Phases,
+        bystanders: Sequence[WorkerHandle] = (),
     ) -> None:
+        """`bystanders` are workers that wait for their use: they stand still, too, while blocks are timed."""
         self._code = code
         self._task = code.task
         self._arms = arms
         self._environment = environment
         self._clock = clock
-        self._recorder = Recorder(environment.device_uuid, own)
+        self._recorder = recorder
+        self._probe = probe
+        self._bystanders = bystanders
         self._order = random.SystemRandom()
+        self._device = spec_by_name(environment.device)
+        l2 = self._device.l2_bytes if self._device else torch.cuda.get_device_properties(0).L2_cache_size
+        self._other = torch.zeros(2 * l2 // 4, dtype=torch.float32, device="cuda")
 
     def run(self, seeds: Seeds, tell: Callable[[str], None]) -> BenchmarkResult:
         """Measure every case, on inputs drawn from `seeds`."""
         cases = self._task.benchmark_cases(Backend.CUDA)
         timings: list[CaseTiming] = []
-        intervals: list[statistics.Interval] = []
+        evidence: list[Evidence] = []
         for number, case in enumerate(cases):
             tell(f"timing case {number + 1} of {len(cases)}: {case_label(case)}")
-            timing, interval = self._case(case, seeds)
+            timing, found = self.case(case, seeds, statistics.LOOKS, TIME_LIMIT_S / len(cases))
             timings.append(timing)
-            if interval is not None:
-                intervals.append(interval)
-        return combine(timings, intervals, self._recorder)
+            if found.pairs:
+                evidence.append(found)
+        return combine(timings, evidence, self._recorder)
 
-    def _case(self, case: Case, seeds: Seeds) -> tuple[CaseTiming, statistics.Interval | None]:
-        timeout = self._task.file.timeout_s
-        with self._clock("inputs"):
-            sets = _InputSets(self._code, case, seeds)
-            for arm in self._arms:
-                arm.request("inputs", timeout, sets=sets.described)
+    def case(self, case: Case, seeds: Seeds, looks: tuple[int, ...], limit_s: float) -> tuple[CaseTiming, Evidence]:
+        """Measure one case until a look decides it, or `limit_s` seconds have passed; pairs only with two arms."""
         with self._clock("compile and warm up"):
-            estimates = [_milliseconds(arm.request("estimate", timeout)[0]) for arm in self._arms]
-            sets.refresh()
+            block = self._block_of(case, seeds)
         with self._clock("capture"):
-            calls = _calls(min(estimates), max(estimates), len(sets), sets.in_place)
-            mode = self._prepare(calls)
+            mode = self._prepare(block)
         with self._clock("measure"):
-            times = self._blocks(sets, calls)
-        with self._clock("verify"):
-            self._verify(case, sets, min(calls, len(sets)), seeds.next())
+            latencies, evidence = self._pairs(block, looks, limit_s)
         for arm in self._arms:  # let go of shared memory before it is freed here
-            arm.request("inputs", timeout, sets=[])
-        latency = plain_statistics.median(times[0])
+            arm.request("inputs", self._task.file.timeout_s, sets=[])
+        latency = plain_statistics.median(latencies)
         work = self._code.work(case)
         percent, bound = roofline_share(latency, work, self._environment.ceilings)
-        device = spec_by_name(self._environment.device)
-        floor = floor_ms(work, device, device.l2_bytes) if device is not None else 0.0
+        floor = floor_ms(work, self._device, self._device.l2_bytes) if self._device is not None else 0.0
         if latency < floor:
             raise WorkerFailure(
                 Status.TAMPERED,
                 f"{case_label(case)}: {latency:.6f} ms is faster than the data sheet's peak allows "
                 f"({floor:.6f} ms): the timed calls cannot have done the work",
             )
-        common: dict[str, Any] = {
-            "case": case,
-            "latency_ms": latency,
-            "roofline_percent": percent,
-            "bound": bound,
-            "note": "; ".join(
-                filter(
-                    None,
-                    (
-                        mode,
-                        "" if sets.cold else "inputs too small to be kept out of the L2 cache",
-                        "" if device else f"no data sheet of {self._environment.device}: latencies have no floor",
-                        "" if bound else "no measured ceiling applies",
-                    ),
-                )
-            ),
-        }
-        if len(self._arms) == 1:
-            return CaseTiming(**common), None
-        interval = statistics.interval(_log_ratios(times))
-        speedup, low, high = interval.ratio()
-        timing = CaseTiming(
-            **common,
-            incumbent_ms=plain_statistics.median(times[1]),
-            speedup=speedup,
-            speedup_low=low,
-            speedup_high=high,
-            pairs=interval.samples,
+        notes = (
+            mode,
+            "" if self._device else f"no data sheet of {self._environment.device}: latencies have no floor",
+            "" if bound else "no measured ceiling applies",
         )
-        return timing, interval
+        paired: dict[str, Any] = {}
+        if evidence.pairs:
+            self._need_agreement(case, evidence, block.calls)
+            paired = _paired(evidence)
+        timing = CaseTiming(
+            case=case,
+            latency_ms=latency,
+            roofline_percent=percent,
+            bound=bound,
+            note="; ".join(filter(None, notes)),
+            **paired,
+        )
+        return timing, evidence
 
-    def _prepare(self, calls: int) -> str:
+    def _block_of(self, case: Case, seeds: Seeds) -> _Block:
+        """Warm both arms up, and lay out a block of as many calls as take about `BLOCK_MS`."""
         timeout = self._task.file.timeout_s
-        refusals = [str(arm.request("prepare", timeout, calls=calls, graph=True)[0]["refused"]) for arm in self._arms]
-        if not any(refusals):
-            return f"{calls} calls a block, CUDA graph"
+        few = _Block(self._code, case, seeds, calls=3)
+        few.fill()
+        torch.cuda.synchronize()
         for arm in self._arms:
-            arm.request("prepare", timeout, calls=calls, graph=False)
-        return f"{calls} calls a block, eager ({next(filter(None, refusals)).splitlines()[0][:80]})"
+            arm.request("inputs", timeout, sets=few.arguments.described)
+        estimates = [_milliseconds(arm.request("estimate", timeout)[0]) for arm in self._arms]
+        for arm in self._arms:
+            arm.request("inputs", timeout, sets=[])
+        free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        needed = few.input_bytes + (1 + len(self._arms)) * few.output_bytes
+        most = min(INPUT_LIMIT // max(few.input_bytes, 1), int(free * MEMORY_SHARE) // max(needed, 1), MAX_CALLS)
+        calls = max(min(math.ceil(BLOCK_MS / max(min(estimates), 1e-3)), most), 1)
+        del few
+        torch.cuda.empty_cache()
+        block = _Block(self._code, case, seeds, calls)
+        block.fill()
+        torch.cuda.synchronize()
+        for arm in self._arms:
+            arm.request("inputs", timeout, sets=block.arguments.described)
+            arm.request("estimate", timeout)  # on these very tensors: what is cached by address is ready
+        block.fill()
+        torch.cuda.synchronize()
+        return block
 
-    def _blocks(self, sets: _InputSets, calls: int) -> list[list[float]]:
-        """Per arm, the latency of one call in ms in each block; blocks of equal index are paired."""
-        times: list[list[float]] = [[] for _ in self._arms]
-        self._recorder.sample()
-        for look in statistics.LOOKS:
-            while len(times[0]) < look:
-                order = list(range(len(self._arms)))
-                self._order.shuffle(order)
-                for index in order:
-                    times[index].append(self._block(self._arms[index], sets) / calls)
-            self._recorder.sample()
-            if len(self._arms) == 1 or statistics.is_decided(statistics.interval(_log_ratios(times))):
-                break
+    def _prepare(self, block: _Block) -> str:
+        timeout = self._task.file.timeout_s
+        boxes = block.boxes.described
+        refusals = []
+        for arm in self._arms:
+            refusals.append(str(arm.request("prepare", timeout, boxes=boxes, graph=True)[0].get("refused", "")))
+            if block.in_place:
+                block.fill()
+                torch.cuda.synchronize()
+        if not any(refusals):
+            return f"{block.calls} calls a block, CUDA graph"
+        for arm in self._arms:
+            arm.request("prepare", timeout, boxes=boxes, graph=False)
+        return f"{block.calls} calls a block, eager ({next(filter(None, refusals)).splitlines()[0][:80]})"
+
+    def _pairs(self, block: _Block, looks: tuple[int, ...], limit_s: float) -> tuple[list[float], Evidence]:
+        """The candidate's latency in ms in each block, and with two arms the pairs."""
+        evidence = Evidence()
+        latencies: list[float] = []
+        deadline = time.monotonic() + limit_s
+        with self._standing_still():
+            for look in looks:
+                while len(latencies) < look:
+                    order = list(range(len(self._arms)))
+                    self._order.shuffle(order)
+                    times = self._pair(block, order)
+                    latencies.append(times[0][0])
+                    if len(times) == 2:
+                        evidence.pairs.append(Pair(times[0][0], times[1][0], times[0][1], times[1][1]))
+                    self._recorder.sample()
+                    if time.monotonic() > deadline and len(latencies) >= looks[0]:
+                        break
+                if strangers := self._recorder.busy_strangers():
+                    raise WorkerFailure(
+                        Status.VOID, f"other processes used the GPU meanwhile: {sorted(strangers)}; measure again"
+                    )
+                if len(self._arms) == 1 or evidence.is_decided() or time.monotonic() > deadline:
+                    break
+            block.draw()
+            self._timed(block, 0)
+            with self._clock("verify"):
+                for number in range(block.calls):
+                    self._verify(block, number, block.outputs(number))
+        return latencies, evidence
+
+    def _pair(self, block: _Block, order: list[int]) -> list[tuple[float, float]]:
+        """One block of each arm of `order` on the same new values: (device, outer) ms a call, by arm."""
+        times = [(0.0, 0.0)] * len(order)
+        block.draw()
+        number = self._order.randrange(block.calls)
+        for index in order:
+            times[index] = self._timed(block, index)
+            outputs = block.outputs(number)
+            if index == 0:
+                kept = outputs
+        if self._order.random() < CHECKED_SHARE:
+            with self._clock("verify"):
+                self._verify(block, number, kept)
         return times
 
-    def _block(self, arm: WorkerHandle, sets: _InputSets) -> float:
-        if sets.in_place:
-            sets.refresh()
+    def _timed(self, block: _Block, index: int) -> tuple[float, float]:
+        """One block of arm `index`: its time a call in ms, by device events and by our clock."""
+        arm = self._arms[index]
+        block.fill()
+        block.poison()
+        self._other.sum()  # a read, so that no write-back is left for the block to pay for
+        torch.cuda.synchronize()
+        if not self._probe.is_idle():
+            raise WorkerFailure(
+                Status.TAMPERED,
+                "the GPU is busy while neither arm was asked for anything: work was left running, to do at a time "
+                "that is not measured or to slow the other arm",
+                label=arm.label,
+            )
+        gc.disable()
         started = time.perf_counter()
-        elapsed = _milliseconds(arm.request("run", self._task.file.timeout_s)[0])
+        arm.go_on()
+        reply = arm.request("run", self._task.file.timeout_s)[0]
         wall = (time.perf_counter() - started) * 1e3
+        arm.hold_still()
+        gc.enable()
+        elapsed = _milliseconds(reply)
         if elapsed > wall + CLOCK_SLACK_MS:
             raise WorkerFailure(
                 Status.TAMPERED,
                 f"a block claims {elapsed:.3f} ms of device time, but only {wall:.3f} ms passed",
                 label=arm.label,
             )
-        return elapsed
+        return elapsed / block.calls, wall / block.calls
 
-    def _verify(self, case: Case, sets: _InputSets, used: int, seed: int) -> None:
-        """After timing, on fresh values in the same buffers: one more block, and one of its outputs compared.
+    @contextlib.contextmanager
+    def _standing_still(self) -> Iterator[None]:
+        """Both arms stopped, with all below them; those stay so, the arms themselves go on for their own blocks."""
+        for worker in (*self._arms, *self._bystanders):
+            worker.hold_still(whole=True)
+        try:
+            yield
+        finally:
+            for worker in (*self._arms, *self._bystanders):
+                worker.go_on(whole=True)
 
-        `used` is how many of the sets a block's calls go over.
-        """
-        index = self._order.randrange(used)
-        inputs = self._code.inputs(case, seed)
-        expected = self._code.expected(case, inputs)
-        contract = self._code.contract(case, inputs)
-        sets.replace(index, inputs)
-        candidate = self._arms[0]
-        candidate.request("run", self._task.file.timeout_s)
-        boxes = Boxes(contract)
-        candidate.request("collect", self._task.file.timeout_s, index=index, boxes=boxes.described)
-        found = judge(self._task, boxes.tensors(), expected, contract)
+    def _verify(self, block: _Block, number: int, outputs: list[torch.Tensor]) -> None:
+        """Compare a call's outputs, as they were handed over, with the reference."""
+        inputs = block.inputs(number)
+        expected = self._code.expected(block.case, inputs)
+        found = judge(self._task, outputs, expected, self._code.contract(block.case, inputs))
         if found.status is not Status.PASSED:
-            raise WorkerFailure(found.status, f"{case_label(case)}, checked after timing: {found.message}")
+            where = f"{case_label(block.case)}, in timed call {number + 1} of {block.calls}"
+            raise WorkerFailure(found.status, f"{where}: {found.message}")
+
+    def _need_agreement(self, case: Case, evidence: Evidence, calls: int) -> None:
+        """Raises `WorkerFailure` where the candidate's device times fall short of what passed on the outer clock, by
+        more than the incumbent's do."""
+        short = [
+            (pair.outer_candidate - pair.candidate) - (pair.outer_incumbent - pair.incumbent) for pair in evidence.pairs
+        ]
+        low = statistics.interval(short).low
+        scale = plain_statistics.median(pair.candidate for pair in evidence.pairs)
+        if low > CLOCK_SHARE * scale + CLOCK_SLACK_MS / calls:
+            raise WorkerFailure(
+                Status.TAMPERED,
+                f"{case_label(case)}: the two clocks disagree: the candidate's calls take {low:.6f} ms each, or more, "
+                f"that its device events ({scale:.6f} ms) do not show and the incumbent's calls do not take",
+            )
 
 
-class _InputSets:
-    """Several sets of one case's arguments in shared device memory, rotated so that no call finds its inputs cached."""
+class _Block:
+    """The arguments of a block's calls in device memory that both arms share, the boxes for their outputs, and the
+    seeds of the values that are there now."""
 
-    def __init__(self, code: TaskCode, case: Case, seeds: Seeds) -> None:
-        first = code.inputs(case, seeds.next())
-        self.in_place = any(name in first for name in code.task.file.outputs)
-        self._outputs = code.task.file.outputs
-        size = max(tensor_bytes(first), 1)
-        device = torch.cuda.get_device_properties(0)
-        wanted = math.ceil(2 * device.L2_cache_size / size) + 1
-        affordable = int(torch.cuda.mem_get_info()[0] * MEMORY_SHARE / size)
-        count = max(min(wanted if not self.in_place else max(wanted, 8), affordable, MAX_SETS), 1)
-        self.cold = count >= wanted
-        self._values: list[Inputs] = []
-        self._shared: list[dict[str, SharedTensor]] = []
-        self.described: list[list[dict[str, Any]]] = []
-        for number in range(count):
-            values = code.inputs(case, seeds.next()) if number else first
-            tensors, arguments = share_inputs(code.arguments(case, values))
-            self._shared.append(tensors)
-            self.described.append([argument.model_dump() for argument in arguments])
-            if self.in_place:
-                self._values.append(values)
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
+    def __init__(self, code: TaskCode, case: Case, seeds: Seeds, calls: int) -> None:
+        self._code = code
+        self.case = case
+        self.calls = calls
+        self._source = seeds
+        self._seeds = [seeds.next() for _ in range(calls)]
+        example = code.inputs(case, self._seeds[0])
+        contract = code.contract(case, example)
+        arguments = code.arguments(case, example, contract)
+        self.in_place = any(name in example for name in code.task.file.outputs)
+        self._filled = [name for name in arguments if name not in example]
+        self.input_bytes = tensor_bytes(example)
+        self.output_bytes = sum(like.numel() * like.element_size() for like in contract)
+        self.arguments = Arena(arguments, calls)
+        self.boxes = Arena({str(number): like for number, like in enumerate(contract)}, calls)
 
-    def __len__(self) -> int:
-        return len(self._shared)
+    def draw(self) -> None:
+        """Choose new values for every call; `fill` puts them there."""
+        self._seeds = [self._source.next() for _ in range(self.calls)]
 
-    def refresh(self) -> None:
-        """Undo what in-place calls did to the inputs."""
-        for values, shared in zip(self._values, self._shared, strict=False):
-            for name in self._outputs:
-                if name in values:
-                    shared[name].fill_from(values[name])
-        torch.cuda.synchronize()
+    def fill(self) -> None:
+        for number in range(self.calls):
+            self.arguments.fill(number, self.inputs(number))
 
-    def replace(self, index: int, inputs: Inputs) -> None:
-        """Put fresh values into set `index`, and make every set as it was before any in-place call."""
-        self.refresh()
-        for name, value in inputs.items():
-            if isinstance(value, torch.Tensor):
-                self._shared[index][name].fill_from(value)
-        torch.cuda.synchronize()
+    def inputs(self, number: int) -> Inputs:
+        """The inputs of a call, drawn again."""
+        return self._code.inputs(self.case, self._seeds[number])
 
+    def outputs(self, number: int) -> list[torch.Tensor]:
+        """What a call has handed over, copied."""
+        return [box.clone() for box in self.boxes.sets[number].values()]
 
-def _calls(fastest_ms: float, slowest_ms: float, sets: int, in_place: bool) -> int:
-    if in_place:
-        return sets
-    wanted = math.ceil(BLOCK_MS / max(fastest_ms, 1e-3))
-    affordable = max(int(250.0 / max(slowest_ms, 1e-3)), 1)
-    return max(min(wanted, affordable, MAX_CALLS), min(sets, affordable), 1)
+    def poison(self) -> None:
+        """Make outputs that nobody writes NaN."""
+        self.boxes.poison()
+        self.arguments.poison(self._filled)
 
 
 def _milliseconds(reply: dict[str, Any]) -> float:
     value = reply.get("ms")
-    if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
         raise WorkerFailure(Status.VOID, f"a worker reported {value!r} as a time")
     return float(value)
 
 
-def _log_ratios(times: list[list[float]]) -> list[float]:
-    return [math.log(incumbent / candidate) for candidate, incumbent in zip(times[0], times[1], strict=True)]
+def _paired(evidence: Evidence) -> dict[str, Any]:
+    speedup, low, high = evidence.device.ratio()
+    outer, outer_low, outer_high = evidence.outer.ratio()
+    return {
+        "incumbent_ms": plain_statistics.median(pair.incumbent for pair in evidence.pairs),
+        "speedup": speedup,
+        "speedup_low": low,
+        "speedup_high": high,
+        "outer_speedup": outer,
+        "outer_low": outer_low,
+        "outer_high": outer_high,
+        "pairs": len(evidence.pairs),
+        "samples": [tuple(float(f"{value:.6g}") for value in pair) for pair in evidence.pairs],
+    }
 
 
-def combine(
-    timings: list[CaseTiming], intervals: list[statistics.Interval], recorder: Recorder | None, modelled: bool = False
-) -> BenchmarkResult:
-    """The result over all cases: geometric means, and the combined interval where there is an incumbent."""
-    speedup = low = high = None
-    if intervals:
-        speedup, low, high = statistics.combined(intervals).ratio()
+def combine(timings: list[CaseTiming], evidence: list[Evidence], recorder: Recorder) -> BenchmarkResult:
+    """The result over all cases: geometric means, and the combined intervals where there is an incumbent."""
+    overall: dict[str, float] = {}
+    if evidence:
+        device: Interval = statistics.combined([found.device for found in evidence])
+        outer = statistics.combined([found.outer for found in evidence])
+        overall = dict(zip(("speedup", "speedup_low", "speedup_high"), device.ratio(), strict=True))
+        overall |= {"outer_low": math.exp(outer.low), "outer_high": math.exp(outer.high)}
     return BenchmarkResult(
         status=Status.PASSED,
-        modelled=modelled,
         latency_ms=geometric_mean([timing.latency_ms for timing in timings]),
-        speedup=speedup,
-        speedup_low=low,
-        speedup_high=high,
         cases=timings,
-        telemetry=recorder.result() if recorder else None,
+        telemetry=recorder.result(),
+        **overall,
     )

@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import shutil
+import signal
 import stat
 import tempfile
 import time
@@ -128,6 +129,14 @@ class WorkerHandle:
             cache=str(self._scratch / COMPILED),
         )
 
+    def hold_still(self, whole: bool = False) -> None:
+        """Stop the process, and with `whole` all below it, until `go_on`: nothing of an arm runs but in its blocks."""
+        self._process.signal(signal.SIGSTOP, whole)
+
+    def go_on(self, whole: bool = False) -> None:
+        """Undo `hold_still`."""
+        self._process.signal(signal.SIGCONT, whole)
+
     def output(self) -> str:
         """The last that the worker printed."""
         return self._process.output()
@@ -150,7 +159,6 @@ _DOING = {
     "estimate": "in its warm-up calls",
     "prepare": "while its calls were captured",
     "run": "in a timed block",
-    "collect": "while its outputs were collected",
     "profile": "in a sampled call",
     "dump": "while its kernels were compiled",
 }
@@ -206,8 +214,10 @@ class WorkerPool:
         found = self._waiting[0].isolation
         return f"{found}{f' ({found.missing})' if found.missing else ''}"
 
-    def pids(self) -> set[int]:
-        return {worker.pid for worker in self._waiting}
+    @property
+    def waiting(self) -> list[WorkerHandle]:
+        """Workers that nobody has taken yet."""
+        return [*self._waiting]
 
     def close(self) -> None:
         for worker in self._waiting:

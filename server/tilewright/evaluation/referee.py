@@ -26,6 +26,7 @@ import torch
 
 from tilewright.compiler.tools import MissingTool, need_compiler
 from tilewright.evaluation import estimation, measurement
+from tilewright.evaluation.ceilings import IdleProbe, measured_ceilings
 from tilewright.evaluation.channel import Channel, ChannelClosed, Message
 from tilewright.evaluation.correctness import check_case, planned_runs
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle, WorkerPool
@@ -35,7 +36,7 @@ from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch
-from tilewright.gpu.telemetry import Gpu, find_gpu
+from tilewright.gpu.telemetry import Gpu, Recorder, find_gpu
 from tilewright.task import Backend, TaskError, case_label, load_task
 
 LEASE_WAIT_S = 120.0
@@ -56,6 +57,7 @@ class Referee:
         self._code: dict[str, TaskCode] = {}
         self._profiles: dict[str, estimation.Profiles] = {}
         self._environment: Environment | None = None
+        self._probe: IdleProbe | None = None
 
     def environment(self, message: Message) -> Message:
         """Where this runs, with the device's ceilings."""
@@ -163,8 +165,11 @@ class Referee:
                     stack.enter_context(self._worker(code, snapshot, deadline, label))
                     for snapshot, label in zip(snapshots, labels, strict=True)
                 ]
-            own = {os.getpid(), *(arm.pid for arm in arms), *self._pool.pids()}
-            return measurement.Bench(code, arms, environment, own, phases).run(seeds, self._tell)
+            assert self._probe is not None
+            own = {os.getpid(), *(worker.pid for worker in (*arms, *self._pool.waiting))}
+            recorder = stack.enter_context(Recorder(environment.device_uuid, own))
+            bench = measurement.Bench(code, arms, environment, recorder, self._probe, phases, self._pool.waiting)
+            return bench.run(seeds, self._tell)
 
     def _modelled(
         self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds, phases: measurement.Phases
@@ -186,7 +191,8 @@ class Referee:
         if self._environment is None:
             if self._gpu is not None:
                 with self._device():
-                    ceilings = measurement.measured_ceilings(self._tell)
+                    ceilings = measured_ceilings(self._tell)
+                    self._probe = IdleProbe()
             else:
                 need_compiler()
                 ceilings = estimation.assumed_ceilings(spec_by_arch(self._arch))

@@ -103,7 +103,14 @@ class CaseTiming(Record):
     speedup: float | None = Field(None, description="incumbent over candidate, paired; 1.05 is 5% faster")
     speedup_low: float | None = Field(None, description="lower end of its confidence interval")
     speedup_high: float | None = None
+    outer_speedup: float | None = Field(None, description="the same by the referee's own clock, hand-over included")
+    outer_low: float | None = None
+    outer_high: float | None = None
     pairs: int = Field(0, description="interleaved pairs of blocks behind the interval")
+    samples: list[tuple[float, float, float, float]] = Field(
+        [],
+        description="for each pair, ms a call: candidate and incumbent by device events, both by the referee's clock",
+    )
     roofline_percent: float | None = Field(None, description="share of the bound by measured ceilings")
     bound: str | None = Field(None, description="what the roofline is bound by: memory or compute")
     note: str = ""
@@ -119,6 +126,8 @@ class BenchmarkResult(Record):
     speedup: float | None = Field(None, description="geometric mean over the cases, paired")
     speedup_low: float | None = None
     speedup_high: float | None = None
+    outer_low: float | None = Field(None, description="lower end of the speedup's interval by the referee's own clock")
+    outer_high: float | None = None
     cases: list[CaseTiming] = Field(default_factory=list)
     telemetry: Telemetry | None = None
     output: str = ""

@@ -65,6 +65,8 @@ class Argument(Record):
     tensor: TensorSpec | None = None
     buffer: int | None = None
     handle: str | None = Field(None, max_length=256)
+    offset: int = Field(0, ge=0, description="bytes from the start of the memory behind `handle`")
+    whole: int = Field(0, ge=0, description="bytes behind `handle`; 0 where they are this tensor's alone")
 
 
 def plain_argument(name: str, value: Scalar) -> Argument:
@@ -131,8 +133,12 @@ class SharedTensor:
         self.raw.fill_(POISON)
 
 
-def opened(argument: Argument, buffers: list[bytearray]) -> Any:
-    """The value of an argument as a worker gets it."""
+Memory = dict[str, DeviceBuffer]
+"""Device memory that a worker has opened, by handle: one handle opens once."""
+
+
+def opened(argument: Argument, buffers: list[bytearray], memory: Memory | None = None) -> Any:
+    """The value of an argument as a worker gets it; `memory` holds what several arguments share."""
     if argument.special:
         return float(argument.special)
     if argument.tensor is None:
@@ -141,7 +147,11 @@ def opened(argument: Argument, buffers: list[bytearray]) -> Any:
     if argument.handle is not None:
         if not spec.span:
             return torch.empty(spec.shape, dtype=spec.torch_dtype, device="cuda")
-        return spec.over(DeviceBuffer(spec.span_bytes, bytes.fromhex(argument.handle)).tensor())
+        if not argument.whole or memory is None:
+            return spec.over(DeviceBuffer(spec.span_bytes, bytes.fromhex(argument.handle)).tensor())
+        if argument.handle not in memory:
+            memory[argument.handle] = DeviceBuffer(argument.whole, bytes.fromhex(argument.handle))
+        return spec.over(memory[argument.handle].tensor()[argument.offset :])
     if argument.buffer is None:
         raise ValueError(f"argument {argument.name} has neither buffer nor handle")
     return from_buffer(spec, buffers[argument.buffer])

@@ -1,12 +1,15 @@
 """Timed blocks of calls on the device, in the worker: captured into a CUDA graph where the candidate allows it.
 
-A block runs its calls back to back over a rotation of input sets, between two device events.
+In a block each call has arguments of its own, with values that it has not seen before. The block ends when all its
+outputs have been handed over to the referee, whose clock runs from its request to the answer; the device events here
+time the calls alone, and are believed only as far as that clock bears them out.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import ctypes
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import cuda.tile as ct
@@ -18,17 +21,22 @@ from tilewright.evaluation.results import Status
 WARM_UP_CALLS = 3
 ESTIMATE_CALLS = 3
 
+Tensors = list[torch.Tensor]
+
 
 class TimedCalls:
-    """A candidate on its input sets, ready to run blocks of calls."""
+    """A candidate and the arguments of a block's calls; `boxes` is where each call's outputs are handed over."""
 
     def __init__(self, candidate: Candidate, sets: list[dict[str, Any]]) -> None:
         self._candidate = candidate
         self._sets = sets
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._calls = 0
+        self._boxes: list[Tensors] = []
+        self._copied_at_once = False
+        self._work: torch.cuda.CUDAGraph | None = None
+        self._delivery: torch.cuda.CUDAGraph | None = None
         self._kernels: list[Any] = []
-        self.outputs: list[list[torch.Tensor]] = [[] for _ in sets]
+        self._outputs: list[Tensors] = []
+        self._driver = ctypes.CDLL("libcuda.so.1")
 
     def estimate_ms(self) -> float:
         """Warm up (compile, tune) and estimate one call's device time in ms."""
@@ -43,49 +51,93 @@ class TimedCalls:
         self._candidate.wait()
         return float(start.elapsed_time(end)) / ESTIMATE_CALLS
 
-    def prepare(self, calls: int, graph: bool) -> str:
-        """Make blocks of `calls` calls. With `graph`, capture them; the answer is empty, or why that failed."""
-        self._calls, self._graph = calls, None
+    def prepare(self, boxes: list[Tensors], graph: bool) -> str:
+        """Make blocks of a call on each set. With `graph`, capture them; the answer is empty, or why that failed."""
+        self._boxes = boxes
+        self._work = self._delivery = None
+        self._kernels.clear()  # after the graphs that use them
+        self._copied_at_once = False
+        self._issue()
+        self._deliver()
+        self._candidate.wait()
+        self._copied_at_once = _overlap(self._outputs)
         if not graph:
             return ""
-        captured = torch.cuda.CUDAGraph()
         try:
-            with _kernels_kept() as self._kernels, torch.cuda.graph(captured):
-                self._issue()
-        except CandidateFailure as failure:
-            torch.cuda.synchronize()
-            return str(failure)
+            with _kernels_kept(self._kernels):
+                self._work = _captured(self._issue)
+                if _overlap(self._outputs) and not self._copied_at_once:
+                    self._copied_at_once = True
+                    self._work = _captured(self._issue)
+            self._delivery = _captured(self._deliver)
         except Exception as error:
+            self._work = self._delivery = None
             torch.cuda.synchronize()
-            return f"{type(error).__name__}: {error}"
-        self._graph = captured
-        for _ in range(2):  # a first replay uploads the graph
-            captured.replay()
+            return str(error) if isinstance(error, CandidateFailure) else f"{type(error).__name__}: {error}"
+        for _ in range(2):  # a first replay uploads the graphs
+            self._work.replay()
+            self._delivery.replay()
         self._candidate.wait()
         return ""
 
     def run(self) -> float:
-        """Run one block; its device time in ms."""
+        """Run one block and hand its outputs over; the calls' device time in ms."""
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        self._driver.cuCtxResetPersistingL2Cache()
         start.record()
-        if self._graph is not None:
-            self._graph.replay()
+        if self._work is not None and self._delivery is not None:
+            self._work.replay()
+            end.record()
+            self._delivery.replay()
         else:
             self._issue()
-        end.record()
+            end.record()
+            self._deliver()
         self._candidate.wait()
         return float(start.elapsed_time(end))
 
     def _issue(self) -> None:
-        for index in range(self._calls):
-            self.outputs[index % len(self._sets)] = self._candidate(self._sets[index % len(self._sets)])
+        self._outputs = []
+        for arguments, boxes in zip(self._sets, self._boxes, strict=True):
+            outputs = self._candidate(arguments)
+            if self._copied_at_once:
+                copy_outputs(outputs, boxes)
+            self._outputs.append(outputs)
+
+    def _deliver(self) -> None:
+        if not self._copied_at_once:
+            for outputs, boxes in zip(self._outputs, self._boxes, strict=True):
+                copy_outputs(outputs, boxes)
+
+
+def _captured(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph
+
+
+def _overlap(calls: list[Tensors]) -> bool:
+    """Whether outputs of different calls share memory, so that a later call overwrites an earlier one's."""
+    places = []
+    for number, outputs in enumerate(calls):
+        for output in outputs:
+            if output.numel():
+                span = sum((size - 1) * stride for size, stride in zip(output.shape, output.stride(), strict=True)) + 1
+                places.append((output.data_ptr(), output.data_ptr() + span * output.element_size(), number))
+    end_so_far, owner = 0, -1
+    for start, end, number in sorted(places):
+        if start < end_so_far and number != owner:
+            return True
+        if end > end_so_far:
+            end_so_far, owner = end, number
+    return False
 
 
 @contextlib.contextmanager
-def _kernels_kept() -> Iterator[list[Any]]:
-    """Hold on to the cuTile kernels launched within. A graph does not, and a wrapper may make its kernel anew in each
-    call: once that is collected, its code is unloaded under the graph."""
-    kept: list[Any] = []
+def _kernels_kept(kept: list[Any]) -> Iterator[None]:
+    """Hold on, in `kept`, to the cuTile kernels launched within. A graph does not, and a wrapper may make its kernel
+    anew in each call: once that is collected, its code is unloaded under the graph."""
     launch = ct.launch
 
     def keeping(stream: Any, grid: Any, kernel: Any, arguments: Any, /, **options: Any) -> Any:
@@ -94,12 +146,12 @@ def _kernels_kept() -> Iterator[list[Any]]:
 
     ct.launch = keeping
     try:
-        yield kept
+        yield
     finally:
         ct.launch = launch
 
 
-def copy_outputs(outputs: list[torch.Tensor], boxes: list[torch.Tensor]) -> None:
+def copy_outputs(outputs: Tensors, boxes: Tensors) -> None:
     """Hand outputs over into the referee's boxes. Raises `CandidateFailure` where they do not fit."""
     if len(outputs) != len(boxes):
         raise CandidateFailure(Status.NO_OUTPUT, f"{len(outputs)} outputs instead of {len(boxes)}")

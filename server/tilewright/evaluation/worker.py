@@ -29,7 +29,7 @@ import torch
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.channel import Channel, ChannelClosed, Message
 from tilewright.evaluation.results import Status
-from tilewright.evaluation.tensors import Argument, TensorSpec, opened, poison, to_buffer
+from tilewright.evaluation.tensors import Argument, Memory, TensorSpec, opened, poison, to_buffer
 from tilewright.evaluation.timing import TimedCalls, copy_outputs
 from tilewright.task import Backend
 
@@ -86,10 +86,8 @@ class Worker:
         """Take the input sets of a case; they replace those of the one before."""
         self._timed = None
         self._sets = []
-        self._sets = [
-            {item.name: opened(item, buffers) for item in map(Argument.model_validate, arguments)}
-            for arguments in message["sets"]
-        ]
+        memory: Memory = {}
+        self._sets = [_opened(arguments, buffers, memory) for arguments in message["sets"]]
         return {}, []
 
     def call(self, message: Message, buffers: list[bytearray]) -> Reply:
@@ -117,19 +115,14 @@ class Worker:
         return {"ms": self._timed.estimate_ms()}, []
 
     def prepare(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """Make blocks of calls, as a graph if asked to."""
-        return {"refused": self.timed.prepare(message["calls"], message["graph"])[:500]}, []
+        """Make blocks of a call on each input set, as a graph if asked to, with boxes for the outputs."""
+        memory: Memory = {}
+        boxes = [list(_opened(described, buffers, memory).values()) for described in message["boxes"]]
+        return {"refused": self.timed.prepare(boxes, message["graph"])[:500]}, []
 
     def run(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """Run one block; its device time in ms."""
+        """Run one block and hand over its outputs; its calls' device time in ms."""
         return {"ms": self.timed.run()}, []
-
-    def collect(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """Hand over the outputs of the last timed call on input set `index`."""
-        boxes = [opened(Argument.model_validate(box), buffers) for box in message["boxes"]]
-        copy_outputs(self.timed.outputs[message["index"]], boxes)
-        self.candidate.wait()
-        return {}, []
 
     def profile(self, message: Message, buffers: list[bytearray]) -> Reply:
         """What the launches of one call do and occupy, for the latency model."""
@@ -153,11 +146,15 @@ class Worker:
         return running(Mode.RUN)
 
 
+def _opened(described: list[Message], buffers: list[bytearray], memory: Memory) -> dict[str, Any]:
+    return {item.name: opened(item, buffers, memory) for item in map(Argument.model_validate, described)}
+
+
 def serve(channel: Channel, worker: Worker) -> None:
     """Answer requests until the referee closes the channel. The first message says how this process is confined."""
     handlers: dict[str, Callable[[Message, list[bytearray]], Reply]] = {
         name: getattr(worker, name)
-        for name in ("load", "inputs", "call", "estimate", "prepare", "run", "collect", "profile", "dump")
+        for name in ("load", "inputs", "call", "estimate", "prepare", "run", "profile", "dump")
     }
     channel.send({"isolation": isolation.model_dump()})
     while True:

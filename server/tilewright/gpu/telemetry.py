@@ -7,7 +7,7 @@ import importlib.util
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tilewright.records import Record
 MIN_DRIVER = 580
 """CUDA 13's driver branch, which cuda-tile needs to launch a kernel."""
 _HARMLESS_THROTTLE = 0x1  # idle
+RECENT_US = 3_000_000
 
 
 class Telemetry(Record):
@@ -28,6 +29,9 @@ class Telemetry(Record):
     power_w: float | None = None
     throttle: str = Field("", description="NVML's throttle reasons seen, as a hexadecimal mask; empty for none")
     foreign_processes: list[int] = Field([], description="compute processes that are not this evaluator's")
+    blocks: list[tuple[int, int, float, int]] = Field(
+        [], description="for each pair of blocks: SM clock in MHz, temperature in °C, power in W, throttle reasons"
+    )
 
 
 @dataclass(frozen=True)
@@ -103,42 +107,81 @@ def why_unusable() -> str:
     return ""
 
 
-@dataclass
 class Recorder:
-    """Samples the GPU `uuid` between measured blocks; a reading that the driver refuses is left out."""
+    """Samples the GPU `uuid` between measured blocks; a reading that the driver refuses is left out.
 
-    uuid: str
-    own_processes: set[int]
-    _clocks: list[int] = field(default_factory=list)
-    _last: dict[str, Any] = field(default_factory=dict)
-    _foreign: set[int] = field(default_factory=set)
-    _throttle: int = 0
+    A context manager: the driver's management library stays open within. `own_processes` are not foreign.
+    """
 
-    def sample(self) -> None:
-        """Read clocks, temperature, power, throttle reasons and compute processes."""
+    def __init__(self, uuid: str, own_processes: set[int]) -> None:
+        self._uuid = uuid
+        self._own = own_processes
+        self._blocks: list[tuple[int, int, float, int]] = []
+        self._foreign: set[int] = set()
+        self._stack = contextlib.ExitStack()
+        self._handle: Any = None
+
+    def __enter__(self) -> Recorder:
         import pynvml
 
-        refused = contextlib.suppress(pynvml.NVMLError)
-        with refused, _nvml() as nvml:
-            handle = nvml.nvmlDeviceGetHandleByUUID(self.uuid)
-            with refused:
-                self._clocks.append(int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)))
-            with refused:
-                self._last["temperature"] = int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
-            with refused:
-                self._last["power"] = nvml.nvmlDeviceGetPowerUsage(handle) / 1000
-            with refused:
-                self._throttle |= int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)) & ~_HARMLESS_THROTTLE
-            with refused:
-                running = {int(process.pid) for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
-                self._foreign |= running - self.own_processes
+        with contextlib.suppress(pynvml.NVMLError):
+            nvml = self._stack.enter_context(_nvml())
+            self._handle = nvml.nvmlDeviceGetHandleByUUID(self._uuid)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._handle = None
+        self._stack.close()
+
+    def sample(self) -> None:
+        """Read clock, temperature, power and throttle reasons; one row for each pair of blocks."""
+        self._blocks.append(
+            (
+                int(self._read("nvmlDeviceGetClockInfo", 1) or 0),  # 1: NVML_CLOCK_SM
+                int(self._read("nvmlDeviceGetTemperature", 0) or 0),
+                (self._read("nvmlDeviceGetPowerUsage") or 0) / 1000,
+                int(self._read("nvmlDeviceGetCurrentClocksThrottleReasons") or 0) & ~_HARMLESS_THROTTLE,
+            )
+        )
+
+    def busy_strangers(self) -> set[int]:
+        """Compute processes on the GPU that are not ours and have used it within the last seconds.
+
+        All that are there, where the driver does not say how much each used it. None where it numbers processes from
+        outside a container, so that ours cannot be told from others.
+        """
+        running = {int(process.pid) for process in self._read("nvmlDeviceGetComputeRunningProcesses") or ()}
+        if not running & self._own:
+            return set()
+        strangers = running - self._own
+        self._foreign |= strangers
+        used = self._read("nvmlDeviceGetProcessUtilization", 0) if strangers else None
+        if used is None:
+            return strangers
+        recent = max((int(entry.timeStamp) for entry in used), default=0) - RECENT_US
+        return {int(entry.pid) for entry in used if entry.smUtil and entry.timeStamp > recent} & strangers
 
     def result(self) -> Telemetry:
         """What was seen so far."""
+        clocks = [row[0] for row in self._blocks if row[0]]
+        throttle = 0
+        for row in self._blocks:
+            throttle |= row[3]
         return Telemetry(
-            sm_clock_mhz=(min(self._clocks), max(self._clocks)) if self._clocks else None,
-            temperature_c=self._last.get("temperature"),
-            power_w=self._last.get("power"),
-            throttle=hex(self._throttle) if self._throttle else "",
+            sm_clock_mhz=(min(clocks), max(clocks)) if clocks else None,
+            temperature_c=self._blocks[-1][1] if self._blocks else None,
+            power_w=self._blocks[-1][2] if self._blocks else None,
+            throttle=hex(throttle) if throttle else "",
             foreign_processes=sorted(self._foreign),
+            blocks=self._blocks,
         )
+
+    def _read(self, query: str, *arguments: int) -> Any:
+        import pynvml
+
+        if self._handle is None:
+            return None
+        try:
+            return getattr(pynvml, query)(self._handle, *arguments)
+        except pynvml.NVMLError:
+            return None
