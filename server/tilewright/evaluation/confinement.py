@@ -149,7 +149,11 @@ def _apply_landlock(libc: ctypes.CDLL, writable: list[Path], readable: list[Path
         for path in [*map(Path, SYSTEM_FOLDERS), *python_folders(), *readable]:
             _allow(libc, ruleset, path, handled & _READ)
         for path in devices:
-            _allow(libc, ruleset, path, handled & (_READ | _WRITE_FILE | _IOCTL_DEV))
+            _allow(libc, ruleset, path, handled & (_READ | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV))
+        os.open("/proc/self/task", os.O_PATH | os.O_CLOEXEC)  # held open: a rule is for the file that was looked up
+        _allow(
+            libc, ruleset, Path("/proc/self/task"), handled & (_READ | _WRITE_FILE | _TRUNCATE)
+        )  # CUDA names its threads
         for path in writable:
             _allow(libc, ruleset, path, handled & ~_IOCTL_DEV)
         _checked(libc.syscall(_RESTRICT_SELF, ruleset, 0))

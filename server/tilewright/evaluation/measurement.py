@@ -211,31 +211,30 @@ class Bench:
                     )
                 if len(self._arms) == 1 or evidence.is_decided() or time.monotonic() > deadline:
                     break
-            block.draw()
             self._timed(block, 0)
             with self._clock("verify"):
                 for number in range(block.calls):
-                    self._verify(block, number, block.outputs(number))
+                    self._verify(block, number, block.inputs(number), block.outputs(number))
         return latencies, evidence
 
     def _pair(self, block: _Block, order: list[int]) -> list[tuple[float, float]]:
-        """One block of each arm of `order` on the same new values: (device, outer) ms a call, by arm."""
+        """One block of each arm, in that order, each on values of its own: (device, outer) ms a call, by arm."""
         times = [(0.0, 0.0)] * len(order)
-        block.draw()
         number = self._order.randrange(block.calls)
         for index in order:
             times[index] = self._timed(block, index)
-            outputs = block.outputs(number)
+            outputs = block.outputs(number)  # of either arm, so that both leave the same traces
             if index == 0:
-                kept = outputs
+                inputs, kept = block.inputs(number), outputs
         if self._order.random() < CHECKED_SHARE:
             with self._clock("verify"):
-                self._verify(block, number, kept)
+                self._verify(block, number, inputs, kept)
         return times
 
     def _timed(self, block: _Block, index: int) -> tuple[float, float]:
         """One block of arm `index`: its time a call in ms, by device events and by our clock."""
         arm = self._arms[index]
+        block.draw()
         block.fill()
         block.poison()
         self._other.sum()  # a read, so that no write-back is left for the block to pay for
@@ -274,9 +273,8 @@ class Bench:
             for worker in (*self._arms, *self._bystanders):
                 worker.go_on(whole=True)
 
-    def _verify(self, block: _Block, number: int, outputs: list[torch.Tensor]) -> None:
+    def _verify(self, block: _Block, number: int, inputs: Inputs, outputs: list[torch.Tensor]) -> None:
         """Compare a call's outputs, as they were handed over, with the reference."""
-        inputs = block.inputs(number)
         expected = self._code.expected(block.case, inputs)
         found = judge(self._task, outputs, expected, self._code.contract(block.case, inputs))
         if found.status is not Status.PASSED:

@@ -74,7 +74,9 @@ class WorkerHandle:
         except (ChannelError, ValidationError) as error:
             reason = self._process.exit_reason() or f"not ready within {START_TIMEOUT_S:.0f} s"
             self.close()
-            raise self._failure(Status.VOID, f"a worker could not start ({reason}): {error}") from None
+            said = self.output().strip().splitlines()[-1:]
+            text = ": ".join([f"a worker could not start ({reason})", *said])
+            raise self._failure(Status.VOID, f"{text}: {error}") from None
         self._ready = True
 
     def request(

@@ -1,11 +1,11 @@
 """Deciding from paired measurements: confidence intervals of log-ratios, looked at a few times while they grow.
 
 Each pair of blocks gives two log-ratios of incumbent over candidate: by the worker's device events, and by the
-referee's own clock around the whole block, which a candidate cannot reach. Method: the trimmed mean and its t interval (K. Yuen,
-"The two-sample trimmed t for unequal population variances", Biometrika 61, 1974, for one sample; quantiles by
-scipy.stats.t), since pairs that the machine disturbed are outliers. All looks share one error probability (Bonferroni
-over the looks, the simplest group-sequential bound; C. Jennison and B. Turnbull, "Group Sequential Methods", 1999),
-which is a session's divided by its experiments.
+referee's own clock around the whole block, which a candidate cannot reach. Method: the trimmed mean and its t interval
+(K. Yuen, "The two-sample trimmed t for unequal population variances", Biometrika 61, 1974, for one sample; quantiles
+by scipy.stats.t), since pairs that the machine disturbed are outliers. All looks share one error probability
+(Bonferroni over the looks, the simplest group-sequential bound; C. Jennison and B. Turnbull, "Group Sequential
+Methods", 1999), which is a session's divided by its experiments.
 """
 
 from __future__ import annotations
