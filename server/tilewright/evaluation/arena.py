@@ -50,10 +50,13 @@ class Arena:
 
     def fill(self, index: int, values: Inputs) -> None:
         """Put values into set `index`, gaps between the elements of strided tensors included."""
-        for name, memory in self._memory[index].items():
+        for name, target in self.sets[index].items():
             value = values.get(name)
             if isinstance(value, torch.Tensor) and value.numel():
-                memory.copy_(raw_bytes(value))
+                if target.is_contiguous():
+                    target.copy_(value)
+                else:
+                    self._memory[index][name].copy_(raw_bytes(value))
 
     def poison(self, names: Sequence[str] | None = None) -> None:
         """Fill everything, or the tensors of these names, with what no kernel means to leave."""

@@ -23,14 +23,14 @@ from typing import Any
 import torch
 
 from tilewright.evaluation import statistics
-from tilewright.evaluation.arena import Arena
+from tilewright.evaluation.block import Block
 from tilewright.evaluation.ceilings import IdleProbe
 from tilewright.evaluation.correctness import judge
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Environment, Status, geometric_mean
 from tilewright.evaluation.seeds import Seeds
-from tilewright.evaluation.statistics import Evidence, Interval, Pair
-from tilewright.evaluation.taskcode import Inputs, TaskCode, tensor_bytes
+from tilewright.evaluation.statistics import Evidence, Pair
+from tilewright.evaluation.taskcode import Inputs, TaskCode
 from tilewright.gpu.specs import spec_by_name
 from tilewright.gpu.telemetry import Recorder
 from tilewright.roofline.bounds import floor_ms, roofline_share
@@ -105,7 +105,13 @@ class Bench:
             timings.append(timing)
             if found.pairs:
                 evidence.append(found)
-        return combine(timings, evidence, self._recorder)
+        return BenchmarkResult(
+            status=Status.PASSED,
+            latency_ms=geometric_mean([timing.latency_ms for timing in timings]),
+            cases=timings,
+            telemetry=self._recorder.result(),
+            **(combined_intervals(evidence) if evidence else {}),
+        )
 
     def case(self, case: Case, seeds: Seeds, looks: tuple[int, ...], limit_s: float) -> tuple[CaseTiming, Evidence]:
         """Measure one case until a look decides it, or `limit_s` seconds have passed; pairs only with two arms."""
@@ -132,26 +138,24 @@ class Bench:
             "" if self._device else f"no data sheet of {self._environment.device}: latencies have no floor",
             "" if bound else "no measured ceiling applies",
         )
-        paired: dict[str, Any] = {}
+        pairing: dict[str, Any] = {}
         if evidence.pairs:
             self._need_agreement(case, evidence, block.calls)
-            paired = _paired(evidence)
+            pairing = paired(evidence)
         timing = CaseTiming(
             case=case,
             latency_ms=latency,
             roofline_percent=percent,
             bound=bound,
             note="; ".join(filter(None, notes)),
-            **paired,
+            **pairing,
         )
         return timing, evidence
 
-    def _block_of(self, case: Case, seeds: Seeds) -> _Block:
+    def _block_of(self, case: Case, seeds: Seeds) -> Block:
         """Warm both arms up, and lay out a block of as many calls as take about `BLOCK_MS`."""
         timeout = self._task.file.timeout_s
-        few = _Block(self._code, case, seeds, calls=3)
-        few.fill()
-        torch.cuda.synchronize()
+        few = Block(self._code, case, seeds, calls=3)
         for arm in self._arms:
             arm.request("inputs", timeout, sets=few.arguments.described)
         estimates = [_milliseconds(arm.request("estimate", timeout)[0]) for arm in self._arms]
@@ -163,17 +167,15 @@ class Bench:
         calls = max(min(math.ceil(BLOCK_MS / max(min(estimates), 1e-3)), most), 1)
         del few
         torch.cuda.empty_cache()
-        block = _Block(self._code, case, seeds, calls)
-        block.fill()
-        torch.cuda.synchronize()
+        block = Block(self._code, case, seeds, calls)
         for arm in self._arms:
             arm.request("inputs", timeout, sets=block.arguments.described)
             arm.request("estimate", timeout)  # on these very tensors: what is cached by address is ready
-        block.fill()
-        torch.cuda.synchronize()
+        if block.in_place:
+            block.fill()
         return block
 
-    def _prepare(self, block: _Block) -> str:
+    def _prepare(self, block: Block) -> str:
         timeout = self._task.file.timeout_s
         boxes = block.boxes.described
         refusals = []
@@ -181,14 +183,13 @@ class Bench:
             refusals.append(str(arm.request("prepare", timeout, boxes=boxes, graph=True)[0].get("refused", "")))
             if block.in_place:
                 block.fill()
-                torch.cuda.synchronize()
         if not any(refusals):
             return f"{block.calls} calls a block, CUDA graph"
         for arm in self._arms:
             arm.request("prepare", timeout, boxes=boxes, graph=False)
         return f"{block.calls} calls a block, eager ({next(filter(None, refusals)).splitlines()[0][:80]})"
 
-    def _pairs(self, block: _Block, looks: tuple[int, ...], limit_s: float) -> tuple[list[float], Evidence]:
+    def _pairs(self, block: Block, looks: tuple[int, ...], limit_s: float) -> tuple[list[float], Evidence]:
         """The candidate's latency in ms in each block, and with two arms the pairs."""
         evidence = Evidence()
         latencies: list[float] = []
@@ -211,32 +212,33 @@ class Bench:
                     )
                 if len(self._arms) == 1 or evidence.is_decided() or time.monotonic() > deadline:
                     break
-            self._timed(block, 0)
+            inputs = self._timed(block, 0, range(block.calls))[1]
             with self._clock("verify"):
-                for number in range(block.calls):
-                    self._verify(block, number, block.inputs(number), block.outputs(number))
+                for number, drawn in inputs.items():
+                    self._verify(block, number, drawn, block.outputs(number))
         return latencies, evidence
 
-    def _pair(self, block: _Block, order: list[int]) -> list[tuple[float, float]]:
+    def _pair(self, block: Block, order: list[int]) -> list[tuple[float, float]]:
         """One block of each arm, in that order, each on values of its own: (device, outer) ms a call, by arm."""
         times = [(0.0, 0.0)] * len(order)
         number = self._order.randrange(block.calls)
         for index in order:
-            times[index] = self._timed(block, index)
+            times[index], drawn = self._timed(block, index, [number])
             outputs = block.outputs(number)  # of either arm, so that both leave the same traces
             if index == 0:
-                inputs, kept = block.inputs(number), outputs
+                inputs, kept = drawn[number], outputs
         if self._order.random() < CHECKED_SHARE:
             with self._clock("verify"):
                 self._verify(block, number, inputs, kept)
         return times
 
-    def _timed(self, block: _Block, index: int) -> tuple[float, float]:
-        """One block of arm `index`: its time a call in ms, by device events and by our clock."""
+    def _timed(self, block: Block, index: int, kept: Sequence[int]) -> tuple[tuple[float, float], dict[int, Inputs]]:
+        """One block of arm `index`: its time a call in ms, by device events and by our clock; and the inputs that the
+        calls `kept` were given."""
         arm = self._arms[index]
-        block.draw()
         block.fill()
         block.poison()
+        inputs = {number: block.inputs(number) for number in kept}
         self._other.sum()  # a read, so that no write-back is left for the block to pay for
         torch.cuda.synchronize()
         if not self._probe.is_idle():
@@ -260,7 +262,7 @@ class Bench:
                 f"a block claims {elapsed:.3f} ms of device time, but only {wall:.3f} ms passed",
                 label=arm.label,
             )
-        return elapsed / block.calls, wall / block.calls
+        return (elapsed / block.calls, wall / block.calls), inputs
 
     @contextlib.contextmanager
     def _standing_still(self) -> Iterator[None]:
@@ -273,10 +275,10 @@ class Bench:
             for worker in (*self._arms, *self._bystanders):
                 worker.go_on(whole=True)
 
-    def _verify(self, block: _Block, number: int, inputs: Inputs, outputs: list[torch.Tensor]) -> None:
+    def _verify(self, block: Block, number: int, inputs: Inputs, outputs: list[torch.Tensor]) -> None:
         """Compare a call's outputs, as they were handed over, with the reference."""
         expected = self._code.expected(block.case, inputs)
-        found = judge(self._task, outputs, expected, self._code.contract(block.case, inputs))
+        found = judge(self._task, outputs, expected, block.contract)
         if found.status is not Status.PASSED:
             where = f"{case_label(block.case)}, in timed call {number + 1} of {block.calls}"
             raise WorkerFailure(found.status, f"{where}: {found.message}")
@@ -297,48 +299,6 @@ class Bench:
             )
 
 
-class _Block:
-    """The arguments of a block's calls in device memory that both arms share, the boxes for their outputs, and the
-    seeds of the values that are there now."""
-
-    def __init__(self, code: TaskCode, case: Case, seeds: Seeds, calls: int) -> None:
-        self._code = code
-        self.case = case
-        self.calls = calls
-        self._source = seeds
-        self._seeds = [seeds.next() for _ in range(calls)]
-        example = code.inputs(case, self._seeds[0])
-        contract = code.contract(case, example)
-        arguments = code.arguments(case, example, contract)
-        self.in_place = any(name in example for name in code.task.file.outputs)
-        self._filled = [name for name in arguments if name not in example]
-        self.input_bytes = tensor_bytes(example)
-        self.output_bytes = sum(like.numel() * like.element_size() for like in contract)
-        self.arguments = Arena(arguments, calls)
-        self.boxes = Arena({str(number): like for number, like in enumerate(contract)}, calls)
-
-    def draw(self) -> None:
-        """Choose new values for every call; `fill` puts them there."""
-        self._seeds = [self._source.next() for _ in range(self.calls)]
-
-    def fill(self) -> None:
-        for number in range(self.calls):
-            self.arguments.fill(number, self.inputs(number))
-
-    def inputs(self, number: int) -> Inputs:
-        """The inputs of a call, drawn again."""
-        return self._code.inputs(self.case, self._seeds[number])
-
-    def outputs(self, number: int) -> list[torch.Tensor]:
-        """What a call has handed over, copied."""
-        return [box.clone() for box in self.boxes.sets[number].values()]
-
-    def poison(self) -> None:
-        """Make outputs that nobody writes NaN."""
-        self.boxes.poison()
-        self.arguments.poison(self._filled)
-
-
 def _milliseconds(reply: dict[str, Any]) -> float:
     value = reply.get("ms")
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
@@ -346,7 +306,8 @@ def _milliseconds(reply: dict[str, Any]) -> float:
     return float(value)
 
 
-def _paired(evidence: Evidence) -> dict[str, Any]:
+def paired(evidence: Evidence) -> dict[str, Any]:
+    """What the pairs of one case say, as fields of a `CaseTiming`."""
     speedup, low, high = evidence.device.ratio()
     outer, outer_low, outer_high = evidence.outer.ratio()
     return {
@@ -362,18 +323,14 @@ def _paired(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def combine(timings: list[CaseTiming], evidence: list[Evidence], recorder: Recorder) -> BenchmarkResult:
-    """The result over all cases: geometric means, and the combined intervals where there is an incumbent."""
-    overall: dict[str, float] = {}
-    if evidence:
-        device: Interval = statistics.combined([found.device for found in evidence])
-        outer = statistics.combined([found.outer for found in evidence])
-        overall = dict(zip(("speedup", "speedup_low", "speedup_high"), device.ratio(), strict=True))
-        overall |= {"outer_low": math.exp(outer.low), "outer_high": math.exp(outer.high)}
-    return BenchmarkResult(
-        status=Status.PASSED,
-        latency_ms=geometric_mean([timing.latency_ms for timing in timings]),
-        cases=timings,
-        telemetry=recorder.result(),
-        **overall,
-    )
+def combined_intervals(evidence: Sequence[Evidence]) -> dict[str, float]:
+    """The intervals over all cases by either clock, as fields of a `BenchmarkResult`."""
+    speedup, low, high = statistics.combined([found.device for found in evidence]).ratio()
+    _, outer_low, outer_high = statistics.combined([found.outer for found in evidence]).ratio()
+    return {
+        "speedup": speedup,
+        "speedup_low": low,
+        "speedup_high": high,
+        "outer_low": outer_low,
+        "outer_high": outer_high,
+    }

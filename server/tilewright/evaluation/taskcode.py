@@ -43,6 +43,10 @@ class TaskCode:
         """The keyword arguments of a case, drawn from `seed` on the referee's device."""
         generator = torch.Generator(device=self.device)
         generator.manual_seed(seed)
+        return self.drawn(case, generator)
+
+    def drawn(self, case: Case, generator: torch.Generator) -> Inputs:
+        """The same, from the present state of `generator`."""
         made = self._call("make_inputs", case, case, generator)
         if not isinstance(made, dict) or not all(isinstance(name, str) for name in made):
             raise TaskError(f"task.py: make_inputs must return a dict of arguments by name, not {type(made).__name__}")

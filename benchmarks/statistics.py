@@ -1,0 +1,294 @@
+"""How often identical kernels are told apart, and real gains found: recorded pairs through the production decision.
+
+python benchmarks/statistics.py record FILE.npz     on a GPU: pairs of identical kernels, many processes, six durations
+python benchmarks/statistics.py live FILE.json      on a GPU: whole runs of identical kernels, as a session makes them
+python benchmarks/statistics.py analyse FILE.npz    anywhere: trials resampled from the record, as a table, JSON, a plot
+"""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "statistics":  # a neighbour, run by its path, means the standard library's
+    import importlib.util
+    import sysconfig
+
+    _spec = importlib.util.spec_from_file_location("statistics", sysconfig.get_path("stdlib") + "/statistics.py")
+    assert _spec is not None and _spec.loader is not None
+    _module = importlib.util.module_from_spec(_spec)
+    sys.modules["statistics"] = _module
+    _spec.loader.exec_module(_module)
+else:
+    sys.path[:] = [entry for entry in sys.path if not entry.endswith("/benchmarks")]
+
+import argparse
+import asyncio
+import json
+import math
+import random
+import shutil
+import subprocess
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from tilewright.bundled import examples
+from tilewright.evaluation import statistics as decisions
+from tilewright.evaluation.statistics import Evidence, Pair
+
+PROCESSES = 21
+PAIRS = 100
+"""Recorded of each pair of processes; 2,100 of each kernel."""
+BLOCK = 8
+"""Consecutive pairs that resampling keeps together, since neighbours resemble each other."""
+TRIALS = 10_000
+LIVE = 12
+"""Whole runs of each kernel of the record."""
+GAINS = (0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05)
+BF16 = "bfloat16"
+KERNELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "5 us": ("rmsnorm", {"M": 128, "N": 4096, "dtype": BF16}),
+    "10 us": ("rmsnorm", {"M": 640, "N": 4096, "dtype": BF16}),
+    "50 us": ("rmsnorm", {"M": 2048, "N": 8192, "dtype": BF16}),
+    "100 us": ("rmsnorm", {"M": 4800, "N": 8192, "dtype": BF16}),
+    "500 us": ("matmul", {"M": 4096, "N": 4096, "K": 4096, "dtype": BF16}),
+    "5 ms": ("matmul", {"M": 8192, "N": 8192, "K": 8192, "dtype": BF16}),
+}
+
+
+def make_task(parent: Path, name: str) -> tuple[Path, bytes]:
+    """A committed repository with an example's task, on one case alone; and the kernel's source."""
+    example, case = KERNELS[name]
+    source = next(examples().glob(f"*{example}*"))
+    folder = parent / name.replace(" ", "")
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    toml = tomllib.loads((folder / "task.toml").read_text())
+    text = (folder / "task.toml").read_text().split("[[cases]]")[0]
+    text += "[[cases]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in case.items())
+    (folder / "task.toml").write_text(text)
+    identity = ["-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "commit.gpgSign=false"]
+    for command in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-qm", "task"]):
+        subprocess.run(["git", *command], cwd=folder, check=True)
+    return folder, (folder / toml["editable"][0]).read_bytes()
+
+
+def record(target: Path) -> None:
+    """Pairs of the same kernel against itself, each pair of processes new, by the production `Bench`."""
+    import torch
+
+    from tilewright.evaluation import measurement
+    from tilewright.evaluation.ceilings import IdleProbe
+    from tilewright.evaluation.pool import WorkerPool
+    from tilewright.evaluation.results import Environment
+    from tilewright.evaluation.seeds import Seeds, new_secret
+    from tilewright.evaluation.taskcode import TaskCode
+    from tilewright.gpu.telemetry import Recorder, find_gpu
+    from tilewright.roofline.bounds import Ceilings
+    from tilewright.task import Backend, load_task
+
+    gpu = find_gpu()
+    assert gpu is not None
+    torch.zeros(1, device="cuda")
+    probe = IdleProbe()
+    environment = Environment(
+        backend=Backend.CUDA,
+        device=gpu.name,
+        arch=gpu.arch,
+        torch=torch.__version__,
+        cuda_tile="",
+        compiler="",
+        python="",
+        ceilings=Ceilings(copy_bytes_per_s=1, flops={}, measured=False),
+    )
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        parent = Path(scratch)
+        pool = WorkerPool(Backend.CUDA, gpu.arch, parent, spares=8)
+        pool.refill()
+        for name in KERNELS:
+            folder, _ = make_task(parent / "snapshots", name)
+            code = TaskCode(load_task(folder), Backend.CUDA)
+            started = time.monotonic()
+            runs = []
+            for _ in range(PROCESSES):
+                arms = [pool.take(label, math.inf) for label in ("candidate", "incumbent")]
+                for index, arm in enumerate(arms):
+                    arm.load(code.task, folder, parent / f"cache-{name}-{index}")
+                pool.refill()
+                with Recorder(gpu.uuid, set()) as recorder:
+                    bench = measurement.Bench(
+                        code, arms, environment, recorder, probe, measurement.Phases(), pool.waiting
+                    )
+                    case = code.task.benchmark_cases(Backend.CUDA)[0]
+                    _, evidence = bench.case(case, Seeds(new_secret()), (PAIRS,), math.inf)
+                for arm in arms:
+                    arm.close()
+                runs.append(evidence.pairs)
+            found[name] = np.array(runs, dtype=np.float32)
+            seconds = (time.monotonic() - started) / PROCESSES
+            ratios = np.log(found[name][..., 1] / found[name][..., 0])
+            print(
+                f"{name}: median {np.median(found[name][..., 0]) * 1e3:.1f} us, {seconds:.1f} s a pair of processes, "
+                f"sd of a pair {ratios.std(axis=1).mean():.3%} by device events, "
+                f"{np.log(found[name][..., 3] / found[name][..., 2]).std(axis=1).mean():.3%} by the outer clock, "
+                f"sd between processes {ratios.mean(axis=1).std():.3%}",
+                flush=True,
+            )
+        pool.close()
+    np.savez_compressed(target, device=gpu.name, driver=gpu.driver, torch=torch.__version__, **found)
+
+
+def live(target: Path) -> None:
+    """Whole runs of a kernel against a copy with a comment, each as a session makes it: two arms, verdict, confirming
+    run where it would be kept."""
+    from tilewright.evaluation.seeds import new_secret
+    from tilewright.policy import Rules, confirmed, verdict_of_benchmark
+    from tilewright.repository import Repository
+    from tilewright.session.runs import Runs
+    from tilewright.task import Backend
+
+    async def trials(parent: Path, name: str) -> list[dict[str, Any]]:
+        folder, source = make_task(parent, name)
+        repository = Repository(folder)
+        runs = Runs(Backend.CUDA, "sm_90", repository.files(repository.head()), PurePosixPath())
+        found = []
+        await runs.environment()
+        for number in range(LIVE):
+            candidate = {"fixed_launch.py": source + b"\n# copy %d\n" % number}
+            started = time.monotonic()
+            verdicts = []
+            for confirms in (False, True):
+                incumbent = {"fixed_launch.py": source}
+                result = await runs.benchmark(candidate, incumbent, new_secret(), 600, lambda _: None)
+                verdict = verdict_of_benchmark(result, Rules())
+                assert verdict is not None, result.message
+                verdicts.append((confirmed(verdict) if confirms else verdict).model_dump(mode="json"))
+                if verdicts[-1]["kind"] != "keep":
+                    break
+            found.append({"verdicts": verdicts, "pairs": result.cases[0].pairs if result.cases else 0,
+                          "latency_ms": result.latency_ms, "seconds": time.monotonic() - started})  # fmt: skip
+        await runs.close()
+        return found
+
+    with tempfile.TemporaryDirectory() as scratch:
+        everything = {name: asyncio.run(trials(Path(scratch), name)) for name in KERNELS}
+    for name, found in everything.items():
+        kept = sum(trial["verdicts"][-1]["kind"] == "keep" for trial in found)
+        first = sum(trial["verdicts"][0]["kind"] == "keep" for trial in found)
+        print(f"{name}: {kept} of {len(found)} kept, {first} before the confirming run", flush=True)
+    target.write_text(json.dumps(everything))
+
+
+def resampled(runs: np.ndarray, source: random.Random, gain: float) -> Iterator[Pair]:
+    """Pairs of one pair of processes without end, drawn in blocks; the candidate made faster by `gain`."""
+    pairs = runs[source.randrange(len(runs))]
+    swapped = source.random() < 0.5  # which of two copies is called the candidate
+    while True:
+        start = source.randrange(len(pairs) - BLOCK + 1)
+        for row in pairs[start : start + BLOCK]:
+            one, other, outer_one, outer_other = map(float, row)
+            if swapped:
+                one, other, outer_one, outer_other = other, one, outer_other, outer_one
+            yield Pair(one / (1 + gain), other, outer_one - one + one / (1 + gain), outer_other)
+
+
+def trial(runs: np.ndarray, source: random.Random, gain: float) -> tuple[bool, float]:
+    """One experiment by the production code: whether it ends as a keep, and the ms of GPU time that it took."""
+    from tilewright.evaluation.measurement import combined_intervals, paired
+    from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Status
+    from tilewright.policy import Rules, VerdictKind, confirmed, verdict_of_benchmark
+
+    spent = 0.0
+    for confirms in (False, True):
+        pairs = resampled(runs, source, gain)
+        evidence = Evidence()
+        for look in decisions.LOOKS:
+            while len(evidence.pairs) < look:
+                evidence.pairs.append(next(pairs))
+            if evidence.is_decided():
+                break
+        spent += sum(pair.candidate + pair.incumbent for pair in evidence.pairs)
+        timing = CaseTiming(case={}, latency_ms=1.0, **paired(evidence))
+        result = BenchmarkResult(status=Status.PASSED, latency_ms=1.0, cases=[timing], **combined_intervals([evidence]))
+        verdict = verdict_of_benchmark(result, Rules())
+        if confirms:
+            verdict = confirmed(verdict)
+        assert verdict is not None
+        if verdict.kind is not VerdictKind.KEEP:
+            return False, spent
+    return True, spent
+
+
+def analyse(record_file: Path, trials: int) -> dict[str, Any]:
+    """False keeps and power of every kernel of the record."""
+    recorded = np.load(record_file)
+    found: dict[str, Any] = {}
+    for name in KERNELS:
+        runs = recorded[name]
+        latency_ms = float(np.median(runs[..., 0]))
+        rows = {}
+        for gain in (0.0, *GAINS):
+            source = random.Random(f"{name} {gain}")
+            count = trials if gain in (0.0, 0.01, 0.03) else max(trials // 10, 1)
+            ended = [trial(runs, source, gain) for _ in range(count)]
+            calls = min(max(round(5.0 / latency_ms), 1), 512)
+            rows[str(gain)] = {
+                "trials": count,
+                "kept": sum(kept for kept, _ in ended) / count,
+                "gpu_seconds": float(np.mean([spent for _, spent in ended])) * calls / 1e3,
+            }
+        found[name] = {"latency_ms": latency_ms, "pairs": int(runs.shape[0] * runs.shape[1]), "by_gain": rows}
+        false = rows["0.0"]["kept"]
+        print(
+            f"{name:>7}: {latency_ms * 1e3:7.1f} us  false keeps {false:.3%}  "
+            + "  ".join(f"+{float(gain):.2%} kept {row['kept']:.1%}" for gain, row in rows.items() if gain != "0.0"),
+            flush=True,
+        )
+    return found
+
+
+def plot(found: dict[str, Any], target: Path) -> None:
+    """Share of trials kept over the true gain, a line for each kernel."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    for name, kernel in found.items():
+        gains = [100 * float(gain) for gain in kernel["by_gain"]]
+        axes.plot(gains, [100 * row["kept"] for row in kernel["by_gain"].values()], marker="o", label=name)
+    axes.axhline(95, color="grey", linewidth=0.5)
+    axes.set(xlabel="true gain in %", ylabel="kept, % of trials", title="Identical kernels (0%) and real gains")
+    axes.legend(title="kernel")
+    figure.tight_layout()
+    figure.savefig(target, dpi=110, metadata={"Software": None})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["record", "live", "analyse"])
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--trials", type=int, default=TRIALS)
+    parser.add_argument("--json", type=Path, help="with analyse: where the figures go")
+    parser.add_argument("--plot", type=Path, help="with analyse: where the picture goes (PNG)")
+    asked = parser.parse_args()
+    if asked.what == "record":
+        record(asked.file)
+    elif asked.what == "live":
+        live(asked.file)
+    else:
+        found = analyse(asked.file, asked.trials)
+        if asked.json:
+            asked.json.write_text(json.dumps(found, indent=1) + "\n")
+        if asked.plot:
+            plot(found, asked.plot)
+
+
+if __name__ == "__main__":
+    main()
