@@ -41,9 +41,11 @@ from tilewright.bundled import examples
 from tilewright.evaluation import statistics as decisions
 from tilewright.evaluation.statistics import Evidence, Pair
 
-PROCESSES = 21
+PROCESSES = {"10 us": 10, "100 us": 10}
+"""Pairs of processes recorded of a kernel; of the others, `MOST_PROCESSES`."""
+MOST_PROCESSES = 21
 PAIRS = 100
-"""Recorded of each pair of processes; 2,100 of each kernel."""
+"""Recorded of each pair of processes."""
 BLOCK = 8
 """Consecutive pairs that resampling keeps together, since neighbours resemble each other."""
 TRIALS = 10_000
@@ -77,7 +79,7 @@ def make_task(parent: Path, name: str) -> tuple[Path, bytes]:
     return folder, (folder / toml["editable"][0]).read_bytes()
 
 
-def record(target: Path) -> None:
+def record(target: Path, most: int) -> None:
     """Pairs of the same kernel against itself, each pair of processes new, by the production `Bench`."""
     import torch
 
@@ -115,7 +117,8 @@ def record(target: Path) -> None:
             code = TaskCode(load_task(folder), Backend.CUDA)
             started = time.monotonic()
             runs = []
-            for _ in range(PROCESSES):
+            count = min(PROCESSES.get(name, MOST_PROCESSES), most)
+            for _ in range(count):
                 arms = [pool.take(label, math.inf) for label in ("candidate", "incumbent")]
                 for index, arm in enumerate(arms):
                     arm.load(code.task, folder, parent / f"cache-{name}-{index}")
@@ -130,13 +133,14 @@ def record(target: Path) -> None:
                     arm.close()
                 runs.append(evidence.pairs)
             found[name] = np.array(runs, dtype=np.float32)
-            seconds = (time.monotonic() - started) / PROCESSES
+            seconds = (time.monotonic() - started) / count
             ratios = np.log(found[name][..., 1] / found[name][..., 0])
+            outer = np.log(found[name][..., 3] / found[name][..., 2])
             print(
                 f"{name}: median {np.median(found[name][..., 0]) * 1e3:.1f} us, {seconds:.1f} s a pair of processes, "
                 f"sd of a pair {ratios.std(axis=1).mean():.3%} by device events, "
-                f"{np.log(found[name][..., 3] / found[name][..., 2]).std(axis=1).mean():.3%} by the outer clock, "
-                f"sd between processes {ratios.mean(axis=1).std():.3%}",
+                f"{outer.std(axis=1).mean():.3%} by the outer clock, "
+                f"sd between processes {ratios.mean(axis=1).std():.3%} and {outer.mean(axis=1).std():.3%}",
                 flush=True,
             )
         pool.close()
@@ -236,7 +240,7 @@ def analyse(record_file: Path, trials: int) -> dict[str, Any]:
             source = random.Random(f"{name} {gain}")
             count = trials if gain in (0.0, 0.01, 0.03) else max(trials // 10, 1)
             ended = [trial(runs, source, gain) for _ in range(count)]
-            calls = min(max(round(5.0 / latency_ms), 1), 512)
+            calls = min(max(round(10.0 / latency_ms), 1), 512)
             rows[str(gain)] = {
                 "trials": count,
                 "kept": sum(kept for kept, _ in ended) / count,
@@ -275,11 +279,12 @@ def main() -> None:
     parser.add_argument("what", choices=["record", "live", "analyse"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--trials", type=int, default=TRIALS)
+    parser.add_argument("--processes", type=int, default=MOST_PROCESSES, help="with record: at most, of each kernel")
     parser.add_argument("--json", type=Path, help="with analyse: where the figures go")
     parser.add_argument("--plot", type=Path, help="with analyse: where the picture goes (PNG)")
     asked = parser.parse_args()
     if asked.what == "record":
-        record(asked.file)
+        record(asked.file, asked.processes)
     elif asked.what == "live":
         live(asked.file)
     else:

@@ -58,6 +58,10 @@ class Arena:
                 else:
                     self._memory[index][name].copy_(raw_bytes(value))
 
+    def copy_(self, other: Arena) -> None:
+        """Take over all the bytes of an arena of the same layout."""
+        self._raw.copy_(other._raw)
+
     def poison(self, names: Sequence[str] | None = None) -> None:
         """Fill everything, or the tensors of these names, with what no kernel means to leave."""
         if names is None:

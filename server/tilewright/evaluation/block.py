@@ -11,7 +11,10 @@ from tilewright.task import Case
 
 
 class Block:
-    """The arguments of a block's calls in device memory that both arms share, and the boxes for their outputs."""
+    """The arguments of a block's calls in device memory that both arms share, and the boxes for their outputs.
+
+    New values are drawn in memory that is the referee's alone, and shown to the arms only while its clock runs.
+    """
 
     def __init__(self, code: TaskCode, case: Case, seeds: Seeds, calls: int) -> None:
         self._code = code
@@ -26,13 +29,16 @@ class Block:
         self.input_bytes = tensor_bytes(self._plain)
         self.output_bytes = sum(like.numel() * like.element_size() for like in self.contract)
         self.arguments = Arena(arguments, calls)
+        self._drawn = Arena(arguments, calls)
         self.boxes = Arena({str(number): like for number, like in enumerate(self.contract)}, calls)
         self._generator = torch.Generator(device="cuda")
         self._drawing = self._captured() if calls > 1 else None
         self.fill()
+        self.show()
+        torch.cuda.synchronize()
 
     def fill(self) -> None:
-        """Draw new values for every call's inputs."""
+        """Draw new values for every call's inputs, unseen yet."""
         self._generator.manual_seed(self._seeds.next())
         if self._drawing is not None:
             self._drawing.replay()
@@ -40,9 +46,13 @@ class Block:
             self._draw()
         torch.cuda.synchronize()
 
+    def show(self) -> None:
+        """Put the values drawn, and poison where the calls are to fill arguments, into the memory that the arms see."""
+        self.arguments.copy_(self._drawn)
+
     def inputs(self, number: int) -> Inputs:
-        """The inputs of a call as they are now, copied."""
-        tensors = self.arguments.sets[number]
+        """The inputs drawn for a call, copied."""
+        tensors = self._drawn.sets[number]
         return {name: _preserved(tensors[name]) if name in tensors else value for name, value in self._plain.items()}
 
     def outputs(self, number: int) -> list[torch.Tensor]:
@@ -52,11 +62,11 @@ class Block:
     def poison(self) -> None:
         """Make outputs that nobody writes NaN."""
         self.boxes.poison()
-        self.arguments.poison(self._filled)
+        self._drawn.poison(self._filled)
 
     def _draw(self) -> None:
         for number in range(self.calls):
-            self.arguments.fill(number, self._code.drawn(self.case, self._generator))
+            self._drawn.fill(number, self._code.drawn(self.case, self._generator))
 
     def _captured(self) -> torch.cuda.CUDAGraph | None:
         """The drawing of a block's inputs as a CUDA graph, which for small inputs is a hundred times as fast; None for

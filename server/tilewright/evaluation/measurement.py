@@ -1,11 +1,11 @@
 """The referee's benchmark: candidate and incumbent in their own processes, interleaved in random order.
 
-What a candidate can do about its time is bounded by the order of things, not by trust in what it says. Both arms stand
-still (SIGSTOP) and the GPU is idle while the referee draws values that nobody has seen into the arguments of every
-call of a block, poisons the boxes for the outputs, and reads the L2 cache full of something else. Then its own clock
-starts, one arm goes on, and the clock stops when that arm has answered; the arm stands still again, and a random share
-of what it handed over is compared with the reference. Work done before, after or not at all is thus timed, missing or
-wrong. The worker's device events resolve finer, and count only where the referee's clock bears them out.
+What a candidate can do about its time is bounded by the order of things, not by trust in what it says. The referee
+draws new values for every call of a block in memory of its own, poisons the boxes for the outputs, and sees that the
+GPU is idle, with the other arm and all helpers at a standstill (SIGSTOP). Then its clock starts; it shows the values,
+reads the L2 cache full of something else and asks for the block; and the clock stops when the arm has handed over all
+outputs, of which a random share is compared with the reference. Work done before, after or not at all is thus
+impossible, missing or wrong. The worker's device events resolve finer, and count as far as the clock bears them out.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from tilewright.gpu.telemetry import Recorder
 from tilewright.roofline.bounds import floor_ms, roofline_share
 from tilewright.task import Backend, Case, case_label
 
-BLOCK_MS = 5.0
+BLOCK_MS = 10.0
 """Device time that one timed block aims at."""
 MAX_CALLS = 512
-INPUT_LIMIT = 4 * 2**30
+INPUT_LIMIT = 8 * 2**30
 MEMORY_SHARE = 0.6
 """Share of the free device memory that a block's inputs, its outputs in each arm, and their boxes may take together."""
 TIME_LIMIT_S = 10.0
@@ -162,7 +162,7 @@ class Bench:
         for arm in self._arms:
             arm.request("inputs", timeout, sets=[])
         free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-        needed = few.input_bytes + (1 + len(self._arms)) * few.output_bytes
+        needed = 2 * few.input_bytes + (1 + len(self._arms)) * few.output_bytes
         most = min(INPUT_LIMIT // max(few.input_bytes, 1), int(free * MEMORY_SHARE) // max(needed, 1), MAX_CALLS)
         calls = max(min(math.ceil(BLOCK_MS / max(min(estimates), 1e-3)), most), 1)
         del few
@@ -235,25 +235,30 @@ class Bench:
     def _timed(self, block: Block, index: int, kept: Sequence[int]) -> tuple[tuple[float, float], dict[int, Inputs]]:
         """One block of arm `index`: its time a call in ms, by device events and by our clock; and the inputs that the
         calls `kept` were given."""
-        arm = self._arms[index]
+        arm, timeout = self._arms[index], self._task.file.timeout_s
+        for other in self._arms:
+            if other is not arm:
+                other.hold_still()
+        arm.go_on()
         block.fill()
         block.poison()
         inputs = {number: block.inputs(number) for number in kept}
-        self._other.sum()  # a read, so that no write-back is left for the block to pay for
+        arm.request("ping", timeout)
         torch.cuda.synchronize()
         if not self._probe.is_idle():
             raise WorkerFailure(
                 Status.TAMPERED,
-                "the GPU is busy while neither arm was asked for anything: work was left running, to do at a time "
+                "the GPU is busy while no arm was asked for anything: work was left running, to be done at a time "
                 "that is not measured or to slow the other arm",
                 label=arm.label,
             )
         gc.disable()
         started = time.perf_counter()
-        arm.go_on()
-        reply = arm.request("run", self._task.file.timeout_s)[0]
+        block.show()
+        self._other.sum()  # a read, so that no write-back is left for the block to pay for
+        torch.cuda.synchronize()
+        reply = arm.request("run", timeout)[0]
         wall = (time.perf_counter() - started) * 1e3
-        arm.hold_still()
         gc.enable()
         elapsed = _milliseconds(reply)
         if elapsed > wall + CLOCK_SLACK_MS:
@@ -266,7 +271,7 @@ class Bench:
 
     @contextlib.contextmanager
     def _standing_still(self) -> Iterator[None]:
-        """Both arms stopped, with all below them; those stay so, the arms themselves go on for their own blocks."""
+        """All workers stopped, with all below them. An arm itself goes on for its own blocks, what is below it not."""
         for worker in (*self._arms, *self._bystanders):
             worker.hold_still(whole=True)
         try:

@@ -160,6 +160,7 @@ _DOING = {
     "call": "in a call of the entry point (compilation included)",
     "estimate": "in its warm-up calls",
     "prepare": "while its calls were captured",
+    "ping": "between timed blocks",
     "run": "in a timed block",
     "profile": "in a sampled call",
     "dump": "while its kernels were compiled",

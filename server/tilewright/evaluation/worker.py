@@ -120,6 +120,10 @@ class Worker:
         boxes = [list(_opened(described, buffers, memory).values()) for described in message["boxes"]]
         return {"refused": self.timed.prepare(boxes, message["graph"])[:500]}, []
 
+    def ping(self, message: Message, buffers: list[bytearray]) -> Reply:
+        """Nothing: whoever answers is awake."""
+        return {}, []
+
     def run(self, message: Message, buffers: list[bytearray]) -> Reply:
         """Run one block and hand over its outputs; its calls' device time in ms."""
         return {"ms": self.timed.run()}, []
@@ -154,7 +158,7 @@ def serve(channel: Channel, worker: Worker) -> None:
     """Answer requests until the referee closes the channel. The first message says how this process is confined."""
     handlers: dict[str, Callable[[Message, list[bytearray]], Reply]] = {
         name: getattr(worker, name)
-        for name in ("load", "inputs", "call", "estimate", "prepare", "run", "profile", "dump")
+        for name in ("load", "inputs", "call", "estimate", "prepare", "ping", "run", "profile", "dump")
     }
     channel.send({"isolation": isolation.model_dump()})
     while True:
