@@ -340,7 +340,8 @@ def paired(evidence: Evidence) -> dict[str, Any]:
 def combined_intervals(evidence: Sequence[Evidence]) -> dict[str, float]:
     """The intervals over all cases by either clock, as fields of a `BenchmarkResult`."""
     speedup, low, high = statistics.combined([found.device for found in evidence]).ratio()
-    _, outer_low, outer_high = statistics.combined([found.outer for found in evidence]).ratio()
+    outer = statistics.combined([found.outer for found in evidence], statistics.OUTER_ERROR_PROBABILITY)
+    _, outer_low, outer_high = outer.ratio()
     return {
         "speedup": speedup,
         "speedup_low": low,

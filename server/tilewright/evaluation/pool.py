@@ -91,7 +91,7 @@ class WorkerHandle:
         try:
             started = time.monotonic()
             channel.send({"op": op, **message}, buffers, timeout_s)
-            if not self._process.await_answer(timeout_s - (time.monotonic() - started)):
+            if not self._process.await_answer(timeout_s - (time.monotonic() - started), op == "run"):
                 raise ChannelTimeout("no answer in time")
             reply, received = channel.receive(max(timeout_s - (time.monotonic() - started), 1.0))
         except ChannelTimeout:

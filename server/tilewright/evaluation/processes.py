@@ -109,10 +109,12 @@ class ChildProcess:
             return f"killed by {signal.Signals(-code).name if known else f'signal {-code}'}"
         return f"exited with status {code}"
 
-    def await_answer(self, timeout_s: float) -> bool:
+    def await_answer(self, timeout_s: float, awake: bool) -> bool:
         """Wait until something can be received, and end the process where it takes too much meanwhile. Whether it can
-        be: False after `timeout_s`."""
+        be: False after `timeout_s`. `awake` is for answers that are timed."""
         deadline = time.monotonic() + timeout_s
+        if awake and self.channel.ready(min(WATCH_S, timeout_s), awake=True):
+            return True
         while not self.channel.ready(min(WATCH_S, max(deadline - time.monotonic(), 0.0))):
             if not self._overuse and (found := overuse(self._process.pid, self._folder)):
                 self._overuse = found

@@ -23,6 +23,8 @@ SESSION_ERROR = 0.05
 EXPERIMENTS = 25
 ERROR_PROBABILITY = 2 * SESSION_ERROR / EXPERIMENTS
 """Of an interval, over all its looks, missing the truth on either side."""
+OUTER_ERROR_PROBABILITY = 0.02
+"""The same for the referee's clock: it bears out what the device events have found, and need not find it again."""
 GOOD_ENOUGH = 0.0015
 """Half-width of a log-ratio below which a further look adds nothing."""
 RESOLUTION = 0.0025
@@ -84,7 +86,7 @@ class Evidence:
 
     @property
     def outer(self) -> Interval:
-        return interval([pair.outer_ratio for pair in self.pairs])
+        return interval([pair.outer_ratio for pair in self.pairs], OUTER_ERROR_PROBABILITY)
 
     def is_decided(self) -> bool:
         """Whether more pairs would change nothing: a clear loss, a gain clear by both clocks, or a difference that is
@@ -97,8 +99,8 @@ class Evidence:
         return found.low > RESOLUTION and found.half_width < 0.25 * found.mean and self.outer.low > 0
 
 
-def interval(log_ratios: Sequence[float]) -> Interval:
-    """The interval of the trimmed mean. Raises ValueError for fewer than two samples."""
+def interval(log_ratios: Sequence[float], error_probability: float = ERROR_PROBABILITY) -> Interval:
+    """The interval of the trimmed mean, which all looks together miss with `error_probability`. Raises ValueError for fewer than two samples."""
     count = len(log_ratios)
     if count < 2:
         raise ValueError("an interval needs at least two samples")
@@ -110,18 +112,18 @@ def interval(log_ratios: Sequence[float]) -> Interval:
     centre = math.fsum(winsorized) / count
     variance = math.fsum((value - centre) ** 2 for value in winsorized) / (count - 1)
     error = math.sqrt((count - 1) * variance / (len(kept) * max(len(kept) - 1, 1)))
-    half = _critical(len(kept) - 1) * error
+    half = _critical(len(kept) - 1, error_probability) * error
     return Interval(mean, mean - half, mean + half, error, count)
 
 
 @lru_cache
-def _critical(freedom: int) -> float:
+def _critical(freedom: int, error_probability: float) -> float:
     from scipy.stats import t
 
-    return float(t.ppf(1 - ERROR_PROBABILITY / len(LOOKS) / 2, max(freedom, 1)))
+    return float(t.ppf(1 - error_probability / len(LOOKS) / 2, max(freedom, 1)))
 
 
-def combined(intervals: Sequence[Interval]) -> Interval:
+def combined(intervals: Sequence[Interval], error_probability: float = ERROR_PROBABILITY) -> Interval:
     """The mean over independent cases of their log-ratios. Raises ValueError where there is none."""
     if not intervals:
         raise ValueError("nothing to combine")
@@ -129,5 +131,5 @@ def combined(intervals: Sequence[Interval]) -> Interval:
     mean = math.fsum(found.mean for found in intervals) / count
     error = math.sqrt(math.fsum(found.error**2 for found in intervals)) / count
     samples = min(found.samples for found in intervals)
-    half = _critical(samples - 2 * int(TRIMMED * samples) - 1) * error
+    half = _critical(samples - 2 * int(TRIMMED * samples) - 1, error_probability) * error
     return Interval(mean, mean - half, mean + half, error, samples)

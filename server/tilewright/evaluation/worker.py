@@ -33,6 +33,7 @@ from tilewright.evaluation.tensors import Argument, Memory, TensorSpec, opened, 
 from tilewright.evaluation.timing import TimedCalls, copy_outputs
 from tilewright.task import Backend
 
+AWAKE_S = 0.25
 Reply = tuple[Message, list[memoryview]]
 
 
@@ -121,7 +122,7 @@ class Worker:
         return {"refused": self.timed.prepare(boxes, message["graph"])[:500]}, []
 
     def ping(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """Nothing: whoever answers is awake."""
+        """Nothing: whoever answers is awake, and stays so for a while."""
         return {}, []
 
     def run(self, message: Message, buffers: list[bytearray]) -> Reply:
@@ -166,6 +167,8 @@ def serve(channel: Channel, worker: Worker) -> None:
         try:
             reply, views = handlers[message["op"]](message, buffers)
             channel.send({"status": Status.PASSED, **reply}, views)
+            if message["op"] == "ping":
+                channel.ready(AWAKE_S, awake=True)
         except CandidateFailure as failure:
             channel.send({"status": failure.status, "message": str(failure)})
         except Exception as error:
