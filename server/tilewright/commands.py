@@ -109,6 +109,8 @@ def status(
     else:
         there = checkout.elsewhere(state) if state.ended is None else ""
         report = show.status(state, there or show.next_step(state), None)
+        found = _told(lambda: [*checkout.findings(state), *checkout.head_note(state)])
+        report = show.with_findings(report, found)
     if as_json:
         typer.echo(report.model_dump_json(indent=2))
     else:
@@ -234,6 +236,6 @@ def _print_status(report: StatusReport) -> None:
         for row in report.tried:
             table.add_row(str(row.iteration), row.optimization, row.latency, row.correctness, row.status, row.reason)
         console.print(table)
-    for text in (report.pending, report.budget, f"next: {report.next}"):
+    for text in (*report.notes, report.pending, report.budget, f"next: {report.next}"):
         if text:
             console.print(text)
