@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -18,6 +18,9 @@ from tilewright import __version__, doctor
 from tilewright.records import Record
 from tilewright.session.checkout import Checkout, CheckoutBusy, Misuse
 from tilewright.session.reports import StatusReport
+
+if TYPE_CHECKING:
+    from tilewright.session.verification import Line
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -115,6 +118,29 @@ def status(
         typer.echo(report.model_dump_json(indent=2))
     else:
         _print_status(report)
+
+
+@app.command()
+def verify(
+    session: Annotated[str, typer.Argument(help="a folder of sandbox/; default: the current session")] = "",
+    root: Root = HERE,
+) -> None:
+    """Check that a session's journal, commits, verdicts and table are what it wrote."""
+    from tilewright.session.verification import verify as run
+
+    _print_lines(_told(lambda: run(Checkout(root), session)))
+
+
+@app.command()
+def replay(
+    iteration: Annotated[int, typer.Argument(min=0, help="the iteration to run again")],
+    session: Annotated[str, typer.Option(help="a folder of sandbox/; default: the current session")] = "",
+    root: Root = HERE,
+) -> None:
+    """Run an iteration's check again on the same inputs, and a fresh benchmark; compare both with the log."""
+    from tilewright.session.replay import replay as run
+
+    _print_lines(_told(lambda: asyncio.run(run(Checkout(root), iteration, session, _print_progress))))
 
 
 @app.command(name="dump-ir")
@@ -227,6 +253,14 @@ def _print(report: Record) -> None:
             console.print_json(data=value)
         else:
             console.print(f"{name}: {value}")
+
+
+def _print_lines(lines: list[Line]) -> None:
+    """What was checked, a line each; ends the command, with 1 where anything failed."""
+    colours = {"ok": "green", "warn": "yellow", "FAIL": "red"}
+    for line in lines:
+        console.print(Text(f"{line.mark:5}", style=colours[line.mark]), f"{line.what:16}", line.detail)
+    raise typer.Exit(1 if any(line.mark == "FAIL" for line in lines) else 0)
 
 
 def _print_status(report: StatusReport) -> None:

@@ -242,6 +242,10 @@ class Checkout:
         )
         return Kept(candidate=measured.candidate, commit=tip) if ours else None
 
+    def left_by_a_kill(self, state: State, hashes: list[str]) -> bool:
+        """Whether the branch stands at a commit of the session's own whose record was cut off by a kill."""
+        return self._unrecorded(state, hashes) is not None
+
     def branch_moved(self, state: State) -> str:
         """Where the session's branch stands instead of at the incumbent, and what to do; empty where it is there."""
         tip = self.repository.resolve(f"refs/heads/{state.started.branch}")
