@@ -52,13 +52,13 @@ class HeadStore:
         return next((path for path in self._paths if path.is_file()), self._paths[0])
 
     def read(self) -> Head | None:
-        """The head, or None where there is none. Raises `HeadError` for a file that is no head of this session."""
+        """The head, or None where none can be got at. Raises `HeadError` for a file that is no head of this session."""
         path = self.path
         try:
             head = Head.model_validate_json(path.read_bytes())
-        except FileNotFoundError:
+        except OSError:
             return None
-        except (OSError, ValidationError) as error:
+        except ValidationError as error:
             why = str(error).splitlines()[0]
             raise HeadError(f"{path}, where this session's head is kept, cannot be read: {why}") from None
         if head.session != self.session or head.seq < 0:

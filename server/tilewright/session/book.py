@@ -51,8 +51,8 @@ class Book:
             assert self._journal is not None
             state = State.of(self._journal.entries)
             missing = self.checkout.missing_record(state, self.hashes)
-            if text := integrity.table_changed(folder, self.checkout.sandbox, state):
-                raise Misuse(text)
+            if found := self.checkout.findings(state):  # before the table is rendered, which would hide a change of it
+                raise Misuse(found[0])
         except BaseException:
             self.let_go()
             raise

@@ -173,8 +173,8 @@ def _content(checkout: Checkout, started: Started, commit: str, wanted: str, wha
     """The editable files of a commit. Raises `Misuse` where it is not there, or holds other content."""
     if checkout.repository.resolve(commit) is None:
         raise Misuse(
-            f"{what}, commit {commit[:12]}, is not in this repository: its ref was deleted and git dropped it; fetch it "
-            "from a copy of the repository, or import the session from its export"
+            f"{what}, commit {commit[:12]}, is not in this repository: its ref was deleted and git dropped it; fetch "
+            "it from a copy of the repository, or import the session from its export"
         )
     files = checkout.repository.files(commit, started.editable)
     if (found := content_id(files)) != wanted:

@@ -144,8 +144,8 @@ def _refs(checkout: Checkout, chain: Chain, state: State) -> Iterator[str]:
             yield text
     elif state.rows and not repository.is_ancestor(state.incumbent_commit, branch):
         yield (
-            f"branch {state.started.branch} no longer holds {state.incumbent_commit[:12]}, which the session kept last; "
-            f"`git branch {state.started.branch}-kept {state.incumbent_commit[:12]}` gives it a name again"
+            f"branch {state.started.branch} no longer holds {state.incumbent_commit[:12]}, which the session kept "
+            f"last; `git branch {state.started.branch}-kept {state.incumbent_commit[:12]}` gives it a name again"
         )
 
 
