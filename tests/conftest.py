@@ -101,6 +101,14 @@ def git(repository: Path, *arguments: str) -> str:
     ).stdout.strip()
 
 
+@pytest.fixture(autouse=True)
+def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The heads of journals that a test leaves are its own; gives the folder that they are in."""
+    folder = tmp_path / "state"
+    monkeypatch.setenv("TILEWRIGHT_STATE", str(folder))
+    return folder / "heads"
+
+
 @pytest.fixture
 def make_task(tmp_path: Path) -> Callable[..., Path]:
     """Make a committed repository that holds the `scale` task in its folder `task`; the parts can be replaced."""

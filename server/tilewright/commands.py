@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -18,6 +18,9 @@ from tilewright import __version__, doctor
 from tilewright.records import Record
 from tilewright.session.checkout import Checkout, CheckoutBusy, Misuse
 from tilewright.session.reports import StatusReport
+
+if TYPE_CHECKING:
+    from tilewright.session.verification import Line
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -76,6 +79,10 @@ def doctor_command() -> None:
         console.print(Text(f"{finding.state:8}", style=colours[finding.state]), f"{finding.name:10}", finding.detail)
         if finding.remedy:
             console.print(f"{'':20}to mend it: {finding.remedy}")
+    console.print("\nwhat protects a session on this machine, and what an agent of the same user can still do:")
+    for one in doctor.protections():
+        mark = Text("holds   " if one.holds else "open    ", style="green" if one.holds else "yellow")
+        console.print(mark, f"{one.name:15}", one.detail)
     raise typer.Exit(1 if any(finding.state is doctor.State.MISSING for finding in findings) else 0)
 
 
@@ -109,10 +116,35 @@ def status(
     else:
         there = checkout.elsewhere(state) if state.ended is None else ""
         report = show.status(state, there or show.next_step(state), None)
+        found = _told(lambda: [*checkout.findings(state), *checkout.head_note(state)])
+        report = show.with_findings(report, found)
     if as_json:
         typer.echo(report.model_dump_json(indent=2))
     else:
         _print_status(report)
+
+
+@app.command()
+def verify(
+    session: Annotated[str, typer.Argument(help="a folder of sandbox/; default: the current session")] = "",
+    root: Root = HERE,
+) -> None:
+    """Check that a session's journal, commits, verdicts and table are what it wrote."""
+    from tilewright.session.verification import verify as run
+
+    _print_lines(_told(lambda: run(Checkout(root), session)))
+
+
+@app.command()
+def replay(
+    iteration: Annotated[int, typer.Argument(min=0, help="the iteration to run again")],
+    session: Annotated[str, typer.Option(help="a folder of sandbox/; default: the current session")] = "",
+    root: Root = HERE,
+) -> None:
+    """Run an iteration's check again on the same inputs, and a fresh benchmark; compare both with the log."""
+    from tilewright.session.replay import replay as run
+
+    _print_lines(_told(lambda: asyncio.run(run(Checkout(root), iteration, session, _print_progress))))
 
 
 @app.command(name="dump-ir")
@@ -227,6 +259,14 @@ def _print(report: Record) -> None:
             console.print(f"{name}: {value}")
 
 
+def _print_lines(lines: list[Line]) -> None:
+    """What was checked, a line each; ends the command, with 1 where anything failed."""
+    colours = {"ok": "green", "warn": "yellow", "FAIL": "red"}
+    for line in lines:
+        console.print(Text(f"{line.mark:5}", style=colours[line.mark]), f"{line.what:16}", line.detail)
+    raise typer.Exit(1 if any(line.mark == "FAIL" for line in lines) else 0)
+
+
 def _print_status(report: StatusReport) -> None:
     console.print(report.summary, style="bold")
     if report.tried:
@@ -234,6 +274,6 @@ def _print_status(report: StatusReport) -> None:
         for row in report.tried:
             table.add_row(str(row.iteration), row.optimization, row.latency, row.correctness, row.status, row.reason)
         console.print(table)
-    for text in (report.pending, report.budget, f"next: {report.next}"):
+    for text in (*report.notes, report.pending, report.budget, f"next: {report.next}"):
         if text:
             console.print(text)

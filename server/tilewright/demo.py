@@ -5,6 +5,7 @@ Each edit rewrites the example's file by itself, so the edits can be taken in an
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import shutil
@@ -239,7 +240,9 @@ async def run_demo(console: Console, shuffle: int | None, backend: str, folder: 
         repository = _scratch(parent, example)
         console.print(f"\n[bold]{example}[/] in {repository}", highlight=False)
         server = StdioServerParameters(
-            command=sys.executable, args=["-m", "tilewright.cli", "serve", "--root", str(repository)]
+            command=sys.executable,
+            args=["-m", "tilewright.cli", "serve", "--root", str(repository)],
+            env={name: os.environ[name] for name in ("TILEWRIGHT_STATE", "XDG_STATE_HOME") if name in os.environ},
         )
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(Client(server))

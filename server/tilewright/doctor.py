@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from tilewright.compiler.tools import REINSTALL, find_nvdisasm, find_tileiras, known_archs
 from tilewright.gpu.telemetry import MIN_DRIVER, Gpu, find_gpu, torch_cuda
+from tilewright.heads import state_folders
 
 SUPPORTED_PYTHON = ((3, 11), (3, 12))
 _TOOLKIT = ("nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm")
@@ -82,6 +84,62 @@ def examine(machine: Machine) -> list[Finding]:
         _gpu(machine),
         _driver(machine),
     ]
+
+
+@dataclass(frozen=True)
+class Protection:
+    """What keeps a session's log honest on this machine, or what does not."""
+
+    name: str
+    holds: bool
+    detail: str
+
+
+def protections() -> list[Protection]:
+    """What protects a session here, and what an agent that runs as the same user can still do."""
+    return [*_of_the_ledger(), *_of_processes(), _of_the_program(), _another_account()]
+
+
+def _of_the_ledger() -> list[Protection]:
+    folder = state_folders()[0]
+    place = next(path for path in (folder, *folder.parents) if path.exists())
+    kept = os.access(place, os.W_OK)
+    where = f"the journal's head is kept in {folder} too, and in the trailers of the session's commits"
+    return [
+        Protection("journal", True, "hash-chained; a record that was changed, cut off or added is found and named"),
+        Protection("outside head", kept, where if kept else f"{place} cannot be written: heads are not kept outside"),
+        Protection(
+            "same user", False, "who knows where can edit journal, head, commits and table together, and consistently; "
+            "`tilewright replay` then still runs what the log claims",
+        ),
+    ]  # fmt: skip
+
+
+def _of_processes() -> list[Protection]:
+    try:
+        scope = int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text())
+    except (OSError, ValueError):
+        scope = 0
+    closed = f"server and referee are closed to processes that did not start them (ptrace_scope {scope})"
+    open_ = "a process of the same user can read the memory of server and referee, secrets too (ptrace_scope 0)"
+    return [
+        Protection("server", False, "the same user can kill it; no record is lost, and the session is taken up again"),
+        Protection("memory", scope > 0, closed if scope else open_),
+    ]
+
+
+def _of_the_program() -> Protection:
+    folder = Path(__file__).parent
+    if os.access(folder, os.W_OK):
+        return Protection("program", False, f"this user can edit the program itself, in {folder}")
+    return Protection("program", True, f"this user cannot edit the program in {folder}")
+
+
+def _another_account() -> Protection:
+    return Protection(
+        "another account", False, "would close these: a server under a user of its own that owns program, state folder "
+        "and checkout, while the agent works as another user or in a container without them",
+    )  # fmt: skip
 
 
 def _system(machine: Machine) -> Finding:

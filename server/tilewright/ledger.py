@@ -9,13 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
 
-from tilewright.records import Record
+from tilewright.heads import Head
+from tilewright.records import Record, sync_folder
 
 EntryT = TypeVar("EntryT", bound=Record)
 
@@ -36,10 +38,11 @@ class Journal(Generic[EntryT]):
         A last line without its end is what a killed writer left: it was never promised, and is set aside.
         """
         self.path = path
+        self._adapter = adapter
         path.parent.mkdir(parents=True, exist_ok=True)
         raw = path.read_bytes() if path.exists() else b""
         whole, _, torn = raw.rpartition(b"\n")
-        self.entries, self.head = _chained(path, whole.split(b"\n") if whole else [], adapter)
+        self.entries, self.hashes = _chained(path, whole.split(b"\n") if whole else [], adapter)
         if torn:
             (path.parent / "journal.torn").open("ab").write(torn + b"\n")
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -47,10 +50,30 @@ class Journal(Generic[EntryT]):
         if torn:
             os.ftruncate(self._file, kept)
         os.lseek(self._file, kept, os.SEEK_SET)
-        _sync_folder(path.parent)
+        self._digest = hashlib.sha256(raw[:kept])
+        sync_folder(path.parent)
+
+    @property
+    def head(self) -> str:
+        """The hash that the chain stands at."""
+        return self.hashes[-1] if self.hashes else GENESIS
+
+    def check_untouched(self) -> None:
+        """Raises `LedgerError` where another hand changed, replaced or removed the file since it was opened."""
+        try:
+            same = self.path.stat().st_ino == os.fstat(self._file).st_ino
+            raw = self.path.read_bytes()
+        except OSError:
+            raise LedgerError(f"{self.path} is gone, with {len(self.hashes)} records") from None
+        if hashlib.sha256(raw).digest() != self._digest.digest():
+            found = _chained(self.path, raw.split(b"\n")[:-1], self._adapter)[1]
+            raise LedgerError(f"{self.path}: {difference(self.hashes, found)}")
+        if not same:
+            raise LedgerError(f"{self.path}: the file was replaced by another one")
 
     def append(self, entry: EntryT) -> None:
-        """Write one record; it is on disk when this returns."""
+        """Write one record; it is on disk when this returns. Raises `LedgerError` where the file was changed."""
+        self.check_untouched()
         body: dict[str, Any] = {
             "seq": len(self.entries),
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -58,6 +81,8 @@ class Journal(Generic[EntryT]):
             "data": entry.model_dump(mode="json"),
         }
         line = json.dumps(body | {"hash": _hash(body)}, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        digest = self._digest.copy()
+        digest.update(line)
         end = os.lseek(self._file, 0, os.SEEK_CUR)
         try:
             while line:
@@ -67,48 +92,72 @@ class Journal(Generic[EntryT]):
             os.ftruncate(self._file, end)
             os.lseek(self._file, end, os.SEEK_SET)
             raise
-        self.head = _hash(body)
+        self._digest = digest
+        self.hashes.append(_hash(body))
         self.entries.append(entry)
 
     def close(self) -> None:
         os.close(self._file)
 
 
-def _chained(path: Path, lines: list[bytes], adapter: TypeAdapter[EntryT]) -> tuple[list[EntryT], str]:
-    """The records of a journal's whole lines, and the hash that the chain stands at. Raises `LedgerError`."""
+def _chained(path: Path, lines: Sequence[bytes], adapter: TypeAdapter[EntryT]) -> tuple[list[EntryT], list[str]]:
+    """The records of a journal's whole lines, and their hashes. Raises `LedgerError`."""
     entries: list[EntryT] = []
-    head = GENESIS
+    hashes: list[str] = []
     for number, line in enumerate(lines):
         try:
             body = json.loads(line)
             stated = body.pop("hash")
+            head = hashes[-1] if hashes else GENESIS
             if body["prev"] != head or body["seq"] != number or stated != _hash(body):
                 raise LedgerError(f"{path}:{number + 1}: the record does not continue the chain: it was altered")
-            head = stated
+            hashes.append(stated)
             entries.append(adapter.validate_python(body["data"]))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise LedgerError(f"{path}:{number + 1}: no record: {error!r}") from None
-    return entries, head
+    return entries, hashes
 
 
-def read_entries(path: Path, adapter: TypeAdapter[EntryT]) -> list[EntryT]:
-    """The records of a journal that another process may be writing; a line not yet ended is left out.
+def read_chain(path: Path, adapter: TypeAdapter[EntryT]) -> tuple[list[EntryT], list[str]]:
+    """The records of a journal that another process may be writing, and their hashes; a line not yet ended is left out.
 
     Raises `LedgerError` where a line is no record, or a record was altered.
     """
-    return _chained(path, path.read_bytes().split(b"\n")[:-1], adapter)[0]
+    return _chained(path, path.read_bytes().split(b"\n")[:-1], adapter)
+
+
+def read_entries(path: Path, adapter: TypeAdapter[EntryT]) -> list[EntryT]:
+    """The records alone."""
+    return read_chain(path, adapter)[0]
+
+
+def difference(wanted: Sequence[str], found: Sequence[str]) -> str:
+    """How the chain that was found differs from the one that was written, by the hashes of their records."""
+    for number, (one, other) in enumerate(zip(wanted, found, strict=False)):
+        if one != other:
+            return f"record {number + 1} is not the one that was written: the journal was rewritten from there on"
+    if len(found) < len(wanted):
+        return f"records {len(found) + 1} to {len(wanted)} are gone: the journal was cut off, or is an older copy"
+    return f"records {len(wanted) + 1} to {len(found)} were added by another hand"
+
+
+def disagreement(hashes: Sequence[str], head: Head, where: str) -> str:
+    """What a chain's hashes and a `head` noted elsewhere disagree about; empty where the chain holds the head."""
+    if head.seq >= len(hashes):
+        return (
+            f"the journal has {len(hashes)} records, but {where} names record {head.seq + 1} ({head.hash[:12]}): it "
+            "was cut off, or is an older copy"
+        )
+    if hashes[head.seq] != head.hash:
+        return (
+            f"record {head.seq + 1} of the journal is {hashes[head.seq][:12]}, but {where} names {head.hash[:12]}: the "
+            "journal was rewritten at or before that record"
+        )
+    return ""
 
 
 def _hash(body: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class TableRow(Record):
@@ -168,14 +217,3 @@ def _line(cells: tuple[str, ...], widths: list[int], header: bool = False) -> st
         for name, cell, width in zip(COLUMNS, cells, widths, strict=True)
     )
     return "| " + " | ".join(shown) + " |"
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file's content at once: a reader sees the old text or the new, also after a crash."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    _sync_folder(path.parent)

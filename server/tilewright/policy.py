@@ -133,6 +133,16 @@ def confirmed(verdict: Verdict | None) -> Verdict | None:
     return verdict.model_copy(update={"detail": said})
 
 
+def settled(result: BenchmarkResult, rules: Rules, alone: bool, confirms: bool) -> tuple[Verdict | None, bool]:
+    """What a benchmark run settles, and whether it is a gain that waits for a second run. `alone`: the baseline's,
+    which has nothing to win against; `confirms`: it is the second run."""
+    verdict = None if alone else verdict_of_benchmark(result, rules)
+    if confirms:
+        verdict = confirmed(verdict)
+    waits = verdict is not None and verdict.kind is VerdictKind.KEEP and not (confirms or result.modelled)
+    return (None if waits else verdict), waits
+
+
 def _percent(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.2f}%"
 

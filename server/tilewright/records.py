@@ -1,6 +1,9 @@
-"""The base of every value that travels between processes or into the journal."""
+"""The base of every value that travels between processes or into the journal, and how files are put on disk."""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
@@ -16,3 +19,22 @@ def cut(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     return f"{text[: limit - 2].rsplit(None, 1)[0]} …"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file's content at once: a reader sees the old text or the new, also after a crash."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -27,8 +27,14 @@ _GUARD = (
     "-c", "core.fsmonitor=false",
     "-c", "commit.gpgSign=false",
     "-c", "core.quotePath=false",
+    "-c", "core.ignoreStat=false",
+    "-c", "core.trustctime=true",
+    "-c", "core.checkStat=default",
 )  # fmt: skip
-_ISOLATED = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+_ISOLATED = {
+    "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C",
+    "GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": os.devnull,
+}  # fmt: skip
 _PLAIN, _SYMLINK, _SUBMODULE = "100644", "120000", "160000"
 
 
@@ -143,8 +149,45 @@ class Repository:
 
     def changed(self, commit: str) -> list[str]:
         """Tracked files of the working tree that differ from a commit's, outside the sandbox."""
-        listed = self._run("diff", "--name-only", "-z", "--no-ext-diff", "--no-renames", commit, "--")
-        return sorted(name for name in listed.split("\0") if name and not name.startswith(f"{SANDBOX}/"))
+        names = set(self._run("diff", "--name-only", "-z", "--no-ext-diff", "--no-renames", commit, "--").split("\0"))
+        names |= self._hidden_changes(commit)
+        return sorted(name for name in names if name and not name.startswith(f"{SANDBOX}/"))
+
+    def _hidden_changes(self, commit: str) -> set[str]:
+        """Changed files that git was told not to look at (`update-index --assume-unchanged`, `--skip-worktree`)."""
+        flagged = {
+            line[2:]: line[0] for line in self._run("ls-files", "-v", "-z").split("\0") if line and line[0] != "H"
+        }
+        looked_at = {name: flag for name, flag in flagged.items() if flag in "hsS"}
+        if not looked_at:
+            return set()
+        known = self._entries(commit, looked_at)
+        found = set()
+        for name, flag in looked_at.items():
+            path, (mode, blob) = self.root / name, known.get(name, ("", ""))
+            if mode in (_SYMLINK, _SUBMODULE) or (flag in "sS" and not path.exists()):
+                continue  # a sparse checkout leaves files out
+            if not path.is_file() or self._run("hash-object", "--", name).strip() != blob:
+                found.add(name)
+        return found
+
+    def differing(self, one: str, other: str) -> list[str]:
+        """Files that differ between two commits."""
+        listed = self._run("diff", "--name-only", "-z", "--no-ext-diff", "--no-renames", one, other, "--")
+        return [name for name in listed.split("\0") if name]
+
+    def is_ancestor(self, commit: str, of: str) -> bool:
+        """Whether a commit lies in the history of another."""
+        return bool(self._run("merge-base", commit, of, check=False).strip() == commit)
+
+    def kept(self, prefix: str) -> dict[str, tuple[str, str]]:
+        """Commit and message of each ref under a prefix."""
+        listed = self._run("for-each-ref", "--format=%(refname)%00%(objectname)%00%(contents)%00", prefix)
+        parts = listed.split("\0")[:-1]
+        return {
+            ref.strip(): (commit, message)
+            for ref, commit, message in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+        }
 
     def read(self, names: Iterable[str]) -> Files:
         """Files of the working tree as they are now. Raises `RepositoryError` where one is missing or no plain file."""

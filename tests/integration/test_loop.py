@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -155,7 +156,7 @@ def test_memory_lost_at_any_phase_is_found_in_the_status(make_task: Callable[...
         assert found["next"].startswith(then)
 
 
-def test_a_commit_whose_record_was_lost_is_taken_up(make_task: Callable[..., Path]) -> None:
+def test_a_commit_whose_record_was_lost_is_taken_up(make_task: Callable[..., Path], state_folder: Path) -> None:
     root = make_task()
 
     async def until_committed(loop: Loop) -> None:
@@ -166,10 +167,13 @@ def test_a_commit_whose_record_was_lost_is_taken_up(make_task: Callable[..., Pat
     play(root, until_committed)
     folder = Checkout(root).current_folder()
     assert folder is not None
+    head = state_folder / f"{folder.name}.json"
     journal = folder / "journal.jsonl"
     lines = journal.read_text().splitlines(keepends=True)
     assert '"kind":"kept"' in lines[-1]
     journal.write_text("".join(lines[:-1]) + lines[-1][:40])
+    before = json.loads(lines[-2])
+    head.write_text(json.dumps(json.loads(head.read_text()) | {"seq": before["seq"], "hash": before["hash"]}))
 
     async def goes_on(loop: Loop) -> None:
         assert loop.status().phase == "resolved"

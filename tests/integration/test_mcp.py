@@ -37,7 +37,8 @@ SLEEPER = SCALE_KERNEL.replace(
 
 
 def client(root: Path) -> Client:
-    return Client(StdioServerParameters(command=SERVE[0], args=[*SERVE[1:], str(root)]))
+    state = {"TILEWRIGHT_STATE": os.environ["TILEWRIGHT_STATE"]}
+    return Client(StdioServerParameters(command=SERVE[0], args=[*SERVE[1:], str(root)], env=state))
 
 
 async def content(connected: Client, tool: str, **arguments: Any) -> dict[str, Any]:

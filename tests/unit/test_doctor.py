@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from tilewright.doctor import Finding, Machine, State, examine, this_machine
+from tilewright.doctor import Finding, Machine, State, examine, protections, this_machine
 from tilewright.gpu.telemetry import Gpu
 
 GPU = Gpu("NVIDIA H200", "GPU-1", "580.159.04", "sm_90")
@@ -79,3 +80,13 @@ def test_every_problem_has_a_remedy() -> None:
 def test_this_machine_can_be_looked_at() -> None:
     names = [finding.name for finding in examine(this_machine())]
     assert names == ["system", "python", "git", "torch", "cuda-tile", "tileiras", "nvdisasm", "GPU", "driver"]
+
+
+def test_what_stays_open_to_an_agent_of_the_same_user_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = {one.name: one for one in protections()}
+    assert str(tmp_path / "state" / "heads") in found["outside head"].detail
+    assert not found["same user"].holds
+    assert "under a user of its own" in found["another account"].detail
+    monkeypatch.setenv("TILEWRIGHT_STATE", "/proc/nowhere")
+    outside = next(one for one in protections() if one.name == "outside head")
+    assert outside.holds or "cannot be written" in outside.detail

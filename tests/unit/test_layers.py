@@ -16,7 +16,7 @@ LAYERS = [
     {"session", "policy"},
     {"evaluation"},
     {"compiler", "interpreter", "roofline"},
-    {"task", "ledger", "repository", "gpu", "records", "bundled"},
+    {"task", "ledger", "heads", "repository", "gpu", "records", "bundled"},
 ]
 
 

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from tilewright.ledger import Journal, LedgerError, TableRow, read_entries, render_table, write_atomically
-from tilewright.records import Record
+from tilewright.ledger import Journal, LedgerError, TableRow, read_entries, render_table
+from tilewright.records import Record, write_atomically
 
 
 class Note(Record):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from tilewright.evaluation.comparison import Comparison, compare
+from tilewright.evaluation.fingerprint import inputs_hash
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, Status
 from tilewright.evaluation.seeds import Seeds
@@ -46,6 +47,7 @@ def check_case(worker: WorkerHandle, code: TaskCode, planned: Run, backend: Back
     """One run on a worker that has loaded the candidate. A wrong result is data; a dead worker raises."""
     case = planned.case
     inputs = code.inputs(case, planned.seed)
+    fingerprint = inputs_hash(inputs)
     expected = code.expected(case, inputs)
     contract = code.contract(case, inputs)
     run = _run_on_device if backend is Backend.CUDA else _run_in_frames
@@ -70,6 +72,7 @@ def check_case(worker: WorkerHandle, code: TaskCode, planned: Run, backend: Back
         max_abs_error=found.max_abs_error,
         rel_l2_error=found.rel_l2_error,
         wrong_fraction=found.wrong_fraction,
+        inputs_hash=fingerprint,
     )
 
 

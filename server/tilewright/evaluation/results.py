@@ -74,6 +74,7 @@ class CaseCheck(Record):
     max_abs_error: float | None = Field(None, description="largest |out − float64 reference|")
     rel_l2_error: float | None = Field(None, description="‖out − ref‖ / ‖ref‖")
     wrong_fraction: float | None = Field(None, description="share of elements outside the tolerance")
+    inputs_hash: str = Field("", description="SHA-256 over the inputs; empty where the kernel gave no result at all")
 
     @property
     def label(self) -> str:

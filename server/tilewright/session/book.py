@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Literal
 
 from tilewright.evaluation.seeds import commitment, new_secret
-from tilewright.ledger import Journal
-from tilewright.session.checkout import Checkout, EditableFiles, Misuse
-from tilewright.session.history import Committed, Ended, Entry, Interrupted, Phase, Row, Started, State
+from tilewright.heads import HeadError, HeadStore
+from tilewright.ledger import Journal, LedgerError
+from tilewright.session import integrity, trailers
+from tilewright.session.checkout import Checkout, EditableFiles, Forged, Misuse
+from tilewright.session.history import Committed, Ended, Entry, Interrupted, Noticed, Phase, Row, Started, State
 
 
 class Book:
@@ -21,6 +23,8 @@ class Book:
         self.checkout = checkout
         self.state: State | None = None
         self._journal: Journal[Entry] | None = None
+        self._heads: HeadStore | None = None
+        self._head_fails = False
 
     def resume(self) -> None:
         """Take up the current session where its journal ends; a session that has ended is only read.
@@ -28,29 +32,66 @@ class Book:
         Raises `Misuse` where another process holds the checkout, or journal and branch do not fit together.
         """
         folder = self.checkout.current_folder()
-        if folder is None or (self.state is not None and (self.under_way or self._is_at(folder))):
+        if self.state is not None and self.under_way and self._journal is not None:
+            self._check_untouched()
+            self.checkout.write_missing_table(self._journal.path.parent, self.state)
+            return
+        if folder is None or (self.state is not None and self._is_at(folder)):
             return
         self.state = None
         peeked = self.checkout.peek()
         if peeked is None or peeked.phase is Phase.ENDED:
             self.state = peeked
+            if peeked is not None:
+                self.checkout.write_missing_table(folder, peeked)
             return
         self.checkout.hold()
         try:
-            self._journal = self.checkout.open_journal(folder)
+            self._open(folder)
+            assert self._journal is not None
             state = State.of(self._journal.entries)
-            missing = self.checkout.missing_record(state)
+            missing = self.checkout.missing_record(state, self.hashes)
+            if found := self.checkout.findings(state):  # before the table is rendered, which would hide a change of it
+                raise Misuse(found[0])
         except BaseException:
             self.let_go()
             raise
         self.state = state
+        self._check_untouched(taken_up=True)
+        self._keep_head()
         if missing is not None:
             self.record(missing)
-        if isinstance(last := self._journal.entries[-1], Committed):
+        if isinstance(last := [entry for entry in self.entries if not isinstance(entry, Noticed)][-1], Committed):
             self.record(Interrupted(run=last.run, candidate=last.candidate, why="the server ended during the run"))
         self.checkout.write_table(folder, state)
         if state.rows and state.rows[-1].advice.action == "stop":  # killed between the last row and the end
             self.finish(state.rows[-1].advice.reason)
+
+    def _open(self, folder: Path) -> None:
+        self._journal = self.checkout.open_journal(folder)
+        self._heads = HeadStore(folder.name)
+        self._head_fails = integrity.head_is_failing(self._journal.entries)
+
+    def _check_untouched(self, taken_up: bool = False) -> None:
+        """Raises `Forged` where another hand was at the journal or its outside head since this process holds them. A
+        head that is missing is put on record, and kept anew; one that a kill left behind is only there when a session
+        is just taken up."""
+        assert self._journal is not None and self._heads is not None
+        try:
+            self._journal.check_untouched()
+            head = self._heads.read()
+            where = f"the head kept in {self._heads.path}"
+            if head is not None and (
+                text := integrity.outside_problem(self._journal.entries, self._journal.hashes, head, where)
+            ):
+                raise LedgerError(text)
+            if head is not None and head.seq < len(self.hashes) - 1 and not (self._head_fails or taken_up):
+                raise LedgerError(f"{where} was set back to record {head.seq + 1} of {len(self.hashes)}")
+        except (LedgerError, HeadError) as error:
+            raise Forged(error) from None
+        if head is None and not self._head_fails and len(self.entries) > 1:
+            detail = integrity.missing_head_text(str(self._heads.path))
+            self.record(Noticed(what="head missing", detail=detail))
 
     def _is_at(self, folder: Path) -> bool:
         return self.state is not None and self.state.started.session == folder.name
@@ -62,15 +103,19 @@ class Book:
             raise Misuse("there is no session to end")
         self.checkout.hold()
         try:
-            journal = self.checkout.open_journal(folder)
-            journal.append(Ended(reason=reason))
-            journal.close()
+            if self._journal is None:
+                self._open(folder)
+            else:
+                self._check_untouched()
+            self.state = None
+            self.record(Ended(reason=reason))
             return f"session {folder.name} ended: {reason}"
         except Misuse as error:
             self.checkout.forget_current()
             return f"session {folder.name} is set aside, its folder stays ({error})"
         finally:
             self.let_go()
+            self.state = None
 
     @property
     def under_way(self) -> bool:
@@ -89,7 +134,8 @@ class Book:
     def begin(self, started: Started) -> None:
         """Open the journal of a new session, which becomes the checkout's current one."""
         folder: Path = self.checkout.sandbox / started.session
-        self._journal, self.state = self.checkout.open_journal(folder), None
+        self.state = None
+        self._open(folder)
         self.record(started)
         self.checkout.set_current(folder)
         assert self.state is not None
@@ -108,15 +154,30 @@ class Book:
             raise
 
     def record(self, entry: Entry) -> None:
-        """Put one record on disk and into the state; a row also renders the table."""
+        """Put one record on disk and into the state, and then the journal's head outside; a row also renders the table.
+
+        Raises `Forged` where another hand was at the journal."""
         assert self._journal is not None
-        self._journal.append(entry)
+        try:
+            self._journal.append(entry)
+        except LedgerError as error:
+            raise Forged(error) from None
         if self.state is None:
-            self.state = State.of([entry])
+            self.state = State.of(self._journal.entries)
         else:
             self.state.apply(entry)
+        self._keep_head()
         if isinstance(entry, Row):
             self.checkout.write_table(self._journal.path.parent, self.state)
+
+    def _keep_head(self) -> None:
+        """Put the journal's head on disk outside the repository; that this cannot be, or can again, is on record."""
+        assert self._journal is not None and self._heads is not None
+        why = self._heads.write(len(self.hashes) - 1, self.head, self._journal.path)
+        if bool(why) is not self._head_fails:
+            self._head_fails = bool(why)
+            detail = why or f"the head is kept in {self._heads.path} again"
+            self.record(Noticed(what="head unwritable" if why else "head kept", detail=detail))
 
     def finish(self, reason: str) -> None:
         """End the session and let go of the checkout."""
@@ -133,6 +194,17 @@ class Book:
     @property
     def entries(self) -> list[Entry]:
         return self._journal.entries if self._journal is not None else []
+
+    @property
+    def hashes(self) -> list[str]:
+        """The hashes of the journal's records."""
+        assert self._journal is not None
+        return self._journal.hashes
+
+    def message(self, title: str, candidate: str = "") -> str:
+        """The message of a commit of the session: it names the record that the journal stands at."""
+        state = self.active()
+        return trailers.compose(title, state.started.session, state.iteration, candidate, self.hashes)
 
     @property
     def head(self) -> str:

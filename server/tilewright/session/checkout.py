@@ -10,16 +10,29 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from tilewright.ledger import Journal, LedgerError, read_entries, render_table, write_atomically
+from tilewright.heads import HeadError
+from tilewright.ledger import Journal, LedgerError, render_table
+from tilewright.policy import VerdictKind
+from tilewright.records import write_atomically
 from tilewright.repository import SANDBOX, Files, Repository, RepositoryError
+from tilewright.session import integrity, trailers
 from tilewright.session.history import ENTRY, Entry, Kept, Started, State
 
-_SET_ASIDE = "`tilewright session end` sets this session aside, and start_session can begin another"
-TRAILER = "Tilewright-Candidate"
+_SET_ASIDE = (
+    "put it back as it was if you can; else `tilewright session end` sets this session aside, and start_session can "
+    "begin another"
+)
 
 
 class Misuse(Exception):
     """The call does not fit where the loop stands; the text says what to do instead."""
+
+
+class Forged(Misuse):
+    """The journal is not the one that was written."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"the journal cannot be trusted: {error}; {_SET_ASIDE}")
 
 
 class CheckoutBusy(Misuse):
@@ -146,15 +159,30 @@ class Checkout:
         write_atomically(self.sandbox / "current", folder.name + "\n")
 
     def peek(self) -> State | None:
-        """The current session's state, for a process that only looks."""
+        """The current session's state, for a process that only looks. Raises `Forged`."""
         folder = self.current_folder()
         if folder is None:
             return None
+        entries = self.read(folder).entries
+        return State.of(entries) if entries else None
+
+    def read(self, folder: Path) -> integrity.Chain:
+        """A session's records, compared with the head that is kept outside the repository. Raises `Forged`."""
         try:
-            entries = read_entries(folder / "journal.jsonl", ENTRY)
-            return State.of(entries) if entries else None
-        except LedgerError as error:
-            raise Misuse(f"the journal cannot be trusted: {error}; {_SET_ASIDE}") from None
+            return integrity.read_chain(folder)
+        except (LedgerError, HeadError) as error:
+            raise Forged(error) from None
+
+    def findings(self, state: State) -> list[str]:
+        """What another hand changed of a session that is not over, each with what to do; the journal apart."""
+        folder = self.sandbox / state.started.session
+        chain = self.read(folder)
+        found = [] if state.ended is not None else integrity.refs_changed(self.repository, chain)
+        if text := integrity.table_changed(folder, self.sandbox, state):
+            found.append(text)
+        if state.ended is None and (text := self.branch_moved(state)) and self._unrecorded(state, chain.hashes) is None:
+            found.insert(0, text)
+        return found
 
     def write_table(self, folder: Path, state: State) -> None:
         """Render `perf_results.md`: the session's own, and the checkout's, which is the current session's."""
@@ -162,34 +190,67 @@ class Checkout:
         for path in (folder / "perf_results.md", self.sandbox / "perf_results.md"):
             write_atomically(path, text)
 
+    def write_missing_table(self, folder: Path, state: State) -> None:
+        """Render the tables again if one of them is gone."""
+        if not all((place / "perf_results.md").is_file() for place in (folder, self.sandbox)):
+            self.write_table(folder, state)
+
+    def head_note(self, state: State) -> list[str]:
+        """What to say of a session whose head should be kept outside the repository, but is not."""
+        path = self.read(self.sandbox / state.started.session).missing_head
+        return [integrity.missing_head_text(path)] if path else []
+
     def open_journal(self, folder: Path) -> Journal[Entry]:
-        """Raises `Misuse` where the journal was altered."""
+        """Raises `Forged` where the journal was altered, or is not the one whose head is kept outside."""
         try:
+            if (folder / "journal.jsonl").exists():
+                integrity.read_chain(folder)
             return Journal(folder / "journal.jsonl", ENTRY)
-        except LedgerError as error:
-            raise Misuse(f"the journal cannot be trusted: {error}; {_SET_ASIDE}") from None
+        except (LedgerError, HeadError) as error:
+            raise Forged(error) from None
 
     def elsewhere(self, state: State) -> str:
         """What to do where another branch than the session's is checked out; empty where it is the session's."""
         branch = state.started.branch
         return "" if self.repository.branch() == branch else f"`git checkout {branch}`: the session is on that branch"
 
-    def missing_record(self, state: State) -> Kept | None:
-        """The record of a commit that was made just before its process was killed, if that is what HEAD is.
+    def missing_record(self, state: State, hashes: list[str]) -> Kept | None:
+        """The record of a commit that was made just before its process was killed, if that is where the branch stands.
 
-        Raises `Misuse` where the session's branch stands somewhere that no session put it.
+        `hashes` are those of the journal's records. Raises `Misuse` where no session put the branch where it stands.
         """
+        moved = self.branch_moved(state)
+        found = self._unrecorded(state, hashes) if moved else None
+        if moved and found is None:
+            raise Misuse(moved)
+        return found
+
+    def _unrecorded(self, state: State, hashes: list[str]) -> Kept | None:
+        """The session's own commit of what won, where the branch is at one that has no record."""
+        tip, measured = self.repository.resolve(f"refs/heads/{state.started.branch}"), state.measured
+        if tip is None or measured is None or state.verdict is None or state.verdict.kind is not VerdictKind.KEEP:
+            return None
+        said = trailers.parse(self.repository.message(tip))
+        ours = (
+            state.resolution is None
+            and self.repository.parent(tip) == state.incumbent_commit
+            and said.candidate == measured.candidate
+            and said.session == state.started.session
+            and said.seq < len(hashes)
+            and said.hash == hashes[said.seq]
+            and not integrity.content_problem(self.repository, state.started, tip, measured.candidate)
+        )
+        return Kept(candidate=measured.candidate, commit=tip) if ours else None
+
+    def left_by_a_kill(self, state: State, hashes: list[str]) -> bool:
+        """Whether the branch stands at a commit of the session's own whose record was cut off by a kill."""
+        return self._unrecorded(state, hashes) is not None
+
+    def branch_moved(self, state: State) -> str:
+        """Where the session's branch stands instead of at the incumbent, and what to do; empty where it is there."""
         tip = self.repository.resolve(f"refs/heads/{state.started.branch}")
         if tip == state.incumbent_commit:
-            return None
-        measured = state.measured
-        if (
-            tip is not None
-            and measured is not None
-            and self.repository.parent(tip) == state.incumbent_commit
-            and f"{TRAILER}: {measured.candidate}" in self.repository.message(tip).splitlines()
-        ):
-            return Kept(candidate=measured.candidate, commit=tip)
+            return ""
         branch, wanted = state.started.branch, state.incumbent_commit[:12]
         if tip is None:
             remedy = f"`git branch {branch} {wanted}` brings it back"
@@ -197,7 +258,7 @@ class Checkout:
             remedy = f"`git reset --soft {wanted}` puts it back and leaves the files as they are"
         else:
             remedy = f"`git branch -f {branch} {wanted}` puts it back"
-        raise Misuse(
+        return (
             f"branch {branch} {f'is at {tip[:12]}' if tip else 'is gone'}, but the session left it at {wanted}; "
             f"{remedy}; or end the session with `tilewright session end`"
         )

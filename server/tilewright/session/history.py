@@ -111,6 +111,14 @@ class Row(Record):
     root_cause: str | None = None
 
 
+class Noticed(Record):
+    """What a reader should know of how the journal's head was kept outside the repository."""
+
+    kind: Literal["noticed"] = "noticed"
+    what: Literal["head missing", "head unwritable", "head kept"]
+    detail: str
+
+
 class Ended(Record):
     """The session is over."""
 
@@ -119,7 +127,8 @@ class Ended(Record):
 
 
 Entry = Annotated[
-    Started | Committed | Interrupted | Checked | Measured | Kept | Reverted | Row | Ended, Field(discriminator="kind")
+    Started | Committed | Interrupted | Checked | Measured | Kept | Reverted | Row | Noticed | Ended,
+    Field(discriminator="kind"),
 ]
 ENTRY: TypeAdapter[Entry] = TypeAdapter(Entry)
 
@@ -155,6 +164,7 @@ class State:
         self.measured: Measured | None = None
         self.resolution: Kept | Reverted | None = None
         self.ended: str | None = None
+        self.notices: list[Noticed] = []
         self.seconds = 0.0
 
     @classmethod
@@ -189,6 +199,8 @@ class State:
                     self.resolution = entry
             case Row():
                 self._row(entry)
+            case Noticed():
+                self.notices.append(entry)
             case Ended():
                 self.ended = entry.reason
             case _:

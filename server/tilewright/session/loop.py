@@ -15,7 +15,7 @@ from tilewright.policy import ROOT_CAUSES, Rules
 from tilewright.session import show
 from tilewright.session.beginning import task_path
 from tilewright.session.book import Book
-from tilewright.session.checkout import TRAILER, Checkout, CheckoutBusy, Misuse
+from tilewright.session.checkout import Checkout, CheckoutBusy, Forged, Misuse
 from tilewright.session.history import (
     Kept,
     Phase,
@@ -24,6 +24,7 @@ from tilewright.session.history import (
     close_iteration,
     earlier_verdict,
 )
+from tilewright.session.integrity import refs_of
 from tilewright.session.jobs import WAIT_S, Job, Progress
 from tilewright.session.reports import (
     AppendReport,
@@ -33,7 +34,7 @@ from tilewright.session.reports import (
     RevertReport,
     StatusReport,
 )
-from tilewright.session.trials import Trials, refs_of
+from tilewright.session.trials import Trials
 from tilewright.task import Backend
 
 DEFAULT_ARCH = "sm_90"
@@ -87,10 +88,15 @@ class Loop:
             self._settle()
         except Misuse as error:
             seen = self.checkout.peek()
-            return show.no_session(str(error)) if seen is None else show.status(seen, show.next_step(seen), None, error)
+            if seen is None:
+                return show.no_session(str(error))
+            report = show.status(seen, show.next_step(seen), None, error)
+            return show.with_findings(report, [*self.checkout.findings(seen), *self.checkout.head_note(seen)])
         if self._book.state is None:
             return show.no_session("")
-        return show.status(self._book.state, self._next(self._book.state), self._job)
+        report = show.status(self._book.state, self._next(self._book.state), self._job)
+        found = self.checkout.findings(self._book.state)
+        return show.with_findings(report, [*found, *self.checkout.head_note(self._book.state)])
 
     async def run_correctness(self, progress: Progress, wait_s: float = WAIT_S) -> CorrectnessReport:
         """Check the working tree's editable files against the reference."""
@@ -137,13 +143,8 @@ class Loop:
                 "the editable files changed since they were measured; bring back what was measured with `git restore "
                 f"--source={state.checked.commit[:12]} -- {' '.join(state.started.editable)}`, or call revert"
             )
-        message = (
-            f"tilewright: iteration {state.iteration} ({state.verdict.detail})\n\n"
-            f"Tilewright-Session: {state.started.session}\n"
-            f"Tilewright-Iteration: {state.iteration}\n"
-            f"{TRAILER}: {state.measured.candidate}\n"
-            f"Tilewright-Journal: {self._book.head}\n"
-        )
+        title = f"tilewright: iteration {state.iteration} ({state.verdict.detail})"
+        message = self._book.message(title, state.measured.candidate)
         repository, branch = self.checkout.repository, state.started.branch
         commit = repository.commit(files, state.incumbent_commit, message)
         repository.advance(branch, commit, state.incumbent_commit, files)
@@ -160,8 +161,9 @@ class Loop:
         recovery = ""
         present = self._book.tree.present()
         if present != self._book.tree.at(state.incumbent_commit):
-            saved = repository.commit(present, state.incumbent_commit, f"tilewright: before revert {state.iteration}\n")
-            recovery = f"{refs_of(state)}/reverted/{state.iteration}-{saved[:12]}"
+            said = self._book.message(f"tilewright: before revert {state.iteration}")
+            saved = repository.commit(present, state.incumbent_commit, said)
+            recovery = f"{refs_of(state.started.session)}/reverted/{state.iteration}-{saved[:12]}"
             repository.keep(recovery, saved)
             repository.restore(state.incumbent_commit, editable)
         elif state.phase is Phase.READY:
@@ -201,6 +203,8 @@ class Loop:
             state = self._book.active()
         except CheckoutBusy:
             raise
+        except Forged:
+            return self._trials.abandon(reason)
         except Misuse:
             if self._book.state is not None:
                 raise
@@ -237,8 +241,16 @@ class Loop:
                 f"{f'branch {branch}' if branch else 'no branch'} is checked out, the session is on "
                 f"{state.started.branch}: `git checkout {state.started.branch}`"
             )
-        if (missing := self.checkout.missing_record(state)) is not None:  # committed, and interrupted before its record
+        # a commit that was interrupted before its record is taken up
+        if (missing := self.checkout.missing_record(state, self._book.hashes)) is not None:
             self._book.record(missing)
+        if found := self.checkout.findings(state):
+            raise Misuse(found[0])
+        if tool == "run_benchmark" and (changed := self._book.tree.protected_changes()):
+            raise Misuse(
+                f"protected files differ from the baseline's: {', '.join(changed[:5])}; "
+                f"{self._book.tree.how_to_restore(changed)}"
+            )
         if state.phase not in phases:
             raise Misuse(f"{tool} does not come now: {self._next(state)}")
         return state

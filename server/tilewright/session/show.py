@@ -104,10 +104,18 @@ def status(state: State, then: str, job: Job | None, note: Exception | None = No
         tried=[_row(row) for row in state.rows],
         budget=f"{left} of {rules.max_iterations} iterations left; "
         f"{minutes:.1f} of {rules.iteration_minutes:g} minutes of evaluation left in this one",
-        notes=started.notes,
+        notes=[*started.notes, *(f"{notice.what}: {notice.detail}" for notice in state.notices)],
         next="wait: call the running tool again" if running else then,
         files={"table": "sandbox/perf_results.md", "journal": f"{folder}/journal.jsonl"},
     )
+
+
+def with_findings(report: StatusReport, found: list[str]) -> StatusReport:
+    """A status with what another hand changed, each with what to do; the first comes before all else."""
+    if not found:
+        return report
+    summary = f"{report.summary}. CHANGED BY ANOTHER HAND: {len(found)}, see notes"
+    return report.model_copy(update={"summary": summary, "notes": [*found, *report.notes], "next": found[0]})
 
 
 def correctness(checked: Checked, then: str, modelled: bool) -> CorrectnessReport:

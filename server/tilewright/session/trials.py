@@ -8,21 +8,17 @@ from pathlib import PurePosixPath
 from tilewright.evaluation.evaluator import Tell
 from tilewright.evaluation.results import CorrectnessResult, Status
 from tilewright.evaluation.snapshot import content_id
-from tilewright.policy import Rules, VerdictKind, confirmed, verdict_of_benchmark, verdict_of_check
+from tilewright.policy import Rules, settled, verdict_of_check
 from tilewright.records import cut
 from tilewright.repository import Files
 from tilewright.session.beginning import begin, go_back
 from tilewright.session.book import Book
 from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.history import Checked, Measured, State, close_iteration
+from tilewright.session.integrity import refs_of
 from tilewright.session.jobs import Job
 from tilewright.session.runs import Runs
 from tilewright.task import Backend
-
-
-def refs_of(state: State) -> str:
-    """Where a session's refs lie."""
-    return f"refs/tilewright/{state.started.session}"
 
 
 class Trials:
@@ -75,8 +71,10 @@ class Trials:
         state = self._book.active()
         identity = content_id(files)
         repository = self._checkout.repository
-        commit = repository.commit(files, state.incumbent_commit, f"tilewright: candidate {identity}\n")
-        repository.keep(f"{refs_of(state)}/candidates/{state.iteration}-{identity}", commit)
+        said = self._book.message(f"tilewright: candidate {identity}", identity)
+        commit = repository.commit(files, state.incumbent_commit, said)
+        place = f"{refs_of(state.started.session)}/candidates/{state.iteration}-{identity}"
+        repository.keep(f"{place}-{len(self._book.entries)}", commit)
         with self._book.committed("correctness", identity) as secret:
             if changed := self._book.tree.protected_changes():
                 result = CorrectnessResult(
@@ -104,10 +102,7 @@ class Trials:
         with self._book.committed("benchmark", identity) as secret:
             runs = await self._ready_runs(state)
             result = await runs.benchmark(files, incumbent, secret, self._time_left(state), tell)
-        verdict = verdict_of_benchmark(result, state.started.rules) if incumbent else None
-        if confirms:
-            verdict = confirmed(verdict)
-        waits = verdict is not None and verdict.kind is VerdictKind.KEEP and not (confirms or result.modelled)
+        verdict, waits = settled(result, state.started.rules, incumbent is None, confirms)
         self._book.record(
             Measured(
                 candidate=identity,
@@ -115,7 +110,7 @@ class Trials:
                 confirms=confirms,
                 secret=secret,
                 result=result,
-                verdict=None if waits else verdict,
+                verdict=verdict,
             )
         )
         return waits
@@ -148,6 +143,12 @@ class Trials:
         """End the session; its referee and workers go in the background."""
         self._book.finish(reason)
         self._dropping = asyncio.ensure_future(self._drop_runs())
+
+    def abandon(self, reason: str) -> str:
+        """Set aside a session whose journal was changed while this process holds it."""
+        said = self._book.abandon(reason)
+        self._dropping = asyncio.ensure_future(self._drop_runs())
+        return said
 
     def stop_if_advised(self, state: State) -> None:
         """End the session where its last row says so."""

@@ -1,0 +1,191 @@
+"""`tilewright replay`: one iteration's check again with its revealed secret, and a fresh benchmark beside the logged.
+
+Changes nothing in the session or its ledger: the runs have their own evaluator, and files come from commits alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
+from tilewright.evaluation.seeds import commitment, new_secret
+from tilewright.evaluation.snapshot import content_id
+from tilewright.repository import Files
+from tilewright.session.beginning import usable_backend
+from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.history import Checked, Committed, Entry, Measured, Row, Started, State
+from tilewright.session.integrity import by_iteration
+from tilewright.session.runs import Runs
+from tilewright.session.verification import Line, Mark, session_folder
+
+Progress = Callable[[str], Awaitable[None]]
+MODEL_TOLERANCE = 1e-9
+"""A modelled figure must be equal; this much relative difference is what arithmetic in another order may make."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is on record of one iteration."""
+
+    started: Started
+    checked: Checked
+    measured: Measured | None
+    row: Row | None
+    incumbent_commit: str
+    secret_sha256: str
+
+
+def find_trial(entries: list[Entry], iteration: int) -> Trial:
+    """The last check of an iteration with what followed it. Raises `Misuse` where there is none."""
+    started = entries[0]
+    assert isinstance(started, Started)
+    incumbent, state = "", State(started)
+    checked: Checked | None = None
+    measured: Measured | None = None
+    row: Row | None = None
+    drawn = secret_sha256 = ""
+    for number, entry in by_iteration(entries):
+        if number == iteration and not incumbent:
+            incumbent = state.incumbent_commit
+        if not isinstance(entry, Started):
+            state.apply(entry)
+        if number != iteration:
+            continue
+        if isinstance(entry, Committed):
+            drawn = entry.secret_sha256
+        elif isinstance(entry, Checked):
+            checked, measured, secret_sha256 = entry, None, drawn
+        elif isinstance(entry, Measured):
+            measured = entry
+        elif isinstance(entry, Row):
+            row = entry
+    if checked is None:
+        raise Misuse(f"iteration {iteration} has no check on record; the session has iterations 0 to {state.iteration}")
+    return Trial(started, checked, measured, row, incumbent, secret_sha256)
+
+
+async def replay(checkout: Checkout, iteration: int, session: str, progress: Progress) -> list[Line]:
+    """Run an iteration's check and benchmark again, and compare. Raises `Misuse` where that cannot be done here."""
+    chain = checkout.read(session_folder(checkout, session))
+    trial = find_trial(chain.entries, iteration)
+    started, checked = trial.started, trial.checked
+    candidate = _content(
+        checkout, started, checked.commit, checked.candidate, f"the candidate of iteration {iteration}"
+    )
+    lines = [Line("candidate", Mark.OK, f"commit {checked.commit[:12]} holds content {checked.candidate}")]
+    if commitment(checked.secret) == trial.secret_sha256:
+        lines.append(Line("secret", Mark.OK, "the revealed secret is the one that was committed to before the run"))
+    else:
+        lines.append(Line("secret", Mark.FAIL, "the revealed secret is not the one that was committed to"))
+    if checked.result.status is Status.TAMPERED and not checked.result.cases:
+        return [*lines, Line("check", Mark.WARN, f"no run was made: {checked.result.message.partition(';')[0]}")]
+    incumbent: Files | None = None
+    if trial.measured is not None and trial.measured.incumbent is not None:
+        what = f"the incumbent of iteration {iteration}"
+        incumbent = _content(checkout, started, trial.incumbent_commit, trial.measured.incumbent, what)
+    usable_backend(started.backend)
+    if checkout.repository.resolve(started.baseline) is None:
+        raise Misuse(f"the baseline, commit {started.baseline[:12]}, is not in this repository; fetch it from a copy")
+    protected = checkout.repository.files(started.baseline)
+    runs = Runs(started.backend, started.arch, protected, PurePosixPath(started.task))
+    said: list[str] = []
+    watching = asyncio.ensure_future(_relay(said, progress))
+    try:
+        here = await runs.environment()
+        if here.device != started.environment.device:
+            raise Misuse(f"the session ran on {started.environment.device}, this is {here.device}: replay it there")
+        for name in ("driver", "torch", "cuda_tile", "compiler", "python"):
+            then, now = getattr(started.environment, name), getattr(here, name)
+            if then != now:
+                lines.append(Line(name, Mark.WARN, f"{then} when it was logged, {now} here"))
+        limit = 60 * started.rules.iteration_minutes
+        again = await runs.correctness(candidate, checked.secret, limit, said.append)
+        lines += compare_checks(checked.result, again)
+        if trial.measured is not None:
+            fresh = await runs.benchmark(candidate, incumbent, new_secret(), limit, said.append)
+            lines += compare_benchmarks(trial.measured.result, fresh, trial.row)
+    finally:
+        watching.cancel()
+        await runs.close()
+    return lines
+
+
+def compare_checks(logged: CorrectnessResult, again: CorrectnessResult) -> list[Line]:
+    """The logged check and the one of now: the same status on the same inputs."""
+    if again.status is Status.VOID:
+        return [Line("check", Mark.FAIL, f"could not be made again: {again.message}")]
+    lines = []
+    hashes = [(one.inputs_hash, other.inputs_hash) for one, other in zip(logged.cases, again.cases, strict=False)]
+    known = [pair for pair in hashes if all(pair)]
+    if changed := [number for number, pair in enumerate(hashes) if all(pair) and pair[0] != pair[1]]:
+        label = logged.cases[changed[0]].label
+        lines.append(Line("inputs", Mark.FAIL, f"{len(changed)} of {len(hashes)} cases had other inputs, as {label}"))
+    elif known:
+        lines.append(Line("inputs", Mark.OK, f"the same in {len(known)} of {len(hashes)} cases, by their hashes"))
+    else:
+        lines.append(Line("inputs", Mark.WARN, "their hashes were not recorded"))
+    same = logged.status is again.status and len(logged.cases) == len(again.cases)
+    shown = f"logged {logged.status} over {len(logged.cases)} cases, now {again.status} over {len(again.cases)}"
+    return [*lines, Line("check", Mark.OK if same else Mark.FAIL, shown)]
+
+
+def compare_benchmarks(logged: BenchmarkResult, fresh: BenchmarkResult, row: Row | None) -> list[Line]:
+    """The logged benchmark, the row that was made of it, and a fresh one on other seeds."""
+    lines = []
+    if row is not None:
+        same = row.latency_ms == logged.latency_ms
+        shown = f"latency {row.latency_ms} ms in the row, {logged.latency_ms} ms measured"
+        lines.append(Line("row", Mark.OK if same else Mark.FAIL, shown))
+    if logged.status is not fresh.status:
+        return [*lines, Line("benchmark", Mark.FAIL, f"logged {logged.status}, now {fresh.status}: {fresh.message}")]
+    if not logged.passed or logged.latency_ms is None or fresh.latency_ms is None:
+        return [*lines, Line("benchmark", Mark.OK, f"{logged.status} then and now")]
+    if logged.modelled:
+        pairs = [("latency", logged.latency_ms, fresh.latency_ms), ("speedup", logged.speedup, fresh.speedup)]
+        for name, then, now in pairs:
+            equal = then == now or (then and now and math.isclose(then, now, rel_tol=MODEL_TOLERANCE))
+            if then is not None or now is not None:
+                lines.append(Line(f"modelled {name}", _mark(equal), f"logged ~{then}, now ~{now}: they must be equal"))
+        return lines
+    one, other = _interval(logged), _interval(fresh)
+    if one is None or other is None:
+        shown = f"{logged.latency_ms:.6f} ms then, {fresh.latency_ms:.6f} ms now; without a pair there is no interval"
+        return [*lines, Line("benchmark", Mark.WARN if one == other else Mark.FAIL, shown)]
+    overlap = max(one[0], other[0]) <= min(one[1], other[1])
+    shown = f"log speedup {one[0]:+.4f} to {one[1]:+.4f} logged, {other[0]:+.4f} to {other[1]:+.4f} now: the intervals "
+    return [*lines, Line("benchmark", _mark(overlap), shown + ("overlap" if overlap else "do not overlap"))]
+
+
+def _mark(good: object) -> Mark:
+    return Mark.OK if good else Mark.FAIL
+
+
+def _interval(result: BenchmarkResult) -> tuple[float, float] | None:
+    low, high = result.speedup_low, result.speedup_high
+    return (math.log(low), math.log(high)) if low and high and low > 0 and high > 0 else None
+
+
+def _content(checkout: Checkout, started: Started, commit: str, wanted: str, what: str) -> Files:
+    """The editable files of a commit. Raises `Misuse` where it is not there, or holds other content."""
+    if checkout.repository.resolve(commit) is None:
+        raise Misuse(
+            f"{what}, commit {commit[:12]}, is not in this repository: its ref was deleted and git dropped it; fetch "
+            "it from a copy of the repository, or import the session from its export"
+        )
+    files = checkout.repository.files(commit, started.editable)
+    if (found := content_id(files)) != wanted:
+        raise Misuse(f"{what}, commit {commit[:12]}, holds content {found}, but {wanted} is on record")
+    return files
+
+
+async def _relay(said: list[str], progress: Progress) -> None:
+    """Report the latest progress now and then."""
+    while True:
+        await asyncio.sleep(2.0)
+        if said:
+            await progress(said[-1])
+            said.clear()

@@ -1,0 +1,210 @@
+"""`tilewright verify`: whether everything that a session left is what it wrote. Reads, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from tilewright.evaluation.seeds import commitment
+from tilewright.heads import HeadStore
+from tilewright.policy import settled, verdict_of_check
+from tilewright.session import integrity, trailers
+from tilewright.session.checkout import Checkout, EditableFiles, Forged, Misuse
+from tilewright.session.history import (
+    Checked,
+    Committed,
+    Ended,
+    Interrupted,
+    Kept,
+    Measured,
+    Row,
+    Started,
+    State,
+    close_iteration,
+)
+from tilewright.session.integrity import Chain
+
+
+class Mark(StrEnum):
+    """How one thing that was checked stands."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One thing that was checked."""
+
+    what: str
+    mark: Mark
+    detail: str
+
+
+def session_folder(checkout: Checkout, session: str) -> Path:
+    """The folder of a session, by default the current one. Raises `Misuse` where there is none."""
+    if not session:
+        folder = checkout.current_folder()
+        if folder is None:
+            raise Misuse("there is no session in this checkout; name one, as in `ls sandbox`")
+        return folder
+    folder = checkout.sandbox / session
+    if Path(session).name != session or not (folder / "journal.jsonl").is_file():
+        raise Misuse(f"there is no session {session} in sandbox/")
+    return folder
+
+
+def verify(checkout: Checkout, session: str = "") -> list[Line]:
+    """Check a session whole: one line for each kind of thing. Raises `Misuse` where there is no such session."""
+    folder = session_folder(checkout, session)
+    try:
+        chain = checkout.read(folder)
+    except Forged as error:
+        return [Line("journal", Mark.FAIL, str(error))]
+    if not chain.entries:
+        raise Misuse(f"the journal of {folder.name} is empty")
+    state = State.of(chain.entries)
+    lines = [
+        Line("journal", Mark.OK, f"{len(chain.entries)} records, each continues the chain; the last is "
+             f"{chain.hashes[-1][:12]}"),
+        *_outside(folder, chain, state),
+    ]  # fmt: skip
+    aspects: list[tuple[str, str, Callable[[], Iterator[str]]]] = [
+        ("commits", "candidates and kept commits hold what was judged", lambda: _commits(checkout, chain)),
+        ("trailers", "the commits' trailers name records of this journal", lambda: _trailers(checkout, chain)),
+        ("refs", "branch and refs stand where the session left them", lambda: _refs(checkout, chain, state)),
+        ("secrets", "every secret that was revealed is the one committed to before its run", lambda: _secrets(chain)),
+        ("verdicts", "the recorded results give the recorded verdicts and rows", lambda: _verdicts(chain)),
+        ("table", "perf_results.md is the journal's rows", lambda: _table(checkout, folder, state)),
+        ("protected", "protected files are the baseline's", lambda: _protected(checkout, state)),
+    ]
+    for what, good, check in aspects:
+        found = list(check())
+        lines += [Line(what, Mark.FAIL, text) for text in found] or [Line(what, Mark.OK, good)]
+    return lines
+
+
+def _outside(folder: Path, chain: Chain, state: State) -> Iterator[Line]:
+    for notice in state.notices:
+        mark = Mark.FAIL if notice.what == "head missing" else Mark.WARN
+        yield Line("outside head", mark, f"on record: {notice.what}: {notice.detail}")
+    store = HeadStore(folder.name)
+    head = store.read()
+    if head is not None:
+        yield Line("outside head", Mark.OK, f"{store.path} names record {head.seq + 1} of this chain")
+    elif chain.missing_head:
+        yield Line("outside head", Mark.FAIL, integrity.missing_head_text(chain.missing_head))
+
+
+def _commits(checkout: Checkout, chain: Chain) -> Iterator[str]:
+    repository, incumbent = checkout.repository, ""
+    started = chain.entries[0]
+    assert isinstance(started, Started)
+    incumbent = started.baseline
+    for number, entry in integrity.by_iteration(chain.entries):
+        if not isinstance(entry, Checked | Kept):
+            continue
+        what = f"iteration {number}, {entry.kind}"
+        if repository.resolve(entry.commit) is None:
+            yield f"{what}: commit {entry.commit[:12]} is not in this repository"
+            continue
+        if text := integrity.content_problem(repository, started, entry.commit, entry.candidate):
+            yield f"{what}: {text}"
+        if (parent := repository.parent(entry.commit)) != incumbent:
+            yield f"{what}: commit {entry.commit[:12]} stands on {(parent or 'nothing')[:12]}, not on {incumbent[:12]}"
+        if isinstance(entry, Kept):
+            incumbent = entry.commit
+
+
+def _trailers(checkout: Checkout, chain: Chain) -> Iterator[str]:
+    repository = checkout.repository
+    started = chain.entries[0]
+    assert isinstance(started, Started)
+    for number, entry in integrity.by_iteration(chain.entries):
+        if not isinstance(entry, Checked | Kept) or repository.resolve(entry.commit) is None:
+            continue
+        where = f"commit {entry.commit[:12]} of iteration {number}"
+        said = trailers.parse(repository.message(entry.commit))
+        if text := integrity.trailers_problem(said, started.session, chain.hashes, where):
+            yield text
+        elif said.seq < 0:
+            yield f"{where} names no record of the journal"
+        elif (said.iteration, said.candidate) != (str(number), entry.candidate):
+            yield f"{where} names iteration {said.iteration} and candidate {said.candidate}, not {entry.candidate}"
+
+
+def _refs(checkout: Checkout, chain: Chain, state: State) -> Iterator[str]:
+    repository, branch = checkout.repository, f"refs/heads/{state.started.branch}"
+    yield from integrity.refs_changed(repository, chain)
+    if state.ended is None:
+        if (text := checkout.branch_moved(state)) and not checkout.left_by_a_kill(state, chain.hashes):
+            yield text
+    elif state.rows and not repository.is_ancestor(state.incumbent_commit, branch):
+        yield (
+            f"branch {state.started.branch} no longer holds {state.incumbent_commit[:12]}, which the session kept "
+            f"last; `git branch {state.started.branch}-kept {state.incumbent_commit[:12]}` gives it a name again"
+        )
+
+
+def _secrets(chain: Chain) -> Iterator[str]:
+    drawn: Committed | None = None
+    for number, entry in enumerate(chain.entries, 1):
+        if isinstance(entry, Committed):
+            drawn = entry
+        if not isinstance(entry, Checked | Measured | Interrupted):
+            continue
+        run = "correctness" if isinstance(entry, Checked) else "benchmark" if isinstance(entry, Measured) else entry.run
+        if drawn is None or (drawn.run, drawn.candidate) != (run, entry.candidate):
+            yield f"record {number}: this {run} run was not committed to before it was made"
+        elif entry.secret is not None and commitment(entry.secret) != drawn.secret_sha256:
+            yield f"record {number}: the secret of this {run} run is not the one that was committed to"
+        drawn = None
+
+
+def _verdicts(chain: Chain) -> Iterator[str]:
+    started = chain.entries[0]
+    assert isinstance(started, Started)
+    state = State(started)
+    for number, entry in enumerate(chain.entries[1:], 2):
+        where = f"record {number}, iteration {state.iteration}"
+        if isinstance(entry, Checked) and entry.verdict != (wanted := verdict_of_check(entry.result)):
+            yield f"{where}: the check's verdict is {_said(entry.verdict)}, its result gives {_said(wanted)}"
+        if isinstance(entry, Measured):
+            wanted, _ = settled(entry.result, started.rules, entry.incumbent is None, entry.confirms)
+            if entry.verdict != wanted:
+                yield f"{where}: the benchmark's verdict is {_said(entry.verdict)}, its result gives {_said(wanted)}"
+        if isinstance(entry, Kept) and (
+            state.measured is None or state.verdict is None or state.verdict.kind != "keep" or state.rows == []
+        ):
+            yield f"{where}: a candidate was kept that no verdict keeps"
+        if isinstance(entry, Row):
+            if state.checked is None:
+                yield f"{where}: a row without a check"
+            elif entry != (row := close_iteration(state, entry.optimization, entry.root_cause)):
+                names = [name for name in Row.model_fields if getattr(entry, name) != getattr(row, name)]
+                yield f"{where}: the row's {', '.join(names)} do not follow from the records before it"
+        if state.ended is not None and not isinstance(entry, Ended) and entry.kind != "noticed":
+            yield f"{where}: a record after the end of the session"
+        state.apply(entry)
+
+
+def _said(verdict: object) -> str:
+    return "none" if verdict is None else f"{getattr(verdict, 'kind', '')} ({getattr(verdict, 'reason', '')})"
+
+
+def _table(checkout: Checkout, folder: Path, state: State) -> Iterator[str]:
+    if text := integrity.table_changed(folder, checkout.sandbox, state):
+        yield text
+    if state.rows and not (folder / "perf_results.md").is_file():
+        yield f"sandbox/{folder.name}/perf_results.md is gone; the session's next call renders it from the journal"
+
+
+def _protected(checkout: Checkout, state: State) -> Iterator[str]:
+    if state.ended is not None or checkout.elsewhere(state):
+        return
+    tree = EditableFiles(checkout.repository, state.started)
+    if changed := tree.protected_changes():
+        yield f"changed: {', '.join(changed[:5])}; {tree.how_to_restore(changed)}"
