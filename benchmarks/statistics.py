@@ -41,7 +41,7 @@ from tilewright.bundled import examples
 from tilewright.evaluation import statistics as decisions
 from tilewright.evaluation.statistics import Evidence, Pair
 
-PROCESSES = {"10 us": 6, "100 us": 6}
+FEW_PROCESSES = {"10 us": 6, "100 us": 6}
 """Pairs of processes recorded of a kernel; of the others, `MOST_PROCESSES`."""
 MOST_PROCESSES = 16
 PAIRS = 126
@@ -123,7 +123,7 @@ def record(target: Path, most: int) -> None:
             code = TaskCode(load_task(folder), Backend.CUDA)
             started = time.monotonic()
             runs = []
-            count = min(PROCESSES.get(name, MOST_PROCESSES), most)
+            count = min(FEW_PROCESSES.get(name, MOST_PROCESSES), most)
             for _ in range(count):
                 arms = [pool.take(label, math.inf) for label in ("candidate", "incumbent")]
                 for index, arm in enumerate(arms):
@@ -232,15 +232,15 @@ def trial(runs: np.ndarray, source: random.Random, gain: float) -> tuple[bool, f
     return True, spent
 
 
-def analyse(record_file: Path, trials: int) -> dict[str, Any]:
-    """False keeps and power of every kernel of the record."""
+def analyse(record_file: Path, trials: int, gains: tuple[float, ...]) -> dict[str, Any]:
+    """False keeps (a gain of zero) and power of every kernel of the record."""
     recorded = np.load(record_file)
     found: dict[str, Any] = {}
-    for name in KERNELS:
+    for name in (name for name in KERNELS if name in recorded):
         runs = recorded[name]
         latency_ms = float(np.median(runs[..., 0]))
         rows = {}
-        for gain in (0.0, *GAINS):
+        for gain in gains:
             source = random.Random(f"{name} {gain}")
             count = trials if gain in (0.0, 0.01, 0.03) else max(trials // 10, 1)
             ended = [trial(runs, source, gain) for _ in range(count)]
@@ -284,6 +284,7 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--processes", type=int, default=MOST_PROCESSES, help="with record: at most, of each kernel")
+    parser.add_argument("--identical", action="store_true", help="with analyse: no gains, identical kernels alone")
     parser.add_argument("--json", type=Path, help="with analyse: where the figures go")
     parser.add_argument("--plot", type=Path, help="with analyse: where the picture goes (PNG)")
     asked = parser.parse_args()
@@ -292,7 +293,7 @@ def main() -> None:
     elif asked.what == "live":
         live(asked.file)
     else:
-        found = analyse(asked.file, asked.trials)
+        found = analyse(asked.file, asked.trials, (0.0,) if asked.identical else (0.0, *GAINS))
         if asked.json:
             asked.json.write_text(json.dumps(found, indent=1) + "\n")
         if asked.plot:

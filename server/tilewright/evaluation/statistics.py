@@ -100,7 +100,10 @@ class Evidence:
 
 
 def interval(log_ratios: Sequence[float], error_probability: float = ERROR_PROBABILITY) -> Interval:
-    """The interval of the trimmed mean, which all looks together miss with `error_probability`. Raises ValueError for fewer than two samples."""
+    """The interval of the trimmed mean, which all looks together miss with `error_probability`.
+
+    Raises ValueError for fewer than two samples.
+    """
     count = len(log_ratios)
     if count < 2:
         raise ValueError("an interval needs at least two samples")
