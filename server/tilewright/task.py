@@ -146,7 +146,7 @@ class Draw(_Model):
             start, end = math.log(low - shift), math.log(high - shift + 1)
             inner = count - 2 if count > 2 else 1 if count == 1 else 0
             places = [start + (end - start) * (part + source.random()) / inner for part in range(inner)]
-            drawn = [min(max(int(math.exp(place)) + shift, low), high) for place in places]
+            drawn = [min(max(int(math.exp(place)) + shift, low + (low < high)), high) for place in places]
             odd = [value if value % 2 else value + 1 if value < high else max(value - 1, low) for value in drawn]
             found = [value * self.multiple_of for value in [low, high][: count - inner] + odd]
         return source.sample(found, count)
