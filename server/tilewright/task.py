@@ -38,11 +38,7 @@ class Frontend(StrEnum):
 
 
 class Values(StrEnum):
-    """Values of a case's floating-point inputs in a check: the task's own draw, or a class that the referee makes.
-
-    `cancelling`: neighbours sum to nearly nothing. `integers`: small ones, exact in float32. `spike`: one large element
-    among small ones. `tiny` straddles the least normal number, where the reference is more than zero on that.
-    """
+    """Values of a case's floating-point inputs: the task's own draw, or a class that the referee makes."""
 
     DRAWN = "drawn"
     ZEROS = "zeros"
@@ -52,6 +48,7 @@ class Values(StrEnum):
     CANCELLING = "cancelling"
     INTEGERS = "integers"
     SPIKE = "spike"
+    OFFSET = "offset"
 
 
 class TaskError(ValueError):
@@ -132,9 +129,8 @@ class Draw(_Model):
         return self
 
     def draw(self, count: int, source: random.Random) -> list[CaseValue]:
-        """`count` values in random order, spread over the rule: the choices in turn, or a range's two ends and one
-        from each of `count - 2` equal parts of it on a log scale (so that small sizes are as likely as large ones),
-        odd where the rule has odd values, since no tile divides them. With a count of 1, one from the whole range."""
+        """`count` values, shuffled: the choices in turn, or a range's ends and odd ones between them (on a log scale,
+        so that small ones are as likely as large ones; no tile divides them). A count of 1 draws one of the range."""
         if self.choices is not None:
             turns = -(-count // len(self.choices))
             found = [value for _ in range(turns) for value in source.sample(self.choices, len(self.choices))][:count]
@@ -172,8 +168,13 @@ class HiddenEntry(BaseModel):
     backend: Backend | None = None
 
     def draw(self, bases: list[Case], source: random.Random) -> list[Case]:
-        """One hidden case over each of `bases`, visible cases; together they spread over the ranges."""
-        drawn = {name: rule.draw(len(bases), source) for name, rule in self.__pydantic_extra__.items()}
+        """One hidden case over each of `bases`, visible cases; the ranges are turned against each other."""
+        rules = source.sample(list(self.__pydantic_extra__.items()), len(self.__pydantic_extra__))
+        drawn = {name: rule.draw(len(bases), source) for name, rule in rules}
+        ranges = [name for name, rule in rules if rule.choices is None]
+        for number, name in enumerate(ranges):
+            up = sorted(drawn[name], key=int)
+            drawn[name] = up[::-1] if len(ranges) == 2 and number else up[number:] + up[:number]
         return [base | {name: values[number] for name, values in drawn.items()} for number, base in enumerate(bases)]
 
 

@@ -13,7 +13,8 @@ from tilewright.task import Case, TaskError, Values
 
 STEP = 2.0**-22
 """The relative nudge of the inputs that shows how an output follows them; small, so that it stays linear."""
-NUDGES = 3
+NUDGES = 2
+"""Draws of up and down for each input tensor; tensors are nudged one by one, lest the moves of two factors cancel."""
 UNIT32 = 2.0**-24
 SAMPLED = 64
 """Rows, and columns, of an output that stand for all where medians are taken."""
@@ -25,13 +26,16 @@ EXACT_LIMIT = 2.0**20
 class Honest:
     """Error scales of one floating-point output, of `dtype`; tensors are float64 and of the output's shape.
 
-    `spread`: by how much the output changes when each input element moves by its own magnitude, up or down at random.
-    `floor`: what flushed subnormals may change. `excess`: rms error of the reference in the input dtype over a single
-    rounding, in units of `unit * spread`. `exact`: float32 gives the float64 result. `length`: the longest input axis.
+    `spread`: by how much the output changes when each input element moves by its own magnitude, up or down at random;
+    in root mean square over draws, and in root sum of squares over the inputs. `plain`: the error of the reference in
+    the input dtype, which rounds after every torch operation. `excess`: its rms over that of a single rounding, in
+    units of `unit * spread`. `floor`: what subnormals in float32, or of a float16 intermediate, may lose. `exact`:
+    float32 gives the float64 result. `length`: the longest input axis. `drawn`: the values are the task's own.
     """
 
     dtype: torch.dtype
     spread: torch.Tensor
+    plain: torch.Tensor
     floor: torch.Tensor | float
     excess: float
     exact: bool
@@ -104,7 +108,12 @@ def calibrate(
         return [None] * len(contract)
     try:
         single = code.expected(case, inputs, torch.float32)
-        moved = [code.expected(case, nudged(inputs, STEP, 0.0, generator)) for _ in range(NUDGES)]
+        moved = [
+            code.expected(case, nudged(inputs, STEP, 0.0, generator, only=name))
+            for name, value in inputs.items()
+            if isinstance(value, torch.Tensor) and value.dtype.is_floating_point
+            for _ in range(NUDGES)
+        ]
         flushed = subnormals_flushed(inputs) if values is Values.TINY else None
         still = code.expected(case, flushed) if flushed is not None else None
     except TaskError:  # a reference that only takes the dtypes of its own inputs
@@ -129,13 +138,17 @@ def calibrate(
         floor: torch.Tensor | float = _least(like.dtype)
         if still is not None:
             floor = floor + (still[index].to(torch.float64) - wanted).abs()
+        if any(value.dtype is torch.float16 for value in floats):
+            floor = floor + 2.0**-24 * largest
         if values is Values.LARGE:  # a result may be the small difference of what is as large as the inputs
             floor = floor + 4 * UNIT32 * largest
-        excess = 1.0
+        excess, rough = 1.0, torch.zeros((), device=wanted.device)
         if plain is not None:
             excess = _excess(plain[index], wanted, unit * spread)
+            rough = torch.nan_to_num((plain[index].to(torch.float64) - wanted).square(), nan=0.0, posinf=0.0)
+            rough = _smoothed(rough).sqrt()
         found.append(
-            Honest(like.dtype, spread, floor, excess, exact, max(unit, UNIT32), length, values is Values.DRAWN)
+            Honest(like.dtype, spread, rough, floor, excess, exact, max(unit, UNIT32), length, values is Values.DRAWN)
         )
     return found
 
@@ -233,6 +246,9 @@ def _smoothed(squares: torch.Tensor) -> torch.Tensor:
         near = by_column.reshape(-1).unfold(0, 9, 1).median(dim=1).values
         near = torch.cat((near[:1].expand(4), near, near[-1:].expand(4)))
         by_column = torch.maximum(by_column, near)
+    by_column = torch.maximum(by_column, by_column.median() / 4)  # rows may share their draws, and so an unlucky one
+    if columns < 16:
+        by_row = torch.maximum(by_row, by_row.median() / 4)
     overall = some_rows[:, :: -(-columns // SAMPLED)].median()
     if not float(overall) > 0:
         return squares

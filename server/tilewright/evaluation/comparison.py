@@ -146,7 +146,7 @@ def _limits(wanted: torch.Tensor, dtype: torch.dtype, tolerance: Tolerance, hone
         allowed = _ulp(size, dtype) + rounded + single
     else:
         rounded = ROUNDINGS * (once + max(honest.excess, 1.0) * honest.unit * spread)
-        calibrated = rounded + single + honest.terms * UNIT32 * size
+        calibrated = rounded + 2 * honest.plain + single + honest.terms * UNIT32 * size
         allowed = torch.maximum(torch.minimum(calibrated, outer), once + single / 4)
     base = float(torch.linalg.vector_norm(torch.maximum(size, spread / 4)))
     least = float(torch.linalg.vector_norm(once + single / 4))

@@ -47,12 +47,15 @@ def subnormals_flushed(inputs: Inputs) -> Inputs | None:
     return flushed if changed else None
 
 
-def nudged(inputs: Inputs, relative: float, absolute: float, generator: torch.Generator) -> Inputs:
-    """The inputs in float64, each element up or down by `relative` of itself, and by up to `absolute`."""
+def nudged(
+    inputs: Inputs, relative: float, absolute: float, generator: torch.Generator, only: str | None = None
+) -> Inputs:
+    """The inputs in float64, each element (of the tensor `only`, if named) up or down by `relative` of itself, and by
+    up to `absolute`."""
     moved: Inputs = {}
     for name, value in inputs.items():
         moved[name] = value
-        if isinstance(value, torch.Tensor) and value.dtype.is_floating_point:
+        if isinstance(value, torch.Tensor) and value.dtype.is_floating_point and only in (None, name):
             signs = torch.randint(0, 2, value.shape, generator=generator, device=value.device, dtype=torch.int8)
             moved[name] = value.to(torch.float64) * (1.0 + relative * (2.0 * signs - 1.0))
             if absolute:
@@ -99,6 +102,8 @@ def _made(
             bound = min((64, 8, 2)[rung], int(2 / info.eps))
             drawn = torch.randint(-bound, bound + 1, shape, generator=generator, device=device)
             return drawn.to(torch.float64)
+        case Values.OFFSET:
+            return normal() + 8.0
         case Values.SPIKE:
             made = normal() * 0.05
             place = torch.randint(0, made.numel(), (1,), generator=generator, device=device)
