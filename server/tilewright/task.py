@@ -93,7 +93,7 @@ class Tolerance(_Model):
 class ValueRules(_Model):
     """Classes of values that no check of a task uses, and why its inputs never hold such."""
 
-    exclude: list[Values] = Field(default_factory=list)
+    exclude: list[Values] = []
     reason: str = ""
 
     @model_validator(mode="after")
@@ -129,8 +129,7 @@ class Draw(_Model):
         return self
 
     def draw(self, count: int, source: random.Random) -> list[CaseValue]:
-        """`count` values, shuffled: the choices in turn, or a range's ends and odd ones between them (on a log scale,
-        so that small ones are as likely as large ones; no tile divides them). A count of 1 draws one of the range."""
+        """`count` values, shuffled: the choices in turn, or a range's ends and odd ones between them (log scale)."""
         if self.choices is not None:
             turns = -(-count // len(self.choices))
             found = [value for _ in range(turns) for value in source.sample(self.choices, len(self.choices))][:count]

@@ -142,7 +142,7 @@ def _limits(wanted: torch.Tensor, dtype: torch.dtype, tolerance: Tolerance, hone
     if given:
         allowed = outer
     elif honest.exact:
-        rounded = ROUNDINGS * honest.excess * honest.unit * spread if honest.excess > 0.05 else 0.0
+        rounded = 2 * ROUNDINGS * honest.excess * honest.unit * spread if honest.excess > 0.05 else 0.0
         allowed = _ulp(size, dtype) + rounded + single
     else:
         rounded = ROUNDINGS * (once + max(honest.excess, 1.0) * honest.unit * spread)
