@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint mutants clean
 
 demo: .venv/ready
 	$(BIN)/tilewright demo
@@ -20,6 +20,10 @@ lint: .venv/ready
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
+
+# Wrong kernels, made from right ones, against the correctness check.
+mutants: .venv/ready
+	$(BIN)/python benchmarks/mutants.py --json references/evidence/mutants.json.gz
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache

@@ -37,6 +37,20 @@ class Frontend(StrEnum):
     TORCH = "torch"
 
 
+class Values(StrEnum):
+    """Values of a case's floating-point inputs: the task's own draw, or a class that the referee makes."""
+
+    DRAWN = "drawn"
+    ZEROS = "zeros"
+    ONES = "ones"
+    LARGE = "large"
+    TINY = "tiny"
+    CANCELLING = "cancelling"
+    INTEGERS = "integers"
+    SPIKE = "spike"
+    OFFSET = "offset"
+
+
 class TaskError(ValueError):
     """A task file is wrong. The text names the file, the key, what is wrong and what to do instead."""
 
@@ -76,6 +90,21 @@ class Tolerance(_Model):
     rel_l2: float | None = Field(None, ge=0, description="allowed ‖out − ref‖ / ‖ref‖")
 
 
+class ValueRules(_Model):
+    """Classes of values that no check of a task uses, and why its inputs never hold such."""
+
+    exclude: list[Values] = []
+    reason: str = ""
+
+    @model_validator(mode="after")
+    def _explained(self) -> ValueRules:
+        if Values.DRAWN in self.exclude:
+            raise ValueError("exclude: 'drawn' is the task's own draw, without which nothing is checked")
+        if self.exclude and not self.reason:
+            raise ValueError("exclude needs reason, one sentence")
+        return self
+
+
 class Draw(_Model):
     """A range or list from which the referee draws one value of a hidden case."""
 
@@ -100,8 +129,7 @@ class Draw(_Model):
         return self
 
     def draw(self, count: int, source: random.Random) -> list[CaseValue]:
-        """`count` values in random order, spread over the rule: one from each of `count` equal parts of a range on a
-        log scale (so that small sizes are as likely as large ones), or the choices in turn."""
+        """`count` values, shuffled: the choices in turn, or a range's ends and odd ones between them (log scale)."""
         if self.choices is not None:
             turns = -(-count // len(self.choices))
             found = [value for _ in range(turns) for value in source.sample(self.choices, len(self.choices))][:count]
@@ -111,8 +139,11 @@ class Draw(_Model):
             high = self.max // self.multiple_of
             shift = min(low - 1, 0)  # zero and below come to lie at 1
             start, end = math.log(low - shift), math.log(high - shift + 1)
-            places = [start + (end - start) * (part + source.random()) / count for part in range(count)]
-            found = [min(max(int(math.exp(place)) + shift, low), high) * self.multiple_of for place in places]
+            inner = count - 2 if count > 2 else 1 if count == 1 else 0
+            places = [start + (end - start) * (part + source.random()) / inner for part in range(inner)]
+            drawn = [min(max(int(math.exp(place)) + shift, low + (low < high)), high) for place in places]
+            odd = [value if value % 2 else value + 1 if value < high else max(value - 1, low) for value in drawn]
+            found = [value * self.multiple_of for value in [low, high][: count - inner] + odd]
         return source.sample(found, count)
 
 
@@ -136,8 +167,13 @@ class HiddenEntry(BaseModel):
     backend: Backend | None = None
 
     def draw(self, bases: list[Case], source: random.Random) -> list[Case]:
-        """One hidden case over each of `bases`, visible cases; together they spread over the ranges."""
-        drawn = {name: rule.draw(len(bases), source) for name, rule in self.__pydantic_extra__.items()}
+        """One hidden case over each of `bases`, visible cases; the ranges are turned against each other."""
+        rules = source.sample(list(self.__pydantic_extra__.items()), len(self.__pydantic_extra__))
+        drawn = {name: rule.draw(len(bases), source) for name, rule in rules}
+        ranges = [name for name, rule in rules if rule.choices is None]
+        for number, name in enumerate(ranges):
+            up = sorted(drawn[name], key=int)
+            drawn[name] = up[::-1] if len(ranges) == 2 and number else up[number:] + up[:number]
         return [base | {name: values[number] for name, values in drawn.items()} for number, base in enumerate(bases)]
 
 
@@ -178,6 +214,8 @@ class TaskFile(_Model):
         default_factory=list, description="further folders to import from, relative to task.toml"
     )
     tolerance: Tolerance = Tolerance()
+    values: ValueRules = ValueRules()
+    strided: bool = Field(False, description="the entry point takes any strides and alignment: check it on such")
     deterministic: bool = True
     deterministic_reason: str = ""
     library_calls: Literal["allow", "forbid"] = "allow"
@@ -256,7 +294,7 @@ class Task:
         visible = self.correctness_cases(backend)
         cases: list[Case] = []
         for number, entry in enumerate(entries):
-            share = len(range(number, count, len(entries)))
+            share = max(len(range(number, count, len(entries))), min(count, 2))  # both ends of every range
             cases += entry.draw([source.choice(visible) for _ in range(share)], source)
         return cases
 
@@ -268,7 +306,7 @@ def _problems(error: ValidationError, known: Mapping[str, list[str]]) -> Iterato
             path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
         key = str(problem["loc"][-1]) if problem["loc"] else ""
         if problem["type"] == "extra_forbidden":
-            owner = "tolerance" if "tolerance" in problem["loc"] else "hidden" if "hidden" in problem["loc"] else ""
+            owner = next((name for name in ("tolerance", "values", "hidden") if name in problem["loc"]), "")
             close = difflib.get_close_matches(key, known[owner], n=1)
             hint = f"; did you mean {close[0]!r}?" if close else f"; known keys are {', '.join(known[owner])}"
             yield f"{path}: unknown key{hint}"
@@ -311,6 +349,7 @@ _REMEDY = {
 _KNOWN = {
     "": sorted(TaskFile.model_fields),
     "tolerance": sorted(Tolerance.model_fields),
+    "values": sorted(ValueRules.model_fields),
     "hidden": sorted(Draw.model_fields),
 }
 

@@ -12,7 +12,7 @@ import pytest
 from tests.bench import Bench, body
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TOML
 from tilewright.evaluation.results import Status
-from tilewright.task import Backend
+from tilewright.task import Backend, Values
 
 TOML = SCALE_TOML.replace("timeout_s = 20", "timeout_s = 4")
 
@@ -57,7 +57,7 @@ BAD: dict[str, tuple[str, Status, str]] = {
     ),
     "writes its input": (body("out = right(x, factor)\nx.zero_()\nreturn out"), Status.INPUT_MODIFIED, "input 'x'"),
     "differs from call to call": (
-        body("return right(x, factor) + torch.rand(1).item() * 1e-7"),
+        body("return right(x, factor) * (1 + torch.rand(1).item() * 1e-6)"),
         Status.NONDETERMINISTIC,
         "differs between two calls",
     ),
@@ -72,7 +72,10 @@ def test_a_bad_candidate_is_data_with_a_status(bench: Bench, what: str) -> None:
 def test_the_next_candidate_is_unaffected(bench: Bench) -> None:
     result = bench.check(SCALE_KERNEL)
     assert result.passed, result.message
-    assert sum(case.hidden for case in result.cases) == 3
+    assert len({case.case["N"] for case in result.cases if case.hidden}) == 3
+    assert {case.values for case in result.cases} == set(Values)
+    for size in {case.case["N"] for case in result.cases}:
+        assert sum(case.case["N"] == size for case in result.cases) >= 5
 
 
 def test_a_flood_of_output_neither_blocks_nor_counts(bench: Bench) -> None:

@@ -45,6 +45,15 @@ def test_every_example_is_a_valid_task(example_folders: list[Path]) -> None:
         ("timeout_s = 20", "timeout_s = 0", "timeout_s"),
         ("timeout_s = 20", "deterministic = false", "needs deterministic_reason"),
         ("timeout_s = 20", 'library_calls = "forbid"', "cannot be enforced by this version"),
+        ("timeout_s = 20", 'values = { exclude = ["zeros"] }', "exclude needs reason"),
+        ("timeout_s = 20", 'values = { exclude = ["drawn"], reason = "x" }', "without which nothing is checked"),
+        ("timeout_s = 20", 'values = { exclude = ["zeroes"], reason = "x" }', "values.exclude[0]: must be"),
+        (
+            "timeout_s = 20",
+            'values = { excluded = ["zeros"] }',
+            "values.excluded: unknown key; did you mean 'exclude'?",
+        ),
+        ("timeout_s = 20", "strided = 3", "strided: must be a valid boolean"),
         ("timeout_s = 20", "timeout_s = ", "not valid TOML"),
         ("timeout_s = 20", 'timeout_s = "long"', "timeout_s: must be a valid number"),
         ("timeout_s = 20", "tolerance = 3", "tolerance: must be a table"),
@@ -104,8 +113,11 @@ def test_a_draw_respects_its_bounds_and_multiple(low: int, width: int, multiple:
 def test_hidden_sizes_spread_over_the_whole_range() -> None:
     task = task_of(SCALE_TOML)
     for seed in range(200):
-        sizes = sorted(int(case["N"]) for case in task.hidden_cases(Backend.CPU, seed, 3))
-        assert sizes[0] <= 9 <= sizes[1] <= 79 <= sizes[2] + 1
+        sizes = sorted(int(case["N"]) for case in task.hidden_cases(Backend.CPU, seed, 5))
+        assert sizes[0] == 1
+        assert sizes[1] <= 9 <= sizes[2] <= 79 <= sizes[3] + 1
+        assert sizes[4] == 700
+        assert all(size % 2 for size in sizes[1:4])
 
 
 @given(st.integers(1, 9), st.randoms(use_true_random=False))

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from tilewright.evaluation.calibration import UNIT32, Honest, unit_of
+from tilewright.evaluation.diagnosis import explain
 from tilewright.evaluation.results import Status
 from tilewright.task import Tolerance
 
@@ -20,7 +22,7 @@ class Allowance:
     rel_l2: float
 
 
-# An honest kernel rounds its result once (half a unit in the last place: 2^-24, 2^-11, 2^-9, 2^-4 relative) and
+# An honest kernel rounds its result once (half a unit in the last place: 2^-24, 2^-11, 2^-8, 2^-4 relative) and
 # accumulates in float32 or better. Norm limits are about four times the error of that, and below what the next lower
 # precision gives: bfloat16 arithmetic for a float16 output, or tfloat32 for a float32 one (3e-4), does not pass.
 _ALLOWED = {
@@ -32,6 +34,11 @@ _ALLOWED = {
     torch.float8_e5m2: Allowance(0.26, 0.26, 0.12),
 }
 _EXACT = Allowance(0.0, 0.0, 0.0)
+ROUNDINGS = 3.0
+"""Roundings to the output's or the inputs' dtype that an honest kernel may make on the way, the last one among them."""
+BLOCK = 16
+BLOCK_SHARE = 0.6
+"""Every run of `BLOCK` elements may, in root mean square, use this share of what its elements are allowed."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +52,24 @@ class Comparison:
     wrong_fraction: float | None = None
 
 
-def compare(name: str, actual: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> Comparison:
+@dataclass(frozen=True)
+class _Limits:
+    """What one output may be off by: `element` in each element, `norm` in the 2-norm over all; `blocks`: also in every
+    short run of elements."""
+
+    element: torch.Tensor
+    norm: float
+    blocks: bool
+
+
+def compare(
+    name: str, actual: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance, honest: Honest | None = None
+) -> Comparison:
     """Compare `actual`, in its own dtype, with `expected` in float64 (or exactly, for integers and bools).
 
-    NaN agrees only with NaN and an infinity only with itself. The message says where the output first differs.
+    What it may be off by follows from an honest kernel's error scales where `honest` has them, within the bounds of its
+    dtype; what `tolerance` says goes first. NaN agrees only with NaN and an infinity only with itself. The message says
+    where the output first differs, and what that usually means.
     """
     if actual.numel() == 0:
         return Comparison(Status.PASSED, "", 0.0, 0.0, 0.0)
@@ -56,7 +77,6 @@ def compare(name: str, actual: torch.Tensor, expected: torch.Tensor, tolerance: 
         return compare(name, torch.view_as_real(actual), torch.view_as_real(expected), tolerance)
     if not actual.dtype.is_floating_point and not expected.dtype.is_floating_point and tolerance.atol is None:
         return _compare_exactly(name, actual, expected)
-    allowed = _ALLOWED.get(actual.dtype, _EXACT)
     found = actual.to(torch.float64)
     wanted = expected.to(torch.float64)
     finite = torch.isfinite(wanted)
@@ -64,41 +84,109 @@ def compare(name: str, actual: torch.Tensor, expected: torch.Tensor, tolerance: 
     if bool(bad.any()):
         count = int(bad.sum())
         kind = "NaN" if bool(torch.isnan(found[bad]).all()) else "not finite"
-        where = _first(bad)
         return Comparison(
             Status.NON_FINITE,
-            f"{name}: {count} of {bad.numel()} elements are {kind}, the first at {where}: they were never written, or "
-            "the arithmetic overflowed",
+            f"{name}: {count} of {bad.numel()} elements are {kind}, the first at {_first(bad)}: they were never "
+            f"written, or the arithmetic overflowed; {explain(found, wanted, bad)}",
             wrong_fraction=count / bad.numel(),
         )
     differs = torch.where(torch.isnan(wanted), ~torch.isnan(found), (found != wanted) & ~finite)
     error = torch.where(finite, (found - wanted).abs(), 0.0)
-    norm = float(torch.linalg.vector_norm(torch.where(finite, wanted, 0.0)))
-    rms = norm / math.sqrt(wanted.numel())
-    rtol = tolerance.rtol if tolerance.rtol is not None else allowed.rtol
-    atol = tolerance.atol if tolerance.atol is not None else allowed.rms_tol * rms
-    limit_l2 = tolerance.rel_l2 if tolerance.rel_l2 is not None else allowed.rel_l2
-    wrong = differs | (error > atol + rtol * torch.where(finite, wanted.abs(), 0.0))
+    wanted = torch.where(finite, wanted, 0.0)
+    limits = _limits(wanted, actual.dtype, tolerance, honest)
+    norm = float(torch.linalg.vector_norm(wanted))
+    wrong = differs | (error > limits.element)
     count = int(wrong.sum())
     l2 = float(torch.linalg.vector_norm(error))
     rel_l2 = l2 / norm if norm else (0.0 if l2 == 0 else math.inf)
     measured = (float(error.max()), min(rel_l2, 1e300), count / wrong.numel())
     if count:
-        where = _first(wrong)
-        return Comparison(
-            Status.WRONG_VALUES,
-            f"{name}: {count} of {wrong.numel()} elements are wrong ({count / wrong.numel():.2%}), the first at "
-            f"{where}: {_value(found, where)} instead of {_value(wanted, where)}; {_extent(wrong)}",
-            *measured,
-        )
-    if rel_l2 > limit_l2:
+        return _wrong(name, actual, expected, wrong, measured)
+    if l2 > limits.norm:
         return Comparison(
             Status.WRONG_VALUES,
             f"{name}: every element is near the reference, but ‖out − ref‖ / ‖ref‖ = {rel_l2:.1e} is over "
-            f"{limit_l2:.1e}: computed in too low a precision, or by another formula",
+            f"{limits.norm / norm if norm else 0.0:.1e}: computed in too low a precision, or by another formula",
+            *measured,
+        )
+    if limits.blocks and bool((block := _crowded(error, limits.element)).any()):
+        return Comparison(
+            Status.WRONG_VALUES,
+            f"{name}: every element is near the reference, but in {int(block.sum())} of {block.numel()} runs of "
+            f"{BLOCK} elements, the first from element {BLOCK * int(block.to(torch.uint8).argmax())} on, the errors "
+            "are larger than rounding explains: too low a precision there, or roundings that add up",
             *measured,
         )
     return Comparison(Status.PASSED, "", *measured)
+
+
+def _limits(wanted: torch.Tensor, dtype: torch.dtype, tolerance: Tolerance, honest: Honest | None) -> _Limits:
+    """`wanted` is the reference in float64, finite. A dtype's table bounds what honest scales would allow; they let it
+    grow only where elements are small results of large terms. On other values than the task's own draw, a tolerance of
+    the task is taken relative to the terms too."""
+    table = _ALLOWED.get(dtype, _EXACT)
+    size = wanted.abs()
+    count = wanted.numel()
+    norm = float(torch.linalg.vector_norm(wanted))
+    rms = norm / math.sqrt(count)
+    given = tolerance.rtol is not None or tolerance.atol is not None
+    rtol = tolerance.rtol if tolerance.rtol is not None else table.rtol
+    atol = tolerance.atol if tolerance.atol is not None else table.rms_tol * rms
+    rel_l2 = tolerance.rel_l2 if tolerance.rel_l2 is not None else table.rel_l2
+    if honest is None or dtype not in _ALLOWED or (given and honest.drawn):
+        return _Limits(atol + rtol * size, rel_l2 * norm, blocks=False)
+    spread = honest.spread
+    single = honest.terms * UNIT32 * spread + honest.floor  # float32 arithmetic in any order
+    once = unit_of(dtype) * size
+    outer = atol + rtol * (size + spread) + honest.floor
+    if given:
+        allowed = outer
+    elif honest.exact:
+        rounded = 2 * ROUNDINGS * honest.excess * honest.unit * spread if honest.excess > 0.05 else 0.0
+        allowed = _ulp(size, dtype) + rounded + single
+    else:
+        rounded = ROUNDINGS * (once + max(honest.excess, 1.0) * honest.unit * spread)
+        calibrated = rounded + 2 * honest.plain + single + honest.terms * UNIT32 * size
+        allowed = torch.maximum(torch.minimum(calibrated, outer), once + single / 4)
+    base = float(torch.linalg.vector_norm(torch.maximum(size, spread / 4)))
+    least = float(torch.linalg.vector_norm(once + single / 4))
+    limit = max(rel_l2 * base, least) + float(torch.linalg.vector_norm(honest.floor + torch.zeros_like(size)))
+    return _Limits(allowed, limit, blocks=not given)
+
+
+def _ulp(size: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The distance between neighbours of `dtype` at each magnitude; 0 at 0."""
+    _, exponent = torch.frexp(size)
+    return torch.where(size > 0, torch.exp2(exponent - 1.0) * float(torch.finfo(dtype).eps), 0.0)
+
+
+def _crowded(error: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+    """Of each run of `BLOCK` elements in memory order, whether its errors are too large together."""
+    share = torch.where(error > 0, error / allowed, 0.0).reshape(-1)
+    share = torch.nn.functional.pad(share, (0, -share.numel() % BLOCK)).reshape(-1, BLOCK)
+    filled = torch.full((share.shape[0],), float(BLOCK), dtype=share.dtype, device=share.device)
+    filled[-1] = BLOCK - (-error.numel() % BLOCK)
+    crowded: torch.Tensor = (share.square().sum(dim=1) / filled).sqrt() > BLOCK_SHARE
+    crowded[-1] &= bool(filled[-1] > BLOCK / 2)
+    return crowded
+
+
+def _wrong(
+    name: str,
+    actual: torch.Tensor,
+    expected: torch.Tensor,
+    wrong: torch.Tensor,
+    measured: tuple[float | None, float | None, float],
+) -> Comparison:
+    where = _first(wrong)
+    found, wanted = _value(actual, where), _value(expected, where)
+    if found == wanted:
+        found, wanted = f"{float(actual[where]):.9g}", f"{float(expected[where]):.9g}"
+    text = (
+        f"{name}: {int(wrong.sum())} of {wrong.numel()} elements are wrong ({measured[2]:.2%}), the first at {where}: "
+        f"{found} instead of {wanted}; {explain(actual, expected, wrong)}"
+    )
+    return Comparison(Status.WRONG_VALUES, text, *measured)
 
 
 def _compare_exactly(name: str, actual: torch.Tensor, expected: torch.Tensor) -> Comparison:
@@ -106,13 +194,7 @@ def _compare_exactly(name: str, actual: torch.Tensor, expected: torch.Tensor) ->
     count = int(wrong.sum())
     if not count:
         return Comparison(Status.PASSED, "", 0.0, 0.0, 0.0)
-    where = _first(wrong)
-    return Comparison(
-        Status.WRONG_VALUES,
-        f"{name}: {count} of {wrong.numel()} elements are wrong ({count / wrong.numel():.2%}), the first at {where}: "
-        f"{int(actual[where])} instead of {int(expected[where])}; {_extent(wrong)}",
-        wrong_fraction=count / wrong.numel(),
-    )
+    return _wrong(name, actual, expected, wrong, (None, None, count / wrong.numel()))
 
 
 def _first(mask: torch.Tensor) -> tuple[int, ...]:
@@ -121,17 +203,5 @@ def _first(mask: torch.Tensor) -> tuple[int, ...]:
 
 
 def _value(tensor: torch.Tensor, where: tuple[int, ...]) -> str:
-    return f"{float(tensor[where]):.6g}"
-
-
-def _extent(wrong: torch.Tensor) -> str:
-    """Which index ranges hold the wrong elements, axis by axis."""
-    parts = []
-    for axis in range(wrong.ndim):
-        others = [other for other in range(wrong.ndim) if other != axis]
-        hit = wrong.any(dim=others) if others else wrong
-        places = torch.nonzero(hit).reshape(-1)
-        low, high = int(places[0]), int(places[-1])
-        size = wrong.shape[axis]
-        parts.append(f"all {size}" if high - low + 1 == size else f"{low}..{high} of {size}")
-    return "wrong elements span " + " x ".join(parts)
+    value = tensor[where]
+    return f"{float(value):.6g}" if tensor.dtype.is_floating_point else str(int(value))

@@ -28,7 +28,7 @@ from tilewright.compiler.tools import MissingTool, need_compiler
 from tilewright.evaluation import estimation, measurement
 from tilewright.evaluation.ceilings import IdleProbe, measured_ceilings
 from tilewright.evaluation.channel import Channel, ChannelClosed, Message
-from tilewright.evaluation.correctness import check_case, planned_runs
+from tilewright.evaluation.correctness import check_case, need_informative, planned_runs
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle, WorkerPool
 from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CorrectnessResult, Environment, Status
 from tilewright.evaluation.seeds import Seeds
@@ -84,13 +84,18 @@ class Referee:
                 deadline = started + message["limit_s"]
                 worker = stack.enter_context(self._worker(code, message["arms"][0], deadline))
                 for number, planned in enumerate(runs):
-                    self._tell(f"checking case {number + 1} of {len(runs)}")
+                    self._tell(f"checking run {number + 1} of {len(runs)}")
                     try:
                         checks.append(check_case(worker, code, planned, self._backend))
                     except WorkerFailure as failure:
                         checks.append(
                             CaseCheck(
-                                case=planned.case, hidden=planned.hidden, status=failure.status, message=str(failure)
+                                case=planned.case,
+                                hidden=planned.hidden,
+                                values=planned.values,
+                                strided=planned.strided,
+                                status=failure.status,
+                                message=str(failure),
                             )
                         )
                         output = failure.output
@@ -98,6 +103,8 @@ class Referee:
                         output = output or worker.output()
                         break
             status, text = checks[-1].status, checks[-1].message
+            if status is Status.PASSED:
+                need_informative(checks)
             text = f"{checks[-1].label}: {text}{_what_passed(checks)}" if text else ""
         except WorkerFailure as failure:
             status, text, output = failure.status, str(failure), failure.output
@@ -238,12 +245,17 @@ class Referee:
 
 
 def _what_passed(checks: list[CaseCheck]) -> str:
-    """What a failure on a hidden case, after the visible ones had passed, usually means."""
-    if not checks[-1].hidden or not checks[-1].status.is_incorrect:
+    """What a failure usually means on a hidden case, or on some values of a case, after others had passed."""
+    last = checks[-1]
+    if not last.status.is_incorrect:
+        return ""
+    if any(check.case == last.case for check in checks[:-1]):
+        return f"; {len(checks) - 1} other runs had passed, of this case too: look at what these values bring"
+    if not last.hidden:
         return ""
     return (
-        f"; this is a hidden case, after {len(checks) - 1} others had passed: look at what a size brings that no tile "
-        "divides (padding, masks, the last block)"
+        f"; this is a hidden case, after {len(checks) - 1} other runs had passed: look at what a size brings that no "
+        "tile divides (padding, masks, the last block)"
     )
 
 

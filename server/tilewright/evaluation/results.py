@@ -10,7 +10,7 @@ from pydantic import Field
 from tilewright.gpu.telemetry import Telemetry
 from tilewright.records import Record
 from tilewright.roofline.bounds import Ceilings
-from tilewright.task import Backend, Case, case_label
+from tilewright.task import Backend, Case, Values, case_label
 
 
 class Status(StrEnum):
@@ -23,6 +23,7 @@ class Status(StrEnum):
     WRONG_DTYPE = "wrong_dtype"
     NO_OUTPUT = "no_output"
     INPUT_MODIFIED = "input_modified"
+    OUT_OF_BOUNDS = "out_of_bounds"
     NONDETERMINISTIC = "nondeterministic"
     SYNTAX_ERROR = "syntax_error"
     IMPORT_ERROR = "import_error"
@@ -51,6 +52,7 @@ _INCORRECT = {
     Status.WRONG_DTYPE,
     Status.NO_OUTPUT,
     Status.INPUT_MODIFIED,
+    Status.OUT_OF_BOUNDS,
     Status.NONDETERMINISTIC,
     Status.TAMPERED,
 }
@@ -69,6 +71,9 @@ class CaseCheck(Record):
 
     case: Case
     hidden: bool = Field(description="drawn by the referee from the task's ranges")
+    values: Values = Field(Values.DRAWN, description="what the floating-point inputs held")
+    strided: bool = Field(False, description="the inputs came in other strides and alignment than the task's own")
+    informative: bool = Field(True, description="the reference was not constant on these inputs")
     status: Status
     message: str = Field("", description="the cause, where the case failed")
     max_abs_error: float | None = Field(None, description="largest |out − float64 reference|")
@@ -78,7 +83,9 @@ class CaseCheck(Record):
 
     @property
     def label(self) -> str:
-        return case_label(self.case)
+        special = [f"{self.values} values"] if self.values is not Values.DRAWN else []
+        special += ["other strides"] if self.strided else []
+        return case_label(self.case) + (f" ({', '.join(special)})" if special else "")
 
 
 class CorrectnessResult(Record):

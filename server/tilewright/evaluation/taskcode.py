@@ -73,9 +73,10 @@ class TaskCode:
             self._cached[key] = made
         return self._cached[key]
 
-    def expected(self, case: Case, inputs: Inputs) -> list[torch.Tensor]:
-        """The reference's outputs computed on inputs raised to float64. `inputs` are left as they are."""
-        return self._outputs(case, {name: _raised(value) for name, value in inputs.items()})
+    def expected(self, case: Case, inputs: Inputs, dtype: torch.dtype | None = torch.float64) -> list[torch.Tensor]:
+        """The reference's outputs computed on floating-point inputs raised to `dtype`, or as they are if it is None.
+        `inputs` are left as they are."""
+        return self._outputs(case, {name: _raised(value, dtype) for name, value in inputs.items()})
 
     def contract(self, case: Case, inputs: Inputs) -> list[torch.Tensor]:
         """Empty tensors of the shapes and dtypes that the outputs must have: the reference's, on these inputs."""
@@ -155,7 +156,7 @@ def _copied(value: Any) -> Any:
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 
-def _raised(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.to(torch.float64, copy=True) if value.dtype.is_floating_point else value.clone()
-    return value
+def _raised(value: Any, dtype: torch.dtype | None) -> Any:
+    if isinstance(value, torch.Tensor) and value.dtype.is_floating_point:
+        return value.to(dtype or value.dtype, copy=True)
+    return _copied(value)

@@ -17,6 +17,10 @@ POISON = 0xFF
 """A byte that makes NaN in every float dtype when repeated, and an absurd number in every integer one."""
 
 
+GUARD = 4096
+"""Bytes of a red zone before and after a checked argument, filled with POISON: a multiple of every alignment."""
+
+
 class TensorSpec(Record):
     """A tensor's dtype, shape and strides (in elements)."""
 
@@ -56,7 +60,8 @@ class TensorSpec(Record):
 class Argument(Record):
     """One keyword argument of the entry point: a plain value, or a tensor and where its bytes are.
 
-    A tensor's bytes are in the frame's buffer number `buffer`, or on the device behind `handle` (hexadecimal).
+    A tensor's bytes are in the frame's buffer number `buffer`, or on the device behind `handle` (hexadecimal); in
+    either, `before` bytes before them and `after` bytes after them are red zones.
     """
 
     name: str
@@ -67,6 +72,8 @@ class Argument(Record):
     handle: str | None = Field(None, max_length=256)
     offset: int = Field(0, ge=0, description="bytes from the start of the memory behind `handle`")
     whole: int = Field(0, ge=0, description="bytes behind `handle`; 0 where they are this tensor's alone")
+    before: int = Field(0, ge=0)
+    after: int = Field(0, ge=0)
 
 
 def plain_argument(name: str, value: Scalar) -> Argument:
@@ -93,13 +100,30 @@ def to_buffer(tensor: torch.Tensor) -> memoryview:
     return memoryview(raw_bytes(tensor).numpy().data) if tensor.numel() else memoryview(b"")
 
 
-def from_buffer(spec: TensorSpec, buffer: bytearray) -> torch.Tensor:
-    """The CPU tensor that a frame's buffer holds. Raises ValueError where the buffer is of another size."""
-    if len(buffer) != spec.span_bytes:
-        raise ValueError(f"{spec.span_bytes} bytes were announced, {len(buffer)} came")
-    if not buffer:
+def from_buffer(spec: TensorSpec, buffer: bytearray, before: int = 0, after: int = 0) -> torch.Tensor:
+    """The CPU tensor that a frame's buffer holds; its storage ends where the tensor does. Raises ValueError where the
+    buffer is of another size."""
+    if len(buffer) != before + spec.span_bytes + after:
+        raise ValueError(f"{before + spec.span_bytes + after} bytes were announced, {len(buffer)} came")
+    if not spec.span:
         return torch.empty(spec.shape, dtype=spec.torch_dtype)
-    return spec.over(torch.frombuffer(buffer, dtype=torch.uint8))
+    return spec.over(torch.frombuffer(buffer, dtype=torch.uint8, offset=before, count=spec.span_bytes))
+
+
+def guarded(tensor: torch.Tensor, before: int, after: int) -> memoryview:
+    """A CPU tensor's memory for a frame, between red zones."""
+    zones = torch.full((before,), POISON, dtype=torch.uint8), torch.full((after,), POISON, dtype=torch.uint8)
+    inner = raw_bytes(tensor) if tensor.numel() else torch.empty(0, dtype=torch.uint8)
+    return memoryview(torch.cat((zones[0], inner, zones[1])).numpy().data)
+
+
+def trespass(raw: torch.Tensor, before: int, after: int) -> str:
+    """Where a red zone of the uint8 tensor `raw` was written to, in words; empty where both are whole."""
+    for zone, what in ((raw[:before].flip(0), "before its first"), (raw[len(raw) - after :], "behind its last")):
+        hit = torch.nonzero(zone != POISON).reshape(-1)
+        if len(hit):
+            return f"{len(hit)} bytes changed from {int(hit[0])} bytes {what} element on"
+    return ""
 
 
 def poison(tensor: torch.Tensor) -> None:
@@ -108,16 +132,26 @@ def poison(tensor: torch.Tensor) -> None:
 
 
 class SharedTensor:
-    """A tensor in device memory of its own that a worker can open."""
+    """A tensor in device memory of its own that a worker can open, `before` bytes into it, `after` bytes from its end;
+    those are red zones."""
 
-    def __init__(self, spec: TensorSpec) -> None:
+    def __init__(self, spec: TensorSpec, before: int = 0, after: int = 0) -> None:
         self.spec = spec
-        self._buffer = DeviceBuffer(spec.span_bytes)
-        self.raw = self._buffer.tensor()
+        self._before, self._after = before, after
+        self._buffer = DeviceBuffer(before + spec.span_bytes + after)
+        self._whole = self._buffer.tensor()
+        if before or after:
+            self._whole.fill_(POISON)
+        self.raw = self._whole[before : before + spec.span_bytes]
         self.tensor = spec.over(self.raw) if spec.span else torch.empty(spec.shape, dtype=spec.torch_dtype).cuda()
 
     def argument(self, name: str) -> Argument:
-        return Argument(name=name, tensor=self.spec, handle=self._buffer.handle.hex())
+        handle = self._buffer.handle.hex()
+        return Argument(name=name, tensor=self.spec, handle=handle, before=self._before, after=self._after)
+
+    def trespass(self) -> str:
+        """Where a red zone was written to, in words; empty where both are whole."""
+        return trespass(self._whole, self._before, self._after)
 
     def fill_from(self, tensor: torch.Tensor) -> None:
         """Copy another tensor of the same spec, gaps between its elements included."""
@@ -147,11 +181,13 @@ def opened(argument: Argument, buffers: list[bytearray], memory: Memory | None =
     if argument.handle is not None:
         if not spec.span:
             return torch.empty(spec.shape, dtype=spec.torch_dtype, device="cuda")
-        if not argument.whole or memory is None:
-            return spec.over(DeviceBuffer(spec.span_bytes, bytes.fromhex(argument.handle)).tensor())
-        if argument.handle not in memory:
-            memory[argument.handle] = DeviceBuffer(argument.whole, bytes.fromhex(argument.handle))
-        return spec.over(memory[argument.handle].tensor()[argument.offset :])
+        if argument.whole and memory is not None:
+            if argument.handle not in memory:
+                memory[argument.handle] = DeviceBuffer(argument.whole, bytes.fromhex(argument.handle))
+            return spec.over(memory[argument.handle].tensor()[argument.offset :])
+        size = argument.before + spec.span_bytes + argument.after
+        raw = DeviceBuffer(size, bytes.fromhex(argument.handle)).tensor()
+        return spec.over(raw[argument.before : argument.before + spec.span_bytes])
     if argument.buffer is None:
         raise ValueError(f"argument {argument.name} has neither buffer nor handle")
-    return from_buffer(spec, buffers[argument.buffer])
+    return from_buffer(spec, buffers[argument.buffer], argument.before, argument.after)

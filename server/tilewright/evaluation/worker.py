@@ -45,6 +45,7 @@ class Worker:
         self._arch = arch
         self._candidate: Candidate | None = None
         self._sets: list[dict[str, Any]] = []
+        self._buffers: list[bytearray] = []
         self._timed: TimedCalls | None = None
         if backend is Backend.CPU:
             from tilewright.evaluation.modelling import prepare
@@ -89,10 +90,11 @@ class Worker:
         self._sets = []
         memory: Memory = {}
         self._sets = [_opened(arguments, buffers, memory) for arguments in message["sets"]]
+        self._buffers = buffers
         return {}, []
 
     def call(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """Call the candidate once on input set 0. On `cpu` its outputs and inputs come back in the frame."""
+        """Call the candidate once on input set 0. On `cpu` its outputs and the inputs' buffers come back."""
         arguments = self._sets[0]
         if self._backend is Backend.CUDA:
             boxes = [opened(Argument.model_validate(box), buffers) for box in message["boxes"]]
@@ -105,10 +107,11 @@ class Worker:
             return {}, []
         with self._host():
             outputs = self.candidate(arguments)
-        tensors = [value for value in arguments.values() if isinstance(value, torch.Tensor)]
         outputs = [output.contiguous() for output in outputs]
         described = [TensorSpec.of(output).model_dump() for output in outputs]
-        return {"outputs": described}, [to_buffer(tensor) for tensor in outputs + tensors]
+        return {"outputs": described}, [to_buffer(output) for output in outputs] + [
+            memoryview(buffer) for buffer in self._buffers
+        ]
 
     def estimate(self, message: Message, buffers: list[bytearray]) -> Reply:
         """Warm up on the input sets; one call's device time in ms."""

@@ -1,0 +1,279 @@
+"""Tolerances from an honest kernel's own error: honest arithmetic passes with room to spare, poorer fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
+from tilewright.bundled import examples
+from tilewright.evaluation.calibration import make_trial
+from tilewright.evaluation.comparison import _limits
+from tilewright.evaluation.correctness import judge, need_informative, planned_runs
+from tilewright.evaluation.results import CaseCheck, Status
+from tilewright.evaluation.seeds import Seeds
+from tilewright.evaluation.taskcode import TaskCode
+from tilewright.task import Backend, Case, TaskError, Values, load_task
+
+KERNELS = Path(__file__).parents[2] / "benchmarks" / "kernels"
+F32 = torch.float32
+SEEDS = range(6)
+Outputs = Any
+
+
+@cache
+def task(name: str) -> TaskCode:
+    own = KERNELS / name
+    return TaskCode(load_task(own if own.is_dir() else next(examples().glob(f"*{name}*"))), Backend.CPU)
+
+
+CASES: dict[str, list[Case]] = {
+    "rmsnorm": [{"M": 9, "N": 200, "dtype": "bfloat16"}, {"M": 1, "N": 1000, "dtype": "bfloat16"}],
+    "matmul": [{"M": 33, "N": 17, "K": 190, "dtype": name} for name in ("bfloat16", "float16", "float32")],
+    "attention": [{"H": 2, "S": 33, "L": 90, "D": 32, "dtype": name} for name in ("float16", "bfloat16")],
+    "softmax": [{"M": 7, "N": 150, "dtype": "float32"}],
+    "layernorm": [{"M": 7, "N": 150, "dtype": "bfloat16"}, {"M": 1, "N": 33, "dtype": "float16"}],
+    "linear": [{"M": 20, "N": 24, "K": 150, "dtype": "float16"}],
+    "rowsum": [{"M": 9, "N": 400, "dtype": "float32"}],
+    "affine": [{"M": 20, "N": 24, "dtype": "bfloat16"}],
+    "xent": [{"M": 9, "N": 150, "dtype": "float32"}],
+    "swiglu": [{"M": 9, "N": 50, "dtype": "float32"}],
+}
+
+
+def approximate(x: torch.Tensor) -> torch.Tensor:
+    """Off by up to 2 units in the last place of float32, as fast functions are."""
+    return x * (1 + (torch.rand(x.shape) * 4 - 2) * 2.0**-24 * 2)
+
+
+def in_steps(a: torch.Tensor, b: torch.Tensor, step: int, dtype: torch.dtype = F32) -> torch.Tensor:
+    """a @ b over slices of K one after the other, the sum kept in `dtype`; everything else in float32."""
+    total = torch.zeros(a.shape[0], b.shape[1], dtype=dtype)
+    for start in range(0, a.shape[1], step):
+        part = a[:, start : start + step].to(F32) @ b[start : start + step].to(F32)
+        total = (total.to(F32) + part).to(dtype)
+    return total
+
+
+def rms_scale(x: torch.Tensor, eps: float) -> torch.Tensor:
+    return approximate(torch.rsqrt(x.to(F32).square().mean(-1, keepdim=True) + eps))
+
+
+def flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rounded: bool) -> torch.Tensor:
+    scores = q.to(F32) @ k.to(F32).transpose(-1, -2) * (q.shape[-1] ** -0.5 * 1.4426950408889634)
+    weights = approximate(torch.exp2(scores - scores.amax(-1, keepdim=True)))
+    total = weights.sum(-1, keepdim=True)
+    weights = weights.to(v.dtype).to(F32) if rounded else weights
+    return (weights @ v.to(F32) / total).to(q.dtype)
+
+
+def one_pass_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> torch.Tensor:
+    wide = x.to(F32)
+    mean = wide.mean(-1, keepdim=True)
+    variance = wide.square().mean(-1, keepdim=True) - mean.square()
+    scale = torch.rsqrt(variance.clamp(min=0) + eps)
+    return ((wide - mean) * scale * weight.to(F32) + bias.to(F32)).to(x.dtype)
+
+
+def rounded_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> torch.Tensor:
+    return torch.nn.functional.layer_norm(x.to(F32), x.shape[-1:], None, None, eps).to(x.dtype) * weight + bias
+
+
+def one_by_one(x: torch.Tensor) -> torch.Tensor:
+    total = torch.zeros(x.shape[0])
+    for column in range(x.shape[1]):
+        total = total + x[:, column]
+    return total
+
+
+def late_difference(logits: torch.Tensor, targets: torch.Tensor, smoothing: float) -> torch.Tensor:
+    top = logits.amax(-1, keepdim=True)
+    total = torch.log(approximate(torch.exp(logits - top)).sum(-1)) + top[:, 0]
+    picked = logits.gather(1, targets.to(torch.int64)[:, None])[:, 0]
+    return total - (1 - smoothing) * picked - smoothing * logits.mean(-1)
+
+
+HONEST: dict[str, tuple[str, Callable[..., Outputs]]] = {
+    "rounded once": ("rmsnorm", lambda x, weight, eps: (x.to(F32) * rms_scale(x, eps) * weight.to(F32)).to(x.dtype)),
+    "rounded before the gain": ("rmsnorm", lambda x, weight, eps: (x.to(F32) * rms_scale(x, eps)).to(x.dtype) * weight),
+    "in steps of 64": ("matmul", lambda a, b: in_steps(a, b, 64).to(a.dtype)),
+    "one term at a time": ("matmul", lambda a, b: in_steps(a, b, 1).to(a.dtype)),
+    "backwards": ("matmul", lambda a, b: in_steps(a.flip(1), b.flip(0), 16).to(a.dtype)),
+    "weights in float32": ("attention", lambda q, k, v: flash(q, k, v, rounded=False)),
+    "weights rounded": ("attention", lambda q, k, v: flash(q, k, v, rounded=True)),
+    "by exp2": (
+        "softmax",
+        lambda x: (e := approximate(torch.exp2((x - x.amax(-1, keepdim=True)) * 1.4426950408889634)))
+        * (1 / one_by_one(e)[:, None]),
+    ),
+    "variance in one pass": ("layernorm", one_pass_norm),
+    "norm rounded before the gain": ("layernorm", rounded_norm),
+    "epilogue in float32": (
+        "linear",
+        lambda x, w, bias, scale: (torch.relu(in_steps(x, w, 16) + bias.to(F32)) * scale).to(x.dtype),
+    ),
+    "epilogue rounded": ("linear", lambda x, w, bias, scale: torch.relu(in_steps(x, w, 16).to(x.dtype) + bias) * scale),
+    "sums one by one": ("rowsum", lambda x: (one_by_one(x), one_by_one(x * x))),
+    "map in float32": (
+        "affine",
+        lambda x, gain, shift, low: torch.clamp(
+            x.to(F32) * gain.to(F32) + shift.to(F32)[:, None], min=low
+        ).to(x.dtype),
+    ),
+    "map in the inputs' dtype": (
+        "affine", lambda x, gain, shift, low: torch.clamp(x * gain + shift[:, None], min=low),
+    ),
+    "late difference": ("xent", late_difference),
+    "by division": (
+        "swiglu",
+        lambda x: (h := x.shape[1] // 2) and x[:, :h] / (1 + approximate(torch.exp(-x[:, :h]))) * x[:, h:],
+    ),
+}  # fmt: skip
+
+
+def outputs_of(result: Outputs) -> list[torch.Tensor]:
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+@pytest.mark.parametrize("what", list(HONEST))
+def test_honest_arithmetic_passes_with_room_to_spare(what: str) -> None:
+    name, function = HONEST[what]
+    code = task(name)
+    worst = 0.0
+    for case in CASES[name]:
+        for values in Values:
+            for seed in SEEDS:
+                trial = make_trial(code, case, seed, values)
+                torch.manual_seed(seed)
+                outputs = outputs_of(function(**trial.inputs))
+                found = judge(code.task, outputs, trial.expected, trial.contract, trial.honest)
+                assert found.status is Status.PASSED, f"{case} {values} {seed}: {found.message}"
+                for output, wanted, honest in zip(outputs, trial.expected, trial.honest, strict=True):
+                    limit = _limits(wanted, output.dtype, code.task.file.tolerance, honest)
+                    error = (output.to(torch.float64) - wanted).abs()
+                    worst = max(worst, float(torch.where(error > 0, error / limit.element, 0.0).max()))
+    print(f"{what}: uses {worst:.2f} of what an element is allowed")
+    assert worst < 0.85
+
+
+def without_one(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    a = a.clone()
+    a[:, -1] = 0
+    return in_steps(a, b, 64).to(a.dtype)
+
+
+def tfloat32(x: torch.Tensor) -> torch.Tensor:
+    bits = x.view(torch.int32)
+    return ((bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF).view(F32)
+
+
+POOR: dict[str, tuple[str, Callable[..., Outputs]]] = {
+    "bfloat16 accumulator": ("matmul", lambda a, b: in_steps(a, b, 16, torch.bfloat16).to(a.dtype)),
+    "float16 accumulator": ("matmul", lambda a, b: in_steps(a, b, 1, torch.float16).to(a.dtype)),
+    "one term dropped": ("matmul", without_one),
+    "scaled by 1.02": ("matmul", lambda a, b: (in_steps(a, b, 64) * 1.02).to(a.dtype)),
+    "mean over one too few": (
+        "rmsnorm",
+        lambda x, weight, eps: (
+            x.to(F32) * rms_scale(x, eps) * (1 - 1 / x.shape[1]) ** 0.5 * weight.to(F32) * 1.02
+        ).to(x.dtype),
+    ),
+    "no eps": ("rmsnorm", lambda x, weight, eps: (x.to(F32) * rms_scale(x, 0.0) * weight.to(F32)).to(x.dtype)),
+    "softmax in float16": ("softmax", lambda x: torch.exp((x - x.amax(-1, keepdim=True)).half()).float()
+                           / torch.exp(x - x.amax(-1, keepdim=True)).sum(-1, keepdim=True)),
+    "no maximum subtracted": ("softmax", lambda x: torch.exp(x) / torch.exp(x).sum(-1, keepdim=True)),
+    "sums in float16": ("rowsum", lambda x: (one_by_one(x.half()).float(), one_by_one(x * x))),
+    "squares in tfloat32": ("rowsum", lambda x: (one_by_one(x), one_by_one(tfloat32(x).square()))),
+    "bias twice": ("linear", lambda x, w, bias, scale: (torch.relu(in_steps(x, w, 16) + 2 * bias) * scale).to(x.dtype)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", list(POOR))
+def test_poor_arithmetic_fails_on_every_seed(what: str) -> None:
+    name, function = POOR[what]
+    code = task(name)
+    for case in CASES[name]:
+        if what == "float16 accumulator" and case["dtype"] == "float32":
+            continue
+        for seed in range(10):
+            assert any(fails(code, case, seed, values, function) for values in Values), f"{case} {seed}"
+
+
+def fails(code: TaskCode, case: Case, seed: int, values: Values, function: Callable[..., Outputs]) -> bool:
+    trial = make_trial(code, case, seed, values)
+    found = judge(code.task, outputs_of(function(**trial.inputs)), trial.expected, trial.contract, trial.honest)
+    return found.status is not Status.PASSED
+
+
+def test_tfloat32_fails_for_float32_outputs() -> None:
+    code, case = task("matmul"), CASES["matmul"][2]
+    for seed in range(50):
+        trial = make_trial(code, case, seed)
+        output = tfloat32(trial.inputs["a"]) @ tfloat32(trial.inputs["b"])
+        found = judge(code.task, [output], trial.expected, trial.contract, trial.honest)
+        assert found.status is Status.WRONG_VALUES
+
+
+def test_a_small_wrong_tile_is_found_beside_large_elements() -> None:
+    """Sixteen elements of a million, each right to 1% of the output's rms: no norm over all shows them."""
+    code = task("affine")
+    case = {"M": 1024, "N": 1024, "dtype": "float32"}
+    trial = make_trial(code, case, 3, Values.SPIKE)
+    assert trial.values is Values.SPIKE
+    output = trial.expected[0].to(F32)
+    output[512, 64:80] *= 1.01
+    found = judge(code.task, [output], trial.expected, trial.contract, trial.honest)
+    assert found.status is Status.WRONG_VALUES
+    assert (found.rel_l2_error or 0.0) < 2e-5
+    assert "512..512 of 1024 x 64..79 of 1024" in found.message
+
+
+def test_where_float32_is_exact_one_rounding_is_all_that_is_allowed() -> None:
+    code, case = task("matmul"), CASES["matmul"][0]
+    trial = make_trial(code, case, 5, Values.INTEGERS)
+    assert trial.honest[0] is not None
+    assert trial.honest[0].exact
+    right = trial.expected[0].to(torch.bfloat16)
+    assert judge(code.task, [right], trial.expected, trial.contract, trial.honest).status is Status.PASSED
+    wrong = right.clone()
+    wrong[3, 3] = torch.nextafter(
+        torch.nextafter(wrong[3, 3], torch.tensor(1e9).bfloat16()), torch.tensor(1e9).bfloat16()
+    )
+    assert judge(code.task, [wrong], trial.expected, trial.contract, trial.honest).status is Status.WRONG_VALUES
+
+
+def test_a_class_that_does_not_suit_gives_way_to_the_tasks_own_draw(tmp_path: Path) -> None:
+    (tmp_path / "task.toml").write_text(SCALE_TOML)
+    (tmp_path / "task.py").write_text(SCALE_TASK.replace("return x * factor", "return (x.abs() + 0.0).log() * factor"))
+    (tmp_path / "kernel.py").write_text(SCALE_KERNEL)
+    code = TaskCode(load_task(tmp_path), Backend.CPU)
+    case: Case = {"N": 64, "dtype": "float32"}
+    assert make_trial(code, case, 1, Values.ZEROS).values is Values.DRAWN  # log(0) is not finite
+    assert make_trial(code, case, 1, Values.LARGE).values is Values.LARGE
+
+
+def test_a_plan_has_every_class_and_several_seeds_for_each_shape() -> None:
+    runs = planned_runs(task("matmul").task, Backend.CPU, Seeds("a secret"), 3)
+    shapes = {tuple(run.case.items()) for run in runs}
+    assert len(shapes) >= 4
+    assert {run.values for run in runs} == set(Values)
+    for shape in shapes:
+        own = [run for run in runs if tuple(run.case.items()) == shape]
+        assert len({run.seed for run in own}) >= 5
+        assert sum(run.twice for run in own) == 1
+    sizes = {run.case["M"] for run in runs if run.hidden}
+    assert {1, 300} <= sizes
+
+
+def test_a_reference_that_tells_nothing_is_refused() -> None:
+    case: Case = {"N": 4}
+    silent = CaseCheck(case=case, hidden=False, informative=False, status=Status.PASSED)
+    telling = CaseCheck(case=case, hidden=False, status=Status.PASSED)
+    need_informative([silent, telling])
+    with pytest.raises(TaskError, match="constant on all inputs of N=4"):
+        need_informative([silent, silent])
