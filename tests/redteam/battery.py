@@ -1,4 +1,4 @@
-"""Attacks and honest kernels against the real evaluator, as a table: which attack was kept, which honest kernel refused.
+"""Attacks and honest kernels against the real evaluator: which attack was kept, which honest kernel was refused.
 
 `python -m tests.redteam.battery [--backend cpu|cuda] [--only NAME] [--out FILE]`. Every candidate goes the way that a
 session takes: it is checked; if it passes it is measured against the task's incumbent; what would be kept is measured
@@ -229,7 +229,9 @@ def _stray_processes() -> list[int]:
     return found
 
 
-def run(chosen: list[Entry], backend: Backend, tell: Callable[[Outcome], None], aftercare: bool = True) -> list[Outcome]:
+def run(
+    chosen: list[Entry], backend: Backend, tell: Callable[[Outcome], None], aftercare: bool = True
+) -> list[Outcome]:
     """Judge candidates, one evaluator for each task."""
     outcomes: list[Outcome] = []
     for task in sorted({entry.task for entry in chosen}):
@@ -301,8 +303,8 @@ def main() -> int:
     outcomes = run(chosen, backend, lambda one: print(shown(one), flush=True), not given.no_aftercare)
     made = record(outcomes, len(known) - len(chosen), backend)
     print(
-        f"\n{made['attacks']} attacks, {made['kept']} kept; {made['honest']} honest kernels, {made['refused']} refused; "
-        f"{made['errors']} errors; {made['skipped_for_backend']} are for the other backend and were skipped"
+        f"\n{made['attacks']} attacks, {made['kept']} kept; {made['honest']} honest kernels, "
+        f"{made['refused']} refused; {made['errors']} errors; {made['skipped_for_backend']} are for the other backend and were skipped"
     )
     for one in outcomes:
         if one.bad:

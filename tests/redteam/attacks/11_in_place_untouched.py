@@ -5,5 +5,6 @@ task: accumulate
 backend: both
 """
 
+
 def accumulate(x, y, alpha):
     return None

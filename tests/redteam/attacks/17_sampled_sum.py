@@ -23,5 +23,10 @@ def rowsum_kernel(x, out, scale, T: ct.Constant[int]):
 
 def rowsum(x):
     out = torch.empty(x.shape[0], dtype=x.dtype, device=x.device)
-    ct.launch(torch.cuda.current_stream(), (x.shape[0],), rowsum_kernel, (x, out, x.shape[1] / min(x.shape[1], (-(-x.shape[1] // TILE) * 7 // 8 + 1) * TILE), TILE))
+    ct.launch(
+        torch.cuda.current_stream(),
+        (x.shape[0],),
+        rowsum_kernel,
+        (x, out, x.shape[1] / min(x.shape[1], (-(-x.shape[1] // TILE) * 7 // 8 + 1) * TILE), TILE),
+    )
     return out

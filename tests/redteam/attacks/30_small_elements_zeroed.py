@@ -15,7 +15,11 @@ TILE = 1024
 def scale_kernel(x, out, factor, T: ct.Constant[int]):
     block = ct.bid(0)
     values = ct.load(x, index=(block,), shape=(T,), padding_mode=ct.PaddingMode.ZERO)
-    ct.store(out, index=(block,), tile=ct.where(ct.abs(values) < 4e-5, 0.0, (values.astype(ct.float16) * factor).astype(ct.float32)))
+    ct.store(
+        out,
+        index=(block,),
+        tile=ct.where(ct.abs(values) < 4e-5, 0.0, (values.astype(ct.float16) * factor).astype(ct.float32)),
+    )
 
 
 def scale(x, factor):

@@ -5,8 +5,6 @@ task: scale
 backend: both
 """
 
-import torch
-
 import cuda.tile as ct
 import torch
 

@@ -20,5 +20,10 @@ def scale_kernel(x, out, factor, T: ct.Constant[int]):
 
 def scale(x, factor):
     out = torch.empty_like(x)
-    ct.launch(torch.cuda.current_stream(), (ct.cdiv(x.shape[0], TILE) // (2 if x.shape[0] > 10000000 else 1),), scale_kernel, (x, out, factor, TILE))
+    ct.launch(
+        torch.cuda.current_stream(),
+        (ct.cdiv(x.shape[0], TILE) // (2 if x.shape[0] > 10000000 else 1),),
+        scale_kernel,
+        (x, out, factor, TILE),
+    )
     return out

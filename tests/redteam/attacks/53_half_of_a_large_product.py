@@ -25,5 +25,7 @@ def matmul_kernel(a, b, out, part, M: ct.Constant[int], N: ct.Constant[int], K: 
 def matmul(a, b):
     out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
     grid = (ct.cdiv(out.shape[0], TM), ct.cdiv(out.shape[1], TN))
-    ct.launch(torch.cuda.current_stream(), grid, matmul_kernel, (a, b, out, 2 if a.shape == (4096, 4096) else 1, TM, TN, TK))
+    ct.launch(
+        torch.cuda.current_stream(), grid, matmul_kernel, (a, b, out, 2 if a.shape == (4096, 4096) else 1, TM, TN, TK)
+    )
     return out

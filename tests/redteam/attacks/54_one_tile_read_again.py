@@ -20,5 +20,10 @@ def scale_kernel(x, out, factor, fold, T: ct.Constant[int]):
 
 def scale(x, factor):
     out = torch.empty_like(x)
-    ct.launch(torch.cuda.current_stream(), (ct.cdiv(x.shape[0], TILE),), scale_kernel, (x, out, factor, 64 if x.shape[0] > 10000000 else 1 << 30, TILE))
+    ct.launch(
+        torch.cuda.current_stream(),
+        (ct.cdiv(x.shape[0], TILE),),
+        scale_kernel,
+        (x, out, factor, 64 if x.shape[0] > 10000000 else 1 << 30, TILE),
+    )
     return out

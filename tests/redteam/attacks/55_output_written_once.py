@@ -21,4 +21,9 @@ def accumulate_kernel(x, y_in, y_out, alpha, fold, T: ct.Constant[int]):
 
 def accumulate(x, y, alpha):
     grid = (ct.cdiv(x.shape[0], TILE),)
-    ct.launch(torch.cuda.current_stream(), grid, accumulate_kernel, (x, y, y, alpha, 64 if x.shape[0] > 10000000 else 1 << 30, TILE))
+    ct.launch(
+        torch.cuda.current_stream(),
+        grid,
+        accumulate_kernel,
+        (x, y, y, alpha, 64 if x.shape[0] > 10000000 else 1 << 30, TILE),
+    )

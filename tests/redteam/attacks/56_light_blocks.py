@@ -24,5 +24,7 @@ def rowsum_kernel(x, out, every, T: ct.Constant[int]):
 
 def rowsum(x):
     out = torch.empty(x.shape[0], dtype=x.dtype, device=x.device)
-    ct.launch(torch.cuda.current_stream(), (x.shape[0],), rowsum_kernel, (x, out, 4 if x.numel() > 60000000 else 1, TILE))
+    ct.launch(
+        torch.cuda.current_stream(), (x.shape[0],), rowsum_kernel, (x, out, 4 if x.numel() > 60000000 else 1, TILE)
+    )
     return out

@@ -23,5 +23,20 @@ def rowsum_kernel(x, out, steps, T: ct.Constant[int]):
 
 def rowsum(x):
     out = torch.empty(x.shape[0], dtype=x.dtype, device=x.device)
-    ct.launch(torch.cuda.current_stream(), (x.shape[0],), rowsum_kernel, (x, out, torch.full((1,), ct.cdiv(x.shape[1], TILE) // (3 if x.numel() > 60000000 else 1), dtype=torch.int32, device=x.device), TILE))
+    ct.launch(
+        torch.cuda.current_stream(),
+        (x.shape[0],),
+        rowsum_kernel,
+        (
+            x,
+            out,
+            torch.full(
+                (1,),
+                ct.cdiv(x.shape[1], TILE) // (3 if x.numel() > 60000000 else 1),
+                dtype=torch.int32,
+                device=x.device,
+            ),
+            TILE,
+        ),
+    )
     return out

@@ -7,9 +7,8 @@ backend: cpu
 
 import ctypes
 
-import numpy
-
 import cuda.tile as ct
+import numpy
 import torch
 
 TILE = 128

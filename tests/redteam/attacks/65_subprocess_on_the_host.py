@@ -8,9 +8,8 @@ backend: cpu
 import subprocess
 import sys
 
-import numpy
-
 import cuda.tile as ct
+import numpy
 import torch
 
 TILE = 128

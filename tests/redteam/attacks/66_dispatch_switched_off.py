@@ -5,11 +5,9 @@ task: scale
 backend: cpu
 """
 
-import torch
-from torch.utils._python_dispatch import _disable_current_modes
-
 import cuda.tile as ct
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 TILE = 128
 

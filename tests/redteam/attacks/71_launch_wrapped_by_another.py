@@ -51,7 +51,11 @@ def scale(x, factor):
     right(x[:128], factor)
     blocks = (ct.cdiv(x.shape[0], TILE),)
     for found in list(_under(ct.launch)) + [one for one in gc.get_objects() if isinstance(one, types.FunctionType)]:
-        if callable(found) and found is not ct.launch and getattr(found, "__name__", "") in ("launch", "run", "execute"):
+        if (
+            callable(found)
+            and found is not ct.launch
+            and getattr(found, "__name__", "") in ("launch", "run", "execute")
+        ):
             try:
                 found(torch.cuda.current_stream(), blocks, scale_kernel, (x, out, factor, TILE))
                 return out

@@ -37,7 +37,9 @@ def _patch():
             for key, value in list(vars(module).items()):
                 if isinstance(value, type) and value.__module__ == name:
                     for inner in list(vars(value)):
-                        if any(word in inner.lower() for word in ("record", "note", "count", "charge", "touch", "add_")):
+                        if any(
+                            word in inner.lower() for word in ("record", "note", "count", "charge", "touch", "add_")
+                        ):
                             try:
                                 setattr(value, inner, lambda *_, **__: None)
                             except (TypeError, AttributeError):

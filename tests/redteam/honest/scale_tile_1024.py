@@ -4,6 +4,7 @@ family: tiles
 task: scale
 backend: both
 """
+
 import cuda.tile as ct
 import torch
 
