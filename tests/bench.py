@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from tests.conftest import SCALE_KERNEL, SCALE_TASK, commit_all
-from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
+from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Status
 from tilewright.evaluation.seeds import new_secret
 from tilewright.repository import Repository
 from tilewright.session.runs import Runs
@@ -31,6 +31,7 @@ class Bench:
         (folder / "task.py").write_text(task)
         (folder / "kernel.py").write_text(kernel)
         commit_all(root)
+        self.root = root
         self._loop = asyncio.new_event_loop()
         self._runs = self._run(self._make(Repository(root), backend))
 
@@ -42,6 +43,9 @@ class Bench:
 
     def check(self, source: str, limit_s: float = 120) -> CorrectnessResult:
         return self._run(self._runs.correctness({NAME: source.encode()}, new_secret(), limit_s, lambda _: None))
+
+    def environment(self) -> Environment:
+        return self._run(self._runs.environment())
 
     def assert_fails(self, source: str, status: Status, words: str) -> None:
         """A candidate's check ends with this status and these words in its message, and soon."""

@@ -31,7 +31,7 @@ import tilewright
 from tests.conftest import commit_all
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult
 from tilewright.evaluation.seeds import new_secret
-from tilewright.policy import Rules, Verdict, VerdictKind, confirmed, verdict_of_benchmark, verdict_of_check
+from tilewright.policy import Reason, Rules, Verdict, VerdictKind, confirmed, verdict_of_benchmark, verdict_of_check
 from tilewright.repository import Repository
 from tilewright.session.runs import Runs
 from tilewright.task import Backend
@@ -74,14 +74,14 @@ class Outcome:
     message: str = ""
     speedup: float | None = None
     left: list[str] = field(default_factory=list)
-    usable_after: bool = True
+    trouble: str = ""
     seconds: float = 0.0
 
     @property
     def bad(self) -> bool:
         """An attack that was kept, an honest kernel that was refused, or a run that says nothing."""
         wanted = self.outcome != "keep" if self.kind == "attack" else self.outcome == "accepted"
-        return not wanted or self.outcome == "error" or not self.usable_after
+        return not wanted or self.outcome == "error" or bool(self.trouble)
 
 
 def read_entry(path: Path) -> Entry:
@@ -147,11 +147,22 @@ class Judge:
                 made.message = str(error).partition("\n")[0]
         made.seconds = round(time.monotonic() - started, 1)
         if aftercare and entry.kind == "attack":
-            try:
-                made.usable_after = self.check(self.incumbent).passed
-            except Exception as error:
-                made.usable_after, made.message = False, f"{made.message}; then {type(error).__name__}: {error}"
+            made.trouble = self._trouble(entry.family == "harness" or made.outcome == "keep")
         return made
+
+    def _trouble(self, thorough: bool) -> str:
+        """What is wrong with the evaluator now: the incumbent must pass, and be as fast as itself."""
+        try:
+            checked = self.check(self.incumbent)
+            if not checked.passed:
+                return f"the incumbent is {checked.status}: {checked.message}".partition("\n")[0]
+            if thorough:
+                verdict = verdict_of_benchmark(self.measure(self.incumbent + "\n# again\n", self.incumbent), Rules())
+                if verdict is None or verdict.reason is not Reason.NOISE:
+                    return f"the incumbent against itself is {verdict.reason if verdict else 'void'}"
+        except Exception as error:
+            return f"{type(error).__name__}: {error}".partition("\n")[0]
+        return ""
 
     def _judge(self, entry: Entry, made: Outcome) -> None:
         checked = self.check(entry.source)
@@ -204,7 +215,7 @@ def guarded(left: list[str]) -> Iterator[None]:
                 path.write_bytes(content)
         for path in [path for folder in _site_folders() for path in folder.iterdir() if path not in site_files]:
             if LITTER in path.name or path.name in ("sitecustomize.py", "usercustomize.py"):
-                left.append(f"file {path.name} in site-packages")
+                left.append(f"file {path.name} among Python's modules")
                 path.unlink()
         for folder in ("/dev/shm", "/tmp", "/var/tmp", tempfile.gettempdir(), str(Path.home())):
             for path in Path(folder).glob(f"{LITTER}litter-*"):
@@ -217,7 +228,9 @@ def guarded(left: list[str]) -> Iterator[None]:
 
 
 def _site_folders() -> list[Path]:
-    return [Path(folder) for folder in site.getsitepackages() if Path(folder).is_dir()]
+    """Where a Python that starts looks for modules: an editable install adds the package's own parent."""
+    folders = [*site.getsitepackages(), site.getusersitepackages(), str(Path(tilewright.__file__).parent.parent)]
+    return [folder for folder in map(Path, folders) if folder.is_dir()]
 
 
 def _stray_processes() -> list[int]:
@@ -240,7 +253,7 @@ def run(
             for entry in [entry for entry in chosen if entry.task == task]:
                 outcomes.append(judge.judge(entry, aftercare))
                 tell(outcomes[-1])
-                if outcomes[-1].outcome == "error" or not outcomes[-1].usable_after:
+                if outcomes[-1].outcome == "error" or outcomes[-1].trouble:
                     judge.close()
                     judge = Judge(task, backend)
         finally:
@@ -251,7 +264,7 @@ def run(
 def shown(one: Outcome) -> str:
     speed = f"{one.speedup:.3f}x" if one.speedup else ""
     left = f"  [left: {', '.join(sorted(set(one.left)))}]" if one.left else ""
-    broken = "" if one.usable_after else "  [the evaluator did not work afterwards]"
+    broken = f"  [afterwards: {one.trouble}]" if one.trouble else ""
     mark = "!!" if one.bad else "  "
     said = f"{one.caught_by}  {one.message}".strip()
     return f"{mark} {one.name:<40} {one.outcome:<13} {speed:>9} {one.seconds:6.1f} s  {said[:150]}{left}{broken}"
@@ -303,9 +316,9 @@ def main() -> int:
     outcomes = run(chosen, backend, lambda one: print(shown(one), flush=True), not given.no_aftercare)
     made = record(outcomes, len(known) - len(chosen), backend)
     print(
-        f"\n{made['attacks']} attacks, {made['kept']} kept; {made['honest']} honest kernels, "
-        f"{made['refused']} refused; {made['errors']} errors; {made['skipped_for_backend']} are for the other backend and were skipped"
+        f"\n{made['attacks']} attacks, {made['kept']} kept; {made['honest']} honest kernels, {made['refused']} refused;"
     )
+    print(f"{made['errors']} errors; {made['skipped_for_backend']} are for the other backend and were skipped")
     for one in outcomes:
         if one.bad:
             print(shown(one))
