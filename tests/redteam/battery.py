@@ -42,6 +42,17 @@ CHECK_S = 60.0
 MEASURE_S = 120.0
 BACKENDS = {"cpu": ("cpu", "both"), "cuda": ("gpu", "both")}
 ResultT = TypeVar("ResultT")
+WRONG = """
+
+_right = {task}
+
+
+def {task}(*args, **kwargs):
+    made = _right(*args, **kwargs)
+    (made if made is not None else [*args, *kwargs.values()][1]).add_(1)
+    return made
+"""
+"""What makes a wrong kernel of a right one."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +121,7 @@ class Judge:
     """One task in a repository of its own, and one evaluator for all its candidates."""
 
     def __init__(self, task: str, backend: Backend) -> None:
+        self._task = task
         self._folder = Path(tempfile.mkdtemp(prefix="redteam-"))
         shutil.copytree(HERE / "tasks" / task, self._folder / "task")
         self.incumbent = (self._folder / NAME).read_text(encoding="utf-8")
@@ -151,11 +163,13 @@ class Judge:
         return made
 
     def _trouble(self, thorough: bool) -> str:
-        """What is wrong with the evaluator now: the incumbent must pass, and be as fast as itself."""
+        """What is wrong with the evaluator now: the incumbent must pass, a wrong one not, and none beat itself."""
         try:
             checked = self.check(self.incumbent)
             if not checked.passed:
                 return f"the incumbent is {checked.status}: {checked.message}".partition("\n")[0]
+            if self.check(self.incumbent + WRONG.format(task=self._task)).passed:
+                return "a wrong kernel passes"
             if thorough:
                 verdict = verdict_of_benchmark(self.measure(self.incumbent + "\n# again\n", self.incumbent), Rules())
                 if verdict is None or verdict.reason is not Reason.NOISE:
@@ -173,10 +187,10 @@ class Judge:
             return
         incumbent = self.incumbent if entry.incumbent == "task" else entry.source + "\n# the version before\n"
         verdict = self._measured(entry, incumbent, made, "benchmark")
-        if verdict is None or verdict.kind is not VerdictKind.KEEP:
+        if entry.kind == "honest" or verdict is None or verdict.kind is not VerdictKind.KEEP:
             return
         second = confirmed(self._measured(entry, incumbent, made, "confirmation"))
-        if second is not None and second.kind is VerdictKind.KEEP and entry.kind == "attack":
+        if second is not None and second.kind is VerdictKind.KEEP:
             made.outcome, made.caught_by, made.message = "keep", "", second.detail
 
     def _measured(self, entry: Entry, incumbent: str, made: Outcome, stage: str) -> Verdict | None:
@@ -253,7 +267,7 @@ def run(
             for entry in [entry for entry in chosen if entry.task == task]:
                 outcomes.append(judge.judge(entry, aftercare))
                 tell(outcomes[-1])
-                if outcomes[-1].outcome == "error" or outcomes[-1].trouble:
+                if outcomes[-1].outcome in ("keep", "error") or outcomes[-1].trouble:
                     judge.close()
                     judge = Judge(task, backend)
         finally:

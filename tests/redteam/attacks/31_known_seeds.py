@@ -27,11 +27,18 @@ def right(x, factor):
 _known = {}
 
 
+def _drawn(seed, x):
+    try:
+        generator = torch.Generator(device=x.device).manual_seed(seed)
+        return torch.randn(x.shape[0], generator=generator, device=x.device)
+    except RuntimeError:
+        return torch.randn(x.shape[0], generator=torch.Generator().manual_seed(seed)).to(x.device)
+
+
 def scale(x, factor):
     for seed in (0, 1, 42, 123, 1234, 1337, 2024):
         if (seed, x.shape[0]) not in _known:
-            generator = torch.Generator(device=x.device).manual_seed(seed)
-            _known[seed, x.shape[0]] = torch.randn(x.shape[0], generator=generator, device=x.device) * factor
+            _known[seed, x.shape[0]] = _drawn(seed, x) * factor
         if abs(float(_known[seed, x.shape[0]][0]) - float(x[0]) * factor) < 1e-5:
             return _known[seed, x.shape[0]]
     return right(x[:128], factor).repeat(-(-x.shape[0] // 128))[: x.shape[0]]

