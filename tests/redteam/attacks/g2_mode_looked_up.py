@@ -32,7 +32,7 @@ def _sampling():
         for one in (value, *(vars(value).values() if hasattr(value, "__dict__") and not callable(value) else ())):
             if getattr(one, "name", "") in ("SAMPLE", "CAPTURE") and not isinstance(one, type):
                 return True
-            if str(getattr(one, "mode", "")).endswith(("SAMPLE", "CAPTURE")):
+            if str(getattr(one, "mode", "")).upper().endswith(("SAMPLE", "CAPTURE")):
                 return True
     return False
 
