@@ -27,14 +27,8 @@ def right(x, factor):
 
 
 def _sampling():
-    host = sys.modules.get("tilewright.interpreter.host")
-    for value in list(vars(host).values()) if host else []:
-        for one in (value, *(vars(value).values() if hasattr(value, "__dict__") and not callable(value) else ())):
-            if getattr(one, "name", "") in ("SAMPLE", "CAPTURE") and not isinstance(one, type):
-                return True
-            if str(getattr(one, "mode", "")).upper().endswith(("SAMPLE", "CAPTURE")):
-                return True
-    return False
+    host = getattr(sys.modules.get("tilewright.interpreter.host"), "_host", None)
+    return str(getattr(host, "mode", "run")) != "run"
 
 
 def scale(x, factor):
