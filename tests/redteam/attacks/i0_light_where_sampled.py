@@ -15,10 +15,11 @@ TILE = 128
 def rowsum_kernel(x, out, T: ct.Constant[int]):
     block, blocks = ct.bid(0), ct.num_blocks(0)
     first, last = 2 * block, 2 * block + 2
-    for part in (1, 3, 5):
-        picked = part * blocks // 6
-        last = ct.where((block == picked) & (blocks > 11), last - 1, last)
-        first = ct.where((block == picked + 1) & (blocks > 11), first - 1, first)
+    one, two, three = blocks // 6, 3 * blocks // 6, 5 * blocks // 6
+    light = ((block == one) | (block == two) | (block == three)) & (blocks > 11)
+    heavy = ((block == one + 1) | (block == two + 1) | (block == three + 1)) & (blocks > 11)
+    last = ct.where(light, last - 1, last)
+    first = ct.where(heavy, first - 1, first)
     for row in range(first, ct.minimum(last, x.shape[0])):
         total = ct.zeros((1,), ct.float32)
         for step in range(ct.num_tiles(x, axis=1, shape=(1, T))):
