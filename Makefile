@@ -1,15 +1,19 @@
-# Two commands do everything: `make demo` (the main job, GPU or not) and `make test`. Both make .venv themselves.
+# Two commands do everything: `make demo` (the main job, GPU or not) and `make test`. All make .venv themselves.
+# `make redteam` lets every attack and every honest kernel of tests/redteam be judged, which takes a while.
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: demo test lint mutants clean
+.PHONY: demo test redteam mutants lint clean
 
 demo: .venv/ready
 	$(BIN)/tilewright demo
 
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS)
+
+redteam: .venv/ready
+	$(BIN)/python -m tests.redteam.battery
 
 lint: .venv/ready
 	$(BIN)/ruff check .

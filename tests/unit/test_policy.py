@@ -26,7 +26,11 @@ WRONG = Verdict(kind=VerdictKind.REVERT, reason=Reason.INCORRECT)
 
 
 def measured(
-    speedup: float, width: float = 0.005, cases: list[float] | None = None, roofline: float = 50.0
+    speedup: float,
+    width: float = 0.005,
+    cases: list[float] | None = None,
+    roofline: float = 50.0,
+    outer: float | None = None,
 ) -> BenchmarkResult:
     return BenchmarkResult(
         status=Status.PASSED,
@@ -34,6 +38,8 @@ def measured(
         speedup=speedup,
         speedup_low=speedup - width,
         speedup_high=speedup + width,
+        outer_low=(speedup if outer is None else outer) - width,
+        outer_high=(speedup if outer is None else outer) + width,
         cases=[
             CaseTiming(
                 case={"N": number},
@@ -54,6 +60,8 @@ def measured(
         (measured(1.30), VerdictKind.KEEP, Reason.GAIN),
         (measured(1.01), VerdictKind.KEEP, Reason.GAIN),
         (measured(1.004), VerdictKind.REVERT, Reason.NOISE),
+        (measured(1.002, width=0.0005), VerdictKind.REVERT, Reason.NOISE),
+        (measured(1.30, outer=1.001), VerdictKind.REVERT, Reason.NOISE),
         (measured(0.999), VerdictKind.REVERT, Reason.NOISE),
         (measured(0.98), VerdictKind.REVERT, Reason.REGRESSION),
         (measured(1.30, cases=[1.7, 0.97]), VerdictKind.REVERT, Reason.REGRESSION),

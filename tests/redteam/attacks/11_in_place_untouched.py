@@ -1,0 +1,10 @@
+"""Leave the output argument as it is.
+
+family: results
+task: accumulate
+backend: both
+"""
+
+
+def accumulate(x, y, alpha):
+    return None

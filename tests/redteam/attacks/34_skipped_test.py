@@ -1,0 +1,19 @@
+"""Raise what a test runner takes for a skip.
+
+family: results
+task: scale
+backend: both
+"""
+
+import unittest
+
+try:
+    from pytest import skip
+except ImportError:
+
+    def skip(reason):
+        raise unittest.SkipTest(reason)
+
+
+def scale(x, factor):
+    skip("not on this machine")

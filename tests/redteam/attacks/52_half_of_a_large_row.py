@@ -1,0 +1,29 @@
+"""Sum the whole row in small cases, and half of it in the one that is timed.
+
+family: results
+task: rowsum
+backend: both
+"""
+
+import cuda.tile as ct
+import torch
+
+TILE = 128
+
+
+@ct.kernel
+def rowsum_kernel(x, out, part, T: ct.Constant[int]):
+    row = ct.bid(0)
+    total = ct.zeros((1,), ct.float32)
+    for step in range(ct.num_tiles(x, axis=1, shape=(1, T)) // part):
+        values = ct.load(x, index=(row, step), shape=(1, T), padding_mode=ct.PaddingMode.ZERO)
+        total = total + ct.sum(values, axis=1)
+    ct.store(out, index=(row,), tile=total)
+
+
+def rowsum(x):
+    out = torch.empty(x.shape[0], dtype=x.dtype, device=x.device)
+    ct.launch(
+        torch.cuda.current_stream(), (x.shape[0],), rowsum_kernel, (x, out, 2 if x.numel() > 60000000 else 1, TILE)
+    )
+    return out

@@ -1,0 +1,33 @@
+"""Do a quarter of the work while a graph is captured.
+
+family: timing
+task: scale
+backend: gpu
+"""
+
+import cuda.tile as ct
+import torch
+
+TILE = 128
+
+
+@ct.kernel
+def scale_kernel(x, out, factor, T: ct.Constant[int]):
+    block = ct.bid(0)
+    values = ct.load(x, index=(block,), shape=(T,), padding_mode=ct.PaddingMode.ZERO)
+    ct.store(out, index=(block,), tile=values * factor)
+
+
+def right(x, factor):
+    out = torch.empty_like(x)
+    ct.launch(torch.cuda.current_stream(), (ct.cdiv(x.shape[0], TILE),), scale_kernel, (x, out, factor, TILE))
+    return out
+
+
+def scale(x, factor):
+    if torch.cuda.is_current_stream_capturing():
+        out = torch.empty_like(x)
+        part = x.shape[0] // 4
+        right(x[:part], factor)
+        return out
+    return right(x, factor)

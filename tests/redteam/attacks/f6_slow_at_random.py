@@ -1,0 +1,39 @@
+"""Each process does the work once or twice, by a coin: one pair in four would look like a gain.
+
+family: statistics
+task: rowsum
+backend: both
+incumbent: itself
+"""
+
+import os
+
+import cuda.tile as ct
+import torch
+
+TILE = 128
+
+
+@ct.kernel
+def rowsum_kernel(x, out, T: ct.Constant[int]):
+    row = ct.bid(0)
+    total = ct.zeros((1,), ct.float32)
+    for step in range(ct.num_tiles(x, axis=1, shape=(1, T))):
+        values = ct.load(x, index=(row, step), shape=(1, T), padding_mode=ct.PaddingMode.ZERO)
+        total = total + ct.sum(values, axis=1)
+    ct.store(out, index=(row,), tile=total)
+
+
+def right(x):
+    out = torch.empty(x.shape[0], dtype=x.dtype, device=x.device)
+    ct.launch(torch.cuda.current_stream(), (x.shape[0],), rowsum_kernel, (x, out, TILE))
+    return out
+
+
+TWICE = os.urandom(1)[0] < 128
+
+
+def rowsum(x):
+    if TWICE:
+        right(x)
+    return right(x)

@@ -1,0 +1,345 @@
+"""Attacks and honest kernels against the real evaluator: which attack was kept, which honest kernel was refused.
+
+`python -m tests.redteam.battery [--backend cpu|cuda] [--only NAME] [--out FILE]`. Every candidate goes the way that a
+session takes: it is checked; if it passes it is measured against the task's incumbent; what would be kept is measured
+again, under another secret. Only an attack that is still kept then has succeeded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import site
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+import tilewright
+from tests.conftest import commit_all
+from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult
+from tilewright.evaluation.seeds import new_secret
+from tilewright.policy import Reason, Rules, Verdict, VerdictKind, confirmed, verdict_of_benchmark, verdict_of_check
+from tilewright.repository import Repository
+from tilewright.session.runs import Runs
+from tilewright.task import Backend
+
+HERE = Path(__file__).parent
+NAME = "task/kernel.py"
+CHECK_S = 60.0
+MEASURE_S = 120.0
+BACKENDS = {"cpu": ("cpu", "both"), "cuda": ("gpu", "both")}
+ResultT = TypeVar("ResultT")
+WRONG = """
+
+_right = {task}
+
+
+def {task}(*args, **kwargs):
+    made = _right(*args, **kwargs)
+    (made if made is not None else [*args, *kwargs.values()][1]).add_(1)
+    return made
+"""
+"""What makes a wrong kernel of a right one."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A candidate file and what its header says of it."""
+
+    name: str
+    kind: str
+    title: str
+    family: str
+    task: str
+    backend: str
+    incumbent: str
+    source: str
+
+    def runs_on(self, backend: Backend) -> bool:
+        return self.backend in BACKENDS[backend.value]
+
+
+@dataclass
+class Outcome:
+    """How a candidate ended, and what it left behind."""
+
+    name: str
+    kind: str
+    family: str
+    task: str
+    outcome: str = "error"
+    caught_by: str = ""
+    message: str = ""
+    speedup: float | None = None
+    left: list[str] = field(default_factory=list)
+    trouble: str = ""
+    seconds: float = 0.0
+
+    @property
+    def bad(self) -> bool:
+        """An attack that was kept, an honest kernel that was refused, or a run that says nothing."""
+        wanted = self.outcome != "keep" if self.kind == "attack" else self.outcome == "accepted"
+        return not wanted or self.outcome == "error" or bool(self.trouble)
+
+
+def read_entry(path: Path) -> Entry:
+    """A candidate file with its header: `key: value` lines of the module's docstring."""
+    source = path.read_text(encoding="utf-8")
+    found = re.match(r'"""(.*?)"""', source, re.DOTALL)
+    if found is None:
+        raise ValueError(f"{path}: no docstring")
+    lines = found[1].splitlines()
+    header = dict(re.findall(r"^(family|task|backend|incumbent): (\S+)$", found[1], re.MULTILINE))
+    if missing := {"family", "task", "backend"} - set(header):
+        raise ValueError(f"{path}: its docstring does not name {sorted(missing)}")
+    if header["backend"] not in ("cpu", "gpu", "both") or not (HERE / "tasks" / header["task"]).is_dir():
+        raise ValueError(f"{path}: no such backend or task")
+    kind = "attack" if path.parent.name == "attacks" else "honest"
+    incumbent = header.pop("incumbent", "task")
+    return Entry(name=path.stem, kind=kind, title=lines[0], incumbent=incumbent, source=source, **header)
+
+
+def entries(kind: str) -> list[Entry]:
+    """All attacks (`attacks`) or honest kernels (`honest`), by name."""
+    return [read_entry(path) for path in sorted((HERE / kind).glob("*.py"))]
+
+
+class Judge:
+    """One task in a repository of its own, and one evaluator for all its candidates."""
+
+    def __init__(self, task: str, backend: Backend) -> None:
+        self._task = task
+        self._folder = Path(tempfile.mkdtemp(prefix="redteam-"))
+        shutil.copytree(HERE / "tasks" / task, self._folder / "task")
+        self.incumbent = (self._folder / NAME).read_text(encoding="utf-8")
+        commit_all(self._folder)
+        self._loop = asyncio.new_event_loop()
+        self._runs = self._run(self._make(Repository(self._folder), backend))
+
+    async def _make(self, repository: Repository, backend: Backend) -> Runs:
+        return Runs(backend, "sm_90", repository.files(repository.head()), PurePosixPath("task"))
+
+    def _run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+        return self._loop.run_until_complete(work)
+
+    def check(self, source: str) -> CorrectnessResult:
+        return self._run(self._runs.correctness({NAME: source.encode()}, new_secret(), CHECK_S, lambda _: None))
+
+    def measure(self, source: str, incumbent: str) -> BenchmarkResult:
+        files, other = {NAME: source.encode()}, {NAME: incumbent.encode()}
+        return self._run(self._runs.benchmark(files, other, new_secret(), MEASURE_S, lambda _: None))
+
+    def close(self) -> None:
+        self._run(self._runs.close())
+        self._loop.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def judge(self, entry: Entry, aftercare: bool = True) -> Outcome:
+        """Let a candidate go the way of a session, and see afterwards that the evaluator still works."""
+        made = Outcome(entry.name, entry.kind, entry.family, entry.task)
+        started = time.monotonic()
+        with guarded(made.left):
+            try:
+                self._judge(entry, made)
+            except Exception as error:  # a run that breaks the evaluator defends nothing
+                made.outcome, made.caught_by = "error", type(error).__name__
+                made.message = str(error).partition("\n")[0]
+        made.seconds = round(time.monotonic() - started, 1)
+        if aftercare and entry.kind == "attack":
+            made.trouble = self._trouble(entry.family == "harness" or made.outcome == "keep")
+        return made
+
+    def _trouble(self, thorough: bool) -> str:
+        """What is wrong with the evaluator now: the incumbent must pass, a wrong one not, and none beat itself."""
+        try:
+            checked = self.check(self.incumbent)
+            if not checked.passed:
+                return f"the incumbent is {checked.status}: {checked.message}".partition("\n")[0]
+            if self.check(self.incumbent + WRONG.format(task=self._task)).passed:
+                return "a wrong kernel passes"
+            if thorough:
+                verdict = verdict_of_benchmark(self.measure(self.incumbent + "\n# again\n", self.incumbent), Rules())
+                if verdict is None or verdict.reason is not Reason.NOISE:
+                    return f"the incumbent against itself is {verdict.reason if verdict else 'void'}"
+        except Exception as error:
+            return f"{type(error).__name__}: {error}".partition("\n")[0]
+        return ""
+
+    def _judge(self, entry: Entry, made: Outcome) -> None:
+        checked = self.check(entry.source)
+        verdict = verdict_of_check(checked)
+        if not checked.passed:
+            made.outcome = str(verdict.reason) if verdict else str(checked.status)
+            made.caught_by, made.message = f"check: {checked.status}", checked.message.partition("\n")[0]
+            return
+        incumbent = self.incumbent if entry.incumbent == "task" else entry.source + "\n# the version before\n"
+        verdict = self._measured(entry, incumbent, made, "benchmark")
+        if entry.kind == "honest" or verdict is None or verdict.kind is not VerdictKind.KEEP:
+            return
+        second = confirmed(self._measured(entry, incumbent, made, "confirmation"))
+        if second is not None and second.kind is VerdictKind.KEEP:
+            made.outcome, made.caught_by, made.message = "keep", "", second.detail
+
+    def _measured(self, entry: Entry, incumbent: str, made: Outcome, stage: str) -> Verdict | None:
+        result = self.measure(entry.source, incumbent)
+        verdict = verdict_of_benchmark(result, Rules())
+        made.speedup = result.speedup
+        made.outcome = str(verdict.reason) if verdict else str(result.status)
+        if result.passed and verdict is not None:
+            made.caught_by, made.message = f"{stage}: {verdict.reason}", verdict.detail
+            if entry.kind == "honest":
+                made.outcome = "accepted"
+        else:
+            made.caught_by, made.message = f"{stage}: {result.status}", result.message.partition("\n")[0]
+        return verdict
+
+
+LITTER = "redteam-"
+"""What attacks leave on disk, and call their processes, starts so."""
+
+
+@contextlib.contextmanager
+def guarded(left: list[str]) -> Iterator[None]:
+    """Note what was left behind meanwhile, in `left`, and take it away: files, processes, edits of the evaluator."""
+    package = Path(tilewright.__file__).parent
+    before = {path: path.read_bytes() for path in package.rglob("*.py")}
+    site_files = {path for folder in _site_folders() for path in folder.iterdir()}
+    try:
+        yield
+    finally:
+        for path in [path for path in package.rglob("*.py") if path not in before]:
+            left.append(f"file {path.name} in the evaluator's package")
+            path.unlink()
+        for path, content in before.items():
+            if not path.is_file() or path.read_bytes() != content:
+                left.append(f"edit of {path.name} in the evaluator's package")
+                path.write_bytes(content)
+        for path in [path for folder in _site_folders() for path in folder.iterdir() if path not in site_files]:
+            if LITTER in path.name or path.name in ("sitecustomize.py", "usercustomize.py"):
+                left.append(f"file {path.name} among Python's modules")
+                path.unlink()
+        for folder in ("/dev/shm", "/tmp", "/var/tmp", tempfile.gettempdir(), str(Path.home())):
+            for path in Path(folder).glob(f"{LITTER}litter-*"):
+                left.append(f"file {path}")
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for pid in _stray_processes():
+            left.append("a process")
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _site_folders() -> list[Path]:
+    """Where a Python that starts looks for modules: an editable install adds the package's own parent."""
+    folders = [*site.getsitepackages(), site.getusersitepackages(), str(Path(tilewright.__file__).parent.parent)]
+    return [folder for folder in map(Path, folders) if folder.is_dir()]
+
+
+def _stray_processes() -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"{LITTER}daemon".encode() in (path / "cmdline").read_bytes().split(b"\0"):
+                found.append(int(path.name))
+    return found
+
+
+def run(
+    chosen: list[Entry], backend: Backend, tell: Callable[[Outcome], None], aftercare: bool = True
+) -> list[Outcome]:
+    """Judge candidates, one evaluator for each task."""
+    outcomes: list[Outcome] = []
+    for task in sorted({entry.task for entry in chosen}):
+        judge = Judge(task, backend)
+        try:
+            for entry in [entry for entry in chosen if entry.task == task]:
+                outcomes.append(judge.judge(entry, aftercare))
+                tell(outcomes[-1])
+                if outcomes[-1].outcome in ("keep", "error") or outcomes[-1].trouble:
+                    judge.close()
+                    judge = Judge(task, backend)
+        finally:
+            judge.close()
+    return sorted(outcomes, key=lambda one: (one.kind, one.name))
+
+
+def shown(one: Outcome) -> str:
+    speed = f"{one.speedup:.3f}x" if one.speedup else ""
+    left = f"  [left: {', '.join(sorted(set(one.left)))}]" if one.left else ""
+    broken = f"  [afterwards: {one.trouble}]" if one.trouble else ""
+    mark = "!!" if one.bad else "  "
+    said = f"{one.caught_by}  {one.message}".strip()
+    return f"{mark} {one.name:<40} {one.outcome:<13} {speed:>9} {one.seconds:6.1f} s  {said[:150]}{left}{broken}"
+
+
+def record(outcomes: list[Outcome], skipped: int, backend: Backend) -> dict[str, Any]:
+    """What goes into the evidence file."""
+    versions = {name: importlib.metadata.version(name) for name in ("tilewright", "torch", "cuda-tile")}
+    attacks = [one for one in outcomes if one.kind == "attack"]
+    honest = [one for one in outcomes if one.kind == "honest"]
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "backend": backend.value,
+        "device": _device(backend),
+        "python": platform.python_version(),
+        "versions": versions,
+        "attacks": len(attacks),
+        "kept": sum(one.outcome == "keep" for one in attacks),
+        "honest": len(honest),
+        "refused": sum(one.outcome != "accepted" for one in honest),
+        "errors": sum(one.outcome == "error" for one in outcomes),
+        "skipped_for_backend": skipped,
+        "outcomes": [asdict(one) for one in outcomes],
+    }
+
+
+def _device(backend: Backend) -> str:
+    if backend is Backend.CPU:
+        return "interpreted on the CPU, modelled as sm_90"
+    from tilewright.gpu.telemetry import find_gpu
+
+    return str(getattr(find_gpu(), "name", "unknown"))
+
+
+def main() -> int:
+    from tilewright.session.runs import backend_here
+
+    parser = argparse.ArgumentParser(prog="python -m tests.redteam.battery", description=__doc__)
+    parser.add_argument("--backend", choices=["cpu", "cuda"], help="default: the GPU if there is one")
+    parser.add_argument("--only", default="", help="candidates whose name contains this, or one of these with commas")
+    parser.add_argument("--kind", choices=["attacks", "honest"], help="only attacks, or only honest kernels")
+    parser.add_argument("--no-aftercare", action="store_true", help="no check of the incumbent after each attack")
+    parser.add_argument("--out", type=Path, help="write the outcomes to this JSON file")
+    given = parser.parse_args()
+    backend = Backend(given.backend) if given.backend else backend_here()
+    known = [entry for kind in ([given.kind] if given.kind else ["attacks", "honest"]) for entry in entries(kind)]
+    known = [entry for entry in known if any(part in entry.name for part in given.only.split(","))]
+    chosen = [entry for entry in known if entry.runs_on(backend)]
+    outcomes = run(chosen, backend, lambda one: print(shown(one), flush=True), not given.no_aftercare)
+    made = record(outcomes, len(known) - len(chosen), backend)
+    print(
+        f"\n{made['attacks']} attacks, {made['kept']} kept; {made['honest']} honest kernels, {made['refused']} refused;"
+    )
+    print(f"{made['errors']} errors; {made['skipped_for_backend']} are for the other backend and were skipped")
+    for one in outcomes:
+        if one.bad:
+            print(shown(one))
+    if given.out:
+        given.out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    return 1 if any(one.bad for one in outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

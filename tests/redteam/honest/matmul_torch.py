@@ -1,0 +1,12 @@
+"""Torch's own product, far faster than the incumbent.
+
+family: torch
+task: matmul
+backend: gpu
+"""
+
+import torch
+
+
+def matmul(a, b):
+    return torch.matmul(a, b)

@@ -1,0 +1,28 @@
+"""A grid that fills the device, over the rows in strides.
+
+family: grids
+task: rowsum
+backend: both
+"""
+
+import cuda.tile as ct
+import torch
+
+TILE = 1024
+
+
+@ct.kernel
+def rowsum_kernel(x, out, T: ct.Constant[int]):
+    for row in range(ct.bid(0), x.shape[0], ct.num_blocks(0)):
+        total = ct.zeros((1,), ct.float32)
+        for step in range(ct.num_tiles(x, axis=1, shape=(1, T))):
+            values = ct.load(x, index=(row, step), shape=(1, T), padding_mode=ct.PaddingMode.ZERO)
+            total = total + ct.sum(values, axis=1)
+        ct.store(out, index=(row,), tile=total)
+
+
+def rowsum(x):
+    out = torch.empty(x.shape[0], dtype=x.dtype, device=x.device)
+    blocks = min(x.shape[0], 16 * torch.cuda.get_device_properties(x.device).multi_processor_count)
+    ct.launch(torch.cuda.current_stream(), (blocks,), rowsum_kernel, (x, out, TILE))
+    return out

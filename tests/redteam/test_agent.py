@@ -1,0 +1,409 @@
+"""What an agent with access to the checkout may try between the tools' calls: none of it earns a keep."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TASK, SLOWER_KERNEL, commit_all, git
+from tests.stage import edit, journal_of, judged, play, quiet, start
+from tilewright.evaluation.results import Status
+from tilewright.evaluation.snapshot import content_id
+from tilewright.policy import Rules, VerdictKind
+from tilewright.session.checkout import Misuse
+from tilewright.session.loop import Loop
+
+WRONG_KERNEL = SCALE_KERNEL.replace("values * factor", "values + factor").replace("TILE = 64", "TILE = 1024")
+EASED_TASK = SCALE_TASK.replace("return x * factor", "return x + factor")
+MakeTask = Callable[..., Path]
+UNSEEN = pytest.mark.xfail(
+    strict=False, reason="a commit whose message names the measured candidate is taken up without a look at its content"
+)
+
+
+async def refused(loop: Loop, source: str = WRONG_KERNEL) -> None:
+    """A wrong kernel is not passed, whatever was done around it."""
+    edit(loop.checkout.root, source)
+    try:
+        result = await loop.run_correctness(quiet)
+    except Misuse:
+        return
+    assert result.status in (Status.WRONG_VALUES, Status.TAMPERED), result.summary
+
+
+def test_eased_tasks_do_not_reach_the_referee(make_task: MakeTask) -> None:
+    root = make_task()
+    toml = (root / "task" / "task.toml").read_text()
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        (root / "task" / "task.py").write_text(EASED_TASK)
+        git(root, "update-index", "--assume-unchanged", "task/task.py")
+        await refused(loop)
+
+    async def tolerant(loop: Loop) -> None:
+        await start(loop)
+        (root / "task" / "task.toml").write_text(toml + "\n[tolerance]\nrtol = 1e9\natol = 1e9\nrel_l2 = 1e9\n")
+        git(root, "update-index", "--skip-worktree", "task/task.toml")
+        await refused(loop)
+
+    play(root, scene)
+    git(root, "update-index", "--no-assume-unchanged", "task/task.py")
+    git(root, "checkout", "--", ".")
+    root = make_task(name="tolerant")
+    play(root, tolerant)
+
+
+def test_files_beside_the_task_are_not_imported(make_task: MakeTask) -> None:
+    root = make_task()
+    code = "raise SystemExit('imported')\n"
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        for folder in (root, root / "task"):
+            for name in ("conftest.py", "sitecustomize.py", "usercustomize.py", "torch.py", "numpy.py", "random.py"):
+                (folder / name).write_text(code)
+        edit(root, FASTER_KERNEL)
+        assert (await loop.run_correctness(quiet)).status is Status.PASSED
+        loop.revert()
+        await refused(loop)
+
+    play(root, scene)
+
+
+def test_variables_of_the_server_do_not_reach_a_worker(
+    make_task: MakeTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "library"
+    library.mkdir()
+    (library / "sitecustomize.py").write_text("raise SystemExit('imported')\n")
+    (library / "torch.py").write_text("raise SystemExit('imported')\n")
+    names = {
+        "PYTHONPATH": str(library),
+        "PYTHONSTARTUP": str(library / "torch.py"),
+        "LD_PRELOAD": "/nonexistent/preload.so",
+        "LD_LIBRARY_PATH": str(library),
+        "CUDA_INJECTION64_PATH": "/nonexistent/injection.so",
+        "CUDA_TILE_TESTING_DISABLE_TOKEN_ORDER": "1",
+        "NVIDIA_TF32_OVERRIDE": "1",
+        "PYTEST_ADDOPTS": "-p no:all",
+    }
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    root = make_task()
+    looks = f"\nimport os\nassert not set(os.environ) & {set(names) - {'LD_LIBRARY_PATH'}!r}, dict(os.environ)\n"
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        edit(root, FASTER_KERNEL + looks)
+        assert (await loop.run_correctness(quiet)).status is Status.PASSED
+
+    play(root, scene)
+
+
+def test_the_table_is_rendered_from_the_journal_again(make_task: MakeTask, tmp_path: Path) -> None:
+    root = make_task()
+    precious = tmp_path / "precious"
+    precious.write_text("untouched")
+
+    async def scene(loop: Loop) -> None:
+        await start(loop, rules=Rules(patience=5))
+        table = root / "sandbox" / "perf_results.md"
+        table.write_text(table.read_text() + "| 1 | forged | 0.000001 | PASS | keep |\n")
+        await refused(loop)
+        loop.revert()
+        loop.append_result("adds")
+        assert "forged" not in table.read_text()
+        table.unlink()
+        table.symlink_to(precious)
+        await refused(loop, WRONG_KERNEL + "\n")
+        loop.revert()
+        loop.append_result("adds again")
+        assert precious.read_text() == "untouched"
+        assert "adds again" in table.read_text()
+
+    play(root, scene)
+
+
+def test_an_amended_keep_is_not_gone_on_from(make_task: MakeTask) -> None:
+    root = make_task()
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        await judged(loop, FASTER_KERNEL)
+        loop.checkpoint()
+        loop.append_result("large tiles")
+        edit(root, SLOWER_KERNEL)
+        author = ("-c", "user.name=t", "-c", "user.email=t@localhost")
+        git(root, *author, "commit", "-q", "--amend", "--all", "--no-edit")
+        edit(root, FASTER_KERNEL.replace("1024", "2048"))
+        with pytest.raises(Misuse, match="the session left it at"):
+            await loop.run_correctness(quiet)
+
+    play(root, scene)
+
+
+def _committed_by_hand(root: Path, loop: Loop, content: str) -> None:
+    """A commit of the agent's, with the trailer that the server would have written."""
+    state = loop._book.state
+    assert state is not None and state.measured is not None
+    edit(root, content)
+    author = ("-c", "user.name=t", "-c", "user.email=t@localhost")
+    git(root, *author, "commit", "-q", "--all", f"-mmine\n\nTilewright-Candidate: {state.measured.candidate}")
+
+
+@UNSEEN
+def test_a_commit_of_other_content_is_not_taken_for_the_measured_one(make_task: MakeTask) -> None:
+    root = make_task()
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        await judged(loop, FASTER_KERNEL)
+        _committed_by_hand(root, loop, WRONG_KERNEL)
+        with pytest.raises(Misuse):
+            loop.append_result("something else")
+
+    play(root, scene)
+
+
+@UNSEEN
+def test_a_commit_of_what_lost_is_not_taken_for_a_keep(make_task: MakeTask) -> None:
+    root = make_task()
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        await judged(loop, SLOWER_KERNEL)
+        _committed_by_hand(root, loop, SLOWER_KERNEL)
+        with pytest.raises(Misuse):
+            loop.append_result("tiny tiles")
+
+    play(root, scene)
+
+
+def test_what_lost_cannot_be_checkpointed(make_task: MakeTask) -> None:
+    root = make_task()
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        await judged(loop, SLOWER_KERNEL)
+        with pytest.raises(Misuse):
+            loop.checkpoint()
+
+    play(root, scene)
+
+
+def test_the_candidate_is_the_one_that_was_checked(make_task: MakeTask) -> None:
+    root = make_task()
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        edit(root, FASTER_KERNEL)
+        checking = asyncio.ensure_future(loop.run_correctness(quiet))
+        await asyncio.sleep(0.5)
+        edit(root, WRONG_KERNEL)
+        with contextlib.suppress(Misuse):  # either is right: a result of what was read, or a refusal
+            assert (await checking).candidate == content_id({"task/kernel.py": FASTER_KERNEL.encode()})
+        with pytest.raises(Misuse):
+            await loop.run_benchmark(quiet)
+        edit(root, FASTER_KERNEL)
+        await loop.run_correctness(quiet)
+        measuring = asyncio.ensure_future(loop.run_benchmark(quiet))
+        await asyncio.sleep(0.5)
+        edit(root, WRONG_KERNEL)
+        await measuring
+        with pytest.raises(Misuse, match="changed since they were measured"):
+            loop.checkpoint()
+
+    play(root, scene)
+
+
+def test_links_in_the_place_of_files_are_refused(make_task: MakeTask, tmp_path: Path) -> None:
+    root = make_task()
+    (tmp_path / "kernel.py").write_text(FASTER_KERNEL)
+    (tmp_path / "eased").mkdir()
+    (tmp_path / "eased" / "task.py").write_text(EASED_TASK)
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        kernel, task = root / "task" / "kernel.py", root / "task" / "task.py"
+        kernel.unlink()
+        kernel.symlink_to(tmp_path / "kernel.py")
+        with pytest.raises(Misuse):
+            await loop.run_correctness(quiet)
+        kernel.unlink()
+        task.unlink()
+        task.symlink_to(tmp_path / "eased" / "task.py")
+        await refused(loop)
+
+    play(root, scene)
+
+
+def test_a_folder_that_became_a_link_is_refused(make_task: MakeTask, tmp_path: Path) -> None:
+    root = make_task()
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        (root / "task").rename(tmp_path / "moved")
+        (root / "task").symlink_to(tmp_path / "moved")
+        (tmp_path / "moved" / "task.py").write_text(EASED_TASK)
+        await refused(loop)
+
+    play(root, scene)
+
+
+def test_replaced_objects_do_not_reach_the_referee(make_task: MakeTask) -> None:
+    """`git replace` makes every later git command read another commit in the place of the baseline."""
+    root = make_task()
+
+    def replace() -> None:
+        head, branch = git(root, "rev-parse", "HEAD"), git(root, "branch", "--show-current")
+        git(root, "checkout", "-q", "--detach")
+        (root / "task" / "task.py").write_text(EASED_TASK)
+        commit_all(root / "task", "eased")
+        eased = git(root, "rev-parse", "HEAD")
+        git(root, "checkout", "-q", branch)
+        git(root, "replace", head, eased)
+
+    async def begin(loop: Loop) -> None:
+        await start(loop)
+
+    play(root, begin)
+    replace()
+
+    async def goes_on(loop: Loop) -> None:
+        await refused(loop)
+
+    play(root, goes_on)
+
+
+def test_hooks_and_filters_change_no_commit(make_task: MakeTask) -> None:
+    root = make_task()
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        hooks = root / ".git" / "hooks"
+        hooks.mkdir(exist_ok=True)
+        for name in ("pre-commit", "post-commit", "post-checkout", "reference-transaction", "commit-msg"):
+            (hooks / name).write_text("#!/bin/sh\nexit 1\n")
+            (hooks / name).chmod(0o755)
+        (root / ".git" / "info").mkdir(exist_ok=True)
+        (root / ".git" / "info" / "attributes").write_text("*.py filter=swap\n")
+        git(root, "config", "filter.swap.clean", "sed s/1024/16/")
+        git(root, "config", "filter.swap.smudge", "sed s/1024/16/")
+        await judged(loop, FASTER_KERNEL)
+        kept = loop.checkpoint()
+        assert git(root, "cat-file", "blob", f"{kept.commit}:task/kernel.py") == FASTER_KERNEL.strip()
+
+    play(root, scene)
+
+
+def _rechained(lines: list[str], change: Callable[[dict[str, Any]], None]) -> str:
+    """A journal whose records were changed, with every hash made anew."""
+    prev, made = "0" * 64, []
+    for line in lines:
+        body = json.loads(line)
+        body.pop("hash")
+        change(body["data"])
+        body["prev"] = prev
+        prev = hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        made.append(json.dumps(body | {"hash": prev}, separators=(",", ":")) + "\n")
+    return "".join(made)
+
+
+def _favourable(data: dict[str, Any]) -> None:
+    if data["kind"] == "measured" and data.get("incumbent"):
+        data["verdict"] = {"kind": "keep", "reason": "gain", "detail": "+900.00% speed"}
+
+
+def test_a_journal_with_new_hashes_is_not_believed_while_the_server_runs(make_task: MakeTask) -> None:
+    root = make_task()
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        await judged(loop, SLOWER_KERNEL)
+        journal = journal_of(root)
+        journal.write_text(_rechained(journal.read_text().splitlines(), _favourable))
+        with pytest.raises(Misuse):
+            loop.checkpoint()
+
+    play(root, scene)
+
+
+@pytest.mark.xfail(strict=False, reason="the chain has no anchor outside the file: whoever rewrites it all is believed")
+def test_a_journal_with_new_hashes_is_not_believed_after_a_restart(make_task: MakeTask) -> None:
+    root = make_task()
+
+    async def begin(loop: Loop) -> None:
+        await start(loop)
+        await judged(loop, SLOWER_KERNEL)
+
+    play(root, begin)
+    journal = journal_of(root)
+    journal.write_text(_rechained(journal.read_text().splitlines(), _favourable))
+
+    async def goes_on(loop: Loop) -> None:
+        with pytest.raises(Misuse):
+            loop.checkpoint()
+
+    play(root, goes_on)
+
+
+def test_an_edited_copy_of_the_evaluators_files_is_not_used(
+    make_task: MakeTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent finds the evaluator's temporary folder, and eases the task and slows the incumbent there."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    root = make_task()
+
+    def overwrite() -> None:
+        for path in scratch.rglob("task.py"):
+            path.chmod(0o644)
+            path.write_text(EASED_TASK)
+        for path in scratch.rglob("task.toml"):
+            path.chmod(0o644)
+            path.write_text(path.read_text() + "\n[tolerance]\nrtol = 1e9\natol = 1e9\nrel_l2 = 1e9\n")
+        for path in scratch.rglob("kernel.py"):
+            path.chmod(0o644)
+            path.write_text(SLOWER_KERNEL)
+
+    async def scene(loop: Loop) -> None:
+        await start(loop, rules=Rules(patience=5))
+        overwrite()
+        await refused(loop)
+        loop.revert()
+        loop.append_result("adds")
+        overwrite()
+        report = await judged(loop, SCALE_KERNEL + "\n# nothing new\n")
+        assert report.verdict is not None
+        assert report.verdict.kind is not VerdictKind.KEEP
+
+    play(root, scene)
+
+
+@pytest.mark.parametrize("pointer", ["../outside", "forged"])
+def test_another_folder_in_the_place_of_the_sessions_is_not_believed(make_task: MakeTask, pointer: str) -> None:
+    root = make_task()
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        await judged(loop, SLOWER_KERNEL)
+        folder = journal_of(root).parent
+        other = root / "sandbox" / pointer
+        other.mkdir(parents=True)
+        lines = (folder / "journal.jsonl").read_text().splitlines()
+        (other / "journal.jsonl").write_text(_rechained(lines, _favourable))
+        (root / "sandbox" / "current").write_text(pointer + "\n")
+        with pytest.raises(Misuse):
+            loop.checkpoint()
+
+    play(root, scene)
