@@ -49,7 +49,7 @@ PAIRS = 126
 BLOCK = 8
 """Consecutive pairs that resampling keeps together, since neighbours resemble each other."""
 TRIALS = 10_000
-LIVE = 12
+LIVE = 7
 """Whole runs of each kernel of the record."""
 GAINS = (0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05)
 BF16 = "bfloat16"

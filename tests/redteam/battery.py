@@ -320,13 +320,17 @@ def main() -> int:
     parser.add_argument("--backend", choices=["cpu", "cuda"], help="default: the GPU if there is one")
     parser.add_argument("--only", default="", help="candidates whose name contains this, or one of these with commas")
     parser.add_argument("--kind", choices=["attacks", "honest"], help="only attacks, or only honest kernels")
+    parser.add_argument("--shard", default="0/1", help="I/N: every Nth candidate from the Ith on, for several GPUs")
+    parser.add_argument("--without", default="", help="a family that is left out")
     parser.add_argument("--no-aftercare", action="store_true", help="no check of the incumbent after each attack")
     parser.add_argument("--out", type=Path, help="write the outcomes to this JSON file")
     given = parser.parse_args()
     backend = Backend(given.backend) if given.backend else backend_here()
     known = [entry for kind in ([given.kind] if given.kind else ["attacks", "honest"]) for entry in entries(kind)]
     known = [entry for entry in known if any(part in entry.name for part in given.only.split(","))]
-    chosen = [entry for entry in known if entry.runs_on(backend)]
+    known = [entry for entry in known if entry.kind == "honest" or entry.family != given.without]
+    shard, shards = map(int, given.shard.split("/"))
+    chosen = [entry for entry in known if entry.runs_on(backend)][shard::shards]
     outcomes = run(chosen, backend, lambda one: print(shown(one), flush=True), not given.no_aftercare)
     made = record(outcomes, len(known) - len(chosen), backend)
     print(
