@@ -51,6 +51,8 @@ class Referee:
         self._backend = backend
         self._tell = tell
         self._gpu = _gpu_of_torch() if backend is Backend.CUDA else None
+        if backend is Backend.CPU:
+            torch.set_num_threads(1)  # cases are small here; threads would mostly wait for each other
         self._arch = self._gpu.arch if self._gpu else arch
         self._pool = WorkerPool(backend, self._arch, folder, spares=3 if backend is Backend.CUDA else 1)
         self._pool.refill()
