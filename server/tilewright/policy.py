@@ -72,6 +72,8 @@ class Advice(Record):
     reason: str
 
 
+INCUMBENT_DRIFT = 1.2
+"""By how much an incumbent may be slower than when it was kept; clocks alone move by some 15%."""
 ROOT_CAUSES = ("memory", "compute", "latency", "launch", "scheduling", "unknown")
 ESCALATED_CAUSES = ("scheduling", "unknown")
 
@@ -131,6 +133,26 @@ def confirmed(verdict: Verdict | None) -> Verdict | None:
         return verdict
     said = f"{verdict.detail}, confirmed" if verdict.reason is Reason.GAIN else f"not confirmed: {verdict.detail}"
     return verdict.model_copy(update={"detail": said})
+
+
+def with_steady_incumbent(result: BenchmarkResult, kept: BenchmarkResult | None) -> BenchmarkResult:
+    """The result; void where the incumbent ran far slower than in `kept`, the run that made it the incumbent.
+
+    A kernel may find out that it is not the candidate this time, and play slow so that the next one seems to win.
+    """
+    before = {case_label(case.case): case.latency_ms for case in kept.cases} if kept is not None else {}
+    for case in result.cases:
+        then = before.get(case_label(case.case))
+        if then and case.incumbent_ms and case.incumbent_ms > INCUMBENT_DRIFT * then:
+            return BenchmarkResult(
+                status=Status.VOID,
+                message=f"the incumbent takes {case.incumbent_ms:.6f} ms on {case_label(case.case)}, and took "
+                f"{then:.6f} ms when it was kept: a comparison with it says nothing. Measure again once the GPU is "
+                "calm; if it stays so, the incumbent behaves otherwise when it is not the candidate",
+                seconds=result.seconds,
+                telemetry=result.telemetry,
+            )
+    return result
 
 
 def settled(result: BenchmarkResult, rules: Rules, alone: bool, confirms: bool) -> tuple[Verdict | None, bool]:

@@ -70,6 +70,8 @@ _OF_ITSELF = {
 }  # fmt: skip
 """System calls that name a process: allowed on the caller (0) alone; with the place of that argument."""
 _SOCKET = (41, 198)
+_FLOCK = (73, 32)
+"""Answered as if it had succeeded: a lock on a file that all may read would tell one arm of the other."""
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
@@ -188,6 +190,7 @@ def _filter(column: int, machine: int) -> bytes:
         program += [_instruction(_AT_LEAST, _SIXTH_BIT_SET, 0, 1), refuse]
     for numbers in _REFUSED.values():
         program += [_instruction(_EQUAL, numbers[column], 0, 1), refuse]
+    program += [_instruction(_EQUAL, _FLOCK[column], 0, 1), _instruction(_RETURN, _ERRNO)]
     for first, second, place in _OF_ITSELF.values():
         program += [
             _instruction(_EQUAL, (first, second)[column], 0, 4),

@@ -22,6 +22,8 @@ from tilewright.roofline.model import (
 )
 from tilewright.task import Backend, Case, case_label
 
+COMPULSORY_SHARE = 0.9
+"""Of the work's bytes that a call must be seen to move; the rest is for the sample's error."""
 Profiles = dict[str, CallProfile]
 """What one candidate's call does, by case."""
 
@@ -42,10 +44,10 @@ def send_inputs(worker: WorkerHandle, code: TaskCode, case: Case) -> None:
     worker.request("inputs", code.task.file.timeout_s, list(buffers), sets=sets)
 
 
-def profile(worker: WorkerHandle, code: TaskCode, case: Case) -> CallProfile:
-    """What one call on `case` launches and computes."""
+def profile(worker: WorkerHandle, code: TaskCode, case: Case, seed: int) -> CallProfile:
+    """What one call on `case` launches and computes, by a sample of blocks that `seed` stands for."""
     send_inputs(worker, code, case)
-    reply, _ = worker.request("profile", code.task.file.timeout_s)
+    reply, _ = worker.request("profile", code.task.file.timeout_s, seed=seed)
     try:
         return CallProfile.model_validate(reply["profile"])
     except (KeyError, TypeError, ValidationError) as error:
@@ -70,6 +72,14 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec) -> Benchm
                 message=f"{case_label(case)}: modelled at {latency:.6f} ms, below the {floor:.6f} ms that the data "
                 f"sheet's peaks allow: its kernels, as sampled, move {moved / 1e6:.1f} MB, where the work is "
                 f"{work.bytes / 1e6:.1f} MB and {work.flops / 1e9:.1f} Gflop",
+            )
+        if moved < COMPULSORY_SHARE * work.bytes:
+            return BenchmarkResult(
+                status=Status.TAMPERED,
+                modelled=True,
+                message=f"{case_label(case)}: its kernels, as sampled, move {moved / 1e6:.1f} MB, and "
+                f"{work.bytes / 1e6:.1f} MB have to be read and written at least: the rest of the work is not done, or "
+                "done where the model does not see it; measure such a kernel on a GPU",
             )
         paired: dict[str, Any] = {}
         if len(arms) == 2:

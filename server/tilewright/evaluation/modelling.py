@@ -22,11 +22,11 @@ def prepare(arch: str) -> None:
     host.install(spec_by_arch(arch))
 
 
-def profile_call(candidate: Candidate, arguments: dict[str, Any], arch: str) -> dict[str, Any]:
+def profile_call(candidate: Candidate, arguments: dict[str, Any], arch: str, seed: int) -> dict[str, Any]:
     """One call with a few blocks of each launch run, as a `CallProfile`. What a first call prepares is not counted."""
     with contextlib.suppress(CandidateFailure), host.running(host.Mode.CAPTURE):
         candidate(arguments)
-    with host.running(host.Mode.SAMPLE) as launches, counting() as ops:
+    with host.running(host.Mode.SAMPLE, seed) as launches, counting() as ops:
         candidate(arguments)
     if not any(launch.blocks for launch in launches):
         raise CandidateFailure(

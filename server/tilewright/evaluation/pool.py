@@ -27,7 +27,7 @@ START_TIMEOUT_S = 120.0
 COMPILED = "compiled"
 """The folder of a worker's scratch that holds its compile cache."""
 CACHE_LIMIT = 512 * 2**20
-_FROM_WORKER = {status.value for status in Status} - {Status.VOID, Status.TAMPERED}
+_FROM_WORKER = {status.value for status in Status} - {Status.VOID}
 
 
 class WorkerFailure(Exception):

@@ -16,6 +16,7 @@ import contextlib
 import importlib.metadata
 import os
 import platform
+import random
 import socket
 import time
 import traceback
@@ -170,10 +171,13 @@ class Referee:
         with contextlib.ExitStack() as stack:
             with phases("start"):
                 labels = ("candidate", INCUMBENT)[: len(snapshots)]
-                arms = [
-                    stack.enter_context(self._worker(code, snapshot, deadline, label))
-                    for snapshot, label in zip(snapshots, labels, strict=True)
-                ]
+                roles = [*zip(labels, snapshots, strict=True)]
+                random.SystemRandom().shuffle(roles)  # who comes first is not to tell an arm what it is
+                started = {
+                    label: stack.enter_context(self._worker(code, snapshot, deadline, label))
+                    for label, snapshot in roles
+                }
+                arms = [started[label] for label in labels]
             assert self._probe is not None
             own = {os.getpid(), *(worker.pid for worker in (*arms, *self._pool.waiting))}
             recorder = stack.enter_context(Recorder(environment.device_uuid, own))
@@ -184,6 +188,7 @@ class Referee:
         self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds, phases: measurement.Phases
     ) -> BenchmarkResult:
         arms = []
+        seed = seeds.next()
         for snapshot, label in zip(snapshots, ("candidate", INCUMBENT), strict=False):
             key = f"{code.task.folder}:{snapshot['id']}"
             if key not in self._profiles:
@@ -191,7 +196,7 @@ class Referee:
                     profiles: estimation.Profiles = {}
                     for case in code.task.benchmark_cases(Backend.CPU):
                         self._tell(f"modelling {case_label(case)}")
-                        profiles[case_label(case)] = estimation.profile(worker, code, case)
+                        profiles[case_label(case)] = estimation.profile(worker, code, case, seed)
                 self._profiles[key] = profiles
             arms.append(self._profiles[key])
         return estimation.estimate(code, arms, spec_by_arch(self._arch))

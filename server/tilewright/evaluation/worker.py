@@ -7,7 +7,6 @@ says of its candidate's outputs, the referee judges by their bytes.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +30,11 @@ from tilewright.evaluation.channel import Channel, ChannelClosed, Message
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.tensors import Argument, Memory, TensorSpec, opened, poison, to_buffer
 from tilewright.evaluation.timing import TimedCalls, copy_outputs
+from tilewright.evaluation.unchanged import Unchanged
 from tilewright.task import Backend
 
 AWAKE_S = 0.25
+OPERATIONS = frozenset({"load", "inputs", "call", "estimate", "prepare", "ping", "run", "profile", "dump"})
 Reply = tuple[Message, list[memoryview]]
 
 
@@ -136,7 +137,7 @@ class Worker:
         """What the launches of one call do and occupy, for the latency model."""
         from tilewright.evaluation.modelling import profile_call
 
-        return {"profile": profile_call(self.candidate, self._sets[0], self._arch)}, []
+        return {"profile": profile_call(self.candidate, self._sets[0], self._arch, message["seed"])}, []
 
     def dump(self, message: Message, buffers: list[bytearray]) -> Reply:
         """The kernels that one call launches, compiled for each of the architectures."""
@@ -160,15 +161,16 @@ def _opened(described: list[Message], buffers: list[bytearray], memory: Memory) 
 
 def serve(channel: Channel, worker: Worker) -> None:
     """Answer requests until the referee closes the channel. The first message says how this process is confined."""
-    handlers: dict[str, Callable[[Message, list[bytearray]], Reply]] = {
-        name: getattr(worker, name)
-        for name in ("load", "inputs", "call", "estimate", "prepare", "ping", "run", "profile", "dump")
-    }
+    unchanged = Unchanged()
     channel.send({"isolation": isolation.model_dump()})
     while True:
         message, buffers = channel.receive()
         try:
-            reply, views = handlers[message["op"]](message, buffers)
+            if message["op"] not in OPERATIONS:
+                raise ValueError(f"no operation {message['op']!r}")
+            reply, views = getattr(Worker, message["op"])(worker, message, buffers)
+            if message["op"] == "profile" and (changed := unchanged.difference()):
+                raise CandidateFailure(Status.TAMPERED, f"the candidate changed what describes it: {changed}")
             channel.send({"status": Status.PASSED, **reply}, views)
             if message["op"] == "ping":
                 channel.ready(AWAKE_S, awake=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -77,6 +78,7 @@ class _Host:
     mode: Mode = Mode.RUN
     launches: list[Launch] | None = None
     programs: dict[Any, Any] = field(default_factory=dict)
+    source: random.Random = field(default_factory=random.Random)
 
 
 _host: _Host | None = None
@@ -104,10 +106,11 @@ def flatten_arguments(arguments: Sequence[Any], signature: Any) -> list[Any]:
     return flat
 
 
-def _sample(grid: BlockIndex, count: int) -> list[BlockIndex]:
-    """`count` blocks from the middles of equal parts of the grid: one at its edge stands for no third of it."""
+def _sample(grid: BlockIndex, count: int, source: random.Random) -> list[BlockIndex]:
+    """`count` blocks, one from somewhere in the inner half of each of so many equal parts of the grid: one at its edge
+    stands for no third of it, and one that a kernel can foresee stands for none."""
     total = grid[0] * grid[1] * grid[2]
-    picks = sorted({(2 * part + 1) * total // (2 * count) for part in range(count)})
+    picks = sorted({int((part + 0.25 + 0.5 * source.random()) * total / count) for part in range(count)})
     return [(pick % grid[0], pick // grid[0] % grid[1], pick // (grid[0] * grid[1])) for pick in picks]
 
 
@@ -140,7 +143,7 @@ def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /
         if _host.mode is not Mode.CAPTURE and launch.blocks:
             machine = Machine(_host.programs[key], launch.grid)
             sampled = _host.mode is Mode.SAMPLE and launch.blocks > SAMPLED_BLOCKS
-            blocks = _sample(launch.grid, SAMPLED_BLOCKS) if sampled else _every_block(launch.grid)
+            blocks = _sample(launch.grid, SAMPLED_BLOCKS, _host.source) if sampled else _every_block(launch.grid)
             launch.counts = machine.run(flatten_arguments(arguments, signature), blocks)
             for line in machine.printed:
                 print(line)
@@ -291,9 +294,11 @@ def install(device: DeviceSpec) -> None:
 
 
 @contextlib.contextmanager
-def running(mode: Mode) -> Iterator[list[Launch]]:
-    """Within it, host code sees a CUDA device, and its launches are made in `mode` and listed."""
+def running(mode: Mode, seed: int = 0) -> Iterator[list[Launch]]:
+    """Within it, host code sees a CUDA device, and its launches are made in `mode` and listed; `seed` stands for the
+    blocks of a sample."""
     assert _host is not None, "install() comes first"
+    _host.source = random.Random(seed)
     launches: list[Launch] = []
     before = (_host.mode, _host.launches)
     _host.mode, _host.launches = mode, launches

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from tilewright.evaluation.evaluator import Tell
 from tilewright.evaluation.results import CorrectnessResult, Status
 from tilewright.evaluation.snapshot import content_id
-from tilewright.policy import Rules, settled, verdict_of_check
+from tilewright.policy import Rules, settled, verdict_of_check, with_steady_incumbent
 from tilewright.records import cut
 from tilewright.repository import Files
 from tilewright.session.beginning import begin, go_back
@@ -102,6 +102,7 @@ class Trials:
         with self._book.committed("benchmark", identity) as secret:
             runs = await self._ready_runs(state)
             result = await runs.benchmark(files, incumbent, secret, self._time_left(state), tell)
+        result = with_steady_incumbent(result, state.incumbent_result if incumbent is not None else None)
         verdict, waits = settled(result, state.started.rules, incumbent is None, confirms)
         self._book.record(
             Measured(
