@@ -31,7 +31,16 @@ import tilewright
 from tests.conftest import commit_all
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult
 from tilewright.evaluation.seeds import new_secret
-from tilewright.policy import Reason, Rules, Verdict, VerdictKind, confirmed, verdict_of_benchmark, verdict_of_check
+from tilewright.policy import (
+    Reason,
+    Rules,
+    Verdict,
+    VerdictKind,
+    confirmed,
+    verdict_of_benchmark,
+    verdict_of_check,
+    with_steady_incumbent,
+)
 from tilewright.repository import Repository
 from tilewright.session.runs import Runs
 from tilewright.task import Backend
@@ -185,16 +194,21 @@ class Judge:
             made.outcome = str(verdict.reason) if verdict else str(checked.status)
             made.caught_by, made.message = f"check: {checked.status}", checked.message.partition("\n")[0]
             return
-        incumbent = self.incumbent if entry.incumbent == "task" else entry.source + "\n# the version before\n"
-        verdict = self._measured(entry, incumbent, made, "benchmark")
+        incumbent, kept = self.incumbent, None
+        if entry.incumbent != "task":  # it was kept before, as a session would have: measured against the task's own
+            incumbent = entry.source + "\n# the version before\n"
+            kept = self.measure(incumbent, self.incumbent)
+        verdict = self._measured(entry, incumbent, made, "benchmark", kept)
         if entry.kind == "honest" or verdict is None or verdict.kind is not VerdictKind.KEEP:
             return
-        second = confirmed(self._measured(entry, incumbent, made, "confirmation"))
+        second = confirmed(self._measured(entry, incumbent, made, "confirmation", kept))
         if second is not None and second.kind is VerdictKind.KEEP:
             made.outcome, made.caught_by, made.message = "keep", "", second.detail
 
-    def _measured(self, entry: Entry, incumbent: str, made: Outcome, stage: str) -> Verdict | None:
-        result = self.measure(entry.source, incumbent)
+    def _measured(
+        self, entry: Entry, incumbent: str, made: Outcome, stage: str, kept: BenchmarkResult | None
+    ) -> Verdict | None:
+        result = with_steady_incumbent(self.measure(entry.source, incumbent), kept)
         verdict = verdict_of_benchmark(result, Rules())
         made.speedup = result.speedup
         made.outcome = str(verdict.reason) if verdict else str(result.status)
