@@ -97,7 +97,7 @@ class Protection:
 
 def protections() -> list[Protection]:
     """What protects a session here, and what an agent that runs as the same user can still do."""
-    return [*_of_the_ledger(), *_of_processes(), _of_the_program(), _another_account()]
+    return [*_of_the_ledger(), _of_workers(), *_of_processes(), _of_the_program(), _another_account()]
 
 
 def _of_the_ledger() -> list[Protection]:
@@ -113,6 +113,24 @@ def _of_the_ledger() -> list[Protection]:
             "`tilewright replay` then still runs what the log claims",
         ),
     ]  # fmt: skip
+
+
+def _of_workers() -> Protection:
+    """Tried, not looked up: a process confined as workers are tries what they may not do."""
+    from tilewright.evaluation.breakout import prove
+
+    try:
+        isolation, succeeded = prove()
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return Protection("workers", False, f"their confinement could not be tried: {error}")
+    missing = f" ({isolation.missing})" if isolation.missing else ""
+    if succeeded:
+        return Protection(
+            "workers", False, f"confined by {isolation}{missing}; a kernel's code can {', '.join(succeeded)}"
+        )
+    return Protection(
+        "workers", True, f"confined by {isolation}: every attempt to break out of one was refused{missing}"
+    )
 
 
 def _of_processes() -> list[Protection]:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tilewright.doctor import Finding, Machine, State, examine, protections, this_machine
+from tilewright.evaluation.breakout import attempts
+from tilewright.evaluation.confinement import Isolation
 from tilewright.gpu.telemetry import Gpu
 
 GPU = Gpu("NVIDIA H200", "GPU-1", "580.159.04", "sm_90")
@@ -90,3 +92,26 @@ def test_what_stays_open_to_an_agent_of_the_same_user_is_said(monkeypatch: pytes
     monkeypatch.setenv("TILEWRIGHT_STATE", "/proc/nowhere")
     outside = next(one for one in protections() if one.name == "outside head")
     assert outside.holds or "cannot be written" in outside.detail
+
+
+def test_the_confinement_of_workers_is_tried() -> None:
+    found = next(one for one in protections() if one.name == "workers")
+    assert found.holds, found.detail
+    assert "every attempt to break out of one was refused" in found.detail
+
+
+def test_a_machine_without_landlock_and_seccomp_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    isolation = Isolation(missing="Landlock: Function not implemented")
+    monkeypatch.setattr("tilewright.evaluation.breakout.prove", lambda: (isolation, ["connect by TCP"]))
+    found = next(one for one in protections() if one.name == "workers")
+    assert not found.holds
+    assert "confined by none (Landlock: Function not implemented); a kernel's code can connect by TCP" in found.detail
+
+
+def test_the_attempts_succeed_where_nothing_is_confined(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("x")
+    tried = attempts(tmp_path, 9)
+    tried["write a file outside its folder"]()
+    tried["read a file of this user"]()
+    tried["signal another process"]()
+    tried["open a UDP socket"]()

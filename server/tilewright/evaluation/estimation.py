@@ -11,7 +11,7 @@ from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Status, geometric_mean
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.specs import DeviceSpec
-from tilewright.roofline.bounds import Ceilings, floor_ms, roofline_share
+from tilewright.roofline.bounds import Ceilings, floor_ms, intensity_class, roofline_share
 from tilewright.roofline.model import (
     DRAM_EFFICIENCY,
     MATRIX_EFFICIENCY,
@@ -23,7 +23,7 @@ from tilewright.roofline.model import (
 from tilewright.task import Backend, Case, case_label
 
 COMPULSORY_SHARE = 0.9
-"""Of the work's bytes that a call must be seen to move; the rest is for the sample's error."""
+"""Of the work's bytes, and of its flops where they bound it, that a call must be seen to move or do; the rest is for the sample's error."""
 Profiles = dict[str, CallProfile]
 """What one candidate's call does, by case."""
 
@@ -72,6 +72,14 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec) -> Benchm
                 message=f"{case_label(case)}: modelled at {latency:.6f} ms, below the {floor:.6f} ms that the data "
                 f"sheet's peaks allow: its kernels, as sampled, move {moved / 1e6:.1f} MB, where the work is "
                 f"{work.bytes / 1e6:.1f} MB and {work.flops / 1e9:.1f} Gflop",
+            )
+        flops = arms[0][case_label(case)].flops
+        if intensity_class(work) == "compute-bound" and flops < COMPULSORY_SHARE * work.flops:
+            return BenchmarkResult(
+                status=Status.TAMPERED,
+                modelled=True,
+                message=f"{case_label(case)}: its kernels, as sampled, do {flops / 1e9:.1f} Gflop, and the work is "
+                f"{work.flops / 1e9:.1f}: it is not done, or done by another algorithm; measure such a kernel on a GPU",
             )
         if moved < COMPULSORY_SHARE * work.bytes:
             return BenchmarkResult(
