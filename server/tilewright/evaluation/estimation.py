@@ -23,7 +23,10 @@ from tilewright.roofline.model import (
 from tilewright.task import Backend, Case, case_label
 
 COMPULSORY_SHARE = 0.9
-"""Of the work's bytes, and of its flops where they bound it, that a call must be seen to move or do; the rest is for the sample's error."""
+"""The share of the compulsory bytes, and of the compulsory flops, that a call's sampled blocks must account for.
+
+What is missing to 1 is left to the error of sampling.
+"""
 Profiles = dict[str, CallProfile]
 """What one candidate's call does, by case."""
 
