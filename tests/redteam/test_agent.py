@@ -115,7 +115,7 @@ def test_a_forged_table_is_named_and_rendered_from_the_journal_again(make_task: 
         await start(loop, rules=Rules(patience=5))
         table = root / "sandbox" / "perf_results.md"
         table.write_text(table.read_text() + "| 1 | forged | 0.000001 | PASS | keep |\n")
-        with pytest.raises(Misuse, match="changed by another hand.*forged"):
+        with pytest.raises(Misuse, match=r"changed by another hand.*forged"):
             await loop.run_correctness(quiet)
         table.unlink()
         await refused(loop)
