@@ -148,8 +148,7 @@ def test_blocks_beyond_the_tensors_are_no_gain(bench: Bench) -> None:
     assert grid in SCALE_KERNEL
     for wasted in (f"{grid} + 1", f"{grid} * 3 // 2", f"{grid} * 2"):
         result = bench.measure(SCALE_KERNEL.replace(grid, wasted), SCALE_KERNEL)
-        assert result.speedup_low is not None
-        assert result.speedup_low <= 1, wasted
+        assert not result.passed or (result.speedup_low or 9) <= 1, wasted
 
 
 def test_work_done_by_torch_beside_the_kernel_is_charged(bench: Bench) -> None:
@@ -170,7 +169,9 @@ def test_a_call_that_does_less_than_the_work_is_no_result(bench: Bench) -> None:
     empty = bench.measure(nothing)
     assert empty.status is Status.RAISED
     assert "launched no block" in empty.message
-    assert bench.measure(body("return right(x[:64], factor)")).passed  # 8 MB: under the cost of a launch, either way
+    less = bench.measure(body("return right(x[:64], factor)"))
+    assert less.status is Status.TAMPERED
+    assert "have to be read and written" in less.message
 
 
 def test_a_modelled_latency_below_the_floor_is_no_result(tmp_path: Path) -> None:
@@ -178,7 +179,7 @@ def test_a_modelled_latency_below_the_floor_is_no_result(tmp_path: Path) -> None
     try:
         less = made.measure(body("return right(x[:64], factor)"))
         assert less.status is Status.TAMPERED
-        assert "have to be read and written" in less.message
+        assert "below the" in less.message
         assert made.measure(FASTER_KERNEL).passed
     finally:
         made.close()

@@ -82,9 +82,8 @@ def test_doctor_and_help_answer() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shuffle", [[], ["--shuffle", "3"]])
-def test_the_demo_shows_what_it_promises(tmp_path: Path, shuffle: list[str]) -> None:
-    done = tilewright("demo", "--backend", "cpu", "--folder", str(tmp_path), *shuffle)
+def test_the_demo_shows_what_it_promises_in_any_order(tmp_path: Path) -> None:
+    done = tilewright("demo", "--backend", "cpu", "--folder", str(tmp_path), "--shuffle", "3")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("Tilewright demo on the cpu backend")
     for name in ("rmsnorm", "matmul"):
