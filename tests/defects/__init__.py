@@ -1,0 +1,79 @@
+"""Small kernels with one known defect each, and correct ones that look like them, with host code as users write it.
+
+A line that a good report may name ends with the comment DEFECT; `marked_lines` finds those of one defect.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+import torch
+
+KINDS = ("out_of_bounds", "undetermined_padding", "unwritten_memory", "race", "index_overflow", "unvisited")
+CLEAN = "clean"
+
+
+@dataclass(frozen=True)
+class Defect:
+    """One case: `run` allocates inputs, launches, and returns its output or outputs. `kind` is of KINDS, or CLEAN."""
+
+    name: str
+    kind: str
+    run: Callable[[], torch.Tensor | tuple[torch.Tensor, ...]]
+
+
+DEFECTS: list[Defect] = []
+
+LISTS: list[Defect] = []
+"""Those that hand a list of arrays to a kernel."""
+
+
+def entry(kind: str, registry: list[Defect] = DEFECTS) -> Callable[[Any], Any]:
+    """Register a function that runs a case of `kind`."""
+
+    def register(run: Any) -> Any:
+        registry.append(Defect(run.__name__, kind, run))
+        return run
+
+    return register
+
+
+def clean(run: Any) -> Any:
+    """Register a function that runs a correct case."""
+    return entry(CLEAN)(run)
+
+
+def functions(defect: Defect) -> list[FunctionType]:
+    """The kernels that a case launches, with the functions of its module that they call."""
+    found: list[FunctionType] = []
+    names = list(defect.run.__code__.co_names)
+    for name in names:
+        value = defect.run.__globals__.get(name)
+        function = getattr(value, "_pyfunc", value)
+        if isinstance(function, FunctionType) and function.__module__ == defect.run.__module__:
+            found.append(function)
+            names += [called for called in function.__code__.co_names if called not in names]
+    return found
+
+
+def marked_lines(defect: Defect) -> set[int]:
+    """The lines of the case's module that carry its defect."""
+    marked = set()
+    for function in functions(defect):
+        lines, first = inspect.getsourcelines(function)
+        marked |= {first + number for number, line in enumerate(lines) if line.rstrip().endswith("# DEFECT")}
+    return marked
+
+
+from tests.defects import (  # noqa: E402, F401 (each fills the registry)
+    index_overflow,
+    out_of_bounds,
+    race,
+    undetermined_padding,
+    unvisited,
+    unwritten_memory,
+)

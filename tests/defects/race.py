@@ -1,0 +1,255 @@
+"""Blocks of one launch that touch the same elements without order."""
+
+import cuda.tile as ct
+import torch
+
+from tests.defects import clean, entry
+
+Size = ct.Constant[int]
+ZERO = ct.PaddingMode.ZERO
+
+
+@ct.kernel
+def smooth_in_place_kernel(x, T: Size):
+    i = ct.bid(0)
+    places = i * T + ct.arange(T, dtype=ct.int32)
+    left = ct.gather(x, places - 1)  # DEFECT
+    right = ct.gather(x, places + 1)  # DEFECT
+    here = ct.gather(x, places)
+    ct.scatter(x, places, 0.25 * left + 0.5 * here + 0.25 * right)  # DEFECT
+
+
+@entry("race")
+def smooth_in_place():
+    """A stencil reads its halo from an array that the neighbours overwrite."""
+    x = torch.randn(64, device="cuda")
+    ct.launch(torch.cuda.current_stream(), (4,), smooth_in_place_kernel, (x, 16))
+    return x
+
+
+@ct.kernel
+def transpose_in_place_kernel(x, T: Size):
+    i, j = ct.bid(0), ct.bid(1)
+    tile = ct.load(x, index=(j, i), shape=(T, T), padding_mode=ZERO)  # DEFECT
+    ct.store(x, index=(i, j), tile=ct.transpose(tile))  # DEFECT
+
+
+@entry("race")
+def transpose_in_place():
+    """Each block writes the tile that its mirror image reads."""
+    x = torch.randn(24, 24, device="cuda")
+    ct.launch(torch.cuda.current_stream(), (3, 3), transpose_in_place_kernel, (x, 8))
+    return x
+
+
+@ct.kernel
+def split_depth_kernel(a, b, out, M: Size, N: Size, K: Size):
+    i, split = ct.bid(0), ct.bid(1)
+    left = ct.load(a, index=(i, split), shape=(M, K), padding_mode=ZERO)
+    right = ct.load(b, index=(split, 0), shape=(K, N), padding_mode=ZERO)
+    total = ct.load(out, index=(i, 0), shape=(M, N), padding_mode=ZERO)  # DEFECT
+    ct.store(out, index=(i, 0), tile=ct.mma(left, right, total))  # DEFECT
+
+
+@entry("race")
+def split_depth_without_atomics():
+    """The splits of a matrix product add to one output tile by load and store."""
+    a, b = torch.randn(32, 48, device="cuda"), torch.randn(48, 16, device="cuda")
+    out = torch.zeros(32, 16, device="cuda")
+    ct.launch(torch.cuda.current_stream(), (2, 3), split_depth_kernel, (a, b, out, 16, 16, 16))
+    return out
+
+
+@ct.kernel
+def shared_scale_kernel(x, scale, out, n, T: Size, ALL: Size):
+    i = ct.bid(0)
+    if i == 0:
+        whole = ct.load(x, index=(0,), shape=(ALL,), padding_mode=ZERO)
+        ct.scatter(scale, 0, ct.rsqrt(ct.sum(whole * whole) / n))  # DEFECT
+    a = ct.load(x, index=(i,), shape=(T,), padding_mode=ZERO)
+    ct.store(out, index=(i,), tile=a * ct.gather(scale, 0))  # DEFECT
+
+
+@entry("race")
+def scale_of_block_zero():
+    """The first block writes a scale that all others read in the same launch."""
+    x = torch.randn(60, device="cuda")
+    scale, out = torch.ones(1, device="cuda"), torch.empty_like(x)
+    ct.launch(torch.cuda.current_stream(), (4,), shared_scale_kernel, (x, scale, out, 60, 16, 64))
+    return out
+
+
+@ct.kernel
+def overlap_add_kernel(frames, window, signal, T: Size, HOP: Size):
+    i = ct.bid(0)
+    frame = ct.load(frames, index=(i, 0), shape=(1, T), padding_mode=ZERO)
+    weighted = frame.reshape((T,)) * ct.load(window, index=(0,), shape=(T,))
+    signal.tiled_view((T,), traversal_steps=(HOP,)).store((i,), weighted)  # DEFECT
+
+
+@entry("race")
+def overlapping_frames():
+    """Frames of a signal overlap by half and are stored, not added."""
+    frames, window = torch.randn(5, 16, device="cuda"), torch.rand(16, device="cuda")
+    signal = torch.zeros(48, device="cuda")
+    ct.launch(torch.cuda.current_stream(), (5,), overlap_add_kernel, (frames, window, signal, 16, 8))
+    return signal
+
+
+@ct.kernel
+def insert_front_kernel(cache, new, T: Size):
+    i = ct.bid(0)
+    places = i * T + ct.arange(T, dtype=ct.int32)
+    moved = ct.gather(cache, places)  # DEFECT
+    ct.scatter(cache, places + 1, moved)  # DEFECT
+    if i == 0:
+        ct.scatter(cache, 0, ct.load(new, index=(0,), shape=()))
+
+
+@entry("race")
+def insert_in_front():
+    """A queue is moved by one place in place, across the borders of blocks."""
+    cache, new = torch.randn(40, device="cuda"), torch.randn(1, device="cuda")
+    ct.launch(torch.cuda.current_stream(), (5,), insert_front_kernel, (cache, new, 8))
+    return cache
+
+
+@ct.kernel
+def count_kernel(x, counts, T: Size):
+    i = ct.bid(0)
+    for t in range(T):
+        b = ct.load(x, index=(i * T + t,), shape=()).item()
+        ct.scatter(counts, b, ct.gather(counts, b) + 1)  # DEFECT
+
+
+@entry("race")
+def count_without_atomics():
+    """A histogram reads, adds and writes back."""
+    x = torch.randint(0, 4, (32,), device="cuda", dtype=torch.int32)
+    counts = torch.zeros(4, device="cuda", dtype=torch.int32)
+    ct.launch(torch.cuda.current_stream(), (4,), count_kernel, (x, counts, 8))
+    return counts
+
+
+@ct.kernel
+def key_gradient_kernel(scores, q, dk, S: Size, D: Size, GROUP: Size):
+    head = ct.bid(0)
+    p = ct.load(scores, index=(head, 0, 0), shape=(1, S, S)).reshape((S, S))
+    rows = ct.load(q, index=(head, 0, 0), shape=(1, S, D)).reshape((S, D))
+    total = ct.mma(ct.transpose(p), rows, ct.zeros((S, D), ct.float32))
+    ct.store(dk, index=(head // GROUP, 0, 0), tile=total.reshape((1, S, D)))  # DEFECT
+
+
+@entry("race")
+def grouped_heads():
+    """Query heads that share a key head each store their part of its gradient."""
+    scores, q = torch.rand(4, 16, 16, device="cuda"), torch.randn(4, 16, 8, device="cuda")
+    dk = torch.empty(2, 16, 8, device="cuda")
+    ct.launch(torch.cuda.current_stream(), (4,), key_gradient_kernel, (scores, q, dk, 16, 8, 2))
+    return dk
+
+
+@ct.kernel
+def chained_scan_kernel(x, out, carry, T: Size):
+    i = ct.bid(0)
+    a = ct.load(x, index=(i,), shape=(T,), padding_mode=ZERO)
+    before = ct.gather(carry, i)  # DEFECT
+    ct.scatter(carry, i + 1, before + ct.sum(a))  # DEFECT
+    ct.store(out, index=(i,), tile=ct.cumsum(a, axis=0) + before)
+
+
+@entry("race")
+def chained_scan():
+    """A scan takes its carry from the block before, which nothing makes it wait for."""
+    x = torch.randn(64, device="cuda")
+    out, carry = torch.empty_like(x), torch.zeros(5, device="cuda")
+    ct.launch(torch.cuda.current_stream(), (4,), chained_scan_kernel, (x, out, carry, 16))
+    return out
+
+
+@ct.kernel
+def softmax_columns_kernel(x, T: Size, ALL: Size):
+    row, j = ct.bid(0), ct.bid(1)
+    whole = ct.load(x, index=(row, 0), shape=(1, ALL), padding_mode=ct.PaddingMode.NEG_INF)  # DEFECT
+    largest = ct.max(whole, axis=1, keepdims=True)
+    total = ct.sum(ct.exp(whole - largest), axis=1, keepdims=True)
+    part = ct.load(x, index=(row, j), shape=(1, T), padding_mode=ZERO)
+    ct.store(x, index=(row, j), tile=ct.exp(part - largest) / total)  # DEFECT
+
+
+@entry("race")
+def softmax_in_place():
+    """The blocks of a row each read it whole while they overwrite it by parts."""
+    x = torch.randn(2, 64, device="cuda")
+    ct.launch(torch.cuda.current_stream(), (2, 4), softmax_columns_kernel, (x, 16, 64))
+    return x
+
+
+@ct.kernel
+def assign_rows_kernel(source, rows, out, D: Size):
+    i = ct.bid(0)
+    row = ct.load(rows, index=(i,), shape=()).item()
+    ct.store(out, index=(row, 0), tile=ct.load(source, index=(i, 0), shape=(1, D)))  # DEFECT
+
+
+@entry("race")
+def assign_twice():
+    """Two sources are scattered to one row."""
+    source = torch.randn(5, 16, device="cuda")
+    rows = torch.tensor([4, 2, 0, 2, 1], device="cuda", dtype=torch.int32)
+    out = torch.zeros(6, 16, device="cuda")
+    ct.launch(torch.cuda.current_stream(), (5,), assign_rows_kernel, (source, rows, out, 16))
+    return out
+
+
+@ct.kernel
+def last_arriver_kernel(x, work, arrived, out, T: Size, BLOCKS: Size):
+    i = ct.bid(0)
+    ct.scatter(work, i, ct.sum(ct.load(x, index=(i,), shape=(T,), padding_mode=ZERO)))
+    if ct.atomic_add(arrived, 0, 1).item() == BLOCKS - 1:
+        ct.scatter(out, 0, ct.sum(ct.gather(work, ct.arange(BLOCKS, dtype=ct.int32))))
+
+
+@clean
+def last_arriver_adds():
+    """Partial sums are read by the block that arrives last, after an atomic that releases and acquires."""
+    x = torch.randn(60, device="cuda")
+    work, out = torch.empty(4, device="cuda"), torch.empty(1, device="cuda")
+    arrived = torch.zeros(1, device="cuda", dtype=torch.int32)
+    ct.launch(torch.cuda.current_stream(), (4,), last_arriver_kernel, (x, work, arrived, out, 16, 4))
+    return out
+
+
+@ct.kernel
+def bounds_kernel(x, out, flag, extremes, T: Size):
+    i = ct.bid(0)
+    a = ct.load(x, index=(i,), shape=(T,), padding_mode=ZERO)
+    ct.scatter(flag, 0, 1)
+    ct.atomic_max(extremes, 0, ct.max(a))
+    out.tiled_view((T,), traversal_steps=(T // 2,)).atomic_store_add((i,), a)
+
+
+@clean
+def atomics_and_equal_values():
+    """Overlapping tiles are added by atomics, and all blocks write the same value to the flag."""
+    x = torch.randint(0, 9, (64,), device="cuda", dtype=torch.int32)
+    out, flag, extremes = (torch.zeros(n, device="cuda", dtype=torch.int32) for n in (40, 1, 1))
+    ct.launch(torch.cuda.current_stream(), (4,), bounds_kernel, (x, out, flag, extremes, 16))
+    return out, flag, extremes
+
+
+@ct.kernel
+def rotate_kernel(x, T: Size):
+    i = ct.bid(0)
+    lanes = ct.arange(T, dtype=ct.int32)
+    tile = ct.gather(x, (i, lanes))
+    ct.scatter(x, (i, (lanes + 1) % T), tile)
+    ct.scatter(x, (i, lanes // 4 * 4), ct.full((T,), 0.0, ct.float32))
+
+
+@clean
+def rotate_own_row():
+    """Rows are rotated in place by the block that owns them, and some elements are stored more than once."""
+    x = torch.randn(5, 16, device="cuda")
+    ct.launch(torch.cuda.current_stream(), (5,), rotate_kernel, (x, 16))
+    return x
