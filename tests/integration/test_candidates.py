@@ -175,7 +175,7 @@ def test_a_call_that_does_less_than_the_work_is_no_result(bench: Bench) -> None:
 
 
 def test_a_modelled_latency_below_the_floor_is_no_result(tmp_path: Path) -> None:
-    made = Bench(tmp_path / "repo", Backend.CPU, TOML.replace("N = 1048576", "N = 33554432"))
+    made = Bench(tmp_path / "repo", Backend.CPU, SCALE_TOML.replace("N = 1048576", "N = 33554432"))
     try:
         less = made.measure(body("return right(x[:64], factor)"))
         assert less.status is Status.TAMPERED

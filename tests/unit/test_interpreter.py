@@ -12,7 +12,7 @@ import torch
 from tests.unit import kernels
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
-from tilewright.interpreter.memory import KernelFault
+from tilewright.interpreter.machine import KernelFault
 
 RANDOM = torch.Generator().manual_seed(7)
 
@@ -117,7 +117,7 @@ def test_casts_are_those_of_torch(source: torch.dtype, target: torch.dtype) -> N
 
 def test_faults_name_the_line_and_the_block() -> None:
     with pytest.raises(
-        KernelFault, match=r"kernels\.py.*out of bounds: element 1000 of a buffer of 64.*block \(0, 0, 0\)"
+        KernelFault, match=r"kernels\.py.*out of bounds: element 1000 of a tensor of 64.*block \(0, 0, 0\)"
     ):
         run(kernels.scatter_out_of_bounds, (1,), randn(32), torch.empty(64), 32)
     with pytest.raises(KernelFault, match="assertion failed: all positive"):

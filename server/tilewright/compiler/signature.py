@@ -7,6 +7,7 @@ on any device, so that a kernel compiles here exactly as the launch on a GPU wou
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import cuda.tile as ct
@@ -15,6 +16,7 @@ from cuda.tile.compilation import (
     ArrayConstraint,
     CallingConvention,
     KernelSignature,
+    ListConstraint,
     ScalarConstraint,
     TupleConstraint,
 )
@@ -42,10 +44,14 @@ _DTYPES = {
 }
 
 
-def array_constraint(tensor: torch.Tensor) -> ArrayConstraint:
-    """What the compiler may assume of a tensor argument: unit strides and divisibility by 16 of what is not 1."""
+def array_constraint(tensor: torch.Tensor, annotation: ct.ArrayAnnotation | None = None) -> ArrayConstraint:
+    """What the compiler may assume of a tensor argument: unit strides and divisibility by 16 of what is not 1, and the
+    sizes and strides that its annotation makes constants."""
     if tensor.dtype not in _DTYPES:
         raise TypeError(f"a kernel takes no tensor of dtype {tensor.dtype}")
+    annotation = annotation or ct.ArrayAnnotation()
+    shapes = {axis % tensor.ndim for axis in annotation.static_shape_dims}
+    strides = {axis % tensor.ndim for axis in annotation.static_stride_dims}
     size = tensor.element_size()
     known = tensor.ndim <= _TMA_MAX_RANK
     by_stride = sorted(zip(tensor.stride(), tensor.shape, strict=True))
@@ -56,11 +62,15 @@ def array_constraint(tensor: torch.Tensor) -> ArrayConstraint:
     return ArrayConstraint(
         _DTYPES[tensor.dtype],
         tensor.ndim,
-        index_dtype=ct.int32,
+        index_dtype=annotation.index_dtype,
         stride_lower_bound_incl=0,
         alias_groups=(),
         may_alias_internally=not disjoint,
-        stride_constant=tuple(1 if known and stride == 1 else None for stride in tensor.stride()),
+        stride_constant=tuple(
+            stride if axis in strides or (known and stride == 1 and not strides) else None
+            for axis, stride in enumerate(tensor.stride())
+        ),
+        shape_constant=tuple(extent if axis in shapes else None for axis, extent in enumerate(tensor.shape)),
         stride_divisible_by=tuple(
             _DIVISOR // size if known and stride != 1 and stride * size % _DIVISOR == 0 else 1
             for stride in tensor.stride()
@@ -70,13 +80,49 @@ def array_constraint(tensor: torch.Tensor) -> ArrayConstraint:
     )
 
 
+def _list_constraint(arrays: list[Any], annotation: ct.ArrayAnnotation | None) -> ListConstraint:
+    """What holds for all arrays of a list."""
+    if not arrays or not all(isinstance(item, torch.Tensor) for item in arrays):
+        raise TypeError("a list argument holds one tensor or more, and nothing else")
+    found = [array_constraint(item, annotation) for item in arrays]
+    first = found[0]
+    if any((one.dtype, one.ndim) != (first.dtype, first.ndim) for one in found):
+        raise TypeError("the tensors of a list argument have the same dtype and number of dimensions")
+
+    def divisors(name: str) -> tuple[int, ...]:
+        return tuple(math.gcd(*column) for column in zip(*(getattr(one, name) for one in found), strict=True))
+
+    def constants(name: str) -> tuple[int | None, ...]:
+        columns = zip(*(getattr(one, name) for one in found), strict=True)
+        return tuple(column[0] if len(set(column)) == 1 else None for column in columns)
+
+    element = ArrayConstraint(
+        first.dtype,
+        first.ndim,
+        index_dtype=first.index_dtype,
+        stride_lower_bound_incl=0,
+        alias_groups=(),
+        may_alias_internally=any(one.may_alias_internally for one in found),
+        stride_constant=constants("stride_constant"),
+        shape_constant=constants("shape_constant"),
+        stride_divisible_by=divisors("stride_divisible_by"),
+        shape_divisible_by=divisors("shape_divisible_by"),
+        base_addr_divisible_by=math.gcd(*(one.base_addr_divisible_by for one in found)),
+    )
+    return ListConstraint(element, alias_groups=(), elements_may_alias=True)
+
+
 def _constraint(argument: Any, annotation: Any) -> Any:
     if isinstance(argument, torch.Tensor):
-        return array_constraint(argument)
+        return array_constraint(argument, getattr(annotation, "array", None))
     if getattr(annotation, "constant", False):
         return argument
+    if isinstance(argument, list):
+        return _list_constraint(argument, annotation.list.element if getattr(annotation, "list", None) else None)
     if isinstance(argument, bool):
         return ScalarConstraint(ct.bool_)
+    if isinstance(argument, int) and getattr(annotation, "scalar", None) is not None:
+        return ScalarConstraint(annotation.scalar.dtype)
     if isinstance(argument, int):
         return ScalarConstraint(ct.int32 if -(2**31) <= argument < 2**31 else ct.int64)
     if isinstance(argument, float):
@@ -93,6 +139,8 @@ def signature_of(kernel: Any, arguments: tuple[Any, ...]) -> KernelSignature:
     if len(annotations) != len(arguments):
         raise TypeError(f"{kernel._pyfunc.__name__} takes {len(annotations)} arguments, {len(arguments)} were given")
     constraints = [_constraint(argument, node) for argument, node in zip(arguments, annotations, strict=True)]
-    return KernelSignature(constraints, CallingConvention.cutile_python_v1()).with_mangled_symbol(
-        kernel._pyfunc.__name__
-    )
+    name = kernel._pyfunc.__name__
+    try:
+        return KernelSignature(constraints, CallingConvention.cutile_python_v1()).with_mangled_symbol(name)
+    except ValueError:  # tuples and constant sizes came with version 2
+        return KernelSignature(constraints, CallingConvention.cutile_python_v2()).with_mangled_symbol(name)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from tilewright.interpreter import memory
-from tilewright.interpreter.machine import Machine, Values, dtype_of, operation, shape_of
-from tilewright.interpreter.memory import KernelFault, Pointer, View
+from tilewright.interpreter.machine import Machine, dtype_of, operation, shape_of
+from tilewright.interpreter.memory import Place, Tile
 from tilewright.interpreter.numerics import (
     DType,
     UnsupportedOperation,
@@ -17,21 +18,13 @@ from tilewright.interpreter.numerics import (
     unsigned_order,
     wrap,
 )
-
-
-def _loaded(machine: Machine, source: Pointer, elements: int, dtype: DType) -> None:
-    machine.counts.loads += 1
-    machine.counts.loaded[source.buffer.data_ptr()] += elements * int(dtype.bitwidth) // 8
-
-
-def _stored(machine: Machine, target: Pointer, elements: int, dtype: DType) -> None:
-    machine.counts.stored[target.buffer.data_ptr()] += elements * int(dtype.bitwidth) // 8
+from tilewright.interpreter.values import Pointer, Values, View
 
 
 @operation("make_tensor_view")
 def _make_tensor_view(machine: Machine, op: Any, values: Values) -> Any:
-    shape = tuple(int(values[var.name]) for var in op.shape)
-    strides = tuple(int(values[var.name]) for var in op.strides)
+    shape = tuple(values[var.name].to(torch.int64) for var in op.shape)
+    strides = tuple(values[var.name].to(torch.int64) for var in op.strides)
     return View(op.result_var.get_type(), values[op.base_ptr.name], shape, strides)
 
 
@@ -50,7 +43,8 @@ def _make_list_view(machine: Machine, op: Any, values: Values) -> Any:
 def _get_array_list_item(machine: Machine, op: Any, values: Values) -> Any:
     items, index = values[op.x.name], int(values[op.index.name])
     if not 0 <= index < len(items):
-        raise KernelFault(f"item {index} of a list of {len(items)} arrays")
+        machine.fault(f"item {index} of a list of {len(items)} arrays")
+        index = 0
     return items[index]
 
 
@@ -59,44 +53,78 @@ def _num_tiles(machine: Machine, op: Any, values: Values) -> Any:
     view: View = values[op.view.name]
     steps = getattr(view.ty, "traversal_steps", view.ty.tile_shape)
     counts = tuple(
-        torch.tensor(-(-view.shape[axis] // steps[position]), dtype=torch.int32)
-        for position, axis in enumerate(view.ty.order)
+        (-(-view.shape[axis] // steps[position])).to(torch.int32) for position, axis in enumerate(view.ty.order)
     )
     return counts if len(counts) > 1 else counts[0]
+
+
+def _index(machine: Machine, op: Any, values: Values) -> list[torch.Tensor]:
+    cells = [values.cell(var.name) for var in op.index]
+    if machine.checker is not None:
+        for _, taint in cells:
+            machine.checker.used(machine, taint, "is an index")
+    return [value for value, _ in cells]
 
 
 def _is_gather(view: View) -> bool:
     return hasattr(view.ty, "sparse_dim")
 
 
+def _place(machine: Machine, op: Any, view: View, index: list[torch.Tensor]) -> tuple[Place, Tile | None]:
+    if _is_gather(view):
+        place, tile = memory.gathered(view, index), None
+    else:
+        tile = Tile(view, index)
+        place = tile.place()
+    if place.inside is not None and any(op.inbounds) and not place.inside.all():
+        outside = ~place.inside.reshape(place.inside.shape[0], -1).all(1)
+        machine.fault("a tile leaves its array, though check_bounds=False says that none does", outside)
+    return memory.checked(machine, view.base, place), tile
+
+
 @operation("tile_load")
 def _tile_load(machine: Machine, op: Any, values: Values) -> Any:
     view: View = values[op.view.name]
-    index = [values[var.name] for var in op.index]
-    if _is_gather(view):
-        tile, elements = memory.load_gathered(view, index)
-    else:
-        tile, elements = memory.load_tile(view, [int(value) for value in index])
-    _loaded(machine, view.base, elements, view.dtype)
-    return tile.reshape(shape_of(op.result_vars[0])), None
+    index = _index(machine, op, values)
+    shape = shape_of(op.result_vars[0])
+    if machine.checker is None and not _is_gather(view):
+        tile = Tile(view, index)
+        raw = tile.windows()
+        if raw is not None:
+            machine.counts.loads += machine.group.size
+            elements = raw[0].numel() * machine.group.size
+            machine.counts.loaded[view.base.buffer.data_ptr()] += elements * int(view.dtype.bitwidth) // 8
+            order = (0, *(axis + 1 for axis in tile.order))
+            loaded = from_memory(raw, view.dtype).permute(order).reshape(-1, *shape)
+            return loaded.clone() if loaded.data_ptr() == raw.data_ptr() and raw.shape[0] == 1 else loaded, None
+    place, found = _place(machine, op, view, index)
+    loaded = memory.read(machine, view.base, place)
+    if place.inside is not None:
+        loaded = torch.where(place.inside, loaded, memory.padding_of(view).to(loaded.dtype))
+        if machine.checker is not None:
+            machine.taint = machine.checker.padded(machine, view, place.inside, machine.taint)
+    order = (0, *(axis + 1 for axis in (found.order if found else range(len(place.offset.shape) - 1))))
+    if machine.taint is not None:
+        machine.taint = machine.taint.permute(order).reshape(-1, *shape)
+    return loaded.permute(order).reshape(-1, *shape), None
 
 
 @operation("tile_store")
 def _tile_store(machine: Machine, op: Any, values: Values) -> Any:
     view: View = values[op.view.name]
-    index = [values[var.name] for var in op.index]
-    tile = values[op.tile.name]
-    if _is_gather(view):
-        elements = memory.store_gathered(view, index, tile)
-    else:
-        elements = memory.store_tile(view, [int(value) for value in index], tile)
-    _stored(machine, view.base, elements, view.dtype)
+    place, found = _place(machine, op, view, _index(machine, op, values))
+    value, taint = values.cell(op.tile.name)
+    rank = len(place.offset.shape) - 1
+    inverse = (0, *(axis + 1 for axis in (found.inverse if found else range(rank))))
+    value = value.permute(inverse)
+    memory.write(machine, view.base, place, value, None if taint is None else taint.permute(inverse))
+    return ()
 
 
 @operation("pointer_offset")
 def _pointer_offset(machine: Machine, op: Any, values: Values) -> Any:
     pointer: Pointer = values[op.pointer.name]
-    return Pointer(pointer.buffer, pointer.offset + values[op.offset.name].to(torch.int64), pointer.dtype)
+    return replace(pointer, offset=pointer.offset + values[op.offset.name].to(torch.int64))
 
 
 @operation("foreign_pointer_cast", "reinterpret_pointer", "address_space_cast")
@@ -104,37 +132,32 @@ def _pointer_cast(machine: Machine, op: Any, values: Values) -> Any:
     return values[op.pointer.name]
 
 
-def _mask(op: Any, values: Values) -> torch.Tensor | None:
-    return None if op.mask is None else values[op.mask.name]
+def _pointed(machine: Machine, op: Any, values: Values) -> tuple[Pointer, Place]:
+    """The pointer tile that an operation goes through, and where its elements lie."""
+    pointer, taint = values.cell(op.pointer.name)
+    mask, doubt = (None, None) if op.mask is None else values.cell(op.mask.name)
+    if machine.checker is not None:
+        machine.checker.used(machine, taint, "is an index", mask)
+        machine.checker.used(machine, doubt, "masks an access")
+    return pointer, memory.checked(machine, pointer, Place(pointer.offset, mask))
 
 
 @operation("load_pointer")
 def _load_pointer(machine: Machine, op: Any, values: Values) -> Any:
-    pointer: Pointer = values[op.pointer.name]
-    mask = _mask(op, values)
-    dtype = dtype_of(op.result_vars[0])
-    offset = memory.addresses(pointer, mask)
-    loaded = from_memory(pointer.buffer[offset], dtype)
-    _loaded(machine, pointer, loaded.numel() if mask is None else int(mask.sum()), dtype)
-    if mask is not None:
-        padding = values[op.padding_value.name] if op.padding_value is not None else torch.zeros((), dtype=loaded.dtype)
-        loaded = torch.where(mask, loaded, padding)
+    pointer, place = _pointed(machine, op, values)
+    loaded = memory.read(machine, pointer, place)
+    if place.inside is not None:
+        padding = values[op.padding_value.name] if op.padding_value is not None else loaded.new_zeros(())
+        loaded = torch.where(place.inside, loaded, padding)
     return loaded, None
 
 
 @operation("store_pointer")
 def _store_pointer(machine: Machine, op: Any, values: Values) -> Any:
-    pointer: Pointer = values[op.pointer.name]
-    mask = _mask(op, values)
-    dtype = dtype_of(op.value)
-    offset = memory.addresses(pointer, mask)
-    stored = to_memory(values[op.value.name], dtype).expand(offset.shape)
-    if mask is None:
-        pointer.buffer[offset] = stored
-    else:
-        mask = mask.expand(offset.shape)
-        pointer.buffer[offset[mask]] = stored[mask]
-    _stored(machine, pointer, offset.numel() if mask is None else int(mask.sum()), dtype)
+    pointer, place = _pointed(machine, op, values)
+    value, taint = values.cell(op.value.name)
+    memory.write(machine, pointer, place, value, taint)
+    return ()
 
 
 def _combine(mode: str, current: torch.Tensor, update: torch.Tensor, dtype: DType) -> torch.Tensor:
@@ -155,40 +178,67 @@ def _combine(mode: str, current: torch.Tensor, update: torch.Tensor, dtype: DTyp
     return bitwise[mode](current, update)
 
 
+def _add(machine: Machine, pointer: Pointer, place: Place, update: torch.Tensor) -> None:
+    """Atomic additions whose results nobody reads, for all blocks at once, in some order, as on a GPU."""
+    shape = (machine.group.size, *place.offset.shape[1:])
+    offset, update = place.offset.expand(shape), to_memory(update, pointer.dtype).expand(shape)
+    if place.inside is not None:
+        inside = place.inside.expand(shape)
+        offset, update = offset[inside], update[inside]
+    pointer.buffer.index_put_((offset,), update, accumulate=True)
+    machine.counts.stored[pointer.buffer.data_ptr()] += offset.numel() * int(pointer.dtype.bitwidth) // 8
+
+
 @operation("tile_atomic_rmw", "tile_atomic_cas")
 def _tile_atomic(machine: Machine, op: Any, values: Values) -> Any:
-    pointer: Pointer = values[op.pointer.name]
+    pointer, place = _pointed(machine, op, values)
     swap = op.op == "tile_atomic_cas"
     operand = op.desired if swap else op.update
-    dtype = dtype_of(operand)
-    mask = _mask(op, values)
-    offset = memory.addresses(pointer, mask)
-    shape = shape_of(op.result_vars[0])
-    places = offset.expand(shape).reshape(-1).tolist()
-    updates = values[operand.name].expand(shape).reshape(-1)
-    expected = values[op.expected.name].expand(shape).reshape(-1) if swap else updates
-    active = [True] * len(places) if mask is None else mask.expand(shape).reshape(-1).tolist()
+    dtype, shape = dtype_of(operand), shape_of(op.result_vars[0])
+    if machine.checker is not None:
+        machine.checker.used(machine, values.cell(operand.name)[1], "is stored", place.inside)
+        machine.checker.atomic(machine, pointer, place.offset, place.inside, op.memory_order.name)
+    if machine.group.size > 1:
+        _add(machine, pointer, place, values[operand.name])
+        return torch.zeros((1, *shape), dtype=values[operand.name].dtype), None
+    places = place.offset.expand(1, *shape).reshape(-1).tolist()
+    updates = values[operand.name].expand(1, *shape).reshape(-1)
+    expected = values[op.expected.name].expand(1, *shape).reshape(-1) if swap else updates
+    mask = place.inside
+    active = [True] * len(places) if mask is None else mask.expand(1, *shape).reshape(-1).tolist()
     old = torch.zeros_like(updates)
-    for number, place in enumerate(places):  # elements may share a place: one after the other is exact
+    for number, where in enumerate(places):  # elements may share a place: one after the other is exact
         if not active[number]:
             continue
-        current = from_memory(pointer.buffer[place], dtype)
+        current = from_memory(pointer.buffer[where : where + 1], dtype)[0]
         old[number] = current
         if not swap:
-            pointer.buffer[place] = to_memory(_combine(op.mode.name, current, updates[number], dtype), dtype)
+            new = _combine(op.mode.name, current, updates[number], dtype)
+            pointer.buffer[where] = to_memory(new.reshape(1), dtype)[0]
         elif bool(current == expected[number]):
-            pointer.buffer[place] = to_memory(updates[number], dtype)
-    _stored(machine, pointer, sum(active), dtype)
-    return old.reshape(shape), None
+            pointer.buffer[where] = to_memory(updates[number].reshape(1), dtype)[0]
+    machine.counts.stored[pointer.buffer.data_ptr()] += sum(active) * int(dtype.bitwidth) // 8
+    return old.reshape(1, *shape), None
 
 
 @operation("tile_atomic_red_view")
 def _tile_atomic_red_view(machine: Machine, op: Any, values: Values) -> Any:
     view: View = values[op.view.name]
-    where = memory.region(view, [int(values[var.name]) for var in op.index])
-    if where.elements:
-        array = view.array()
-        current = from_memory(array[where.array], view.dtype)
-        update = values[op.update.name].permute(where.inverse)[where.tile]
-        array[where.array] = to_memory(_combine(op.mode.name, current, update, view.dtype), view.dtype)
-        _stored(machine, view.base, where.elements, view.dtype)
+    tile = Tile(view, _index(machine, op, values))
+    place = memory.checked(machine, view.base, tile.place())
+    inverse = (0, *(axis + 1 for axis in tile.inverse))
+    update = values[op.update.name].permute(inverse)
+    if machine.checker is not None:
+        taint = values.cell(op.update.name)[1]
+        machine.checker.used(machine, None if taint is None else taint.permute(inverse), "is stored", place.inside)
+        machine.checker.atomic(machine, view.base, place.offset, place.inside, op.memory_order.name)
+    if op.mode.name in ("ADD_INT", "ADD_FLOAT"):
+        _add(machine, view.base, place, update)
+    else:
+        inside = torch.ones_like(place.offset, dtype=torch.bool) if place.inside is None else place.inside
+        offset = place.offset[inside]
+        current = from_memory(view.base.buffer[offset], view.dtype)
+        new = _combine(op.mode.name, current, update.expand(inside.shape)[inside], view.dtype)
+        view.base.buffer[offset] = to_memory(new, view.dtype)
+        machine.counts.stored[view.base.buffer.data_ptr()] += offset.numel() * int(view.dtype.bitwidth) // 8
+    return ()

@@ -7,7 +7,7 @@ interpreter, CUDA devices, streams and events become the CPU's, and device prope
 from __future__ import annotations
 
 import contextlib
-import itertools
+import inspect
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,10 +23,12 @@ from torch.overrides import TorchFunctionMode
 
 from tilewright.compiler.signature import signature_of
 from tilewright.gpu.specs import KIB, DeviceSpec
-from tilewright.interpreter.hostops import paused
+from tilewright.interpreter.checker import Checker
+from tilewright.interpreter.hostops import paused, writes
 from tilewright.interpreter.machine import BlockIndex, Counts, Machine
-from tilewright.interpreter.memory import Pointer, flat_buffer
+from tilewright.interpreter.memory import flat_buffer
 from tilewright.interpreter.numerics import UnsupportedOperation, held_dtype
+from tilewright.interpreter.values import Pointer
 
 
 class Mode(StrEnum):
@@ -79,26 +81,27 @@ class _Host:
     launches: list[Launch] | None = None
     programs: dict[Any, Any] = field(default_factory=dict)
     source: random.Random = field(default_factory=random.Random)
+    checker: Checker | None = None
 
 
 _host: _Host | None = None
 
 
 def flatten_arguments(arguments: Sequence[Any], signature: Any) -> list[Any]:
-    """Launch arguments as the final IR takes them: (pointer, shape..., strides...) for a tensor; no constants."""
+    """Launch arguments as the final IR takes them: (pointer, shape..., strides...) for a tensor, the arrays and their
+    number for a list, no constants; each the same for all blocks."""
     flat: list[Any] = []
     for argument, constraint in zip(arguments, signature.parameters, strict=True):
         kind = type(constraint).__name__
         if kind == "ConstantConstraint":
             continue
         if kind == "ArrayConstraint":
-            buffer, offset = flat_buffer(argument)
-            index = held_dtype(constraint.index_dtype)
-            flat.append(Pointer(buffer, torch.tensor(offset), constraint.dtype))
-            flat += [torch.tensor(extent, dtype=index) for extent in argument.shape]
-            flat += [torch.tensor(stride, dtype=index) for stride in argument.stride()]
+            flat += _flat_array(argument, constraint)
+        elif kind == "ListConstraint":
+            flat.append(tuple(tuple(_flat_array(item, constraint.element)) for item in argument))
+            flat.append(torch.tensor([len(argument)], dtype=torch.int32))
         elif kind == "ScalarConstraint":
-            flat.append(torch.tensor(argument, dtype=held_dtype(constraint.dtype)))
+            flat.append(torch.tensor([argument], dtype=held_dtype(constraint.dtype)))
         elif kind == "TupleConstraint":
             flat += flatten_arguments(argument, SimpleNamespace(parameters=constraint.items))
         else:
@@ -106,16 +109,19 @@ def flatten_arguments(arguments: Sequence[Any], signature: Any) -> list[Any]:
     return flat
 
 
-def _sample(grid: BlockIndex, count: int, source: random.Random) -> list[BlockIndex]:
-    """`count` blocks, one from somewhere in the inner half of each of so many equal parts of the grid: one at its edge
-    stands for no third of it, and one that a kernel can foresee stands for none."""
-    total = grid[0] * grid[1] * grid[2]
-    picks = sorted({int((part + 0.25 + 0.5 * source.random()) * total / count) for part in range(count)})
-    return [(pick % grid[0], pick // grid[0] % grid[1], pick // (grid[0] * grid[1])) for pick in picks]
+def _flat_array(tensor: torch.Tensor, constraint: Any) -> list[Any]:
+    buffer, offset = flat_buffer(tensor)
+    index = held_dtype(constraint.index_dtype)
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    high = offset + last + 1 if tensor.numel() else offset
+    pointer = Pointer(buffer, torch.tensor([offset]), constraint.dtype, offset, high)
+    return [pointer, *(torch.tensor([size], dtype=index) for size in (*tensor.shape, *tensor.stride()))]
 
 
-def _every_block(grid: BlockIndex) -> Iterator[BlockIndex]:
-    return ((x, y, z) for z, y, x in itertools.product(range(grid[2]), range(grid[1]), range(grid[0])))
+def _sample(total: int, count: int, source: random.Random) -> torch.Tensor:
+    """`count` of `total` blocks, one from somewhere in the inner half of each of so many equal parts of the grid: one
+    at its edge stands for no part of it, and one that a kernel can foresee stands for none."""
+    return torch.tensor(sorted({int((part + 0.25 + 0.5 * source.random()) * total / count) for part in range(count)}))
 
 
 def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /, **_: Any) -> None:
@@ -141,14 +147,27 @@ def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /
         storages = [argument.untyped_storage() for argument in arguments if isinstance(argument, torch.Tensor)]
         launch = Launch(kernel, signature, (x, y, z), {storage.data_ptr(): storage.nbytes() for storage in storages})
         if _host.mode is not Mode.CAPTURE and launch.blocks:
-            machine = Machine(_host.programs[key], launch.grid)
+            if _host.checker is not None:
+                _host.checker.next_launch()
+                _host.checker.names |= _names(kernel, arguments)
+            machine = Machine(_host.programs[key], launch.grid, _host.checker)
             sampled = _host.mode is Mode.SAMPLE and launch.blocks > SAMPLED_BLOCKS
-            blocks = _sample(launch.grid, SAMPLED_BLOCKS, _host.source) if sampled else _every_block(launch.grid)
-            launch.counts = machine.run(flatten_arguments(arguments, signature), blocks)
+            numbers = _sample(launch.blocks, SAMPLED_BLOCKS, _host.source) if sampled else None
+            launch.counts = machine.run(flatten_arguments(arguments, signature), numbers)
             for line in machine.printed:
                 print(line)
         if _host.launches is not None:
             _host.launches.append(launch)
+
+
+def _names(kernel: Any, arguments: Sequence[Any]) -> dict[int, str]:
+    """The kernel's names of its tensors, by their storage's address."""
+    names = inspect.signature(kernel._pyfunc).parameters
+    return {
+        argument.untyped_storage().data_ptr(): name
+        for name, argument in zip(names, arguments, strict=False)
+        if isinstance(argument, torch.Tensor)
+    }
 
 
 def _first_config(
@@ -203,6 +222,8 @@ class _CudaOnCpu(TorchFunctionMode):
             made = func(*args, **kwargs)
             if _host is not None and _host.mode is Mode.RUN:
                 _poison(made)
+                if _host.checker is not None:
+                    _host.checker.fresh(made)
             return made
         if func is torch.Tensor.to and len(args) > 1 and _is_cuda(args[1]):
             rest = args[2:]
@@ -291,6 +312,19 @@ def install(device: DeviceSpec) -> None:
     cuda.tile.tune.exhaustive_search = _first_config
     cuda.tile.tune._tune.exhaustive_search = _first_config
     cuda.tile.tune._tune._benchmark = lambda *_: 1.0  # for who holds the real search already: all configs tie
+
+
+@contextlib.contextmanager
+def checking() -> Iterator[Checker]:
+    """Run every launch within under a checker, which takes what it can go on from instead of a fault."""
+    assert _host is not None, "install() comes first"
+    checker, before = Checker(), _host.checker
+    _host.checker = checker
+    try:
+        with running(Mode.RUN), writes(checker.wrote):
+            yield checker
+    finally:
+        _host.checker = before
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -55,6 +55,31 @@ def counting() -> Iterator[list[HostWork]]:
     """List the torch operations made within, views and allocations left out."""
     with _Counting() as mode:
         yield mode.ops
+
+
+class _Writes(TorchDispatchMode):
+    def __init__(self, wrote: Callable[[torch.Tensor], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._wrote = wrote
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if func._schema.is_mutable and not _Counting.paused:
+            for position, argument in enumerate(func._schema.arguments):
+                if argument.alias_info is not None and argument.alias_info.is_write:
+                    given = args[position] if position < len(args) else kwargs.get(argument.name)
+                    for leaf in tree_leaves(given):
+                        if isinstance(leaf, torch.Tensor):
+                            self._wrote(leaf)
+        return result
+
+
+@contextlib.contextmanager
+def writes(wrote: Callable[[torch.Tensor], None]) -> Iterator[None]:
+    """Call `wrote` with every tensor that host code writes within."""
+    with _Writes(wrote):
+        yield
 
 
 @contextlib.contextmanager

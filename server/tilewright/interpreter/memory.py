@@ -1,23 +1,23 @@
-"""Pointers and views into tensors, as kernels see them, and the loads and stores through them."""
+"""Where the elements of a tile lie in memory, for every block of a group, and moving them."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from cuda.tile import PaddingMode
 
+from tilewright.interpreter.machine import Machine
 from tilewright.interpreter.numerics import (
     MEMORY_VIEW,
-    DType,
     UnsupportedOperation,
     from_memory,
     held_dtype,
     is_float,
     to_memory,
 )
+from tilewright.interpreter.values import Pointer, View
 
 _PADDING = {
     PaddingMode.UNDETERMINED: 0.0,
@@ -27,41 +27,6 @@ _PADDING = {
     PaddingMode.POS_INF: math.inf,
     PaddingMode.NEG_INF: -math.inf,
 }
-
-
-class KernelFault(Exception):
-    """The kernel did something that a GPU would not survive or not define, such as an access out of bounds."""
-
-
-@dataclass(frozen=True)
-class Pointer:
-    """A tile of addresses: offsets, in elements, into one flat buffer."""
-
-    buffer: torch.Tensor
-    offset: torch.Tensor
-    dtype: DType
-
-
-@dataclass(frozen=True)
-class View:
-    """A tensor, partition, strided or gather/scatter view: `ty` is its type in the IR, sizes in elements."""
-
-    ty: Any
-    base: Pointer
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    @property
-    def dtype(self) -> DType:
-        return self.base.dtype
-
-    def array(self) -> torch.Tensor:
-        """The whole array behind the view. Raises `KernelFault` where it does not lie within its buffer."""
-        offset = int(self.base.offset)
-        last = offset + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
-        if not 0 <= offset <= last < self.base.buffer.numel():
-            raise KernelFault(f"a view of shape {self.shape} and strides {self.strides} leaves its tensor")
-        return self.base.buffer.as_strided(self.shape, self.strides, offset)
 
 
 def flat_buffer(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
@@ -74,105 +39,148 @@ def flat_buffer(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
 
 
 @dataclass(frozen=True)
-class Region:
-    """Where one tile of a view lies: slices of the array, slices of the tile, and the order between their axes."""
+class Place:
+    """Where the elements of a tile lie, in the order of the array's axes: `offset` of each in the buffer, and whether
+    it is `inside` the array (None: all are); both (blocks or 1, *tile)."""
 
-    array: tuple[slice, ...]
-    tile: tuple[slice, ...]
-    array_tile_shape: tuple[int, ...]
-    order: tuple[int, ...]
-    inverse: tuple[int, ...]
-
-    @property
-    def elements(self) -> int:
-        return math.prod(part.stop - part.start for part in self.array)
+    offset: torch.Tensor
+    inside: torch.Tensor | None
 
 
-def region(view: View, index: list[int]) -> Region:
-    """The part of the array that tile `index` of a partition or strided view covers, cut at the array's bounds."""
-    ty = view.ty
-    rank = len(ty.tile_shape)
-    order = tuple(getattr(ty, "order", range(rank)))
-    steps = getattr(ty, "traversal_steps", ty.tile_shape)
-    inverse = tuple(order.index(axis) for axis in range(rank))
-    array, tile = [], []
-    for axis in range(rank):
-        position = inverse[axis]
-        start = index[position] * steps[position]
-        low = min(max(start, 0), view.shape[axis])
-        high = max(min(start + ty.tile_shape[position], view.shape[axis]), low)
-        array.append(slice(low, high))
-        tile.append(slice(low - start, high - start))
-    return Region(tuple(array), tuple(tile), tuple(ty.tile_shape[i] for i in inverse), order, inverse)
+def _axis(values: torch.Tensor, axis: int, rank: int) -> torch.Tensor:
+    """(blocks, n) as (blocks, 1, ..., n, ..., 1), with n at `axis` of `rank`."""
+    shape = [1] * rank
+    shape[axis] = values.shape[1]
+    return values.reshape(values.shape[0], *shape)
 
 
-def load_tile(view: View, index: list[int]) -> tuple[torch.Tensor, int]:
-    """Tile `index` of a view, padded as the view says, and the number of elements read."""
-    where = region(view, index)
-    if where.elements == math.prod(where.array_tile_shape):
-        tile = from_memory(view.array()[where.array], view.dtype).clone()
-        return tile.permute(where.order), where.elements
-    tile = _padding(view, where.array_tile_shape)
-    if where.elements:
-        tile[where.tile] = from_memory(view.array()[where.array], view.dtype)
-    return tile.permute(where.order), where.elements
+class Tile:
+    """One tile of a partition or strided view in every block of a group; `index` is in the order of the tile's axes."""
+
+    def __init__(self, view: View, index: list[torch.Tensor]) -> None:
+        ty = view.ty
+        rank = len(ty.tile_shape)
+        self.view = view
+        self.order = tuple(getattr(ty, "order", range(rank)))
+        self.inverse = tuple(self.order.index(axis) for axis in range(rank))
+        steps = getattr(ty, "traversal_steps", ty.tile_shape)
+        self.shape = tuple(ty.tile_shape[position] for position in self.inverse)
+        self.starts = [index[position].to(torch.int64) * steps[position] for position in self.inverse]
+        self.whole = all(
+            bool(((start >= 0) & (start + size <= extent)).all())
+            for start, size, extent in zip(self.starts, self.shape, view.shape, strict=True)
+        )
+
+    def place(self) -> Place:
+        """Each element's offset and whether it is inside."""
+        rank = len(self.shape)
+        offset = self.view.base.offset.reshape(-1, *(1 for _ in range(rank)))
+        inside = None
+        for axis, (start, size) in enumerate(zip(self.starts, self.shape, strict=True)):
+            positions = start[:, None] + torch.arange(size)
+            if not self.whole:
+                within = (positions >= 0) & (positions < self.view.shape[axis][:, None])
+                positions = torch.where(within, positions, 0)
+                within = _axis(within, axis, rank)
+                inside = within if inside is None else inside & within
+            offset = offset + _axis(positions * self.view.strides[axis][:, None], axis, rank)
+        return Place(offset.expand(-1, *self.shape), None if inside is None else inside.expand(-1, *self.shape))
+
+    def windows(self) -> torch.Tensor | None:
+        """The tiles, if all lie inside one tensor's bounds with the same strides in all blocks."""
+        if not self.whole or any(stride.shape[0] > 1 for stride in self.view.strides):
+            return None
+        strides = [int(stride) for stride in self.view.strides]
+        buffer = self.view.base.buffer
+        span = sum((size - 1) * stride for size, stride in zip(self.shape, strides, strict=True))
+        first = self.view.base.offset
+        for start, stride in zip(self.starts, strides, strict=True):
+            first = first + start * stride
+        places = buffer.numel() - span
+        if not 0 <= int(first.min()) <= int(first.max()) < places:
+            return None
+        if first.shape[0] == 1:
+            return buffer.as_strided((1, *self.shape), (0, *strides), int(first))
+        return buffer.as_strided((places, *self.shape), (1, *strides), 0)[first]
 
 
-def store_tile(view: View, index: list[int], tile: torch.Tensor) -> int:
-    """Write a tile where it lies within the array; the number of elements written."""
-    where = region(view, index)
-    if where.elements:
-        view.array()[where.array] = to_memory(tile.permute(where.inverse)[where.tile], view.dtype)
-    return where.elements
-
-
-def _padding(view: View, shape: tuple[int, ...]) -> torch.Tensor:
+def padding_of(view: View) -> torch.Tensor:
+    """What a load puts where its tile is outside the array, one value."""
     value = _PADDING[view.ty.padding_mode]
     if not is_float(view.dtype):
         if not math.isfinite(value):
             raise UnsupportedOperation(f"padding mode {view.ty.padding_mode.name} of {view.dtype}")
         value = 0
-    return torch.full(shape, value, dtype=torch.float32).to(held_dtype(view.dtype))
+    return torch.tensor(value, dtype=torch.float32).to(held_dtype(view.dtype))
 
 
-def gathered(view: View, index: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of a gather/scatter view's tile: each element's offset in the buffer, and whether it is in bounds."""
+def gathered(view: View, index: list[torch.Tensor]) -> Place:
+    """Where a gather/scatter view's tile lies: `index` holds the positions along the sparse axis and the first position
+    along the others."""
     ty = view.ty
     rank = len(ty.tile_shape)
-    offset = view.base.offset.to(torch.int64)
+    offset = view.base.offset.reshape(-1, *(1 for _ in range(rank)))
     inside = torch.ones((), dtype=torch.bool)
-    for axis in range(rank):
-        if axis == ty.sparse_dim:
-            positions = index[axis].reshape(-1).to(torch.int64)
-        else:
-            positions = int(index[axis]) + torch.arange(ty.tile_shape[axis])
-        positions = positions.reshape([-1 if axis == other else 1 for other in range(rank)])
-        inside = inside & (positions >= 0) & (positions < view.shape[axis])
-        offset = offset + positions * view.strides[axis]
-    offset = offset.expand(ty.tile_shape)
-    inside = inside.expand(ty.tile_shape)
-    return torch.where(inside, offset, 0), inside
+    for axis, size in enumerate(ty.tile_shape):
+        positions = index[axis].to(torch.int64)
+        if axis != ty.sparse_dim:
+            positions = positions.reshape(-1, 1) + torch.arange(size)
+        positions = positions.reshape(positions.shape[0], -1)
+        within = (positions >= 0) & (positions < view.shape[axis][:, None])
+        inside = inside & _axis(within, axis, rank)
+        offset = offset + _axis(torch.where(within, positions, 0) * view.strides[axis][:, None], axis, rank)
+    return Place(offset.expand(-1, *ty.tile_shape), inside.expand(-1, *ty.tile_shape))
 
 
-def load_gathered(view: View, index: list[torch.Tensor]) -> tuple[torch.Tensor, int]:
-    """A tile of a gather/scatter view, padded out of bounds, and the number of elements read."""
-    offset, inside = gathered(view, index)
-    values = from_memory(view.base.buffer[offset], view.dtype)
-    padding = _padding(view, ()).to(values.dtype)
-    return torch.where(inside, values, padding), int(inside.sum())
+def checked(machine: Machine, pointer: Pointer, place: Place) -> Place:
+    """`place` without what leaves the buffer; that is a fault, of an access whose caller did not mask it."""
+    offset, inside = place.offset, place.inside
+    if not offset.numel():
+        return place
+    low, high = machine.bounds(pointer)
+    bad = (offset < low) | (offset >= high)
+    if inside is not None:
+        bad = bad & inside
+    if bad.any():
+        first = int(offset.expand(bad.shape)[bad][0]) - low
+        who = bad.reshape(bad.shape[0], -1).any(1)
+        machine.fault(f"access out of bounds: element {first} of a tensor of {high - low}", who)
+        inside = ~bad if inside is None else inside & ~bad
+    if inside is not None:
+        offset = torch.where(inside, offset, low)
+    return Place(offset, inside)
 
 
-def store_gathered(view: View, index: list[torch.Tensor], tile: torch.Tensor) -> int:
-    """Write a tile through a gather/scatter view where it is in bounds; the number of elements written."""
-    offset, inside = gathered(view, index)
-    view.base.buffer[offset[inside]] = to_memory(tile[inside], view.dtype)
-    return int(inside.sum())
+def read(machine: Machine, pointer: Pointer, place: Place) -> torch.Tensor:
+    """The elements at `place`; where they are not inside, any."""
+    if machine.checker is not None:
+        machine.taint = machine.checker.loaded(machine, pointer, place.offset, place.inside)
+    _count(machine.counts.loaded, machine, pointer, place)
+    machine.counts.loads += machine.group.size
+    return from_memory(pointer.buffer[place.offset], pointer.dtype)
 
 
-def addresses(pointer: Pointer, mask: torch.Tensor | None) -> torch.Tensor:
-    """A pointer tile's offsets, masked ones set to 0. Raises `KernelFault` where one leaves its buffer."""
-    offset = pointer.offset if mask is None else torch.where(mask, pointer.offset, 0)
-    if offset.numel() and not 0 <= int(offset.min()) <= int(offset.max()) < pointer.buffer.numel():
-        bad = offset[(offset < 0) | (offset >= pointer.buffer.numel())].reshape(-1)[0]
-        raise KernelFault(f"access out of bounds: element {int(bad)} of a buffer of {pointer.buffer.numel()}")
-    return offset
+def write(machine: Machine, pointer: Pointer, place: Place, value: torch.Tensor, taint: torch.Tensor | None) -> None:
+    """Store `value`, (blocks or 1, *tile), where it is inside; what several blocks store alike is stored once."""
+    offset = place.offset
+    blocks = max(offset.shape[0], value.shape[0], 1 if place.inside is None else place.inside.shape[0])
+    shape = (blocks, *offset.shape[1:])
+    offset, stored = offset.expand(shape), to_memory(value, pointer.dtype).expand(shape)
+    inside = None if place.inside is None else place.inside.expand(shape)
+    _count(machine.counts.stored, machine, pointer, Place(offset, inside))
+    if machine.checker is not None:
+        machine.checker.stored(machine, pointer, offset, inside, stored, taint)
+    if inside is None or inside.all():
+        pointer.buffer[offset] = stored
+    else:
+        pointer.buffer[offset[inside]] = stored[inside]
+
+
+def _count(counter: dict[int, int], machine: Machine, pointer: Pointer, place: Place) -> None:
+    blocks, size = machine.group.size, int(pointer.dtype.bitwidth)
+    if place.inside is None:
+        elements = place.offset[0].numel() * blocks
+    else:
+        inside = place.inside.expand(max(place.inside.shape[0], place.offset.shape[0]), *place.offset.shape[1:])
+        elements = int(inside.sum()) * (blocks // inside.shape[0])
+    counter[pointer.buffer.data_ptr()] += elements * size // 8

@@ -1,11 +1,13 @@
 """cuTile's dtypes on torch's CPU: how each is held in registers and in memory, and how values are converted.
 
-In registers uint16, uint32 and uint64 are held in wider (or, for uint64, equally wide) signed integers, tfloat32 and
-float4 in float32 rounded to their grid. In memory they have torch's own layout.
+In registers uint16, uint32 and uint64 are held in wider (or, for uint64, equally wide) signed integers; tfloat32 and
+all floats of 8 bits or fewer in float32, rounded to their grid. In memory they have torch's own layout, floats of 8
+bits as bytes; float4 exists in registers only, and as bytes that hold two.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import torch
@@ -29,16 +31,33 @@ _HELD = {
     dt.float32: torch.float32,
     dt.float64: torch.float64,
     dt.tfloat32: torch.float32,
-    dt.float8_e4m3fn: torch.float8_e4m3fn,
-    dt.float8_e5m2: torch.float8_e5m2,
+    dt.float8_e4m3fn: torch.float32,
+    dt.float8_e5m2: torch.float32,
+    dt.float8_e8m0fnu: torch.float32,
+    dt.float8_e5m3fnu: torch.float32,
+    dt.float4_e2m1fn: torch.float32,
 }
 
-MEMORY_VIEW = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
-"""torch dtypes without CPU arithmetic, and the signed ones whose bits stand for them."""
+MEMORY_VIEW = {
+    torch.uint16: torch.int16,
+    torch.uint32: torch.int32,
+    torch.uint64: torch.int64,
+    torch.float8_e4m3fn: torch.uint8,
+    torch.float8_e5m2: torch.uint8,
+    torch.float8_e8m0fnu: torch.uint8,
+}
+"""torch dtypes without CPU arithmetic, and those whose bits stand for them."""
 
 _STORED = {dt.uint16: torch.int16, dt.uint32: torch.int32, dt.uint64: torch.int64}
 _MASK = {dt.uint16: 0xFFFF, dt.uint32: 0xFFFFFFFF}
 _SIGN = -(2**63)
+_TORCH_BYTES = {
+    dt.float8_e4m3fn: torch.float8_e4m3fn,
+    dt.float8_e5m2: torch.float8_e5m2,
+    dt.float8_e8m0fnu: torch.float8_e8m0fnu,
+}
+SIGNED_BITS = {dt.int8: 8, dt.int16: 16, dt.int32: 32}
+"""Signed integers whose overflow a wider one shows."""
 
 
 class UnsupportedOperation(Exception):
@@ -61,19 +80,68 @@ def wrap(value: torch.Tensor, dtype: DType) -> torch.Tensor:
     return value & _MASK[dtype] if dtype in _MASK else value
 
 
+@lru_cache
+def _table(dtype: DType) -> torch.Tensor:
+    """The values of a float's codes, by code: float4_e2m1fn (sign, 2 bits of exponent, 1 of mantissa; OCP MX 1.0) and
+    float8_e5m3fnu (5 bits of exponent biased by 15, 3 of mantissa, no sign; 0xFF is NaN)."""
+    exponents, mantissas, bias, codes = (2, 1, 1, 16) if dtype == dt.float4_e2m1fn else (5, 3, 15, 256)
+    code = torch.arange(codes)
+    magnitude = code % 2 ** (exponents + mantissas)
+    exponent, mantissa = magnitude >> mantissas, (magnitude % 2**mantissas).float() / 2**mantissas
+    value = torch.where(exponent == 0, mantissa * 2.0 ** (1 - bias), (1 + mantissa) * 2.0 ** (exponent - bias))
+    if dtype == dt.float4_e2m1fn:
+        return torch.where(code >= 8, -value, value)
+    value[255] = torch.nan
+    return value
+
+
+def _code(value: torch.Tensor, dtype: DType) -> torch.Tensor:
+    """The code of the nearest value of `dtype`'s table, ties to the even code, saturating; as uint8."""
+    table = _table(dtype)
+    positive = table[:8] if dtype == dt.float4_e2m1fn else table[:255]
+    magnitude = value.float().abs() if dtype == dt.float4_e2m1fn else value.float().clamp(min=0)
+    middles = (positive[1:] + positive[:-1]) / 2
+    low = torch.bucketize(magnitude.contiguous(), middles)
+    tie = (low < len(middles)) & (magnitude == middles[low.clamp(max=len(middles) - 1)]) & (low % 2 == 1)
+    code = low + tie.to(low.dtype)
+    if dtype == dt.float4_e2m1fn:
+        return (code + 8 * torch.signbit(value).to(code.dtype)).to(torch.uint8)
+    return torch.where(value.isnan(), 255, code).to(torch.uint8)
+
+
 def from_memory(value: torch.Tensor, dtype: DType) -> torch.Tensor:
     """Values as loaded, in the form that registers hold."""
+    if dtype in _TORCH_BYTES:
+        return value.contiguous().view(_TORCH_BYTES[dtype]).to(torch.float32)
+    if dtype == dt.float8_e5m3fnu:
+        return _table(dtype)[value.to(torch.int64)]
     return wrap(value.to(_HELD[dtype]), dtype) if dtype in _STORED else value
 
 
 def to_memory(value: torch.Tensor, dtype: DType) -> torch.Tensor:
     """Values as held in registers, in the form that memory has."""
+    if dtype in _TORCH_BYTES:
+        return value.to(_TORCH_BYTES[dtype]).view(torch.uint8)
+    if dtype == dt.float8_e5m3fnu:
+        return _code(value, dtype)
     return value.to(_STORED[dtype]) if dtype in _STORED else value
 
 
-def wide(value: torch.Tensor) -> torch.Tensor:
-    """A value in a dtype that torch can compute with: 8-bit floats go to float32."""
-    return value.to(torch.float32) if value.dtype.is_floating_point and value.dtype.itemsize == 1 else value
+def packed(value: torch.Tensor, dtype: DType) -> torch.Tensor:
+    """The bytes of a tile, (blocks, bytes), the first element in the lowest bits."""
+    if dtype == dt.float4_e2m1fn:
+        codes = _code(value, dtype)
+        return codes[:, 0::2] | codes[:, 1::2] << 4
+    raw = to_memory(value, dtype).contiguous()
+    return raw.view(torch.uint8) if raw.dtype != torch.uint8 else raw
+
+
+def unpacked(value: torch.Tensor, dtype: DType) -> torch.Tensor:
+    """The elements that a tile of bytes, (blocks, bytes), holds."""
+    if dtype == dt.float4_e2m1fn:
+        return _table(dtype)[torch.stack((value & 15, value >> 4), 2).reshape(value.shape[0], -1).to(torch.int64)]
+    stored = to_memory(torch.empty(0, dtype=held_dtype(dtype)), dtype).dtype
+    return from_memory(value.contiguous().view(stored), dtype)
 
 
 def unsigned_order(value: torch.Tensor, dtype: DType) -> torch.Tensor:
@@ -96,29 +164,31 @@ def convert(value: torch.Tensor, source: DType, target: DType) -> torch.Tensor:
         exact = value.to(torch.float64)
         return convert(torch.where(exact < 0, exact + 2.0**64, exact), dt.float64, target)
     if target == dt.bool_:
-        return wide(value) != 0
+        return value != 0
     if target == dt.tfloat32:
         return _round_tfloat32(value.to(torch.float32))
+    if target in _TORCH_BYTES:
+        return value.to(torch.float32).to(_TORCH_BYTES[target]).to(torch.float32)
+    if target in (dt.float4_e2m1fn, dt.float8_e5m3fnu):
+        return _table(target)[_code(value, target).to(torch.int64)]
     if is_float(source) and not is_float(target):
         exact = value.to(torch.float64).trunc()
         if target == dt.uint64:
             return torch.where(exact >= 2.0**63, (exact - 2.0**64).to(torch.int64), exact.to(torch.int64))
         return wrap(exact.to(torch.int64), target).to(held)
-    if is_float(target) and held.itemsize == 1:
-        return value.to(torch.float32).to(held)
     return wrap(value.to(torch.int64 if target in _MASK else held), target).to(held)
 
 
 def constant(value: object, shape: tuple[int, ...], dtype: DType) -> torch.Tensor:
-    """A tile that holds one Python value, or a tuple of them in row-major order."""
+    """A tile that holds one Python value, or a tuple of them in row-major order, for all blocks: (1, *shape)."""
     exact, exact_dtype = (torch.float64, dt.float64) if is_float(dtype) else (torch.int64, dt.int64)
     if isinstance(value, tuple):
-        return convert(torch.tensor(value, dtype=exact).reshape(shape), exact_dtype, dtype)
+        return convert(torch.tensor(value, dtype=exact).reshape(1, *shape), exact_dtype, dtype)
     assert isinstance(value, bool | int | float)
     if dtype == dt.uint64 and value >= 2**63:
         value -= 2**64
-    if held_dtype(dtype).itemsize == 1 and is_float(dtype):
-        return torch.full(shape, float(value)).to(held_dtype(dtype))
-    if dtype == dt.tfloat32:
-        return convert(torch.full(shape, float(value)), dt.float32, dtype)
-    return torch.full(shape, value, dtype=held_dtype(dtype))
+    if is_float(dtype):
+        one = convert(torch.tensor([float(value)], dtype=exact), exact_dtype, dtype)
+    else:
+        one = torch.tensor([value], dtype=held_dtype(dtype))
+    return one.reshape(1, *(1 for _ in shape)).expand(1, *shape)

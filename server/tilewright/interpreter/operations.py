@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from cuda.tile import _datatype as dt
 
-from tilewright.interpreter.machine import Machine, Values, dtype_of, operation, shape_of
-from tilewright.interpreter.memory import KernelFault, Pointer
+from tilewright.interpreter.machine import Machine, dtype_of, operation, shape_of
 from tilewright.interpreter.numerics import (
     DType,
     UnsupportedOperation,
@@ -17,16 +17,18 @@ from tilewright.interpreter.numerics import (
     from_memory,
     held_dtype,
     is_float,
+    packed,
     to_memory,
+    unpacked,
     unsigned_order,
-    wide,
     wrap,
 )
+from tilewright.interpreter.values import Pointer, Values
 
 
 def _reshaped(value: Any, change: Any) -> Any:
     if isinstance(value, Pointer):
-        return Pointer(value.buffer, change(value.offset), value.dtype)
+        return replace(value, offset=change(value.offset))
     return change(value)
 
 
@@ -39,7 +41,7 @@ def _nothing(machine: Machine, op: Any, values: Values) -> Any:
 @operation("make_dummy")
 def _make_dummy(machine: Machine, op: Any, values: Values) -> Any:
     ty = op.result_var.get_type()
-    return torch.zeros(tuple(ty.shape), dtype=held_dtype(ty.dtype)) if hasattr(ty, "dtype") else None
+    return torch.zeros((1, *ty.shape), dtype=held_dtype(ty.dtype)) if hasattr(ty, "dtype") else None
 
 
 @operation("typed_const")
@@ -55,8 +57,9 @@ def _assign(machine: Machine, op: Any, values: Values) -> Any:
 @operation("assume_div_by")
 def _assume_div_by(machine: Machine, op: Any, values: Values) -> Any:
     value = values[op.x.name]
-    if isinstance(value, torch.Tensor) and value.numel() == 1 and int(value) % op.divisor:
-        raise KernelFault(f"{int(value)} is assumed to be a multiple of {op.divisor}")
+    if isinstance(value, torch.Tensor) and bool((wrong := value % op.divisor != 0).any()):
+        found = int(value[wrong].reshape(-1)[0])
+        machine.fault(f"{found} is assumed to be a multiple of {op.divisor}", _blocks(wrong), "assumption")
     return value
 
 
@@ -65,14 +68,19 @@ def _assume_bounded(machine: Machine, op: Any, values: Values) -> Any:
     return values[op.x.name]
 
 
+def _blocks(elements: torch.Tensor) -> torch.Tensor:
+    """In which blocks something holds for any element."""
+    return elements.reshape(elements.shape[0], -1).any(1)
+
+
 @operation("tile_bid")
 def _tile_bid(machine: Machine, op: Any, values: Values) -> Any:
-    return torch.tensor(machine.block[op.axis], dtype=torch.int32)
+    return machine.group.blocks[:, op.axis].to(torch.int32)
 
 
 @operation("tile_num_blocks")
 def _tile_num_blocks(machine: Machine, op: Any, values: Values) -> Any:
-    return torch.tensor(machine.grid[op.axis], dtype=torch.int32)
+    return torch.tensor([machine.grid[op.axis]], dtype=torch.int32)
 
 
 # Shape
@@ -80,45 +88,77 @@ def _tile_num_blocks(machine: Machine, op: Any, values: Values) -> Any:
 
 @operation("tile_reshape")
 def _tile_reshape(machine: Machine, op: Any, values: Values) -> Any:
-    return _reshaped(values[op.x.name], lambda value: value.reshape(shape_of(op.result_var)))
+    shape = shape_of(op.result_var)
+    return _reshaped(values[op.x.name], lambda value: value.reshape(value.shape[0], *shape))
 
 
 @operation("tile_broadcast")
 def _tile_broadcast(machine: Machine, op: Any, values: Values) -> Any:
-    return _reshaped(values[op.x.name], lambda value: value.expand(shape_of(op.result_var)))
+    shape = shape_of(op.result_var)
+
+    def change(value: torch.Tensor) -> torch.Tensor:
+        value = value.reshape(value.shape[0], *(1 for _ in range(len(shape) + 1 - value.dim())), *value.shape[1:])
+        return value.expand(value.shape[0], *shape)
+
+    return _reshaped(values[op.x.name], change)
 
 
 @operation("tile_permute")
 def _tile_permute(machine: Machine, op: Any, values: Values) -> Any:
-    return _reshaped(values[op.x.name], lambda value: value.permute(op.axes))
+    return _reshaped(values[op.x.name], lambda value: value.permute(0, *(axis + 1 for axis in op.axes)))
+
+
+def _alike(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two values with the same number of blocks."""
+    blocks = max(left.shape[0], right.shape[0])
+    return left.expand(blocks, *left.shape[1:]), right.expand(blocks, *right.shape[1:])
 
 
 @operation("tile_cat")
 def _tile_cat(machine: Machine, op: Any, values: Values) -> Any:
-    return torch.cat((values[op.x.name], values[op.y.name]), op.axis)
+    return torch.cat(_alike(values[op.x.name], values[op.y.name]), op.axis + 1)
 
 
-def _slices(op: Any, values: Values, sizes: tuple[int, ...]) -> tuple[slice, ...]:
-    starts = [int(values[var.name]) * size for var, size in zip(op.index, sizes, strict=True)]
-    return tuple(slice(start, start + size) for start, size in zip(starts, sizes, strict=True))
+def _part(op: Any, values: Values, sizes: tuple[int, ...], blocks: int) -> tuple[torch.Tensor, ...]:
+    """What picks, of a tile in each block, the sub-tile `op.index` of these sizes."""
+    rank = len(sizes)
+    found = [torch.arange(blocks).reshape(-1, *(1 for _ in sizes))]
+    for axis, (var, size) in enumerate(zip(op.index, sizes, strict=True)):
+        positions = values[var.name].to(torch.int64)[:, None] * size + torch.arange(size)
+        found.append(positions.reshape(positions.shape[0], *(size if axis == other else 1 for other in range(rank))))
+    return tuple(found)
 
 
 @operation("tile_extract")
 def _tile_extract(machine: Machine, op: Any, values: Values) -> Any:
-    return values[op.x.name][_slices(op, values, shape_of(op.result_var))]
+    value = values[op.x.name]
+    blocks = max([value.shape[0], *(values[var.name].shape[0] for var in op.index)])
+    return value.expand(blocks, *value.shape[1:])[_part(op, values, shape_of(op.result_var), blocks)]
 
 
 @operation("tile_insert")
 def _tile_insert(machine: Machine, op: Any, values: Values) -> Any:
-    result = values[op.x.name].clone()
-    result[_slices(op, values, shape_of(op.value))] = values[op.value.name]
+    value, part = values[op.x.name], values[op.value.name]
+    blocks = max([value.shape[0], part.shape[0], *(values[var.name].shape[0] for var in op.index)])
+    result = value.expand(blocks, *value.shape[1:]).clone()
+    result[_part(op, values, shape_of(op.value), blocks)] = part.expand(blocks, *part.shape[1:])
     return result
 
 
 @operation("tile_arange")
 def _tile_arange(machine: Machine, op: Any, values: Values) -> Any:
     dtype = dtype_of(op.result_var)
-    return wrap(torch.arange(shape_of(op.result_var)[0], dtype=held_dtype(dtype)), dtype)
+    return wrap(torch.arange(shape_of(op.result_var)[0], dtype=held_dtype(dtype)), dtype)[None]
+
+
+@operation("tile_pack")
+def _tile_pack(machine: Machine, op: Any, values: Values) -> Any:
+    return packed(values[op.x.name], dtype_of(op.x))
+
+
+@operation("tile_unpack")
+def _tile_unpack(machine: Machine, op: Any, values: Values) -> Any:
+    return unpacked(values[op.x.name], dtype_of(op.result_var))
 
 
 @operation("tile_astype")
@@ -139,13 +179,18 @@ def _tile_bitcast(machine: Machine, op: Any, values: Values) -> Any:
 
 def _count(machine: Machine, result: torch.Tensor, dtype: DType, flops: int = 1) -> None:
     if is_float(dtype):
-        machine.counts.scalar_flops += flops * result.numel()
+        machine.counts.scalar_flops += flops * _elements(machine, result)
+
+
+def _elements(machine: Machine, result: torch.Tensor) -> int:
+    """Elements of a tile over all blocks, also where one stands for all."""
+    return result[0].numel() * machine.group.size
 
 
 @operation("raw_cmp")
 def _raw_cmp(machine: Machine, op: Any, values: Values) -> Any:
     dtype = dtype_of(op.lhs)
-    left, right = (wide(unsigned_order(values[var.name], dtype)) for var in (op.lhs, op.rhs))
+    left, right = (unsigned_order(values[var.name], dtype) for var in (op.lhs, op.rhs))
     return getattr(torch, op.fn)(left, right)
 
 
@@ -188,16 +233,17 @@ def _raw_binary_arith(machine: Machine, op: Any, values: Values) -> Any:
         case "pow" | "atan2":
             result = getattr(torch, op.fn)(left, right)
         case "floordiv" | "cdiv" | "truncdiv" | "c_mod":
-            result = _divide(op.fn, left, right, dtype)
+            result = _divide(machine, op.fn, left, right, dtype)
         case _:
             raise UnsupportedOperation(f"arithmetic {op.fn!r} is not interpreted by this version")
     _count(machine, result, dtype)
     return result
 
 
-def _divide(function: str, left: torch.Tensor, right: torch.Tensor, dtype: DType) -> torch.Tensor:
-    if not is_float(dtype) and bool((right == 0).any()):
-        raise KernelFault("integer division by zero")
+def _divide(machine: Machine, function: str, left: torch.Tensor, right: torch.Tensor, dtype: DType) -> torch.Tensor:
+    if not is_float(dtype) and bool((zero := right == 0).any()):
+        machine.fault("integer division by zero", _blocks(zero), "division_by_zero")
+        right = torch.where(zero, 1, right)
     match function:
         case "floordiv":
             return torch.div(left, right, rounding_mode="floor")
@@ -218,9 +264,11 @@ def _raw_fpowi(machine: Machine, op: Any, values: Values) -> Any:
 def _raw_where(machine: Machine, op: Any, values: Values) -> Any:
     condition, yes, no = values[op.cond.name], values[op.x.name], values[op.y.name]
     if isinstance(yes, Pointer):
-        if yes.buffer is not no.buffer:
-            return yes if bool(condition) else no
-        return Pointer(yes.buffer, torch.where(condition, yes.offset, no.offset), yes.dtype)
+        if yes.buffer.data_ptr() != no.buffer.data_ptr():
+            if not bool((condition == condition.reshape(-1)[0]).all()):
+                raise UnsupportedOperation("a pointer that leads to different tensors within a tile or between blocks")
+            return yes if bool(condition.reshape(-1)[0]) else no
+        return replace(yes, offset=torch.where(condition, yes.offset, no.offset))
     return torch.where(condition, yes, no)
 
 
@@ -248,61 +296,90 @@ def _unaryop(machine: Machine, op: Any, values: Values) -> Any:
     if op.fn in _CHEAP:
         _count(machine, result, dtype)
     else:
-        machine.counts.special_functions += result.numel()
+        machine.counts.special_functions += _elements(machine, result)
     return result
 
 
-@operation("tile_mma")
-def _tile_mma(machine: Machine, op: Any, values: Values) -> Any:
-    left, right, acc = (values[var.name] for var in (op.x, op.y, op.acc))
-    machine.counts.matrix_flops[str(dtype_of(op.x))] += 2 * left.numel() * right.shape[-1]
+def _product(machine: Machine, left: torch.Tensor, right: torch.Tensor, acc: torch.Tensor, dtype: DType) -> Any:
+    flops = 2 * left[0].numel() * right.shape[-1] * machine.group.size
+    machine.counts.matrix_flops[str(dtype)] += flops
     if not left.dtype.is_floating_point:
         return (torch.matmul(left.double(), right.double()).to(torch.int64) + acc).to(acc.dtype)
     compute = torch.float64 if left.dtype == torch.float64 else torch.float32
     return (torch.matmul(left.to(compute), right.to(compute)) + acc.to(compute)).to(acc.dtype)
 
 
+@operation("tile_mma")
+def _tile_mma(machine: Machine, op: Any, values: Values) -> Any:
+    left, right, acc = (values[var.name] for var in (op.x, op.y, op.acc))
+    return _product(machine, left, right, acc, dtype_of(op.x))
+
+
+@operation("tile_mma_scaled")
+def _tile_mma_scaled(machine: Machine, op: Any, values: Values) -> Any:
+    """Each block of K has one scale a row of x and a column of y (OCP Microscaling Formats 1.0)."""
+    left, left_scale, right, right_scale, acc = (
+        values[var.name] for var in (op.x, op.x_scale, op.y, op.y_scale, op.acc)
+    )
+    left_block, right_block = left.shape[-1] // left_scale.shape[-1], right.shape[-2] // right_scale.shape[-2]
+    left = left.double() * left_scale.double().repeat_interleave(left_block, -1)
+    right = right.double() * right_scale.double().repeat_interleave(right_block, -2)
+    return _product(machine, left, right, acc.double(), dtype_of(op.x)).to(acc.dtype)
+
+
 @operation("tile_reduce")
 def _tile_reduce(machine: Machine, op: Any, values: Values) -> Any:
-    operands = [values[var.name] for var in op.xs]
-    length = operands[0].shape[op.axis]
+    operands = _same_blocks([values[var.name] for var in op.xs])
+    axis = op.axis + 1
+    length = operands[0].shape[axis]
     while length > 1:
         half = length // 2
-        left = [value.narrow(op.axis, 0, half) for value in operands]
-        right = [value.narrow(op.axis, half, half) for value in operands]
+        left = [value.narrow(axis, 0, half) for value in operands]
+        right = [value.narrow(axis, half, half) for value in operands]
         operands = machine.apply_body(op.body, left, right, values)
         length = half
     results = [
-        value.squeeze(op.axis).reshape(shape_of(var)) for value, var in zip(operands, op.result_vars, strict=True)
+        value.reshape(value.shape[0], *shape_of(var)) for value, var in zip(operands, op.result_vars, strict=True)
     ]
     return results if len(results) > 1 else results[0]
 
 
+def _same_blocks(operands: list[torch.Tensor]) -> list[torch.Tensor]:
+    blocks = max(value.shape[0] for value in operands)
+    return [value.expand(blocks, *value.shape[1:]) for value in operands]
+
+
 @operation("tile_scan")
 def _tile_scan(machine: Machine, op: Any, values: Values) -> Any:
-    operands = [values[var.name].flip(op.axis) if op.reverse else values[var.name] for var in op.xs]
-    length, step = operands[0].shape[op.axis], 1
+    axis = op.axis + 1
+    given = _same_blocks([values[var.name] for var in op.xs])
+    operands = [value.flip(axis) if op.reverse else value for value in given]
+    length, step = operands[0].shape[axis], 1
     while step < length:
-        earlier = [value.narrow(op.axis, 0, length - step) for value in operands]
-        later = [value.narrow(op.axis, step, length - step) for value in operands]
+        earlier = [value.narrow(axis, 0, length - step) for value in operands]
+        later = [value.narrow(axis, step, length - step) for value in operands]
         joined = machine.apply_body(op.body, earlier, later, values)
         operands = [
-            torch.cat((value.narrow(op.axis, 0, step), tail), op.axis)
-            for value, tail in zip(operands, joined, strict=True)
+            torch.cat((value.narrow(axis, 0, step), tail), axis) for value, tail in zip(operands, joined, strict=True)
         ]
         step *= 2
     if op.reverse:
-        operands = [value.flip(op.axis) for value in operands]
+        operands = [value.flip(axis) for value in operands]
     return operands if len(operands) > 1 else operands[0]
 
 
 @operation("assert")
 def _assert(machine: Machine, op: Any, values: Values) -> Any:
-    if not bool(values[op.cond.name].all()):
-        raise KernelFault(f"assertion failed: {op.message or 'no message'}")
+    condition = values[op.cond.name]
+    if not bool(condition.all()):
+        machine.fault(f"assertion failed: {op.message or 'no message'}", _blocks(~condition), "assertion")
+    return ()
 
 
 @operation("tile_printf")
 def _tile_printf(machine: Machine, op: Any, values: Values) -> Any:
-    shown = " ".join(str(values[var.name].tolist()) for var in op.args)
-    machine.printed.append(f"{op.format!r} {shown[:1000]}")
+    printed = [values[var.name] for var in op.args]
+    for block in range(machine.group.size):
+        shown = " ".join(str(value[min(block, value.shape[0] - 1)].tolist()) for value in printed)
+        machine.printed.append(f"{op.format!r} {shown[:1000]}")
+    return ()

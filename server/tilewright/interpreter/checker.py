@@ -1,0 +1,460 @@
+"""Watches a kernel as no GPU does: races, memory that nobody wrote, undetermined padding, overflowing indices.
+
+What a load brings that nothing determined is tainted, element by element, and the taint follows it through the
+arithmetic (the method of MemorySanitizer; E. Stepanov and K. Serebryany, CGO 2015). It is reported where it decides
+something: a store, a branch, an address. Overflow taints in the same way, and is reported where it reaches an address.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tilewright.interpreter.numerics import SIGNED_BITS
+from tilewright.interpreter.values import Pointer, Values, View
+
+if TYPE_CHECKING:
+    from tilewright.interpreter.machine import Machine
+
+PADDING, UNWRITTEN, OVERFLOW = "undetermined_padding", "unwritten_memory", "index_overflow"
+RACE, UNVISITED = "race", "unvisited"
+_MOVES = {"tile_reshape", "tile_broadcast", "tile_permute", "tile_cat", "tile_extract", "tile_insert"}
+_OWN = {"tile_load", "load_pointer", "tile_store", "store_pointer", "assign", "typed_const"}
+_CAN_OVERFLOW = {("raw_bitwise_shift", "lshift"), *(("raw_binary_arith", name) for name in ("add", "sub", "mul"))}
+_ACQUIRES, _RELEASES = {"ACQUIRE", "ACQ_REL"}, {"RELEASE", "ACQ_REL"}
+_NOBODY, _SEVERAL = -1, -2
+
+
+@dataclass
+class Finding:
+    """A defect: its kind, the file and line it is at, what happens there, in which block it was first seen, and how
+    often it was seen."""
+
+    kind: str
+    file: str
+    line: int
+    message: str
+    block: str
+    count: int = 1
+
+
+@dataclass
+class _Shadow:
+    """Who accessed each element of a buffer during a launch: the last writer, and the reader, as block numbers."""
+
+    writer: torch.Tensor
+    reader: torch.Tensor
+    writer_line: torch.Tensor
+
+
+class Checker:
+    """Findings over any number of launches. `names` are the tensors' by their storage's address."""
+
+    def __init__(self) -> None:
+        self.findings: dict[tuple[str, str, int], Finding] = {}
+        self.names: dict[int, str] = {}
+        self._written: dict[int, torch.Tensor] = {}
+        self._kept: list[torch.Tensor] = []
+        self._shadows: dict[tuple[int, int], _Shadow] = {}
+        self._origins: list[tuple[str, Any, str]] = [("", None, "")]
+        self._inner = 0
+        self._acquired: set[int] = set()
+        self._released: set[int] = set()
+        self._block = -1
+        self.stores: dict[int, set[tuple[str, int, str]]] = {}
+
+    def report(self, kind: str, loc: Any, message: str, block: str) -> None:
+        """Put a finding on the list, once for each kind and line."""
+        key = (kind, str(loc.filename), int(loc.line))
+        if key in self.findings:
+            self.findings[key].count += 1
+        else:
+            self.findings[key] = Finding(*key, message, block)
+
+    # Memory that nobody wrote
+
+    def fresh(self, tensor: torch.Tensor) -> None:
+        """Memory that holds nothing yet. It is kept, so that its address stays its own."""
+        storage = tensor.untyped_storage()
+        if storage.nbytes():
+            self._written[storage.data_ptr()] = torch.zeros(storage.nbytes(), dtype=torch.bool)
+            self._kept.append(tensor)
+
+    def wrote(self, tensor: torch.Tensor) -> None:
+        """Host code wrote a tensor."""
+        known = self._written.get(tensor.untyped_storage().data_ptr())
+        if known is not None and tensor.numel():
+            size = tensor.element_size()
+            strides = (*(stride * size for stride in tensor.stride()), 1)
+            known.as_strided((*tensor.shape, size), strides, tensor.storage_offset() * size).fill_(True)
+
+    def unwritten(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Which elements of a tensor nobody wrote; None if there are none."""
+        known = self._written.get(tensor.untyped_storage().data_ptr())
+        if known is None or not tensor.numel():
+            return None
+        size = tensor.element_size()
+        strides = tuple(stride * size for stride in tensor.stride())
+        written = known.as_strided(tuple(tensor.shape), strides, tensor.storage_offset() * size)
+        return None if written.all() else ~written
+
+    def outputs(self, tensors: list[torch.Tensor]) -> None:
+        """Report the elements of a call's outputs that no block has written."""
+        for number, tensor in enumerate(tensors):
+            missing = self.unwritten(tensor)
+            if missing is None:
+                continue
+            first = tuple(missing.nonzero()[0].tolist())
+            address = tensor.untyped_storage().data_ptr()
+            name = self.names.get(address, f"output {number}")
+            message = f"{int(missing.sum())} of {missing.numel()} elements of {name} are written by no block, the "
+            message += f"first at {first}"
+            for file, line, function in sorted(self.stores.get(address, {("", 0, "")})):
+                key = (UNVISITED, file, line)
+                text = f"{message}; the store is in {function}" if function else f"{message}; no kernel stores to it"
+                self.findings.setdefault(key, Finding(*key, text, ""))
+
+    def _elements(self, pointer: Pointer) -> torch.Tensor | None:
+        known = self._written.get(pointer.buffer.data_ptr())
+        size = pointer.buffer.element_size()
+        return None if known is None else known[: known.numel() // size * size].view(-1, size)[:, 0]
+
+    def _mark_written(self, pointer: Pointer, offset: torch.Tensor) -> None:
+        known = self._written.get(pointer.buffer.data_ptr())
+        if known is not None:
+            size = pointer.buffer.element_size()
+            known[: known.numel() // size * size].view(-1, size)[offset] = True
+
+    # Accesses
+
+    def next_launch(self) -> None:
+        """What the launch before did is done."""
+        self._shadows.clear()
+        self._acquired.clear()
+        self._released.clear()
+
+    def next_group(self) -> None:
+        """Other blocks run now."""
+        self._inner = 0
+
+    def loaded(
+        self, machine: Machine, pointer: Pointer, offset: torch.Tensor, inside: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        """Note a load. Its taint, if it brings what nobody wrote."""
+        offset, inside = _spread(offset, inside)
+        self._read(machine, pointer, offset, inside)
+        elements = self._elements(pointer)
+        if elements is None:
+            return None
+        missing = ~elements[offset]
+        if inside is not None:
+            missing = missing & inside
+        if not missing.any():
+            return None
+        what = f"reads {self._name(pointer)} where nobody has written it"
+        return missing.to(torch.int16) * self._origin(UNWRITTEN, machine.op.loc, what)
+
+    def padded(
+        self, machine: Machine, view: View, inside: torch.Tensor, taint: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        """The taint of a load whose tile is only partly inside its array."""
+        if view.ty.padding_mode.name != "UNDETERMINED" or inside.all():
+            return taint
+        what = f"reads past the edge of {self._name(view.base)} with undetermined padding"
+        added = (~inside).to(torch.int16) * self._origin(PADDING, machine.op.loc, what)
+        return added if taint is None else torch.maximum(added, taint)
+
+    def _shadow(self, pointer: Pointer) -> _Shadow:
+        key = (pointer.buffer.data_ptr(), pointer.buffer.element_size())
+        if key not in self._shadows:
+            count = pointer.buffer.numel()
+            nobody = torch.full((count,), _NOBODY, dtype=torch.int32)
+            self._shadows[key] = _Shadow(nobody, nobody.clone(), torch.zeros(count, dtype=torch.int32))
+        return self._shadows[key]
+
+    def _accessors(self, machine: Machine, offset: torch.Tensor, inside: torch.Tensor | None) -> Any:
+        """Flat offsets and the numbers of the blocks that access them, and whether each stands for several blocks."""
+        numbers = machine.group.numbers.to(torch.int32)
+        several = offset.shape[0] == 1 and machine.group.size > 1
+        numbers = numbers[: offset.shape[0]].reshape(-1, *(1 for _ in offset.shape[1:])).expand(offset.shape)
+        if inside is None:
+            return offset.reshape(-1), numbers.reshape(-1), several
+        return offset[inside], numbers[inside], several
+
+    def _synchronised(self, machine: Machine, others: torch.Tensor) -> torch.Tensor:
+        """Which of other blocks' accesses happened before: the block has acquired what they released."""
+        if machine.group.size > 1 or int(machine.group.numbers[0]) not in self._acquired:
+            return torch.zeros_like(others, dtype=torch.bool)
+        released = torch.tensor([*self._released, _SEVERAL], dtype=others.dtype)
+        return torch.isin(others, released)
+
+    def _read(self, machine: Machine, pointer: Pointer, offset: torch.Tensor, inside: torch.Tensor | None) -> None:
+        shadow = self._shadow(pointer)
+        places, blocks, several = self._accessors(machine, offset, inside)
+        writers = shadow.writer[places]
+        strange = (writers != _NOBODY) & ((writers != blocks) | several) & ~self._synchronised(machine, writers)
+        if strange.any():
+            self._race(machine, pointer, places, blocks, strange, writers, "reads what block {} writes", shadow)
+        readers = shadow.reader[places]
+        mine = (readers == _NOBODY) | (readers == blocks)
+        new = torch.where(mine & torch.tensor(not several), blocks, _SEVERAL)
+        shadow.reader[places] = new
+        shared = shadow.reader[places] != new
+        shadow.reader[places[shared]] = _SEVERAL
+
+    def stored(
+        self,
+        machine: Machine,
+        pointer: Pointer,
+        offset: torch.Tensor,
+        inside: torch.Tensor | None,
+        value: torch.Tensor,
+        taint: torch.Tensor | None,
+    ) -> None:
+        """Note a store, before it is made."""
+        if taint is not None:
+            self.used(machine, taint, "is stored", inside)
+        shadow = self._shadow(pointer)
+        places, blocks, _ = self._accessors(machine, offset, inside)
+        value = value.reshape(-1) if inside is None else value[inside]
+        changes = _differ(pointer.buffer[places], value)
+        writers, readers = shadow.writer[places], shadow.reader[places]
+        known = self._synchronised(machine, writers)
+        strange = (writers != _NOBODY) & (writers != blocks) & changes & ~known
+        if strange.any():
+            self._race(machine, pointer, places, blocks, strange, writers, "writes what block {} writes", shadow)
+        strange = (readers != _NOBODY) & (readers != blocks) & changes & ~self._synchronised(machine, readers)
+        if strange.any():
+            self._race(machine, pointer, places, blocks, strange, readers, "writes what block {} reads", None)
+        shadow.writer[places] = blocks
+        shadow.writer_line[places] = int(machine.op.loc.line)
+        last = shadow.writer[places]
+        if (last != blocks).any():
+            final = torch.zeros_like(pointer.buffer)
+            final[places] = value
+            strange = (last != blocks) & _differ(final[places], value)
+            if strange.any():
+                self._race(machine, pointer, places, blocks, strange, last, "writes what block {} writes", None)
+        self._mark_written(pointer, places)
+        loc = machine.op.loc
+        function = loc.function.name if loc.function else "the kernel"
+        self.stores.setdefault(pointer.buffer.data_ptr(), set()).add((str(loc.filename), int(loc.line), function))
+
+    def _race(
+        self,
+        machine: Machine,
+        pointer: Pointer,
+        places: torch.Tensor,
+        blocks: torch.Tensor,
+        strange: torch.Tensor,
+        others: torch.Tensor,
+        what: str,
+        shadow: _Shadow | None,
+    ) -> None:
+        first = int(strange.to(torch.int8).argmax())
+        other, element = int(others[first]), int(places[first]) - pointer.low
+        named = "another" if other < 0 else _index(other, machine.grid)
+        line = f" (line {int(shadow.writer_line[places[first]])})" if shadow else ""
+        message = f"{what.format(named)}{line}: element {element} of {self._name(pointer)}, in the same launch"
+        self.report(RACE, machine.op.loc, message, _index(int(blocks[first]), machine.grid))
+
+    def atomic(
+        self, machine: Machine, pointer: Pointer, offset: torch.Tensor, inside: torch.Tensor | None, order: str
+    ) -> None:
+        """Note an atomic operation: it reads, and what it orders is known to have happened."""
+        offset, inside = _spread(offset, inside)
+        elements = self._elements(pointer)
+        places = offset.reshape(-1) if inside is None else offset[inside]
+        if elements is not None and not elements[places].all():
+            what = f"updates {self._name(pointer)} where nobody has written it"
+            self.report(UNWRITTEN, machine.op.loc, what, machine.group.shown(0))
+        self._mark_written(pointer, places)
+        if machine.group.size == 1:
+            block = int(machine.group.numbers[0])
+            if order in _ACQUIRES:
+                self._acquired.add(block)
+            if order in _RELEASES:
+                self._released.add(block)
+
+    # Taint
+
+    def _origin(self, kind: str, loc: Any, what: str) -> int:
+        for number, (known, place, _) in enumerate(self._origins):
+            if known == kind and place is not None and (place.filename, place.line) == (loc.filename, loc.line):
+                return number
+        self._origins.append((kind, loc, what))
+        return len(self._origins) - 1
+
+    def used(self, machine: Machine, taint: torch.Tensor | None, how: str, where: torch.Tensor | None = None) -> None:
+        """Report what a taint comes from, where it decides something: `how`. Only elements `where` count, but for an
+        overflow, which may have decided that."""
+        if taint is None or not taint.any():
+            return
+        counted = taint if where is None else torch.where(where, taint, 0)
+        for number in taint.unique().tolist():
+            kind, loc, what = self._origins[number]
+            if not number or (kind == OVERFLOW and how != "is an index"):
+                continue
+            hit = (taint if kind == OVERFLOW else counted) == number
+            if hit.any():
+                blocks = hit.reshape(hit.shape[0], -1).any(1)
+                position = int(blocks.to(torch.int8).argmax())
+                text = f"{what}, and the result {how} at line {machine.op.loc.line}"
+                self.report(kind, loc, text, machine.group.shown(position))
+
+    def noted(self, taints: list[torch.Tensor | None]) -> None:
+        """What a reduction's function tainted inside."""
+        self._inner = max([self._inner, *(int(taint.max()) for taint in taints if taint is not None and taint.numel())])
+
+    def follow(self, machine: Machine, op: Any, values: Values) -> None:
+        """Give an operation's results the taint of what they were made of."""
+        if op.op in _OWN:
+            if op.op == "assign":
+                values.put(op.result_var.name, values.cell(op.value.name))
+            elif machine.taint is not None:
+                values.put(op.result_vars[0].name, (values[op.result_vars[0].name], machine.taint))
+            return
+        inner, self._inner = (self._inner, 0) if op.op in ("tile_reduce", "tile_scan") else (0, self._inner)
+        taints = {var.name: taint for var in op.all_inputs() if (taint := values.cell(var.name)[1]) is not None}
+        overflow = self._overflow(machine, op, values)
+        if not taints and overflow is None and not inner:
+            return
+        for var in op.result_vars:
+            value = values[var.name]
+            made = value.offset if isinstance(value, Pointer) else value
+            if not isinstance(made, torch.Tensor):
+                continue
+            taint = self._spread(machine, op, values, taints, made)
+            if overflow is not None:
+                taint = overflow if taint is None else torch.maximum(overflow, taint)
+            if inner:
+                whole = torch.full((made.shape[0], *made.shape[1:]), inner, dtype=torch.int16)
+                taint = whole if taint is None else torch.maximum(whole, taint)
+            if taint is not None and taint.any():
+                values.put(var.name, (value, taint))
+
+    def _overflow(self, machine: Machine, op: Any, values: Values) -> torch.Tensor | None:
+        """Where the exact result of a signed addition, subtraction, product or shift does not fit."""
+        if (op.op, getattr(op, "fn", "")) not in _CAN_OVERFLOW:
+            return None
+        left, right = values[op.lhs.name], values[op.rhs.name]
+        dtype = op.result_var.get_type().dtype
+        if dtype not in SIGNED_BITS:
+            return None
+        left, right = left.to(torch.int64), right.to(torch.int64)
+        exact = left << right.clamp(0, 31) if op.op == "raw_bitwise_shift" else getattr(torch, op.fn)(left, right)
+        limit = 1 << (SIGNED_BITS[dtype] - 1)
+        over = (exact < -limit) | (exact >= limit)
+        if not over.any():
+            return None
+        first = int(exact[over].reshape(-1)[0])
+        what = f"{first} does not fit into {dtype}"
+        taint: torch.Tensor = over.to(torch.int16) * self._origin(OVERFLOW, op.loc, what)
+        return taint
+
+    def _spread(
+        self, machine: Machine, op: Any, values: Values, taints: dict[str, torch.Tensor], made: torch.Tensor
+    ) -> torch.Tensor | None:
+        if not taints:
+            return None
+        if op.op in _MOVES:
+            return _moved(machine, op, values, taints)
+        if op.op in ("tile_reduce", "tile_scan"):
+            worst = None
+            for taint in taints.values():
+                worst = taint if worst is None else torch.maximum(worst, taint)
+            assert worst is not None
+            axis = op.axis + 1
+            if op.op == "tile_reduce":
+                return worst.amax(axis).reshape(-1, *made.shape[1:])
+            if op.reverse:
+                return worst.flip(axis).cummax(axis).values.flip(axis)
+            return worst.cummax(axis).values
+        if op.op in ("tile_mma", "tile_mma_scaled"):
+            return _product_taint(op, taints, made)
+        if op.op in ("tile_pack", "tile_unpack"):
+            return next(iter(taints.values())).amax().reshape(1).expand(made.shape)
+        if op.op == "raw_where":
+            yes, no = (taints.get(var.name, torch.zeros((), dtype=torch.int16)) for var in (op.x, op.y))
+            found = torch.where(values[op.cond.name], yes, no)
+            doubt = taints.get(op.cond.name)
+            return found if doubt is None else torch.maximum(found, doubt)
+        if op.op == "raw_binary_bitwise" and op.fn in ("and_", "or_"):
+            return _masked_taint(op, values, taints)
+        result: torch.Tensor | None = None
+        for taint in taints.values():
+            if taint.dim() == made.dim():
+                result = taint if result is None else torch.maximum(result, taint)
+        return result
+
+    def _name(self, pointer: Pointer) -> str:
+        return self.names.get(pointer.buffer.data_ptr(), "a tensor")
+
+
+class _Taints(Values):
+    """Values in which the tiles' places are taken by their taints."""
+
+    def __init__(self, values: Values, taints: dict[str, torch.Tensor], moved: set[str]) -> None:
+        super().__init__(values)
+        for name in moved:
+            value = values[name]
+            like = value.offset if isinstance(value, Pointer) else value
+            self[name] = taints.get(name, torch.zeros(like.shape, dtype=torch.int16))
+
+
+def _moved(machine: Machine, op: Any, values: Values, taints: dict[str, torch.Tensor]) -> torch.Tensor | None:
+    """The taint of an operation that only moves elements: the same move."""
+    from tilewright.interpreter.machine import OPERATIONS
+
+    moved = {var.name for name in ("x", "y", "value") if (var := getattr(op, name, None)) is not None}
+    if not moved & set(taints):
+        return None
+    found: torch.Tensor = OPERATIONS[op.op](machine, op, _Taints(values, taints, moved))
+    return found
+
+
+def _product_taint(op: Any, taints: dict[str, torch.Tensor], made: torch.Tensor) -> torch.Tensor:
+    result = torch.zeros((1, *made.shape[1:]), dtype=torch.int16)
+    for var, axis in ((op.x, -1), (op.y, -2)):
+        if var.name in taints:
+            result = torch.maximum(result, taints[var.name].amax(axis, keepdim=True))
+    if op.acc.name in taints:
+        result = torch.maximum(result, taints[op.acc.name])
+    return result
+
+
+def _masked_taint(op: Any, values: Values, taints: dict[str, torch.Tensor]) -> torch.Tensor:
+    """A determined 0 decides an `and`, and a determined all-ones an `or`."""
+    result: torch.Tensor | None = None
+    for var, other in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
+        if var.name not in taints:
+            continue
+        beside = values[other.name]
+        decided = beside == 0 if op.fn == "and_" else (~beside == 0 if beside.dtype != torch.bool else beside)
+        if other.name in taints:
+            decided = decided & (taints[other.name] == 0)
+        taint = torch.where(decided, torch.zeros((), dtype=torch.int16), taints[var.name])
+        result = taint if result is None else torch.maximum(result, taint)
+    assert result is not None
+    return result
+
+
+def _differ(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Where two values differ; NaN is like NaN."""
+    return (left != right) & ~((left != left) & (right != right))
+
+
+def _spread(offset: torch.Tensor, inside: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Offsets and mask with the same number of blocks."""
+    if inside is None:
+        return offset, None
+    blocks = max(offset.shape[0], inside.shape[0])
+    shape = (blocks, *offset.shape[1:])
+    return offset.expand(shape), inside.expand(shape)
+
+
+def _index(number: int, grid: tuple[int, int, int]) -> str:
+    """A block's index, from its number."""
+    return str((number % grid[0], number // grid[0] % grid[1], number // (grid[0] * grid[1])))
