@@ -5,12 +5,16 @@ from __future__ import annotations
 from tests.corpus import (
     elementwise,
     normalization,
+    products,
+    splitting,
 )
 from tests.corpus.example import Example
 
 FAMILIES = (
     elementwise,
     normalization,
+    products,
+    splitting,
 )
 
 EXAMPLES: tuple[Example, ...] = tuple(example for family in FAMILIES for example in family.EXAMPLES)
