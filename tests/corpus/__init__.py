@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from tests.corpus import (
+    attention,
+    convolution,
     elementwise,
     normalization,
     products,
+    reductions,
+    scans,
     splitting,
 )
 from tests.corpus.example import Example
 
 FAMILIES = (
+    attention,
+    convolution,
     elementwise,
     normalization,
     products,
+    reductions,
+    scans,
     splitting,
 )
 
