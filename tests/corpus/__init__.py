@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from tests.corpus import (
+    atomics,
     attention,
+    control,
     convolution,
     elementwise,
+    lowprecision,
+    movement,
     normalization,
     products,
     reductions,
     scans,
+    sparse,
     splitting,
 )
 from tests.corpus.example import Example
 
 FAMILIES = (
+    atomics,
     attention,
+    control,
     convolution,
     elementwise,
+    lowprecision,
+    movement,
     normalization,
     products,
     reductions,
     scans,
+    sparse,
     splitting,
 )
 
