@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.corpus import (
+    arguments,
     atomics,
     attention,
     control,
@@ -20,6 +21,7 @@ from tests.corpus import (
 from tests.corpus.example import Example
 
 FAMILIES = (
+    arguments,
     atomics,
     attention,
     control,
