@@ -84,7 +84,7 @@ def integer_inputs(case: Case, generator: torch.Generator) -> dict[str, Any]:
             (4 * value + 3) % 2**bits >> shift for value, shift in zip(*map(_listed, (drawn, shifts)), strict=True)
         ]
         values = [value if low == 0 or not number % 2 else -(value >> 1) for number, value in enumerate(values)]
-        fitting = [value if value <= high else value - 2**bits for value in (*extremes, *values)]
+        fitting = [max(value if value <= high else value - 2**bits, -high) for value in (*extremes, *values)]
         tensors.append(torch.tensor(fitting, dtype=dtype).to(generator.device))
     return {"x": tensors[0], "y": tensors[1]}
 

@@ -25,7 +25,7 @@ LACKING = {
     "list_sum": "signature: lists of arrays",
     "static_shape": "signature: static_shape_dims",
     "float_division": "value: the floor division of floats is floor(x / y), rounded before it is cut",
-    "integer_arithmetic": "value: cdiv of uint8, floordiv, cdiv and c_mod of uint64",
+    "integer_arithmetic": "value: cdiv of uint8; floordiv, cdiv, c_mod and a shift right by one of uint64",
     "rounding": "value: rounding_mode of tile_astype and raw_binary_arith",
     "subnormals": "value: flush_to_zero of raw_binary_arith",
     "claims": "value: a masked tile_atomic_cas gives back what was expected",
