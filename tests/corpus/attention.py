@@ -1,0 +1,330 @@
+"""Attention: forward, grouped heads, sequences of different lengths, decoding from a split cache."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import cuda.tile as ct
+import torch
+
+from tests.corpus.example import Case, Example, integers, normal
+
+Size = ct.Constant[int]
+Flag = ct.Constant[bool]
+ZERO = ct.PaddingMode.ZERO
+TM, TN = 16, 16
+LOG2E = math.log2(math.e)
+
+
+@ct.kernel
+def attention_kernel(q, k, v, out, scale, TM: Size, TN: Size, D: Size, GROUP: Size, CAUSAL: Flag):
+    """q and out (B, H, Q, D), k and v (B, H / GROUP, K, D). The last rows of q see all of k."""
+    batch, head, step = ct.bid(0), ct.bid(1), ct.bid(2)
+    keys = k.shape[2]
+    behind = keys - q.shape[2]
+    query = ct.load(q, index=(batch, head, step, 0), shape=(1, 1, TM, D), padding_mode=ZERO).reshape((TM, D))
+    rows = step * TM + ct.arange(TM, dtype=ct.int32)[:, None] + behind
+    top = ct.full((TM, 1), -math.inf, ct.float32)
+    total = ct.zeros((TM, 1), ct.float32)
+    acc = ct.zeros((TM, D), ct.float32)
+    tiles = ct.cdiv(keys, TN)
+    if CAUSAL:
+        tiles = min(tiles, ct.cdiv((step + 1) * TM + behind, TN))
+    for j in range(tiles):
+        where = (batch, head // GROUP, j, 0)
+        key = ct.load(k, index=where, shape=(1, 1, TN, D), padding_mode=ZERO).reshape((TN, D))
+        score = ct.mma(query, key.transpose(), ct.zeros((TM, TN), ct.float32)) * scale
+        columns = j * TN + ct.arange(TN, dtype=ct.int32)[None, :]
+        seen = columns < keys
+        if CAUSAL:
+            seen = seen & (columns <= rows)
+        score = ct.where(seen, score, -math.inf)
+        higher = ct.maximum(top, ct.max(score, axis=1, keepdims=True))
+        p = ct.exp2(score - higher)
+        shrink = ct.exp2(top - higher)
+        total = total * shrink + ct.sum(p, axis=1, keepdims=True)
+        value = ct.load(v, index=where, shape=(1, 1, TN, D), padding_mode=ZERO).reshape((TN, D))
+        acc = ct.mma(p.astype(v.dtype), value, acc * shrink)
+        top = higher
+    ct.store(out, index=(batch, head, step, 0), tile=(acc / total).astype(out.dtype).reshape((1, 1, TM, D)))
+
+
+def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
+    batch, heads, length, width = q.shape
+    out = torch.empty_like(q)
+    grid = (batch, heads, ct.cdiv(length, TM))
+    arguments = (q, k, v, out, LOG2E / math.sqrt(width), TM, TN, width, heads // k.shape[1], causal)
+    ct.launch(torch.cuda.current_stream(), grid, attention_kernel, arguments)
+    return out
+
+
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return _attention(q, k, v, causal=False)
+
+
+def attention_causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return _attention(q, k, v, causal=True)
+
+
+def attention_inputs(case: Case, generator: torch.Generator) -> dict[str, Any]:
+    batch, heads, width = case["B"], case["H"], case["D"]
+    cache = (batch, case.get("KV", heads), case.get("K", case["Q"]), width)
+    q = normal(case, generator, batch, heads, case["Q"], width)
+    return {"q": q, "k": normal(case, generator, *cache), "v": normal(case, generator, *cache)}
+
+
+def exact_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False) -> torch.Tensor:
+    group = q.shape[-3] // k.shape[-3]
+    k, v = k.repeat_interleave(group, -3), v.repeat_interleave(group, -3)
+    score = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    if causal:
+        seen = torch.ones(score.shape[-2:], dtype=torch.bool, device=q.device).tril(k.shape[-2] - q.shape[-2])
+        score = score.masked_fill(~seen, -math.inf)
+    return score.softmax(-1) @ v
+
+
+@ct.kernel
+def varlen_kernel(q, k, v, starts, out, scale, TM: Size, TN: Size, D: Size):
+    """q, k, v, out (tokens, H, D); sequence s has the tokens starts[s] to starts[s + 1]. Causal."""
+    sequence, head, step = ct.bid(0), ct.bid(1), ct.bid(2)
+    first = ct.load(starts, index=(sequence,), shape=()).item()
+    last = ct.load(starts, index=(sequence + 1,), shape=()).item()
+    if step * TM < last - first:
+        shape = (TM, 1, D)
+        mine = q.slice(axis=0, start=first, stop=last)
+        query = ct.load(mine, index=(step, head, 0), shape=shape, padding_mode=ZERO).reshape((TM, D))
+        keys, values = k.slice(axis=0, start=first, stop=last), v.slice(axis=0, start=first, stop=last)
+        rows = step * TM + ct.arange(TM, dtype=ct.int32)[:, None]
+        top = ct.full((TM, 1), -math.inf, ct.float32)
+        total = ct.zeros((TM, 1), ct.float32)
+        acc = ct.zeros((TM, D), ct.float32)
+        for j in range(ct.cdiv(min((step + 1) * TM, last - first), TN)):
+            key = ct.load(keys, index=(j, head, 0), shape=(TN, 1, D), padding_mode=ZERO).reshape((TN, D))
+            score = ct.mma(query, key.transpose(), ct.zeros((TM, TN), ct.float32)) * scale
+            columns = j * TN + ct.arange(TN, dtype=ct.int32)[None, :]
+            score = ct.where(columns <= rows, score, -math.inf)
+            higher = ct.maximum(top, ct.max(score, axis=1, keepdims=True))
+            p = ct.exp2(score - higher)
+            shrink = ct.exp2(top - higher)
+            total = total * shrink + ct.sum(p, axis=1, keepdims=True)
+            value = ct.load(values, index=(j, head, 0), shape=(TN, 1, D), padding_mode=ZERO).reshape((TN, D))
+            acc = ct.mma(p.astype(v.dtype), value, acc * shrink)
+            top = higher
+        result = (acc / total).astype(out.dtype).reshape(shape)
+        ct.store(out.slice(axis=0, start=first, stop=last), index=(step, head, 0), tile=result)
+
+
+def attention_varlen(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, starts: torch.Tensor, longest: int
+) -> torch.Tensor:
+    out = torch.empty_like(q)
+    grid = (starts.shape[0] - 1, q.shape[1], ct.cdiv(longest, TM))
+    arguments = (q, k, v, starts, out, LOG2E / math.sqrt(q.shape[2]), TM, TN, q.shape[2])
+    ct.launch(torch.cuda.current_stream(), grid, varlen_kernel, arguments)
+    return out
+
+
+def varlen_inputs(case: Case, generator: torch.Generator) -> dict[str, Any]:
+    lengths = case["lengths"]
+    shape = (sum(lengths), case["H"], case["D"])
+    tensors = {name: normal(case, generator, *shape) for name in "qkv"}
+    starts = torch.tensor([0, *lengths], device=generator.device).cumsum(0).to(torch.int32)
+    return {**tensors, "starts": starts, "longest": max(lengths)}
+
+
+def varlen_reference(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, starts: torch.Tensor, longest: int
+) -> torch.Tensor:
+    cuts, pieces = starts.tolist(), []
+    for low, high in itertools.pairwise(cuts):
+        heads = (tensor[low:high].transpose(0, 1) for tensor in (q, k, v))
+        pieces.append(exact_attention(*heads, causal=True).transpose(0, 1))
+    return torch.cat(pieces)
+
+
+@ct.kernel
+def decode_kernel(q, k, v, lengths, part, sums, scale, SPLIT: Size, TN: Size, D: Size, GROUP: Size):
+    """One query a head; block (b, g, s) takes SPLIT tiles of keys for the GROUP heads of cache head g."""
+    batch, cache, split = ct.bid(0), ct.bid(1), ct.bid(2)
+    length = ct.load(lengths, index=(batch,), shape=()).item()
+    query = ct.load(q, index=(batch, cache, 0), shape=(1, GROUP, D)).reshape((GROUP, D))
+    top = ct.full((GROUP, 1), -math.inf, ct.float32)
+    total = ct.zeros((GROUP, 1), ct.float32)
+    acc = ct.zeros((GROUP, D), ct.float32)
+    for j in range(split * SPLIT, min((split + 1) * SPLIT, ct.cdiv(length, TN))):
+        where = (batch, cache, j, 0)
+        key = ct.load(k, index=where, shape=(1, 1, TN, D), padding_mode=ZERO).reshape((TN, D))
+        score = ct.mma(query, key.transpose(), ct.zeros((GROUP, TN), ct.float32)) * scale
+        columns = j * TN + ct.arange(TN, dtype=ct.int32)[None, :]
+        score = ct.where(columns < length, score, -math.inf)
+        higher = ct.maximum(top, ct.max(score, axis=1, keepdims=True))
+        p = ct.exp2(score - higher)
+        shrink = ct.exp2(top - higher)
+        total = total * shrink + ct.sum(p, axis=1, keepdims=True)
+        value = ct.load(v, index=where, shape=(1, 1, TN, D), padding_mode=ZERO).reshape((TN, D))
+        acc = ct.mma(p.astype(v.dtype), value, acc * shrink)
+        top = higher
+    some = total > 0.0
+    ct.store(part, index=(split, batch, cache, 0), tile=ct.where(some, acc / total, 0.0).reshape((1, 1, GROUP, D)))
+    weight = ct.where(some, top + ct.log2(total), -math.inf)
+    ct.store(sums, index=(split, batch, cache), tile=weight.reshape((1, 1, GROUP)))
+
+
+@ct.kernel
+def combine_kernel(part, sums, out, S: Size, D: Size):
+    batch, head = ct.bid(0), ct.bid(1)
+    sizes = ct.load(sums, index=(0, batch, head), shape=(S, 1, 1), padding_mode=ct.PaddingMode.NEG_INF)
+    parts = ct.load(part, index=(0, batch, head, 0), shape=(S, 1, 1, D), padding_mode=ZERO)
+    weights = ct.exp2(sizes - ct.max(sizes, axis=0, keepdims=True))
+    weights = (weights / ct.sum(weights, axis=0, keepdims=True)).reshape((S, 1))
+    value = ct.sum(weights * parts.reshape((S, D)), axis=0)
+    ct.store(out, index=(batch, head, 0), tile=value.astype(out.dtype).reshape((1, 1, D)))
+
+
+def attention_decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    (batch, heads, width), caches = q.shape, k.shape[1]
+    per_split = 2
+    splits = ct.cdiv(ct.cdiv(k.shape[2], TN), per_split)
+    out, stream = torch.empty_like(q), torch.cuda.current_stream()
+    part = torch.empty(splits, batch, heads, width, dtype=torch.float32, device=q.device)
+    sums = torch.empty(splits, batch, heads, dtype=torch.float32, device=q.device)
+    scale = LOG2E / math.sqrt(width)
+    arguments = (q, k, v, lengths, part, sums, scale, per_split, TN, width, heads // caches)
+    ct.launch(stream, (batch, caches, splits), decode_kernel, arguments)
+    padded = 1 << (splits - 1).bit_length()
+    ct.launch(stream, (batch, heads), combine_kernel, (part, sums, out, padded, width))
+    return out
+
+
+def decode_inputs(case: Case, generator: torch.Generator) -> dict[str, Any]:
+    batch, width = case["B"], case["D"]
+    cache = (batch, case["KV"], case["K"], width)
+    lengths = integers(generator, 1, case["K"] + 1, batch, dtype=torch.int32)
+    tensors = {name: normal(case, generator, *cache) for name in "kv"}
+    return {"q": normal(case, generator, batch, case["H"], width), **tensors, "lengths": lengths}
+
+
+def decode_reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    rows = []
+    for row, length in enumerate(lengths.tolist()):
+        rows.append(exact_attention(q[row, :, None], k[row, :, :length], v[row, :, :length])[:, 0])
+    return torch.stack(rows)
+
+
+@ct.kernel
+def attention_dq_kernel(q, k, v, out, dout, dq, scale, TM: Size, TN: Size, D: Size):
+    """The gradient of q, rows of one head (H, N, D) at a time; the probabilities are computed again."""
+    head, step = ct.bid(0), ct.bid(1)
+    keys = k.shape[1]
+    query = ct.load(q, index=(head, step, 0), shape=(1, TM, D), padding_mode=ZERO).reshape((TM, D))
+    above = ct.load(dout, index=(head, step, 0), shape=(1, TM, D), padding_mode=ZERO).reshape((TM, D))
+    result = ct.load(out, index=(head, step, 0), shape=(1, TM, D), padding_mode=ZERO).reshape((TM, D))
+    delta = ct.sum(above * result, axis=1, keepdims=True)
+    top = ct.full((TM, 1), -math.inf, ct.float32)
+    total = ct.zeros((TM, 1), ct.float32)
+    for j in range(ct.cdiv(keys, TN)):
+        key = ct.load(k, index=(head, j, 0), shape=(1, TN, D), padding_mode=ZERO).reshape((TN, D))
+        columns = j * TN + ct.arange(TN, dtype=ct.int32)[None, :]
+        score = ct.where(columns < keys, ct.matmul(query, key.transpose()) * scale, -math.inf)
+        higher = ct.maximum(top, ct.max(score, axis=1, keepdims=True))
+        total = total * ct.exp(top - higher) + ct.sum(ct.exp(score - higher), axis=1, keepdims=True)
+        top = higher
+    acc = ct.zeros((TM, D), ct.float32)
+    for j in range(ct.cdiv(keys, TN)):
+        key = ct.load(k, index=(head, j, 0), shape=(1, TN, D), padding_mode=ZERO).reshape((TN, D))
+        value = ct.load(v, index=(head, j, 0), shape=(1, TN, D), padding_mode=ZERO).reshape((TN, D))
+        columns = j * TN + ct.arange(TN, dtype=ct.int32)[None, :]
+        score = ct.where(columns < keys, ct.matmul(query, key.transpose()) * scale, -math.inf)
+        p = ct.exp(score - top) / total
+        ds = p * (ct.matmul(above, value.transpose()) - delta) * scale
+        acc = ct.mma(ds, key, acc)
+    ct.store(dq, index=(head, step, 0), tile=acc.reshape((1, TM, D)))
+
+
+def attention_backward_q(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor) -> torch.Tensor:
+    heads, length, width = q.shape
+    out = _attention(q[None], k[None], v[None], causal=False)[0]
+    dq = torch.empty_like(q)
+    grid = (heads, ct.cdiv(length, TM))
+    arguments = (q, k, v, out, dout, dq, 1.0 / math.sqrt(width), TM, TN, width)
+    ct.launch(torch.cuda.current_stream(), grid, attention_dq_kernel, arguments)
+    return dq
+
+
+def backward_reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor) -> torch.Tensor:
+    q = q.clone().requires_grad_()
+    exact_attention(q, k, v).backward(dout)
+    assert q.grad is not None
+    return q.grad
+
+
+def backward_inputs(case: Case, generator: torch.Generator) -> dict[str, Any]:
+    queries, keys = (case["H"], case["Q"], case["D"]), (case["H"], case["K"], case["D"])
+    shapes = {"q": queries, "k": keys, "v": keys, "dout": queries}
+    return {name: normal(case, generator, *shape) for name, shape in shapes.items()}
+
+
+def causal_reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return exact_attention(q, k, v, causal=True)
+
+
+SMALL = {"B": 2, "H": 2, "Q": 37, "D": 32, "dtype": "float16"}
+
+EXAMPLES = (
+    Example(
+        "attention",
+        attention,
+        attention_inputs,
+        exact_attention,
+        (SMALL, {**SMALL, "B": 1, "K": 50, "dtype": "float32"}),
+        (4e-3, 4e-3),
+        covers="T5, attention forward",
+    ),
+    Example(
+        "attention_causal",
+        attention_causal,
+        attention_inputs,
+        causal_reference,
+        (SMALL, {**SMALL, "B": 1, "Q": 20, "K": 45, "dtype": "bfloat16"}),
+        (2e-2, 2e-2),
+        covers="T5, causal attention",
+    ),
+    Example(
+        "attention_grouped",
+        attention_causal,
+        attention_inputs,
+        causal_reference,
+        ({**SMALL, "B": 1, "H": 4, "KV": 2},),
+        (4e-3, 4e-3),
+        covers="grouped query attention",
+    ),
+    Example(
+        "attention_varlen",
+        attention_varlen,
+        varlen_inputs,
+        varlen_reference,
+        ({"lengths": (7, 33, 1, 16), "H": 2, "D": 16, "dtype": "float16"},),
+        (4e-3, 4e-3),
+        covers="T8, sequences of different lengths",
+    ),
+    Example(
+        "attention_decode",
+        attention_decode,
+        decode_inputs,
+        decode_reference,
+        ({"B": 3, "H": 8, "KV": 2, "K": 90, "D": 32, "dtype": "float16"},),
+        (4e-3, 4e-3),
+        covers="decoding with a split cache, combined",
+    ),
+    Example(
+        "attention_backward_q",
+        attention_backward_q,
+        backward_inputs,
+        backward_reference,
+        ({"H": 2, "Q": 21, "K": 30, "D": 16},),
+        (1e-4, 1e-4),
+        covers="attention backward",
+    ),
+)

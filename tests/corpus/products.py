@@ -1,0 +1,320 @@
+"""Matrix products in the forms that libraries have them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cuda.tile as ct
+import torch
+
+from tests.corpus.example import Case, Example, integers, normal
+
+Size = ct.Constant[int]
+ZERO = ct.PaddingMode.ZERO
+M, N, K = 16, 32, 16
+
+
+def tile_product(a, b, row, column, TM, TN, TK):
+    """Tile (row, column) of a @ b in float32; for kernels to call."""
+    total = ct.zeros((TM, TN), ct.float32)
+    for step in range(ct.num_tiles(a, axis=1, shape=(TM, TK))):
+        left = ct.load(a, index=(row, step), shape=(TM, TK), padding_mode=ZERO)
+        right = ct.load(b, index=(step, column), shape=(TK, TN), padding_mode=ZERO)
+        total = ct.mma(left, right, total)
+    return total
+
+
+@ct.kernel
+def matmul_kernel(a, b, out, TM: Size, TN: Size, TK: Size):
+    row, column = ct.bid(0), ct.bid(1)
+    ct.store(out, index=(row, column), tile=tile_product(a, b, row, column, TM, TN, TK).astype(out.dtype))
+
+
+def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
+    grid = (ct.cdiv(out.shape[0], M), ct.cdiv(out.shape[1], N))
+    ct.launch(torch.cuda.current_stream(), grid, matmul_kernel, (a, b, out, M, N, K))
+    return out
+
+
+@ct.kernel
+def tf32_kernel(a, b, out, TM: Size, TN: Size, TK: Size):
+    row, column = ct.bid(0), ct.bid(1)
+    total = ct.zeros((TM, TN), ct.float32)
+    for step in range(ct.num_tiles(a, axis=1, shape=(TM, TK))):
+        left = ct.load(a, index=(row, step), shape=(TM, TK), padding_mode=ZERO).astype(ct.tfloat32)
+        right = ct.load(b, index=(step, column), shape=(TK, TN), padding_mode=ZERO).astype(ct.tfloat32)
+        total = ct.mma(left, right, total)
+    ct.store(out, index=(row, column), tile=total)
+
+
+def matmul_tf32(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
+    grid = (ct.cdiv(out.shape[0], M), ct.cdiv(out.shape[1], N))
+    ct.launch(torch.cuda.current_stream(), grid, tf32_kernel, (a, b, out, M, N, K))
+    return out
+
+
+@ct.kernel
+def double_kernel(a, b, out, TM: Size, TN: Size, TK: Size):
+    row, column = ct.bid(0), ct.bid(1)
+    total = ct.zeros((TM, TN), ct.float64)
+    for step in range(ct.num_tiles(a, axis=1, shape=(TM, TK))):
+        left = ct.load(a, index=(row, step), shape=(TM, TK), padding_mode=ZERO)
+        right = ct.load(b, index=(step, column), shape=(TK, TN), padding_mode=ZERO)
+        total = ct.mma(left, right, total)
+    ct.store(out, index=(row, column), tile=total)
+
+
+def matmul_double(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
+    grid = (ct.cdiv(out.shape[0], M), ct.cdiv(out.shape[1], N))
+    ct.launch(torch.cuda.current_stream(), grid, double_kernel, (a, b, out, M, N, K))
+    return out
+
+
+def swizzled(block, rows, columns, GROUP):
+    """The output tile of a block, in an order that visits GROUP rows of tiles column by column."""
+    per_group = GROUP * columns
+    first = block // per_group * GROUP
+    height = min(rows - first, GROUP)
+    within = block % per_group
+    return first + within % height, within // height
+
+
+@ct.kernel
+def swizzled_kernel(a, b, out, TM: Size, TN: Size, TK: Size, GROUP: Size):
+    rows, columns = ct.cdiv(out.shape[0], TM), ct.cdiv(out.shape[1], TN)
+    row, column = swizzled(ct.bid(0), rows, columns, GROUP)
+    ct.store(out, index=(row, column), tile=tile_product(a, b, row, column, TM, TN, TK).astype(out.dtype))
+
+
+def matmul_swizzled(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
+    blocks = ct.cdiv(out.shape[0], M) * ct.cdiv(out.shape[1], N)
+    ct.launch(torch.cuda.current_stream(), (blocks,), swizzled_kernel, (a, b, out, M, N, K, 2))
+    return out
+
+
+@ct.kernel
+def persistent_kernel(a, b, out, TM: Size, TN: Size, TK: Size, GROUP: Size):
+    rows, columns = ct.cdiv(out.shape[0], TM), ct.cdiv(out.shape[1], TN)
+    for tile in range(ct.bid(0), rows * columns, ct.num_blocks(0)):
+        row, column = swizzled(tile, rows, columns, GROUP)
+        ct.store(out, index=(row, column), tile=tile_product(a, b, row, column, TM, TN, TK).astype(out.dtype))
+
+
+def matmul_persistent(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
+    tiles = ct.cdiv(out.shape[0], M) * ct.cdiv(out.shape[1], N)
+    blocks = min(torch.cuda.get_device_properties(a.device).multi_processor_count // 32, tiles)
+    ct.launch(torch.cuda.current_stream(), (blocks,), persistent_kernel, (a, b, out, M, N, K, 2))
+    return out
+
+
+@ct.kernel
+def batched_kernel(a, b, out, TB: Size, TM: Size, TN: Size, TK: Size):
+    batch, row, column = ct.bid(0), ct.bid(1), ct.bid(2)
+    total = ct.zeros((TB, TM, TN), ct.float32)
+    for step in range(ct.num_tiles(a, axis=2, shape=(TB, TM, TK))):
+        left = ct.load(a, index=(batch, row, step), shape=(TB, TM, TK), padding_mode=ZERO)
+        right = ct.load(b, index=(batch, step, column), shape=(TB, TK, TN), padding_mode=ZERO)
+        total = ct.mma(left, right, total)
+    ct.store(out, index=(batch, row, column), tile=total.astype(out.dtype))
+
+
+def matmul_batched(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(a.shape[0], a.shape[1], b.shape[2], dtype=a.dtype, device=a.device)
+    grid = (ct.cdiv(a.shape[0], 2), ct.cdiv(a.shape[1], M), ct.cdiv(b.shape[2], N))
+    ct.launch(torch.cuda.current_stream(), grid, batched_kernel, (a, b, out, 2, M, N, K))
+    return out
+
+
+@ct.kernel
+def transposed_kernel(at, bt, out, TM: Size, TN: Size, TK: Size):
+    """at.T @ bt.T: one operand transposed by the load, the other in registers."""
+    row, column = ct.bid(0), ct.bid(1)
+    total = ct.zeros((TM, TN), ct.float32)
+    for step in range(ct.num_tiles(at, axis=0, shape=(TK, TM))):
+        left = ct.load(at, index=(row, step), shape=(TM, TK), order=(1, 0), padding_mode=ZERO)
+        right = ct.load(bt, index=(column, step), shape=(TN, TK), padding_mode=ZERO)
+        total = ct.mma(left, right.transpose(), total)
+    ct.store(out, index=(column, row), tile=total.transpose().astype(out.dtype), order="C")
+
+
+def matmul_transposed(at: torch.Tensor, bt: torch.Tensor) -> torch.Tensor:
+    """(at.T @ bt.T).T"""
+    out = torch.empty(bt.shape[0], at.shape[1], dtype=at.dtype, device=at.device)
+    grid = (ct.cdiv(at.shape[1], M), ct.cdiv(bt.shape[0], N))
+    ct.launch(torch.cuda.current_stream(), grid, transposed_kernel, (at, bt, out, M, N, K))
+    return out
+
+
+@ct.kernel
+def epilogue_kernel(a, b, bias, out, TM: Size, TN: Size, TK: Size):
+    row, column = ct.bid(0), ct.bid(1)
+    value = tile_product(a, b, row, column, TM, TN, TK)
+    value += ct.load(bias, index=(column,), shape=(TN,), padding_mode=ZERO).astype(ct.float32)
+    value = 0.5 * value * (1.0 + ct.tanh(0.7978845608 * (value + 0.044715 * value * value * value)))
+    ct.store(out, index=(row, column), tile=value.astype(out.dtype))
+
+
+def matmul_bias_gelu(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
+    grid = (ct.cdiv(out.shape[0], M), ct.cdiv(out.shape[1], N))
+    ct.launch(torch.cuda.current_stream(), grid, epilogue_kernel, (a, b, bias, out, M, N, K))
+    return out
+
+
+@ct.kernel
+def gated_kernel(x, gate, up, out, TM: Size, TN: Size, TK: Size):
+    row, column = ct.bid(0), ct.bid(1)
+    g = ct.zeros((TM, TN), ct.float32)
+    u = ct.zeros((TM, TN), ct.float32)
+    for step in range(ct.num_tiles(x, axis=1, shape=(TM, TK))):
+        left = ct.load(x, index=(row, step), shape=(TM, TK), padding_mode=ZERO)
+        g = ct.mma(left, ct.load(gate, index=(step, column), shape=(TK, TN), padding_mode=ZERO), g)
+        u = ct.mma(left, ct.load(up, index=(step, column), shape=(TK, TN), padding_mode=ZERO), u)
+    ct.store(out, index=(row, column), tile=(g / (1.0 + ct.exp(-g)) * u).astype(out.dtype))
+
+
+def linear_gated(x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(x.shape[0], gate.shape[1], dtype=x.dtype, device=x.device)
+    grid = (ct.cdiv(out.shape[0], M), ct.cdiv(out.shape[1], N))
+    ct.launch(torch.cuda.current_stream(), grid, gated_kernel, (x, gate, up, out, M, N, K))
+    return out
+
+
+@ct.kernel
+def integer_kernel(a, b, out, TM: Size, TN: Size, TK: Size):
+    row, column = ct.bid(0), ct.bid(1)
+    total = ct.zeros((TM, TN), ct.int32)
+    for step in range(ct.num_tiles(a, axis=1, shape=(TM, TK))):
+        left = ct.load(a, index=(row, step), shape=(TM, TK), padding_mode=ZERO)
+        right = ct.load(b, index=(step, column), shape=(TK, TN), padding_mode=ZERO)
+        total = ct.mma(left, right, total)
+    ct.store(out, index=(row, column), tile=total)
+
+
+def matmul_integer(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(a.shape[0], b.shape[1], dtype=torch.int32, device=a.device)
+    grid = (ct.cdiv(out.shape[0], M), ct.cdiv(out.shape[1], N))
+    ct.launch(torch.cuda.current_stream(), grid, integer_kernel, (a, b, out, M, N, 32))
+    return out
+
+
+@ct.kernel
+def matvec_kernel(a, x, out, TM: Size, TK: Size):
+    row = ct.bid(0)
+    total = ct.zeros((TM, TK), ct.float32)
+    for step in range(ct.num_tiles(a, axis=1, shape=(TM, TK))):
+        left = ct.load(a, index=(row, step), shape=(TM, TK), padding_mode=ZERO).astype(ct.float32)
+        right = ct.load(x, index=(step,), shape=(TK,), padding_mode=ZERO).astype(ct.float32)
+        total += left * right
+    ct.store(out, index=(row,), tile=ct.sum(total, axis=1).astype(out.dtype))
+
+
+def matvec(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(a.shape[0], dtype=a.dtype, device=a.device)
+    ct.launch(torch.cuda.current_stream(), (ct.cdiv(a.shape[0], 8),), matvec_kernel, (a, x, out, 8, 64))
+    return out
+
+
+def factors(case: Case, generator: torch.Generator) -> dict[str, Any]:
+    batch = (case["B"],) if "B" in case else ()
+    a = normal(case, generator, *batch, case["M"], case["K"])
+    return {"a": a, "b": normal(case, generator, *batch, case["K"], case["N"])}
+
+
+def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return a @ b
+
+
+def integer_factors(case: Case, generator: torch.Generator) -> dict[str, Any]:
+    dtype = getattr(torch, case["dtype"])
+    low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max + 1
+    a = integers(generator, low, high, case["M"], case["K"], dtype=dtype)
+    return {"a": a, "b": integers(generator, low, high, case["K"], case["N"], dtype=dtype)}
+
+
+RAGGED = {"M": 37, "N": 50, "K": 40}
+HALF = {"M": 32, "N": 64, "K": 32, "dtype": "float16"}
+LOOSE = {"tolerance": (2e-2, 2e-2)}
+
+EXAMPLES = (
+    Example(
+        "matmul", matmul, factors, product, ({**RAGGED, "dtype": "bfloat16"}, HALF), (4e-2, 4e-2), covers="T3, matmul"
+    ),
+    Example("matmul_fp32", matmul, factors, product, (RAGGED,), (1e-4, 1e-4), covers="mma of float32"),
+    Example("matmul_tf32", matmul_tf32, factors, product, (RAGGED,), (3e-2, 3e-2), covers="tf32"),
+    Example(
+        "matmul_double", matmul_double, factors, product, ({**RAGGED, "dtype": "float64"},), covers="mma of float64"
+    ),
+    Example("matmul_swizzled", matmul_swizzled, factors, product, ({**HALF, **RAGGED},), covers="swizzled", **LOOSE),
+    Example(
+        "matmul_persistent",
+        matmul_persistent,
+        factors,
+        product,
+        ({**HALF, **RAGGED}, HALF),
+        covers="T4, persistent matmul",
+        **LOOSE,
+    ),
+    Example(
+        "matmul_batched", matmul_batched, factors, product, ({**HALF, **RAGGED, "B": 3},), covers="batched", **LOOSE
+    ),
+    Example(
+        "matmul_transposed",
+        matmul_transposed,
+        lambda case, generator: {
+            "at": normal(case, generator, case["K"], case["M"]),
+            "bt": normal(case, generator, case["N"], case["K"]),
+        },
+        lambda at, bt: (at.T @ bt.T).T,
+        ({**HALF, **RAGGED},),
+        covers="transposed operands",
+        **LOOSE,
+    ),
+    Example(
+        "matmul_bias_gelu",
+        matmul_bias_gelu,
+        lambda case, generator: {**factors(case, generator), "bias": normal(case, generator, case["N"])},
+        lambda a, b, bias: torch.nn.functional.gelu(a @ b + bias, approximate="tanh"),
+        ({**HALF, **RAGGED},),
+        covers="epilogue of bias and gelu",
+        **LOOSE,
+    ),
+    Example(
+        "linear_gated",
+        linear_gated,
+        lambda case, generator: {
+            "x": normal(case, generator, case["M"], case["K"]),
+            "gate": normal(case, generator, case["K"], case["N"], scale=0.2),
+            "up": normal(case, generator, case["K"], case["N"], scale=0.2),
+        },
+        lambda x, gate, up: torch.nn.functional.silu(x @ gate) * (x @ up),
+        ({**HALF, **RAGGED},),
+        covers="T9, two products fused",
+        **LOOSE,
+    ),
+    Example(
+        "matmul_integer",
+        matmul_integer,
+        integer_factors,
+        lambda a, b: a.long() @ b.long(),
+        ({**RAGGED, "dtype": "int8"}, {**RAGGED, "dtype": "uint8"}),
+        covers="int8 mma",
+    ),
+    Example(
+        "matvec",
+        matvec,
+        lambda case, generator: {
+            "a": normal(case, generator, case["M"], case["K"]),
+            "x": normal(case, generator, case["K"]),
+        },
+        lambda a, x: a @ x,
+        ({"M": 21, "K": 150, "dtype": "float16"},),
+        covers="matrix times vector",
+        **LOOSE,
+    ),
+)

@@ -1,0 +1,126 @@
+"""Every kernel of the corpus runs in the interpreter to its exact reference's values, and compiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import cuda.tile as ct
+import pytest
+import torch
+
+from tests.corpus import EXAMPLES, Example
+from tilewright.compiler.cutile import compile_kernel
+from tilewright.gpu.specs import spec_by_arch
+from tilewright.interpreter import host
+from tilewright.interpreter.numerics import UnsupportedOperation
+
+LACKING = {
+    "matmul_mxfp8": "operation tile_mma_scaled; dtype float8_e8m0fnu",
+    "matmul_mxfp4": "operations tile_unpack, tile_mma_scaled; dtypes float4_e2m1fn, float8_e8m0fnu",
+    "matmul_nvfp4": "operations tile_unpack, tile_mma_scaled; dtype float4_e2m1fn",
+    "reverse_bytes": "operations tile_pack, tile_unpack",
+    "weighted_sum": "signature: tuples need the calling convention cutile_python_v2",
+    "polynomial": "signature: tuples need the calling convention cutile_python_v2",
+    "list_sum": "signature: lists of arrays",
+    "static_shape": "signature: static_shape_dims",
+    "float_division": "value: the floor division of floats is floor(x / y), rounded before it is cut",
+    "integer_arithmetic": "value: cdiv of uint8; floordiv, cdiv, c_mod and a shift right by one of uint64",
+    "rounding": "value: rounding_mode of tile_astype and raw_binary_arith",
+    "subnormals": "value: flush_to_zero of raw_binary_arith",
+    "claims": "value: a masked tile_atomic_cas gives back what was expected",
+}
+"""Examples that the interpreter may not run, or not rightly, yet, and what it lacks for them."""
+
+TOLERANCE = {
+    torch.float64: (1e-12, 1e-12),
+    torch.float32: (2e-5, 2e-5),
+    torch.float16: (2e-3, 2e-3),
+    torch.bfloat16: (1.6e-2, 1.6e-2),
+    torch.float8_e4m3fn: (2e-2, 7e-2),
+    torch.float8_e5m2: (4e-2, 1.3e-1),
+}
+
+CASES = [
+    pytest.param(example, number, id=f"{example.name}-{number}")
+    for example in EXAMPLES
+    for number in range(len(example.cases))
+]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _stand_in() -> Iterator[None]:
+    saved = {name: getattr(torch.cuda, name) for name in dir(torch.cuda) if not name.startswith("__")}
+    launch = ct.launch
+    yield
+    for name, value in saved.items():
+        setattr(torch.cuda, name, value)
+    ct.launch = launch
+
+
+def inputs_of(example: Example, number: int) -> dict[str, Any]:
+    return example.make_inputs(example.cases[number], torch.Generator().manual_seed(number + 1))
+
+
+def exact(value: Any) -> Any:
+    """A copy of an input as the reference takes it."""
+    if isinstance(value, torch.Tensor):
+        return value.double() if value.is_floating_point() else value.clone()
+    if isinstance(value, list | tuple):
+        return type(value)(exact(item) for item in value)
+    return value
+
+
+def flat(outputs: Any) -> list[torch.Tensor]:
+    return list(outputs) if isinstance(outputs, tuple | list) else [outputs]
+
+
+def compare(example: Example, outputs: Any, expected: Any) -> None:
+    made, wanted = flat(outputs), flat(expected)
+    assert len(made) == len(wanted)
+    for output, reference in zip(made, wanted, strict=True):
+        assert output.shape == reference.shape
+        if not output.is_floating_point():
+            assert torch.equal(output.to(torch.int64), reference.to(torch.int64))
+            continue
+        absolute, relative = example.tolerance or TOLERANCE[output.dtype]
+        torch.testing.assert_close(output.double(), reference.double(), atol=absolute, rtol=relative)
+
+
+@pytest.mark.parametrize(("example", "number"), CASES)
+def test_the_interpreter_computes_the_reference(example: Example, number: int) -> None:
+    inputs = inputs_of(example, number)
+    expected = example.reference(**{name: exact(value) for name, value in inputs.items()})
+    host.install(spec_by_arch(example.arch))
+    try:
+        with host.running(host.Mode.RUN) as launches:
+            outputs = example.run(**inputs)
+        assert launches
+        compare(example, outputs, expected)
+    except (UnsupportedOperation, TypeError, ValueError, AssertionError) as error:
+        if example.name in LACKING:
+            pytest.xfail(f"{LACKING[example.name]} ({type(error).__name__})")
+        raise
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_the_kernels_compile(example: Example) -> None:
+    host.install(spec_by_arch(example.arch))
+    inputs = inputs_of(example, 0)
+    try:
+        with host.running(host.Mode.CAPTURE) as launches:
+            example.run(**inputs)
+    except (TypeError, ValueError) as error:
+        if "signature" in LACKING.get(example.name, ""):
+            pytest.xfail(f"{LACKING[example.name]} ({type(error).__name__})")
+        raise
+    for launch in {launch.signature.symbol: launch for launch in launches}.values():
+        compiled = compile_kernel(launch.kernel, launch.signature, example.arch)
+        assert not compiled.error, compiled.error
+
+
+def test_the_corpus_is_broad() -> None:
+    assert len({example.name for example in EXAMPLES}) == len(EXAMPLES) >= 42
+    covered = " ".join(example.covers for example in EXAMPLES)
+    assert all(f"T{number}" in covered for number in range(1, 10))
