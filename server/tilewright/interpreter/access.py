@@ -87,16 +87,21 @@ def _tile_load(machine: Machine, op: Any, values: Values) -> Any:
     view: View = values[op.view.name]
     index = _index(machine, op, values)
     shape = shape_of(op.result_vars[0])
-    if machine.checker is None and not _is_gather(view):
+    if machine.checker is None and not _is_gather(view) and not any(op.inbounds):
         tile = Tile(view, index)
-        raw = tile.windows()
-        if raw is not None:
+        windows = tile.windows()
+        if windows is not None:
             machine.counts.loads += machine.group.size
-            elements = raw[0].numel() * machine.group.size
-            machine.counts.loaded[view.base.buffer.data_ptr()] += elements * int(view.dtype.bitwidth) // 8
-            order = (0, *(axis + 1 for axis in tile.order))
-            loaded = from_memory(raw, view.dtype).permute(order).reshape(-1, *shape)
-            return loaded.clone() if loaded.data_ptr() == raw.data_ptr() and raw.shape[0] == 1 else loaded, None
+            moved = windows.elements * machine.group.size * int(view.dtype.bitwidth) // 8
+            machine.counts.loaded[view.base.buffer.data_ptr()] += moved
+            loaded = from_memory(windows.memory, view.dtype).reshape(windows.blocks, *windows.sizes)
+            if windows.sizes == tile.shape:
+                loaded = loaded.clone() if loaded.data_ptr() == windows.memory.data_ptr() else loaded
+            else:
+                whole = memory.padding_of(view).to(loaded.dtype).repeat(windows.blocks, *tile.shape)
+                whole[(slice(None), *windows.parts)] = loaded
+                loaded = whole
+            return loaded.permute(0, *(axis + 1 for axis in tile.order)).reshape(-1, *shape), None
     place, found = _place(machine, op, view, index)
     loaded = memory.read(machine, view.base, place)
     if place.inside is not None:
@@ -112,8 +117,19 @@ def _tile_load(machine: Machine, op: Any, values: Values) -> Any:
 @operation("tile_store")
 def _tile_store(machine: Machine, op: Any, values: Values) -> Any:
     view: View = values[op.view.name]
-    place, found = _place(machine, op, view, _index(machine, op, values))
+    index = _index(machine, op, values)
     value, taint = values.cell(op.tile.name)
+    if machine.checker is None and not _is_gather(view) and not any(op.inbounds):
+        tile = Tile(view, index)
+        windows = tile.windows(apart=True)
+        if windows is not None:
+            moved = windows.elements * machine.group.size * int(view.dtype.bitwidth) // 8
+            machine.counts.stored[view.base.buffer.data_ptr()] += moved
+            value = to_memory(value.permute(0, *(axis + 1 for axis in tile.inverse)), view.dtype)
+            value = value[(slice(None), *windows.parts)].expand(windows.blocks, *windows.sizes)
+            windows.memory.copy_(value.reshape(windows.memory.shape))
+            return ()
+    place, found = _place(machine, op, view, index)
     rank = len(place.offset.shape) - 1
     inverse = (0, *(axis + 1 for axis in (found.inverse if found else range(rank))))
     value = value.permute(inverse)
@@ -206,7 +222,7 @@ def _tile_atomic(machine: Machine, op: Any, values: Values) -> Any:
     expected = values[op.expected.name].expand(1, *shape).reshape(-1) if swap else updates
     mask = place.inside
     active = [True] * len(places) if mask is None else mask.expand(1, *shape).reshape(-1).tolist()
-    old = torch.zeros_like(updates)
+    old = expected.clone() if swap else torch.zeros_like(updates)  # what is masked off compares as equal
     for number, where in enumerate(places):  # elements may share a place: one after the other is exact
         if not active[number]:
             continue

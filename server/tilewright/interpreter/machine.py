@@ -25,7 +25,7 @@ OPERATIONS: dict[str, Operation] = {}
 """What each opcode does: (machine, IR operation, values by name) -> its result, or a tuple of them."""
 
 LOOP_LIMIT = 1_000_000
-GROUP_ELEMENTS = 1 << 18
+GROUP_ELEMENTS = 1 << 17
 """Elements of a group's largest tile: about what a core's cache holds."""
 GROUP_BLOCKS = 4096
 
@@ -126,7 +126,8 @@ class Machine:
 
     def __init__(self, body: Any, grid: BlockIndex, checker: Checker | None = None) -> None:
         import tilewright.interpreter.access
-        import tilewright.interpreter.operations  # noqa: F401 (both register operations)
+        import tilewright.interpreter.operations
+        import tilewright.interpreter.shapes  # noqa: F401 (all register operations)
 
         self.body = body
         self.grid = grid

@@ -86,22 +86,78 @@ class Tile:
             offset = offset + _axis(positions * self.view.strides[axis][:, None], axis, rank)
         return Place(offset.expand(-1, *self.shape), None if inside is None else inside.expand(-1, *self.shape))
 
-    def windows(self) -> torch.Tensor | None:
-        """The tiles, if all lie inside one tensor's bounds with the same strides in all blocks."""
-        if not self.whole or any(stride.shape[0] > 1 for stride in self.view.strides):
+    def windows(self, apart: bool = False) -> Windows | None:
+        """The tiles as one strided view of the buffer, where they lie regularly; `apart` if they may not overlap."""
+        if any(stride.shape[0] > 1 for stride in self.view.strides):
             return None
-        strides = [int(stride) for stride in self.view.strides]
-        buffer = self.view.base.buffer
-        span = sum((size - 1) * stride for size, stride in zip(self.shape, strides, strict=True))
-        first = self.view.base.offset
-        for start, stride in zip(self.starts, strides, strict=True):
-            first = first + start * stride
-        places = buffer.numel() - span
-        if not 0 <= int(first.min()) <= int(first.max()) < places:
+        first, strides, parts = self.view.base.offset, [int(stride) for stride in self.view.strides], []
+        for start, size, stride, extent in zip(self.starts, self.shape, strides, self.view.shape, strict=True):
+            low, high = (-start).clamp(0, size), (extent - start).clamp(0, size)
+            if bool((low != low[0]).any()) or bool((high != high[0]).any()):
+                return None
+            parts.append(slice(int(low[0]), max(int(high[0]), int(low[0]))))
+            first = first + (start + parts[-1].start) * stride
+        sizes = tuple(part.stop - part.start for part in parts)
+        steps = _progression(first)
+        if steps is None or 0 in sizes:
             return None
-        if first.shape[0] == 1:
-            return buffer.as_strided((1, *self.shape), (0, *strides), int(first))
-        return buffer.as_strided((places, *self.shape), (1, *strides), 0)[first]
+        blocks, shape, strides = (
+            first.shape[0],
+            (*(count for count, _ in steps), *sizes),
+            [step for _, step in steps] + strides,
+        )
+        span = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+        if int(first[0]) < 0 or int(first[0]) + span >= self.view.base.buffer.numel():
+            return None
+        if apart and not _apart(shape, strides):
+            return None
+        found = self.view.base.buffer.as_strided(shape, strides, int(first[0]))
+        return Windows(found, tuple(parts), blocks, sizes)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The parts of some blocks' tiles that lie inside the array: `memory`, (..., *sizes), are `parts` of the tiles."""
+
+    memory: torch.Tensor
+    parts: tuple[slice, ...]
+    blocks: int
+    sizes: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """Elements of one block's part."""
+        return math.prod(self.sizes)
+
+
+def _progression(first: torch.Tensor) -> list[tuple[int, int]] | None:
+    """(count, step) of one or two nested arithmetic progressions that give the offsets of all blocks, or None."""
+    count = first.shape[0]
+    if count == 1:
+        return [(1, 0)]
+    steps = first[1:] - first[:-1]
+    inner = int(steps[0])
+    breaks = (steps != inner).nonzero()
+    length = int(breaks[0]) + 1 if len(breaks) else count
+    if inner < 0 or count % length:
+        return None
+    rows = first.reshape(-1, length)
+    outer = int(rows[1, 0] - rows[0, 0]) if len(rows) > 1 else 0
+    expected = first[0] + torch.arange(len(rows))[:, None] * outer + torch.arange(length) * inner
+    if outer < 0 or not torch.equal(rows, expected):
+        return None
+    return [(len(rows), outer), (length, inner)]
+
+
+def _apart(sizes: tuple[int, ...], strides: list[int]) -> bool:
+    """Whether the elements of a strided view are surely different ones: each axis steps over all the smaller ones."""
+    span = 1
+    for stride, size in sorted(zip(strides, sizes, strict=True)):
+        if size > 1:
+            if stride < span:
+                return False
+            span = stride * (size - 1) + span
+    return True
 
 
 def padding_of(view: View) -> torch.Tensor:

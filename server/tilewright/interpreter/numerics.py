@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from cuda.tile import _datatype as dt
 
@@ -177,6 +178,74 @@ def convert(value: torch.Tensor, source: DType, target: DType) -> torch.Tensor:
             return torch.where(exact >= 2.0**63, (exact - 2.0**64).to(torch.int64), exact.to(torch.int64))
         return wrap(exact.to(torch.int64), target).to(held)
     return wrap(value.to(torch.int64 if target in _MASK else held), target).to(held)
+
+
+_TINY = 2.0**-126
+_BITS = {
+    torch.float16: torch.int16,
+    torch.bfloat16: torch.int16,
+    torch.float32: torch.int32,
+    torch.float64: torch.int64,
+}
+
+
+def flushed(value: torch.Tensor) -> torch.Tensor:
+    """float32 values with subnormal ones replaced by zero of the same sign."""
+    return torch.where(value.abs() < _TINY, torch.copysign(torch.zeros((), dtype=value.dtype), value), value)
+
+
+def _stepped(value: torch.Tensor, dtype: DType, by: torch.Tensor) -> torch.Tensor:
+    """The neighbour of a value of `dtype` on its grid: `by` is 1 away from zero, -1 towards it, 0 for the value."""
+    if dtype in _TORCH_BYTES:
+        return from_memory((to_memory(value, dtype).to(torch.int16) + by).to(torch.uint8), dtype)
+    unit = 1 << 13 if dtype == dt.tfloat32 else 1
+    whole = _BITS[value.dtype]
+    return (value.contiguous().view(whole) + (by * unit).to(whole)).view(value.dtype)
+
+
+def rounded(exact: torch.Tensor, dtype: DType, mode: str) -> torch.Tensor:
+    """A float64 value as `dtype` by a rounding mode: RZ, RM and RP towards zero, minus and plus infinity, RA to nearest
+    with ties away from zero; every other to nearest even. Exact for what float64 holds exactly."""
+    nearest = convert(exact, dt.float64, dtype)
+    if mode not in ("RZ", "RM", "RP", "RA"):
+        return nearest
+    found = nearest.double()
+    zero = _stepped(nearest, dtype, -(found.abs() > exact.abs()).to(torch.int16))
+    if mode == "RZ":
+        return zero
+    away = _stepped(torch.copysign(zero, exact.to(zero.dtype)), dtype, torch.ones((), dtype=torch.int16))
+    inexact = zero.double() != exact
+    if mode == "RA":
+        up = (exact - zero.double()).abs() >= (away.double() - exact).abs()
+    else:
+        up = exact < 0 if mode == "RM" else exact > 0
+    return torch.where(inexact & up & exact.isfinite(), away, zero)
+
+
+def divided(function: str, left: torch.Tensor, right: torch.Tensor, dtype: DType) -> torch.Tensor:
+    """The integer divisions of cuTile (floordiv, cdiv, truncdiv, c_mod: the remainder with the dividend's sign), for
+    divisors other than zero."""
+    if dtype == dt.uint64:
+        one, other = (
+            torch.broadcast_tensors(left, right)[number].contiguous().numpy().view(np.uint64) for number in (0, 1)
+        )
+        quotient = one // other
+        if function == "c_mod":
+            quotient = one - quotient * other
+        elif function == "cdiv":
+            quotient = quotient + (one % other != 0)
+        return torch.from_numpy(quotient.view(np.int64))
+    wide_left, wide_right = left.to(torch.int64), right.to(torch.int64)
+    match function:
+        case "floordiv":
+            result = torch.div(wide_left, wide_right, rounding_mode="floor")
+        case "cdiv":
+            result = -torch.div(-wide_left, wide_right, rounding_mode="floor")
+        case "truncdiv":
+            result = torch.div(wide_left, wide_right, rounding_mode="trunc")
+        case _:
+            result = torch.fmod(wide_left, wide_right)
+    return wrap(result, dtype).to(left.dtype)
 
 
 def constant(value: object, shape: tuple[int, ...], dtype: DType) -> torch.Tensor:

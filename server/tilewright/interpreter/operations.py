@@ -14,22 +14,17 @@ from tilewright.interpreter.numerics import (
     UnsupportedOperation,
     constant,
     convert,
+    divided,
+    flushed,
     from_memory,
     held_dtype,
     is_float,
-    packed,
+    rounded,
     to_memory,
-    unpacked,
     unsigned_order,
     wrap,
 )
 from tilewright.interpreter.values import Pointer, Values
-
-
-def _reshaped(value: Any, change: Any) -> Any:
-    if isinstance(value, Pointer):
-        return replace(value, offset=change(value.offset))
-    return change(value)
 
 
 # Tokens order memory accesses between threads; one block at a time is ordered already.
@@ -83,87 +78,12 @@ def _tile_num_blocks(machine: Machine, op: Any, values: Values) -> Any:
     return torch.tensor([machine.grid[op.axis]], dtype=torch.int32)
 
 
-# Shape
-
-
-@operation("tile_reshape")
-def _tile_reshape(machine: Machine, op: Any, values: Values) -> Any:
-    shape = shape_of(op.result_var)
-    return _reshaped(values[op.x.name], lambda value: value.reshape(value.shape[0], *shape))
-
-
-@operation("tile_broadcast")
-def _tile_broadcast(machine: Machine, op: Any, values: Values) -> Any:
-    shape = shape_of(op.result_var)
-
-    def change(value: torch.Tensor) -> torch.Tensor:
-        value = value.reshape(value.shape[0], *(1 for _ in range(len(shape) + 1 - value.dim())), *value.shape[1:])
-        return value.expand(value.shape[0], *shape)
-
-    return _reshaped(values[op.x.name], change)
-
-
-@operation("tile_permute")
-def _tile_permute(machine: Machine, op: Any, values: Values) -> Any:
-    return _reshaped(values[op.x.name], lambda value: value.permute(0, *(axis + 1 for axis in op.axes)))
-
-
-def _alike(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Two values with the same number of blocks."""
-    blocks = max(left.shape[0], right.shape[0])
-    return left.expand(blocks, *left.shape[1:]), right.expand(blocks, *right.shape[1:])
-
-
-@operation("tile_cat")
-def _tile_cat(machine: Machine, op: Any, values: Values) -> Any:
-    return torch.cat(_alike(values[op.x.name], values[op.y.name]), op.axis + 1)
-
-
-def _part(op: Any, values: Values, sizes: tuple[int, ...], blocks: int) -> tuple[torch.Tensor, ...]:
-    """What picks, of a tile in each block, the sub-tile `op.index` of these sizes."""
-    rank = len(sizes)
-    found = [torch.arange(blocks).reshape(-1, *(1 for _ in sizes))]
-    for axis, (var, size) in enumerate(zip(op.index, sizes, strict=True)):
-        positions = values[var.name].to(torch.int64)[:, None] * size + torch.arange(size)
-        found.append(positions.reshape(positions.shape[0], *(size if axis == other else 1 for other in range(rank))))
-    return tuple(found)
-
-
-@operation("tile_extract")
-def _tile_extract(machine: Machine, op: Any, values: Values) -> Any:
-    value = values[op.x.name]
-    blocks = max([value.shape[0], *(values[var.name].shape[0] for var in op.index)])
-    return value.expand(blocks, *value.shape[1:])[_part(op, values, shape_of(op.result_var), blocks)]
-
-
-@operation("tile_insert")
-def _tile_insert(machine: Machine, op: Any, values: Values) -> Any:
-    value, part = values[op.x.name], values[op.value.name]
-    blocks = max([value.shape[0], part.shape[0], *(values[var.name].shape[0] for var in op.index)])
-    result = value.expand(blocks, *value.shape[1:]).clone()
-    result[_part(op, values, shape_of(op.value), blocks)] = part.expand(blocks, *part.shape[1:])
-    return result
-
-
-@operation("tile_arange")
-def _tile_arange(machine: Machine, op: Any, values: Values) -> Any:
-    dtype = dtype_of(op.result_var)
-    return wrap(torch.arange(shape_of(op.result_var)[0], dtype=held_dtype(dtype)), dtype)[None]
-
-
-@operation("tile_pack")
-def _tile_pack(machine: Machine, op: Any, values: Values) -> Any:
-    return packed(values[op.x.name], dtype_of(op.x))
-
-
-@operation("tile_unpack")
-def _tile_unpack(machine: Machine, op: Any, values: Values) -> Any:
-    return unpacked(values[op.x.name], dtype_of(op.result_var))
-
-
 @operation("tile_astype")
 def _tile_astype(machine: Machine, op: Any, values: Values) -> Any:
-    return convert(values[op.x.name], dtype_of(op.x), dtype_of(op.result_var))
+    value, source, target = values[op.x.name], dtype_of(op.x), dtype_of(op.result_var)
+    if _mode(op) and is_float(source) and is_float(target):
+        return rounded(value.double(), target, _mode(op))
+    return convert(value, source, target)
 
 
 @operation("tile_bitcast")
@@ -206,7 +126,7 @@ def _raw_bitwise_shift(machine: Machine, op: Any, values: Values) -> Any:
     if op.fn == "lshift":
         return wrap(left << right, dtype)
     if dtype == dt.uint64:  # held signed: clear what the arithmetic shift brought in
-        return torch.where(right == 0, left, (left >> right) & ((1 << (64 - right).clamp(max=62)) - 1))
+        return torch.where(right == 0, left, (left >> right) & ((1 << (64 - right).clamp(max=63)) - 1))
     return left >> right
 
 
@@ -223,7 +143,12 @@ def _extremum(op: Any, left: torch.Tensor, right: torch.Tensor, dtype: DType) ->
 def _raw_binary_arith(machine: Machine, op: Any, values: Values) -> Any:
     left, right = values[op.lhs.name], values[op.rhs.name]
     dtype = dtype_of(op.result_var)
+    if op.flush_to_zero:
+        left, right = flushed(left), flushed(right)
     match op.fn:
+        case "add" | "sub" | "mul" | "truediv" if _mode(op) and left.dtype != torch.float64:
+            function = torch.div if op.fn == "truediv" else getattr(torch, op.fn)
+            result = rounded(function(left.double(), right.double()), dtype, _mode(op))
         case "add" | "sub" | "mul":
             result = wrap(getattr(torch, op.fn)(left, right), dtype)
         case "max" | "min":
@@ -232,27 +157,25 @@ def _raw_binary_arith(machine: Machine, op: Any, values: Values) -> Any:
             result = left / right
         case "pow" | "atan2":
             result = getattr(torch, op.fn)(left, right)
+        case "floordiv" if is_float(dtype):
+            result = torch.floor(left / right)
+        case "c_mod" if is_float(dtype):
+            result = torch.fmod(left, right)
         case "floordiv" | "cdiv" | "truncdiv" | "c_mod":
-            result = _divide(machine, op.fn, left, right, dtype)
+            if bool((zero := right == 0).any()):
+                machine.fault("integer division by zero", _blocks(zero), "division_by_zero")
+                right = torch.where(zero, 1, right)
+            result = divided(op.fn, left, right, dtype)
         case _:
             raise UnsupportedOperation(f"arithmetic {op.fn!r} is not interpreted by this version")
     _count(machine, result, dtype)
-    return result
+    return flushed(result) if op.flush_to_zero else result
 
 
-def _divide(machine: Machine, function: str, left: torch.Tensor, right: torch.Tensor, dtype: DType) -> torch.Tensor:
-    if not is_float(dtype) and bool((zero := right == 0).any()):
-        machine.fault("integer division by zero", _blocks(zero), "division_by_zero")
-        right = torch.where(zero, 1, right)
-    match function:
-        case "floordiv":
-            return torch.div(left, right, rounding_mode="floor")
-        case "cdiv":
-            return -torch.div(-left, right, rounding_mode="floor")
-        case "truncdiv":
-            return torch.div(left, right, rounding_mode="trunc")
-        case _:
-            return torch.fmod(left, right)
+def _mode(op: Any) -> str:
+    """An operation's rounding mode where it is none that rounds to nearest."""
+    mode = getattr(op.rounding_mode, "name", "")
+    return mode if mode in ("RZ", "RM", "RP", "RA") else ""
 
 
 @operation("raw_fpowi")
@@ -275,7 +198,12 @@ def _raw_where(machine: Machine, op: Any, values: Values) -> Any:
 @operation("fma")
 def _fma(machine: Machine, op: Any, values: Values) -> Any:
     left, right, acc = (values[var.name] for var in (op.lhs, op.rhs, op.acc))
-    result = (left.double() * right.double() + acc.double()).to(acc.dtype)
+    if op.flush_to_zero:
+        left, right, acc = flushed(left), flushed(right), flushed(acc)
+    exact = torch.addcmul(acc.double(), left.double(), right.double())
+    result = rounded(exact, dtype_of(op.result_var), _mode(op))
+    if op.flush_to_zero:
+        result = flushed(result)
     _count(machine, result, dtype_of(op.result_var), flops=2)
     return result
 
@@ -292,7 +220,11 @@ def _unaryop(machine: Machine, op: Any, values: Values) -> Any:
         case "invert" | "bitwise_not":
             return wrap(~value, dtype)
     exact = value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
+    if op.flush_to_zero:
+        exact = flushed(exact)
     result: torch.Tensor = getattr(torch, op.fn)(exact).to(value.dtype)
+    if op.flush_to_zero:
+        result = flushed(result)
     if op.fn in _CHEAP:
         _count(machine, result, dtype)
     else:
