@@ -72,6 +72,29 @@ def scale(x, factor):
     return out
 """
 
+RACING_KERNEL = """
+import cuda.tile as ct
+import torch
+
+TILE = 64
+
+
+@ct.kernel
+def scale_kernel(x, out, shared, factor, T: ct.Constant[int]):
+    block = ct.bid(0)
+    if block == 0:
+        ct.store(shared, index=(0,), tile=ct.full((1,), factor, ct.float32))
+    factor = ct.load(shared, index=(0,), shape=(1,))
+    values = ct.load(x, index=(block,), shape=(T,), padding_mode=ct.PaddingMode.ZERO)
+    ct.store(out, index=(block,), tile=values * factor)
+
+
+def scale(x, factor):
+    out, shared = torch.empty_like(x), torch.zeros(1, device=x.device)
+    ct.launch(torch.cuda.current_stream(), (ct.cdiv(x.shape[0], TILE),), scale_kernel, (x, out, shared, factor, TILE))
+    return out
+"""
+"""Right where the first block comes first, as in the interpreter."""
 FASTER_KERNEL = SCALE_KERNEL.replace("TILE = 64", "TILE = 1024")
 SLOWER_KERNEL = SCALE_KERNEL.replace("TILE = 64", "TILE = 16")
 

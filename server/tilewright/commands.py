@@ -18,6 +18,7 @@ from tilewright import __version__, doctor
 from tilewright.records import Record
 from tilewright.session.checkout import Checkout, CheckoutBusy, Misuse
 from tilewright.session.reports import StatusReport
+from tilewright.task import case_label
 
 if TYPE_CHECKING:
     from tilewright.session.verification import Line
@@ -145,6 +146,22 @@ def replay(
     from tilewright.session.replay import replay as run
 
     _print_lines(_told(lambda: asyncio.run(run(Checkout(root), iteration, session, _print_progress))))
+
+
+@app.command()
+def check(
+    path: Annotated[Path, typer.Argument(help="a task's folder, or a file in it", exists=True)],
+    root: Root = HERE,
+) -> None:
+    """Look for races, unwritten memory, padding, bounds and overflow in the kernels of a task. Needs no GPU."""
+    from tilewright.session.checks import check_task
+
+    found = _told(lambda: asyncio.run(check_task(root, path, _print_progress)))
+    for defect in found.defects:
+        typer.echo(f"{defect.text}; {case_label(defect.case)}")
+    if not found.defects:
+        console.print("nothing found" if found.passed else f"{found.status.upper()}: {found.message}")
+    raise typer.Exit(0 if found.passed else 1)
 
 
 @app.command(name="dump-ir")

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.bench import Bench, body
-from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TOML
+from tests.conftest import FASTER_KERNEL, RACING_KERNEL, SCALE_KERNEL, SCALE_TOML
 from tilewright.evaluation.results import Status
 from tilewright.task import Backend, Values
 
-TOML = SCALE_TOML.replace("timeout_s = 20", "timeout_s = 4")
+TOML = SCALE_TOML.replace("timeout_s = 20", "timeout_s = 8")
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +26,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 BAD: dict[str, tuple[str, Status, str]] = {
+    "a race that goes well here": (RACING_KERNEL, Status.DEFECTIVE, "kernel.py:13: race: reads what block (0, 0, 0)"),
     "syntax error": ("def scale(x, factor:\n    return x\n", Status.SYNTAX_ERROR, "kernel.py:1"),
     "import of what is not there": ("import nothing_of_that_name\n", Status.IMPORT_ERROR, "nothing_of_that_name"),
     "no entry point": ("def other():\n    pass\n", Status.IMPORT_ERROR, "defines no function 'scale'"),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TOML
+from tests.conftest import FASTER_KERNEL, RACING_KERNEL, SCALE_KERNEL, SCALE_TOML
 from tests.stage import play, quiet, start
 from tilewright.session.checkout import Misuse
 from tilewright.session.dumping import Dumper
@@ -69,6 +69,18 @@ def test_dump_ir_shows_what_the_compiler_made(make_task: Callable[..., Path]) ->
     failed = tilewright("dump-ir", "task", cwd=root)
     assert failed.returncode == 1
     assert "power of two" in failed.stdout
+
+
+def test_check_finds_what_a_run_may_not_show(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+    clean = tilewright("check", "task/kernel.py", cwd=root)
+    assert clean.returncode == 0, clean.stderr
+    assert "nothing found" in clean.stdout
+    (root / "task" / "kernel.py").write_text(RACING_KERNEL)
+    racing = tilewright("check", "task", cwd=root)
+    assert racing.returncode == 1
+    assert "kernel.py:13: race" in racing.stdout
+    assert "no task's folder" in tilewright("check", "README.md", cwd=ROOT).stderr
 
 
 def test_doctor_and_help_answer() -> None:

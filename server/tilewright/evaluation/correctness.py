@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from pydantic import ValidationError
 
 from tilewright.evaluation.calibration import Honest, Trial, make_trial
 from tilewright.evaluation.comparison import Comparison, compare
 from tilewright.evaluation.fingerprint import inputs_hash
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
-from tilewright.evaluation.results import CaseCheck, Status
+from tilewright.evaluation.results import CaseCheck, Defect, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.taskcode import Inputs, TaskCode
 from tilewright.evaluation.tensors import (
@@ -176,6 +177,27 @@ class Done:
 
 
 Call = Callable[[Inputs, Given], Done]
+
+
+def defects_of(worker: WorkerHandle, code: TaskCode, runs: list[Run]) -> list[Defect]:
+    """What the checker finds on the first run of each shape."""
+    found: dict[tuple[str, str, int], Defect] = {}
+    shapes = {case_label(run.case): run for run in reversed(runs)}
+    for run in reversed(shapes.values()):
+        inputs = make_trial(code, run.case, run.seed, Values.DRAWN).inputs
+        arguments = code.arguments(run.case, inputs)
+        empty = [name for name in arguments if name not in inputs]
+        described, buffers = cpu_arguments(arguments)
+        sets = [[argument.model_dump() for argument in described]]
+        worker.request("inputs", code.task.file.timeout_s, list(buffers), sets=sets)
+        reply, _ = worker.request("check", code.task.file.timeout_s, empty=empty)
+        try:
+            defects = [Defect.model_validate(item | {"case": run.case}) for item in reply["defects"]]
+        except (KeyError, TypeError, ValidationError) as error:
+            raise WorkerFailure(Status.CRASHED, f"the process described its defects wrongly: {error}") from None
+        for defect in defects:
+            found.setdefault((defect.kind, defect.file, defect.line), defect)
+    return list(found.values())
 
 
 def cpu_arguments(inputs: Inputs, given: Given | None = None) -> tuple[list[Argument], list[memoryview]]:

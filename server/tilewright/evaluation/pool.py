@@ -164,6 +164,7 @@ _DOING = {
     "run": "in a timed block",
     "profile": "in a sampled call",
     "dump": "while its kernels were compiled",
+    "check": "while the checker watched it",
 }
 
 

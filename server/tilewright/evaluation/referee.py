@@ -29,9 +29,9 @@ from tilewright.compiler.tools import MissingTool, need_compiler
 from tilewright.evaluation import estimation, measurement
 from tilewright.evaluation.ceilings import IdleProbe, measured_ceilings
 from tilewright.evaluation.channel import Channel, ChannelClosed, Message
-from tilewright.evaluation.correctness import check_case, need_informative, planned_runs
+from tilewright.evaluation.correctness import check_case, defects_of, need_informative, planned_runs
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle, WorkerPool
-from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CorrectnessResult, Environment, Status
+from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CorrectnessResult, Defect, Environment, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.taskcode import TaskCode
@@ -78,6 +78,7 @@ class Referee:
         """Check a candidate over visible and hidden cases, with the server's secret seeds."""
         code = self._task(message)
         checks: list[CaseCheck] = []
+        defects: list[Defect] = []
         output = ""
         runs = planned_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"])
         started = time.monotonic()
@@ -105,10 +106,17 @@ class Referee:
                     if checks[-1].status is not Status.PASSED:
                         output = output or worker.output()
                         break
+                defects = []
+                if checks[-1].status is Status.PASSED and self._backend is Backend.CPU:
+                    self._tell("looking for races and other defects")
+                    defects = defects_of(worker, code, runs)
             status, text = checks[-1].status, checks[-1].message
             if status is Status.PASSED:
                 need_informative(checks)
             text = f"{checks[-1].label}: {text}{_what_passed(checks)}" if text else ""
+            if defects:
+                more = f"; {len(defects) - 1} more" if len(defects) > 1 else ""
+                status, text = Status.DEFECTIVE, f"{case_label(defects[0].case)}: {defects[0].text}{more}"
         except WorkerFailure as failure:
             status, text, output = failure.status, str(failure), failure.output
         except GpuBusy as busy:
@@ -117,10 +125,23 @@ class Referee:
             status=status,
             message=text,
             cases=checks,
+            defects=defects,
             output=output if status is not Status.PASSED else "",
             seconds=time.monotonic() - started,
         )
         return {"result": result.model_dump()}
+
+    def check(self, message: Message) -> Message:
+        """What the checker finds in a candidate, whatever its values. For referees of the `cpu` backend."""
+        code = self._task(message)
+        runs = planned_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"])
+        try:
+            with self._worker(code, message["arms"][0], time.monotonic() + message["limit_s"]) as worker:
+                found = defects_of(worker, code, runs)
+        except WorkerFailure as failure:
+            return {"result": {"status": failure.status, "message": str(failure), "output": failure.output}}
+        status = Status.DEFECTIVE if found else Status.PASSED
+        return {"result": CorrectnessResult(status=status, defects=found).model_dump()}
 
     def benchmark(self, message: Message) -> Message:
         """Measure a candidate against the incumbent (or alone, for the baseline), case by case."""
@@ -297,7 +318,7 @@ def main(arguments: list[str]) -> None:
         channel.send({"misuse": f"{what}; see `tilewright doctor`, or use backend cpu"})
         return
     handlers: dict[str, Callable[[Message], Message]] = {
-        name: getattr(referee, name) for name in ("environment", "work", "correctness", "benchmark", "dump")
+        name: getattr(referee, name) for name in ("environment", "work", "correctness", "check", "benchmark", "dump")
     }
     try:
         while True:

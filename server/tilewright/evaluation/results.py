@@ -25,6 +25,7 @@ class Status(StrEnum):
     INPUT_MODIFIED = "input_modified"
     OUT_OF_BOUNDS = "out_of_bounds"
     NONDETERMINISTIC = "nondeterministic"
+    DEFECTIVE = "defective"
     SYNTAX_ERROR = "syntax_error"
     IMPORT_ERROR = "import_error"
     COMPILE_ERROR = "compile_error"
@@ -54,6 +55,7 @@ _INCORRECT = {
     Status.INPUT_MODIFIED,
     Status.OUT_OF_BOUNDS,
     Status.NONDETERMINISTIC,
+    Status.DEFECTIVE,
     Status.TAMPERED,
 }
 _CRASH = {
@@ -88,12 +90,30 @@ class CaseCheck(Record):
         return case_label(self.case) + (f" ({', '.join(special)})" if special else "")
 
 
+class Defect(Record):
+    """What the checker of the `cpu` backend found in a kernel, where it was first seen."""
+
+    kind: str = Field(description="out_of_bounds, race, unwritten_memory, undetermined_padding, index_overflow, ...")
+    file: str
+    line: int
+    message: str
+    block: str = Field("", description="the block's index in the grid")
+    case: Case = Field(default_factory=dict)
+    count: int = 1
+
+    @property
+    def text(self) -> str:
+        place = f"{self.file}:{self.line}: " if self.line else ""
+        return f"{place}{self.kind}: {self.message}" + (f" (block {self.block})" if self.block else "")
+
+
 class CorrectnessResult(Record):
     """A candidate against the reference, over every case and seed that was run."""
 
     status: Status
     message: str = Field("", description="the first failure, with its cause; empty where all passed")
     cases: list[CaseCheck] = Field(default_factory=list)
+    defects: list[Defect] = Field(default_factory=list, description="of the `cpu` backend's checker")
     output: str = Field("", description="the last lines that the candidate printed, where it failed")
     seconds: float = 0.0
 

@@ -34,7 +34,7 @@ from tilewright.evaluation.unchanged import Unchanged
 from tilewright.task import Backend
 
 AWAKE_S = 0.25
-OPERATIONS = frozenset({"load", "inputs", "call", "estimate", "prepare", "ping", "run", "profile", "dump"})
+OPERATIONS = frozenset({"load", "inputs", "call", "estimate", "prepare", "ping", "run", "profile", "check", "dump"})
 Reply = tuple[Message, list[memoryview]]
 
 
@@ -138,6 +138,12 @@ class Worker:
         from tilewright.evaluation.modelling import profile_call
 
         return {"profile": profile_call(self.candidate, self._sets[0], self._arch, message["seed"])}, []
+
+    def check(self, message: Message, buffers: list[bytearray]) -> Reply:
+        """What the checker finds in one call on input set 0."""
+        from tilewright.evaluation.checking import check_call
+
+        return {"defects": check_call(self.candidate, self._sets[0], message["empty"])}, []
 
     def dump(self, message: Message, buffers: list[bytearray]) -> Reply:
         """The kernels that one call launches, compiled for each of the architectures."""

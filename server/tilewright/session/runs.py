@@ -69,6 +69,11 @@ class Runs:
         result = await self._run("benchmark", limit_s, tell, arms, secret=secret)
         return BenchmarkResult.model_validate(result)
 
+    async def check(self, files: Files, secret: str, limit_s: float, tell: Tell) -> CorrectnessResult:
+        """What the checker finds in a candidate, on shapes drawn from `secret`; `cpu` backend only."""
+        result = await self._run("check", limit_s, tell, [files], secret=secret, hidden=HIDDEN_CASES)
+        return CorrectnessResult.model_validate(result)
+
     async def dump(
         self, files: Files, archs: list[str], compile_s: float, limit_s: float, tell: Tell
     ) -> dict[str, Any]:
