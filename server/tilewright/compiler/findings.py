@@ -26,6 +26,7 @@ FMA_COST = 7.4
 SLOW_COMPILE_S = 20.0
 FEW_WARPS = 0.25
 NARROW_BYTES = 4
+FULL_BYTES = 16
 MANY_NARROW = 16
 MANY_CALLS = 4
 
@@ -55,7 +56,7 @@ DO = {
     Treatment.TILES_FOR_GATHERS: "replace gather or scatter by a tile load or store where indices are regular",
     Treatment.RAISE_OCCUPANCY: "replace_hints(occupancy=2), then 4 and 8",
     Treatment.FEWER_DIVISIONS: "divide once and multiply by the reciprocal, or divide with rounding_mode APPROX",
-    Treatment.WIDER_ACCESS: "give each thread 16 contiguous, aligned bytes",
+    Treatment.WIDER_ACCESS: "make rows and their stride multiples of 16 elements",
 }
 
 
@@ -104,16 +105,15 @@ def _spills(made: Compilation) -> Iterator[_Found]:
         if serialised:
             yield Treatment.MORE_WORKER_WARPS, "", serialised, 2.0
         return
-    worst = max(made.mix, key=lambda one: one.local)
-    evidence = (
-        f"{found.spill_bytes} bytes stored and {found.spill_load_bytes} loaded back by each thread; {worst.local} of "
-        f"{found.local_memory} local accesses belong to this line"
-    )
+    worst = max(made.mix, key=lambda one: one.local, default=None)
+    evidence = f"{found.spill_bytes} bytes stored and {found.spill_load_bytes} loaded back by each thread"
+    if worst is not None:
+        evidence += f"; {worst.local} of {found.local_memory} local accesses belong to this line"
     if serialised:
         evidence += "; ptxas serialised the products"
     share = found.local_memory / max(found.instructions, 1)
     worst_case = FMA_COST - 0.1 if any(_on_fma(made)) else SPILL_COST  # tensor cores need no registers for FMA's terms
-    yield _relief(made), worst.where, evidence, min(worst_case, 1.0 + 40 * share)
+    yield _relief(made), worst.where if worst else "", evidence, min(worst_case, 1.0 + 40 * share)
 
 
 def _relief(made: Compilation) -> Treatment:
@@ -162,17 +162,22 @@ def _tma_treatment(reason: str) -> Treatment:
 
 
 def _gathers(made: Compilation) -> Iterator[_Found]:
+    """Loads and stores with an address for each element, where tiles would do better: by TMA, or wider."""
     if made.resources is None:
         return
-    looks: list[tuple[str, Callable[[LineMix], dict[int, int]]]] = [
-        ("load", lambda one: one.loads), ("store", lambda one: one.stores)
-    ]  # fmt: skip
-    for what, widths in looks:
-        if f"= {what}_pointer" not in made.cutile_ir:
-            continue
-        worst = max(made.mix, key=lambda one: sum(widths(one).values()))
-        if count := sum(widths(worst).values()):
-            evidence = f"an address for each element: {count} plain {what}s of {_widths(widths(worst))} a thread"
+    by_tma = made.has_products and has_tma(made.arch)
+    if "= load_pointer" in made.cutile_ir:
+        for one in sorted(made.mix, key=lambda one: -one.async_copies - sum(one.loads.values()))[:2]:
+            narrow = min(one.loads, default=FULL_BYTES) < FULL_BYTES
+            if (one.async_copies or one.loads) and not one.tma_loads and (by_tma or narrow):
+                copies = f"{one.async_copies} cp.async" if one.async_copies else ""
+                plain = f"plain loads of {_widths(one.loads)} a thread" if one.loads else ""
+                evidence = f"an address for each element: {' and '.join(filter(None, (copies, plain)))}, no TMA"
+                yield Treatment.TILES_FOR_GATHERS, one.where, evidence, 1.5
+    if "= store_pointer" in made.cutile_ir:
+        worst = max(made.mix, key=lambda one: sum(one.stores.values()))
+        if min(worst.stores, default=FULL_BYTES) < FULL_BYTES:
+            evidence = f"an address for each element: plain stores of {_widths(worst.stores)} a thread"
             yield Treatment.TILES_FOR_GATHERS, worst.where, evidence, 1.5
 
 

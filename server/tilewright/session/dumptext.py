@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from itertools import zip_longest
 from typing import Any, Literal
@@ -21,6 +22,8 @@ STAGES: tuple[Stage, ...] = ("resources", "cutile_ir", "tile_ir", "ptx", "sass",
 SHOWN_CHARACTERS = 6000
 """Of a report as JSON; about 1,500 tokens."""
 SHORTEST_TEXT = 600
+NOTE_ROOM = 60
+MOST_LINES = 16
 ERROR_SHOWN = 600
 PLAYBOOK = "references/playbook.md"
 
@@ -28,7 +31,7 @@ Pair = tuple[DumpedKernel | None, DumpedKernel | None]
 
 
 def report(dumped: Dumped, stage: Stage, resource: str, whole: str) -> DumpReport:
-    """The report on a dump. `whole` is its text in full, which `resource` names."""
+    """The report on a dump. `whole` is the stage's text in full, which `resource` names."""
     pairs: list[Pair] = [(None, kernel) for kernel in dumped.kernels]
     lines = [f"{kernel.made.kernel} on {kernel.made.arch}: {kernel.made.headline}" for kernel in dumped.kernels]
     return _fitted(dumped, "\n".join(lines), pairs, resource, "" if stage == "resources" else whole)
@@ -136,24 +139,41 @@ def _present(made: Compilation) -> dict[str, Any]:
 
 
 def _fitted(dumped: Dumped, summary: str, pairs: list[Pair], resource: str, whole: str) -> DumpReport:
-    """The report with as many findings, and as much of `whole`, as fit; the first finding of each kernel stays."""
-    text_least = min(len(whole), SHORTEST_TEXT)
-    result = _report(dumped, summary, pairs, resource, 5, True)
+    """The report with as many findings, kernels, and as much of `whole`, as fit; the resource holds what does not."""
+    lines = summary.splitlines()
+    if len(lines) > MOST_LINES:
+        summary = "\n".join([*lines[:MOST_LINES], f"... {len(lines) - MOST_LINES} kernels more in the resource"])
+    least = min(_escaped(whole), SHORTEST_TEXT)
+    known = [pair for pair in pairs if pair[1] is not None]
+    shown = len(known)
     for most, with_resources in ((5, True), (3, True), (2, True), (1, True), (1, False)):
-        result = _report(dumped, summary, pairs, resource, most, with_resources)
-        if len(result.model_dump_json()) + text_least <= SHOWN_CHARACTERS:
+        result = _report(dumped, summary, known, resource, most, with_resources)
+        if _length(result) + least <= SHOWN_CHARACTERS:
             break
-    room = max(SHOWN_CHARACTERS - len(result.model_dump_json()), SHORTEST_TEXT)
-    return result.model_copy(update={"text": _cut(whole, room)})
+    while _length(result) + least > SHOWN_CHARACTERS and shown > 1:
+        shown -= 1
+        result = _report(dumped, summary, known[:shown], resource, 1, False)
+        note = f"only the first {shown} of {len(known)} kernels are listed; ask for fewer architectures"
+        result = result.model_copy(update={"message": note})
+    return result.model_copy(update={"text": _cut(whole, SHOWN_CHARACTERS - _length(result))})
+
+
+def _length(result: DumpReport) -> int:
+    return len(result.model_dump_json())
+
+
+def _escaped(text: str) -> int:
+    """How many characters of JSON a text takes."""
+    return len(json.dumps(text, ensure_ascii=False))
 
 
 def _cut(whole: str, room: int) -> str:
     """The start of a text that takes `room` characters of JSON at most."""
-    escaped = len(whole) + whole.count("\n") + whole.count('"') + whole.count("\\")
-    if escaped <= room:
+    if _escaped(whole) <= room:
         return whole
-    share = len(whole) / max(escaped, 1)
-    shown = whole[: max(int((room - 80) * share), 0)]
+    shown = whole[: max(room - NOTE_ROOM, 0)]
+    while shown and _escaped(shown) > room - NOTE_ROOM:
+        shown = shown[: len(shown) - max((_escaped(shown) - room + NOTE_ROOM) // 2, 1)]
     return f"{shown}\n... {len(whole) - len(shown)} characters more in the resource"
 
 
@@ -162,8 +182,7 @@ def _report(
 ) -> DumpReport:
     kernels = []
     for old, new in pairs:
-        if new is None:
-            continue
+        assert new is not None
         made = new.made
         found = findings(made)
         kernels.append(
