@@ -233,6 +233,13 @@ def build_server(desk: Desk) -> MCPServer[None]:
             raise ResourceNotFoundError(f"no dump {identity}; call dump_ir again")
         return text
 
+    @mcp.resource("tilewright://playbook", mime_type="text/markdown")
+    async def playbook() -> str:
+        """What each treatment that dump_ir names is, and what it changed in compiled kernels."""
+        from tilewright.bundled import playbook as path
+
+        return path().read_text(encoding="utf-8")
+
     _refuse_unknown_arguments(mcp)
     return mcp
 

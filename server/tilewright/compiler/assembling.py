@@ -39,7 +39,7 @@ class Lowered:
     arch: str
     opt_level: int
     symbol: str = ""
-    hints: dict[str, int] = field(default_factory=dict)
+    hints: dict[str, int] = field(default_factory=dict, hash=False)
     cutile_ir: str = ""
     bytecode: bytes = b""
     error: str = ""

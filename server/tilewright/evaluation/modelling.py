@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tilewright.compiler.assembling import assemble
+from tilewright.compiler.assembling import Lowered, assemble
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.cutile import lower
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
@@ -18,8 +19,6 @@ from tilewright.interpreter.hostops import counting
 from tilewright.roofline.model import CallProfile, LaunchProfile
 
 COMPILE_S = 60.0
-_compiled: dict[str, Compilation] = {}
-"""What this worker compiled for the model, by content: another case mostly launches the same kernels."""
 
 
 def prepare(arch: str) -> None:
@@ -44,10 +43,7 @@ def profile_call(candidate: Candidate, arguments: dict[str, Any], arch: str, see
 
 def profile_launch(launch: host.Launch, arch: str) -> LaunchProfile:
     """A launch as the model sees it. Raises `CandidateFailure` where its kernel does not compile."""
-    lowered = lower(launch.kernel, launch.signature, arch)
-    if lowered.key not in _compiled:
-        _compiled[lowered.key] = assemble(lowered, COMPILE_S, Path.cwd())
-    made = _compiled[lowered.key]
+    made = _compiled(lower(launch.kernel, launch.signature, arch))
     if made.resources is None:
         raise CandidateFailure(
             Status.TIMEOUT if made.timed_out else Status.COMPILE_ERROR, f"{made.kernel} for {arch}: {made.error}"
@@ -66,6 +62,12 @@ def profile_launch(launch: host.Launch, arch: str) -> LaunchProfile:
         dram_bytes=launch.dram_bytes(),
         resources=made.resources,
     )
+
+
+@cache
+def _compiled(source: Lowered) -> Compilation:
+    """What is made of `source`; another case mostly launches the same kernels."""
+    return assemble(source, COMPILE_S, Path.cwd())
 
 
 def lowered_call(

@@ -25,7 +25,7 @@ SHORTEST_TEXT = 600
 NOTE_ROOM = 60
 MOST_LINES = 16
 ERROR_SHOWN = 600
-PLAYBOOK = "references/playbook.md"
+PLAYBOOK = "tilewright://playbook (references/playbook.md)"
 
 Pair = tuple[DumpedKernel | None, DumpedKernel | None]
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tilewright.compiler.findings import Finding
+from tilewright.compiler.treatments import Finding
 from tilewright.evaluation.results import Status
 from tilewright.policy import Advice, Verdict
 from tilewright.records import Record
