@@ -151,7 +151,7 @@ def modelled(configs: list[Config]) -> list[float]:
     for config in configs:
         with host.running(host.Mode.SAMPLE) as launches:
             launcher(config, make_tensors(config["kernel"], "cpu"))()
-        found.append(estimate_launch(profile_launch(launches[0], "sm_90", {}), device).ms)
+        found.append(estimate_launch(profile_launch(launches[0], "sm_90"), device).ms)
     return found
 
 

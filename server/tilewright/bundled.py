@@ -1,4 +1,4 @@
-"""Where the examples and skills are: in the wheel, or beside the package in a source tree."""
+"""Where the examples, skills and the playbook are: in the wheel, or beside the package in a source tree."""
 
 from __future__ import annotations
 
@@ -18,8 +18,13 @@ def skills() -> Path:
     return _first(_PACKAGE / "bundled" / "skills", _SOURCE / "skills")
 
 
-def _first(*folders: Path) -> Path:
-    for folder in folders:
-        if folder.is_dir():
-            return folder
-    raise FileNotFoundError(f"none of {', '.join(map(str, folders))} exists; reinstall tilewright")
+def playbook() -> Path:
+    """The page that explains the treatments of `dump_ir`."""
+    return _first(_PACKAGE / "bundled" / "references" / "playbook.md", _SOURCE / "references" / "playbook.md")
+
+
+def _first(*places: Path) -> Path:
+    for place in places:
+        if place.exists():
+            return place
+    raise FileNotFoundError(f"none of {', '.join(map(str, places))} exists; reinstall tilewright")

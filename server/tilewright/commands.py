@@ -168,31 +168,49 @@ def check(
 def dump_ir(
     task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
     arch: Annotated[list[str] | None, typer.Option(help="architecture such as sm_90; may be given often")] = None,
-    stage: Annotated[str, typer.Option(help="resources, cutile_ir or tile_ir")] = "resources",
+    stage: Annotated[
+        str, typer.Option(help="resources, cutile_ir, tile_ir, ptx, sass, remarks or mix (instructions per line)")
+    ] = "resources",
+    compare: Annotated[str, typer.Option(help="incumbent: what changed against the session's incumbent")] = "",
+    compile_seconds: Annotated[float, typer.Option(min=1, max=300, help="for each kernel and architecture")] = 60.0,
     root: Root = HERE,
 ) -> None:
     """What the compiler makes of the kernels that a task launches. Needs no GPU."""
-    from tilewright.session.dumping import STAGES, Dumper
+    from tilewright.session.dumping import COMPARISONS, STAGES, Dumper
 
     if wrong := [name for name in arch or [] if not re.fullmatch(r"sm_\d{2,3}", name)]:
         raise _failed(f"--arch {wrong[0]}: an architecture is written sm_90")
     if stage not in STAGES:
         raise _failed(f"--stage is one of {', '.join(STAGES)}")
+    if compare not in COMPARISONS:
+        raise _failed("--compare takes `incumbent` alone")
 
     async def work(loop: Any) -> tuple[Record, str]:
         folder, default = loop.task_of(task)
         dumper = Dumper(loop.checkout)
         try:
-            report = await dumper.dump(folder, arch or [default], stage, _print_progress, math.inf)
+            report = await dumper.dump(
+                folder, arch or [default], stage, _print_progress, math.inf, compare, compile_seconds
+            )
             return report, dumper.text(report.resource.rpartition("/")[2]) or ""
         finally:
             await dumper.close()
 
     report, text = _in_loop(root, work)
     _print(report.model_copy(update={"text": ""}))
-    if stage != "resources":
+    if stage != "resources" or compare:
         typer.echo(text)
     raise typer.Exit(0 if getattr(report, "status", "") == "passed" else 1)
+
+
+@app.command()
+def clean() -> None:
+    """Empty this user's cache of compilations, and say what that freed. Sessions and their logs stay."""
+    from tilewright.compiler.store import CompilationStore, cache_folder
+
+    folder = cache_folder()
+    freed = CompilationStore(folder).clean()
+    console.print(f"removed {freed.entries} compilations, {freed.bytes / 2**20:.1f} MiB, from {folder}")
 
 
 @session_app.command()

@@ -188,17 +188,24 @@ def build_server(desk: Desk) -> MCPServer[None]:
         context: Context[Any, Any],
         task: Annotated[str, Field(description="folder that holds task.toml; empty for the session's task")] = "",
         arch: Annotated[
-            list[Annotated[str, Field(pattern=r"^sm_\d{2,3}$")]], Field(max_length=6, description="architectures")
+            list[Annotated[str, Field(pattern=r"^sm_\d{2,3}$")]], Field(max_length=12, description="architectures")
         ] = [],  # noqa: B006
         stage: Annotated[
-            Literal["resources", "cutile_ir", "tile_ir"], Field(description="whose text to show")
+            Literal["resources", "cutile_ir", "tile_ir", "ptx", "sass", "remarks", "mix"],
+            Field(description="whose text to show; mix: instructions per source line"),
         ] = "resources",
+        compare: Annotated[
+            Literal["", "incumbent"], Field(description="incumbent: show what changed against the session's incumbent")
+        ] = "",
+        compile_seconds: Annotated[float, Field(ge=1, le=300, description="for each kernel and architecture")] = 60.0,
     ) -> DumpReport:
-        """Compile the working tree's kernels, GPU or not: resources, cuTile IR, Tile IR; whole texts as a resource."""
+        """Compile the working tree's kernels, GPU or not: what costs time and what to do, then the stage asked for."""
 
         async def work() -> DumpReport:
             folder, default = desk.loop.task_of(task)
-            return await desk.dumper.dump(folder, arch or [default], stage, _progress(context))
+            return await desk.dumper.dump(
+                folder, arch or [default], stage, _progress(context), compare=compare, compile_s=compile_seconds
+            )
 
         return await _told(work)
 
@@ -225,6 +232,13 @@ def build_server(desk: Desk) -> MCPServer[None]:
         if text is None:
             raise ResourceNotFoundError(f"no dump {identity}; call dump_ir again")
         return text
+
+    @mcp.resource("tilewright://playbook", mime_type="text/markdown")
+    async def playbook() -> str:
+        """What each treatment that dump_ir names is, and what it changed in compiled kernels."""
+        from tilewright.bundled import playbook as path
+
+        return path().read_text(encoding="utf-8")
 
     _refuse_unknown_arguments(mcp)
     return mcp

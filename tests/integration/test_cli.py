@@ -63,6 +63,16 @@ def test_dump_ir_shows_what_the_compiler_made(make_task: Callable[..., Path]) ->
     assert shown.returncode == 0, shown.stderr
     assert "scale_kernel on sm_80: no spills" in shown.stdout
     assert "tile_load" in shown.stdout
+    mix = tilewright("dump-ir", "task", "--arch", "sm_80", "--stage", "mix", cwd=root)
+    assert "kernel.py:12" in mix.stdout
+    refused = tilewright("dump-ir", "task", "--compare", "incumbent", cwd=root)
+    assert refused.returncode == 2
+    assert "there is no session, so no incumbent to compare with" in refused.stderr
+    assert "--compare takes `incumbent` alone" in tilewright("dump-ir", "task", "--compare", "x", cwd=root).stderr
+    freed = tilewright("clean", cwd=root)
+    assert freed.returncode == 0
+    assert freed.stdout.startswith("removed 2 compilations, 0.0 MiB, from ")
+    assert "removed 0 compilations" in tilewright("clean", cwd=root).stdout
     assert tilewright("dump-ir", "task", "--stage", "nonsense", cwd=root).returncode == 2
     assert "written sm_90" in tilewright("dump-ir", "task", "--arch", "foo", cwd=root).stderr
     (root / "task" / "kernel.py").write_text(SCALE_KERNEL.replace("TILE = 64", "TILE = 48"))
@@ -88,7 +98,7 @@ def test_doctor_and_help_answer() -> None:
     assert "cuda-tile" in done.stdout
     assert done.returncode in (0, 1)
     assert tilewright("--version").stdout.strip()
-    for command in ("serve", "demo", "doctor", "status", "dump-ir", "session"):
+    for command in ("serve", "demo", "doctor", "status", "dump-ir", "clean", "session"):
         assert tilewright(command, "--help").returncode == 0
     assert "no such folder" in tilewright("serve", "--root", "/nowhere").stderr
 
@@ -138,6 +148,7 @@ def test_the_wheel_carries_examples_and_skills(tmp_path: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "tilewright/bundled/examples/01_rmsnorm_occupancy_only/task.toml" in names
     assert "tilewright/bundled/skills/perf-loop/SKILL.md" in names
+    assert "tilewright/bundled/references/playbook.md" in names
     assert "tilewright/py.typed" in names
     assert not [name for name in names if "__pycache__" in name]
 

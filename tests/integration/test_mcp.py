@@ -37,7 +37,7 @@ SLEEPER = SCALE_KERNEL.replace(
 
 
 def client(root: Path) -> Client:
-    state = {"TILEWRIGHT_STATE": os.environ["TILEWRIGHT_STATE"]}
+    state = {name: os.environ[name] for name in ("TILEWRIGHT_STATE", "TILEWRIGHT_CACHE")}
     return Client(StdioServerParameters(command=SERVE[0], args=[*SERVE[1:], str(root)], env=state))
 
 
@@ -119,9 +119,20 @@ def test_a_session_over_stdio(make_task: Callable[..., Path]) -> None:
             ]  # fmt: skip
             dump = await content(connected, "dump_ir", arch=["sm_80", "sm_100"], stage="tile_ir")
             assert [kernel["arch"] for kernel in dump["kernels"]] == ["sm_80", "sm_100"]
-            assert len(json.dumps(dump)) < 8000
+            assert len(json.dumps(dump, separators=(",", ":"))) <= 6400
             whole = await connected.read_resource(dump["resource"])
             assert "scale_kernel for sm_100: tile_ir" in str(getattr(whole.contents[0], "text", ""))
+            playbook = await connected.read_resource("tilewright://playbook")
+            assert "## zero-padding" in str(getattr(playbook.contents[0], "text", ""))
+            compared = await content(connected, "dump_ir", compare="incumbent")
+            assert compared["summary"] == "scale_kernel on sm_90: compiles to the same"
+            (root / "task" / "kernel.py").write_text(SCALE_KERNEL)
+            compared = await content(connected, "dump_ir", compare="incumbent")
+            changed = compared["kernels"][0]["changes"]["instructions"]
+            assert f"instructions {changed}" in compared["summary"]
+            assert "+Tile[float32,(64)]" in compared["text"]
+            assert "-Tile[float32,(1024)]" in compared["text"]
+            assert "less than or equal to 300" in await refusal(connected, "dump_ir", compile_seconds=1e6)
 
     asyncio.run(scene())
 

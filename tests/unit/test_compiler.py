@@ -7,7 +7,8 @@ import torch
 
 from tests.unit import kernels
 from tilewright.compiler import tools
-from tilewright.compiler.cutile import Compilation, compile_kernel
+from tilewright.compiler.compilation import Compilation
+from tilewright.compiler.cutile import compile_kernel
 from tilewright.compiler.resources import Resources
 from tilewright.compiler.signature import array_constraint, signature_of
 from tilewright.compiler.tools import MissingTool, known_archs, need_compiler
@@ -18,7 +19,7 @@ ARCHS = ["sm_80", "sm_90", "sm_100", "sm_120"]
 def matmul(tile: tuple[int, int, int], arch: str, dtype: torch.dtype = torch.bfloat16, **hints: int) -> Compilation:
     a = torch.empty(1024, 1024, dtype=dtype)
     kernel = kernels.matmul.replace_hints(**hints)
-    return compile_kernel(kernel, signature_of(kernel, (a, a, a, *tile)), arch, timeout_s=30, with_text=True)
+    return compile_kernel(kernel, signature_of(kernel, (a, a, a, *tile)), arch, timeout_s=30)
 
 
 @pytest.mark.parametrize("arch", ARCHS)

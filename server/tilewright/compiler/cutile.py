@@ -1,70 +1,55 @@
-"""One cuTile kernel, compiled for one architecture: its IR, its Tile IR and its resources. Needs no GPU."""
+"""The side of the compiler that needs the kernel as Python: cuTile's own front end. Needs no GPU."""
 
 from __future__ import annotations
 
-import subprocess
-import time
-from dataclasses import dataclass
+import dataclasses
+from pathlib import Path
 from typing import Any
 
-import cuda.tile as ct
-from cuda.tile._compile import _bytecode_to_mlir_text, compile_tile
-from cuda.tile._exception import CompilerTimeoutError, TileError
+from cuda.tile._compile import compile_tile
+from cuda.tile._exception import TileError
 
-from tilewright.compiler.cubin import resources
-from tilewright.compiler.resources import Resources
+from tilewright.compiler.assembling import Lowered, assemble
+from tilewright.compiler.compilation import Compilation
 
-
-@dataclass(frozen=True)
-class Compilation:
-    """What the compiler made of a kernel. `error` is its first complaint, with what it produced before."""
-
-    kernel: str
-    arch: str
-    cutile_ir: str = ""
-    tile_ir: str = ""
-    resources: Resources | None = None
-    seconds: float = 0.0
-    error: str = ""
-    timed_out: bool = False
+HINTS = ("num_ctas", "occupancy", "num_worker_warps", "opt_level")
 
 
-def compile_kernel(
-    kernel: Any, signature: Any, arch: str, timeout_s: float = 60.0, with_text: bool = False
-) -> Compilation:
-    """Compile `kernel` under `signature` for `arch`, with the texts of both IRs where `with_text`."""
+def hints_of(kernel: Any, arch: str) -> dict[str, int]:
+    """The hints that `kernel` gives the compiler for `arch`; those it leaves open are left out."""
+    by_target = kernel._compiler_options.hints_by_target()
+    found = by_target.get("default", {}) | by_target.get(arch, {})
+    return {name: found[name] for name in HINTS if found.get(name) is not None}
+
+
+def lower(kernel: Any, signature: Any, arch: str, root: Path | None = None) -> Lowered:
+    """`kernel` under `signature` as tileiras takes it for `arch`, or with the front end's complaint as its `error`.
+
+    Source files below `root` are named by their place in it, so that the same source in another folder is the same.
+    """
     name = str(kernel._pyfunc.__name__)
-    started = time.perf_counter()
-    cutile_ir = tile_ir = ""
+    options = kernel._compiler_options
+    known = Lowered(name, arch, options.opt_level_for_target(arch), signature.symbol or "", hints_of(kernel, arch))
     try:
-        with ct.compiler_timeout(timeout_s):
-            if with_text:
-                early = compile_tile(
-                    kernel._annotated_function,
-                    [signature],
-                    sm_arch=arch,
-                    compiler_options=kernel._compiler_options,
-                    return_final_ir=True,
-                    return_bytecode=True,
-                    return_cubin=False,
-                )
-                cutile_ir = str(early.final_ir[0])
-                tile_ir = _tile_ir_text(early.bytecode, timeout_s)
-            made = compile_tile(
-                kernel._annotated_function, [signature], sm_arch=arch, compiler_options=kernel._compiler_options
-            )
-    except CompilerTimeoutError:
-        seconds = time.perf_counter() - started
-        error = f"the compiler did not finish within {timeout_s:.0f} s; use smaller tiles"
-        return Compilation(name, arch, cutile_ir, tile_ir, None, seconds, error, timed_out=True)
+        made = compile_tile(
+            kernel._annotated_function,
+            [signature],
+            sm_arch=arch,
+            compiler_options=options,
+            return_final_ir=True,
+            return_bytecode=True,
+            return_cubin=False,
+        )
     except TileError as error:
-        return Compilation(name, arch, cutile_ir, tile_ir, None, time.perf_counter() - started, str(error)[:2000])
-    seconds = time.perf_counter() - started
-    return Compilation(name, arch, cutile_ir, tile_ir, resources(made.cubin, arch), seconds)
+        return dataclasses.replace(known, error=str(error).replace(f"{root}/", "") if root else str(error))
+    assert made.bytecode is not None and made.final_ir is not None
+    bytecode = bytes(made.bytecode)
+    if root is not None:
+        folder = str(root).encode()
+        bytecode = bytecode.replace(folder, b"/" * len(folder))  # of the same length, and still a path
+    return dataclasses.replace(known, cutile_ir=str(made.final_ir[0]), bytecode=bytecode)
 
 
-def _tile_ir_text(bytecode: bytes, timeout_s: float) -> str:
-    try:
-        return str(_bytecode_to_mlir_text(bytecode, timeout_sec=timeout_s))
-    except (FileNotFoundError, subprocess.SubprocessError, TileError) as error:
-        return f"(no Tile IR text: {error})"
+def compile_kernel(kernel: Any, signature: Any, arch: str, timeout_s: float = 60.0) -> Compilation:
+    """Compile `kernel` under `signature` for `arch`, here and now. Raises `MissingTool`."""
+    return assemble(lower(kernel, signature, arch), timeout_s)

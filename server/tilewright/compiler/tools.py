@@ -39,6 +39,11 @@ def find_nvdisasm() -> str | None:
     return _find("nvdisasm")
 
 
+def find_tileirdisasm() -> str | None:
+    """Path of tileirdisasm, which prints Tile IR bytecode (beside tileiras from 13.4), or None."""
+    return _find("tileirdisasm")
+
+
 def need_compiler() -> None:
     """Raises `MissingTool` unless kernels can be compiled and disassembled here."""
     for found, name, remedy in (
@@ -60,3 +65,16 @@ def known_archs() -> frozenset[str]:
     except (OSError, subprocess.SubprocessError):
         return frozenset()
     return frozenset(re.findall(r"=(sm_\d+)", done.stdout))
+
+
+@cache
+def compiler_version() -> str:
+    """What the tileiras found here says of its release; empty where it cannot be asked."""
+    tool = find_tileiras()
+    if tool is None:
+        return ""
+    try:
+        done = subprocess.run([tool, "--version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()

@@ -1,12 +1,16 @@
-"""The worker's side of the `cpu` backend: what a call launches, for the latency model and for `dump_ir`."""
+"""The worker's side of the `cpu` backend: what a call launches, for the latency model and for dumps."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from tilewright.compiler.cutile import Compilation, compile_kernel
+from tilewright.compiler.assembling import Lowered, assemble
+from tilewright.compiler.compilation import Compilation
+from tilewright.compiler.cutile import lower
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.results import Status
 from tilewright.gpu.specs import spec_by_arch
@@ -14,7 +18,7 @@ from tilewright.interpreter import host
 from tilewright.interpreter.hostops import counting
 from tilewright.roofline.model import CallProfile, LaunchProfile
 
-TEXT_LIMIT = 400_000
+COMPILE_S = 60.0
 
 
 def prepare(arch: str) -> None:
@@ -33,17 +37,13 @@ def profile_call(candidate: Candidate, arguments: dict[str, Any], arch: str, see
             Status.RAISED,
             "the entry point launched no block of a cuTile kernel, so there is nothing to model; measure it on a GPU",
         )
-    compiled: dict[Any, Compilation] = {}
-    profiles = [profile_launch(launch, arch, compiled) for launch in launches if launch.blocks]
+    profiles = [profile_launch(launch, arch) for launch in launches if launch.blocks]
     return CallProfile(launches=profiles, host=ops).model_dump()
 
 
-def profile_launch(launch: host.Launch, arch: str, compiled: dict[Any, Compilation]) -> LaunchProfile:
-    """A launch as the model sees it; `compiled` keeps what was compiled for the next launch of the same kernel."""
-    key = (launch.kernel, launch.signature.symbol)
-    if key not in compiled:
-        compiled[key] = compile_kernel(launch.kernel, launch.signature, arch)
-    made = compiled[key]
+def profile_launch(launch: host.Launch, arch: str) -> LaunchProfile:
+    """A launch as the model sees it. Raises `CandidateFailure` where its kernel does not compile."""
+    made = _compiled(lower(launch.kernel, launch.signature, arch))
     if made.resources is None:
         raise CandidateFailure(
             Status.TIMEOUT if made.timed_out else Status.COMPILE_ERROR, f"{made.kernel} for {arch}: {made.error}"
@@ -64,25 +64,28 @@ def profile_launch(launch: host.Launch, arch: str, compiled: dict[Any, Compilati
     )
 
 
-def dump_call(
-    candidate: Candidate, arguments: dict[str, Any], archs: list[str], timeout_s: float
-) -> list[dict[str, Any]]:
-    """The distinct kernels that one call launches, each compiled for each architecture, with texts."""
+@cache
+def _compiled(source: Lowered) -> Compilation:
+    """What is made of `source`; another case mostly launches the same kernels."""
+    return assemble(source, COMPILE_S, Path.cwd())
+
+
+def lowered_call(
+    candidate: Candidate, arguments: dict[str, Any], archs: list[str], root: Path
+) -> tuple[list[dict[str, Any]], list[bytes]]:
+    """The distinct kernels that one call launches, as the front end hands them on for each architecture, and bytecodes.
+
+    `root` is the snapshot's folder. Raises `CandidateFailure` where nothing is launched.
+    """
     with host.running(host.Mode.CAPTURE) as launches:
         candidate(arguments)
     if not launches:
         raise CandidateFailure(Status.RAISED, "the entry point launched no cuTile kernel: there is nothing to compile")
     distinct = {(launch.kernel, launch.signature.symbol): launch for launch in launches}
-    found = []
+    found, bytecodes = [], []
     for launch in distinct.values():
         for arch in archs:
-            made = compile_kernel(launch.kernel, launch.signature, arch, timeout_s, with_text=True)
-            entry = dataclasses.asdict(made) | {
-                "resources": made.resources.model_dump() if made.resources else None,
-                "grid": list(launch.grid),
-                "hints": str(launch.kernel._compiler_options),
-            }
-            entry["cutile_ir"] = entry["cutile_ir"][:TEXT_LIMIT]
-            entry["tile_ir"] = entry["tile_ir"][:TEXT_LIMIT]
-            found.append(entry)
-    return found
+            lowered = dataclasses.asdict(lower(launch.kernel, launch.signature, arch, root))
+            bytecodes.append(lowered.pop("bytecode"))
+            found.append(lowered | {"grid": list(launch.grid)})
+    return found, bytecodes

@@ -163,7 +163,8 @@ _DOING = {
     "ping": "between timed blocks",
     "run": "in a timed block",
     "profile": "in a sampled call",
-    "dump": "while its kernels were compiled",
+    "dump": "while its kernels were taken down",
+    "compile": "while kernels were compiled",
     "check": "while the checker watched it",
 }
 

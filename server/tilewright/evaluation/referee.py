@@ -25,15 +25,16 @@ from pathlib import Path
 
 import torch
 
+from tilewright.compiler.store import CompilationStore
 from tilewright.compiler.tools import MissingTool, need_compiler
-from tilewright.evaluation import estimation, measurement
+from tilewright.evaluation import compilations, estimation, measurement
 from tilewright.evaluation.ceilings import IdleProbe, measured_ceilings
 from tilewright.evaluation.channel import Channel, ChannelClosed, Message
 from tilewright.evaluation.correctness import check_case, defects_of, need_informative, planned_runs
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle, WorkerPool
 from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CorrectnessResult, Defect, Environment, Status
 from tilewright.evaluation.seeds import Seeds
-from tilewright.evaluation.snapshot import Snapshot
+from tilewright.evaluation.snapshot import SNAPSHOTS, Snapshot
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch
@@ -41,6 +42,8 @@ from tilewright.gpu.telemetry import Gpu, Recorder, find_gpu
 from tilewright.task import Backend, TaskError, case_label, load_task
 
 LEASE_WAIT_S = 120.0
+LOWERING_S = 60.0
+"""For cuTile's front end, over what a call itself may take."""
 INCUMBENT = "incumbent"
 
 
@@ -50,6 +53,7 @@ class Referee:
     def __init__(self, backend: Backend, arch: str, folder: Path, tell: Callable[[str], None]) -> None:
         """`arch` is what the `cpu` backend models; `folder` is private to this process; `tell` reports progress."""
         self._backend = backend
+        self._folder = folder
         self._tell = tell
         self._gpu = _gpu_of_torch() if backend is Backend.CUDA else None
         if backend is Backend.CPU:
@@ -170,17 +174,25 @@ class Referee:
         """Compile what the entry point launches on the first case. For referees of the `cpu` backend."""
         code = self._task(message)
         case = (code.task.benchmark_cases(self._backend) or [entry.case for entry in code.task.file.cases])[0]
-        archs, timeout = message["archs"], message["compile_s"]
+        snapshot = message["arms"][0]
+        deadline = time.monotonic() + message["limit_s"]
+        need_compiler()
         try:
-            deadline = time.monotonic() + message["limit_s"]
-            with self._worker(code, message["arms"][0], deadline) as worker:
+            with self._worker(code, snapshot, deadline) as worker:
                 estimation.send_inputs(worker, code, case)
-                limit = 2 * timeout * len(archs) + 30
-                reply, _ = worker.request("dump", limit, archs=archs, compile_s=timeout)
+                root = str(self._folder / SNAPSHOTS / snapshot["id"])
+                reply, bytecodes = worker.request(
+                    "dump", code.task.file.timeout_s + LOWERING_S, archs=message["archs"], root=root
+                )
+            kernels = compilations.launched(reply, bytecodes, message["archs"])
+            store = CompilationStore(Path(message["store"]))
+            made = compilations.compile_all(
+                [kernel.lowered for kernel in kernels], store, self._folder, message["compile_s"], deadline, self._tell
+            )
         except WorkerFailure as failure:
             return {"result": {"status": failure.status, "message": str(failure), "output": failure.output}}
-        found = {"status": Status.PASSED, "case": case_label(case), "compilations": reply["compilations"]}
-        return {"result": found}
+        listed = compilations.hand_over(kernels, made, Path(message["into"]))
+        return {"result": {"status": Status.PASSED, "case": case_label(case), "kernels": listed}}
 
     def close(self) -> None:
         self._pool.close()

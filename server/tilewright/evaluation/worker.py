@@ -146,11 +146,12 @@ class Worker:
         return {"defects": check_call(self.candidate, self._sets[0], message["empty"])}, []
 
     def dump(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """The kernels that one call launches, compiled for each of the architectures."""
-        from tilewright.evaluation.modelling import dump_call
+        """The kernels that one call launches, for each of the architectures, as far as the front end goes."""
+        from tilewright.evaluation.modelling import lowered_call
 
-        found = dump_call(self.candidate, self._sets[0], message["archs"], message["compile_s"])
-        return {"compilations": found}, []
+        root = Path(message["root"])
+        found, bytecodes = lowered_call(self.candidate, self._sets[0], message["archs"], root)
+        return {"kernels": found}, [memoryview(bytecode) for bytecode in bytecodes]
 
     def _host(self) -> contextlib.AbstractContextManager[object]:
         """Where there is no GPU, what stands in for one while the candidate's code runs."""

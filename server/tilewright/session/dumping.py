@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections import OrderedDict
+from collections.abc import Collection
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
-from tilewright.compiler.resources import Resources
 from tilewright.compiler.tools import known_archs
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
 from tilewright.repository import Files, RepositoryError
-from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session import dumptext
+from tilewright.session.checkout import Checkout, EditableFiles, Misuse
+from tilewright.session.dumptext import STAGES, Stage
 from tilewright.session.jobs import WAIT_S, Job, Progress
-from tilewright.session.reports import DumpReport, KernelReport
-from tilewright.session.runs import Runs
+from tilewright.session.reports import DumpReport
+from tilewright.session.runs import Dumped, Runs
 from tilewright.task import Backend, TaskError, load_task
 
-Stage = Literal["resources", "cutile_ir", "tile_ir"]
-STAGES: tuple[Stage, ...] = ("resources", "cutile_ir", "tile_ir")
-
-TEXT_SHOWN = 3000
-KEPT_DUMPS = 32
+Compare = Literal["", "incumbent"]
+COMPARISONS: tuple[Compare, ...] = ("", "incumbent")
+HeldT = TypeVar("HeldT")
+KEPT_TEXTS = 32
+KEPT_DUMPS = 8
 COMPILE_S = 60.0
 LIMIT_S = 600.0
+
+__all__ = ["COMPARISONS", "COMPILE_S", "STAGES", "Compare", "Dumper", "Stage"]
 
 
 class Dumper:
@@ -35,14 +40,25 @@ class Dumper:
         self._runs: Runs | None = None
         self._runs_for: tuple[PurePosixPath, str] | None = None
         self._job: Job | None = None
-        self._reply: dict[str, Any] = {}
-        self._texts: OrderedDict[str, str] = OrderedDict()
+        self._dumps: OrderedDict[str, Dumped] = OrderedDict()
+        self._texts: OrderedDict[str, bytes] = OrderedDict()
 
     async def dump(
-        self, folder: PurePosixPath, archs: list[str], stage: Stage, progress: Progress, wait_s: float = WAIT_S
+        self,
+        folder: PurePosixPath,
+        archs: list[str],
+        stage: Stage,
+        progress: Progress,
+        wait_s: float = WAIT_S,
+        compare: Compare = "",
+        compile_s: float = COMPILE_S,
     ) -> DumpReport:
-        """Compile what the task's entry point launches, for each of `archs`. Raises `Misuse`."""
+        """Compile what the task's entry point launches, for each of `archs`, in `compile_s` seconds a kernel at most.
+
+        With `compare`, show what changed against the incumbent of the current session. Raises `Misuse`.
+        """
         repository = self._checkout.repository
+        archs = list(dict.fromkeys(archs))
         if known_archs() and (unknown := sorted(set(archs) - known_archs())):
             raise Misuse(f"the compiler here knows no {unknown[0]}; it knows {', '.join(sorted(known_archs()))}")
         try:
@@ -56,32 +72,85 @@ class Dumper:
         for name in (folder / "task.toml", folder / "task.py"):
             if name.as_posix() not in committed:
                 raise Misuse(f"{name} is not committed; run `git add {folder}` and `git commit` first")
-        key = f"{folder} {content_id(files)} {' '.join(archs)}"
-
-        async def work(job: Job) -> None:
-            job.tell(f"compiling for {', '.join(archs)}")
-            runs = await self._runs_of(folder, head, committed)
-            self._reply = await runs.dump(files, archs, COMPILE_S, LIMIT_S, job.tell)
-
-        if self._job is None or self._job.done:
-            self._job = Job("dump_ir", key, work)
-        elif self._job.key != key:
-            raise Misuse(f"another dump is under way ({self._job.message}); call dump_ir again when it is done")
-        job = self._job
-        if not await job.attend(wait_s, progress):
+        arms = {"candidate": files}
+        if compare:
+            arms["incumbent"] = self._incumbent(folder)
+        keys = {
+            arm: f"{folder} {head} {content_id(held)} {' '.join(archs)} {compile_s:g}" for arm, held in arms.items()
+        }
+        if not await self._made(folder, head, committed, arms, keys, archs, compile_s, progress, wait_s):
+            assert self._job is not None
             again = "call dump_ir again, the same way"
-            return DumpReport(summary=f"still compiling: {job.message}", state="running", next=again)
-        reply = self._reply
-        if reply["status"] != Status.PASSED:
-            first = str(reply["message"]).splitlines()[0] if reply["message"] else ""
-            return DumpReport(
-                summary=f"{reply['status'].upper()}: {first}", status=Status(reply["status"]), message=reply["message"]
-            )
-        return self._report(reply, stage)
+            return DumpReport(summary=f"still compiling: {self._job.message}", state="running", next=again)
+        found = {arm: self._dumps[key] for arm, key in keys.items()}
+        for arm, dumped in found.items():
+            if dumped.status is not Status.PASSED:
+                return _failure(arm, dumped)
+        candidate = found["candidate"]
+        if compare:
+            before = found["incumbent"]
+            whole = dumptext.whole_comparison(before, candidate, stage)
+            return dumptext.comparison(before, candidate, self._keep(whole), whole)
+        whole = dumptext.whole_text(candidate, stage)
+        return dumptext.report(candidate, stage, self._keep(whole), whole)
 
     def text(self, identity: str) -> str | None:
         """The whole text of an earlier dump."""
-        return self._texts.get(identity)
+        held = self._texts.get(identity)
+        return None if held is None else zlib.decompress(held).decode()
+
+    async def close(self) -> None:
+        if self._job is not None and not self._job.done:
+            await self._job.cancel()
+        await self._drop_runs()
+
+    def _incumbent(self, folder: PurePosixPath) -> Files:
+        """The editable files of the current session's incumbent. Raises `Misuse` where there is none of this task."""
+        state = self._checkout.peek()
+        if state is None:
+            raise Misuse(
+                "there is no session, so no incumbent to compare with; call start_session, or leave out compare"
+            )
+        if PurePosixPath(state.started.task) != folder:
+            raise Misuse(f"the session is on {state.started.task}, and {folder} has no incumbent; leave out compare")
+        return EditableFiles(self._checkout.repository, state.started).at(state.incumbent_commit)
+
+    async def _made(
+        self,
+        folder: PurePosixPath,
+        head: str,
+        committed: Files,
+        arms: dict[str, Files],
+        keys: dict[str, str],
+        archs: list[str],
+        compile_s: float,
+        progress: Progress,
+        wait_s: float,
+    ) -> bool:
+        """Have every arm's dump in `_dumps`; False where that takes longer than `wait_s`. Raises `Misuse`."""
+        wanted = " / ".join(keys.values())
+        if self._job is not None and not self._job.done and self._job.key != wanted:
+            raise Misuse(f"another dump is under way ({self._job.message}); call dump_ir again when it is done")
+
+        async def work(job: Job) -> None:
+            runs = await self._runs_of(folder, head, committed)
+            for arm, key in keys.items():
+                if key in self._dumps:
+                    continue
+
+                def tell(text: str, arm: str = arm) -> None:
+                    job.tell(f"{arm}: {text}" if len(keys) > 1 else text)
+
+                tell(f"compiling for {', '.join(archs)}")
+                self._dumps[key] = await runs.dump(arms[arm], archs, compile_s, LIMIT_S, tell)
+
+        _shorten(self._dumps, KEPT_DUMPS, keep=keys.values())
+        if any(key not in self._dumps for key in keys.values()):
+            if self._job is None or self._job.done:
+                self._job = Job("dump_ir", wanted, work)
+            if not await self._job.attend(wait_s, progress):
+                return False
+        return True
 
     async def _runs_of(self, folder: PurePosixPath, head: str, committed: Files) -> Runs:
         if self._runs is None or self._runs_for != (folder, head):
@@ -90,50 +159,28 @@ class Dumper:
             self._runs_for = (folder, head)
         return self._runs
 
-    async def close(self) -> None:
-        if self._job is not None and not self._job.done:
-            await self._job.cancel()
-        await self._drop_runs()
-
     async def _drop_runs(self) -> None:
         runs, self._runs = self._runs, None
         if runs is not None:
             await runs.close()
 
-    def _report(self, reply: dict[str, Any], stage: Stage) -> DumpReport:
-        kernels, texts = [], []
-        for made in reply["compilations"]:
-            found = Resources.model_validate(made["resources"]) if made["resources"] else None
-            kernels.append(
-                KernelReport(
-                    kernel=made["kernel"],
-                    arch=made["arch"],
-                    headline=found.headline("tile_mma" in made["cutile_ir"])
-                    if found
-                    else made["error"].splitlines()[0],
-                    grid=made["grid"],
-                    hints=made["hints"],
-                    resources=found.model_dump() if found else None,
-                    compile_seconds=round(made["seconds"], 2),
-                    error=made["error"][:600],
-                )
-            )
-            for name in ("cutile_ir", "tile_ir") if stage == "resources" else (stage,):
-                texts.append(f"==== {made['kernel']} for {made['arch']}: {name} ====\n{made[name]}")
-        whole = "\n".join(texts)
+    def _keep(self, whole: str) -> str:
+        """Keep a text; the URI under which it can be read."""
         identity = hashlib.sha256(whole.encode()).hexdigest()[:16]
-        self._texts[identity] = whole
-        while len(self._texts) > KEPT_DUMPS:
-            self._texts.popitem(last=False)
-        shown = "" if stage == "resources" else whole[:TEXT_SHOWN]
-        if len(whole) > TEXT_SHOWN and shown:
-            shown += f"\n... {len(whole) - TEXT_SHOWN} characters more in the resource"
-        status = Status.PASSED if all(kernel.resources for kernel in kernels) else Status.COMPILE_ERROR
-        return DumpReport(
-            summary="; ".join(f"{kernel.kernel} on {kernel.arch}: {kernel.headline}" for kernel in kernels),
-            status=status,
-            case=reply["case"],
-            kernels=kernels,
-            text=shown,
-            resource=f"tilewright://dump/{identity}",
-        )
+        self._texts[identity] = zlib.compress(whole.encode(), 1)
+        self._texts.move_to_end(identity)
+        _shorten(self._texts, KEPT_TEXTS, keep=[identity])
+        return f"tilewright://dump/{identity}"
+
+
+def _failure(arm: str, dumped: Dumped) -> DumpReport:
+    first = dumped.message.splitlines()[0] if dumped.message else ""
+    of = "" if arm == "candidate" else f"the {arm}: "
+    return DumpReport(summary=f"{of}{dumped.status.upper()}: {first}", status=dumped.status, message=dumped.message)
+
+
+def _shorten(held: OrderedDict[str, HeldT], most: int, keep: Collection[str]) -> None:
+    """Drop the oldest entries beyond `most`, but none of `keep`."""
+    for key in list(held)[: max(len(held) - most, 0)]:
+        if key not in keep:
+            del held[key]

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from tilewright.compiler.treatments import Finding
 from tilewright.evaluation.results import Status
 from tilewright.policy import Advice, Verdict
 from tilewright.records import Record
@@ -134,14 +135,16 @@ class AppendReport(Record):
 
 
 class KernelReport(Record):
-    """One kernel compiled for one architecture."""
+    """One kernel compiled for one architecture; its line in the report's summary has the answer."""
 
     kernel: str
     arch: str
-    headline: str = Field(description="spills, tensor cores, TMA and occupancy in one line")
     grid: list[int]
-    hints: str
-    resources: dict[str, object] | None = None
+    hints: dict[str, int] = Field(default_factory=dict)
+    findings: list[Finding] = Field(default_factory=list, description="what costs time, the likely dearest first")
+    more_findings: int = Field(0, description="how many the resource holds beyond these")
+    resources: dict[str, object] | None = Field(None, description="those that are not zero")
+    changes: dict[str, str] = Field(default_factory=dict, description="against the incumbent: old -> new")
     compile_seconds: float
     error: str = ""
 
@@ -149,7 +152,7 @@ class KernelReport(Record):
 class DumpReport(Record):
     """What the compiler made of the candidate."""
 
-    summary: str
+    summary: str = Field(description="a line for each kernel and architecture: spills, tensor cores, TMA, occupancy")
     state: RunState = Field("done", description="running: call the same tool again to go on waiting for it")
     status: Status | None = None
     message: str = ""

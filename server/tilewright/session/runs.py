@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import Iterator
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+from pydantic import Field
+
+from tilewright.compiler.compilation import Compilation
+from tilewright.compiler.store import cache_folder
 from tilewright.evaluation.evaluator import Evaluator, EvaluatorDied, Tell
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Status
 from tilewright.evaluation.snapshot import Snapshot, SnapshotStore
+from tilewright.records import Record
 from tilewright.repository import Files
 from tilewright.session.checkout import Misuse
 from tilewright.task import Backend, TaskError, Work
@@ -26,6 +32,22 @@ def backend_here() -> Backend:
     from tilewright.gpu.telemetry import why_unusable
 
     return Backend.CPU if why_unusable() else Backend.CUDA
+
+
+class DumpedKernel(Record):
+    """A kernel that a call launches, compiled for one architecture, and the grid of its first launch."""
+
+    grid: list[int]
+    made: Compilation
+
+
+class Dumped(Record):
+    """What a candidate's call launches, compiled; or why that is not known."""
+
+    status: Status
+    message: str = ""
+    case: str = ""
+    kernels: list[DumpedKernel] = Field(default_factory=list)
 
 
 class Runs:
@@ -74,11 +96,17 @@ class Runs:
         result = await self._run("check", limit_s, tell, [files], secret=secret, hidden=HIDDEN_CASES)
         return CorrectnessResult.model_validate(result)
 
-    async def dump(
-        self, files: Files, archs: list[str], compile_s: float, limit_s: float, tell: Tell
-    ) -> dict[str, Any]:
-        """Compile what a candidate launches; `cpu` backend only."""
-        return await self._run("dump", limit_s, tell, [files], archs=archs, compile_s=compile_s)
+    async def dump(self, files: Files, archs: list[str], compile_s: float, limit_s: float, tell: Tell) -> Dumped:
+        """Compile what a candidate launches, each kernel for each architecture; `cpu` backend only."""
+        into = self._evaluator.folder / "dumped"
+        store = str(cache_folder())
+        result = await self._run(
+            "dump", limit_s, tell, [files], archs=archs, compile_s=compile_s, store=store, into=str(into)
+        )
+        try:
+            return await asyncio.to_thread(_read_dump, result, into)
+        finally:
+            shutil.rmtree(into, ignore_errors=True)
 
     async def close(self) -> None:
         await self._evaluator.close()
@@ -110,6 +138,15 @@ class Runs:
             await asyncio.to_thread(self._store.write_baseline)
             self._read_by = coming
         return await asyncio.to_thread(self._store.write, *arms)
+
+
+def _read_dump(result: dict[str, Any], folder: Path) -> Dumped:
+    kernels = [
+        DumpedKernel(grid=listed["grid"], made=Compilation.model_validate_json((folder / listed["file"]).read_bytes()))
+        for listed in result.get("kernels", [])
+    ]
+    known = {name: result[name] for name in ("status", "message", "case") if name in result}
+    return Dumped.model_validate(known | {"kernels": kernels})
 
 
 def _unrun(status: Status, message: str, seconds: float = 0.0) -> dict[str, Any]:

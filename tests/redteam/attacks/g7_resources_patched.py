@@ -49,5 +49,6 @@ for _name in ("tilewright.compiler.cutile", "tilewright.evaluation.modelling"):
     except ImportError:
         continue
     _module = sys.modules[_name]
-    if hasattr(_module, "compile_kernel"):
-        _module.compile_kernel = _patched(_module.compile_kernel)
+    for _function in ("compile_kernel", "assemble", "_compiled"):
+        if hasattr(_module, _function):
+            setattr(_module, _function, _patched(getattr(_module, _function)))

@@ -1,0 +1,211 @@
+"""From Tile IR bytecode to machine code and all that can be read from it. Runs tileiras, and no Python of a kernel's.
+
+tileiras hands its PTX to ptxas in a temporary file and deletes it. Each compile has a folder for such files of its own,
+and whatever appears there is opened at once: an open file outlives its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tilewright.compiler import sass
+from tilewright.compiler.compilation import Compilation
+from tilewright.compiler.cubin import disassemble, resources
+from tilewright.compiler.remarks import parse_ptxas, parse_remarks
+from tilewright.compiler.tools import REINSTALL, MissingTool, compiler_version, find_tileiras, find_tileirdisasm
+
+POLL_S = 0.003
+TEXT_LIMIT = 8_000_000
+ERROR_LIMIT = 2000
+REPORTED_ERROR = re.compile(r'^(?:loc\([^)]*?"?(?P<file>[^":]+)"?:(?P<line>\d+):\d+[^)]*\): )?error: ', re.MULTILINE)
+FORM = 1
+"""Raised whenever a `Compilation` is made or read differently, so that no older one is taken for it."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A kernel as cuTile hands it to tileiras, for one architecture. `hints` are those that apply to it."""
+
+    kernel: str
+    arch: str
+    opt_level: int
+    symbol: str = ""
+    hints: dict[str, int] = field(default_factory=dict, hash=False)
+    cutile_ir: str = ""
+    bytecode: bytes = b""
+    error: str = ""
+
+    @property
+    def key(self) -> str:
+        """The identity of what `assemble` makes of this, with the compiler at hand."""
+        parts = [f"{FORM} {self.arch} -O{self.opt_level}", compiler_version(), self.kernel, self.symbol]
+        parts += [repr(sorted(self.hints.items())), self.cutile_ir]
+        digest = hashlib.sha256()
+        for part in (*(part.encode() for part in parts), self.bytecode):
+            digest.update(len(part).to_bytes(8, "big") + part)
+        return digest.hexdigest()
+
+    def failed(self, error: str, **rest: object) -> Compilation:
+        """What is known of this kernel when it could not be compiled."""
+        known = {"kernel": self.kernel, "arch": self.arch, "symbol": self.symbol, "hints": self.hints}
+        return Compilation.model_validate(
+            known | {"cutile_ir": self.cutile_ir[:TEXT_LIMIT], "error": error[:ERROR_LIMIT]} | rest
+        )
+
+
+def assemble(source: Lowered, timeout_s: float, folder: Path | None = None) -> Compilation:
+    """Compile `source`, in `timeout_s` seconds at most; `folder` is for temporary files.
+
+    A failure is a `Compilation` with its `error`. Raises `MissingTool` where tileiras or nvdisasm is not there.
+    """
+    if source.error:
+        return source.failed(source.error)
+    with tempfile.TemporaryDirectory(prefix="compile-", dir=folder) as name:
+        place = Path(name)
+        (place / "kernel.tileirbc").write_bytes(source.bytecode)
+        tile_ir = _tile_ir(place / "kernel.tileirbc", timeout_s)
+        started = time.perf_counter()
+        run = _run_tileiras(source, place, timeout_s)
+        seconds = time.perf_counter() - started
+        remarks = _text(place / "remarks.yaml")
+        said = [*parse_remarks(remarks), *parse_ptxas(run.log)]
+        rest = {"tile_ir": tile_ir, "ptx": tidy(run.ptx), "remarks": said, "seconds": seconds}
+        if run.timed_out:
+            error = f"COMPILE TIMEOUT: tileiras did not finish within {timeout_s:g} s; use smaller tiles"
+            return source.failed(error, timed_out=True, **rest)
+        if run.status != 0:
+            return source.failed(_complaint(run.errors) or f"tileiras ended with status {run.status}", **rest)
+        cubin = (place / "kernel.cubin").read_bytes()
+        text = disassemble(cubin, place)
+        listed = list(sass.instructions(text))
+        return Compilation(
+            kernel=source.kernel,
+            arch=source.arch,
+            symbol=source.symbol,
+            hints=source.hints,
+            cutile_ir=source.cutile_ir[:TEXT_LIMIT],
+            tile_ir=tile_ir,
+            ptx=tidy(run.ptx),
+            sass=tidy(text),
+            resources=resources(cubin, listed, source.arch),
+            mix=sass.mix_by_line(listed, [(one.file, one.line) for one in said if one.category == "tensor-core"]),
+            remarks=said,
+            seconds=seconds,
+        )
+
+
+def tidy(text: str) -> str:
+    """A text with the folders of source files left out, cut to the limit."""
+    return re.sub(r'(?<=")/[^"\n]*/(?=[^"/\n]+\.py")', "", text)[:TEXT_LIMIT]
+
+
+@dataclass
+class _Run:
+    status: int
+    errors: str
+    ptx: str
+    log: str
+    timed_out: bool
+
+
+def _run_tileiras(source: Lowered, place: Path, timeout_s: float) -> _Run:
+    tool = find_tileiras()
+    if tool is None:
+        raise MissingTool(f"tileiras is not there; mend it with: {REINSTALL}")
+    own = place / "own"
+    own.mkdir()
+    command = [
+        tool, str(place / "kernel.tileirbc"), "-o", str(place / "kernel.cubin"),
+        "--gpu-name", source.arch, f"-O{source.opt_level}", "--lineinfo",
+        "--remarks=all", "--remark-format=yaml", f"--remarks-output-file={place / 'remarks.yaml'}",
+    ]  # fmt: skip
+    environment = {name: value for name, value in os.environ.items() if name not in ("CUDA_HOME", "CUDA_PATH")}
+    deadline = time.monotonic() + timeout_s
+    with (place / "errors").open("w+b") as errors, _Catch(own) as caught:
+        process = subprocess.Popen(
+            command, env=environment | {"TMPDIR": str(own)}, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            while process.poll() is None and time.monotonic() < deadline:
+                caught.look()
+                time.sleep(POLL_S)
+            timed_out = process.poll() is None
+        finally:
+            _end(process)
+        caught.look()
+        errors.seek(0)
+        text = errors.read(1_000_000).decode("utf-8", "replace")
+        return _Run(process.returncode, text, caught.text(".ptx"), caught.text(".log"), timed_out)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill the compiler and the ptxas below it, where they still run."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+class _Catch:
+    """Files that appear in a folder, held open before they are deleted."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._held: dict[tuple[str, int], int] = {}
+
+    def __enter__(self) -> _Catch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for handle in self._held.values():
+            os.close(handle)
+
+    def look(self) -> None:
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                key = (entry.name, entry.inode())
+                if key not in self._held and entry.name.endswith((".ptx", ".log")):
+                    with contextlib.suppress(OSError):
+                        self._held[key] = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+    def text(self, suffix: str) -> str:
+        """The longest of the files whose names end so; the compiler makes an empty one before the real one."""
+        found = [os.pread(handle, TEXT_LIMIT, 0) for (name, _), handle in self._held.items() if name.endswith(suffix)]
+        return max(found, key=len, default=b"").decode("utf-8", "replace")
+
+
+def _tile_ir(bytecode: Path, timeout_s: float) -> str:
+    tool = find_tileirdisasm()
+    if tool is None:
+        return "(no Tile IR text: tileirdisasm comes with nvidia-cuda-tileiras from 13.4)"
+    try:
+        done = subprocess.run([tool, str(bytecode)], capture_output=True, text=True, timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired:
+        return f"(no Tile IR text: tileirdisasm did not finish within {timeout_s:g} s)"
+    return tidy(done.stdout) if done.returncode == 0 else f"(no Tile IR text: {done.stderr.strip()[:500]})"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _complaint(errors: str) -> str:
+    """The compiler's errors, with the source line where it names one."""
+
+    def place(match: re.Match[str]) -> str:
+        return f"{Path(match['file']).name}:{match['line']}: " if match["file"] else ""
+
+    return REPORTED_ERROR.sub(place, errors.strip())

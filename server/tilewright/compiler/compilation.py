@@ -1,0 +1,50 @@
+"""What the compiler made of one kernel under one signature, with its hints, for one architecture; as data."""
+
+from __future__ import annotations
+
+import re
+
+from pydantic import Field
+
+from tilewright.compiler.remarks import Remark
+from tilewright.compiler.resources import Resources
+from tilewright.compiler.sass import LineMix
+from tilewright.records import Record
+
+
+class Compilation(Record):
+    """A kernel, compiled. `error` is the compiler's complaint, with whatever it had produced before."""
+
+    kernel: str
+    arch: str
+    symbol: str = Field("", description="the mangled name, which holds the signature")
+    hints: dict[str, int] = Field(default_factory=dict, description="those that apply to this architecture")
+    cutile_ir: str = ""
+    tile_ir: str = ""
+    ptx: str = ""
+    sass: str = ""
+    resources: Resources | None = None
+    mix: list[LineMix] = Field(default_factory=list)
+    remarks: list[Remark] = Field(default_factory=list)
+    seconds: float = Field(0.0, description="time that the compiler took")
+    error: str = ""
+    timed_out: bool = False
+
+    @property
+    def has_products(self) -> bool:
+        """Whether the kernel multiplies matrices."""
+        return "tile_mma" in self.cutile_ir
+
+    @property
+    def product_dtypes(self) -> set[str]:
+        """The dtypes of the operands of the kernel's matrix products, by the cuTile IR."""
+        types = dict(re.findall(r"([\w$.]+)(?:\{[^}]*\})?: (?:const )?Tile\[(\w+),", self.cutile_ir))
+        operands = re.findall(r"tile_mma\w*\(x=([\w$.]+)", self.cutile_ir)
+        return {types[name] for name in operands if name in types}
+
+    @property
+    def headline(self) -> str:
+        """The line that answers: spills, tensor cores, TMA, occupancy; or why there is nothing to answer of."""
+        if self.resources is not None:
+            return self.resources.headline(self.has_products, self.arch)
+        return self.error.strip().splitlines()[0] if self.error.strip() else "nothing was compiled"

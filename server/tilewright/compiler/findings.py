@@ -1,0 +1,185 @@
+"""What a compilation shows that costs time: each finding with its line, its evidence and the treatment to try.
+
+`cost` orders them. It is a guess at how many times slower the kernel is for it, from figures that were measured or that
+data sheets give; a measurement decides.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+
+from tilewright.compiler.compilation import Compilation
+from tilewright.compiler.remarks import Remark
+from tilewright.compiler.resources import has_tma
+from tilewright.compiler.sass import LineMix
+from tilewright.compiler.treatments import DO, Finding, Treatment
+
+SPILL_COST = 17.0
+"""What the same tile cost with 4 worker warps, which spilled, against 8, on an H200."""
+FMA_COST = 7.4
+"""An H200's tfloat32 peak over its float32 peak."""
+SLOW_COMPILE_S = 20.0
+FEW_WARPS = 0.25
+NARROW_BYTES = 4
+FULL_BYTES = 16
+MANY_NARROW = 16
+MANY_CALLS = 4
+
+
+def findings(made: Compilation) -> list[Finding]:
+    """What costs time in `made`, the likely dearest first."""
+    found = [_finding(*one) for look in _LOOKS for one in look(made)]
+    return sorted(found, key=lambda one: -one.cost)
+
+
+_Found = tuple[Treatment, str, str, float]
+
+
+def _finding(treatment: Treatment, where: str, evidence: str, cost: float) -> Finding:
+    return Finding(treatment=treatment, where=where, evidence=evidence, do=DO[treatment], cost=cost)
+
+
+def _timeouts(made: Compilation) -> Iterator[_Found]:
+    tiles = _largest_tile(made.cutile_ir)
+    held = f"; the largest tile is {tiles}" if tiles else ""
+    if made.timed_out:
+        yield Treatment.SMALLER_TILES, "", f"tileiras was stopped after {made.seconds:.0f} s{held}", 1000.0
+    elif made.seconds > SLOW_COMPILE_S:
+        yield Treatment.SMALLER_TILES, "", f"tileiras took {made.seconds:.0f} s{held}", 1.0
+
+
+def _spills(made: Compilation) -> Iterator[_Found]:
+    found = made.resources
+    if found is None:
+        return
+    serialised = next((remark.text for remark in made.remarks if remark.category == "ptxas"), "")
+    if not found.spill_bytes:
+        if serialised:
+            yield Treatment.MORE_WORKER_WARPS, "", serialised, 2.0
+        return
+    worst = max(made.mix, key=lambda one: one.local, default=None)
+    evidence = f"{found.spill_bytes} bytes stored and {found.spill_load_bytes} loaded back by each thread"
+    if worst is not None:
+        evidence += f"; {worst.local} of {found.local_memory} local accesses belong to this line"
+    if serialised:
+        evidence += "; ptxas serialised the products"
+    share = found.local_memory / max(found.instructions, 1)
+    worst_case = FMA_COST - 0.1 if any(_on_fma(made)) else SPILL_COST  # tensor cores need no registers for FMA's terms
+    yield _relief(made), worst.where if worst else "", evidence, min(worst_case, 1.0 + 40 * share)
+
+
+def _relief(made: Compilation) -> Treatment:
+    """More warps share a tile's registers, until there are 8 of them."""
+    return Treatment.MORE_WORKER_WARPS if made.hints.get("num_worker_warps", 4) < 8 else Treatment.SMALLER_TILES
+
+
+def _on_fma(made: Compilation) -> Iterator[Remark]:
+    return (remark for remark in made.remarks if remark.category == "tensor-core" and not remark.good)
+
+
+def _products(made: Compilation) -> Iterator[_Found]:
+    if made.resources is None or not made.has_products:
+        return
+    failed = [*_on_fma(made)]
+    dtypes = " and ".join(sorted(made.product_dtypes)) or "its operands"
+    for remark in failed:
+        evidence = f"mma of {dtypes} runs on {remark.instruction or 'FMA'} instructions, not on tensor cores"
+        yield Treatment.TENSOR_CORE_DTYPE, remark.where, evidence, FMA_COST
+    if not failed and not made.resources.tensor_core:
+        evidence = f"mma of {dtypes}, and no tensor-core instruction in the machine code"
+        yield Treatment.TENSOR_CORE_DTYPE, "", evidence, FMA_COST
+
+
+def _without_tma(made: Compilation) -> Iterator[_Found]:
+    if not has_tma(made.arch):
+        return
+    for remark in made.remarks:
+        if remark.category == "memory" and not remark.good:
+            reason = "; ".join(remark.reasons) or remark.text
+            what = "store" if "store" in remark.text.lower() else "load"
+            instead = _instead(made.remarks, remark)
+            evidence = f"no TMA {what}{f', {instead} instead' if instead else ''}: {reason}"
+            yield _tma_treatment(reason), remark.where, evidence, 1.6 if what == "load" else 1.2
+
+
+def _instead(remarks: list[Remark], failed: Remark) -> str:
+    same = (one for one in remarks if one.good and one.where == failed.where and one.instruction)
+    return next((one.instruction for one in same), "")
+
+
+def _tma_treatment(reason: str) -> Treatment:
+    if "zero padding" in reason:
+        return Treatment.ZERO_PADDING
+    return Treatment.ALIGN_16_BYTES if "16-byte aligned" in reason else Treatment.TMA_RULES
+
+
+def _gathers(made: Compilation) -> Iterator[_Found]:
+    """Loads and stores with an address for each element, where tiles would do better: by TMA, or wider."""
+    if made.resources is None:
+        return
+    by_tma = made.has_products and has_tma(made.arch)
+    if "= load_pointer" in made.cutile_ir:
+        for one in sorted(made.mix, key=lambda one: -one.async_copies - sum(one.loads.values()))[:2]:
+            narrow = min(one.loads, default=FULL_BYTES) < FULL_BYTES
+            if (one.async_copies or one.loads) and not one.tma_loads and (by_tma or narrow):
+                copies = f"{one.async_copies} cp.async" if one.async_copies else ""
+                plain = f"plain loads of {_widths(one.loads)} a thread" if one.loads else ""
+                evidence = f"an address for each element: {' and '.join(filter(None, (copies, plain)))}, no TMA"
+                yield Treatment.TILES_FOR_GATHERS, one.where, evidence, 1.5
+    if "= store_pointer" in made.cutile_ir:
+        worst = max(made.mix, key=lambda one: sum(one.stores.values()))
+        if min(worst.stores, default=FULL_BYTES) < FULL_BYTES:
+            evidence = f"an address for each element: plain stores of {_widths(worst.stores)} a thread"
+            yield Treatment.TILES_FOR_GATHERS, worst.where, evidence, 1.5
+
+
+def _occupancy(made: Compilation) -> Iterator[_Found]:
+    found = made.resources
+    if found is None or made.has_products or found.warps_per_sm is None or found.limited_by == "":
+        return
+    share = found.warps_per_sm / max(found.max_warps_per_sm, 1)
+    if share <= FEW_WARPS:
+        evidence = (
+            f"{found.ctas_per_sm} CTA{'s' if found.ctas_per_sm != 1 else ''} of {found.threads // 32} warps per SM "
+            f"({share:.0%} of what it holds), limited by {found.limited_by}: {found.registers} registers a thread, "
+            f"{found.shared_bytes} bytes of shared memory"
+        )
+        treatment = Treatment.RAISE_OCCUPANCY if "registers" in found.limited_by else Treatment.SMALLER_TILES
+        yield treatment, "", evidence, 1.8 if share < 0.2 else 1.4
+
+
+def _divisions(made: Compilation) -> Iterator[_Found]:
+    for one in made.mix:
+        if one.calls >= MANY_CALLS and one.special:
+            evidence = f"{one.calls} calls of the slow path of exact divisions or roots, {one.total} instructions"
+            yield Treatment.FEWER_DIVISIONS, one.where, evidence, 1.15
+
+
+def _narrow(made: Compilation) -> Iterator[_Found]:
+    named = {remark.where for remark in made.remarks if any("aligned" in reason for reason in remark.reasons)}
+    for one in made.mix:
+        count = _narrow_count(one)
+        if count >= MANY_NARROW and one.where not in named:
+            evidence = f"{count} plain loads and stores of {NARROW_BYTES} bytes or fewer a thread"
+            yield Treatment.WIDER_ACCESS, one.where, evidence, 1.3
+
+
+def _narrow_count(one: LineMix) -> int:
+    return sum(count for part in (one.loads, one.stores) for width, count in part.items() if width <= NARROW_BYTES)
+
+
+def _widths(widths: dict[int, int]) -> str:
+    return " and ".join(str(width) for width in sorted(widths)) + " bytes"
+
+
+def _largest_tile(cutile_ir: str) -> str:
+    shapes = re.findall(r"Tile\[\w+,\(([\d,]+)\)\]", cutile_ir)
+    extents = [[int(extent) for extent in shape.split(",") if extent] for shape in shapes]
+    return "x".join(map(str, max(extents, key=math.prod, default=[])))
+
+
+_LOOKS: tuple[Callable[[Compilation], Iterator[_Found]], ...] = (
+    _timeouts, _spills, _products, _without_tma, _gathers, _occupancy, _divisions, _narrow,
+)  # fmt: skip

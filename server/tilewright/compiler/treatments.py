@@ -1,0 +1,52 @@
+"""Findings and the treatments that they name, as data: light enough for the server's start."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from tilewright.records import Record
+
+
+class Treatment(StrEnum):
+    """What to try, as `references/playbook.md` names it."""
+
+    SMALLER_TILES = "smaller-tiles"
+    MORE_WORKER_WARPS = "more-worker-warps"
+    TENSOR_CORE_DTYPE = "tensor-core-dtype"
+    ZERO_PADDING = "zero-padding"
+    ALIGN_16_BYTES = "align-16-bytes"
+    TMA_RULES = "tma-rules"
+    TILES_FOR_GATHERS = "tiles-for-gathers"
+    RAISE_OCCUPANCY = "raise-occupancy"
+    FEWER_DIVISIONS = "fewer-divisions"
+    WIDER_ACCESS = "wider-access"
+
+
+DO = {
+    Treatment.SMALLER_TILES: "halve a tile dimension",
+    Treatment.MORE_WORKER_WARPS: "replace_hints(num_worker_warps=8)",
+    Treatment.TENSOR_CORE_DTYPE: "cast both operands of mma with .astype(ct.tfloat32), or use 16-bit inputs",
+    Treatment.ZERO_PADDING: "load with PaddingMode.ZERO and put the other value in with ct.where",
+    Treatment.ALIGN_16_BYTES: "pad rows so that every stride but the last is a multiple of 16 bytes",
+    Treatment.TMA_RULES: "bring the load within TMA's rules",
+    Treatment.TILES_FOR_GATHERS: "replace gather or scatter by a tile load or store where indices are regular",
+    Treatment.RAISE_OCCUPANCY: "replace_hints(occupancy=2), then 4 and 8",
+    Treatment.FEWER_DIVISIONS: "divide once and multiply by the reciprocal, or divide with rounding_mode APPROX",
+    Treatment.WIDER_ACCESS: "make rows and their stride multiples of 16 elements",
+}
+
+
+class Finding(Record):
+    """One thing that costs time."""
+
+    treatment: Treatment
+    where: str = Field("", description="source line")
+    evidence: str
+    do: str = Field(description="the treatment in a few words; the playbook says more")
+    cost: float = Field(exclude=True, description="a guess at the slowdown, which orders findings")
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        return f"{place}{self.evidence} -> {self.treatment}: {self.do}"

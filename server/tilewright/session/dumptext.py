@@ -1,0 +1,216 @@
+"""How a dump is shown: the line that answers, findings, the stage asked for, cut to what an agent can read at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import zip_longest
+from typing import Any, Literal
+
+from tilewright.compiler.compilation import Compilation
+from tilewright.compiler.differences import changes, ir_difference, opcode_difference
+from tilewright.compiler.findings import findings
+from tilewright.compiler.sass import mix_table
+from tilewright.evaluation.results import Status
+from tilewright.records import cut
+from tilewright.session.reports import DumpReport, KernelReport
+from tilewright.session.runs import Dumped, DumpedKernel
+
+Stage = Literal["resources", "cutile_ir", "tile_ir", "ptx", "sass", "remarks", "mix"]
+STAGES: tuple[Stage, ...] = ("resources", "cutile_ir", "tile_ir", "ptx", "sass", "remarks", "mix")
+
+SHOWN_CHARACTERS = 6000
+"""Of a report as JSON; about 1,500 tokens."""
+SHORTEST_TEXT = 600
+NOTE_ROOM = 60
+MOST_LINES = 16
+ERROR_SHOWN = 600
+PLAYBOOK = "tilewright://playbook (references/playbook.md)"
+
+Pair = tuple[DumpedKernel | None, DumpedKernel | None]
+
+
+def report(dumped: Dumped, stage: Stage, resource: str, whole: str) -> DumpReport:
+    """The report on a dump. `whole` is the stage's text in full, which `resource` names."""
+    pairs: list[Pair] = [(None, kernel) for kernel in dumped.kernels]
+    lines = [f"{kernel.made.kernel} on {kernel.made.arch}: {kernel.made.headline}" for kernel in dumped.kernels]
+    return _fitted(dumped, "\n".join(lines), pairs, resource, "" if stage == "resources" else whole)
+
+
+def comparison(before: Dumped, after: Dumped, resource: str, whole: str) -> DumpReport:
+    """The report on what changed from the incumbent to the candidate."""
+    pairs = paired(before, after)
+    lines = []
+    for old, new in pairs:
+        known = new or old
+        assert known is not None
+        lines.append(f"{known.made.kernel} on {known.made.arch}: {_in_short(old, new)}")
+    return _fitted(after, "\n".join(lines), pairs, resource, whole)
+
+
+def whole_text(dumped: Dumped, stage: Stage) -> str:
+    """A stage of every kernel, in full."""
+    parts = []
+    for kernel in dumped.kernels:
+        made = kernel.made
+        parts.append(f"==== {made.kernel} for {made.arch}: {stage} ====\n{_STAGE_TEXT[stage](made)}")
+    return "\n".join(parts)
+
+
+def whole_comparison(before: Dumped, after: Dumped, stage: Stage) -> str:
+    """What changed in a stage (the cuTile IR for `resources`), kernel by kernel, in full."""
+    parts = []
+    shown: Stage = "cutile_ir" if stage == "resources" else stage
+    for old, new in paired(before, after):
+        known = new or old
+        assert known is not None
+        title = f"==== {known.made.kernel} for {known.made.arch}: {shown}, incumbent against candidate ===="
+        lines = [] if old is None or new is None else _difference(old.made, new.made, shown)
+        parts.append("\n".join([title, *(lines or [_in_short(old, new) if not (old and new) else "no difference"])]))
+    return "\n".join(parts)
+
+
+def paired(before: Dumped, after: Dumped) -> list[Pair]:
+    """The kernels of two dumps side by side, by name and architecture, in the candidate's order; then what is gone."""
+    found: list[Pair] = []
+    names = dict.fromkeys((kernel.made.kernel, kernel.made.arch) for kernel in (*after.kernels, *before.kernels))
+    for name in names:
+        old, new = (
+            [kernel for kernel in dumped.kernels if (kernel.made.kernel, kernel.made.arch) == name]
+            for dumped in (before, after)
+        )
+        found += zip_longest(old, new)
+    return found
+
+
+def _in_short(old: DumpedKernel | None, new: DumpedKernel | None) -> str:
+    if new is None:
+        return "the candidate launches it no longer"
+    if old is None:
+        return f"new in the candidate; {new.made.headline}"
+    changed = changes(old.made, new.made)
+    if not changed:
+        same = not ir_difference(old.made.cutile_ir, new.made.cutile_ir)
+        return "compiles to the same" if same else "other IR, but the same resources"
+    first = [name for name in _TELLING if name in changed] or list(changed)
+    listed = ", ".join(f"{name.replace('_', ' ')} {changed[name]}" for name in first[:5])
+    return f"{listed}; now {new.made.headline}"
+
+
+_TELLING = (
+    "error", "spill_bytes", "tensor_core", "tma", "ctas_per_sm", "registers", "shared_bytes", "threads", "instructions",
+)  # fmt: skip
+
+
+def _difference(old: Compilation, new: Compilation, stage: Stage) -> list[str]:
+    if stage in ("ptx", "sass"):
+        return opcode_difference(getattr(old, stage), getattr(new, stage))
+    if stage in ("cutile_ir", "tile_ir"):
+        return ir_difference(getattr(old, stage), getattr(new, stage))
+    before, after = (_STAGE_TEXT[stage](one) for one in (old, new))
+    return [] if before == after else ["-- incumbent", before, "-- candidate", after]
+
+
+def _resources_text(made: Compilation) -> str:
+    lines = [made.headline, *(f"- {finding}" for finding in findings(made))]
+    if made.error:
+        lines.append(made.error)
+    if made.resources is not None:
+        lines += [f"{name}: {value}" for name, value in _present(made).items()]
+    return "\n".join([*lines, f"compiled in {made.seconds:.2f} s"])
+
+
+_STAGE_TEXT: dict[Stage, Callable[[Compilation], str]] = {
+    "resources": _resources_text,
+    "cutile_ir": lambda made: made.cutile_ir,
+    "tile_ir": lambda made: made.tile_ir,
+    "ptx": lambda made: made.ptx or "(ptxas ended before its input could be read; ask again)",
+    "sass": lambda made: made.sass,
+    "remarks": lambda made: "\n".join(map(str, made.remarks)) or "(the compiler made no remark)",
+    "mix": lambda made: mix_table(made.mix) if made.mix else "(no machine code)",
+}
+
+
+def _present(made: Compilation) -> dict[str, Any]:
+    """The resources that are not zero."""
+    if made.resources is None:
+        return {}
+    return {name: value for name, value in made.resources.model_dump().items() if value}
+
+
+def _fitted(dumped: Dumped, summary: str, pairs: list[Pair], resource: str, whole: str) -> DumpReport:
+    """The report with as many findings, kernels, and as much of `whole`, as fit; the resource holds what does not."""
+    lines = summary.splitlines()
+    if len(lines) > MOST_LINES:
+        summary = "\n".join([*lines[:MOST_LINES], f"... {len(lines) - MOST_LINES} kernels more in the resource"])
+    least = min(_escaped(whole), SHORTEST_TEXT)
+    known = [pair for pair in pairs if pair[1] is not None]
+    shown = len(known)
+    for most, with_resources in ((5, True), (3, True), (2, True), (1, True), (1, False)):
+        result = _report(dumped, summary, known, resource, most, with_resources)
+        if _length(result) + least <= SHOWN_CHARACTERS:
+            break
+    while _length(result) + least > SHOWN_CHARACTERS and shown > 1:
+        shown -= 1
+        result = _report(dumped, summary, known[:shown], resource, 1, False)
+        note = f"only the first {shown} of {len(known)} kernels are listed; ask for fewer architectures"
+        result = result.model_copy(update={"message": note})
+    return result.model_copy(update={"text": _cut(whole, SHOWN_CHARACTERS - _length(result))})
+
+
+def _length(result: DumpReport) -> int:
+    return len(result.model_dump_json())
+
+
+def _escaped(text: str) -> int:
+    """How many characters of JSON a text takes."""
+    return len(json.dumps(text, ensure_ascii=False))
+
+
+def _cut(whole: str, room: int) -> str:
+    """The start of a text that takes `room` characters of JSON at most."""
+    if _escaped(whole) <= room:
+        return whole
+    shown = whole[: max(room - NOTE_ROOM, 0)]
+    while shown and _escaped(shown) > room - NOTE_ROOM:
+        shown = shown[: len(shown) - max((_escaped(shown) - room + NOTE_ROOM) // 2, 1)]
+    return f"{shown}\n... {len(whole) - len(shown)} characters more in the resource"
+
+
+def _report(
+    dumped: Dumped, summary: str, pairs: list[Pair], resource: str, most: int, with_resources: bool
+) -> DumpReport:
+    kernels = []
+    for old, new in pairs:
+        assert new is not None
+        made = new.made
+        found = findings(made)
+        kernels.append(
+            KernelReport(
+                kernel=made.kernel,
+                arch=made.arch,
+                grid=new.grid,
+                hints=made.hints,
+                findings=found[:most],
+                more_findings=max(len(found) - most, 0),
+                resources=_present(made) if with_resources and made.resources else None,
+                changes=changes(old.made, made) if old is not None else {},
+                compile_seconds=round(made.seconds, 2),
+                error=cut(made.error, ERROR_SHOWN),
+            )
+        )
+    named = dict.fromkeys(finding.treatment.value for kernel in kernels for finding in kernel.findings)
+    return DumpReport(
+        summary=summary,
+        status=_status([kernel.made for kernel in dumped.kernels]),
+        case=dumped.case,
+        kernels=kernels,
+        resource=resource,
+        next=f"{PLAYBOOK} explains {', '.join(named)}" if named else "",
+    )
+
+
+def _status(made: list[Compilation]) -> Status:
+    if any(one.error and not one.timed_out for one in made):
+        return Status.COMPILE_ERROR
+    return Status.TIMEOUT if any(one.timed_out for one in made) else Status.PASSED

@@ -1,0 +1,168 @@
+"""`dump_ir` as an agent meets it: what slows a kernel down is said first, on every architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from tests.stage import play, quiet
+from tilewright.compiler.store import cache_folder
+from tilewright.compiler.treatments import Treatment
+from tilewright.evaluation.results import Status
+from tilewright.session.checkout import Misuse
+from tilewright.session.dumping import Dumper
+from tilewright.session.dumptext import SHOWN_CHARACTERS
+from tilewright.session.loop import Loop
+from tilewright.session.reports import DumpReport, KernelReport
+
+ARCHS = ["sm_80", "sm_90", "sm_100", "sm_120"]
+FOLDER = PurePosixPath("task")
+
+SLOW_KERNELS = """
+import cuda.tile as ct
+import torch
+
+ZERO, NEG_INF = ct.PaddingMode.ZERO, ct.PaddingMode.NEG_INF
+Size = ct.Constant[int]
+
+
+@ct.kernel
+def product(a, b, out, M: Size, N: Size, K: Size):
+    i, j = ct.bid(0), ct.bid(1)
+    total = ct.zeros((M, N), ct.float32)
+    for k in range(ct.num_tiles(a, axis=1, shape=(M, K))):
+        left = ct.load(a, index=(i, k), shape=(M, K), padding_mode=ZERO)
+        right = ct.load(b, index=(k, j), shape=(K, N), padding_mode=ZERO)
+        total = ct.mma(left, right, total)
+    ct.store(out, index=(i, j), tile=total.astype(out.dtype))
+
+
+@ct.kernel
+def padded(x, out, T: Size):
+    row = ct.bid(0)
+    a = ct.load(x, index=(row, 0), shape=(1, T), padding_mode=NEG_INF)
+    ct.store(out, index=(row, 0), tile=a - ct.max(a, axis=1, keepdims=True))
+
+
+def scale(x, factor):
+    stream = torch.cuda.current_stream()
+    floats = torch.empty(1024, 1024)
+    halves = floats.to(torch.bfloat16)
+    LAUNCH
+    return x * factor
+"""
+LAUNCHES = {
+    "large tile": "ct.launch(stream, (8, 4), product, (halves, halves, halves, 128, 256, 64))",
+    "float32 mma": "ct.launch(stream, (16, 16), product, (floats, floats, floats, 64, 64, 32))",
+    "padded load": "ct.launch(stream, (1024,), padded, (floats, floats, 1024))",
+    "huge tile": "ct.launch(stream, (2, 2), product, (halves, halves, halves, 512, 512, 64))",
+}
+MMA_LINE = next(number for number, line in enumerate(SLOW_KERNELS.splitlines(), 1) if "ct.mma" in line)
+LOAD_LINE = next(number for number, line in enumerate(SLOW_KERNELS.splitlines(), 1) if "NEG_INF)" in line)
+
+
+def by_arch(report: DumpReport) -> dict[str, tuple[str, KernelReport]]:
+    """The line of the summary and the report of each architecture, of a dump with one kernel."""
+    lines = report.summary.splitlines()
+    assert [kernel.arch for kernel in report.kernels] == ARCHS
+    assert len(lines) == len(ARCHS)
+    return {kernel.arch: (line, kernel) for line, kernel in zip(lines, report.kernels, strict=True)}
+
+
+def treatments(kernel: KernelReport) -> list[tuple[str, str]]:
+    return [(finding.treatment.value, finding.where) for finding in kernel.findings]
+
+
+def test_what_slows_a_kernel_down_is_told_first(make_task: Callable[..., Path]) -> None:
+    root = make_task(kernel=SLOW_KERNELS)
+    reports: dict[str, DumpReport] = {}
+
+    async def scene(loop: Loop) -> None:
+        dumper = Dumper(loop.checkout)
+        try:
+            for name, launch in LAUNCHES.items():
+                (root / "task" / "kernel.py").write_text(SLOW_KERNELS.replace("LAUNCH", launch))
+                compile_s = 1 if name == "huge tile" else 60
+                reports[name] = await dumper.dump(FOLDER, ARCHS, "remarks", quiet, compile_s=compile_s)
+        finally:
+            await dumper.close()
+
+    play(root, scene)
+    kept = len(list(cache_folder().iterdir()))
+    assert kept == 3 * len(ARCHS)  # a compile that ran out of time is not kept: the next might end
+    assert all(len(report.model_dump_json()) <= SHOWN_CHARACTERS for report in reports.values())
+
+    assert reports["large tile"].status is Status.PASSED
+    for arch, (line, kernel) in by_arch(reports["large tile"]).items():
+        assert "tensor cores (" in line
+        if arch == "sm_100":  # its accumulator lies in tensor memory
+            assert "no spills" in line
+            assert kernel.findings == []
+        else:
+            assert ": spills " in line
+            assert treatments(kernel) == [(Treatment.MORE_WORKER_WARPS.value, f"kernel.py:{MMA_LINE}")]
+
+    for line, kernel in by_arch(reports["float32 mma"]).values():
+        assert "no tensor cores" in line
+        assert treatments(kernel)[0] == (Treatment.TENSOR_CORE_DTYPE.value, f"kernel.py:{MMA_LINE}")
+    assert "tilewright://playbook (references/playbook.md) explains tensor-core-dtype" in reports["float32 mma"].next
+
+    padded = reports["padded load"]
+    for arch, (line, kernel) in by_arch(padded).items():
+        if arch == "sm_80":
+            assert "no TMA (sm_80 has none)" in line
+        else:
+            assert "TMA stores only, 2 plain loads" in line
+            assert (Treatment.ZERO_PADDING.value, f"kernel.py:{LOAD_LINE}") in treatments(kernel)
+    assert f"kernel.py:{LOAD_LINE} Failed to select TMA load instruction: TMA only supports zero padding" in padded.text
+
+    assert reports["huge tile"].status is Status.TIMEOUT
+    for line, kernel in by_arch(reports["huge tile"]).values():
+        assert "COMPILE TIMEOUT: tileiras did not finish within 1 s; use smaller tiles" in line
+        assert treatments(kernel)[0] == (Treatment.SMALLER_TILES.value, "")
+        assert "512x512" in kernel.findings[0].evidence
+
+
+def test_what_was_compiled_before_is_not_compiled_again(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+    said: list[str] = []
+
+    async def note(text: str) -> None:
+        said.append(text)
+
+    async def scene(loop: Loop) -> None:
+        for _ in range(2):
+            dumper = Dumper(loop.checkout)
+            said.clear()
+            try:
+                await dumper.dump(FOLDER, ["sm_80", "sm_90"], "resources", note)
+                job = dumper._job
+                assert job is not None
+                said.append(job.message)
+                for stage in ("cutile_ir", "tile_ir", "ptx", "sass", "remarks", "mix"):
+                    report = await dumper.dump(FOLDER, ["sm_80", "sm_90"], stage, note)  # type: ignore[arg-type]
+                    text = dumper.text(report.resource.rpartition("/")[2])
+                    assert text is not None
+                    assert report.text.partition("\n...")[0] in text
+                    assert f"scale_kernel for sm_90: {stage}" in text
+                    assert str(root) not in text
+                    assert "/snapshots/" not in text
+                    assert len(report.model_dump_json()) <= SHOWN_CHARACTERS
+                assert dumper._job is job  # no stage has compiled anew
+            finally:
+                await dumper.close()
+        assert said[-1] == "compiling for sm_80, sm_90"  # and not "compiling 2 of 2 kernels"
+
+    play(root, scene)
+    assert len(list(cache_folder().glob("*.json.gz"))) == 2
+
+
+def test_nothing_is_compared_without_an_incumbent(make_task: Callable[..., Path]) -> None:
+    async def scene(loop: Loop) -> None:
+        dumper = Dumper(loop.checkout)
+        with pytest.raises(Misuse, match="no session, so no incumbent to compare with; call start_session"):
+            await dumper.dump(FOLDER, ["sm_90"], "resources", quiet, compare="incumbent")
+
+    play(make_task(), scene)

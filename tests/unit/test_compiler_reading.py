@@ -1,0 +1,236 @@
+"""What is read from a compilation: machine code by source line, remarks, spills, PTX, findings, differences."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+from tests.unit import kernels
+from tilewright.compiler import sass
+from tilewright.compiler.compilation import Compilation
+from tilewright.compiler.cubin import occupancy
+from tilewright.compiler.cutile import compile_kernel
+from tilewright.compiler.differences import changes, ir_difference, normalised, opcode_difference
+from tilewright.compiler.findings import findings
+from tilewright.compiler.remarks import parse_ptxas, parse_remarks
+from tilewright.compiler.signature import signature_of
+from tilewright.compiler.tools import find_tileiras
+from tilewright.compiler.treatments import Treatment
+from tilewright.gpu.specs import KIB, SM_LIMITS, SmLimits
+
+ROOT = Path(__file__).parents[2]
+SOURCE = Path(kernels.__file__).read_text().splitlines()
+
+
+def line_of(text: str, after: str) -> int:
+    """The number of the first line with `text` at or after the first one with `after`."""
+    start = next(number for number, line in enumerate(SOURCE) if after in line)
+    return next(number for number, line in enumerate(SOURCE[start:], start + 1) if text in line)
+
+
+@cache
+def matmul(tile: tuple[int, int, int], arch: str, **hints: int) -> Compilation:
+    a = torch.empty(1024, 1024, dtype=torch.bfloat16)
+    kernel = kernels.matmul.replace_hints(**hints)
+    return compile_kernel(kernel, signature_of(kernel, (a, a, a, *tile)), arch, timeout_s=60)
+
+
+@cache
+def softmax(arch: str, length: int = 1024) -> Compilation:
+    x = torch.empty(1024, length)
+    return compile_kernel(kernels.softmax, signature_of(kernels.softmax, (x, x, length)), arch)
+
+
+def test_instructions_belong_to_the_lines_that_caused_them() -> None:
+    mma = line_of("ct.mma(", "def matmul(")
+    for arch in ("sm_80", "sm_90", "sm_100"):
+        lines = {one.line: one for one in matmul((64, 64, 64), arch).mix if one.file == "kernels.py"}
+        assert [number for number, one in lines.items() if one.tensor_core] == [mma]
+        loads = [lines[mma - 2], lines[mma - 1]]
+        assert all(bool(one.tma_loads) == (arch != "sm_80") for one in loads)
+        assert all(bool(one.async_copies) == (arch == "sm_80") for one in loads)
+    found = {one.line: one for one in softmax("sm_90").mix}
+    assert found[line_of("ct.load(", "def softmax(")].loads == {16: 2}
+    assert found[line_of("ct.store(", "def softmax(")].tma_stores
+    assert found[line_of("ct.exp(", "def softmax(")].special >= 8
+    table = sass.mix_table(softmax("sm_90").mix)
+    assert re.search(r"kernels\.py:\d+ .* 2x16B", table)
+
+
+def test_inlined_code_belongs_to_the_line_that_called_it() -> None:
+    text = """
+        //## File "/pip/cuda/tile/_stub.py", line 678 inlined at "/home/me/k.py", line 12
+        //## File "/home/me/k.py", line 12
+        /*0000*/                   STL.64 [R1+0x508], R150                 (*"SpillRefill"*);
+        //## File "/home/me/helper.py", line 3 inlined at "/home/me/k.py", line 13
+        //## File "/home/me/k.py", line 13
+        /*0010*/              @!P0 LDG.E.U16 R12, desc[UR4][R8.64] ;
+        //## File "/home/me/k.py", line 14
+        //## File "/home/me/k.py", line 15
+        /*0020*/              @UP1 USETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0xe8 ;
+    """
+    listed = list(sass.instructions(text))
+    assert [(one.name, one.file, one.line) for one in listed] == [
+        ("STL", "k.py", 12), ("LDG", "helper.py", 3), ("USETMAXREG", "k.py", 15),
+    ]  # fmt: skip
+    assert (sass.moved(listed, "STL"), sass.moved(listed, "LDG")) == (8, 2)
+    assert sass.register_counts(listed) == [232]
+
+
+def test_spilled_bytes_and_shared_memory_are_what_ptxas_says(tmp_path: Path) -> None:
+    tool = find_tileiras()
+    assert tool is not None
+    for arch in ("sm_80", "sm_90"):
+        made = matmul((128, 256, 64), arch, num_worker_warps=4)
+        assert made.resources is not None
+        (tmp_path / "kernel.ptx").write_text(made.ptx)
+        target = re.search(r"^\.target (\w+)", made.ptx, re.MULTILINE)
+        assert target is not None
+        command = [
+            Path(tool).with_name("ptxas"), "-v", "-arch", target[1], tmp_path / "kernel.ptx", "-o", tmp_path / "out",
+            "--opt-level", "3", "--enable-extended-smem=true", "-uumn",
+        ]  # fmt: skip
+        said = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stderr
+        numbers = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", said)
+        shared = re.search(r"(\d+) bytes smem", said)
+        assert numbers is not None
+        assert shared is not None
+        found = made.resources
+        ours = (found.stack_bytes, found.spill_bytes, found.spill_load_bytes)
+        assert ours == tuple(map(int, numbers.groups()))
+        assert found.shared_bytes == int(shared[1])
+
+
+def test_occupancy_is_what_runs_out_first() -> None:
+    limits = SmLimits(100 * KIB, 1536, 24)
+    assert occupancy(32, 0, 128, limits) == (12, "threads")
+    assert occupancy(255, 0, 128, limits) == (2, "registers")
+    assert occupancy(16, 49 * KIB, 32, limits) == (2, "shared memory")
+    assert occupancy(16, 0, 32, limits) == (24, "CTAs per SM")
+    hinted = matmul((128, 256, 64), "sm_100", occupancy=2).resources
+    assert hinted is not None
+    assert hinted.shared_bytes + KIB <= SM_LIMITS["sm_100"].shared_bytes // 2
+    assert hinted.ctas_per_sm == 2
+
+
+def test_warps_that_trade_registers_are_shown() -> None:
+    found = matmul((128, 256, 64), "sm_90", num_worker_warps=8).resources
+    assert found is not None
+    assert found.setmaxnreg == [232, 32]
+
+
+def test_remarks_are_read_once_each() -> None:
+    remarks = softmax("sm_90").remarks
+    failed = [remark for remark in remarks if not remark.good]
+    assert [(remark.line, remark.reasons) for remark in failed] == [
+        (line_of("ct.load(", "def softmax("), ["TMA only supports zero padding"])
+    ]
+    assert str(failed[0]).endswith("Failed to select TMA load instruction: TMA only supports zero padding")
+    assert len(remarks) == 3
+    assert parse_remarks("") == parse_remarks("--- !Passed\nnot: [yaml") == []
+    log = "ptxas info    : (C7511) Potential Performance Loss: it is slow in the function 'f_K1' in line 9\nother\n"
+    assert [str(remark) for remark in parse_ptxas(log)] == [
+        "- (no line) Potential Performance Loss: it is slow (C7511)"
+    ]
+    serialised = [one for one in matmul((128, 256, 64), "sm_90", num_worker_warps=4).remarks if one.category == "ptxas"]
+    assert "serialized" in serialised[0].text
+
+
+def treatments() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("treatments", ROOT / "benchmarks" / "treatments.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["treatments"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+COSTLY = {Treatment.MORE_WORKER_WARPS, Treatment.SMALLER_TILES, Treatment.TENSOR_CORE_DTYPE}
+"""Treatments whose pairs take long to compile; their findings are tested on other kernels."""
+
+
+def test_every_treatment_does_away_with_what_it_is_for() -> None:
+    script = treatments()
+    recorded = json.loads(gzip.decompress((ROOT / "references/evidence/treatments.json.gz").read_bytes()))["rows"]
+    for pair in script.PAIRS:
+        arch = "sm_80" if pair.treatment is Treatment.WIDER_ACCESS else "sm_90"
+        (row,) = [row for row in recorded if (row["name"], row["arch"]) == (pair.name, arch)
+                  and row["treatment"] == pair.treatment]  # fmt: skip
+        sides = [row["before"], row["after"]]
+        if pair.treatment not in COSTLY:
+            sides += [script.described(script.compiled(side, arch)) for side in (pair.before, pair.after)]
+        named = [any(f"-> {pair.treatment}:" in finding for finding in side["findings"]) for side in sides]
+        assert named == [True, False] * (len(sides) // 2), pair.name
+    assert {pair.treatment for pair in script.PAIRS} == {*Treatment} - {Treatment.TMA_RULES}
+
+
+def test_the_playbook_has_every_treatment() -> None:
+    keys = re.findall(r"^## (\S+)$", (ROOT / "references" / "playbook.md").read_text(), re.MULTILINE)
+    assert sorted(keys) == sorted(treatment.value for treatment in Treatment)
+
+
+def test_findings_come_with_the_dearest_first_and_their_evidence() -> None:
+    x = torch.empty(1024, 1024)
+    made = compile_kernel(kernels.matmul, signature_of(kernels.matmul, (x, x, x, 64, 64, 32)), "sm_90")
+    first, second = findings(made)
+    assert first.treatment is Treatment.TENSOR_CORE_DTYPE
+    assert first.where == f"kernels.py:{line_of('ct.mma(', 'def matmul(')}"
+    assert "float32" in first.evidence
+    assert second.treatment is Treatment.MORE_WORKER_WARPS
+    spilled = matmul((128, 256, 64), "sm_90", num_worker_warps=4)
+    (finding,) = findings(spilled)
+    assert finding.where == first.where
+    assert "ptxas serialised the products" in finding.evidence
+    assert str(spilled.resources and spilled.resources.spill_bytes) in finding.evidence
+    assert findings(matmul((128, 256, 64), "sm_100")) == []
+
+
+def renamed(text: str) -> str:
+    """The same cuTile IR under other names, numbered otherwise."""
+    text = re.sub(r"\$(\d+)", lambda match: f"${int(match[1]) + 1000}", text)
+    return re.sub(r"\btotal\b", "accumulated", re.sub(r"\b([ab])_(\d)", r"other_\1_\2", text))
+
+
+def test_names_make_no_difference_and_meaning_does() -> None:
+    small, large = matmul((64, 64, 64), "sm_90"), matmul((128, 64, 64), "sm_90", num_worker_warps=8)
+    assert ir_difference(small.cutile_ir, renamed(small.cutile_ir)) == []
+    assert ir_difference(small.tile_ir, re.sub(r"%(\w+)_(\d+)", r"%\1_9\2", small.tile_ir)) == []
+    told = "\n".join(ir_difference(small.cutile_ir, large.cutile_ir))
+    assert "-    Tile[bfloat16,(64,64)], Token = tile_load(view=make_partition_view<arg0>" in told
+    assert "+    Tile[float32,(128,64)] = tile_mma(x=tile_load<arg0>, y=tile_load<arg5>, acc=carried0" in told
+    assert "$" not in told
+    swapped = small.cutile_ir.replace("tile_bid(axis=0)", "tile_bid(axis=2)")
+    assert any("tile_bid[2]" in line for line in ir_difference(small.cutile_ir, swapped))
+    assert not [line for line in normalised(small.tile_ir) if "%" in line]
+
+
+def test_an_added_operation_changes_only_the_lines_that_use_it() -> None:
+    before = softmax("sm_90").cutile_ir
+    name = re.search(r"(\$\d+): Tile\[float32,\(1,1024\)\], \$\d+: Token = tile_load.*", before)
+    assert name is not None
+    added = f'{name[0]}\n$9999: Tile[float32,(1,1024)] = unaryop(operand={name[1]}, fn="abs")'
+    changed = [line for line in ir_difference(before, before.replace(name[0], added)) if line[0] in "+-"]
+    assert changed == ['+Tile[float32,(1,1024)] = unaryop(operand=tile_load<arg0>, fn="abs")']
+
+
+def test_resources_and_instructions_are_set_side_by_side() -> None:
+    few = matmul((128, 256, 64), "sm_90", num_worker_warps=4)
+    many = matmul((128, 256, 64), "sm_90", num_worker_warps=8)
+    found = changes(few, many)
+    assert found["num_worker_warps"] == "4 -> 8"
+    assert found["registers"] == "255 -> 168"
+    assert found["spill_bytes"].endswith(" -> 0")
+    assert changes(few, few) == {}
+    counted = opcode_difference(few.sass, many.sass)
+    assert any(line.startswith("STL.64") and line.endswith("-> 0") for line in counted)
+    assert opcode_difference(few.ptx, few.ptx) == []
+    assert any("wgmma.mma_async" in line for line in opcode_difference(few.ptx, many.ptx))
