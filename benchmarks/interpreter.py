@@ -20,7 +20,7 @@ from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host, machine
 
 sys.path.append(str(Path(__file__).resolve().parent))
-from kernels import interpreted  # noqa: E402
+from kernels import interpreted
 
 
 def calls() -> dict[str, Callable[[], Any]]:
