@@ -64,12 +64,14 @@ RATES = tuple(_rates(0, 0, 0, 0, 0))
 # multiprocessor from the CUDA programming guide's table of compute capabilities.
 _SPECS = (
     DeviceSpec("NVIDIA A100-SXM4-80GB", "sm_80", 108, 2.039e12, 40 * MIB, _rates(312, 156, 19.5, 19.5)),
+    DeviceSpec("NVIDIA A10", "sm_86", 72, 0.6e12, 6 * MIB, _rates(125, 62.5, 31.2, 0.976)),
     DeviceSpec(
         "NVIDIA L40S", "sm_89", 142, 0.864e12, 96 * MIB, _rates(362, 183, 91.6, 1.43, 733)),
     DeviceSpec(
         "NVIDIA H100 80GB HBM3", "sm_90", 132, 3.35e12, 50 * MIB, _rates(989.4, 494.7, 66.9, 66.9, 1978.9)),
     DeviceSpec("NVIDIA H200", "sm_90", 132, 4.8e12, 60 * MIB, _rates(989.4, 494.7, 66.9, 66.9, 1978.9)),
     DeviceSpec("NVIDIA B200", "sm_100", 148, 8.0e12, 126 * MIB, _rates(2250, 1100, 75, 37, 4500)),
+    DeviceSpec("NVIDIA B300", "sm_103", 148, 8.0e12, 126 * MIB, _rates(2250, 1125, 75, 1.25, 4500)),
     DeviceSpec(
         "NVIDIA GeForce RTX 5090", "sm_120", 170, 1.792e12, 96 * MIB, _rates(209.5, 104.8, 104.8, 1.64, 419)),
 )  # fmt: skip
@@ -98,7 +100,8 @@ SM_LIMITS = {
 }
 """Architectures that are missing here compile too; their occupancy is then left out."""
 
-DEFAULT_BY_ARCH = {"sm_80": 0, "sm_89": 1, "sm_90": 3, "sm_100": 4, "sm_120": 5}
+_DEFAULTS = ("NVIDIA A100-SXM4-80GB", "NVIDIA A10", "NVIDIA L40S", "NVIDIA H200", "NVIDIA B200", "NVIDIA B300")
+DEFAULT_BY_ARCH = {spec.arch: spec for spec in _SPECS if spec.name in (*_DEFAULTS, "NVIDIA GeForce RTX 5090")}
 
 
 def spec_by_name(name: str) -> DeviceSpec | None:
@@ -110,4 +113,4 @@ def spec_by_arch(arch: str) -> DeviceSpec:
     """The device that stands for an architecture such as `sm_90`. Raises ValueError for an unknown one."""
     if arch not in DEFAULT_BY_ARCH:
         raise ValueError(f"no device model for {arch!r}; use one of {', '.join(DEFAULT_BY_ARCH)}")
-    return _SPECS[DEFAULT_BY_ARCH[arch]]
+    return DEFAULT_BY_ARCH[arch]
