@@ -36,6 +36,9 @@ CLASSES = [values for values in Values if values not in (Values.DRAWN, Values.IN
 SHARE = 3
 """Classes from `CLASSES` that each of several shapes is run on, in turn, beside `integers` and two own draws."""
 
+CHECKER_SLOWDOWN = 4
+"""How many times a call's limit the checker may take for one."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -190,7 +193,7 @@ def defects_of(worker: WorkerHandle, code: TaskCode, runs: list[Run]) -> list[De
         described, buffers = cpu_arguments(arguments)
         sets = [[argument.model_dump() for argument in described]]
         worker.request("inputs", code.task.file.timeout_s, list(buffers), sets=sets)
-        reply, _ = worker.request("check", code.task.file.timeout_s, empty=empty)
+        reply, _ = worker.request("check", CHECKER_SLOWDOWN * code.task.file.timeout_s, empty=empty)
         try:
             defects = [Defect.model_validate(item | {"case": run.case}) for item in reply["defects"]]
         except (KeyError, TypeError, ValidationError) as error:

@@ -30,7 +30,7 @@ from tilewright.compiler.tools import MissingTool, need_compiler
 from tilewright.evaluation import compilations, estimation, measurement
 from tilewright.evaluation.ceilings import IdleProbe, measured_ceilings
 from tilewright.evaluation.channel import Channel, ChannelClosed, Message
-from tilewright.evaluation.correctness import check_case, defects_of, need_informative, planned_runs
+from tilewright.evaluation.correctness import Run, check_case, defects_of, need_informative, planned_runs
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle, WorkerPool
 from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CorrectnessResult, Defect, Environment, Status
 from tilewright.evaluation.seeds import Seeds
@@ -110,10 +110,8 @@ class Referee:
                     if checks[-1].status is not Status.PASSED:
                         output = output or worker.output()
                         break
-                defects = []
-                if checks[-1].status is Status.PASSED and self._backend is Backend.CPU:
-                    self._tell("looking for races and other defects")
-                    defects = defects_of(worker, code, runs)
+                if checks[-1].status is Status.PASSED:
+                    defects = self._watched(worker, code, runs)
             status, text = checks[-1].status, checks[-1].message
             if status is Status.PASSED:
                 need_informative(checks)
@@ -134,6 +132,19 @@ class Referee:
             seconds=time.monotonic() - started,
         )
         return {"result": result.model_dump()}
+
+    def _watched(self, worker: WorkerHandle, code: TaskCode, runs: list[Run]) -> list[Defect]:
+        """What the checker finds in a right kernel, where there is one; that watching takes long is not its fault."""
+        if self._backend is not Backend.CPU:
+            return []
+        self._tell("looking for races and other defects")
+        try:
+            return defects_of(worker, code, runs)
+        except WorkerFailure as failure:
+            if failure.status is not Status.TIMEOUT:
+                raise
+            self._tell("the checker took too long, and was left out")
+            return []
 
     def check(self, message: Message) -> Message:
         """What the checker finds in a candidate, whatever its values. For referees of the `cpu` backend."""
