@@ -73,6 +73,7 @@ from tests.defects import (  # noqa: E402, F401 (each fills the registry)
     index_overflow,
     out_of_bounds,
     race,
+    synchronisation,
     undetermined_padding,
     unvisited,
     unwritten_memory,

@@ -23,6 +23,9 @@ from tilewright.interpreter.values import Pointer, Values, View
 
 @operation("make_tensor_view")
 def _make_tensor_view(machine: Machine, op: Any, values: Values) -> Any:
+    if machine.checker is not None:
+        for var in (op.base_ptr, *op.shape, *op.strides):
+            machine.checker.used(machine, values.cell(var.name)[1], "is an index")
     shape = tuple(values[var.name].to(torch.int64) for var in op.shape)
     strides = tuple(values[var.name].to(torch.int64) for var in op.strides)
     return View(op.result_var.get_type(), values[op.base_ptr.name], shape, strides)
@@ -122,7 +125,7 @@ def _tile_store(machine: Machine, op: Any, values: Values) -> Any:
     if machine.checker is None and not _is_gather(view) and not any(op.inbounds):
         tile = Tile(view, index)
         windows = tile.windows(apart=True)
-        if windows is not None:
+        if windows is not None and value.shape[0] <= windows.blocks:
             moved = windows.elements * machine.group.size * int(view.dtype.bitwidth) // 8
             machine.counts.stored[view.base.buffer.data_ptr()] += moved
             value = to_memory(value.permute(0, *(axis + 1 for axis in tile.inverse)), view.dtype)

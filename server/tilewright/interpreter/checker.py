@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tilewright.interpreter.numerics import SIGNED_BITS
-from tilewright.interpreter.taint import tainted
+from tilewright.interpreter.races import Races, shown
+from tilewright.interpreter.taint import FIRST_OVERFLOW, tainted
 from tilewright.interpreter.values import Pointer, Values, View
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ PADDING, UNWRITTEN, OVERFLOW = "undetermined_padding", "unwritten_memory", "inde
 RACE, UNVISITED = "race", "unvisited"
 _OWN = {"tile_load", "load_pointer", "tile_store", "store_pointer", "assign", "typed_const"}
 _CAN_OVERFLOW = {("raw_bitwise_shift", "lshift"), *(("raw_binary_arith", name) for name in ("add", "sub", "mul"))}
-_ACQUIRES, _RELEASES = {"ACQUIRE", "ACQ_REL"}, {"RELEASE", "ACQ_REL"}
-_NOBODY, _SEVERAL = -1, -2
 
 
 @dataclass
@@ -40,15 +39,6 @@ class Finding:
     count: int = 1
 
 
-@dataclass
-class _Shadow:
-    """Who accessed each element of a buffer during a launch: the last writer, and the reader, as block numbers."""
-
-    writer: torch.Tensor
-    reader: torch.Tensor
-    writer_line: torch.Tensor
-
-
 class Checker:
     """Findings over any number of launches. `names` are the tensors' by their storage's address."""
 
@@ -57,12 +47,9 @@ class Checker:
         self.names: dict[int, str] = {}
         self._written: dict[int, torch.Tensor] = {}
         self._kept: list[torch.Tensor] = []
-        self._shadows: dict[tuple[int, int], _Shadow] = {}
-        self._origins: list[tuple[str, Any, str]] = [("", None, "")]
+        self._races = Races(lambda loc, message, block: self.report(RACE, loc, message, block))
+        self._origins: dict[int, tuple[str, Any, str]] = {}
         self._inner = 0
-        self._acquired: set[int] = set()
-        self._released: set[int] = set()
-        self._block = -1
         self.stores: dict[int, set[tuple[str, int, str]]] = {}
 
     def report(self, kind: str, loc: Any, message: str, block: str) -> None:
@@ -78,7 +65,7 @@ class Checker:
     def fresh(self, tensor: torch.Tensor) -> None:
         """Memory that holds nothing yet. It is kept, so that its address stays its own."""
         storage = tensor.untyped_storage()
-        if storage.nbytes():
+        if storage.nbytes() and tensor.device.type == "cpu":
             self._written[storage.data_ptr()] = torch.zeros(storage.nbytes(), dtype=torch.bool)
             self._kept.append(tensor)
 
@@ -116,6 +103,10 @@ class Checker:
                 text = f"{message}; the store is in {function}" if function else f"{message}; no kernel stores to it"
                 self.findings.setdefault(key, Finding(*key, text, ""))
 
+    def host_read(self, tensor: torch.Tensor) -> None:
+        """Host code reads a tensor between launches."""
+        self.outputs([tensor])
+
     def _elements(self, pointer: Pointer) -> torch.Tensor | None:
         known = self._written.get(pointer.buffer.data_ptr())
         size = pointer.buffer.element_size()
@@ -131,20 +122,23 @@ class Checker:
 
     def next_launch(self) -> None:
         """What the launch before did is done."""
-        self._shadows.clear()
-        self._acquired.clear()
-        self._released.clear()
+        self._races.next_launch()
 
     def next_group(self) -> None:
         """Other blocks run now."""
         self._inner = 0
+        self._races.next_group()
 
     def loaded(
         self, machine: Machine, pointer: Pointer, offset: torch.Tensor, inside: torch.Tensor | None
     ) -> torch.Tensor | None:
         """Note a load. Its taint, if it brings what nobody wrote."""
         offset, inside = _spread(offset, inside)
-        self._read(machine, pointer, offset, inside)
+        access = self._races.access(machine, pointer, offset, inside, self._name(pointer))
+        order = _order(machine)
+        if order == "WEAK":
+            self._races.read(machine, access)
+        self._races.acquire(machine, access, order)
         elements = self._elements(pointer)
         if elements is None:
             return None
@@ -166,44 +160,6 @@ class Checker:
         added = (~inside).to(torch.int16) * self._origin(PADDING, machine.op.loc, what)
         return added if taint is None else torch.maximum(added, taint)
 
-    def _shadow(self, pointer: Pointer) -> _Shadow:
-        key = (pointer.buffer.data_ptr(), pointer.buffer.element_size())
-        if key not in self._shadows:
-            count = pointer.buffer.numel()
-            nobody = torch.full((count,), _NOBODY, dtype=torch.int32)
-            self._shadows[key] = _Shadow(nobody, nobody.clone(), torch.zeros(count, dtype=torch.int32))
-        return self._shadows[key]
-
-    def _accessors(self, machine: Machine, offset: torch.Tensor, inside: torch.Tensor | None) -> Any:
-        """Flat offsets and the numbers of the blocks that access them, and whether each stands for several blocks."""
-        numbers = machine.group.numbers.to(torch.int32)
-        several = offset.shape[0] == 1 and machine.group.size > 1
-        numbers = numbers[: offset.shape[0]].reshape(-1, *(1 for _ in offset.shape[1:])).expand(offset.shape)
-        if inside is None:
-            return offset.reshape(-1), numbers.reshape(-1), several
-        return offset[inside], numbers[inside], several
-
-    def _synchronised(self, machine: Machine, others: torch.Tensor) -> torch.Tensor:
-        """Which of other blocks' accesses happened before: the block has acquired what they released."""
-        if machine.group.size > 1 or int(machine.group.numbers[0]) not in self._acquired:
-            return torch.zeros_like(others, dtype=torch.bool)
-        released = torch.tensor([*self._released, _SEVERAL], dtype=others.dtype)
-        return torch.isin(others, released)
-
-    def _read(self, machine: Machine, pointer: Pointer, offset: torch.Tensor, inside: torch.Tensor | None) -> None:
-        shadow = self._shadow(pointer)
-        places, blocks, several = self._accessors(machine, offset, inside)
-        writers = shadow.writer[places]
-        strange = (writers != _NOBODY) & ((writers != blocks) | several) & ~self._synchronised(machine, writers)
-        if strange.any():
-            self._race(machine, pointer, places, blocks, strange, writers, "reads what block {} writes", shadow)
-        readers = shadow.reader[places]
-        mine = (readers == _NOBODY) | (readers == blocks)
-        new = torch.where(mine & torch.tensor(not several), blocks, _SEVERAL)
-        shadow.reader[places] = new
-        shared = shadow.reader[places] != new
-        shadow.reader[places[shared]] = _SEVERAL
-
     def stored(
         self,
         machine: Machine,
@@ -216,76 +172,40 @@ class Checker:
         """Note a store, before it is made."""
         if taint is not None:
             self.used(machine, taint, "is stored", inside)
-        shadow = self._shadow(pointer)
-        places, blocks, _ = self._accessors(machine, offset, inside)
-        value = value.reshape(-1) if inside is None else value[inside]
-        changes = _differ(pointer.buffer[places], value)
-        writers, readers = shadow.writer[places], shadow.reader[places]
-        known = self._synchronised(machine, writers)
-        strange = (writers != _NOBODY) & (writers != blocks) & changes & ~known
-        if strange.any():
-            self._race(machine, pointer, places, blocks, strange, writers, "writes what block {} writes", shadow)
-        strange = (readers != _NOBODY) & (readers != blocks) & changes & ~self._synchronised(machine, readers)
-        if strange.any():
-            self._race(machine, pointer, places, blocks, strange, readers, "writes what block {} reads", None)
-        shadow.writer[places] = blocks
-        shadow.writer_line[places] = int(machine.op.loc.line)
-        last = shadow.writer[places]
-        if (last != blocks).any():
-            final = torch.zeros_like(pointer.buffer)
-            final[places] = value
-            strange = (last != blocks) & _differ(final[places], value)
-            if strange.any():
-                self._race(machine, pointer, places, blocks, strange, last, "writes what block {} writes", None)
-        self._mark_written(pointer, places)
+        access = self._races.access(machine, pointer, offset, inside, self._name(pointer))
+        order = _order(machine)
+        if order == "WEAK":
+            self._races.write(machine, access, value.reshape(-1) if inside is None else value[inside])
+        self._races.release(machine, access, order)
+        self._mark_written(pointer, access.places)
         loc = machine.op.loc
         function = loc.function.name if loc.function else "the kernel"
         self.stores.setdefault(pointer.buffer.data_ptr(), set()).add((str(loc.filename), int(loc.line), function))
-
-    def _race(
-        self,
-        machine: Machine,
-        pointer: Pointer,
-        places: torch.Tensor,
-        blocks: torch.Tensor,
-        strange: torch.Tensor,
-        others: torch.Tensor,
-        what: str,
-        shadow: _Shadow | None,
-    ) -> None:
-        first = int(strange.to(torch.int8).argmax())
-        other, element = int(others[first]), int(places[first]) - pointer.low
-        named = "another" if other < 0 else _index(other, machine.grid)
-        line = f" (line {int(shadow.writer_line[places[first]])})" if shadow else ""
-        message = f"{what.format(named)}{line}: element {element} of {self._name(pointer)}, in the same launch"
-        self.report(RACE, machine.op.loc, message, _index(int(blocks[first]), machine.grid))
 
     def atomic(
         self, machine: Machine, pointer: Pointer, offset: torch.Tensor, inside: torch.Tensor | None, order: str
     ) -> None:
         """Note an atomic operation: it reads, and what it orders is known to have happened."""
         offset, inside = _spread(offset, inside)
+        access = self._races.access(machine, pointer, offset, inside, self._name(pointer))
         elements = self._elements(pointer)
-        places = offset.reshape(-1) if inside is None else offset[inside]
-        if elements is not None and not elements[places].all():
+        if elements is not None and not elements[access.places].all():
+            number = int(access.blocks[int((~elements[access.places]).to(torch.int8).argmax())])
             what = f"updates {self._name(pointer)} where nobody has written it"
-            self.report(UNWRITTEN, machine.op.loc, what, machine.group.shown(0))
-        self._mark_written(pointer, places)
-        if machine.group.size == 1:
-            block = int(machine.group.numbers[0])
-            if order in _ACQUIRES:
-                self._acquired.add(block)
-            if order in _RELEASES:
-                self._released.add(block)
+            self.report(UNWRITTEN, machine.op.loc, what, shown(number, machine.grid))
+        self._mark_written(pointer, access.places)
+        self._races.atomic(machine, access, order)
 
     # Taint
 
     def _origin(self, kind: str, loc: Any, what: str) -> int:
-        for number, (known, place, _) in enumerate(self._origins):
-            if known == kind and place is not None and (place.filename, place.line) == (loc.filename, loc.line):
+        for number, (known, place, text) in self._origins.items():
+            if (known, place.filename, place.line, text) == (kind, loc.filename, loc.line, what):
                 return number
-        self._origins.append((kind, loc, what))
-        return len(self._origins) - 1
+        first = FIRST_OVERFLOW if kind == OVERFLOW else 1
+        number = first + sum((known == OVERFLOW) == (kind == OVERFLOW) for known, _, _ in self._origins.values())
+        self._origins[number] = (kind, loc, what)
+        return number
 
     def used(self, machine: Machine, taint: torch.Tensor | None, how: str, where: torch.Tensor | None = None) -> None:
         """Report what a taint comes from, where it decides something: `how`. Only elements `where` count, but for an
@@ -294,8 +214,10 @@ class Checker:
             return
         counted = taint if where is None else torch.where(where, taint, 0)
         for number in taint.unique().tolist():
+            if not number:
+                continue
             kind, loc, what = self._origins[number]
-            if not number or (kind == OVERFLOW and how != "is an index"):
+            if kind == OVERFLOW and how != "is an index":
                 continue
             hit = (taint if kind == OVERFLOW else counted) == number
             if hit.any():
@@ -349,18 +271,12 @@ class Checker:
         over = (exact < -limit) | (exact >= limit)
         if not over.any():
             return None
-        first = int(exact[over].reshape(-1)[0])
-        what = f"{first} does not fit into {dtype}"
+        what = f"the exact result of `{op.fn}` does not fit into {dtype}"
         taint: torch.Tensor = over.to(torch.int16) * self._origin(OVERFLOW, op.loc, what)
         return taint
 
     def _name(self, pointer: Pointer) -> str:
         return self.names.get(pointer.buffer.data_ptr(), "a tensor")
-
-
-def _differ(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Where two values differ; NaN is like NaN."""
-    return (left != right) & ~((left != left) & (right != right))
 
 
 def _spread(offset: torch.Tensor, inside: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -372,6 +288,7 @@ def _spread(offset: torch.Tensor, inside: torch.Tensor | None) -> tuple[torch.Te
     return offset.expand(shape), inside.expand(shape)
 
 
-def _index(number: int, grid: tuple[int, int, int]) -> str:
-    """A block's index, from its number."""
-    return str((number % grid[0], number // grid[0] % grid[1], number // (grid[0] * grid[1])))
+def _order(machine: Machine) -> str:
+    """The memory order of the present operation."""
+    order = getattr(machine.op, "memory_order", None)
+    return "WEAK" if order is None else str(order.name)

@@ -20,11 +20,12 @@ import cuda.tile.tune
 import torch
 from cuda.tile._compile import compile_tile
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from tilewright.compiler.signature import signature_of
 from tilewright.gpu.specs import KIB, DeviceSpec
 from tilewright.interpreter.checker import Checker
-from tilewright.interpreter.hostops import paused, writes
+from tilewright.interpreter.hostops import paused, watching
 from tilewright.interpreter.machine import BlockIndex, Counts, Machine
 from tilewright.interpreter.memory import flat_buffer
 from tilewright.interpreter.numerics import UnsupportedOperation, held_dtype
@@ -144,7 +145,8 @@ def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /
                 return_final_ir=True,
                 return_cubin=False,
             ).final_ir[0]
-        storages = [argument.untyped_storage() for argument in arguments if isinstance(argument, torch.Tensor)]
+        tensors = [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
+        storages = [tensor.untyped_storage() for tensor in tensors]
         launch = Launch(kernel, signature, (x, y, z), {storage.data_ptr(): storage.nbytes() for storage in storages})
         if _host.mode is not Mode.CAPTURE and launch.blocks:
             if _host.checker is not None:
@@ -164,9 +166,10 @@ def _names(kernel: Any, arguments: Sequence[Any]) -> dict[int, str]:
     """The kernel's names of its tensors, by their storage's address."""
     names = inspect.signature(kernel._pyfunc).parameters
     return {
-        argument.untyped_storage().data_ptr(): name
+        leaf.untyped_storage().data_ptr(): name
         for name, argument in zip(names, arguments, strict=False)
-        if isinstance(argument, torch.Tensor)
+        for leaf in tree_leaves(argument)
+        if isinstance(leaf, torch.Tensor)
     }
 
 
@@ -203,7 +206,7 @@ _UNINITIALISED = {torch.empty, torch.empty_like, torch.empty_strided, torch.Tens
 
 def _poison(tensor: torch.Tensor) -> None:
     """Fill memory that nobody wrote with NaN (-1 for integers): a fresh page of zeros could pass for a result."""
-    if tensor.numel():
+    if tensor.numel() and tensor.device.type == "cpu":
         torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).fill_(0xFF)
 
 
@@ -220,7 +223,7 @@ class _CudaOnCpu(TorchFunctionMode):
             kwargs["device"] = "cpu"
         if func in _UNINITIALISED:
             made = func(*args, **kwargs)
-            if _host is not None and _host.mode is Mode.RUN:
+            if _host is not None and _host.mode is Mode.RUN and "out" not in kwargs:
                 _poison(made)
                 if _host.checker is not None:
                     _host.checker.fresh(made)
@@ -321,7 +324,7 @@ def checking() -> Iterator[Checker]:
     checker, before = Checker(), _host.checker
     _host.checker = checker
     try:
-        with running(Mode.RUN), writes(checker.wrote):
+        with running(Mode.RUN), watching(checker.wrote, checker.host_read):
             yield checker
     finally:
         _host.checker = before

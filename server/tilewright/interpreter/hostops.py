@@ -13,6 +13,7 @@ from torch.utils.flop_counter import flop_registry
 
 from tilewright.roofline.model import HostWork
 
+Watch = Callable[[torch.Tensor], None]
 _FREE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "lift_fresh", "detach", "alias"}
 """Operations of aten that only make or name memory."""
 
@@ -57,28 +58,42 @@ def counting() -> Iterator[list[HostWork]]:
         yield mode.ops
 
 
-class _Writes(TorchDispatchMode):
-    def __init__(self, wrote: Callable[[torch.Tensor], None]) -> None:
+class _Watching(TorchDispatchMode):
+    def __init__(self, wrote: Watch, read: Watch) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._wrote = wrote
+        self._wrote, self._read = wrote, read
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if _Counting.paused or func.overloadpacket.__name__ in _FREE:
+            return func(*args, **kwargs)
+        given = [(argument.alias_info, value) for argument, value in _paired(func, args, kwargs)]
+        if not any(alias is not None and not alias.is_write for alias, _ in given):  # else it makes a view
+            for alias, value in given:
+                for leaf in _tensors(value) if alias is None else []:
+                    self._read(leaf)
         result = func(*args, **kwargs)
-        if func._schema.is_mutable and not _Counting.paused:
-            for position, argument in enumerate(func._schema.arguments):
-                if argument.alias_info is not None and argument.alias_info.is_write:
-                    given = args[position] if position < len(args) else kwargs.get(argument.name)
-                    for leaf in tree_leaves(given):
-                        if isinstance(leaf, torch.Tensor):
-                            self._wrote(leaf)
+        for alias, value in given:
+            for leaf in _tensors(value) if alias is not None and alias.is_write else []:
+                self._wrote(leaf)
         return result
 
 
+def _paired(func: Any, args: Any, kwargs: Any) -> list[tuple[Any, Any]]:
+    """An operation's declared arguments with what was given for each."""
+    declared = func._schema.arguments
+    found = [(argument, args[position]) for position, argument in enumerate(declared) if position < len(args)]
+    return found + [(argument, kwargs[argument.name]) for argument in declared if argument.name in kwargs]
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
 @contextlib.contextmanager
-def writes(wrote: Callable[[torch.Tensor], None]) -> Iterator[None]:
-    """Call `wrote` with every tensor that host code writes within."""
-    with _Writes(wrote):
+def watching(wrote: Watch, read: Watch) -> Iterator[None]:
+    """Call `wrote` and `read` with every tensor that host code writes or reads within."""
+    with _Watching(wrote, read):
         yield
 
 

@@ -25,6 +25,8 @@ OPERATIONS: dict[str, Operation] = {}
 """What each opcode does: (machine, IR operation, values by name) -> its result, or a tuple of them."""
 
 LOOP_LIMIT = 1_000_000
+SAMPLED_LOOP_LIMIT = 20_000
+"""The same where only some blocks run, and one may wait for another."""
 GROUP_ELEMENTS = 1 << 17
 """Elements of a group's largest tile: about what a core's cache holds."""
 GROUP_BLOCKS = 4096
@@ -137,6 +139,7 @@ class Machine:
         self.checker = checker
         self.op: Any = None
         self.taint: torch.Tensor | None = None
+        self.sampled = False
 
     def run(self, arguments: list[Any], numbers: torch.Tensor | None = None) -> Counts:
         """Execute blocks on the flattened kernel `arguments`: those with `numbers` in the grid (x fastest), or all.
@@ -147,6 +150,7 @@ class Machine:
         names = [parameter.name for parameter in self.body.params]
         if len(names) != len(arguments):
             raise UnsupportedOperation(f"the kernel takes {len(names)} flat arguments, {len(arguments)} were made")
+        self.sampled = numbers is not None
         if numbers is None:
             numbers = torch.arange(math.prod(self.grid))
         for part in numbers.split(group_blocks(self.body)):
@@ -272,7 +276,11 @@ class Machine:
 
     def _loop(self, op: Any, values: Values, group: Group) -> tuple[Exit | None, list[Exit]]:
         cells = [values.cell(var.name) for var in op.initial_values]
-        bounds = [values[var.name] for var in (op.start, op.stop, op.step)] if op.is_for_loop else []
+        bounds = [values[var.name].to(torch.int64) for var in (op.start, op.stop, op.step)] if op.is_for_loop else []
+        if op.is_for_loop and self.checker is not None:
+            self.op = op
+            for var in (op.start, op.stop, op.step):
+                self.checker.used(self, values.cell(var.name)[1], "bounds a loop")
         alike = all(bound.shape[0] == 1 for bound in bounds)
         left: list[Exit] = []
         who: torch.Tensor | None = None
@@ -295,6 +303,11 @@ class Machine:
                     scope, inside = Values(values, who), group.select(who)
                     counter = _of(counter, more)
                 scope[op.induction_var.name] = counter.to(held_dtype(op.induction_var.get_type().dtype))
+            elif self.sampled and trip >= SAMPLED_LOOP_LIMIT:
+                raise UnsupportedOperation(
+                    f"{op.loc}: a loop ran {trip} times, maybe for blocks that a sample leaves out; measure this on a "
+                    f"GPU (block {inside.shown(0)})"
+                )
             elif trip >= LOOP_LIMIT:
                 raise KernelFault(f"{op.loc}: a loop ran {LOOP_LIMIT} times without end (block {inside.shown(0)})")
             self.counts.loop_trips += inside.size

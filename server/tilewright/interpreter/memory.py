@@ -203,12 +203,14 @@ def checked(machine: Machine, pointer: Pointer, place: Place) -> Place:
         machine.fault(f"access out of bounds: element {first} of a tensor of {high - low}", who)
         inside = ~bad if inside is None else inside & ~bad
     if inside is not None:
-        offset = torch.where(inside, offset, low)
+        offset = torch.where(inside, offset, 0)
     return Place(offset, inside)
 
 
 def read(machine: Machine, pointer: Pointer, place: Place) -> torch.Tensor:
     """The elements at `place`; where they are not inside, any."""
+    if not pointer.buffer.numel():
+        return torch.zeros(place.offset.shape, dtype=held_dtype(pointer.dtype))
     if machine.checker is not None:
         machine.taint = machine.checker.loaded(machine, pointer, place.offset, place.inside)
     _count(machine.counts.loaded, machine, pointer, place)

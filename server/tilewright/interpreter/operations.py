@@ -191,7 +191,8 @@ def _raw_where(machine: Machine, op: Any, values: Values) -> Any:
             if not bool((condition == condition.reshape(-1)[0]).all()):
                 raise UnsupportedOperation("a pointer that leads to different tensors within a tile or between blocks")
             return yes if bool(condition.reshape(-1)[0]) else no
-        return replace(yes, offset=torch.where(condition, yes.offset, no.offset))
+        offset = torch.where(condition, yes.offset, no.offset)
+        return replace(yes, offset=offset, low=min(yes.low, no.low), high=max(yes.high, no.high))
     return torch.where(condition, yes, no)
 
 

@@ -51,12 +51,17 @@ def _tile_cat(machine: Machine, op: Any, values: Values) -> Any:
     return torch.cat(_alike(values[op.x.name], values[op.y.name]), op.axis + 1)
 
 
-def _part(op: Any, values: Values, sizes: tuple[int, ...], blocks: int) -> tuple[torch.Tensor, ...]:
+def _part(machine: Machine, op: Any, values: Values, sizes: tuple[int, ...], blocks: int) -> tuple[torch.Tensor, ...]:
     """What picks, of a tile in each block, the sub-tile `op.index` of these sizes."""
     rank = len(sizes)
+    for var, size, whole in zip(op.index, sizes, shape_of(op.x), strict=True):
+        outside = (values[var.name] < 0) | ((values[var.name] + 1) * size > whole)
+        if outside.any():
+            machine.fault(f"a sub-tile outside its tile of {whole}", outside)
     found = [torch.arange(blocks).reshape(-1, *(1 for _ in sizes))]
     for axis, (var, size) in enumerate(zip(op.index, sizes, strict=True)):
-        positions = values[var.name].to(torch.int64)[:, None] * size + torch.arange(size)
+        last = shape_of(op.x)[axis] // size - 1
+        positions = values[var.name].to(torch.int64).clamp(0, last)[:, None] * size + torch.arange(size)
         found.append(positions.reshape(positions.shape[0], *(size if axis == other else 1 for other in range(rank))))
     return tuple(found)
 
@@ -65,7 +70,7 @@ def _part(op: Any, values: Values, sizes: tuple[int, ...], blocks: int) -> tuple
 def _tile_extract(machine: Machine, op: Any, values: Values) -> Any:
     value = values[op.x.name]
     blocks = max([value.shape[0], *(values[var.name].shape[0] for var in op.index)])
-    return value.expand(blocks, *value.shape[1:])[_part(op, values, shape_of(op.result_var), blocks)]
+    return value.expand(blocks, *value.shape[1:])[_part(machine, op, values, shape_of(op.result_var), blocks)]
 
 
 @operation("tile_insert")
@@ -73,7 +78,7 @@ def _tile_insert(machine: Machine, op: Any, values: Values) -> Any:
     value, part = values[op.x.name], values[op.value.name]
     blocks = max([value.shape[0], part.shape[0], *(values[var.name].shape[0] for var in op.index)])
     result = value.expand(blocks, *value.shape[1:]).clone()
-    result[_part(op, values, shape_of(op.value), blocks)] = part.expand(blocks, *part.shape[1:])
+    result[_part(machine, op, values, shape_of(op.value), blocks)] = part.expand(blocks, *part.shape[1:])
     return result
 
 

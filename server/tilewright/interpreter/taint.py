@@ -15,6 +15,8 @@ from tilewright.interpreter.values import Pointer, Values
 if TYPE_CHECKING:
     from tilewright.interpreter.machine import Machine
 
+FIRST_OVERFLOW = 1 << 14
+"""Origins from here on are overflows, those below are not."""
 _MOVES = {"tile_reshape", "tile_broadcast", "tile_permute", "tile_cat", "tile_extract", "tile_insert"}
 
 
@@ -98,6 +100,8 @@ def _masked_taint(op: Any, values: Values, taints: dict[str, torch.Tensor]) -> t
         if other.name in taints:
             decided = decided & (taints[other.name] == 0)
         taint = torch.where(decided, torch.zeros((), dtype=torch.int16), taints[var.name])
+        if op.fn == "and_" and other.name not in taints and beside.dtype != torch.bool:
+            taint = torch.where((beside >= 0) & (taint >= FIRST_OVERFLOW), 0, taint)  # a hash that is cut to its bits
         result = taint if result is None else torch.maximum(result, taint)
     assert result is not None
     return result

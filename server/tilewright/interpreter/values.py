@@ -114,7 +114,8 @@ def joined(cells: list[Cell], sizes: list[int], order: torch.Tensor) -> Cell:
         if any(value.buffer.data_ptr() != first.buffer.data_ptr() for value in values):
             raise UnsupportedOperation("a pointer that leads to different tensors in different blocks")
         offset = joined([(value.offset, None) for value in values], sizes, order)[0]
-        return replace(first, offset=offset), None
+        low, high = min(value.low for value in values), max(value.high for value in values)
+        return replace(first, offset=offset, low=low, high=high), None
     if not isinstance(first, torch.Tensor):
         return first, None
     value = torch.cat([_wide(part, size) for part, size in zip(values, sizes, strict=True)])[order]

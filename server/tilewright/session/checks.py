@@ -21,7 +21,7 @@ async def check_task(root: Path, path: Path, progress: Progress) -> CorrectnessR
     """Check the working tree's kernels of the task that `path` is, or lies in. Raises `Misuse`."""
     checkout = Checkout(root.resolve())
     folder = path.resolve() if path.is_dir() else path.resolve().parent
-    while not (folder / "task.toml").is_file():
+    while not folder.is_relative_to(checkout.root) or not (folder / "task.toml").is_file():
         if folder == folder.parent or not folder.is_relative_to(checkout.root):
             raise Misuse(f"{path} lies in no task's folder: there is no task.toml beside it, nor above")
         folder = folder.parent

@@ -1,0 +1,189 @@
+"""Which blocks of a launch access one element without an order between them.
+
+Every element remembers who wrote, read and atomically updated it last, and when. Blocks have no order but the one that
+acquire and release operations give: a release leaves the block's clock at its address, an acquire joins the clocks left
+there (vector clocks; L. Lamport, CACM 1978, and C. Fidge, 1988).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tilewright.interpreter.values import Pointer
+
+if TYPE_CHECKING:
+    from tilewright.interpreter.machine import Machine
+
+NOBODY, SEVERAL = -1, -2
+_GROUPS = -10
+"""From here down: all blocks of a group stored one value; groups are numbered."""
+_ACQUIRES, _RELEASES = {"ACQUIRE", "ACQ_REL"}, {"RELEASE", "ACQ_REL"}
+Report = Callable[[Any, str, str], None]
+
+
+class _Trace:
+    """Who made one kind of access to each element last (a number or a mark from above), when, and at which line."""
+
+    def __init__(self, elements: int) -> None:
+        self.who = torch.full((elements,), NOBODY, dtype=torch.int32)
+        self.when = torch.zeros(elements, dtype=torch.int32)
+        self.line = torch.zeros(elements, dtype=torch.int32)
+
+
+@dataclass
+class _Access:
+    """One access: flat places, the blocks' numbers, whether each stands for all of a group, and how it is shown."""
+
+    places: torch.Tensor
+    blocks: torch.Tensor
+    several: bool
+    name: str
+    pointer: Pointer
+
+
+class Races:
+    """The accesses of one launch at a time. `report` takes a location, a message and a block."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._traces: dict[tuple[int, int], tuple[_Trace, _Trace, _Trace]] = {}
+        self._clocks: dict[tuple[int, int], dict[int, int]] = {}
+        self._clock: dict[int, int] = {}
+        self._now = 0
+        self._group = _GROUPS
+
+    def next_launch(self) -> None:
+        """What the launch before did is done."""
+        self._traces.clear()
+        self._clocks.clear()
+
+    def next_group(self) -> None:
+        """Other blocks run now, which know of nothing."""
+        self._clock = {}
+        self._group -= 1
+
+    def access(
+        self, machine: Machine, pointer: Pointer, offset: torch.Tensor, inside: torch.Tensor | None, name: str
+    ) -> _Access:
+        """The places of an access, `offset` where it is `inside`; both (blocks or 1, *tile)."""
+        self._now += 1
+        numbers = machine.group.numbers.to(torch.int32)
+        several = offset.shape[0] == 1 and machine.group.size > 1
+        numbers = numbers[: offset.shape[0]].reshape(-1, *(1 for _ in offset.shape[1:])).expand(offset.shape)
+        if inside is None:
+            return _Access(offset.reshape(-1), numbers.reshape(-1), several, name, pointer)
+        return _Access(offset[inside], numbers[inside], several, name, pointer)
+
+    def read(self, machine: Machine, access: _Access) -> None:
+        """Note a plain load."""
+        written, read, updated = self._of(access)
+        self._compare(machine, access, written, "reads what block {} writes", None)
+        self._compare(machine, access, updated, "reads what block {} updates", None)
+        before = read.who[access.places]
+        new = torch.where((before == NOBODY) | (before == access.blocks), access.blocks, SEVERAL)
+        self._put(machine, read, access, torch.full_like(new, SEVERAL) if access.several else new, SEVERAL)
+
+    def write(self, machine: Machine, access: _Access, value: torch.Tensor) -> None:
+        """Note a plain store of `value`, of the form of `access.places`, before it is made."""
+        written, read, updated = self._of(access)
+        changes = differ(access.pointer.buffer[access.places], value)
+        self._compare(machine, access, written, "writes what block {} writes", changes)
+        self._compare(machine, access, read, "writes what block {} reads", changes)
+        self._compare(machine, access, updated, "writes what block {} updates", changes)
+        who = torch.full_like(access.blocks, self._group) if access.several else access.blocks
+        self._put(machine, written, access, who, None)
+        last = written.who[access.places]
+        if (last != who).any():
+            final = torch.zeros_like(access.pointer.buffer)
+            final[access.places] = value
+            strange = (last != who) & differ(final[access.places], value)
+            if strange.any():
+                self._tell(machine, access, strange, last, None, "writes what block {} writes")
+
+    def atomic(self, machine: Machine, access: _Access, order: str) -> None:
+        """Note an atomic operation, and the order that it gives."""
+        written, read, updated = self._of(access)
+        self.acquire(machine, access, order)
+        self._compare(machine, access, written, "updates what block {} writes", None)
+        self._compare(machine, access, read, "updates what block {} reads", None)
+        self._put(machine, updated, access, access.blocks, SEVERAL)
+        self.release(machine, access, order)
+
+    def acquire(self, machine: Machine, access: _Access, order: str) -> None:
+        """Join what was released at these places, if `order` acquires. Blocks that act so run one by one."""
+        if order in _ACQUIRES and machine.group.size == 1:
+            for place in access.places.unique().tolist():
+                for block, when in self._clocks.get((access.pointer.buffer.data_ptr(), place), {}).items():
+                    self._clock[block] = max(self._clock.get(block, -1), when)
+
+    def release(self, machine: Machine, access: _Access, order: str) -> None:
+        """Leave what the block has done and knows at these places, if `order` releases."""
+        if order in _RELEASES and machine.group.size == 1:
+            known = self._clock | {int(machine.group.numbers[0]): self._now}
+            for place in access.places.unique().tolist():
+                left = self._clocks.setdefault((access.pointer.buffer.data_ptr(), place), {})
+                for block, when in known.items():
+                    left[block] = max(left.get(block, -1), when)
+
+    def _of(self, access: _Access) -> tuple[_Trace, _Trace, _Trace]:
+        buffer = access.pointer.buffer
+        key = (buffer.data_ptr(), buffer.element_size())
+        if key not in self._traces:
+            self._traces[key] = (_Trace(buffer.numel()), _Trace(buffer.numel()), _Trace(buffer.numel()))
+        return self._traces[key]
+
+    def _put(self, machine: Machine, trace: _Trace, access: _Access, who: torch.Tensor, shared: int | None) -> None:
+        trace.who[access.places] = who
+        trace.when[access.places] = self._now
+        trace.line[access.places] = int(machine.op.loc.line)
+        if shared is not None:
+            trace.who[access.places[trace.who[access.places] != who]] = shared
+
+    def _compare(self, machine: Machine, access: _Access, trace: _Trace, what: str, where: torch.Tensor | None) -> None:
+        """Report an access where another block's, noted in `trace`, has no order with it."""
+        others = trace.who[access.places]
+        strange = (others != NOBODY) & ((others != access.blocks) | access.several) & (others != self._group)
+        if where is not None:
+            strange = strange & where
+        if not strange.any():
+            return
+        if machine.group.size == 1 and self._clock:
+            known = torch.tensor([self._clock.get(int(other), -1) for other in others[strange].tolist()])
+            several = others[strange] == SEVERAL  # who they are is not known: one who has acquired anything is trusted
+            strange = strange.clone()
+            strange[strange.clone()] = ~((known >= trace.when[access.places][strange]) | several)
+        if strange.any():
+            self._tell(machine, access, strange, others, trace, what)
+
+    def _tell(
+        self,
+        machine: Machine,
+        access: _Access,
+        strange: torch.Tensor,
+        others: torch.Tensor,
+        trace: _Trace | None,
+        what: str,
+    ) -> None:
+        first = int(strange.to(torch.int8).argmax())
+        other, block, place = int(others[first]), int(access.blocks[first]), int(access.places[first])
+        if other == block:  # the access stands for all blocks of its group
+            block = int(machine.group.numbers[-1])
+        named = "another" if other < 0 else shown(other, machine.grid)
+        line = f" (line {int(trace.line[place])})" if trace is not None else ""
+        element = place - access.pointer.low
+        message = f"{what.format(named)}{line}: element {element} of {access.name}, in the same launch"
+        self._report(machine.op.loc, message, shown(block, machine.grid))
+
+
+def differ(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Where two values differ; NaN is like NaN."""
+    return (left != right) & ~((left != left) & (right != right))
+
+
+def shown(number: int, grid: tuple[int, int, int]) -> str:
+    """A block's index, from its number."""
+    return str((number % grid[0], number // grid[0] % grid[1], number // (grid[0] * grid[1])))
