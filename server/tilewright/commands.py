@@ -198,7 +198,7 @@ def dump_ir(
 
     report, text = _in_loop(root, work)
     _print(report.model_copy(update={"text": ""}))
-    if stage != "resources" or compare:
+    if stage != "resources" or compare or not getattr(report, "kernels", None):
         typer.echo(text)
     raise typer.Exit(0 if getattr(report, "status", "") == "passed" else 1)
 

@@ -20,7 +20,7 @@ from tilewright.evaluation.results import Status
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
-from tilewright.task import Backend, Case, case_label, load_task
+from tilewright.task import Backend, Case, Frontend, case_label, load_task
 
 Entry = Callable[..., Any]
 NOISE = 0.97
@@ -95,7 +95,9 @@ def check_autotuned(script: str, entry: Entry, cache: dict[Any, Any]) -> int:
 
 
 def _where(example: _Example) -> str:
-    return torch.cuda.get_device_name() if example.on_gpu else "interpreted on the CPU: no GPU here"
+    if example.on_gpu:
+        return torch.cuda.get_device_name()
+    return f"{'run' if example.task.file.frontend is Frontend.TORCH else 'interpreted'} on the CPU: no GPU here"
 
 
 def _speedup(example: _Example, fixed: Entry, tuned: Entry) -> float:

@@ -13,6 +13,7 @@ from tilewright.compiler.findings import findings
 from tilewright.compiler.sass import mix_table
 from tilewright.evaluation.results import Status
 from tilewright.records import cut
+from tilewright.session import operations
 from tilewright.session.reports import DumpReport, KernelReport
 from tilewright.session.runs import Dumped, DumpedKernel
 
@@ -32,6 +33,8 @@ Pair = tuple[DumpedKernel | None, DumpedKernel | None]
 
 def report(dumped: Dumped, stage: Stage, resource: str, whole: str) -> DumpReport:
     """The report on a dump. `whole` is the stage's text in full, which `resource` names."""
+    if not dumped.kernels:
+        return operations.report(dumped, resource, _cut(whole, SHOWN_CHARACTERS // 2))
     pairs: list[Pair] = [(None, kernel) for kernel in dumped.kernels]
     lines = [f"{kernel.made.kernel} on {kernel.made.arch}: {kernel.made.headline}" for kernel in dumped.kernels]
     return _fitted(dumped, "\n".join(lines), pairs, resource, "" if stage == "resources" else whole)
@@ -39,6 +42,8 @@ def report(dumped: Dumped, stage: Stage, resource: str, whole: str) -> DumpRepor
 
 def comparison(before: Dumped, after: Dumped, resource: str, whole: str) -> DumpReport:
     """The report on what changed from the incumbent to the candidate."""
+    if not before.kernels and not after.kernels:
+        return operations.comparison(before, after, resource, _cut(whole, SHOWN_CHARACTERS // 2))
     pairs = paired(before, after)
     lines = []
     for old, new in pairs:
@@ -49,7 +54,9 @@ def comparison(before: Dumped, after: Dumped, resource: str, whole: str) -> Dump
 
 
 def whole_text(dumped: Dumped, stage: Stage) -> str:
-    """A stage of every kernel, in full."""
+    """A stage of every kernel, in full; of a torch task, its operations."""
+    if not dumped.kernels:
+        return operations.table(dumped.operations)
     parts = []
     for kernel in dumped.kernels:
         made = kernel.made
@@ -58,7 +65,10 @@ def whole_text(dumped: Dumped, stage: Stage) -> str:
 
 
 def whole_comparison(before: Dumped, after: Dumped, stage: Stage) -> str:
-    """What changed in a stage (the cuTile IR for `resources`), kernel by kernel, in full."""
+    """What changed in a stage (the cuTile IR for `resources`), kernel by kernel, in full; of a torch task, the
+    operations of both."""
+    if not before.kernels and not after.kernels:
+        return operations.difference(before, after)
     parts = []
     shown: Stage = "cutile_ir" if stage == "resources" else stage
     for old, new in paired(before, after):
