@@ -169,7 +169,7 @@ def dump_ir(
     task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
     arch: Annotated[list[str] | None, typer.Option(help="architecture such as sm_90; may be given often")] = None,
     stage: Annotated[
-        str, typer.Option(help="resources, cutile_ir, tile_ir, ptx, sass, remarks or mix (instructions per line)")
+        str, typer.Option(help="resources, cutile_ir, tile_ir (Triton: ttir, ttgir), ptx, sass, remarks or mix")
     ] = "resources",
     compare: Annotated[str, typer.Option(help="incumbent: what changed against the session's incumbent")] = "",
     compile_seconds: Annotated[float, typer.Option(min=1, max=300, help="for each kernel and architecture")] = 60.0,

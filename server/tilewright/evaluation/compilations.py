@@ -47,6 +47,8 @@ def launched(reply: Message, bytecodes: list[bytearray], archs: list[str]) -> li
             grid = [int(extent) for extent in described.pop("grid")]
             lowered = Lowered(**described, bytecode=bytes(bytecode))
             lowered.failed("")  # its texts and hints are of the right types
+            if lowered.frontend not in ("cutile", "triton") or not isinstance(lowered.options, dict):
+                raise ValueError(f"frontend {lowered.frontend!r}")
             if not (isinstance(lowered.error, str) and lowered.arch in archs and lowered.opt_level in range(4)):
                 raise ValueError(f"-O{lowered.opt_level} for {lowered.arch!r}")
             found.append(Launched(lowered, grid))

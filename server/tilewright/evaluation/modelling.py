@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
 import os
 from functools import cache
 from pathlib import Path
@@ -27,6 +28,15 @@ def prepare(arch: str) -> None:
     """Make this process a stand-in for one with a GPU of `arch`. What torch.compile is given runs as it is."""
     os.environ["TORCH_COMPILE_DISABLE"] = "1"
     host.install(spec_by_arch(arch))
+
+
+def prepare_triton(arch: str, running: bool) -> None:
+    """Make Triton run kernels in its interpreter, or, where the candidate is not to be run, note its launches down."""
+    if importlib.util.find_spec("triton") is None:
+        raise CandidateFailure(Status.IMPORT_ERROR, "triton is not installed here: pip install 'triton>=3.6'")
+    from tilewright.interpreter import tritonhost
+
+    tritonhost.install(spec_by_arch(arch), interpret=running)
 
 
 def profile_call(
@@ -88,6 +98,31 @@ def listed_call(candidate: Candidate, arguments: dict[str, Any]) -> list[dict[st
     with host.running(host.Mode.CAPTURE), counting() as ops:
         candidate(arguments)
     return [work.model_dump() for work in ops]
+
+
+def lowered_triton_call(
+    candidate: Candidate, arguments: dict[str, Any], archs: list[str], root: Path
+) -> tuple[list[dict[str, Any]], list[bytes]]:
+    """What `lowered_call` gives, of Triton kernels: TTIR takes the place of bytecode."""
+    from tilewright.compiler import tritonfront
+    from tilewright.interpreter import tritonhost
+
+    with host.running(host.Mode.CAPTURE), tritonhost.captured() as launches:
+        candidate(arguments)
+    if not launches:
+        raise CandidateFailure(Status.RAISED, "the entry point launched no Triton kernel: there is nothing to compile")
+    distinct: dict[str, tritonhost.TritonLaunch] = {}
+    for launch in launches:
+        distinct.setdefault(f"{tritonfront.signature_text(launch.source)} {sorted(launch.options.items())}", launch)
+    found, texts = [], []
+    for launch in distinct.values():
+        for arch in archs:
+            with tritonhost.device_of(arch):
+                made = tritonfront.lower(launch.source, launch.options, arch, tritonhost.target_of(arch), root)
+            lowered = dataclasses.asdict(made)
+            texts.append(lowered.pop("bytecode"))
+            found.append(lowered | {"grid": list(launch.grid)})
+    return found, texts
 
 
 def lowered_call(

@@ -151,6 +151,8 @@ class Referee:
     def benchmark(self, message: Message) -> Message:
         """Measure a candidate against the incumbent (or alone, for the baseline), case by case."""
         code = self._task(message)
+        if self._backend is Backend.CPU and code.task.file.frontend is Frontend.TRITON:
+            raise TaskError("the benchmark of a triton task needs a GPU: no model counts the traffic of its kernels")
         self._surroundings()
         phases = measurement.Phases()
         started = time.monotonic()

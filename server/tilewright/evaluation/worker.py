@@ -76,6 +76,10 @@ class Worker:
 
         default_tile_context.config.cache_dir = message["cache"]
         self._frontend = Frontend(message["frontend"])
+        if self._backend is Backend.CPU and self._frontend is Frontend.TRITON:
+            from tilewright.evaluation.modelling import prepare_triton
+
+            prepare_triton(self._arch, message["running"])
         folder = Path(message["folder"])
         with self._host():
             self._candidate = Candidate(
@@ -151,12 +155,13 @@ class Worker:
     def dump(self, message: Message, buffers: list[bytearray]) -> Reply:
         """The kernels that one call launches, for each of the architectures, as far as the front end goes; or, of a
         torch task, its operations."""
-        from tilewright.evaluation.modelling import listed_call, lowered_call
+        from tilewright.evaluation.modelling import listed_call, lowered_call, lowered_triton_call
 
         if self._frontend is Frontend.TORCH:
             return {"operations": listed_call(self.candidate, self._sets[0])}, []
         root = Path(message["root"])
-        found, bytecodes = lowered_call(self.candidate, self._sets[0], message["archs"], root)
+        lowered = lowered_triton_call if self._frontend is Frontend.TRITON else lowered_call
+        found, bytecodes = lowered(self.candidate, self._sets[0], message["archs"], root)
         return {"kernels": found}, [memoryview(bytecode) for bytecode in bytecodes]
 
     def _host(self) -> contextlib.AbstractContextManager[object]:
