@@ -153,7 +153,10 @@ def check(
     path: Annotated[Path, typer.Argument(help="a task's folder, or a file in it", exists=True)],
     root: Root = HERE,
 ) -> None:
-    """Look for races, unwritten memory, padding, bounds and overflow in the kernels of a task. Needs no GPU."""
+    """Look for races, unwritten memory, padding, bounds and overflow in the kernels of a task. Needs no GPU.
+
+    A task in Triton or torch is checked against its reference instead.
+    """
     from tilewright.session.checks import check_task
 
     found = _told(lambda: asyncio.run(check_task(root, path, _print_progress)))

@@ -109,10 +109,10 @@ def test_a_triton_kernel_is_checked_by_tritons_interpreter(bench: Bench, source:
 
 BAD: dict[str, tuple[str, Status, str]] = {
     "wrong values": (KERNEL.replace("* factor, mask", "* factor * 1.001, mask"), Status.WRONG_VALUES, "are wrong"),
-    "no tail": (KERNEL.replace("triton.cdiv(x.shape[0], meta", "max(1, x.shape[0] // meta").replace('["T"])', '["T"])'),
+    "no tail": (KERNEL.replace("triton.cdiv(x.shape[0], meta", "max(1, x.shape[0] // meta"),
                 Status.NON_FINITE, "never written"),
-    "no mask": (KERNEL.replace(" * factor, mask=inside)", " * factor)").replace("out, x.shape[0]", "x, x.shape[0]"),
-                Status.OUT_OF_BOUNDS, "wrote outside"),
+    "writes beyond": (KERNEL.replace("=inside)\n\n", "=inside)\n    tl.store(x + places, 0.0, mask=places >= n)\n\n"),
+                      Status.OUT_OF_BOUNDS, "wrote outside its argument 'x'"),
     "raises": (KERNEL.replace("inside = places < n", "inside = places < nothing"), Status.RAISED, "nothing"),
 }  # fmt: skip
 

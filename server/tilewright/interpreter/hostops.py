@@ -20,29 +20,23 @@ from torch.utils.flop_counter import flop_registry
 
 from tilewright.roofline.model import HostWork
 
-_FREE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "lift_fresh", "detach", "alias",
-         "detach_", "set_", "resize_"}  # fmt: skip
+_FREE = frozenset(
+    {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "lift_fresh", "detach", "alias",
+     "detach_", "set_", "resize_"}
+)  # fmt: skip
 """Operations of aten that only make or name memory."""
-_OVERWRITES = {
-    "copy_",
-    "fill_",
-    "zero_",
-    "normal_",
-    "uniform_",
-    "random_",
-    "bernoulli_",
-    "_foreach_copy_",
-    "_foreach_zero_",
-}
+_OVERWRITES = frozenset(
+    {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "_foreach_copy_", "_foreach_zero_"}
+)
 """Operations in place that do not read what they replace."""
-_GATHERS = {"embedding", "index", "index_select", "gather"}
+_GATHERS = frozenset({"embedding", "index", "index_select", "gather"})
 """Operations that read of their first tensor no more than they put out."""
 _SAME_FLOPS = {
-    "_scaled_dot_product_flash_attention_for_cpu": torch.ops.aten._scaled_dot_product_flash_attention,
-    "_addmm_activation": torch.ops.aten.addmm,
+    "_scaled_dot_product_flash_attention_for_cpu": "_scaled_dot_product_flash_attention",
+    "_addmm_activation": "addmm",
 }
 """Operations that torch has no formula for, and one that does the same sums."""
-_ONE_KERNEL = {F.rms_norm, torch.rms_norm}
+_ONE_KERNEL = frozenset({F.rms_norm, torch.rms_norm})
 """Functions that are one kernel on a GPU, and are composed of several operations on the CPU."""
 
 
@@ -76,7 +70,8 @@ class _Counting(TorchDispatchMode):
         taken = _bytes(read)
         if name in _GATHERS:
             taken = min(_bytes(read[:1]), put_out) + _bytes(read[1:])
-        formula = flop_registry.get(_SAME_FLOPS.get(name, func.overloadpacket))
+        same = _SAME_FLOPS.get(name)
+        formula = flop_registry.get(getattr(torch.ops.aten, same) if same else func.overloadpacket)
         flops = formula(*args, **kwargs, out_val=result) if formula else 0.0
         self.note(name, taken + put_out, flops, outputs[0].dtype)
 
