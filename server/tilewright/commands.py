@@ -163,7 +163,8 @@ def check(
     for defect in found.defects:
         typer.echo(f"{defect.text}; {case_label(defect.case)}")
     if not found.defects:
-        console.print("nothing found" if found.passed else f"{found.status.upper()}: {found.message}")
+        runs = f"; {len(found.cases)} runs agree with the reference" if found.cases else ""
+        console.print(f"nothing found{runs}" if found.passed else f"{found.status.upper()}: {found.message}")
     raise typer.Exit(0 if found.passed else 1)
 
 

@@ -34,7 +34,7 @@ TILE = 128
 
 @triton.jit
 def scale_kernel(x, out, n, factor, T: tl.constexpr):
-    places = tl.program_id(0) * T + tl.arange(0, T)
+    places = tl.program_id(0) * T + tl.arange(0, T) + tl.zeros((T,), tl.int32)
     inside = places < n
     tl.store(out + places, tl.load(x + places, mask=inside) * factor, mask=inside)
 
@@ -49,6 +49,7 @@ AUTOTUNED = KERNEL.replace(
     "@triton.jit",
     "@triton.autotune([triton.Config({'T': 64}, num_warps=w) for w in (2, 8)], key=['n'])\n@triton.jit",
 ).replace(", T=TILE)", ")")
+LOOP = KERNEL.replace("    tl.store(", "    for _ in range(0, tl.cdiv(n, n)):\n        tl.store(")
 PRODUCT = """
 import torch
 import triton
@@ -100,7 +101,7 @@ def dumped(root: Path, sources: dict[str, tuple[str, list[str], str]]) -> dict[s
     return found
 
 
-@pytest.mark.parametrize("source", [KERNEL, AUTOTUNED], ids=["fixed", "autotuned"])
+@pytest.mark.parametrize("source", [KERNEL, AUTOTUNED, LOOP], ids=["fixed", "autotuned", "loop"])
 def test_a_triton_kernel_is_checked_by_tritons_interpreter(bench: Bench, source: str) -> None:
     result = bench.check(source)
     assert result.passed, result.message
@@ -134,7 +135,9 @@ def test_no_latency_is_invented(bench: Bench, make_task: Callable[..., Path]) ->
     play(root, scene)
 
     async def check() -> None:
-        assert (await check_task(root, root / "task", quiet)).passed
+        checked = await check_task(root, root / "task", quiet)
+        assert checked.passed
+        assert checked.cases
 
     asyncio.run(check())
 

@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
 
 from tilewright.roofline.model import HostWork
 
@@ -45,6 +44,9 @@ class _Counting(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        from torch.utils.flop_counter import flop_registry  # imports triton, which not every process may do this early
+
+        self._formulas: dict[Any, Any] = flop_registry
         self.ops: list[HostWork] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -71,7 +73,7 @@ class _Counting(TorchDispatchMode):
         if name in _GATHERS:
             taken = min(_bytes(read[:1]), put_out) + _bytes(read[1:])
         same = _SAME_FLOPS.get(name)
-        formula = flop_registry.get(getattr(torch.ops.aten, same) if same else func.overloadpacket)
+        formula = self._formulas.get(getattr(torch.ops.aten, same) if same else func.overloadpacket)
         flops = formula(*args, **kwargs, out_val=result) if formula else 0.0
         self.note(name, taken + put_out, flops, outputs[0].dtype)
 

@@ -100,6 +100,7 @@ def install(device: DeviceSpec, interpret: bool) -> None:
     if interpret:
         os.environ["TRITON_INTERPRET"] = "1"
     import triton
+    from triton.runtime import interpreter
     from triton.runtime.autotuner import Autotuner
     from triton.runtime.interpreter import InterpretedFunction
     from triton.runtime.jit import JITFunction
@@ -120,6 +121,13 @@ def install(device: DeviceSpec, interpret: bool) -> None:
                 _launches.append(TritonLaunch(known.source, known.options, _sizes(self, grid, args, kwargs)))
         return known
 
+    patch_tensor = interpreter._patch_lang_tensor
+
+    def patch(tensor: Any, scope: Any) -> None:
+        patch_tensor(tensor, scope)  # its own conversion of a scalar to a number is an error from numpy 2.4 on
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    interpreter._patch_lang_tensor = patch
     InterpretedFunction.run = run
     JITFunction.run = note
     triton.compiler.compile = _noted
