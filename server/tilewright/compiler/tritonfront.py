@@ -11,6 +11,16 @@ from tilewright.compiler.assembling import Lowered
 HINTS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 OPTIONS = (*HINTS, "enable_fp_fusion", "enable_reflect_ftz", "launch_cooperative_grid", "launch_pdl")
 """Options of a launch that the later stages of the compiler read too."""
+DERIVED = frozenset(
+    {
+        "arch",
+        "supported_fp8_dtypes",
+        "deprecated_fp8_dot_operand_dtypes",
+        "max_num_imprecise_acc_default",
+        "extern_libs",
+    }
+)
+"""Options that follow from the architecture: a launch's are another's."""
 
 
 def signature_text(source: Any) -> str:
@@ -35,13 +45,13 @@ def lower(source: Any, options: dict[str, Any], arch: str, target: Any, root: Pa
     from triton.backends.compiler import Language
     from triton.compiler import make_backend
 
-    given = {name: options[name] for name in options if name != "arch" and not name.endswith("fp8_dtypes")}
+    given = {name: value for name, value in options.items() if name not in DERIVED}
     kept = {name: given[name] for name in OPTIONS if given.get(name) is not None}
     hints = {name: int(kept[name]) for name in HINTS if name in kept}
     known = Lowered(str(source.name), arch, 3, signature_text(source), hints, frontend="triton", options=kept)
     try:
         backend = make_backend(target)
-        parsed = backend.parse_options(_for(backend, given))
+        parsed = backend.parse_options(dict(given))
         context = ir.context()
         ir.load_dialects(context)
         backend.load_dialects(context)
@@ -54,9 +64,3 @@ def lower(source: Any, options: dict[str, Any], arch: str, target: Any, root: Pa
         said = f"{type(error).__name__}: {error}"
         return dataclasses.replace(known, error=said.replace(f"{root}/", "") if root else said)
     return dataclasses.replace(known, bytecode=(text.replace(f"{root}/", "") if root else text).encode())
-
-
-def _for(backend: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """The options that a launch sets; those that follow from the architecture are left to it."""
-    derived = ("max_num_imprecise_acc_default", "extern_libs", "deprecated_fp8_dot_operand_dtypes")
-    return {name: value for name, value in given.items() if name not in derived}
