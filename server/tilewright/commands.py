@@ -153,14 +153,18 @@ def check(
     path: Annotated[Path, typer.Argument(help="a task's folder, or a file in it", exists=True)],
     root: Root = HERE,
 ) -> None:
-    """Look for races, unwritten memory, padding, bounds and overflow in the kernels of a task. Needs no GPU."""
+    """Look for races, unwritten memory, padding, bounds and overflow in the kernels of a task. Needs no GPU.
+
+    A task in Triton or torch is checked against its reference instead.
+    """
     from tilewright.session.checks import check_task
 
     found = _told(lambda: asyncio.run(check_task(root, path, _print_progress)))
     for defect in found.defects:
         typer.echo(f"{defect.text}; {case_label(defect.case)}")
     if not found.defects:
-        console.print("nothing found" if found.passed else f"{found.status.upper()}: {found.message}")
+        runs = f"; {len(found.cases)} runs agree with the reference" if found.cases else ""
+        console.print(f"nothing found{runs}" if found.passed else f"{found.status.upper()}: {found.message}")
     raise typer.Exit(0 if found.passed else 1)
 
 
@@ -169,7 +173,7 @@ def dump_ir(
     task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
     arch: Annotated[list[str] | None, typer.Option(help="architecture such as sm_90; may be given often")] = None,
     stage: Annotated[
-        str, typer.Option(help="resources, cutile_ir, tile_ir, ptx, sass, remarks or mix (instructions per line)")
+        str, typer.Option(help="resources, cutile_ir, tile_ir (Triton: ttir, ttgir), ptx, sass, remarks or mix")
     ] = "resources",
     compare: Annotated[str, typer.Option(help="incumbent: what changed against the session's incumbent")] = "",
     compile_seconds: Annotated[float, typer.Option(min=1, max=300, help="for each kernel and architecture")] = 60.0,
@@ -198,7 +202,7 @@ def dump_ir(
 
     report, text = _in_loop(root, work)
     _print(report.model_copy(update={"text": ""}))
-    if stage != "resources" or compare:
+    if stage != "resources" or compare or not getattr(report, "kernels", None):
         typer.echo(text)
     raise typer.Exit(0 if getattr(report, "status", "") == "passed" else 1)
 

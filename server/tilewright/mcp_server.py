@@ -191,8 +191,8 @@ def build_server(desk: Desk) -> MCPServer[None]:
             list[Annotated[str, Field(pattern=r"^sm_\d{2,3}$")]], Field(max_length=12, description="architectures")
         ] = [],  # noqa: B006
         stage: Annotated[
-            Literal["resources", "cutile_ir", "tile_ir", "ptx", "sass", "remarks", "mix"],
-            Field(description="whose text to show; mix: instructions per source line"),
+            Literal["resources", "cutile_ir", "tile_ir", "ttir", "ttgir", "ptx", "sass", "remarks", "mix"],
+            Field(description="whose text to show; mix: instructions per source line; ttir, ttgir: of Triton kernels"),
         ] = "resources",
         compare: Annotated[
             Literal["", "incumbent"], Field(description="incumbent: show what changed against the session's incumbent")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import statistics
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -20,7 +21,7 @@ from tilewright.evaluation.results import Status
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
-from tilewright.task import Backend, Case, case_label, load_task
+from tilewright.task import Backend, Case, Frontend, case_label, load_task
 
 Entry = Callable[..., Any]
 NOISE = 0.97
@@ -35,6 +36,8 @@ class _Example:
         self.code = TaskCode(self.task, self.backend)
         if not self.on_gpu:
             host.install(spec_by_arch("sm_90"))
+            if self.task.file.frontend is Frontend.TRITON:
+                _interpret_triton()
 
     def running(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.on_gpu else host.running(host.Mode.RUN)
@@ -54,6 +57,15 @@ class _Example:
 
     def first_wrong(self, entry: Entry) -> str:
         return next(filter(None, (self.wrong(entry, case) for case in self.task.correctness_cases(self.backend))), "")
+
+
+def _interpret_triton() -> None:
+    """Have Triton's interpreter run the kernels: it has to be asked before they are defined, so start anew."""
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {"TRITON_INTERPRET": "1"})
+    from tilewright.interpreter import tritonhost
+
+    tritonhost.install(spec_by_arch("sm_90"), interpret=True)
 
 
 def _report(name: str, problem: str, detail: str) -> int:
@@ -95,7 +107,9 @@ def check_autotuned(script: str, entry: Entry, cache: dict[Any, Any]) -> int:
 
 
 def _where(example: _Example) -> str:
-    return torch.cuda.get_device_name() if example.on_gpu else "interpreted on the CPU: no GPU here"
+    if example.on_gpu:
+        return torch.cuda.get_device_name()
+    return f"{'run' if example.task.file.frontend is Frontend.TORCH else 'interpreted'} on the CPU: no GPU here"
 
 
 def _speedup(example: _Example, fixed: Entry, tuned: Entry) -> float:

@@ -17,6 +17,7 @@ from tests.stage import play, quiet, start
 from tilewright.session.checkout import Misuse
 from tilewright.session.dumping import Dumper
 from tilewright.session.loop import Loop
+from tilewright.task import Frontend, load_task
 
 ROOT = Path(__file__).parents[2]
 
@@ -118,14 +119,16 @@ def test_the_demo_shows_what_it_promises_in_any_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_example_checks_itself(example_folders: list[Path], tmp_path: Path) -> None:
-    for folder in example_folders:
-        for script in ("fixed_launch.py", "autotuned_launch.py"):
-            done = subprocess.run(
-                [sys.executable, "-B", script], cwd=folder, capture_output=True, text=True, check=False
-            )
-            assert done.returncode == 0, f"{folder.name}/{script}: {done.stdout}{done.stderr}"
-            assert f"{script}: PASS" in done.stdout
+@pytest.mark.parametrize("number", range(5))
+def test_every_example_checks_itself(example_folders: list[Path], number: int) -> None:
+    assert len(example_folders) == 5
+    folder = example_folders[number]
+    if load_task(folder).file.frontend is Frontend.TRITON:
+        pytest.importorskip("triton")
+    for script in ("fixed_launch.py", "autotuned_launch.py"):
+        done = subprocess.run([sys.executable, "-B", script], cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{folder.name}/{script}: {done.stdout}{done.stderr}"
+        assert f"{script}: PASS" in done.stdout
 
 
 @pytest.mark.slow

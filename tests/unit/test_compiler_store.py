@@ -50,6 +50,13 @@ def test_whatever_an_entry_is_made_of_is_in_its_key(change: dict[str, object]) -
     assert dataclasses.replace(plain).key == plain.key
 
 
+def test_tritons_kernels_have_keys_of_their_own() -> None:
+    plain = Lowered("kernel", "sm_90", 3, "symbol", {}, "", b"module {}")
+    triton = dataclasses.replace(plain, frontend="triton", options={"num_warps": 4})
+    assert triton.key != plain.key
+    assert dataclasses.replace(triton, options={"num_warps": 8}).key != triton.key
+
+
 def test_an_entry_comes_back_as_it_went(tmp_path: Path) -> None:
     store = CompilationStore(tmp_path / "store")
     source = lowered(tmp_path / "source")

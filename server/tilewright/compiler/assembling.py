@@ -1,4 +1,5 @@
 """From Tile IR bytecode to machine code and all that can be read from it. Runs tileiras, and no Python of a kernel's.
+Triton's kernels are handed on to `tritonback`.
 
 tileiras hands its PTX to ptxas in a temporary file and deletes it. Each compile has a folder for such files of its own,
 and whatever appears there is opened at once: an open file outlives its name.
@@ -16,15 +17,16 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
-from tilewright.compiler import sass
+from tilewright.compiler import sass, tritonback
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.cubin import disassemble, resources
 from tilewright.compiler.remarks import parse_ptxas, parse_remarks
+from tilewright.compiler.texts import TEXT_LIMIT, read_text, tidy
 from tilewright.compiler.tools import REINSTALL, MissingTool, compiler_version, find_tileiras, find_tileirdisasm
 
 POLL_S = 0.003
-TEXT_LIMIT = 8_000_000
 ERROR_LIMIT = 2000
 REPORTED_ERROR = re.compile(r'^(?:loc\([^)]*?"?(?P<file>[^":]+)"?:(?P<line>\d+):\d+[^)]*\): )?error: ', re.MULTILINE)
 FORM = 1
@@ -33,7 +35,10 @@ FORM = 1
 
 @dataclass(frozen=True)
 class Lowered:
-    """A kernel as cuTile hands it to tileiras, for one architecture. `hints` are those that apply to it."""
+    """A kernel as the front end hands it on, for one architecture. `hints` are those that apply to it.
+
+    `bytecode` is cuTile's for tileiras, or the text of the TTIR where `frontend` is triton; `options` are Triton's.
+    """
 
     kernel: str
     arch: str
@@ -43,12 +48,16 @@ class Lowered:
     cutile_ir: str = ""
     bytecode: bytes = b""
     error: str = ""
+    frontend: Literal["cutile", "triton"] = "cutile"
+    options: dict[str, int | bool] = field(default_factory=dict, hash=False)
 
     @property
     def key(self) -> str:
         """The identity of what `assemble` makes of this, with the compiler at hand."""
         parts = [f"{FORM} {self.arch} -O{self.opt_level}", compiler_version(), self.kernel, self.symbol]
         parts += [repr(sorted(self.hints.items())), self.cutile_ir]
+        if self.frontend == "triton":
+            parts += [self.frontend, tritonback.triton_version(), repr(sorted(self.options.items()))]
         digest = hashlib.sha256()
         for part in (*(part.encode() for part in parts), self.bytecode):
             digest.update(len(part).to_bytes(8, "big") + part)
@@ -57,6 +66,7 @@ class Lowered:
     def failed(self, error: str, **rest: object) -> Compilation:
         """What is known of this kernel when it could not be compiled."""
         known = {"kernel": self.kernel, "arch": self.arch, "symbol": self.symbol, "hints": self.hints}
+        known["frontend"] = self.frontend
         return Compilation.model_validate(
             known | {"cutile_ir": self.cutile_ir[:TEXT_LIMIT], "error": error[:ERROR_LIMIT]} | rest
         )
@@ -69,6 +79,8 @@ def assemble(source: Lowered, timeout_s: float, folder: Path | None = None) -> C
     """
     if source.error:
         return source.failed(source.error)
+    if source.frontend == "triton":
+        return tritonback.assemble(source, timeout_s, folder)
     with tempfile.TemporaryDirectory(prefix="compile-", dir=folder) as name:
         place = Path(name)
         (place / "kernel.tileirbc").write_bytes(source.bytecode)
@@ -76,7 +88,7 @@ def assemble(source: Lowered, timeout_s: float, folder: Path | None = None) -> C
         started = time.perf_counter()
         run = _run_tileiras(source, place, timeout_s)
         seconds = time.perf_counter() - started
-        remarks = _text(place / "remarks.yaml")
+        remarks = read_text(place / "remarks.yaml")
         said = [*parse_remarks(remarks), *parse_ptxas(run.log)]
         rest = {"tile_ir": tile_ir, "ptx": tidy(run.ptx), "remarks": said, "seconds": seconds}
         if run.timed_out:
@@ -101,11 +113,6 @@ def assemble(source: Lowered, timeout_s: float, folder: Path | None = None) -> C
             remarks=said,
             seconds=seconds,
         )
-
-
-def tidy(text: str) -> str:
-    """A text with the folders of source files left out, cut to the limit."""
-    return re.sub(r'(?<=")/[^"\n]*/(?=[^"/\n]+\.py")', "", text)[:TEXT_LIMIT]
 
 
 @dataclass
@@ -193,13 +200,6 @@ def _tile_ir(bytecode: Path, timeout_s: float) -> str:
     except subprocess.TimeoutExpired:
         return f"(no Tile IR text: tileirdisasm did not finish within {timeout_s:g} s)"
     return tidy(done.stdout) if done.returncode == 0 else f"(no Tile IR text: {done.stderr.strip()[:500]})"
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 def _complaint(errors: str) -> str:

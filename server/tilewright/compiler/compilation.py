@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 from pydantic import Field
 
@@ -17,10 +18,13 @@ class Compilation(Record):
 
     kernel: str
     arch: str
+    frontend: Literal["cutile", "triton"] = "cutile"
     symbol: str = Field("", description="the mangled name, which holds the signature")
     hints: dict[str, int] = Field(default_factory=dict, description="those that apply to this architecture")
     cutile_ir: str = ""
     tile_ir: str = ""
+    ttir: str = Field("", description="Triton's IR, of a Triton kernel; the two above are empty then")
+    ttgir: str = ""
     ptx: str = ""
     sass: str = ""
     resources: Resources | None = None
@@ -33,11 +37,17 @@ class Compilation(Record):
     @property
     def has_products(self) -> bool:
         """Whether the kernel multiplies matrices."""
-        return "tile_mma" in self.cutile_ir
+        return "tile_mma" in self.cutile_ir or "tt.dot" in self.ttir
+
+    @property
+    def is_triton(self) -> bool:
+        return self.frontend == "triton"
 
     @property
     def product_dtypes(self) -> set[str]:
-        """The dtypes of the operands of the kernel's matrix products, by the cuTile IR."""
+        """The dtypes of the operands of the kernel's matrix products, by the IR."""
+        if self.is_triton:
+            return set(re.findall(r"tt\.dot[^\n]*: tensor<[\dx]*x(\w+)> \*", self.ttir))
         types = dict(re.findall(r"([\w$.]+)(?:\{[^}]*\})?: (?:const )?Tile\[(\w+),", self.cutile_ir))
         operands = re.findall(r"tile_mma\w*\(x=([\w$.]+)", self.cutile_ir)
         return {types[name] for name in operands if name in types}

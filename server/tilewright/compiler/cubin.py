@@ -66,8 +66,11 @@ def disassemble(cubin: bytes, folder: Path | None = None, timeout_s: float = 60.
     return done.stdout
 
 
-def resources(cubin: bytes, listed: list[sass.Instruction], arch: str) -> Resources:
-    """The resources of the one kernel in `cubin`, whose instructions are `listed`; its occupancy if `arch` is known."""
+def resources(cubin: bytes, listed: list[sass.Instruction], arch: str, dynamic_shared: int = 0) -> Resources:
+    """The resources of the one kernel in `cubin`, whose instructions are `listed`; its occupancy if `arch` is known.
+
+    `dynamic_shared` is the shared memory in bytes that a launch asks for beyond what the cubin itself holds.
+    """
     elf = ELFFile(io.BytesIO(cubin))
     found: dict[str, int] = {}
     shared = reserved = 0
@@ -91,7 +94,7 @@ def resources(cubin: bytes, listed: list[sass.Instruction], arch: str) -> Resour
             reserved = KIB
         elif section.name.startswith(".nv.shared."):
             shared = max(shared, int(section["sh_size"]))
-    shared = max(shared - reserved, 0)
+    shared = max(shared - reserved, 0) + dynamic_shared
     mix: Counter[str] = Counter(one.name for one in listed)
     limits = SM_LIMITS.get(arch)
     ctas, limited_by = None, ""

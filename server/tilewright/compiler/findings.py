@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.remarks import Remark
 from tilewright.compiler.resources import has_tma
 from tilewright.compiler.sass import LineMix
-from tilewright.compiler.treatments import DO, Finding, Treatment
+from tilewright.compiler.treatments import DO, DO_IN_TRITON, Finding, Treatment
 
 SPILL_COST = 17.0
 """What the same tile cost with 4 worker warps, which spilled, against 8, on an H200."""
@@ -30,24 +30,25 @@ MANY_CALLS = 4
 
 def findings(made: Compilation) -> list[Finding]:
     """What costs time in `made`, the likely dearest first."""
-    found = [_finding(*one) for look in _LOOKS for one in look(made)]
+    looks, do = (_TRITON_LOOKS, DO | DO_IN_TRITON) if made.is_triton else (_LOOKS, DO)
+    found = [_finding(*one, do) for look in looks for one in look(made)]
     return sorted(found, key=lambda one: -one.cost)
 
 
 _Found = tuple[Treatment, str, str, float]
 
 
-def _finding(treatment: Treatment, where: str, evidence: str, cost: float) -> Finding:
-    return Finding(treatment=treatment, where=where, evidence=evidence, do=DO[treatment], cost=cost)
+def _finding(treatment: Treatment, where: str, evidence: str, cost: float, do: Mapping[Treatment, str]) -> Finding:
+    return Finding(treatment=treatment, where=where, evidence=evidence, do=do[treatment], cost=cost)
 
 
 def _timeouts(made: Compilation) -> Iterator[_Found]:
-    tiles = _largest_tile(made.cutile_ir)
+    tool, tiles = "Triton" if made.is_triton else "tileiras", _largest_tile(made)
     held = f"; the largest tile is {tiles}" if tiles else ""
     if made.timed_out:
-        yield Treatment.SMALLER_TILES, "", f"tileiras was stopped after {made.seconds:.0f} s{held}", 1000.0
+        yield Treatment.SMALLER_TILES, "", f"{tool} was stopped after {made.seconds:.0f} s{held}", 1000.0
     elif made.seconds > SLOW_COMPILE_S:
-        yield Treatment.SMALLER_TILES, "", f"tileiras took {made.seconds:.0f} s{held}", 1.0
+        yield Treatment.SMALLER_TILES, "", f"{tool} took {made.seconds:.0f} s{held}", 1.0
 
 
 def _spills(made: Compilation) -> Iterator[_Found]:
@@ -72,7 +73,8 @@ def _spills(made: Compilation) -> Iterator[_Found]:
 
 def _relief(made: Compilation) -> Treatment:
     """More warps share a tile's registers, until there are 8 of them."""
-    return Treatment.MORE_WORKER_WARPS if made.hints.get("num_worker_warps", 4) < 8 else Treatment.SMALLER_TILES
+    warps = made.hints.get("num_warps" if made.is_triton else "num_worker_warps", 4)
+    return Treatment.MORE_WORKER_WARPS if warps < 8 else Treatment.SMALLER_TILES
 
 
 def _on_fma(made: Compilation) -> Iterator[Remark]:
@@ -174,8 +176,9 @@ def _widths(widths: dict[int, int]) -> str:
     return " and ".join(str(width) for width in sorted(widths)) + " bytes"
 
 
-def _largest_tile(cutile_ir: str) -> str:
-    shapes = re.findall(r"Tile\[\w+,\(([\d,]+)\)\]", cutile_ir)
+def _largest_tile(made: Compilation) -> str:
+    shapes = re.findall(r"Tile\[\w+,\(([\d,]+)\)\]", made.cutile_ir)
+    shapes += [shape.replace("x", ",") for shape in re.findall(r"tensor<((?:\d+x)+)", made.ttir)]
     extents = [[int(extent) for extent in shape.split(",") if extent] for shape in shapes]
     return "x".join(map(str, max(extents, key=math.prod, default=[])))
 
@@ -183,3 +186,5 @@ def _largest_tile(cutile_ir: str) -> str:
 _LOOKS: tuple[Callable[[Compilation], Iterator[_Found]], ...] = (
     _timeouts, _spills, _products, _without_tma, _gathers, _occupancy, _divisions, _narrow,
 )  # fmt: skip
+_TRITON_LOOKS = (_timeouts, _spills, _products, _divisions, _narrow)
+"""Those that rest on the machine code alone."""

@@ -21,7 +21,7 @@ class Resources(Record):
     spill_bytes: int = Field(description="bytes that each thread's instructions store for want of registers")
     spill_load_bytes: int = Field(0, description="bytes that they load back")
     stack_bytes: int = Field(0, description="stack frame per thread; spilled registers live there")
-    shared_bytes: int = Field(description="static shared memory per CTA, the system's own 1 KiB left out")
+    shared_bytes: int = Field(description="shared memory per CTA, the system's own 1 KiB left out")
     threads: int = Field(description="per CTA")
     barriers: int = 0
     cluster_ctas: int = 1

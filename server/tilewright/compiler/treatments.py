@@ -38,6 +38,15 @@ DO = {
 }
 
 
+DO_IN_TRITON = {
+    Treatment.MORE_WORKER_WARPS: "launch with num_warps=8",
+    Treatment.TENSOR_CORE_DTYPE: 'give tl.dot 16-bit operands, or float32 ones with input_precision="tf32"',
+    Treatment.FEWER_DIVISIONS: "divide once and multiply by the reciprocal, or use a fast division of libdevice",
+    Treatment.WIDER_ACCESS: "make rows and their stride multiples of 16, which Triton specialises for",
+}
+"""The same treatments in Triton's words, where they differ."""
+
+
 class Finding(Record):
     """One thing that costs time."""
 

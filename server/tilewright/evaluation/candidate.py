@@ -84,7 +84,10 @@ class Candidate:
     def _failure(self, error: BaseException, status: Status) -> CandidateFailure:
         from cuda.tile._exception import TileError
 
-        if isinstance(error, TileError):
+        by_triton = any(
+            kind.__name__ == "CompilationError" and "triton" in kind.__module__ for kind in type(error).__mro__
+        )
+        if isinstance(error, TileError) or by_triton:
             status = Status.COMPILE_ERROR
         if isinstance(error, SystemExit):
             text = f"called sys.exit({error.code!r})"

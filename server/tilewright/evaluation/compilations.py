@@ -25,6 +25,7 @@ from tilewright.evaluation.compiling import cpus
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.processes import ChildProcess, worker_environment
 from tilewright.evaluation.results import Status
+from tilewright.roofline.model import HostWork
 
 OVERHEAD_S = 30.0
 """For one compile, over its own limit: disassembly, and waiting for a processor."""
@@ -46,12 +47,22 @@ def launched(reply: Message, bytecodes: list[bytearray], archs: list[str]) -> li
             grid = [int(extent) for extent in described.pop("grid")]
             lowered = Lowered(**described, bytecode=bytes(bytecode))
             lowered.failed("")  # its texts and hints are of the right types
+            if lowered.frontend not in ("cutile", "triton") or not isinstance(lowered.options, dict):
+                raise ValueError(f"frontend {lowered.frontend!r}")
             if not (isinstance(lowered.error, str) and lowered.arch in archs and lowered.opt_level in range(4)):
                 raise ValueError(f"-O{lowered.opt_level} for {lowered.arch!r}")
             found.append(Launched(lowered, grid))
         return found
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise WorkerFailure(Status.CRASHED, f"the process described its kernels wrongly: {error}") from None
+
+
+def operations(reply: Message) -> list[HostWork]:
+    """A worker's answer to `dump` of a torch task. Raises `WorkerFailure` where it is none."""
+    try:
+        return [HostWork.model_validate(described) for described in reply["operations"]]
+    except (KeyError, TypeError, ValidationError) as error:
+        raise WorkerFailure(Status.CRASHED, f"the process described its operations wrongly: {error}") from None
 
 
 def compile_all(

@@ -30,7 +30,7 @@ from tilewright.evaluation.tensors import (
     trespass,
 )
 from tilewright.evaluation.values import other_strides
-from tilewright.task import Backend, Case, Task, TaskError, Values, case_label
+from tilewright.task import Backend, Case, Frontend, Task, TaskError, Values, case_label
 
 CLASSES = [values for values in Values if values not in (Values.DRAWN, Values.INTEGERS)]
 SHARE = 3
@@ -183,7 +183,9 @@ Call = Callable[[Inputs, Given], Done]
 
 
 def defects_of(worker: WorkerHandle, code: TaskCode, runs: list[Run]) -> list[Defect]:
-    """What the checker finds on the first run of each shape."""
+    """What the checker finds on the first run of each shape; nothing where the task is not written in cuTile."""
+    if code.task.file.frontend is not Frontend.CUTILE:
+        return []
     found: dict[tuple[str, str, int], Defect] = {}
     shapes = {case_label(run.case): run for run in reversed(runs)}
     for run in reversed(shapes.values()):

@@ -66,14 +66,14 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec) -> Benchm
         latency = estimates[0].ms
         work = code.work(case)
         percent, bound = roofline_share(latency, work, ceilings)
-        moved = arms[0][case_label(case)].dram_bytes
+        moved, where = arms[0][case_label(case)].dram_bytes, arms[0][case_label(case)].where
         floor = floor_ms(work, device, resident_bytes=0)  # the model takes caches to be cold
         if latency < floor:
             return BenchmarkResult(
                 status=Status.TAMPERED,
                 modelled=True,
                 message=f"{case_label(case)}: modelled at {latency:.6f} ms, below the {floor:.6f} ms that the data "
-                f"sheet's peaks allow: its kernels, as sampled, move {moved / 1e6:.1f} MB, where the work is "
+                f"sheet's peaks allow: {where} move {moved / 1e6:.1f} MB, where the work is "
                 f"{work.bytes / 1e6:.1f} MB and {work.flops / 1e9:.1f} Gflop",
             )
         flops = arms[0][case_label(case)].flops
@@ -81,14 +81,14 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec) -> Benchm
             return BenchmarkResult(
                 status=Status.TAMPERED,
                 modelled=True,
-                message=f"{case_label(case)}: its kernels, as sampled, do {flops / 1e9:.1f} Gflop, and the work is "
+                message=f"{case_label(case)}: {where} do {flops / 1e9:.1f} Gflop, and the work is "
                 f"{work.flops / 1e9:.1f}: it is not done, or done by another algorithm; measure such a kernel on a GPU",
             )
         if moved < COMPULSORY_SHARE * work.bytes:
             return BenchmarkResult(
                 status=Status.TAMPERED,
                 modelled=True,
-                message=f"{case_label(case)}: its kernels, as sampled, move {moved / 1e6:.1f} MB, and "
+                message=f"{case_label(case)}: {where} move {moved / 1e6:.1f} MB, and "
                 f"{work.bytes / 1e6:.1f} MB have to be read and written at least: the rest of the work is not done, or "
                 "done where the model does not see it; measure such a kernel on a GPU",
             )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
+import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,22 +19,41 @@ from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
 from tilewright.interpreter.hostops import counting
 from tilewright.roofline.model import CallProfile, LaunchProfile
+from tilewright.task import Frontend
 
 COMPILE_S = 60.0
 
 
 def prepare(arch: str) -> None:
-    """Make this process a stand-in for one with a GPU of `arch`."""
+    """Make this process a stand-in for one with a GPU of `arch`. What torch.compile is given runs as it is."""
+    os.environ["TORCH_COMPILE_DISABLE"] = "1"
     host.install(spec_by_arch(arch))
 
 
-def profile_call(candidate: Candidate, arguments: dict[str, Any], arch: str, seed: int) -> dict[str, Any]:
-    """One call with a few blocks of each launch run, as a `CallProfile`. What a first call prepares is not counted."""
+def prepare_triton(arch: str, running: bool) -> None:
+    """Make Triton run kernels in its interpreter, or, where the candidate is not to be run, note its launches down."""
+    if importlib.util.find_spec("triton") is None:
+        raise CandidateFailure(Status.IMPORT_ERROR, "triton is not installed here: pip install 'triton>=3.6'")
+    from tilewright.interpreter import tritonhost
+
+    tritonhost.install(spec_by_arch(arch), interpret=running)
+
+
+def profile_call(
+    candidate: Candidate, arguments: dict[str, Any], arch: str, seed: int, frontend: Frontend
+) -> dict[str, Any]:
+    """One call with a few blocks of each launch run, as a `CallProfile`. What a first call prepares is not counted.
+
+    Raises `CandidateFailure` where a cuTile task launches no block, or a torch task computes nothing.
+    """
     with contextlib.suppress(CandidateFailure), host.running(host.Mode.CAPTURE):
         candidate(arguments)
     with host.running(host.Mode.SAMPLE, seed) as launches, counting() as ops:
         candidate(arguments)
-    if not any(launch.blocks for launch in launches):
+    launched = any(launch.blocks for launch in launches)
+    if frontend is Frontend.TORCH and not launched and not ops:
+        raise CandidateFailure(Status.RAISED, "the entry point made no torch operation, so there is nothing to model")
+    if frontend is Frontend.CUTILE and not launched:
         raise CandidateFailure(
             Status.RAISED,
             "the entry point launched no block of a cuTile kernel, so there is nothing to model; measure it on a GPU",
@@ -68,6 +89,40 @@ def profile_launch(launch: host.Launch, arch: str) -> LaunchProfile:
 def _compiled(source: Lowered) -> Compilation:
     """What is made of `source`; another case mostly launches the same kernels."""
     return assemble(source, COMPILE_S, Path.cwd())
+
+
+def listed_call(candidate: Candidate, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+    """The torch operations of one call, as `HostWork`s; what a first call prepares is left out."""
+    with contextlib.suppress(CandidateFailure), host.running(host.Mode.CAPTURE):
+        candidate(arguments)
+    with host.running(host.Mode.CAPTURE), counting() as ops:
+        candidate(arguments)
+    return [work.model_dump() for work in ops]
+
+
+def lowered_triton_call(
+    candidate: Candidate, arguments: dict[str, Any], archs: list[str], root: Path
+) -> tuple[list[dict[str, Any]], list[bytes]]:
+    """What `lowered_call` gives, of Triton kernels: TTIR takes the place of bytecode."""
+    from tilewright.compiler import tritonfront
+    from tilewright.interpreter import tritonhost
+
+    with host.running(host.Mode.CAPTURE), tritonhost.captured() as launches:
+        candidate(arguments)
+    if not launches:
+        raise CandidateFailure(Status.RAISED, "the entry point launched no Triton kernel: there is nothing to compile")
+    distinct: dict[str, tritonhost.TritonLaunch] = {}
+    for launch in launches:
+        distinct.setdefault(f"{tritonfront.signature_text(launch.source)} {sorted(launch.options.items())}", launch)
+    found, texts = [], []
+    for launch in distinct.values():
+        for arch in archs:
+            with tritonhost.device_of(arch):
+                made = tritonfront.lower(launch.source, launch.options, arch, tritonhost.target_of(arch), root)
+            lowered = dataclasses.asdict(made)
+            texts.append(lowered.pop("bytecode"))
+            found.append(lowered | {"grid": list(launch.grid)})
+    return found, texts
 
 
 def lowered_call(

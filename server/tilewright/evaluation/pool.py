@@ -113,8 +113,8 @@ class WorkerHandle:
             raise self._failure(Status.CRASHED, f"the process answered with status {str(status)[:50]!r}")
         raise self._failure(Status(status), str(reply.get("message", ""))[:4000])
 
-    def load(self, task: Task, folder: Path, cache: Path) -> None:
-        """Import the candidate in the snapshot's task folder `folder`.
+    def load(self, task: Task, folder: Path, cache: Path, running: bool = True) -> None:
+        """Import the candidate in the snapshot's task folder `folder`; `running` is false where it is only dumped.
 
         What it compiles is kept in `cache` once it is closed: a worker writes to its own folder alone.
         """
@@ -129,6 +129,8 @@ class WorkerHandle:
             function=task.function,
             outputs=task.file.outputs,
             cache=str(self._scratch / COMPILED),
+            frontend=task.file.frontend,
+            running=running,
         )
 
     def hold_still(self, whole: bool = False) -> None:

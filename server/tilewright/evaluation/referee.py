@@ -39,7 +39,7 @@ from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.gpu.telemetry import Gpu, Recorder, find_gpu
-from tilewright.task import Backend, TaskError, case_label, load_task
+from tilewright.task import Backend, Frontend, TaskError, case_label, load_task
 
 LEASE_WAIT_S = 120.0
 LOWERING_S = 60.0
@@ -135,7 +135,7 @@ class Referee:
 
     def _watched(self, worker: WorkerHandle, code: TaskCode, runs: list[Run]) -> list[Defect]:
         """What the checker finds in a right kernel, where there is one; that watching takes long is not its fault."""
-        if self._backend is not Backend.CPU:
+        if self._backend is not Backend.CPU or code.task.file.frontend is not Frontend.CUTILE:
             return []
         self._tell("looking for races and other defects")
         try:
@@ -161,6 +161,8 @@ class Referee:
     def benchmark(self, message: Message) -> Message:
         """Measure a candidate against the incumbent (or alone, for the baseline), case by case."""
         code = self._task(message)
+        if self._backend is Backend.CPU and code.task.file.frontend is Frontend.TRITON:
+            raise TaskError("the benchmark of a triton task needs a GPU: no model counts the traffic of its kernels")
         self._surroundings()
         phases = measurement.Phases()
         started = time.monotonic()
@@ -182,19 +184,24 @@ class Referee:
         return {"result": finished.model_dump()}
 
     def dump(self, message: Message) -> Message:
-        """Compile what the entry point launches on the first case. For referees of the `cpu` backend."""
+        """Compile what the entry point launches on the first case, or list its torch operations where the task is
+        torch's. For referees of the `cpu` backend."""
         code = self._task(message)
         case = (code.task.benchmark_cases(self._backend) or [entry.case for entry in code.task.file.cases])[0]
         snapshot = message["arms"][0]
         deadline = time.monotonic() + message["limit_s"]
         need_compiler()
         try:
-            with self._worker(code, snapshot, deadline) as worker:
+            with self._worker(code, snapshot, deadline, running=False) as worker:
                 estimation.send_inputs(worker, code, case)
                 root = str(self._folder / SNAPSHOTS / snapshot["id"])
                 reply, bytecodes = worker.request(
                     "dump", code.task.file.timeout_s + LOWERING_S, archs=message["archs"], root=root
                 )
+            if code.task.file.frontend is Frontend.TORCH:
+                operations = [work.model_dump() for work in compilations.operations(reply)]
+                listing = {"status": Status.PASSED, "case": case_label(case), "operations": operations}
+                return {"result": listing}
             kernels = compilations.launched(reply, bytecodes, message["archs"])
             store = CompilationStore(Path(message["store"]))
             made = compilations.compile_all(
@@ -277,13 +284,13 @@ class Referee:
 
     @contextlib.contextmanager
     def _worker(
-        self, code: TaskCode, snapshot: Message, deadline: float, label: str = "candidate"
+        self, code: TaskCode, snapshot: Message, deadline: float, label: str = "candidate", running: bool = True
     ) -> Iterator[WorkerHandle]:
         where = Snapshot.model_validate(snapshot)
         try:
             worker = self._pool.take(label, deadline)
             try:
-                worker.load(code.task, where.folder, where.cache)
+                worker.load(code.task, where.folder, where.cache, running)
                 yield worker
             finally:
                 worker.close()

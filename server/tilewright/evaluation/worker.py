@@ -31,7 +31,7 @@ from tilewright.evaluation.results import Status
 from tilewright.evaluation.tensors import Argument, Memory, TensorSpec, opened, poison, to_buffer
 from tilewright.evaluation.timing import TimedCalls, copy_outputs
 from tilewright.evaluation.unchanged import Unchanged
-from tilewright.task import Backend
+from tilewright.task import Backend, Frontend
 
 AWAKE_S = 0.25
 OPERATIONS = frozenset({"load", "inputs", "call", "estimate", "prepare", "ping", "run", "profile", "check", "dump"})
@@ -44,6 +44,7 @@ class Worker:
     def __init__(self, backend: Backend, arch: str) -> None:
         self._backend = backend
         self._arch = arch
+        self._frontend = Frontend.CUTILE
         self._candidate: Candidate | None = None
         self._sets: list[dict[str, Any]] = []
         self._buffers: list[bytearray] = []
@@ -74,6 +75,11 @@ class Worker:
         from cuda.tile._cext import default_tile_context
 
         default_tile_context.config.cache_dir = message["cache"]
+        self._frontend = Frontend(message["frontend"])
+        if self._backend is Backend.CPU and self._frontend is Frontend.TRITON:
+            from tilewright.evaluation.modelling import prepare_triton
+
+            prepare_triton(self._arch, message["running"])
         folder = Path(message["folder"])
         with self._host():
             self._candidate = Candidate(
@@ -137,7 +143,8 @@ class Worker:
         """What the launches of one call do and occupy, for the latency model."""
         from tilewright.evaluation.modelling import profile_call
 
-        return {"profile": profile_call(self.candidate, self._sets[0], self._arch, message["seed"])}, []
+        seed = message["seed"]
+        return {"profile": profile_call(self.candidate, self._sets[0], self._arch, seed, self._frontend)}, []
 
     def check(self, message: Message, buffers: list[bytearray]) -> Reply:
         """What the checker finds in one call on input set 0."""
@@ -146,11 +153,15 @@ class Worker:
         return {"defects": check_call(self.candidate, self._sets[0], message["empty"])}, []
 
     def dump(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """The kernels that one call launches, for each of the architectures, as far as the front end goes."""
-        from tilewright.evaluation.modelling import lowered_call
+        """The kernels that one call launches, for each of the architectures, as far as the front end goes; or, of a
+        torch task, its operations."""
+        from tilewright.evaluation.modelling import listed_call, lowered_call, lowered_triton_call
 
+        if self._frontend is Frontend.TORCH:
+            return {"operations": listed_call(self.candidate, self._sets[0])}, []
         root = Path(message["root"])
-        found, bytecodes = lowered_call(self.candidate, self._sets[0], message["archs"], root)
+        lowered = lowered_triton_call if self._frontend is Frontend.TRITON else lowered_call
+        found, bytecodes = lowered(self.candidate, self._sets[0], message["archs"], root)
         return {"kernels": found}, [memoryview(bytecode) for bytecode in bytecodes]
 
     def _host(self) -> contextlib.AbstractContextManager[object]:

@@ -1,21 +1,43 @@
-"""What host code computes with torch beside its kernels: on a GPU, each such operation is a kernel of its own."""
+"""What host code computes with torch beside its kernels: on a GPU, each such operation is a kernel of its own.
+
+Operations are counted as torch dispatches them on the CPU; the few that are one kernel on a GPU and several here count
+as one.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
 
 from tilewright.roofline.model import HostWork
 
 Watch = Callable[[torch.Tensor], None]
-_FREE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "lift_fresh", "detach", "alias"}
+_FREE = frozenset(
+    {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "lift_fresh", "detach", "alias",
+     "detach_", "set_", "resize_"}
+)  # fmt: skip
 """Operations of aten that only make or name memory."""
+_OVERWRITES = frozenset(
+    {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "_foreach_copy_", "_foreach_zero_"}
+)
+"""Operations in place that do not read what they replace."""
+_GATHERS = frozenset({"embedding", "index", "index_select", "gather"})
+"""Operations that read of their first tensor no more than they put out."""
+_SAME_FLOPS = {
+    "_scaled_dot_product_flash_attention_for_cpu": "_scaled_dot_product_flash_attention",
+    "_addmm_activation": "addmm",
+}
+"""Operations that torch has no formula for, and one that does the same sums."""
+_ONE_KERNEL = frozenset({F.rms_norm, torch.rms_norm})
+"""Functions that are one kernel on a GPU, and are composed of several operations on the CPU."""
 
 
 class _Counting(TorchDispatchMode):
@@ -23,6 +45,9 @@ class _Counting(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        from torch.utils.flop_counter import flop_registry  # imports triton, which not every process may do this early
+
+        self._formulas: dict[Any, Any] = flop_registry
         self.ops: list[HostWork] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -33,28 +58,75 @@ class _Counting(TorchDispatchMode):
         return result
 
     def _note(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-        inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         name = func.overloadpacket.__name__
+        inputs, read, outputs = _tensors((args, kwargs)), [], _tensors(result)
+        for argument, value in _given(func, args, kwargs):
+            written = argument.alias_info is not None and argument.alias_info.is_write
+            outputs += _tensors(value) if written else []
+            if not argument.is_out and not (written and name in _OVERWRITES):
+                read += _tensors(value)
         known = {tensor.untyped_storage().data_ptr() for tensor in inputs}
         is_view = not func._schema.is_mutable and all(out.untyped_storage().data_ptr() in known for out in outputs)
         if not outputs or is_view or name in _FREE:
             return
-        formula = flop_registry.get(func.overloadpacket)
-        self.ops.append(
-            HostWork(
-                name=name,
-                bytes=sum(tensor.numel() * tensor.element_size() for tensor in inputs + outputs),
-                flops=formula(*args, **kwargs, out_val=result) if formula else 0.0,
-                dtype=str(outputs[0].dtype).removeprefix("torch."),
-            )
-        )
+        put_out = _bytes(outputs)
+        taken = _bytes(read)
+        if name in _GATHERS:
+            taken = min(_bytes(read[:1]), put_out) + _bytes(read[1:])
+        same = _SAME_FLOPS.get(name)
+        formula = self._formulas.get(getattr(torch.ops.aten, same) if same else func.overloadpacket)
+        flops = formula(*args, **kwargs, out_val=result) if formula else 0.0
+        self.note(name, taken + put_out, flops, outputs[0].dtype)
+
+    def note(self, name: str, moved: float, flops: float, dtype: torch.dtype) -> None:
+        self.ops.append(HostWork(name=name, bytes=moved, flops=flops, dtype=str(dtype).removeprefix("torch.")))
+
+
+class _OneKernel(TorchFunctionMode):
+    """Counts what a GPU does in one kernel as one operation."""
+
+    def __init__(self, counted: _Counting) -> None:
+        super().__init__()
+        self._counted = counted
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func not in _ONE_KERNEL or _Counting.paused:
+            return func(*args, **kwargs)
+        with paused():
+            result = func(*args, **kwargs)
+        self._counted.note(func.__name__, _bytes(_tensors((args, kwargs))) + _bytes([result]), 0.0, result.dtype)
+        return result
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def _given(func: Any, args: Any, kwargs: Any) -> Iterator[tuple[Any, Any]]:
+    """Each argument of an operation's schema, and what was given for it."""
+    for position, argument in enumerate(func._schema.arguments):
+        yield argument, args[position] if position < len(args) else kwargs.get(argument.name)
+
+
+def _bytes(tensors: list[torch.Tensor]) -> int:
+    """The bytes that lie under some tensors: one that is named twice counts once, and so does a repeated element."""
+    sizes: dict[Any, int] = {}
+    for tensor in tensors:
+        if tensor.layout is not torch.strided:
+            sizes[id(tensor)] = tensor.numel() * tensor.element_size()
+            continue
+        steps = zip(tensor.shape, tensor.stride(), strict=True)
+        distinct = math.prod(size for size, stride in steps if stride) if tensor.numel() else 0
+        key = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+        sizes[key] = distinct * tensor.element_size()
+    return sum(sizes.values())
 
 
 @contextlib.contextmanager
 def counting() -> Iterator[list[HostWork]]:
     """List the torch operations made within, views and allocations left out."""
-    with _Counting() as mode:
+    with _Counting() as mode, _OneKernel(mode):
         yield mode.ops
 
 
@@ -67,7 +139,7 @@ class _Watching(TorchDispatchMode):
         kwargs = kwargs or {}
         if _Counting.paused or func.overloadpacket.__name__ in _FREE:
             return func(*args, **kwargs)
-        given = [(argument.alias_info, value) for argument, value in _paired(func, args, kwargs)]
+        given = [(argument.alias_info, value) for argument, value in _given(func, args, kwargs)]
         if not any(alias is not None and not alias.is_write for alias, _ in given):  # else it makes a view
             for alias, value in given:
                 for leaf in _tensors(value) if alias is None else []:
@@ -77,17 +149,6 @@ class _Watching(TorchDispatchMode):
             for leaf in _tensors(value) if alias is not None and alias.is_write else []:
                 self._wrote(leaf)
         return result
-
-
-def _paired(func: Any, args: Any, kwargs: Any) -> list[tuple[Any, Any]]:
-    """An operation's declared arguments with what was given for each."""
-    declared = func._schema.arguments
-    found = [(argument, args[position]) for position, argument in enumerate(declared) if position < len(args)]
-    return found + [(argument, kwargs[argument.name]) for argument in declared if argument.name in kwargs]
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 @contextlib.contextmanager

@@ -55,7 +55,7 @@ class LaunchProfile(Record):
 
 
 class HostWork(Record):
-    """One torch operation beside the kernels: bytes read and written, flops (0 where torch has no formula), and the
+    """One torch operation of the host code: bytes read and written, flops (0 where torch has no formula), and the
     dtype of its result."""
 
     name: str
@@ -69,6 +69,11 @@ class CallProfile(Record):
 
     launches: list[LaunchProfile]
     host: list[HostWork] = Field(default_factory=list)
+
+    @property
+    def where(self) -> str:
+        """What does the call's work, in words."""
+        return "its kernels, as sampled," if self.launches else "its torch operations"
 
     @property
     def flops(self) -> float:
@@ -157,7 +162,7 @@ def estimate_call(profile: CallProfile, device: DeviceSpec) -> Estimate:
             terms[name] = terms.get(name, 0.0) + ms
     host = sum(_host_ms(work, device) for work in profile.host)
     if profile.host:
-        terms["torch operations beside the kernels"] = host
+        terms["torch operations beside the kernels" if found else "torch operations"] = host
     return Estimate(sum(estimate.ms for estimate in found) + host, terms)
 
 

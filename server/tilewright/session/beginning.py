@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import secrets
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
@@ -85,9 +86,11 @@ async def begin(
         raise Misuse(
             f"{task} has no case for backend {backend}; add a [[cases]] table for it, or one without `backend`"
         )
-    if backend is Backend.CPU and found.file.frontend is not Frontend.CUTILE:
+    need_frontend(found.file.frontend)
+    if backend is Backend.CPU and found.file.frontend is Frontend.TRITON:
         raise Misuse(
-            f"backend cpu interprets cuTile kernels; frontend = '{found.file.frontend}' needs a machine with a GPU"
+            "the benchmark of a triton task needs a GPU: no model counts the traffic of Triton kernels; without one, "
+            f"`tilewright check {task}` checks its results, and dump_ir shows what it compiles to"
         )
     repository = checkout.repository
     editable = check_tree(repository, found, folder, include_dirty)
@@ -125,6 +128,12 @@ async def begin(
         notes=_notes(found, backend),
     )
     return started, runs
+
+
+def need_frontend(frontend: Frontend) -> None:
+    """Raises `Misuse` where the package that a task's kernels are written in is not there."""
+    if frontend is Frontend.TRITON and importlib.util.find_spec("triton") is None:
+        raise Misuse("frontend = 'triton' needs the package triton, which is not there: pip install 'triton>=3.6'")
 
 
 def go_back(checkout: Checkout, started: Started) -> None:

@@ -1,4 +1,5 @@
-"""`tilewright check`: a task's kernels under the interpreter's checker, without a session and without a GPU."""
+"""`tilewright check`: a task's kernels without a session and without a GPU: cuTile's under the interpreter's checker,
+other tasks against their reference."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from pathlib import Path
 from tilewright.evaluation.results import CorrectnessResult
 from tilewright.evaluation.seeds import new_secret
 from tilewright.repository import RepositoryError
-from tilewright.session.beginning import task_path
+from tilewright.session.beginning import need_frontend, task_path
 from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.jobs import Progress
 from tilewright.session.runs import Runs
@@ -31,14 +32,14 @@ async def check_task(root: Path, path: Path, progress: Progress) -> CorrectnessR
         files = checkout.repository.read([(place / name).as_posix() for name in task.file.editable])
     except (TaskError, RepositoryError) as error:
         raise Misuse(str(error)) from None
-    if task.file.frontend is not Frontend.CUTILE:
-        raise Misuse(f"the checker interprets cuTile; this task's frontend is {task.file.frontend}")
+    need_frontend(task.file.frontend)
     committed = checkout.repository.files(checkout.repository.head())
     if (place / "task.toml").as_posix() not in committed:
         raise Misuse(f"{place}/task.toml is not committed; run `git add {place}` and `git commit` first")
     runs = Runs(Backend.CPU, ARCH, committed, place)
     try:
         await progress("checking")
-        return await runs.check(files, new_secret(), LIMIT_S, lambda _: None)
+        work = runs.check if task.file.frontend is Frontend.CUTILE else runs.correctness
+        return await work(files, new_secret(), LIMIT_S, lambda _: None)
     finally:
         await runs.close()

@@ -14,6 +14,7 @@ from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
 from tilewright.repository import Files, RepositoryError
 from tilewright.session import dumptext
+from tilewright.session.beginning import need_frontend
 from tilewright.session.checkout import Checkout, EditableFiles, Misuse
 from tilewright.session.dumptext import STAGES, Stage
 from tilewright.session.jobs import WAIT_S, Job, Progress
@@ -63,6 +64,7 @@ class Dumper:
             raise Misuse(f"the compiler here knows no {unknown[0]}; it knows {', '.join(sorted(known_archs()))}")
         try:
             task = load_task(self._checkout.root / folder)
+            need_frontend(task.file.frontend)
             editable = [(folder / name).as_posix() for name in task.file.editable]
             files = repository.read(editable)
         except (TaskError, RepositoryError) as error:

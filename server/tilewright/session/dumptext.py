@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from itertools import zip_longest
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.differences import changes, ir_difference, opcode_difference
@@ -13,11 +13,12 @@ from tilewright.compiler.findings import findings
 from tilewright.compiler.sass import mix_table
 from tilewright.evaluation.results import Status
 from tilewright.records import cut
+from tilewright.session import operations
 from tilewright.session.reports import DumpReport, KernelReport
 from tilewright.session.runs import Dumped, DumpedKernel
 
-Stage = Literal["resources", "cutile_ir", "tile_ir", "ptx", "sass", "remarks", "mix"]
-STAGES: tuple[Stage, ...] = ("resources", "cutile_ir", "tile_ir", "ptx", "sass", "remarks", "mix")
+Stage = Literal["resources", "cutile_ir", "tile_ir", "ttir", "ttgir", "ptx", "sass", "remarks", "mix"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
 
 SHOWN_CHARACTERS = 6000
 """Of a report as JSON; about 1,500 tokens."""
@@ -32,6 +33,8 @@ Pair = tuple[DumpedKernel | None, DumpedKernel | None]
 
 def report(dumped: Dumped, stage: Stage, resource: str, whole: str) -> DumpReport:
     """The report on a dump. `whole` is the stage's text in full, which `resource` names."""
+    if not dumped.kernels:
+        return operations.report(dumped, resource, _cut(whole, SHOWN_CHARACTERS // 2))
     pairs: list[Pair] = [(None, kernel) for kernel in dumped.kernels]
     lines = [f"{kernel.made.kernel} on {kernel.made.arch}: {kernel.made.headline}" for kernel in dumped.kernels]
     return _fitted(dumped, "\n".join(lines), pairs, resource, "" if stage == "resources" else whole)
@@ -39,6 +42,8 @@ def report(dumped: Dumped, stage: Stage, resource: str, whole: str) -> DumpRepor
 
 def comparison(before: Dumped, after: Dumped, resource: str, whole: str) -> DumpReport:
     """The report on what changed from the incumbent to the candidate."""
+    if not before.kernels and not after.kernels:
+        return operations.comparison(before, after, resource, _cut(whole, SHOWN_CHARACTERS // 2))
     pairs = paired(before, after)
     lines = []
     for old, new in pairs:
@@ -49,7 +54,9 @@ def comparison(before: Dumped, after: Dumped, resource: str, whole: str) -> Dump
 
 
 def whole_text(dumped: Dumped, stage: Stage) -> str:
-    """A stage of every kernel, in full."""
+    """A stage of every kernel, in full; of a torch task, its operations."""
+    if not dumped.kernels:
+        return operations.table(dumped.operations)
     parts = []
     for kernel in dumped.kernels:
         made = kernel.made
@@ -58,12 +65,15 @@ def whole_text(dumped: Dumped, stage: Stage) -> str:
 
 
 def whole_comparison(before: Dumped, after: Dumped, stage: Stage) -> str:
-    """What changed in a stage (the cuTile IR for `resources`), kernel by kernel, in full."""
+    """What changed in a stage (the front end's IR for `resources`), kernel by kernel, in full; of a torch task, the
+    operations of both."""
+    if not before.kernels and not after.kernels:
+        return operations.difference(before, after)
     parts = []
-    shown: Stage = "cutile_ir" if stage == "resources" else stage
     for old, new in paired(before, after):
         known = new or old
         assert known is not None
+        shown: Stage = _first_ir(known.made) if stage == "resources" else stage
         title = f"==== {known.made.kernel} for {known.made.arch}: {shown}, incumbent against candidate ===="
         lines = [] if old is None or new is None else _difference(old.made, new.made, shown)
         parts.append("\n".join([title, *(lines or [_in_short(old, new) if not (old and new) else "no difference"])]))
@@ -90,7 +100,8 @@ def _in_short(old: DumpedKernel | None, new: DumpedKernel | None) -> str:
         return f"new in the candidate; {new.made.headline}"
     changed = changes(old.made, new.made)
     if not changed:
-        same = not ir_difference(old.made.cutile_ir, new.made.cutile_ir)
+        stage = _first_ir(new.made)
+        same = not ir_difference(getattr(old.made, stage), getattr(new.made, stage))
         return "compiles to the same" if same else "other IR, but the same resources"
     first = [name for name in _TELLING if name in changed] or list(changed)
     listed = ", ".join(f"{name.replace('_', ' ')} {changed[name]}" for name in first[:5])
@@ -105,10 +116,28 @@ _TELLING = (
 def _difference(old: Compilation, new: Compilation, stage: Stage) -> list[str]:
     if stage in ("ptx", "sass"):
         return opcode_difference(getattr(old, stage), getattr(new, stage))
-    if stage in ("cutile_ir", "tile_ir"):
+    if stage in ("cutile_ir", "tile_ir", "ttir", "ttgir"):
         return ir_difference(getattr(old, stage), getattr(new, stage))
     before, after = (_STAGE_TEXT[stage](one) for one in (old, new))
     return [] if before == after else ["-- incumbent", before, "-- candidate", after]
+
+
+def _first_ir(made: Compilation) -> Literal["cutile_ir", "ttir"]:
+    return "ttir" if made.is_triton else "cutile_ir"
+
+
+def _of_cutile(made: Compilation, text: str) -> str:
+    return "(a Triton kernel has no such stage: ask for ttir or ttgir)" if made.is_triton else text
+
+
+def _of_triton(made: Compilation, text: str) -> str:
+    return text if made.is_triton else "(only Triton kernels have this stage: ask for cutile_ir or tile_ir)"
+
+
+def _remarks_text(made: Compilation) -> str:
+    if made.is_triton:
+        return "(Triton's compiler makes no remarks)"
+    return "\n".join(map(str, made.remarks)) or "(the compiler made no remark)"
 
 
 def _resources_text(made: Compilation) -> str:
@@ -122,11 +151,13 @@ def _resources_text(made: Compilation) -> str:
 
 _STAGE_TEXT: dict[Stage, Callable[[Compilation], str]] = {
     "resources": _resources_text,
-    "cutile_ir": lambda made: made.cutile_ir,
-    "tile_ir": lambda made: made.tile_ir,
+    "cutile_ir": lambda made: _of_cutile(made, made.cutile_ir),
+    "tile_ir": lambda made: _of_cutile(made, made.tile_ir),
+    "ttir": lambda made: _of_triton(made, made.ttir),
+    "ttgir": lambda made: _of_triton(made, made.ttgir),
     "ptx": lambda made: made.ptx or "(ptxas ended before its input could be read; ask again)",
     "sass": lambda made: made.sass,
-    "remarks": lambda made: "\n".join(map(str, made.remarks)) or "(the compiler made no remark)",
+    "remarks": _remarks_text,
     "mix": lambda made: mix_table(made.mix) if made.mix else "(no machine code)",
 }
 

@@ -18,6 +18,7 @@ from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, En
 from tilewright.evaluation.snapshot import Snapshot, SnapshotStore
 from tilewright.records import Record
 from tilewright.repository import Files
+from tilewright.roofline.model import HostWork
 from tilewright.session.checkout import Misuse
 from tilewright.task import Backend, TaskError, Work
 
@@ -42,12 +43,13 @@ class DumpedKernel(Record):
 
 
 class Dumped(Record):
-    """What a candidate's call launches, compiled; or why that is not known."""
+    """What a candidate's call launches, compiled; the torch operations of a torch task; or why that is not known."""
 
     status: Status
     message: str = ""
     case: str = ""
     kernels: list[DumpedKernel] = Field(default_factory=list)
+    operations: list[HostWork] = Field(default_factory=list)
 
 
 class Runs:
@@ -145,7 +147,7 @@ def _read_dump(result: dict[str, Any], folder: Path) -> Dumped:
         DumpedKernel(grid=listed["grid"], made=Compilation.model_validate_json((folder / listed["file"]).read_bytes()))
         for listed in result.get("kernels", [])
     ]
-    known = {name: result[name] for name in ("status", "message", "case") if name in result}
+    known = {name: result[name] for name in ("status", "message", "case", "operations") if name in result}
     return Dumped.model_validate(known | {"kernels": kernels})
 
 

@@ -1,0 +1,207 @@
+"""Triton tasks without a GPU: checked by Triton's interpreter, compiled for dumps, and never given a latency."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from tests.bench import Bench
+from tests.conftest import SCALE_TOML
+from tests.stage import play, quiet, start
+from tilewright.evaluation.results import Status
+from tilewright.session.checkout import Misuse
+from tilewright.session.checks import check_task
+from tilewright.session.dumping import Dumper
+from tilewright.session.loop import Loop
+from tilewright.session.reports import DumpReport
+from tilewright.task import Backend
+
+TOML = SCALE_TOML.replace("timeout_s = 20", 'timeout_s = 30\nfrontend = "triton"')
+FOLDER = PurePosixPath("task")
+KERNEL = """
+import torch
+import triton
+import triton.language as tl
+
+DEVICE = triton.runtime.driver.active.get_active_torch_device()
+TILE = 128
+
+
+@triton.jit
+def scale_kernel(x, out, n, factor, T: tl.constexpr):
+    places = tl.program_id(0) * T + tl.arange(0, T) + tl.zeros((T,), tl.int32)
+    inside = places < n
+    tl.store(out + places, tl.load(x + places, mask=inside) * factor, mask=inside)
+
+
+def scale(x, factor):
+    out = torch.empty_like(x)
+    assert x.is_cuda and x.device == DEVICE
+    scale_kernel[lambda meta: (triton.cdiv(x.shape[0], meta["T"]),)](x, out, x.shape[0], factor, T=TILE)
+    return out
+"""
+AUTOTUNED = KERNEL.replace(
+    "@triton.jit",
+    "@triton.autotune([triton.Config({'T': 64}, num_warps=w) for w in (2, 8)], key=['n'])\n@triton.jit",
+).replace(", T=TILE)", ")")
+LOOP = KERNEL.replace("    tl.store(", "    for _ in range(0, tl.cdiv(n, n)):\n        tl.store(")
+PRODUCT = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def product(a, b, out, K, M: tl.constexpr, N: tl.constexpr, T: tl.constexpr):
+    rows, columns, steps = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, T)
+    total = tl.zeros((M, N), tl.float32)
+    for k in range(0, K, T):
+        left = tl.load(a + rows * K + (k + steps)[None, :])
+        right = tl.load(b + (k + steps)[:, None] * N + columns)
+        total = tl.dot(left, right, total)
+    tl.store(out + rows * N + columns, total)
+
+
+def scale(x, factor):
+    halves = torch.empty(256 * 256, dtype=torch.bfloat16, device=x.device)
+    out = torch.empty(256 * 256, device=x.device)
+    product[(1,)](halves, halves, out, 256, M=SIZE, N=SIZE, T=64)
+    return x * factor
+"""
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    pytest.importorskip("triton")
+    made = Bench(tmp_path_factory.mktemp("triton") / "repo", Backend.CPU, TOML, kernel=KERNEL)
+    yield made
+    made.close()
+
+
+def dumped(root: Path, sources: dict[str, tuple[str, list[str], str]]) -> dict[str, tuple[DumpReport, str]]:
+    """Dumps of kernels, each with its architectures and stage; the reports with the whole texts."""
+    found: dict[str, tuple[DumpReport, str]] = {}
+
+    async def scene(loop: Loop) -> None:
+        dumper = Dumper(loop.checkout)
+        try:
+            for name, (source, archs, stage) in sources.items():
+                (root / "task" / "kernel.py").write_text(source)
+                report = await dumper.dump(FOLDER, archs, stage, quiet)  # type: ignore[arg-type]
+                found[name] = report, dumper.text(report.resource.rpartition("/")[2]) or ""
+        finally:
+            await dumper.close()
+
+    play(root, scene)
+    return found
+
+
+@pytest.mark.parametrize("source", [KERNEL, AUTOTUNED, LOOP], ids=["fixed", "autotuned", "loop"])
+def test_a_triton_kernel_is_checked_by_tritons_interpreter(bench: Bench, source: str) -> None:
+    result = bench.check(source)
+    assert result.passed, result.message
+    assert len(result.cases) > 6
+
+
+BAD: dict[str, tuple[str, Status, str]] = {
+    "wrong values": (KERNEL.replace("* factor, mask", "* factor * 1.001, mask"), Status.WRONG_VALUES, "are wrong"),
+    "no tail": (KERNEL.replace("triton.cdiv(x.shape[0], meta", "max(1, x.shape[0] // meta"),
+                Status.NON_FINITE, "never written"),
+    "writes beyond": (KERNEL.replace("=inside)\n\n", "=inside)\n    tl.store(x + places, 0.0, mask=places >= n)\n\n"),
+                      Status.OUT_OF_BOUNDS, "wrote outside its argument 'x'"),
+    "raises": (KERNEL.replace("inside = places < n", "inside = places < nothing"), Status.RAISED, "nothing"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", list(BAD))
+def test_a_bad_triton_kernel_is_data_with_a_status(bench: Bench, what: str) -> None:
+    bench.assert_fails(*BAD[what])
+
+
+def test_no_latency_is_invented(bench: Bench, make_task: Callable[..., Path]) -> None:
+    with pytest.raises(Misuse, match="benchmark of a triton task needs a GPU"):
+        bench.measure(KERNEL)
+
+    async def scene(loop: Loop) -> None:
+        with pytest.raises(Misuse, match=r"needs a GPU.*`tilewright check task` checks its results"):
+            await start(loop)
+
+    root = make_task(kernel=KERNEL, toml=TOML)
+    play(root, scene)
+
+    async def check() -> None:
+        checked = await check_task(root, root / "task", quiet)
+        assert checked.passed
+        assert checked.cases
+
+    asyncio.run(check())
+
+
+def test_a_dump_holds_every_stage_and_what_was_specialised(make_task: Callable[..., Path]) -> None:
+    pytest.importorskip("triton")
+    root = make_task(kernel=KERNEL, toml=TOML)
+    archs = ["sm_80", "sm_90", "sm_120"]
+    words = {
+        "ttir": "tt.divisibility = 16", "ttgir": "#ttg.blocked", "ptx": ".entry scale_kernel", "sass": "STG.E",
+        "cutile_ir": "ask for ttir", "remarks": "makes no remarks", "resources": "registers: ",
+    }  # fmt: skip
+    found = dumped(root, {stage: (KERNEL, archs, stage) for stage in words})
+    for stage, (report, text) in found.items():
+        assert report.status is Status.PASSED, report.message
+        assert words[stage] in text
+        assert str(root) not in text
+        assert "/snapshots/" not in text
+    report = found["resources"][0]
+    assert [kernel.arch for kernel in report.kernels] == archs
+    for kernel in report.kernels:
+        assert kernel.grid == [2**20 // 128, 1, 1]
+        assert kernel.hints == {"num_warps": 4, "num_stages": 3, "num_ctas": 1}
+        assert kernel.resources is not None
+        assert kernel.resources["threads"] == 128
+        assert kernel.resources["registers"]
+    (mix,) = dumped(root, {"mix": (KERNEL, ["sm_90"], "mix")}).values()
+    assert "kernel.py:13" in mix[1]
+
+
+def test_spills_shared_memory_and_errors_of_triton_kernels_are_told(make_task: Callable[..., Path]) -> None:
+    pytest.importorskip("triton")
+    root = make_task(kernel=KERNEL, toml=TOML)
+    found = dumped(
+        root,
+        {
+            "small": (PRODUCT.replace("SIZE", "64"), ["sm_90"], "resources"),
+            "large": (PRODUCT.replace("SIZE", "256"), ["sm_90"], "resources"),
+            "wrong": (KERNEL.replace("tl.arange(0, T)", "tl.arange(0, 100)"), ["sm_90"], "resources"),
+            "two warps": (AUTOTUNED, ["sm_90"], "resources"),
+            "none": (KERNEL.replace("    scale_kernel[", "    0 and scale_kernel["), ["sm_90"], "resources"),
+        },
+    )
+    small, large = found["small"][0].kernels[0], found["large"][0].kernels[0]
+    assert "no spills; tensor cores (HGMMA)" in found["small"][0].summary
+    assert small.resources is not None
+    assert int(str(small.resources["shared_bytes"])) >= 2 * 64 * 64 * 2
+    assert "spills " in found["large"][0].summary
+    assert [str(finding.treatment) for finding in large.findings][:1] == ["more-worker-warps"]
+    assert large.findings[0].do == "launch with num_warps=8"
+    assert found["wrong"][0].status is Status.COMPILE_ERROR
+    assert "power of 2" in found["wrong"][0].kernels[0].error
+    assert found["two warps"][0].kernels[0].hints["num_warps"] == 2
+    assert found["none"][0].status is Status.RAISED
+    assert "launched no Triton kernel" in found["none"][0].message
+
+
+def test_without_triton_the_command_is_named(make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+    async def scene(loop: Loop) -> None:
+        with pytest.raises(Misuse, match=re.escape("pip install 'triton>=3.6'")):
+            await start(loop)
+        with pytest.raises(Misuse, match=re.escape("pip install 'triton>=3.6'")):
+            await Dumper(loop.checkout).dump(FOLDER, ["sm_90"], "resources", quiet)
+
+    play(make_task(kernel=KERNEL, toml=TOML), scene)
