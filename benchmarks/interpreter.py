@@ -17,7 +17,7 @@ import cuda.tile as ct
 import torch
 
 from tilewright.gpu.specs import spec_by_arch
-from tilewright.interpreter import host, machine
+from tilewright.interpreter import flow, host
 
 sys.path.append(str(Path(__file__).resolve().parent))
 from kernels import interpreted
@@ -60,12 +60,12 @@ def main() -> None:
     options = parser.parse_args()
     host.install(spec_by_arch("sm_90"))
     found: dict[str, dict[str, float]] = {}
-    together = machine.GROUP_BLOCKS
+    together = flow.GROUP_BLOCKS
     for name, call in calls().items():
         found[name] = {"side_by_side_s": seconds(call)}
-        machine.GROUP_BLOCKS = 1
+        flow.GROUP_BLOCKS = 1
         found[name]["block_by_block_s"] = seconds(call)
-        machine.GROUP_BLOCKS = together
+        flow.GROUP_BLOCKS = together
         one, other = found[name].values()
         print(f"{name:10s} {other:8.3f} s block by block, {one:8.3f} s side by side: {other / one:6.1f} times")
     if options.json:

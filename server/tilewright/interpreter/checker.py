@@ -8,17 +8,15 @@ something: a store, a branch, an address. Overflow taints in the same way, and i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from tilewright.interpreter.machine import Machine
 from tilewright.interpreter.numerics import SIGNED_BITS
 from tilewright.interpreter.races import Races, shown
 from tilewright.interpreter.taint import FIRST_OVERFLOW, tainted
 from tilewright.interpreter.values import Pointer, Values, View
-
-if TYPE_CHECKING:
-    from tilewright.interpreter.machine import Machine
 
 PADDING, UNWRITTEN, OVERFLOW = "undetermined_padding", "unwritten_memory", "index_overflow"
 RACE, UNVISITED = "race", "unvisited"

@@ -25,8 +25,9 @@ from torch.utils._pytree import tree_leaves
 from tilewright.compiler.signature import signature_of
 from tilewright.gpu.specs import KIB, DeviceSpec
 from tilewright.interpreter.checker import Checker
+from tilewright.interpreter.flow import Execution
 from tilewright.interpreter.hostops import paused, watching
-from tilewright.interpreter.machine import BlockIndex, Counts, Machine
+from tilewright.interpreter.machine import BlockIndex, Counts
 from tilewright.interpreter.memory import flat_buffer
 from tilewright.interpreter.numerics import UnsupportedOperation, held_dtype
 from tilewright.interpreter.values import Pointer
@@ -152,7 +153,7 @@ def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /
             if _host.checker is not None:
                 _host.checker.next_launch()
                 _host.checker.names |= _names(kernel, arguments)
-            machine = Machine(_host.programs[key], launch.grid, _host.checker)
+            machine = Execution(_host.programs[key], launch.grid, _host.checker)
             sampled = _host.mode is Mode.SAMPLE and launch.blocks > SAMPLED_BLOCKS
             numbers = _sample(launch.blocks, SAMPLED_BLOCKS, _host.source) if sampled else None
             launch.counts = machine.run(flatten_arguments(arguments, signature), numbers)

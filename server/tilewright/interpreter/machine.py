@@ -1,35 +1,24 @@
-"""Executes a kernel's final cuTile IR, many blocks side by side: control flow, and dispatch to the operations.
-
-Each operation runs once for a group of blocks. Where a branch or a loop parts them, the group is split, and joined
-again behind it. Blocks that wait for one another run one by one, in the order of the grid.
-"""
+"""The state of a launch that is being interpreted, and the register of what each operation does."""
 
 from __future__ import annotations
 
-import math
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from tilewright.interpreter.checker import Checker
-from tilewright.interpreter.numerics import DType, UnsupportedOperation, held_dtype
-from tilewright.interpreter.values import Cell, Group, Pointer, Values, joined
+from tilewright.interpreter.numerics import DType
+from tilewright.interpreter.values import Group, Pointer, Values, View
 
+Taint: TypeAlias = torch.Tensor | None
 BlockIndex = tuple[int, int, int]
 Operation = Callable[["Machine", Any, Values], Any]
 
 OPERATIONS: dict[str, Operation] = {}
 """What each opcode does: (machine, IR operation, values by name) -> its result, or a tuple of them."""
-
-LOOP_LIMIT = 1_000_000
-SAMPLED_LOOP_LIMIT = 20_000
-"""The same where only some blocks run, and one may wait for another."""
-GROUP_ELEMENTS = 1 << 17
-"""Elements of a group's largest tile: about what a core's cache holds."""
-GROUP_BLOCKS = 4096
 
 
 class KernelFault(Exception):
@@ -71,66 +60,32 @@ class Counts:
     loop_trips: int = 0
 
 
-@dataclass
-class Exit:
-    """How some blocks left a block of IR: continue, break, end_branch, return or end, with the values they hand on.
+class Watcher(Protocol):
+    """What follows an execution: see `checker`."""
 
-    `who` are their positions in the group, ascending; None for all of it.
-    """
-
-    kind: str
-    cells: list[Cell]
-    who: torch.Tensor | None = None
-
-
-def operations_of(body: Any) -> Iterator[Any]:
-    """All operations of a kernel's body, those of nested blocks too."""
-    for op in body.operations:
-        yield op
-        for block in op.nested_blocks:
-            yield from operations_of(block)
-
-
-def needs_order(body: Any) -> bool:
-    """Whether blocks may wait for, or act on, what others did before: such a kernel runs block by block."""
-    used = {var.name for op in operations_of(body) for var in op.all_inputs()}
-    for op in operations_of(body):
-        match op.op:
-            case "tile_atomic_cas" | "get_array_list_item":
-                return True
-            case "tile_atomic_rmw":
-                adds = op.mode.name in ("ADD_INT", "ADD_FLOAT")
-                if not adds or op.result_vars[0].name in used:
-                    return True
-            case "tile_atomic_red_view":
-                if op.mode.name not in ("ADD_INT", "ADD_FLOAT"):
-                    return True
-            case "tile_load" | "tile_store" if op.memory_order.name != "WEAK":
-                return True
-    return False
+    def report(self, kind: str, loc: Any, message: str, block: str) -> None: ...
+    def next_group(self) -> None: ...
+    def used(self, machine: Machine, taint: Taint, how: str, where: Taint = None) -> None: ...
+    def noted(self, taints: list[Taint]) -> None: ...
+    def follow(self, machine: Machine, op: Any, values: Values) -> None: ...
+    def padded(self, machine: Machine, view: View, inside: torch.Tensor, taint: Taint) -> Taint: ...
+    def loaded(self, machine: Machine, pointer: Pointer, offset: torch.Tensor, inside: Taint) -> Taint: ...
+    def atomic(self, machine: Machine, pointer: Pointer, offset: torch.Tensor, inside: Taint, order: str) -> None: ...
+    def stored(
+        self,
+        machine: Machine,
+        pointer: Pointer,
+        offset: torch.Tensor,
+        inside: Taint,
+        value: torch.Tensor,
+        taint: Taint,
+    ) -> None: ...
 
 
-def group_blocks(body: Any) -> int:
-    """How many blocks run side by side."""
-    if needs_order(body):
-        return 1
-    sizes = [
-        math.prod(ty.shape)
-        for op in operations_of(body)
-        for var in op.result_vars
-        if hasattr(ty := var.get_type(), "dtype") and hasattr(ty, "shape") and all(isinstance(n, int) for n in ty.shape)
-    ]
-    return min(max(GROUP_ELEMENTS // max(sizes, default=1), 1), GROUP_BLOCKS)
+class Machine(ABC):
+    """One launch: `body` is the kernel's final IR, `grid` the number of blocks along each axis."""
 
-
-class Machine:
-    """Runs one launch. `body` is the kernel's final IR, `grid` the number of blocks along each axis."""
-
-    def __init__(self, body: Any, grid: BlockIndex, checker: Checker | None = None) -> None:
-        import tilewright.interpreter.access
-        import tilewright.interpreter.operations
-        import tilewright.interpreter.shapes  # noqa: F401 (all register operations)
-
+    def __init__(self, body: Any, grid: BlockIndex, checker: Watcher | None = None) -> None:
         self.body = body
         self.grid = grid
         self.group = Group(torch.zeros((0, 3), dtype=torch.int64), torch.zeros(0, dtype=torch.int64))
@@ -140,30 +95,6 @@ class Machine:
         self.op: Any = None
         self.taint: torch.Tensor | None = None
         self.sampled = False
-
-    def run(self, arguments: list[Any], numbers: torch.Tensor | None = None) -> Counts:
-        """Execute blocks on the flattened kernel `arguments`: those with `numbers` in the grid (x fastest), or all.
-
-        Raises `KernelFault` for what no GPU would define, `UnsupportedOperation` for what is not interpreted;
-        both name the source line and the block. With a checker, the faults that it can go on from are its findings.
-        """
-        names = [parameter.name for parameter in self.body.params]
-        if len(names) != len(arguments):
-            raise UnsupportedOperation(f"the kernel takes {len(names)} flat arguments, {len(arguments)} were made")
-        self.sampled = numbers is not None
-        if numbers is None:
-            numbers = torch.arange(math.prod(self.grid))
-        for part in numbers.split(group_blocks(self.body)):
-            x, y = part % self.grid[0], part // self.grid[0] % self.grid[1]
-            blocks = torch.stack((x, y, part // (self.grid[0] * self.grid[1])), 1)
-            values = Values()
-            for name, argument in zip(names, arguments, strict=True):
-                values[name] = argument
-            self.counts.blocks += len(part)
-            if self.checker is not None:
-                self.checker.next_group()
-            self.execute(self.body, values, Group(blocks, part))
-        return self.counts
 
     def fault(self, what: str, who: torch.Tensor | None = None, kind: str = "out_of_bounds") -> None:
         """A fault of the present operation in the blocks where `who` (blocks or 1) holds. Raises `KernelFault`, unless
@@ -179,182 +110,6 @@ class Machine:
         outside which no memory is known."""
         return (0, pointer.buffer.numel()) if self.checker is None else (pointer.low, pointer.high)
 
-    def execute(self, body: Any, values: Values, group: Group) -> list[Exit]:
-        """Execute one block of IR for a group, with `values`, which it extends."""
-        before, self.group = self.group, group
-        try:
-            return self._from(body.operations, 0, values, group)
-        finally:
-            self.group = before
-
-    def _from(self, operations: Any, first: int, values: Values, group: Group) -> list[Exit]:
-        for position in range(first, len(operations)):
-            op = operations[position]
-            match op.op:
-                case "continue" | "break":
-                    return [Exit(op.op, [values.cell(var.name) for var in op.values])]
-                case "end_branch":
-                    return [Exit(op.op, [values.cell(var.name) for var in op.outputs])]
-                case "return":
-                    return [Exit(op.op, [])]
-                case "loop" | "ifelse":
-                    split = self._loop if op.op == "loop" else self._branch
-                    on, left = split(op, values, group)
-                    if on is None:
-                        return left
-                    if not left:
-                        for var, cell in zip(op.result_vars, on.cells, strict=True):
-                            values.put(var.name, cell)
-                        continue
-                    assert on.who is not None
-                    rest = Values(values, on.who)
-                    for var, cell in zip(op.result_vars, on.cells, strict=True):
-                        rest.put(var.name, cell)
-                    remaining = group.select(on.who)
-                    before, self.group = self.group, remaining
-                    try:
-                        later = self._from(operations, position + 1, rest, remaining)
-                    finally:
-                        self.group = before
-                    return left + [_within(one, on.who) for one in later]
-                case _:
-                    self._apply(op, values)
-        return [Exit("end", [])]
-
+    @abstractmethod
     def apply_body(self, body: Any, left: list[torch.Tensor], right: list[torch.Tensor], values: Values) -> list[Any]:
         """The user function of a reduce or scan on paired operands, laid out (left..., right...) by position."""
-        inner = Values(values)
-        operands = [value for pair in zip(left, right, strict=True) for value in pair]
-        for parameter, value in zip(body.params, operands, strict=True):
-            inner[parameter.name] = value
-        outer = self.op
-        ended = self.execute(body, inner, self.group)
-        self.op = outer
-        if len(ended) != 1 or ended[0].who is not None:
-            raise UnsupportedOperation("a reduction whose function branches on its operands is not interpreted")
-        if self.checker is not None:
-            self.checker.noted([taint for _, taint in ended[0].cells])
-        return [
-            result.to(like.dtype).expand(max(len(result), len(like)), *like.shape[1:])
-            for (result, _), like in zip(ended[0].cells, left, strict=True)
-        ]
-
-    def _apply(self, op: Any, values: Values) -> None:
-        function = OPERATIONS.get(op.op)
-        self.op, self.taint = op, None
-        try:
-            if function is None:
-                raise UnsupportedOperation(f"operation {op.op!r} is not interpreted by this version")
-            result = function(self, op, values)
-        except UnsupportedOperation as error:
-            if "(block" in str(error):
-                raise
-            raise UnsupportedOperation(f"{op.loc}: {error} (block {self.group.shown(0)})") from None
-        self.op = op
-        results = result if len(op.result_vars) != 1 else (result,)
-        if op.result_vars:
-            for var, value in zip(op.result_vars, results, strict=True):
-                values[var.name] = value
-        if self.checker is not None:
-            self.checker.follow(self, op, values)
-
-    def _branch(self, op: Any, values: Values, group: Group) -> tuple[Exit | None, list[Exit]]:
-        condition, taint = values.cell(op.cond.name)
-        if taint is not None and self.checker is not None:
-            self.op = op
-            self.checker.used(self, taint, "decides a branch")
-        if condition.shape[0] > 1 and not (condition == condition[0]).all():
-            exits = []
-            for taken, body in ((condition, op.then_block), (~condition, op.else_block)):
-                who = taken.nonzero().reshape(-1)
-                ended = self.execute(body, Values(values, who), group.select(who))
-                exits += [_within(one, who) for one in ended]
-        else:
-            taken = bool(condition.reshape(-1)[0])
-            exits = self.execute(op.then_block if taken else op.else_block, values, group)
-        return _gathered(exits, ("end_branch", "end"), group)
-
-    def _loop(self, op: Any, values: Values, group: Group) -> tuple[Exit | None, list[Exit]]:
-        cells = [values.cell(var.name) for var in op.initial_values]
-        bounds = [values[var.name].to(torch.int64) for var in (op.start, op.stop, op.step)] if op.is_for_loop else []
-        if op.is_for_loop and self.checker is not None:
-            self.op = op
-            for var in (op.start, op.stop, op.step):
-                self.checker.used(self, values.cell(var.name)[1], "bounds a loop")
-        alike = all(bound.shape[0] == 1 for bound in bounds)
-        left: list[Exit] = []
-        who: torch.Tensor | None = None
-        scope, inside = values, group
-        trip = 0
-        while True:
-            if op.is_for_loop:
-                start, stop, step = (bound if alike or who is None else _of(bound, who) for bound in bounds)
-                counter = start + trip * step
-                going = torch.where(step > 0, counter < stop, counter > stop)
-                if not going.all():
-                    over = (~going).expand(inside.size).nonzero().reshape(-1)
-                    done = Exit("over", cells) if len(over) == inside.size else _taken(Exit("over", cells), over)
-                    left.append(_within(done, who))
-                    if len(over) == inside.size:
-                        break
-                    more = going.expand(inside.size).nonzero().reshape(-1)
-                    cells = _taken(Exit("", cells), more).cells
-                    who = more if who is None else who[more]
-                    scope, inside = Values(values, who), group.select(who)
-                    counter = _of(counter, more)
-                scope[op.induction_var.name] = counter.to(held_dtype(op.induction_var.get_type().dtype))
-            elif self.sampled and trip >= SAMPLED_LOOP_LIMIT:
-                raise UnsupportedOperation(
-                    f"{op.loc}: a loop ran {trip} times, maybe for blocks that a sample leaves out; measure this on a "
-                    f"GPU (block {inside.shown(0)})"
-                )
-            elif trip >= LOOP_LIMIT:
-                raise KernelFault(f"{op.loc}: a loop ran {LOOP_LIMIT} times without end (block {inside.shown(0)})")
-            self.counts.loop_trips += inside.size
-            for var, cell in zip(op.body_vars, cells, strict=True):
-                scope.put(var.name, cell)
-            on, others = _gathered(self.execute(op.body, scope, inside), ("continue", "end"), inside)
-            left += [_within(one, who) for one in others]
-            if on is None:
-                break
-            cells = on.cells
-            if on.who is not None:
-                who = on.who if who is None else who[on.who]
-                scope, inside = Values(values, who), group.select(who)
-            trip += 1
-        return _gathered(left, ("break", "over"), group)
-
-
-def _of(bound: torch.Tensor, who: torch.Tensor) -> torch.Tensor:
-    return bound if bound.shape[0] == 1 else bound[who]
-
-
-def _within(one: Exit, who: torch.Tensor | None) -> Exit:
-    """An exit of the blocks `who` of a group, as one of that group."""
-    if who is None:
-        return one
-    return Exit(one.kind, one.cells, who if one.who is None else who[one.who])
-
-
-def _taken(one: Exit, who: torch.Tensor) -> Exit:
-    """An exit of a whole group, for the blocks `who` of it."""
-    values = Values()
-    for position, cell in enumerate(one.cells):
-        values.put(str(position), cell)
-    part = Values(values, who)
-    return Exit(one.kind, [part.cell(str(position)) for position in range(len(one.cells))], who)
-
-
-def _gathered(exits: list[Exit], kinds: tuple[str, ...], group: Group) -> tuple[Exit | None, list[Exit]]:
-    """The exits of `kinds` as one, in the order of the group, and the others."""
-    on = [one for one in exits if one.kind in kinds]
-    left = [one for one in exits if one.kind not in kinds]
-    if not on:
-        return None, left
-    if len(on) == 1 and (on[0].who is None or len(on[0].who) == group.size):
-        return Exit(on[0].kind, on[0].cells), left
-    parts = [one.who if one.who is not None else torch.arange(group.size) for one in on]
-    who, order = torch.cat(parts).sort()
-    sizes = [len(part) for part in parts]
-    cells = [joined(list(column), sizes, order) for column in zip(*(one.cells for one in on), strict=True)]
-    return Exit(on[0].kind, cells, None if len(who) == group.size else who), left

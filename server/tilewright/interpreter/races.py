@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from tilewright.interpreter.machine import Machine
 from tilewright.interpreter.values import Pointer
-
-if TYPE_CHECKING:
-    from tilewright.interpreter.machine import Machine
 
 NOBODY, SEVERAL = -1, -2
 _GROUPS = -10

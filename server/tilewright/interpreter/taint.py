@@ -6,14 +6,12 @@ the largest is kept where several meet.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from tilewright.interpreter.machine import OPERATIONS, Machine
 from tilewright.interpreter.values import Pointer, Values
-
-if TYPE_CHECKING:
-    from tilewright.interpreter.machine import Machine
 
 FIRST_OVERFLOW = 1 << 14
 """Origins from here on are overflows, those below are not."""
@@ -70,8 +68,6 @@ class _Taints(Values):
 
 def _moved(machine: Machine, op: Any, values: Values, taints: dict[str, torch.Tensor]) -> torch.Tensor | None:
     """The taint of an operation that only moves elements: the same move."""
-    from tilewright.interpreter.machine import OPERATIONS
-
     moved = {var.name for name in ("x", "y", "value") if (var := getattr(op, name, None)) is not None}
     if not moved & set(taints):
         return None
