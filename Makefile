@@ -10,7 +10,7 @@ demo: .venv/ready
 	$(BIN)/tilewright demo
 
 test: lint
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 redteam: .venv/ready
 	$(BIN)/python -m tests.redteam.battery

@@ -116,9 +116,10 @@ class ChildProcess:
         if awake and self.channel.ready(min(WATCH_S, timeout_s), awake=True):
             return True
         while not self.channel.ready(min(WATCH_S, max(deadline - time.monotonic(), 0.0))):
-            if not self._overuse and (found := overuse(self._process.pid, self._folder)):
+            if found := overuse(self._process.pid, self._folder):
                 self._overuse = found
                 self._end()
+                return True  # what ended it is known, however long ending it took
             if time.monotonic() >= deadline:
                 return False
         return True
