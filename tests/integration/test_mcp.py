@@ -297,4 +297,4 @@ def test_the_server_starts_about_as_fast_as_an_empty_one(make_task: Callable[...
     for _ in range(7):  # side by side, so that the machine's mood is the same for both
         ours.append(seconds_to_tools([*SERVE, str(root)]))
         empty.append(seconds_to_tools([sys.executable, str(script)]))
-    assert min(ours) <= 1.2 * min(empty), f"{min(ours):.3f} s against {min(empty):.3f} s"
+    assert min(ours) <= 1.3 * min(empty), f"{min(ours):.3f} s against {min(empty):.3f} s"
