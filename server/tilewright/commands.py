@@ -208,6 +208,44 @@ def dump_ir(
 
 
 @app.command()
+def autotune(
+    task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
+    knobs: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="a knob and the values to try, as in TILE_M=64,128; may be given often"),
+    ] = None,
+    kind: Annotated[str, typer.Option(help="T1 to T9: what to propose a space for; default: as the kernel seems")] = "",
+    apply: Annotated[bool, typer.Option("--apply", help="write the best config into the editable files")] = False,
+    backend: Annotated[str, typer.Option(help="auto, cuda or cpu (which ranks by the model)")] = "auto",
+    root: Root = HERE,
+) -> None:
+    """Search the configs of a task's kernel: compile all, prune by resources and model, race the rest, confirm."""
+    from tilewright.autotune.knobs import SpaceError, parse_values
+    from tilewright.autotune.tuner import Tuner
+    from tilewright.task import Backend
+
+    if backend not in ("auto", "cuda", "cpu"):
+        raise _failed("--backend is auto, cuda or cpu")
+    try:
+        values = parse_values(knobs or [])
+    except SpaceError as error:
+        raise _failed(str(error)) from None
+
+    async def work(loop: Any) -> Record:
+        folder, arch = loop.task_of(task)
+        tuner = Tuner(loop.checkout)
+        try:
+            chosen = None if backend == "auto" else Backend(backend)
+            return await tuner.tune(folder, _print_progress, chosen, arch, values, kind, apply=apply, wait_s=math.inf)
+        finally:
+            await tuner.close()
+
+    report = _in_loop(root, work)
+    _print(report)
+    raise typer.Exit(0 if getattr(report, "status", "") == "passed" else 1)
+
+
+@app.command()
 def clean() -> None:
     """Empty this user's cache of compilations, and say what that freed. Sessions and their logs stay."""
     from tilewright.compiler.store import CompilationStore, cache_folder

@@ -27,10 +27,11 @@ import torch
 
 from tilewright.compiler.store import CompilationStore
 from tilewright.compiler.tools import MissingTool, need_compiler
-from tilewright.evaluation import compilations, estimation, measurement
+from tilewright.evaluation import compilations, estimation, measurement, racing, surveying
 from tilewright.evaluation.ceilings import IdleProbe, measured_ceilings
 from tilewright.evaluation.channel import Channel, ChannelClosed, Message
-from tilewright.evaluation.correctness import Run, check_case, defects_of, need_informative, planned_runs
+from tilewright.evaluation.compiling import cpus
+from tilewright.evaluation.correctness import Run, check_case, defects_of, need_informative, planned_runs, what_passed
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle, WorkerPool
 from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CorrectnessResult, Defect, Environment, Status
 from tilewright.evaluation.seeds import Seeds
@@ -115,7 +116,7 @@ class Referee:
             status, text = checks[-1].status, checks[-1].message
             if status is Status.PASSED:
                 need_informative(checks)
-            text = f"{checks[-1].label}: {text}{_what_passed(checks)}" if text else ""
+            text = f"{checks[-1].label}: {text}{what_passed(checks)}" if text else ""
             if defects:
                 more = f"; {len(defects) - 1} more" if len(defects) > 1 else ""
                 status, text = Status.DEFECTIVE, f"{case_label(defects[0].case)}: {defects[0].text}{more}"
@@ -212,6 +213,55 @@ class Referee:
         listed = compilations.hand_over(kernels, made, Path(message["into"]))
         return {"result": {"status": Status.PASSED, "case": case_label(case), "kernels": listed}}
 
+    def survey(self, message: Message) -> Message:
+        """Compile and model many variants of a candidate. For referees of the `cpu` backend."""
+        code = self._task(message)
+        need_compiler()
+        cases = code.task.benchmark_cases(Backend(message["cases_of"]))
+        snapshots = [Snapshot.model_validate(snapshot) for snapshot in message["arms"]]
+        deadline, device = time.monotonic() + message["limit_s"], spec_by_arch(self._arch)
+        try:
+            found = surveying.survey(
+                code, snapshots, cases, device, cpus(), lambda: self._pool.take("variant", deadline), self._tell
+            )
+        finally:
+            self._pool.refill()
+            kill_orphans()
+        variants = [one.model_dump(mode="json") for one in found]
+        calls = [surveying.described(code.arguments(case, code.cached_inputs(case, seed=0))) for case in cases]
+        return {"result": {"status": Status.PASSED, "cases": cases, "calls": calls, "variants": variants}}
+
+    def race(self, message: Message) -> Message:
+        """Measure many variants against the first. For referees of the `cuda` backend."""
+        code = self._task(message)
+        environment = self._surroundings()
+        snapshots, seeds = message["arms"], Seeds(message["secret"])
+        cases = code.task.benchmark_cases(self._backend)
+        try:
+            with self._device():
+                deadline = time.monotonic() + message["limit_s"]
+
+                @contextlib.contextmanager
+                def heat(numbers: list[int]) -> Iterator[racing.Heat]:
+                    with contextlib.ExitStack() as stack:
+                        self._pool.prepare(len(numbers))
+                        arms = [
+                            stack.enter_context(self._worker(code, snapshots[number], deadline, str(number)))
+                            for number in numbers
+                        ]
+                        recorder = stack.enter_context(self._recorder(arms))
+                        assert self._probe is not None
+                        yield racing.Heat(
+                            code, arms, environment, recorder, self._probe, measurement.Phases(), self._pool.waiting
+                        )
+
+                found = racing.race(cases, len(snapshots), heat, seeds, self._tell)
+        except (WorkerFailure, GpuBusy) as failure:
+            status = failure.status if isinstance(failure, WorkerFailure) else Status.VOID
+            return {"result": {"status": status, "message": str(failure)}}
+        configs = [[one.model_dump(mode="json") for one in by_case] for by_case in found]
+        return {"result": {"status": Status.PASSED, "cases": cases, "configs": configs}}
+
     def close(self) -> None:
         self._pool.close()
 
@@ -230,10 +280,13 @@ class Referee:
                 }
                 arms = [started[label] for label in labels]
             assert self._probe is not None
-            own = {os.getpid(), *(worker.pid for worker in (*arms, *self._pool.waiting))}
-            recorder = stack.enter_context(Recorder(environment.device_uuid, own))
+            recorder = stack.enter_context(self._recorder(arms))
             bench = measurement.Bench(code, arms, environment, recorder, self._probe, phases, self._pool.waiting)
             return bench.run(seeds, self._tell)
+
+    def _recorder(self, arms: list[WorkerHandle]) -> Recorder:
+        own = {os.getpid(), *(worker.pid for worker in (*arms, *self._pool.waiting))}
+        return Recorder(self._surroundings().device_uuid, own)
 
     def _modelled(
         self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds, phases: measurement.Phases
@@ -302,21 +355,6 @@ class Referee:
         return lease(self._gpu.uuid, LEASE_WAIT_S, self._tell) if self._gpu else contextlib.nullcontext()
 
 
-def _what_passed(checks: list[CaseCheck]) -> str:
-    """What a failure usually means on a hidden case, or on some values of a case, after others had passed."""
-    last = checks[-1]
-    if not last.status.is_incorrect:
-        return ""
-    if any(check.case == last.case for check in checks[:-1]):
-        return f"; {len(checks) - 1} other runs had passed, of this case too: look at what these values bring"
-    if not last.hidden:
-        return ""
-    return (
-        f"; this is a hidden case, after {len(checks) - 1} other runs had passed: look at what a size brings that no "
-        "tile divides (padding, masks, the last block)"
-    )
-
-
 def _gpu_of_torch() -> Gpu:
     """The GPU that torch calls device 0 in this environment, as the driver describes it."""
     found = find_gpu(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
@@ -348,7 +386,8 @@ def main(arguments: list[str]) -> None:
         channel.send({"misuse": f"{what}; see `tilewright doctor`, or use backend cpu"})
         return
     handlers: dict[str, Callable[[Message], Message]] = {
-        name: getattr(referee, name) for name in ("environment", "work", "correctness", "check", "benchmark", "dump")
+        name: getattr(referee, name)
+        for name in ("environment", "work", "correctness", "check", "benchmark", "dump", "survey", "race")
     }
     try:
         while True:

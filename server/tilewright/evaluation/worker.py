@@ -71,7 +71,7 @@ class Worker:
         return self._timed
 
     def load(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """Import the candidate from its snapshot."""
+        """Import the candidate from its snapshot; one that was loaded before is forgotten."""
         from cuda.tile._cext import default_tile_context
 
         default_tile_context.config.cache_dir = message["cache"]
@@ -81,6 +81,8 @@ class Worker:
 
             prepare_triton(self._arch, message["running"])
         folder = Path(message["folder"])
+        if self._candidate is not None:
+            self._candidate.forget()
         with self._host():
             self._candidate = Candidate(
                 folder,
