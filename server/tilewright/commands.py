@@ -18,7 +18,7 @@ from tilewright import __version__, doctor
 from tilewright.records import Record
 from tilewright.session.checkout import Checkout, CheckoutBusy, Misuse
 from tilewright.session.reports import StatusReport
-from tilewright.task import case_label
+from tilewright.task import Backend, case_label
 
 if TYPE_CHECKING:
     from tilewright.session.verification import Line
@@ -222,10 +222,8 @@ def autotune(
     """Search the configs of a task's kernel: compile all, prune by resources and model, race the rest, confirm."""
     from tilewright.autotune.knobs import SpaceError, parse_values
     from tilewright.autotune.tuner import Tuner
-    from tilewright.task import Backend
 
-    if backend not in ("auto", "cuda", "cpu"):
-        raise _failed("--backend is auto, cuda or cpu")
+    chosen = _backend(backend)
     try:
         values = parse_values(knobs or [])
     except SpaceError as error:
@@ -235,10 +233,31 @@ def autotune(
         folder, arch = loop.task_of(task)
         tuner = Tuner(loop.checkout)
         try:
-            chosen = None if backend == "auto" else Backend(backend)
             return await tuner.tune(folder, _print_progress, chosen, arch, values, kind, apply=apply, wait_s=math.inf)
         finally:
             await tuner.close()
+
+    report = _in_loop(root, work)
+    _print(report)
+    raise typer.Exit(0 if getattr(report, "status", "") == "passed" else 1)
+
+
+@app.command()
+def profile(
+    task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
+    backend: Annotated[str, typer.Option(help="auto, cuda or cpu (which models the latency)")] = "auto",
+    root: Root = HERE,
+) -> None:
+    """Say what bounds a task's kernel, by which evidence, and what to try first."""
+    from tilewright.profile.profiler import Profiler
+
+    async def work(loop: Any) -> Record:
+        folder, arch = loop.task_of(task)
+        profiler = Profiler(loop.checkout)
+        try:
+            return await profiler.profile(folder, _print_progress, _backend(backend), arch, math.inf)
+        finally:
+            await profiler.close()
 
     report = _in_loop(root, work)
     _print(report)
@@ -294,6 +313,12 @@ def import_(source: Annotated[Path, typer.Argument(help="archive to read")], roo
 
 async def _print_progress(text: str) -> None:
     errors.print(text, style="dim")
+
+
+def _backend(text: str) -> Backend | None:
+    if text not in ("auto", "cuda", "cpu"):
+        raise _failed("--backend is auto, cuda or cpu")
+    return None if text == "auto" else Backend(text)
 
 
 def _failed(text: str) -> typer.Exit:

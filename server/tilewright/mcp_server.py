@@ -23,6 +23,8 @@ from pydantic import Field
 
 from tilewright import __version__
 from tilewright.autotune.report import AutotuneReport
+from tilewright.policy import RootCause
+from tilewright.profile.report import ProfileReport
 from tilewright.session.reports import (
     AppendReport,
     BenchmarkReport,
@@ -36,6 +38,7 @@ from tilewright.task import Backend
 
 if TYPE_CHECKING:
     from tilewright.autotune.tuner import Tuner
+    from tilewright.profile.profiler import Profiler
     from tilewright.session.dumping import Dumper
     from tilewright.session.loop import Loop
 
@@ -60,6 +63,7 @@ class Desk:
         self._loop: Loop | None = None
         self._dumper: Dumper | None = None
         self._tuner: Tuner | None = None
+        self._profiler: Profiler | None = None
 
     @property
     def loop(self) -> Loop:
@@ -85,9 +89,18 @@ class Desk:
             self._tuner = Tuner(self.loop.checkout)
         return self._tuner
 
+    @property
+    def profiler(self) -> Profiler:
+        if self._profiler is None:
+            from tilewright.profile.profiler import Profiler
+
+            self._profiler = Profiler(self.loop.checkout)
+        return self._profiler
+
     async def close(self) -> None:
-        if self._tuner is not None:
-            await self._tuner.close()
+        for worker in (self._tuner, self._profiler):
+            if worker is not None:
+                await worker.close()
         if self._loop is not None:
             await self._loop.close()
         if self._dumper is not None:
@@ -189,7 +202,7 @@ def build_server(desk: Desk) -> MCPServer[None]:
     async def append_result(
         optimization: Annotated[str, Field(min_length=1, max_length=120, description="what was tried, in a few words")],
         root_cause: Annotated[
-            Literal["memory", "compute", "latency", "launch", "scheduling", "unknown"] | None,
+            RootCause | None,
             Field(description="what bounds the kernel, if a diagnosis was made; scheduling and unknown escalate"),
         ] = None,
     ) -> AppendReport:
@@ -243,6 +256,21 @@ def build_server(desk: Desk) -> MCPServer[None]:
             folder, arch = desk.loop.task_of(task)
             chosen = None if backend == "auto" else Backend(backend)
             return await desk.tuner.tune(folder, _progress(context), chosen, arch, space, kind, apply=apply)
+
+        return await _told(work)
+
+    @mcp.tool(title="What bounds the kernel", annotations=_READS)
+    async def profile(
+        context: Context[Any, Any],
+        task: Annotated[str, Field(description="folder that holds task.toml; empty for the session's task")] = "",
+        backend: Annotated[Literal["auto", "cuda", "cpu"], Field(description="cpu models the latency")] = "auto",
+    ) -> ProfileReport:
+        """Time the working tree's candidate alone and say what bounds it, by which evidence, and what to try first."""
+
+        async def work() -> ProfileReport:
+            folder, arch = desk.loop.task_of(task)
+            chosen = None if backend == "auto" else Backend(backend)
+            return await desk.profiler.profile(folder, _progress(context), chosen, arch)
 
         return await _told(work)
 

@@ -30,6 +30,7 @@ from tilewright.evaluation.results import Status, Surveyed
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
 from tilewright.roofline.model import CallProfile
+from tilewright.session.beginning import Working
 from tilewright.task import Task, TaskFile
 
 SOURCE = b"""
@@ -259,7 +260,8 @@ def generated(example: Example, folder: Path, hints: dict[str, int], calls: str 
         {"name": "t", "entry": f"{module}:{function}", "editable": ["kernel.py"], "cases": [{"N": 1}]}
     )
     name = f"{module.replace('.', '/')}.py"
-    wanted = Wanted(Task(file, folder), PurePosixPath(), {name: source.read_bytes()}, {}, None)
+    found = Working(Task(file, folder), PurePosixPath(), {name: source.read_bytes()}, head="", committed={})
+    wanted = Wanted(found, {}, None)
     with host.running(host.Mode.RUN) as launches:
         example.run(**inputs_of(example, 0))
     written = {launch.name: [launch.names[place] for place in launch.counts.stored] for launch in launches}

@@ -28,7 +28,7 @@ def why_not(wanted: Wanted, result: SearchResult) -> str:
 def write(wanted: Wanted, result: SearchResult) -> tuple[str, str]:
     """The module's source and its table as JSON, for a search whose configs set the entry point's module alone."""
     source, own = _own(wanted)
-    module, function = wanted.task.module, wanted.task.function
+    module, function = wanted.found.task.module, wanted.found.task.function
     template = Environment(undefined=StrictUndefined, keep_trailing_newline=True).from_string(TEMPLATE.read_text())
     table = f"tuned_{module.rpartition('.')[2]}.json"
     code = template.render(
@@ -55,9 +55,9 @@ def write(wanted: Wanted, result: SearchResult) -> tuple[str, str]:
 
 def _own(wanted: Wanted) -> tuple[bytes, Knobs]:
     """The source of the entry point's module, and its knobs."""
-    tail = f"{wanted.task.module.replace('.', '/')}.py"
+    tail = f"{wanted.found.task.module.replace('.', '/')}.py"
     source = next(content for name, content in wanted.files.items() if name == tail or name.endswith(f"/{tail}"))
-    return source, Knobs({tail: source}, tail, wanted.task.function)
+    return source, Knobs({tail: source}, tail, wanted.found.task.function)
 
 
 def _parameters(source: bytes, function: str) -> set[str]:

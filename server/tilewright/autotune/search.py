@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from tilewright.autotune import pruning
 from tilewright.autotune.knobs import Knobs, Value
@@ -17,8 +16,9 @@ from tilewright.evaluation.seeds import new_secret
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.repository import Files
 from tilewright.roofline.model import MODEL_RESOLUTION
+from tilewright.session.beginning import Working
 from tilewright.session.runs import Runs
-from tilewright.task import Backend, Task, case_label
+from tilewright.task import Backend, case_label
 
 LIMIT_S = 3600.0
 """For each part of a search."""
@@ -32,17 +32,19 @@ Tell = Callable[[str], None]
 class Wanted:
     """What is to be searched: the candidate's editable files, and the space: declared values, a kind, or neither."""
 
-    task: Task
-    folder: PurePosixPath
-    files: Files
+    found: Working
     values: Mapping[str, Sequence[Value]]
     kind: Kind | None
 
+    @property
+    def files(self) -> Files:
+        return self.found.files
+
     def knobs(self) -> Knobs:
         """Raises `SpaceError`."""
-        tail = f"{self.task.module.replace('.', '/')}.py"
+        tail = f"{self.found.task.module.replace('.', '/')}.py"
         entry = next((name for name in self.files if name == tail or name.endswith(f"/{tail}")), tail)
-        return Knobs(self.files, entry, self.task.function)
+        return Knobs(self.files, entry, self.found.task.function)
 
 
 async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: Runs, tell: Tell) -> SearchResult:
@@ -126,7 +128,9 @@ def search_space(result: SearchResult) -> Space:
 def _kind(wanted: Wanted, original: Surveyed, arch: str) -> Kind:
     launches = original.profiles[0].launches
     overwritten = {name for launch in launches for name in launch.overwritten}
-    dtypes = {str(value) for entry in wanted.task.file.cases for value in entry.case.values() if isinstance(value, str)}
+    dtypes = {
+        str(value) for entry in wanted.found.task.file.cases for value in entry.case.values() if isinstance(value, str)
+    }
     return kind_of(original.profiles[0], overwritten, dtypes, spec_by_arch(arch).sms)
 
 
@@ -142,7 +146,7 @@ def _written(original: Surveyed) -> dict[str, list[str]]:
 def _result(wanted: Wanted, backend: Backend, environment: Environment) -> SearchResult:
     return SearchResult(
         status=Status.VOID,
-        task=wanted.folder.as_posix(),
+        task=wanted.found.folder.as_posix(),
         backend=backend,
         device=environment.device,
         toolkit=f"cuda-tile {environment.cuda_tile}, tileiras {environment.compiler}",

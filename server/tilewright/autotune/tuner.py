@@ -16,12 +16,11 @@ from tilewright.autotune.space import Kind
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
 from tilewright.records import write_atomically
-from tilewright.repository import RepositoryError
-from tilewright.session.beginning import need_frontend, usable_backend
+from tilewright.session.beginning import usable_backend, working_candidate
 from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.jobs import WAIT_S, Job, Progress
 from tilewright.session.runs import Runs
-from tilewright.task import Backend, Frontend, TaskError, load_task
+from tilewright.task import Backend, Frontend
 
 SHOWN = 12
 KEPT = 8
@@ -49,15 +48,16 @@ class Tuner:
         """Search the configs of the working tree's candidate. `values` declares the space; else it is proposed, for
         kernels of `kind` (T1 to T9) or of the kind that the kernel seems to be. `apply` writes the best into the
         editable files. Raises `Misuse`."""
-        wanted, head = self._wanted(folder, values or {}, kind)
+        wanted = self._wanted(folder, values or {}, kind)
         backend = usable_backend(backend or self._session_backend(folder))
-        text = f"{folder} {head} {content_id(wanted.files)} {backend} {arch} {sorted((values or {}).items())} {kind}"
+        space = sorted((values or {}).items())
+        text = f"{folder} {wanted.found.head} {content_id(wanted.files)} {backend} {arch} {space} {kind}"
         key = hashlib.sha256(text.encode()).hexdigest()[:12]
         if key not in self._done:
             if self._job is not None and not self._job.done and self._job.key != key:
                 raise Misuse(f"another search is under way ({self._job.message}); call autotune again when it is done")
             if self._job is None or self._job.done:
-                self._job = Job("autotune", key, lambda job: self._work(job, key, wanted, backend, arch, head))
+                self._job = Job("autotune", key, lambda job: self._work(job, key, wanted, backend, arch))
             try:
                 if not await self._job.attend(wait_s, progress):
                     again = "call autotune again, the same way, to go on waiting"
@@ -72,42 +72,33 @@ class Tuner:
         if self._job is not None and not self._job.done:
             await self._job.cancel()
 
-    def _wanted(self, folder: PurePosixPath, values: Mapping[str, Sequence[Value]], kind: str) -> tuple[Wanted, str]:
-        repository = self._checkout.repository
-        try:
-            task = load_task(self._checkout.root / folder)
-            need_frontend(task.file.frontend)
-            files = repository.read([(folder / name).as_posix() for name in task.file.editable])
-        except (TaskError, RepositoryError) as error:
-            raise Misuse(str(error)) from None
-        if task.file.frontend is Frontend.TRITON:
+    def _wanted(self, folder: PurePosixPath, values: Mapping[str, Sequence[Value]], kind: str) -> Wanted:
+        found = working_candidate(self._checkout, folder)
+        if found.task.file.frontend is Frontend.TRITON:
             raise Misuse("autotune searches cuTile's and torch's tasks; tune a Triton kernel with triton.autotune")
         kinds = {one.value.partition(" ")[0]: one for one in Kind}
         if kind and kind not in kinds:
             raise Misuse(f"kind is one of {', '.join(one.value for one in Kind)}; give T1 to T9")
-        head = repository.head()
-        if (folder / "task.toml").as_posix() not in repository.files(head):
-            raise Misuse(f"{folder}/task.toml is not committed; run `git add {folder}` and `git commit` first")
-        wanted = Wanted(task, folder, files, values, kinds.get(kind))
+        wanted = Wanted(found, values, kinds.get(kind))
         try:
             wanted.knobs()
         except SpaceError as error:
             raise Misuse(str(error)) from None
-        return wanted, head
+        return wanted
 
     def _session_backend(self, folder: PurePosixPath) -> Backend | None:
         state = self._checkout.peek()
         own = state is not None and state.ended is None and PurePosixPath(state.started.task) == folder
         return state.started.backend if state is not None and own else None
 
-    async def _work(self, job: Job, key: str, wanted: Wanted, backend: Backend, arch: str, head: str) -> None:
-        protected = await asyncio.to_thread(self._checkout.repository.files, head)
-        measuring = Runs(backend, arch, protected, wanted.folder)
+    async def _work(self, job: Job, key: str, wanted: Wanted, backend: Backend, arch: str) -> None:
+        protected = wanted.found.committed
+        measuring = Runs(backend, arch, protected, wanted.found.folder)
         modelling = measuring
         try:
             if backend is Backend.CUDA:
                 arch = (await measuring.environment()).arch
-                modelling = Runs(Backend.CPU, arch, protected, wanted.folder)
+                modelling = Runs(Backend.CPU, arch, protected, wanted.found.folder)
             result = await search(wanted, backend, modelling, measuring, job.tell)
         finally:
             await in_turn(measuring, modelling)
@@ -137,9 +128,9 @@ def _write(folder: Path, key: str, wanted: Wanted, result: SearchResult) -> dict
 
     files["picture"] = folder / f"{key}.png"
     plots.draw(result, files["picture"])
-    if wanted.task.file.frontend is Frontend.CUTILE and launchcode.why_not(wanted, result) == "":
+    if wanted.found.task.file.frontend is Frontend.CUTILE and launchcode.why_not(wanted, result) == "":
         code, table = launchcode.write(wanted, result)
-        files["launch"] = folder / key / f"tuned_{wanted.task.module.rpartition('.')[2]}.py"
+        files["launch"] = folder / key / f"tuned_{wanted.found.task.module.rpartition('.')[2]}.py"
         files["launch"].parent.mkdir(exist_ok=True)
         write_atomically(files["launch"], code)
         write_atomically(files["launch"].with_suffix(".json"), table)
