@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.conftest import SCALE_KERNEL
 from tests.integration.test_cli import tilewright
+from tilewright.autotune import search
 from tilewright.autotune.report import AutotuneReport
-from tilewright.autotune.tuner import Tuner
-from tilewright.session.checkout import Checkout, Misuse
-from tilewright.task import Backend
+from tilewright.session.checkout import Misuse
 
 
-async def _quiet(_: str) -> None: ...
-
-
-def tune(root: Path, **options: object) -> AutotuneReport:
-    async def run() -> AutotuneReport:
-        tuner = Tuner(Checkout(root))
-        try:
-            return await tuner.tune(PurePosixPath("task"), _quiet, Backend.CPU, wait_s=300, **options)  # type: ignore[arg-type]
-        finally:
-            await tuner.close()
-
-    return asyncio.run(run())
+def tune(root: Path, **options: Any) -> AutotuneReport:
+    return search("task", root=root, backend="cpu", **options)
 
 
 def test_a_search_ranks_prunes_fails_confirms_and_applies(make_task: Callable[..., Path]) -> None:
     root = make_task()
     kernel = root / "task" / "kernel.py"
-    report = tune(root, values={"TILE": [16, 48, 4096], "occupancy": [1, 8]}, apply=True)
+    report = tune(root, space={"TILE": [16, 48, 4096], "occupancy": [1, 8]}, apply=True)
     assert report.status == "passed", report.message
     by_config = {one.config: one for one in report.configs}
     assert len(by_config) == 7
@@ -64,7 +53,7 @@ def test_a_wrong_config_is_never_the_best(make_task: Callable[..., Path]) -> Non
         "cdiv(x.shape[0], TILE)", "cdiv(x.shape[0], TILE * STEP)"
     )
     root = make_task(kernel=wrong)
-    report = tune(root, values={"STEP": [1, 2]})
+    report = tune(root, space={"STEP": [1, 2]})
     assert report.status == "passed", report.message
     assert report.best == {}
     failed = next(one for one in report.configs if one.config == "STEP=2")
@@ -75,11 +64,11 @@ def test_a_wrong_config_is_never_the_best(make_task: Callable[..., Path]) -> Non
 def test_what_cannot_be_searched_is_refused_with_a_remedy(make_task: Callable[..., Path]) -> None:
     root = make_task()
     with pytest.raises(Misuse, match="no knob 'TILE_M'"):
-        tune(root, values={"TILE_M": [1]})
+        tune(root, space={"TILE_M": [1]})
     with pytest.raises(Misuse, match="T1 to T9"):
         tune(root, kind="T0")
     (root / "task" / "kernel.py").write_text(SCALE_KERNEL.replace("* factor", "* missing"))
-    report = tune(root, values={"TILE": [32]})
+    report = tune(root, space={"TILE": [32]})
     assert report.status == "compile_error"
     assert "missing" in report.message
     assert "NAME=1,2,4" in tilewright("autotune", "task", "--set", "TILE", "--root", str(root)).stderr

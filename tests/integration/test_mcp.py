@@ -29,6 +29,8 @@ TOOLS = {
     "revert",
     "append_result",
     "dump_ir",
+    "autotune",
+    "profile",
 }
 SERVE = [sys.executable, "-m", "tilewright.cli", "serve", "--root"]
 SLEEPER = SCALE_KERNEL.replace(
@@ -133,6 +135,10 @@ def test_a_session_over_stdio(make_task: Callable[..., Path]) -> None:
             assert "+Tile[float32,(64)]" in compared["text"]
             assert "-Tile[float32,(1024)]" in compared["text"]
             assert "less than or equal to 300" in await refusal(connected, "dump_ir", compile_seconds=1e6)
+            bound = await content(connected, "profile")
+            assert bound["cases"][0]["root_cause"] in bound["next"]
+            assert bound["modelled"]
+            assert "no knob 'TILES'" in await refusal(connected, "autotune", space={"TILES": [1]})
 
     asyncio.run(scene())
 
