@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.autotune import pruning
-from tilewright.autotune.knobs import Knobs, Value
+from tilewright.autotune.knobs import Knobs, SpaceError, Value
 from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric
 from tilewright.autotune.space import Kind, Space, declared, kind_of, proposed
 from tilewright.evaluation.results import Environment, Raced, Status, Surveyed
@@ -22,6 +22,8 @@ from tilewright.task import Backend, case_label
 
 LIMIT_S = 3600.0
 """For each part of a search."""
+COPIES_LIMIT = 4 * 2**30
+"""Bytes of the disk that the configs' copies of the repository may take."""
 ORIGINAL = 0
 CONFIRMED_AT_MOST = 4
 """Configs that may fail their confirmation before the original is left as it is."""
@@ -69,6 +71,11 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
                 return _ended(base, found.status, found.message or first[ORIGINAL].message, first)
         space = proposed(knobs, wanted.kind or _kind(wanted, first[ORIGINAL], arch), arch)
     variants = [wanted.files | knobs.variant(config) for config in space.configs]
+    if (size := len(variants) * sum(map(len, wanted.found.committed.values()))) > COPIES_LIMIT:
+        raise SpaceError(
+            f"each config has a copy of the tracked files, which is {size >> 20} MiB for {len(variants)} of them: give "
+            "fewer values, or put the task into a smaller repository or a git worktree with sparse checkout"
+        )
     surveyed = await modelling.survey(variants, backend, LIMIT_S, tell)
     if surveyed.status is not Status.PASSED or surveyed.variants[ORIGINAL].status is not Status.PASSED:
         return _ended(base, surveyed.status, surveyed.message, surveyed.variants)

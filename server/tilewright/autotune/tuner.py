@@ -65,6 +65,8 @@ class Tuner:
             except SpaceError as error:
                 raise Misuse(str(error)) from None
         result, files = self._done[key]
+        if result.status is Status.VOID:  # the machine's fault: the next call tries again
+            del self._done[key]
         applied = self._apply(wanted, result) if apply and result.best else ""
         return _report(result, files, applied)
 

@@ -70,7 +70,10 @@ class Profiler:
             if not await self._job.attend(wait_s, progress):
                 again = "call profile again, the same way, to go on waiting"
                 return ProfileReport(summary=f"profiling: {self._job.message}", state="running", next=again)
-        return self._found[key]
+        report = self._found[key]
+        if report.status is Status.VOID:  # the machine's fault: the next call tries again
+            del self._found[key]
+        return report
 
     async def close(self) -> None:
         if self._job is not None and not self._job.done:
