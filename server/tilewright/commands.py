@@ -265,6 +265,37 @@ def profile(
 
 
 @app.command()
+def compare(
+    task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
+    others: Annotated[
+        list[str] | None, typer.Option("--with", help="another module with the entry point, as in triton=path.py")
+    ] = None,
+    backend: Annotated[str, typer.Option(help="auto, cuda or cpu (which models the latency)")] = "auto",
+    root: Root = HERE,
+) -> None:
+    """Time a task's kernel before and after, torch, torch.compile and others in one run; a table for a pull request."""
+    from tilewright.profile.peers import compare as run
+    from tilewright.session.beginning import usable_backend
+
+    named = {}
+    for text in others or []:
+        name, equals, path = text.partition("=")
+        if not equals:
+            raise _failed(f"--with {text}: write NAME=PATH")
+        named[name] = Path(path)
+
+    async def work(loop: Any) -> Any:
+        folder, arch = loop.task_of(task)
+        return await run(loop.checkout, folder, usable_backend(_backend(backend)), arch, named, _print_progress)
+
+    found = _in_loop(root, work)
+    typer.echo(found.markdown)
+    for failure in found.failures:
+        errors.print(failure, style="red")
+    raise typer.Exit(1 if found.failures else 0)
+
+
+@app.command()
 def clean() -> None:
     """Empty this user's cache of compilations, and say what that freed. Sessions and their logs stay."""
     from tilewright.compiler.store import CompilationStore, cache_folder

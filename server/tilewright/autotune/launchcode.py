@@ -55,9 +55,8 @@ def write(wanted: Wanted, result: SearchResult) -> tuple[str, str]:
 
 def _own(wanted: Wanted) -> tuple[bytes, Knobs]:
     """The source of the entry point's module, and its knobs."""
-    tail = f"{wanted.found.task.module.replace('.', '/')}.py"
-    source = next(content for name, content in wanted.files.items() if name == tail or name.endswith(f"/{tail}"))
-    return source, Knobs({tail: source}, tail, wanted.found.task.function)
+    source = wanted.files[wanted.entry_file]
+    return source, Knobs({wanted.entry_file: source}, wanted.entry_file, wanted.found.task.function)
 
 
 def _parameters(source: bytes, function: str) -> set[str]:

@@ -42,11 +42,15 @@ class Wanted:
     def files(self) -> Files:
         return self.found.files
 
+    @property
+    def entry_file(self) -> str:
+        """The file that defines the entry point."""
+        tail = f"{self.found.task.module.replace('.', '/')}.py"
+        return next((name for name in self.files if name == tail or name.endswith(f"/{tail}")), tail)
+
     def knobs(self) -> Knobs:
         """Raises `SpaceError`."""
-        tail = f"{self.found.task.module.replace('.', '/')}.py"
-        entry = next((name for name in self.files if name == tail or name.endswith(f"/{tail}")), tail)
-        return Knobs(self.files, entry, self.found.task.function)
+        return Knobs(self.files, self.entry_file, self.found.task.function)
 
 
 async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: Runs, tell: Tell) -> SearchResult:

@@ -221,8 +221,16 @@ class Referee:
         snapshots = [Snapshot.model_validate(snapshot) for snapshot in message["arms"]]
         deadline, device = time.monotonic() + message["limit_s"], spec_by_arch(self._arch)
         try:
+            frontends = [Frontend(name) for name in message["frontends"]]
             found = surveying.survey(
-                code, snapshots, cases, device, cpus(), lambda: self._pool.take("variant", deadline), self._tell
+                code,
+                snapshots,
+                frontends,
+                cases,
+                device,
+                cpus(),
+                lambda: self._pool.take("variant", deadline),
+                self._tell,
             )
         finally:
             self._pool.refill()

@@ -19,7 +19,7 @@ from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.taskcode import Inputs, TaskCode
 from tilewright.gpu.specs import DeviceSpec
 from tilewright.roofline.model import CallProfile, estimate_call
-from tilewright.task import Case
+from tilewright.task import Case, Frontend
 
 VARIANT_S = 45.0
 """For one variant on one case, its compile included."""
@@ -39,6 +39,7 @@ def described(inputs: Inputs) -> str:
 def survey(
     code: TaskCode,
     snapshots: list[Snapshot],
+    frontends: list[Frontend],
     cases: list[Case],
     device: DeviceSpec,
     workers: int,
@@ -50,6 +51,7 @@ def survey(
     found: list[list[CallProfile]] = [[] for _ in snapshots]
     failed: dict[int, WorkerFailure] = {}
     turn, done = Lock(), [0]
+    tasks = [code.task.written_in(frontend) for frontend in frontends] or [code.task] * len(snapshots)
     for case in cases:  # so that no two workers draw them
         code.cached_inputs(case, seed=0)
 
@@ -66,7 +68,7 @@ def survey(
                             ready = False
                             with turn:
                                 worker = take()
-                        worker.load(code.task, snapshots[number].folder, snapshots[number].cache)
+                        worker.load(tasks[number], snapshots[number].folder, snapshots[number].cache)
                         if not ready:
                             estimation.send_inputs(worker, code, case)
                             ready = True

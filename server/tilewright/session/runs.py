@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -20,7 +20,7 @@ from tilewright.records import Record
 from tilewright.repository import Files
 from tilewright.roofline.model import HostWork
 from tilewright.session.checkout import Misuse
-from tilewright.task import Backend, Case, TaskError, Work
+from tilewright.task import Backend, Case, Frontend, TaskError, Work
 
 HIDDEN_CASES = 3
 START_TIMEOUT_S = 300.0
@@ -129,9 +129,19 @@ class Runs:
         finally:
             shutil.rmtree(into, ignore_errors=True)
 
-    async def survey(self, variants: list[Files], cases_of: Backend, limit_s: float, tell: Tell) -> SurveyResult:
-        """Compile and model variants of a candidate on the benchmark cases of a backend; `cpu` backend only."""
-        result = await self._run("survey", limit_s, tell, variants, cases_of=cases_of)
+    async def survey(
+        self,
+        variants: list[Files],
+        cases_of: Backend,
+        limit_s: float,
+        tell: Tell,
+        frontends: Sequence[Frontend] = (),
+    ) -> SurveyResult:
+        """Compile and model variants of a candidate on the benchmark cases of a backend; `cpu` backend only.
+
+        `frontends` says what each is written in, where that is not the task's.
+        """
+        result = await self._run("survey", limit_s, tell, variants, cases_of=cases_of, frontends=list(frontends))
         return SurveyResult.model_validate({name: result[name] for name in result if name != "seconds"})
 
     async def race(self, variants: list[Files], secret: str, limit_s: float, tell: Tell) -> RaceResult:
