@@ -216,6 +216,9 @@ def autotune(
     ] = None,
     kind: Annotated[str, typer.Option(help="T1 to T9: what to propose a space for; default: as the kernel seems")] = "",
     apply: Annotated[bool, typer.Option("--apply", help="write the best config into the editable files")] = False,
+    also: Annotated[
+        list[str] | None, typer.Option("--also", help="a further architecture for the launch code, by the model")
+    ] = None,
     backend: Annotated[str, typer.Option(help="auto, cuda or cpu (which ranks by the model)")] = "auto",
     root: Root = HERE,
 ) -> None:
@@ -233,7 +236,7 @@ def autotune(
         folder, arch = loop.task_of(task)
         tuner = Tuner(loop.checkout)
         try:
-            return await tuner.tune(folder, _print_progress, chosen, arch, values, kind, apply=apply, wait_s=math.inf)
+            return await tuner.tune(folder, _print_progress, chosen, arch, values, kind, apply, also or [], math.inf)
         finally:
             await tuner.close()
 

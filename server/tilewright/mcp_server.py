@@ -248,6 +248,9 @@ def build_server(desk: Desk) -> MCPServer[None]:
             Field(description="what kind of kernel to propose a space for; empty: as it seems"),
         ] = "",
         apply: Annotated[bool, Field(description="write the best config into the editable files")] = False,
+        also: Annotated[
+            list[str], Field(max_length=8, description="further architectures for the launch code, by the model")
+        ] = [],  # noqa: B006
         backend: Annotated[Literal["auto", "cuda", "cpu"], Field(description="cpu ranks by the model")] = "auto",
     ) -> AutotuneReport:
         """Compile a search space, prune by resources and model, race the rest; writes the launch code of the best."""
@@ -255,7 +258,7 @@ def build_server(desk: Desk) -> MCPServer[None]:
         async def work() -> AutotuneReport:
             folder, arch = desk.loop.task_of(task)
             chosen = None if backend == "auto" else Backend(backend)
-            return await desk.tuner.tune(folder, _progress(context), chosen, arch, space, kind, apply=apply)
+            return await desk.tuner.tune(folder, _progress(context), chosen, arch, space, kind, apply, also)
 
         return await _told(work)
 

@@ -23,7 +23,7 @@ from tilewright.autotune.knobs import Knobs, SpaceError, parse_values
 from tilewright.autotune.plots import draw
 from tilewright.autotune.pruning import MOST_RACED, pruned
 from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric
-from tilewright.autotune.search import Wanted
+from tilewright.autotune.searching import Wanted
 from tilewright.autotune.space import Kind, declared, kind_of, proposed
 from tilewright.evaluation.racing import ORIGINAL, ROUNDS, halve
 from tilewright.evaluation.results import Status, Surveyed
@@ -252,7 +252,9 @@ def loaded(path: Path) -> ModuleType:
     return module
 
 
-def generated(example: Example, folder: Path, hints: dict[str, int], calls: str = "") -> tuple[ModuleType, Path]:
+def generated(
+    example: Example, folder: Path, hints: dict[str, int], others: dict[str, SearchResult] | None = None
+) -> tuple[ModuleType, Path]:
     """The launch code for an example of the corpus, imported, and its table."""
     module, function = example.run.__module__, example.run.__name__
     source = Path(sys.modules[module].__file__ or "")
@@ -265,9 +267,9 @@ def generated(example: Example, folder: Path, hints: dict[str, int], calls: str 
     with host.running(host.Mode.RUN) as launches:
         example.run(**inputs_of(example, 0))
     written = {launch.name: [launch.names[place] for place in launch.counts.stored] for launch in launches}
-    result = result_of(example, [{}, dict(hints)], dict(hints), calls, written)
+    result = result_of(example, [{}, dict(hints)], dict(hints), "", written)
     assert launchcode.why_not(wanted, result) == ""
-    code, table = launchcode.write(wanted, result)
+    code, table = launchcode.write(wanted, result, others or {})
     path = folder / f"tuned_{module.rpartition('.')[2]}.py"
     path.write_text(code)
     path.with_suffix(".json").write_text(table)
@@ -353,3 +355,20 @@ def test_a_picture_is_drawn_of_any_search(tmp_path: Path) -> None:
     for tried in ([one], [one, one.model_copy(update={"config": {"A": "x", "B": 2}, "resources": None})]):
         draw(result.model_copy(update={"tried": tried}), tmp_path / "picture.png")
         assert (tmp_path / "picture.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_hints_of_other_architectures_go_by_target(tmp_path: Path) -> None:
+    example = KINDS["T3"]
+    host.install(spec_by_arch("sm_90"))
+    base = result_of(example, [{}], {}, "a=1", {})
+    others = {
+        "sm_100": base.model_copy(update={"device": "NVIDIA B200 (modelled)", "best": {"occupancy": 4}}),
+        "sm_120": base.model_copy(update={"device": "X", "best": {"occupancy": 8, "M": 64}}),
+    }
+    tuned, table = generated(example, tmp_path, {"occupancy": 2}, others)
+    assert tuned._table["best"] == {"occupancy": {"default": 2, "sm_100": 4}}
+    assert "NVIDIA B200: a=1" in json.loads(table.read_text())["cases"]
+    with host.running(host.Mode.RUN) as launches:
+        tuned.matmul(**inputs_of(example, 0))
+    hints = launches[-1].kernel._compiler_options.hints_by_target()
+    assert (hints["default"]["occupancy"], hints["sm_100"]["occupancy"]) == (2, 4)

@@ -19,11 +19,13 @@ def search(
     kind: str = "",
     apply: bool = False,
     arch: str = "sm_90",
+    also: Sequence[str] = (),
 ) -> AutotuneReport:
     """Search the configs of the task in folder `task`, of the repository at `root`; waits until it is done.
 
     `space` gives the values to try by knob; without it one is proposed, for kernels of `kind` (T1 to T9) or of the kind
-    that the kernel seems to be. `backend` is auto, cuda or cpu, which models `arch`. Raises `session.checkout.Misuse`.
+    that the kernel seems to be. `backend` is auto, cuda or cpu, which models `arch`; `also` names architectures whose
+    modelled best the launch code is to know, too. Raises `session.checkout.Misuse`.
     """
     import asyncio
     import math
@@ -41,7 +43,7 @@ def search(
         chosen = None if backend == "auto" else Backend(backend)
         folder = task_path(checkout, str(task))
         try:
-            return await tuner.tune(folder, quiet, chosen, arch, space, kind, apply=apply, wait_s=math.inf)
+            return await tuner.tune(folder, quiet, chosen, arch, space, kind, apply, also, math.inf)
         finally:
             await tuner.close()
 

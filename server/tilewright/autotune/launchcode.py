@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from tilewright.autotune.knobs import HINTS, Knobs
+from tilewright.autotune.knobs import HINTS, Knobs, Value
 from tilewright.autotune.report import SearchResult
-from tilewright.autotune.search import Wanted, search_space
+from tilewright.autotune.searching import Wanted, search_space
 from tilewright.autotune.space import ADVISED
 
 TEMPLATE = Path(__file__).with_name("tuned_launch.py.j2")
@@ -25,8 +27,12 @@ def why_not(wanted: Wanted, result: SearchResult) -> str:
     return ""
 
 
-def write(wanted: Wanted, result: SearchResult) -> tuple[str, str]:
-    """The module's source and its table as JSON, for a search whose configs set the entry point's module alone."""
+def write(wanted: Wanted, result: SearchResult, others: Mapping[str, SearchResult]) -> tuple[str, str]:
+    """The module's source and its table as JSON, for a search whose configs set the entry point's module alone.
+
+    `others` are searches for further architectures: their cases go into the table under their devices' names, and
+    their hints into the config for all other cases, each by its target.
+    """
     source, own = _own(wanted)
     module, function = wanted.found.task.module, wanted.found.task.function
     template = Environment(undefined=StrictUndefined, keep_trailing_newline=True).from_string(TEMPLATE.read_text())
@@ -40,17 +46,37 @@ def write(wanted: Wanted, result: SearchResult) -> tuple[str, str]:
         defaults=repr(sorted(_parameters(source, function) & own.constants.keys())),
         written=repr(_written(source, result)),
     )
-    device = result.device.removesuffix(" (modelled)")
+    cases: dict[str, dict[str, Value]] = {}
+    for one in (result, *others.values()):
+        device = one.device.removesuffix(" (modelled)")
+        cases |= {f"{device}: {one.calls[case]}": config for case, config in one.best_by_case.items()}
     content = {
         "kernel": hashlib.sha256(source).hexdigest(),
         "device": result.device,
         "toolkit": result.toolkit,
         "modelled": result.modelled,
-        "best": result.best,
-        "cases": {f"{device}: {result.calls[case]}": config for case, config in result.best_by_case.items()},
+        "best": _by_target(result, others),
+        "cases": cases,
         "space": search_space(result).configs[:ADVISED],
     }
     return code, json.dumps(content, indent=1)
+
+
+def _by_target(result: SearchResult, others: Mapping[str, SearchResult]) -> dict[str, Any]:
+    """The best config, with the hints of other architectures whose best has the same constants."""
+    merged: dict[str, Any] = dict(result.best)
+    for arch, other in others.items():
+        if other.best != result.best and _constants(other.best) == _constants(result.best):
+            for hint in HINTS:
+                if hint in other.best:
+                    here = merged.get(hint)
+                    held = here if isinstance(here, dict) else {} if here is None else {"default": here}
+                    merged[hint] = held | {arch: other.best[hint]}
+    return merged
+
+
+def _constants(config: Mapping[str, Value]) -> dict[str, Value]:
+    return {name: value for name, value in config.items() if name not in HINTS}
 
 
 def _own(wanted: Wanted) -> tuple[bytes, Knobs]:

@@ -11,10 +11,11 @@ from pathlib import Path, PurePosixPath
 from tilewright.autotune import launchcode
 from tilewright.autotune.knobs import SpaceError, Value
 from tilewright.autotune.report import AutotuneReport, ConfigReport, SearchResult, Speedup, Tried, label, occupied
-from tilewright.autotune.search import Wanted, in_turn, search
+from tilewright.autotune.searching import Wanted, in_turn, search
 from tilewright.autotune.space import Kind
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
+from tilewright.gpu.specs import DEFAULT_BY_ARCH
 from tilewright.records import write_atomically
 from tilewright.session.beginning import usable_backend, working_candidate
 from tilewright.session.checkout import Checkout, Misuse
@@ -43,21 +44,25 @@ class Tuner:
         values: Mapping[str, Sequence[Value]] | None = None,
         kind: str = "",
         apply: bool = False,
+        also: Sequence[str] = (),
         wait_s: float = WAIT_S,
     ) -> AutotuneReport:
         """Search the configs of the working tree's candidate. `values` declares the space; else it is proposed, for
-        kernels of `kind` (T1 to T9) or of the kind that the kernel seems to be. `apply` writes the best into the
+        kernels of `kind` (T1 to T9) or of the kind that the kernel seems to be. The launch code also knows what the
+        model says for the architectures `also`. `apply` writes the best into the
         editable files. Raises `Misuse`."""
         wanted = self._wanted(folder, values or {}, kind)
+        if unknown := [one for one in also if one not in DEFAULT_BY_ARCH]:
+            raise Misuse(f"no model of {unknown[0]}: the model knows {', '.join(DEFAULT_BY_ARCH)}")
         backend = usable_backend(backend or self._session_backend(folder))
         space = sorted((values or {}).items())
-        text = f"{folder} {wanted.found.head} {content_id(wanted.files)} {backend} {arch} {space} {kind}"
+        text = f"{folder} {wanted.found.head} {content_id(wanted.files)} {backend} {arch} {space} {kind} {also}"
         key = hashlib.sha256(text.encode()).hexdigest()[:12]
         if key not in self._done:
             if self._job is not None and not self._job.done and self._job.key != key:
                 raise Misuse(f"another search is under way ({self._job.message}); call autotune again when it is done")
             if self._job is None or self._job.done:
-                self._job = Job("autotune", key, lambda job: self._work(job, key, wanted, backend, arch))
+                self._job = Job("autotune", key, lambda job: self._work(job, key, wanted, backend, arch, also))
             try:
                 if not await self._job.attend(wait_s, progress):
                     again = "call autotune again, the same way, to go on waiting"
@@ -93,7 +98,7 @@ class Tuner:
         own = state is not None and state.ended is None and PurePosixPath(state.started.task) == folder
         return state.started.backend if state is not None and own else None
 
-    async def _work(self, job: Job, key: str, wanted: Wanted, backend: Backend, arch: str) -> None:
+    async def _work(self, job: Job, key: str, wanted: Wanted, backend: Backend, arch: str, also: Sequence[str]) -> None:
         protected = wanted.found.committed
         measuring = Runs(backend, arch, protected, wanted.found.folder)
         modelling = measuring
@@ -104,10 +109,18 @@ class Tuner:
             result = await search(wanted, backend, modelling, measuring, job.tell)
         finally:
             await in_turn(measuring, modelling)
+        others = {}
+        for other in also if result.status is Status.PASSED else ():
+            job.tell(f"the same for {other}")
+            runs = Runs(Backend.CPU, other, protected, wanted.found.folder)
+            try:
+                others[other] = await search(wanted, Backend.CPU, runs, runs, job.tell)
+            finally:
+                await runs.close()
         job.tell("writing what was found")
         self._checkout.repository.exclude_sandbox()
         folder = self._checkout.sandbox / "autotune"
-        files = await asyncio.to_thread(_write, folder, key, wanted, result)
+        files = await asyncio.to_thread(_write, folder, key, wanted, result, others)
         self._done[key] = result, files
         while len(self._done) > KEPT:
             self._done.popitem(last=False)
@@ -119,7 +132,9 @@ class Tuner:
         return f"{label(result.best)} is in the working tree: run_correctness and run_benchmark judge it like any edit"
 
 
-def _write(folder: Path, key: str, wanted: Wanted, result: SearchResult) -> dict[str, str]:
+def _write(
+    folder: Path, key: str, wanted: Wanted, result: SearchResult, others: Mapping[str, SearchResult]
+) -> dict[str, str]:
     """Everything that the search leaves, by what it is."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {"result": folder / f"{key}.json"}
@@ -128,10 +143,15 @@ def _write(folder: Path, key: str, wanted: Wanted, result: SearchResult) -> dict
         return {what: str(path) for what, path in files.items()}
     from tilewright.autotune import plots
 
+    for arch, other in others.items():
+        files[arch] = folder / f"{key}-{arch}.json"
+        write_atomically(files[arch], other.model_dump_json(indent=1))
     files["picture"] = folder / f"{key}.png"
     plots.draw(result, files["picture"])
     if wanted.found.task.file.frontend is Frontend.CUTILE and launchcode.why_not(wanted, result) == "":
-        code, table = launchcode.write(wanted, result)
+        code, table = launchcode.write(
+            wanted, result, {arch: one for arch, one in others.items() if one.status is Status.PASSED}
+        )
         files["launch"] = folder / key / f"tuned_{wanted.found.task.module.rpartition('.')[2]}.py"
         files["launch"].parent.mkdir(exist_ok=True)
         write_atomically(files["launch"], code)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from tilewright.autotune.search import Wanted
+from tilewright.autotune.searching import Wanted
 from tilewright.evaluation.results import Environment, Raced, Status
 from tilewright.evaluation.seeds import new_secret
 from tilewright.gpu.specs import spec_by_arch, spec_by_name
