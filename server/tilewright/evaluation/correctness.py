@@ -79,9 +79,8 @@ def planned_runs(task: Task, backend: Backend, seeds: Seeds, hidden: int) -> lis
 def check_case(worker: WorkerHandle, code: TaskCode, planned: Run, backend: Backend) -> CaseCheck:
     """One run on a worker that has loaded the candidate. A wrong result is data; a dead worker raises."""
     trial = make_trial(code, planned.case, planned.seed, planned.values)
-    call = _run_on_device if backend is Backend.CUDA else _run_in_frames
     try:
-        found = check_trial(code, planned, trial, lambda arguments, given: call(worker, code.task, arguments, given))
+        found = check_trial(code, planned, trial, calls_of(worker, code, backend))
     except WorkerFailure as failure:
         if not failure.status.is_incorrect:
             raise
@@ -115,6 +114,12 @@ def check_trial(code: TaskCode, planned: Run, trial: Trial, call: Call) -> Compa
     if found.status is Status.PASSED and planned.twice:
         found = _repeated(done.outputs, call(arguments, given).outputs) or found
     return found
+
+
+def calls_of(worker: WorkerHandle, code: TaskCode, backend: Backend) -> Call:
+    """How the candidate on a worker is called."""
+    call = _run_on_device if backend is Backend.CUDA else _run_in_frames
+    return lambda arguments, given: call(worker, code.task, arguments, given)
 
 
 def need_informative(checks: list[CaseCheck]) -> None:

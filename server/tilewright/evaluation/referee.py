@@ -30,12 +30,13 @@ from tilewright.compiler.tools import MissingTool, need_compiler
 from tilewright.evaluation import compilations, estimation, measurement
 from tilewright.evaluation.ceilings import IdleProbe, measured_ceilings
 from tilewright.evaluation.channel import Channel, ChannelClosed, Message
-from tilewright.evaluation.correctness import Run, check_case, defects_of, need_informative, planned_runs
+from tilewright.evaluation.correctness import Run, calls_of, check_case, defects_of, need_informative, planned_runs
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle, WorkerPool
 from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CorrectnessResult, Defect, Environment, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import SNAPSHOTS, Snapshot
 from tilewright.evaluation.taskcode import TaskCode
+from tilewright.evaluation.withholding import computed_elsewhere
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.gpu.telemetry import Gpu, Recorder, find_gpu
@@ -83,7 +84,7 @@ class Referee:
         code = self._task(message)
         checks: list[CaseCheck] = []
         defects: list[Defect] = []
-        output = ""
+        output = elsewhere = ""
         runs = planned_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"])
         started = time.monotonic()
         try:
@@ -115,10 +116,13 @@ class Referee:
             status, text = checks[-1].status, checks[-1].message
             if status is Status.PASSED:
                 need_informative(checks)
+                elsewhere = self._elsewhere(code, message["arms"][0], runs, deadline)
             text = f"{checks[-1].label}: {text}{_what_passed(checks)}" if text else ""
             if defects:
                 more = f"; {len(defects) - 1} more" if len(defects) > 1 else ""
                 status, text = Status.DEFECTIVE, f"{case_label(defects[0].case)}: {defects[0].text}{more}"
+            elif elsewhere:
+                status, text = Status.LIBRARY_CALLS, elsewhere
         except WorkerFailure as failure:
             status, text, output = failure.status, str(failure), failure.output
         except GpuBusy as busy:
@@ -145,6 +149,14 @@ class Referee:
                 raise
             self._tell("the checker took too long, and was left out")
             return []
+
+    def _elsewhere(self, code: TaskCode, snapshot: Message, runs: list[Run], deadline: float) -> str:
+        """What a right candidate computes while its kernels are withheld, of a task that forbids library calls."""
+        if code.task.file.library_calls == "allow":
+            return ""
+        self._tell("looking for what runs beside the kernels")
+        with self._device(), self._worker(code, snapshot, deadline, withheld=True) as worker:
+            return computed_elsewhere(code, runs, calls_of(worker, code, self._backend))
 
     def check(self, message: Message) -> Message:
         """What the checker finds in a candidate, whatever its values. For referees of the `cpu` backend."""
@@ -284,13 +296,19 @@ class Referee:
 
     @contextlib.contextmanager
     def _worker(
-        self, code: TaskCode, snapshot: Message, deadline: float, label: str = "candidate", running: bool = True
+        self,
+        code: TaskCode,
+        snapshot: Message,
+        deadline: float,
+        label: str = "candidate",
+        running: bool = True,
+        withheld: bool = False,
     ) -> Iterator[WorkerHandle]:
         where = Snapshot.model_validate(snapshot)
         try:
             worker = self._pool.take(label, deadline)
             try:
-                worker.load(code.task, where.folder, where.cache, running)
+                worker.load(code.task, where.folder, where.cache, running, withheld)
                 yield worker
             finally:
                 worker.close()

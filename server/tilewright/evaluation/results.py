@@ -26,6 +26,7 @@ class Status(StrEnum):
     OUT_OF_BOUNDS = "out_of_bounds"
     NONDETERMINISTIC = "nondeterministic"
     DEFECTIVE = "defective"
+    LIBRARY_CALLS = "library_calls"
     SYNTAX_ERROR = "syntax_error"
     IMPORT_ERROR = "import_error"
     COMPILE_ERROR = "compile_error"
@@ -56,6 +57,7 @@ _INCORRECT = {
     Status.OUT_OF_BOUNDS,
     Status.NONDETERMINISTIC,
     Status.DEFECTIVE,
+    Status.LIBRARY_CALLS,
     Status.TAMPERED,
 }
 _CRASH = {
