@@ -219,6 +219,8 @@ class TaskFile(_Model):
     deterministic: bool = True
     deterministic_reason: str = ""
     library_calls: Literal["allow", "forbid"] = "allow"
+    state: Literal["allow", "forbid"] = "allow"
+    precision: Literal["inputs", "tfloat32"] = "inputs"
     timeout_s: float = Field(60.0, gt=0, le=3600, description="limit of one call of the entry point, in seconds")
     cases: list[CaseEntry] = Field(min_length=1)
     hidden: list[HiddenEntry] = Field(default_factory=list)

@@ -164,11 +164,12 @@ def judge(
 @dataclass(frozen=True)
 class Given:
     """What a call is given beside its arguments: the inputs among them as they were, the empty tensors that its outputs
-    must be like, and whether tensors lie at odd addresses."""
+    must be like, whether tensors lie at odd addresses, and inputs that it is called on first, in the same memory."""
 
     inputs: Inputs
     contract: list[torch.Tensor]
     odd: bool = False
+    before: Inputs | None = None
 
     def zones(self, tensor: torch.Tensor) -> tuple[int, int]:
         """Bytes of red zone before and after a tensor."""
@@ -228,9 +229,14 @@ def cpu_arguments(inputs: Inputs, given: Given | None = None) -> tuple[list[Argu
 def _run_in_frames(worker: WorkerHandle, task: Task, arguments: Inputs, given: Given) -> Done:
     for name in arguments.keys() - given.inputs.keys():
         poison(arguments[name])
+    if given.before is not None:
+        described, buffers = cpu_arguments(arguments | given.before, given)
+        worker.request("inputs", task.file.timeout_s, list(buffers), sets=[[item.model_dump() for item in described]])
+        worker.request("call", task.file.timeout_s, boxes=[])
     described, buffers = cpu_arguments(arguments, given)
     sets = [[argument.model_dump() for argument in described]]
-    worker.request("inputs", task.file.timeout_s, list(buffers), sets=sets)
+    again = given.before is not None
+    worker.request("inputs", task.file.timeout_s, list(buffers), sets=sets, again=again)
     reply, received = worker.request("call", task.file.timeout_s, boxes=[])
     after: Inputs = {}
     trespasses: dict[str, str] = {}
@@ -248,11 +254,19 @@ def _run_in_frames(worker: WorkerHandle, task: Task, arguments: Inputs, given: G
 
 
 def _run_on_device(worker: WorkerHandle, task: Task, arguments: Inputs, given: Given) -> Done:
-    shared, described = share_inputs(arguments, given)
-    for name in arguments.keys() - given.inputs.keys():
-        shared[name].poison()
+    shared, described = share_inputs(arguments | (given.before or {}), given)
     boxes = Boxes(given.contract)
     worker.request("inputs", task.file.timeout_s, sets=[[argument.model_dump() for argument in described]])
+    if given.before is not None:
+        worker.request("call", task.file.timeout_s, boxes=boxes.described)
+        for name, tensor in shared.items():
+            tensor.fill_from(arguments[name])
+        plain = [plain_argument(name, value) for name, value in arguments.items() if name not in shared]
+        worker.request("inputs", task.file.timeout_s, sets=[[item.model_dump() for item in plain]], again=True)
+        boxes = Boxes(given.contract)
+    for name in arguments.keys() - given.inputs.keys():
+        shared[name].poison()
+    torch.cuda.synchronize()
     worker.request("call", task.file.timeout_s, boxes=boxes.described)
     worker.request("inputs", task.file.timeout_s, sets=[])
     torch.cuda.synchronize()

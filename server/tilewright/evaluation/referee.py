@@ -35,6 +35,7 @@ from tilewright.evaluation.pool import WorkerFailure, WorkerHandle, WorkerPool
 from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CorrectnessResult, Defect, Environment, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import SNAPSHOTS, Snapshot
+from tilewright.evaluation.statelessness import depends_on_earlier_calls
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.evaluation.withholding import computed_elsewhere
 from tilewright.gpu.lease import GpuBusy, lease
@@ -84,7 +85,8 @@ class Referee:
         code = self._task(message)
         checks: list[CaseCheck] = []
         defects: list[Defect] = []
-        output = elsewhere = ""
+        broken: tuple[Status, str] | None = None
+        output = ""
         runs = planned_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"])
         started = time.monotonic()
         try:
@@ -113,16 +115,16 @@ class Referee:
                         break
                 if checks[-1].status is Status.PASSED:
                     defects = self._watched(worker, code, runs)
+                    broken = self._rule_broken(worker, code, message["arms"][0], runs, deadline)
             status, text = checks[-1].status, checks[-1].message
             if status is Status.PASSED:
                 need_informative(checks)
-                elsewhere = self._elsewhere(code, message["arms"][0], runs, deadline)
             text = f"{checks[-1].label}: {text}{_what_passed(checks)}" if text else ""
             if defects:
                 more = f"; {len(defects) - 1} more" if len(defects) > 1 else ""
                 status, text = Status.DEFECTIVE, f"{case_label(defects[0].case)}: {defects[0].text}{more}"
-            elif elsewhere:
-                status, text = Status.LIBRARY_CALLS, elsewhere
+            elif broken:
+                status, text = broken
         except WorkerFailure as failure:
             status, text, output = failure.status, str(failure), failure.output
         except GpuBusy as busy:
@@ -150,13 +152,23 @@ class Referee:
             self._tell("the checker took too long, and was left out")
             return []
 
-    def _elsewhere(self, code: TaskCode, snapshot: Message, runs: list[Run], deadline: float) -> str:
-        """What a right candidate computes while its kernels are withheld, of a task that forbids library calls."""
-        if code.task.file.library_calls == "allow":
-            return ""
-        self._tell("looking for what runs beside the kernels")
-        with self._device(), self._worker(code, snapshot, deadline, withheld=True) as worker:
-            return computed_elsewhere(code, runs, calls_of(worker, code, self._backend))
+    def _rule_broken(
+        self, worker: WorkerHandle, code: TaskCode, snapshot: Message, runs: list[Run], deadline: float
+    ) -> tuple[Status, str] | None:
+        """How a right candidate, called often on `worker`, breaks a rule of the task on what calls may use."""
+        rules, backend = code.task.file, self._backend
+        if rules.library_calls == "forbid":
+            self._tell("looking for what is computed beside the kernels")
+            with self._worker(code, snapshot, deadline, withheld=True) as idle:
+                if found := computed_elsewhere(code, runs, calls_of(idle, code, backend)):
+                    return Status.LIBRARY_CALLS, found
+        if rules.state == "forbid":
+            self._tell("comparing with a fresh process")
+            with self._worker(code, snapshot, deadline) as fresh:
+                warm = calls_of(worker, code, backend)
+                if found := depends_on_earlier_calls(code, runs, warm, calls_of(fresh, code, backend)):
+                    return Status.STATEFUL, found
+        return None
 
     def check(self, message: Message) -> Message:
         """What the checker finds in a candidate, whatever its values. For referees of the `cpu` backend."""

@@ -27,6 +27,7 @@ class Status(StrEnum):
     NONDETERMINISTIC = "nondeterministic"
     DEFECTIVE = "defective"
     LIBRARY_CALLS = "library_calls"
+    STATEFUL = "stateful"
     SYNTAX_ERROR = "syntax_error"
     IMPORT_ERROR = "import_error"
     COMPILE_ERROR = "compile_error"
@@ -58,6 +59,7 @@ _INCORRECT = {
     Status.NONDETERMINISTIC,
     Status.DEFECTIVE,
     Status.LIBRARY_CALLS,
+    Status.STATEFUL,
     Status.TAMPERED,
 }
 _CRASH = {

@@ -103,8 +103,15 @@ class Worker:
         return {"blind": self._recorder.blind if self._recorder else ""}, []
 
     def inputs(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """Take the input sets of a case; they replace those of the one before."""
+        """Take the input sets of a case; they replace those of the one before, or, with `again`, are put into their
+        memory (where that is this process's own) and leave its tensors what they are."""
         self._timed = None
+        if message.get("again"):
+            for kept, new in zip(self._buffers, buffers, strict=True):
+                kept[:] = new
+            plain = [item for item in map(Argument.model_validate, message["sets"][0]) if item.tensor is None]
+            self._sets[0] |= {item.name: opened(item, buffers) for item in plain}
+            return {}, []
         self._sets = []
         memory: Memory = {}
         self._sets = [_opened(arguments, buffers, memory) for arguments in message["sets"]]
