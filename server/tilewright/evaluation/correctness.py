@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 
 from tilewright.evaluation.calibration import Honest, Trial, make_trial
-from tilewright.evaluation.comparison import Comparison, compare
+from tilewright.evaluation.comparison import TFLOAT32, Comparison, compare
 from tilewright.evaluation.fingerprint import inputs_hash
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, Defect, Status
@@ -152,7 +152,8 @@ def judge(
         if output.dtype != like.dtype:
             message = f"{name} has dtype {output.dtype} instead of {like.dtype}, which reference gives on these inputs"
             return Comparison(Status.WRONG_DTYPE, message)
-        found = compare(name, output, wanted, task.file.tolerance, scales[index])
+        table = TFLOAT32 if task.file.precision == "tfloat32" and like.dtype is torch.float32 else None
+        found = compare(name, output, wanted, task.file.tolerance, scales[index], table)
         if found.status is not Status.PASSED:
             return found
         if worst is None or (found.rel_l2_error or 0.0) > (worst.rel_l2_error or 0.0):
