@@ -49,6 +49,16 @@ class Hidden(torch.Tensor):
         return torch.mm(*plain) if func is torch.Tensor.add else super().__torch_function__(func, types, args, kwargs)
 
 
+class Copied(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        return gradients[0].clone()
+
+
 class Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
@@ -153,6 +163,7 @@ def test_making_naming_filling_and_copying_memory_is_none(recorder: Recorder) ->
         assert torch.full((2,), 3.0).shape == torch.tensor([1.0, 2.0]).shape == x.new_zeros(2).shape
         assert torch.tensor(3.0, dtype=torch.float16).shape == ()
         copied(x)
+        Copied.apply(x.clone().requires_grad_()).backward(torch.empty_like(x))
         with paused():
             torch.mm(x, y)  # as the interpreter does
 
