@@ -202,7 +202,14 @@ _PRETENDED: dict[Any, Any] = {
 }
 
 
-_UNINITIALISED = {torch.empty, torch.empty_like, torch.empty_strided, torch.Tensor.new_empty}
+_UNINITIALISED = {
+    torch.empty,
+    torch.empty_like,
+    torch.empty_strided,
+    torch.empty_permuted,
+    torch.Tensor.new_empty,
+    torch.Tensor.new_empty_strided,
+}
 
 
 def _poison(tensor: torch.Tensor) -> None:
