@@ -55,6 +55,7 @@ _PLAIN = frozenset(
      "new_zeros", "new_ones", "new_full", "scalar_tensor", "clone", "_to_copy", "_unsafe_view"}
 )  # fmt: skip
 """Operations of aten that make, name, fill or copy memory, or read one number. What a copy converts, `copy_` shows."""
+_AROUND = ("profiler::", "autograd::engine::", "torch::autograd::")
 _DEVICE_COPIES = ("FillFunctor", "direct_copy_kernel_cuda")
 _MARK = "spin_kernel"
 """The kernel of `torch.cuda._sleep`, which marks the ends of a record on the device."""
@@ -79,7 +80,7 @@ class Recorder:
         try:
             with self.forbidding():
                 pass
-        except CandidateFailure as failure:
+        except (CandidateFailure, RuntimeError) as failure:
             self.blind = str(failure)
 
     @contextlib.contextmanager
@@ -179,8 +180,8 @@ def _computing(name: str, event: Any) -> str:
         return "" if into == source or not event.shapes()[1] else f"{name} ({source} to {into})"
     if space == "aten":
         return "" if operation in _PLAIN or _is_view(operation) else name
-    if space == "profiler" or f"{space}::{operation}" in torch._library.custom_ops.OPDEFS:
-        return ""  # written in Python: what it does is recorded
+    if name.startswith(_AROUND) or name in torch._library.custom_ops.OPDEFS:
+        return ""  # around others, or written in Python: what it does is recorded
     return name
 
 
