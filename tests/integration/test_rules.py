@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -56,3 +57,36 @@ def test_an_honest_wrapper_passes_with_its_workspace_and_copies(bench: Bench) ->
 def test_a_benchmark_refuses_library_calls_too(bench: Bench) -> None:
     measured = bench.measure(body("right(x, factor)\nreturn x * factor"), SCALE_KERNEL)
     assert measured.status is Status.LIBRARY_CALLS, measured.message
+
+
+TRITON = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scale_kernel(x, out, factor, n, T: tl.constexpr):
+    places = tl.program_id(0) * T + tl.arange(0, T)
+    tl.store(out + places, tl.load(x + places, mask=places < n) * factor, mask=places < n)
+
+
+def scale(x, factor):
+    out = torch.empty_like(x)
+    scale_kernel[(triton.cdiv(x.numel(), 64),)](x, out, factor, x.numel(), T=64)
+    return out
+"""
+
+
+def test_triton_kernels_are_the_candidates_own_and_are_withheld(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    triton = Bench(
+        tmp_path / "repo", Backend.CPU, TOML.replace('state = "f', 'frontend = "triton"\nstate = "f'), TRITON
+    )
+    try:
+        checked = triton.check(TRITON)
+        assert checked.passed, checked.message
+        checked = triton.check(TRITON.replace("return out", "return torch.from_numpy(x.numpy() * factor).float()"))
+        assert checked.status is Status.LIBRARY_CALLS, checked.message
+    finally:
+        triton.close()

@@ -84,6 +84,11 @@ def copied(a: torch.Tensor) -> torch.Tensor:
     return a.clone()
 
 
+library = torch.library.Library("tilewright_own", "DEF")
+library.define("product(Tensor a, Tensor b) -> Tensor")
+library.impl("product", lambda a, b: a.clone() if a is b else torch.mm(a, b), "CompositeExplicitAutograd")
+
+
 def in_a_thread() -> None:
     thread = threading.Thread(target=lambda: torch.mm(x, y))
     thread.start()
@@ -117,6 +122,7 @@ PRODUCTS: dict[str, Callable[[], Any]] = {
     "behind __torch_function__": lambda: x.as_subclass(Hidden).add(y.as_subclass(Hidden)),
     "in a backward pass": in_a_backward_pass,
     "in a custom operation": lambda: custom(x, y),
+    "in an operation of a library": lambda: torch.ops.tilewright_own.product(x, y),
     "by its overload": lambda: torch.ops.aten.mm.default(x, y),
 }
 
@@ -163,6 +169,7 @@ def test_making_naming_filling_and_copying_memory_is_none(recorder: Recorder) ->
         assert torch.full((2,), 3.0).shape == torch.tensor([1.0, 2.0]).shape == x.new_zeros(2).shape
         assert torch.tensor(3.0, dtype=torch.float16).shape == ()
         copied(x)
+        torch.ops.tilewright_own.product(x, x)
         Copied.apply(x.clone().requires_grad_()).backward(torch.empty_like(x))
         with paused():
             torch.mm(x, y)  # as the interpreter does

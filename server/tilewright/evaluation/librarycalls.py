@@ -180,7 +180,7 @@ def _computing(name: str, event: Any) -> str:
         return "" if into == source or not event.shapes()[1] else f"{name} ({source} to {into})"
     if space == "aten":
         return "" if operation in _PLAIN or _is_view(operation) else name
-    if name.startswith(_AROUND) or name in torch._library.custom_ops.OPDEFS:
+    if name.startswith(_AROUND) or name in torch.library._defs:
         return ""  # around others, or written in Python: what it does is recorded
     return name
 
