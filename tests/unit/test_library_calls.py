@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
+import cuda.tile as ct
 import pytest
 import torch
+from cuda.tile import tune
+from cuda.tile._cext import default_tile_context
 from torch.utils._python_dispatch import _disable_current_modes
 
+from tests.unit.kernels import softmax
+from tilewright.compiler.signature import signature_of
 from tilewright.evaluation.candidate import CandidateFailure
-from tilewright.evaluation.librarycalls import Recorder, installed
+from tilewright.evaluation.librarycalls import Recorder, installed, library_call, watch_compilers, withhold_launches
 from tilewright.evaluation.results import Status
 from tilewright.interpreter.hostops import paused
 
 x, y = torch.rand(32, 32), torch.rand(32, 32)
+ROW, WIDE_ROW = (signature_of(softmax, (x, torch.empty_like(x), size)) for size in (32, 64))
 start, done = threading.Event(), threading.Event()
 
 
@@ -201,3 +208,65 @@ def test_a_kernel_of_an_installed_package_is_a_librarys() -> None:
     assert installed(torch.__file__)
     assert installed("/scratch/cache/inductor/ab/kernel.py")
     assert not installed(__file__)
+
+
+def kernel_event(name: str) -> Any:
+    """What Kineto gives for a kernel that a GPU ran."""
+    return SimpleNamespace(
+        name=lambda: name, device_type=lambda: torch.autograd.DeviceType.CUDA, is_user_annotation=lambda: False
+    )
+
+
+COPY = "at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}::operator()() const::{lambda()#7}"
+STRIDED = "void at::native::elementwise_kernel"
+ON_A_GPU = {
+    "the candidate's own": ("scale_kernel_K1_Af32", True),
+    "a kernel named like it": ("scale_kernel_K1_Af64", False),
+    "a copy by the copy engine": ("Memcpy DtoD (Device -> Device)", True),
+    "memory set": ("Memset (Device)", True),
+    "a fill": ("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, "
+               "std::array<char*, 1ul> >(int, at::native::FillFunctor<float>, std::array<char*, 1ul>)", True),
+    "a copy in other strides": (f"{STRIDED}<128, 2, at::native::gpu_kernel_impl_nocast<{COPY}", True),
+    "a copy to another dtype": (f"void at::native::unrolled_elementwise_kernel<{COPY}, std::array<char*, 2ul>, 4, "
+                                "at::native::memory::LoadWithCast<1>, at::native::memory::StoreWithCast<1> >", False),
+    "the same in other strides": (f"{STRIDED}<128, 4, at::native::gpu_kernel_impl<{COPY}", False),
+    "to bfloat16": ("void at::native::vectorized_elementwise_kernel<4, at::native::bfloat16_copy_kernel_cuda", False),
+    "pointwise": ("void at::native::vectorized_elementwise_kernel<4, at::native::AUnaryFunctor<float, float, float, "
+                  "at::native::binary_internal::MulFunctor<float> >, std::array<char*, 2ul> >", False),
+    "cuBLAS": ("nvjet_hsh_128x256_64x4_1x2_h_bz_coopB_NNT", False),
+    "CUTLASS": ("void cutlass::Kernel2<cutlass_80_tensorop_f16_s16816gemm_f16_64x64_32x6_nn_align8>(Params)", False),
+    "torch.compile": ("triton_poi_fused_mul_0", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", list(ON_A_GPU))
+def test_kernels_are_told_apart_by_name(what: str) -> None:
+    name, allowed = ON_A_GPU[what]
+    assert library_call(kernel_event(name), {"scale_kernel_K1_Af32"}) == ("" if allowed else f"kernel {name[:120]}")
+
+
+def test_the_compiler_says_which_kernels_are_the_candidates_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, own = type(softmax), set[str]()
+    monkeypatch.setattr(kind, "_compile", kind._compile)
+    watch_compilers(own)
+    made = [softmax._compile(signature, default_tile_context, (9, 0))[1] for signature in (ROW, WIDE_ROW)]
+    assert own == set(made)
+    assert len(own) == 2
+    assert all(name.startswith("softmax_K") for name in own)
+    monkeypatch.setattr("tilewright.evaluation.librarycalls.installed", lambda file: True)
+    own.clear()
+    softmax._compile(ROW, default_tile_context, (9, 0))
+    assert own == set()
+
+
+def test_withheld_launches_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ct, "launch", ct.launch)
+    for module, name in ((tune, "exhaustive_search"), (tune._tune, "exhaustive_search"), (tune._tune, "_benchmark")):
+        monkeypatch.setattr(module, name, getattr(module, name))
+    withhold_launches()
+    out = torch.full((2, 64), 7.0)
+    ct.launch(0, (2,), softmax, (torch.rand(2, 64), out, 64))
+    assert (out == 7.0).all()
+    found = tune.exhaustive_search([3, 4], 0, lambda config: (1,), softmax, lambda config: (x, out, 64), quiet=True)
+    assert found.best.config == 3
+    assert (out == 7.0).all()

@@ -24,7 +24,7 @@ import site
 import sys
 import sysconfig
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ class Recorder:
         self._own: set[str] = set()
         self.blind = ""
         if on_device:
-            self._watch_compilers()
+            watch_compilers(self._own)
         try:
             with self.forbidding():
                 pass
@@ -109,7 +109,7 @@ class Recorder:
         spins = sum(_MARK in event.name() for event in events if _is_kernel(event))
         if not seen.issuperset(marks) or (self._on_device and spins < len(marks)):
             raise CandidateFailure(Status.TAMPERED, "the record of what ran lacks its marks: it was switched off")
-        calls = Counter(filter(None, map(self._library_call, events)))
+        calls = Counter(filter(None, (library_call(event, self._own) for event in events)))
         for launch in launched:
             if installed(file := launch.kernel._pyfunc.__code__.co_filename):
                 calls[f"kernel {launch.name} of {file}"] += 1
@@ -119,53 +119,55 @@ class Recorder:
             text = f"library calls ran: {', '.join(named[:SHOWN])}{more}; {REMEDY}"
             raise CandidateFailure(Status.LIBRARY_CALLS, text)
 
-    def _library_call(self, event: Any) -> str:
-        """An event's name where it is a library call; else nothing."""
-        name = str(event.name())
-        if not _is_kernel(event):
-            return "" if "::" not in name else _computing(name, event)
-        if name.startswith(("Memcpy", "Memset")) or _MARK in name or event.is_user_annotation():
-            return ""
-        converts = "LoadWithCast" in name or ("gpu_kernel_impl<" in name and "direct_copy" in name)
-        if any(part in name for part in _DEVICE_COPIES) and not converts:
-            return ""
-        return "" if name.partition("(")[0] in self._own else f"kernel {name[:120]}"
-
     def _mark(self, name: str) -> None:
         _record_function_with_args_exit(_record_function_with_args_enter(name))
         if self._on_device:
             torch.cuda._sleep(1)
             torch.cuda.synchronize()
 
-    def _watch_compilers(self) -> None:
-        """Take down the names of the kernels that cuTile and Triton compile here, from sources of the candidate's."""
-        from cuda.tile._execution import kernel
 
-        own, compile_tile = self._own, kernel._compile
+def watch_compilers(own: set[str]) -> None:
+    """Add the names of the kernels that cuTile and Triton compile here from now on, from the candidate's sources."""
+    from cuda.tile._execution import kernel
 
-        def compiled(self: Any, *args: Any, **kwargs: Any) -> Any:
-            made = compile_tile(self, *args, **kwargs)
-            if not installed(self._pyfunc.__code__.co_filename):
-                own.add(str(made[1]))
-            return made
+    compile_tile = kernel._compile
 
-        kernel._compile = compiled
-        if "triton" not in sys.modules:
-            try:
-                import triton  # noqa: F401 (a candidate in cuTile may have Triton kernels too)
-            except ImportError:
-                return
-        from triton.compiler.compiler import CompiledKernel
+    def compiled(self: Any, *args: Any, **kwargs: Any) -> Any:
+        made = compile_tile(self, *args, **kwargs)
+        if not installed(self._pyfunc.__code__.co_filename):
+            own.add(str(made[1]))
+        return made
 
-        begin = CompiledKernel.__init__
+    kernel._compile = compiled
+    if "triton" not in sys.modules:
+        try:
+            import triton  # noqa: F401 (a candidate in cuTile may have Triton kernels too)
+        except ImportError:
+            return
+    from triton.compiler.compiler import CompiledKernel
 
-        def begun(self: Any, src: Any, *args: Any, **kwargs: Any) -> None:
-            begin(self, src, *args, **kwargs)
-            function = getattr(getattr(src, "fn", None), "fn", None)
-            if function is not None and not installed(function.__code__.co_filename):
-                own.add(str(self.metadata.name))
+    begin = CompiledKernel.__init__
 
-        CompiledKernel.__init__ = begun
+    def begun(self: Any, src: Any, *args: Any, **kwargs: Any) -> None:
+        begin(self, src, *args, **kwargs)
+        function = getattr(getattr(src, "fn", None), "fn", None)
+        if function is not None and not installed(function.__code__.co_filename):
+            own.add(str(self.metadata.name))
+
+    CompiledKernel.__init__ = begun
+
+
+def library_call(event: Any, own: Container[str]) -> str:
+    """An event's name where it is a library call; else nothing. `own` are the names of the candidate's kernels."""
+    name = str(event.name())
+    if not _is_kernel(event):
+        return "" if "::" not in name else _computing(name, event)
+    if name.startswith(("Memcpy", "Memset")) or _MARK in name or event.is_user_annotation():
+        return ""
+    converts = "LoadWithCast" in name or ("gpu_kernel_impl<" in name and "direct_copy" in name)
+    if any(part in name for part in _DEVICE_COPIES) and not converts:
+        return ""
+    return "" if name.partition("(")[0] in own else f"kernel {name[:120]}"
 
 
 def _is_kernel(event: Any) -> bool:
