@@ -18,7 +18,7 @@ from tilewright import __version__, doctor
 from tilewright.records import Record
 from tilewright.session.checkout import Checkout, CheckoutBusy, Misuse
 from tilewright.session.reports import StatusReport
-from tilewright.task import case_label
+from tilewright.task import Backend, case_label
 
 if TYPE_CHECKING:
     from tilewright.session.verification import Line
@@ -208,6 +208,94 @@ def dump_ir(
 
 
 @app.command()
+def autotune(
+    task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
+    knobs: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="a knob and the values to try, as in TILE_M=64,128; may be given often"),
+    ] = None,
+    kind: Annotated[str, typer.Option(help="T1 to T9: what to propose a space for; default: as the kernel seems")] = "",
+    apply: Annotated[bool, typer.Option("--apply", help="write the best config into the editable files")] = False,
+    backend: Annotated[str, typer.Option(help="auto, cuda or cpu (which ranks by the model)")] = "auto",
+    root: Root = HERE,
+) -> None:
+    """Search the configs of a task's kernel: compile all, prune by resources and model, race the rest, confirm."""
+    from tilewright.autotune.knobs import SpaceError, parse_values
+    from tilewright.autotune.tuner import Tuner
+
+    chosen = _backend(backend)
+    try:
+        values = parse_values(knobs or [])
+    except SpaceError as error:
+        raise _failed(str(error)) from None
+
+    async def work(loop: Any) -> Record:
+        folder, arch = loop.task_of(task)
+        tuner = Tuner(loop.checkout)
+        try:
+            return await tuner.tune(folder, _print_progress, chosen, arch, values, kind, apply=apply, wait_s=math.inf)
+        finally:
+            await tuner.close()
+
+    report = _in_loop(root, work)
+    _print(report)
+    raise typer.Exit(0 if getattr(report, "status", "") == "passed" else 1)
+
+
+@app.command()
+def profile(
+    task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
+    backend: Annotated[str, typer.Option(help="auto, cuda or cpu (which models the latency)")] = "auto",
+    root: Root = HERE,
+) -> None:
+    """Say what bounds a task's kernel, by which evidence, and what to try first."""
+    from tilewright.profile.profiler import Profiler
+
+    async def work(loop: Any) -> Record:
+        folder, arch = loop.task_of(task)
+        profiler = Profiler(loop.checkout)
+        try:
+            return await profiler.profile(folder, _print_progress, _backend(backend), arch, math.inf)
+        finally:
+            await profiler.close()
+
+    report = _in_loop(root, work)
+    _print(report)
+    raise typer.Exit(0 if getattr(report, "status", "") == "passed" else 1)
+
+
+@app.command()
+def compare(
+    task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
+    others: Annotated[
+        list[str] | None, typer.Option("--with", help="another module with the entry point, as in triton=path.py")
+    ] = None,
+    backend: Annotated[str, typer.Option(help="auto, cuda or cpu (which models the latency)")] = "auto",
+    root: Root = HERE,
+) -> None:
+    """Time a task's kernel before and after, torch, torch.compile and others in one run; a table for a pull request."""
+    from tilewright.profile.peers import compare as run
+    from tilewright.session.beginning import usable_backend
+
+    named = {}
+    for text in others or []:
+        name, equals, path = text.partition("=")
+        if not equals:
+            raise _failed(f"--with {text}: write NAME=PATH")
+        named[name] = Path(path)
+
+    async def work(loop: Any) -> Any:
+        folder, arch = loop.task_of(task)
+        return await run(loop.checkout, folder, usable_backend(_backend(backend)), arch, named, _print_progress)
+
+    found = _in_loop(root, work)
+    typer.echo(found.markdown)
+    for failure in found.failures:
+        errors.print(failure, style="red")
+    raise typer.Exit(1 if found.failures else 0)
+
+
+@app.command()
 def clean() -> None:
     """Empty this user's cache of compilations, and say what that freed. Sessions and their logs stay."""
     from tilewright.compiler.store import CompilationStore, cache_folder
@@ -256,6 +344,12 @@ def import_(source: Annotated[Path, typer.Argument(help="archive to read")], roo
 
 async def _print_progress(text: str) -> None:
     errors.print(text, style="dim")
+
+
+def _backend(text: str) -> Backend | None:
+    if text not in ("auto", "cuda", "cpu"):
+        raise _failed("--backend is auto, cuda or cpu")
+    return None if text == "auto" else Backend(text)
 
 
 def _failed(text: str) -> typer.Exit:

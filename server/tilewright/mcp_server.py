@@ -22,6 +22,9 @@ from mcp_types import ToolAnnotations
 from pydantic import Field
 
 from tilewright import __version__
+from tilewright.autotune.report import AutotuneReport
+from tilewright.policy import RootCause
+from tilewright.profile.report import ProfileReport
 from tilewright.session.reports import (
     AppendReport,
     BenchmarkReport,
@@ -34,6 +37,8 @@ from tilewright.session.reports import (
 from tilewright.task import Backend
 
 if TYPE_CHECKING:
+    from tilewright.autotune.tuner import Tuner
+    from tilewright.profile.profiler import Profiler
     from tilewright.session.dumping import Dumper
     from tilewright.session.loop import Loop
 
@@ -57,6 +62,8 @@ class Desk:
         self._root = root
         self._loop: Loop | None = None
         self._dumper: Dumper | None = None
+        self._tuner: Tuner | None = None
+        self._profiler: Profiler | None = None
 
     @property
     def loop(self) -> Loop:
@@ -74,7 +81,26 @@ class Desk:
             self._dumper = Dumper(self.loop.checkout)
         return self._dumper
 
+    @property
+    def tuner(self) -> Tuner:
+        if self._tuner is None:
+            from tilewright.autotune.tuner import Tuner
+
+            self._tuner = Tuner(self.loop.checkout)
+        return self._tuner
+
+    @property
+    def profiler(self) -> Profiler:
+        if self._profiler is None:
+            from tilewright.profile.profiler import Profiler
+
+            self._profiler = Profiler(self.loop.checkout)
+        return self._profiler
+
     async def close(self) -> None:
+        for worker in (self._tuner, self._profiler):
+            if worker is not None:
+                await worker.close()
         if self._loop is not None:
             await self._loop.close()
         if self._dumper is not None:
@@ -176,7 +202,7 @@ def build_server(desk: Desk) -> MCPServer[None]:
     async def append_result(
         optimization: Annotated[str, Field(min_length=1, max_length=120, description="what was tried, in a few words")],
         root_cause: Annotated[
-            Literal["memory", "compute", "latency", "launch", "scheduling", "unknown"] | None,
+            RootCause | None,
             Field(description="what bounds the kernel, if a diagnosis was made; scheduling and unknown escalate"),
         ] = None,
     ) -> AppendReport:
@@ -206,6 +232,45 @@ def build_server(desk: Desk) -> MCPServer[None]:
             return await desk.dumper.dump(
                 folder, arch or [default], stage, _progress(context), compare=compare, compile_s=compile_seconds
             )
+
+        return await _told(work)
+
+    @mcp.tool(title="Search the best config", annotations=_WRITES)
+    async def autotune(
+        context: Context[Any, Any],
+        task: Annotated[str, Field(description="folder that holds task.toml; empty for the session's task")] = "",
+        space: Annotated[
+            dict[str, list[int | float | bool | str]],
+            Field(description="values by knob: constants of the editable files, hints of @ct.kernel; empty: proposed"),
+        ] = {},  # noqa: B006
+        kind: Annotated[
+            Literal["", "T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9"],
+            Field(description="what kind of kernel to propose a space for; empty: as it seems"),
+        ] = "",
+        apply: Annotated[bool, Field(description="write the best config into the editable files")] = False,
+        backend: Annotated[Literal["auto", "cuda", "cpu"], Field(description="cpu ranks by the model")] = "auto",
+    ) -> AutotuneReport:
+        """Compile a search space, prune by resources and model, race the rest; writes the launch code of the best."""
+
+        async def work() -> AutotuneReport:
+            folder, arch = desk.loop.task_of(task)
+            chosen = None if backend == "auto" else Backend(backend)
+            return await desk.tuner.tune(folder, _progress(context), chosen, arch, space, kind, apply=apply)
+
+        return await _told(work)
+
+    @mcp.tool(title="What bounds the kernel", annotations=_READS)
+    async def profile(
+        context: Context[Any, Any],
+        task: Annotated[str, Field(description="folder that holds task.toml; empty for the session's task")] = "",
+        backend: Annotated[Literal["auto", "cuda", "cpu"], Field(description="cpu models the latency")] = "auto",
+    ) -> ProfileReport:
+        """Time the working tree's candidate alone and say what bounds it, by which evidence, and what to try first."""
+
+        async def work() -> ProfileReport:
+            folder, arch = desk.loop.task_of(task)
+            chosen = None if backend == "auto" else Backend(backend)
+            return await desk.profiler.profile(folder, _progress(context), chosen, arch)
 
         return await _told(work)
 

@@ -75,6 +75,8 @@ class Advice(Record):
 INCUMBENT_DRIFT = 1.2
 """By how much an incumbent may be slower than when it was kept; clocks alone move by some 15%."""
 ROOT_CAUSES = ("memory", "compute", "latency", "launch", "scheduling", "unknown")
+RootCause = Literal["memory", "compute", "latency", "launch", "scheduling", "unknown"]
+"""What bounds a kernel, as a diagnosis names it."""
 ESCALATED_CAUSES = ("scheduling", "unknown")
 
 

@@ -269,6 +269,10 @@ class Task:
     def function(self) -> str:
         return self.file.entry.partition(":")[2]
 
+    def written_in(self, frontend: Frontend) -> Task:
+        """The same task with an entry point in another frontend."""
+        return Task(self.file.model_copy(update={"frontend": frontend}), self.folder)
+
     def correctness_cases(self, backend: Backend) -> list[Case]:
         """The cases whose results are checked on `backend`: its own where it has any, else those of all."""
         own = [entry.case for entry in self.file.cases if entry.backend == backend]

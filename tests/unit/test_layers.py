@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "server" / "tilewright"
 
 LAYERS = [
     {"cli", "commands", "demo", "doctor", "mcp_server", "selfcheck"},
+    {"autotune", "profile"},
     {"session", "policy"},
     {"evaluation"},
     {"compiler", "interpreter", "roofline"},
@@ -51,7 +52,16 @@ def test_every_module_has_its_place() -> None:
     assert parts - {"bundled"} <= set().union(*LAYERS)
 
 
-@pytest.mark.parametrize("module", ["tilewright.mcp_server", "tilewright.session.loop", "tilewright.session.dumping"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "tilewright.mcp_server",
+        "tilewright.session.loop",
+        "tilewright.session.dumping",
+        "tilewright.autotune.tuner",
+        "tilewright.profile.profiler",
+    ],
+)
 def test_the_servers_process_imports_no_torch(module: str) -> None:
     heavy = ("torch", "cuda.tile", "scipy", "numpy")
     program = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"

@@ -31,7 +31,8 @@ class Candidate:
         """Import `module` from the snapshot's task folder. Raises `CandidateFailure` where that fails."""
         self.folder = folder
         self._outputs = outputs
-        sys.path[:0] = [str(folder), *map(str, paths)]
+        self._places = [str(folder), *map(str, paths)]
+        sys.path[:0] = self._places
         try:
             loaded = importlib.import_module(module)
         except SyntaxError as error:
@@ -56,6 +57,15 @@ class Candidate:
         except BaseException as error:
             raise self._failure(error, Status.RAISED) from None
         return self._collect(result, arguments)
+
+    def forget(self) -> None:
+        """Undo the import, so that another snapshot's modules of the same names can be imported."""
+        roots = [Path(place).resolve() for place in self._places]
+        for name, module in list(sys.modules.items()):
+            origin = getattr(module, "__file__", None)
+            if origin and any(Path(origin).is_relative_to(root) for root in roots):
+                del sys.modules[name]
+        sys.path[:] = [place for place in sys.path if place not in self._places]
 
     def wait(self) -> None:
         """Wait for the device; errors of kernels launched earlier surface here. Raises `CandidateFailure`."""

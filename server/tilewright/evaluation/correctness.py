@@ -337,3 +337,18 @@ def _unmodified(task: Task, before: Inputs, after: Inputs) -> Comparison | None:
                 f"the call wrote to its input {name!r}; if that is its purpose, the task must name it in `outputs`",
             )
     return None
+
+
+def what_passed(checks: list[CaseCheck]) -> str:
+    """What a failure usually means on a hidden case, or on some values of a case, after others had passed."""
+    last = checks[-1]
+    if not last.status.is_incorrect:
+        return ""
+    if any(check.case == last.case for check in checks[:-1]):
+        return f"; {len(checks) - 1} other runs had passed, of this case too: look at what these values bring"
+    if not last.hidden:
+        return ""
+    return (
+        f"; this is a hidden case, after {len(checks) - 1} other runs had passed: look at what a size brings that no "
+        "tile divides (padding, masks, the last block)"
+    )

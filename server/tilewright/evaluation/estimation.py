@@ -50,7 +50,12 @@ def send_inputs(worker: WorkerHandle, code: TaskCode, case: Case) -> None:
 def profile(worker: WorkerHandle, code: TaskCode, case: Case, seed: int) -> CallProfile:
     """What one call on `case` launches and computes, by a sample of blocks that `seed` stands for."""
     send_inputs(worker, code, case)
-    reply, _ = worker.request("profile", code.task.file.timeout_s, seed=seed)
+    return sampled(worker, code.task.file.timeout_s, seed)
+
+
+def sampled(worker: WorkerHandle, timeout_s: float, seed: int) -> CallProfile:
+    """The same, of a worker that has its inputs."""
+    reply, _ = worker.request("profile", timeout_s, seed=seed)
     try:
         return CallProfile.model_validate(reply["profile"])
     except (KeyError, TypeError, ValidationError) as error:

@@ -81,6 +81,8 @@ def profile_launch(launch: host.Launch, arch: str) -> LaunchProfile:
         special_functions=counts.special_functions / sampled,
         loop_trips=counts.loop_trips / sampled,
         dram_bytes=launch.dram_bytes(),
+        written=sorted(launch.names.get(address, "") for address in counts.stored),
+        overwritten=sorted(launch.names.get(address, "") for address in counts.stored if address in counts.loaded),
         resources=made.resources,
     )
 

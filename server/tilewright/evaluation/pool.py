@@ -218,7 +218,11 @@ class WorkerPool:
 
     def refill(self) -> None:
         """Start workers until `spares` wait; they get ready while the referee does something else."""
-        while len(self._waiting) < self._spares:
+        self.prepare(self._spares)
+
+    def prepare(self, count: int) -> None:
+        """Start workers until `count` wait: those that are taken at once get ready side by side."""
+        while len(self._waiting) < count:
             self._waiting.append(self._start())
 
     def isolation(self) -> str:

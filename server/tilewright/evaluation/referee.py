@@ -27,17 +27,17 @@ import torch
 
 from tilewright.compiler.store import CompilationStore
 from tilewright.compiler.tools import MissingTool, need_compiler
-from tilewright.evaluation import compilations, estimation, measurement
+from tilewright.evaluation import compilations, estimation, measurement, racing, surveying
 from tilewright.evaluation.ceilings import IdleProbe, measured_ceilings
 from tilewright.evaluation.channel import Channel, ChannelClosed, Message
-from tilewright.evaluation.correctness import Run, calls_of, check_case, defects_of, need_informative, planned_runs
+from tilewright.evaluation.compiling import cpus
+from tilewright.evaluation.correctness import defects_of, planned_runs
+from tilewright.evaluation.judging import judged
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle, WorkerPool
-from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CorrectnessResult, Defect, Environment, Status
+from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import SNAPSHOTS, Snapshot
-from tilewright.evaluation.statelessness import depends_on_earlier_calls
 from tilewright.evaluation.taskcode import TaskCode
-from tilewright.evaluation.withholding import computed_elsewhere
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.gpu.telemetry import Gpu, Recorder, find_gpu
@@ -83,92 +83,22 @@ class Referee:
     def correctness(self, message: Message) -> Message:
         """Check a candidate over visible and hidden cases, with the server's secret seeds."""
         code = self._task(message)
-        checks: list[CaseCheck] = []
-        defects: list[Defect] = []
-        broken: tuple[Status, str] | None = None
-        output = ""
         runs = planned_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"])
         started = time.monotonic()
         try:
-            with self._device(), contextlib.ExitStack() as stack:
+            with self._device():
                 started = time.monotonic()
                 deadline = started + message["limit_s"]
-                worker = stack.enter_context(self._worker(code, message["arms"][0], deadline))
-                for number, planned in enumerate(runs):
-                    self._tell(f"checking run {number + 1} of {len(runs)}")
-                    try:
-                        checks.append(check_case(worker, code, planned, self._backend))
-                    except WorkerFailure as failure:
-                        checks.append(
-                            CaseCheck(
-                                case=planned.case,
-                                hidden=planned.hidden,
-                                values=planned.values,
-                                strided=planned.strided,
-                                status=failure.status,
-                                message=str(failure),
-                            )
-                        )
-                        output = failure.output
-                    if checks[-1].status is not Status.PASSED:
-                        output = output or worker.output()
-                        break
-                if checks[-1].status is Status.PASSED:
-                    defects = self._watched(worker, code, runs)
-                    broken = self._rule_broken(worker, code, message["arms"][0], runs, deadline)
-            status, text = checks[-1].status, checks[-1].message
-            if status is Status.PASSED:
-                need_informative(checks)
-            text = f"{checks[-1].label}: {text}{_what_passed(checks)}" if text else ""
-            if defects:
-                more = f"; {len(defects) - 1} more" if len(defects) > 1 else ""
-                status, text = Status.DEFECTIVE, f"{case_label(defects[0].case)}: {defects[0].text}{more}"
-            elif broken:
-                status, text = broken
+
+                def start(withheld: bool) -> contextlib.AbstractContextManager[WorkerHandle]:
+                    return self._worker(code, message["arms"][0], deadline, withheld=withheld)
+
+                result = judged(code, self._backend, runs, start, self._tell)
         except WorkerFailure as failure:
-            status, text, output = failure.status, str(failure), failure.output
+            result = CorrectnessResult(status=failure.status, message=str(failure), output=failure.output)
         except GpuBusy as busy:
-            status, text = Status.VOID, str(busy)
-        result = CorrectnessResult(
-            status=status,
-            message=text,
-            cases=checks,
-            defects=defects,
-            output=output if status is not Status.PASSED else "",
-            seconds=time.monotonic() - started,
-        )
-        return {"result": result.model_dump()}
-
-    def _watched(self, worker: WorkerHandle, code: TaskCode, runs: list[Run]) -> list[Defect]:
-        """What the checker finds in a right kernel, where there is one; that watching takes long is not its fault."""
-        if self._backend is not Backend.CPU or code.task.file.frontend is not Frontend.CUTILE:
-            return []
-        self._tell("looking for races and other defects")
-        try:
-            return defects_of(worker, code, runs)
-        except WorkerFailure as failure:
-            if failure.status is not Status.TIMEOUT:
-                raise
-            self._tell("the checker took too long, and was left out")
-            return []
-
-    def _rule_broken(
-        self, worker: WorkerHandle, code: TaskCode, snapshot: Message, runs: list[Run], deadline: float
-    ) -> tuple[Status, str] | None:
-        """How a right candidate, called often on `worker`, breaks a rule of the task on what calls may use."""
-        rules, backend = code.task.file, self._backend
-        if rules.library_calls == "forbid":
-            self._tell("looking for what is computed beside the kernels")
-            with self._worker(code, snapshot, deadline, withheld=True) as idle:
-                if found := computed_elsewhere(code, runs, calls_of(idle, code, backend)):
-                    return Status.LIBRARY_CALLS, found
-        if rules.state == "forbid":
-            self._tell("comparing with a fresh process")
-            with self._worker(code, snapshot, deadline) as fresh:
-                warm = calls_of(worker, code, backend)
-                if found := depends_on_earlier_calls(code, runs, warm, calls_of(fresh, code, backend)):
-                    return Status.STATEFUL, found
-        return None
+            result = CorrectnessResult(status=Status.VOID, message=str(busy))
+        return {"result": result.model_copy(update={"seconds": time.monotonic() - started}).model_dump()}
 
     def check(self, message: Message) -> Message:
         """What the checker finds in a candidate, whatever its values. For referees of the `cpu` backend."""
@@ -236,6 +166,63 @@ class Referee:
         listed = compilations.hand_over(kernels, made, Path(message["into"]))
         return {"result": {"status": Status.PASSED, "case": case_label(case), "kernels": listed}}
 
+    def survey(self, message: Message) -> Message:
+        """Compile and model many variants of a candidate. For referees of the `cpu` backend."""
+        code = self._task(message)
+        need_compiler()
+        cases = code.task.benchmark_cases(Backend(message["cases_of"]))
+        snapshots = [Snapshot.model_validate(snapshot) for snapshot in message["arms"]]
+        deadline, device = time.monotonic() + message["limit_s"], spec_by_arch(self._arch)
+        try:
+            frontends = [Frontend(name) for name in message["frontends"]]
+            found = surveying.survey(
+                code,
+                snapshots,
+                frontends,
+                cases,
+                device,
+                cpus(),
+                lambda: self._pool.take("variant", deadline),
+                self._tell,
+            )
+        finally:
+            self._pool.refill()
+            kill_orphans()
+        variants = [one.model_dump(mode="json") for one in found]
+        calls = [surveying.described(code.arguments(case, code.cached_inputs(case, seed=0))) for case in cases]
+        return {"result": {"status": Status.PASSED, "cases": cases, "calls": calls, "variants": variants}}
+
+    def race(self, message: Message) -> Message:
+        """Measure many variants against the first. For referees of the `cuda` backend."""
+        code = self._task(message)
+        environment = self._surroundings()
+        snapshots, seeds = message["arms"], Seeds(message["secret"])
+        cases = code.task.benchmark_cases(self._backend)
+        try:
+            with self._device():
+                deadline = time.monotonic() + message["limit_s"]
+
+                @contextlib.contextmanager
+                def heat(numbers: list[int]) -> Iterator[racing.Heat]:
+                    with contextlib.ExitStack() as stack:
+                        self._pool.prepare(len(numbers))
+                        arms = [
+                            stack.enter_context(self._worker(code, snapshots[number], deadline, str(number)))
+                            for number in numbers
+                        ]
+                        recorder = stack.enter_context(self._recorder(arms))
+                        assert self._probe is not None
+                        yield racing.Heat(
+                            code, arms, environment, recorder, self._probe, measurement.Phases(), self._pool.waiting
+                        )
+
+                found = racing.race(cases, len(snapshots), heat, seeds, self._tell)
+        except (WorkerFailure, GpuBusy) as failure:
+            status = failure.status if isinstance(failure, WorkerFailure) else Status.VOID
+            return {"result": {"status": status, "message": str(failure)}}
+        configs = [[one.model_dump(mode="json") for one in by_case] for by_case in found]
+        return {"result": {"status": Status.PASSED, "cases": cases, "configs": configs}}
+
     def close(self) -> None:
         self._pool.close()
 
@@ -254,10 +241,13 @@ class Referee:
                 }
                 arms = [started[label] for label in labels]
             assert self._probe is not None
-            own = {os.getpid(), *(worker.pid for worker in (*arms, *self._pool.waiting))}
-            recorder = stack.enter_context(Recorder(environment.device_uuid, own))
+            recorder = stack.enter_context(self._recorder(arms))
             bench = measurement.Bench(code, arms, environment, recorder, self._probe, phases, self._pool.waiting)
             return bench.run(seeds, self._tell)
+
+    def _recorder(self, arms: list[WorkerHandle]) -> Recorder:
+        own = {os.getpid(), *(worker.pid for worker in (*arms, *self._pool.waiting))}
+        return Recorder(self._surroundings().device_uuid, own)
 
     def _modelled(
         self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds, phases: measurement.Phases
@@ -332,21 +322,6 @@ class Referee:
         return lease(self._gpu.uuid, LEASE_WAIT_S, self._tell) if self._gpu else contextlib.nullcontext()
 
 
-def _what_passed(checks: list[CaseCheck]) -> str:
-    """What a failure usually means on a hidden case, or on some values of a case, after others had passed."""
-    last = checks[-1]
-    if not last.status.is_incorrect:
-        return ""
-    if any(check.case == last.case for check in checks[:-1]):
-        return f"; {len(checks) - 1} other runs had passed, of this case too: look at what these values bring"
-    if not last.hidden:
-        return ""
-    return (
-        f"; this is a hidden case, after {len(checks) - 1} other runs had passed: look at what a size brings that no "
-        "tile divides (padding, masks, the last block)"
-    )
-
-
 def _gpu_of_torch() -> Gpu:
     """The GPU that torch calls device 0 in this environment, as the driver describes it."""
     found = find_gpu(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
@@ -378,7 +353,8 @@ def main(arguments: list[str]) -> None:
         channel.send({"misuse": f"{what}; see `tilewright doctor`, or use backend cpu"})
         return
     handlers: dict[str, Callable[[Message], Message]] = {
-        name: getattr(referee, name) for name in ("environment", "work", "correctness", "check", "benchmark", "dump")
+        name: getattr(referee, name)
+        for name in ("environment", "work", "correctness", "check", "benchmark", "dump", "survey", "race")
     }
     try:
         while True:

@@ -10,6 +10,7 @@ from pydantic import Field
 from tilewright.gpu.telemetry import Telemetry
 from tilewright.records import Record
 from tilewright.roofline.bounds import Ceilings
+from tilewright.roofline.model import CallProfile
 from tilewright.task import Backend, Case, Values, case_label
 
 
@@ -198,3 +199,25 @@ def geometric_mean(values: list[float]) -> float:
     if not values:
         raise ValueError("a geometric mean needs at least one value")
     return math.exp(sum(math.log(value) for value in values) / len(values))
+
+
+class Surveyed(Record):
+    """A variant: what its call does in each case, and the model's ms; or how it failed. In the order of the cases."""
+
+    status: Status = Status.PASSED
+    message: str = ""
+    profiles: list[CallProfile] = Field(default_factory=list)
+    ms: list[float] = Field(default_factory=list)
+    limits: list[str] = Field(default_factory=list, description="what each latency is mostly spent on")
+
+
+class Raced(Record):
+    """One config on one case: its median ms, and its speedup over the original with its interval."""
+
+    status: Status = Status.PASSED
+    message: str = ""
+    ms: float | None = None
+    speedup: float | None = None
+    low: float | None = None
+    high: float | None = None
+    rounds: int = 0

@@ -77,7 +77,7 @@ class Worker:
         return self._timed
 
     def load(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """Import the candidate from its snapshot."""
+        """Import the candidate from its snapshot; one that was loaded before is forgotten."""
         from cuda.tile._cext import default_tile_context
 
         default_tile_context.config.cache_dir = message["cache"]
@@ -88,10 +88,12 @@ class Worker:
             prepare_triton(self._arch, message["running"])
         folder = Path(message["folder"])
         self._withheld = message["withheld"]
-        if message["forbidding"] and not self._withheld:
+        if message["forbidding"] and not self._withheld and self._recorder is None:
             self._recorder = Recorder(on_device=self._backend is Backend.CUDA)
         if self._withheld and self._backend is Backend.CUDA:
             withhold_launches()
+        if self._candidate is not None:
+            self._candidate.forget()
         with self._host():
             self._candidate = Candidate(
                 folder,

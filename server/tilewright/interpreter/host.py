@@ -49,13 +49,14 @@ FAKE_DEVICE = torch.device("cuda", 0)
 class Launch:
     """One launch that the host code made: the kernel with its hints, its signature, grid and work.
 
-    `tensor_bytes` gives the size of each tensor argument's storage by the storage's address.
+    `tensor_bytes` gives the size of each tensor argument's storage by the storage's address, `names` its parameter.
     """
 
     kernel: Any
     signature: Any
     grid: BlockIndex
     tensor_bytes: dict[int, int]
+    names: dict[int, str] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
 
     @property
@@ -148,11 +149,12 @@ def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /
             ).final_ir[0]
         tensors = [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
         storages = [tensor.untyped_storage() for tensor in tensors]
-        launch = Launch(kernel, signature, (x, y, z), {storage.data_ptr(): storage.nbytes() for storage in storages})
+        sizes_by_address = {storage.data_ptr(): storage.nbytes() for storage in storages}
+        launch = Launch(kernel, signature, (x, y, z), sizes_by_address, _names(kernel, arguments))
         if _host.mode is not Mode.CAPTURE and launch.blocks:
             if _host.checker is not None:
                 _host.checker.next_launch()
-                _host.checker.names |= _names(kernel, arguments)
+                _host.checker.names |= launch.names
             machine = Execution(_host.programs[key], launch.grid, _host.checker)
             sampled = _host.mode is Mode.SAMPLE and launch.blocks > SAMPLED_BLOCKS
             numbers = _sample(launch.blocks, SAMPLED_BLOCKS, _host.source) if sampled else None

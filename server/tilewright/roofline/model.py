@@ -51,6 +51,8 @@ class LaunchProfile(Record):
     special_functions: float = Field(ge=0)
     loop_trips: float = Field(ge=0)
     dram_bytes: float = Field(ge=0, description="of the whole launch, each tensor read and written at most once")
+    written: list[str] = Field([], description="parameters whose memory the kernel writes")
+    overwritten: list[str] = Field([], description="those of them whose memory it reads, too")
     resources: Resources
 
 

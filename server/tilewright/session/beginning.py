@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import secrets
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 
 from tilewright.gpu.specs import DEFAULT_BY_ARCH
 from tilewright.gpu.telemetry import why_unusable
 from tilewright.policy import Rules
-from tilewright.repository import Repository
+from tilewright.repository import Files, Repository, RepositoryError
 from tilewright.roofline.bounds import intensity_class
 from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.history import Started
@@ -34,6 +35,34 @@ def usable_backend(backend: Backend | None) -> Backend:
     if backend is Backend.CUDA and (why := why_unusable()):
         raise Misuse(f"{why}; use backend `cpu`, and see `tilewright doctor`")
     return backend or backend_here()
+
+
+@dataclass(frozen=True)
+class Working:
+    """The working tree's candidate of a task: its editable files, and the committed files that it comes with."""
+
+    task: Task
+    folder: PurePosixPath
+    files: Files
+    head: str
+    committed: Files
+
+
+def working_candidate(checkout: Checkout, folder: PurePosixPath) -> Working:
+    """The candidate of the task in `folder`, outside of any session. Raises `Misuse`."""
+    repository = checkout.repository
+    try:
+        task = load_task(checkout.root / folder)
+        need_frontend(task.file.frontend)
+        files = repository.read([(folder / name).as_posix() for name in task.file.editable])
+    except (TaskError, RepositoryError) as error:
+        raise Misuse(str(error)) from None
+    head = repository.head()
+    committed = repository.files(head)
+    for name in (folder / "task.toml", folder / "task.py"):
+        if name.as_posix() not in committed:
+            raise Misuse(f"{name} is not committed; run `git add {folder}` and `git commit` first")
+    return Working(task, folder, files, head, committed)
 
 
 def check_tree(repository: Repository, task: Task, folder: PurePosixPath, include_dirty: bool) -> list[str]:

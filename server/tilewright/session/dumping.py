@@ -12,15 +12,15 @@ from typing import Literal, TypeVar
 from tilewright.compiler.tools import known_archs
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
-from tilewright.repository import Files, RepositoryError
+from tilewright.repository import Files
 from tilewright.session import dumptext
-from tilewright.session.beginning import need_frontend
+from tilewright.session.beginning import working_candidate
 from tilewright.session.checkout import Checkout, EditableFiles, Misuse
 from tilewright.session.dumptext import STAGES, Stage
 from tilewright.session.jobs import WAIT_S, Job, Progress
 from tilewright.session.reports import DumpReport
 from tilewright.session.runs import Dumped, Runs
-from tilewright.task import Backend, TaskError, load_task
+from tilewright.task import Backend
 
 Compare = Literal["", "incumbent"]
 COMPARISONS: tuple[Compare, ...] = ("", "incumbent")
@@ -58,23 +58,12 @@ class Dumper:
 
         With `compare`, show what changed against the incumbent of the current session. Raises `Misuse`.
         """
-        repository = self._checkout.repository
         archs = list(dict.fromkeys(archs))
         if known_archs() and (unknown := sorted(set(archs) - known_archs())):
             raise Misuse(f"the compiler here knows no {unknown[0]}; it knows {', '.join(sorted(known_archs()))}")
-        try:
-            task = load_task(self._checkout.root / folder)
-            need_frontend(task.file.frontend)
-            editable = [(folder / name).as_posix() for name in task.file.editable]
-            files = repository.read(editable)
-        except (TaskError, RepositoryError) as error:
-            raise Misuse(str(error)) from None
-        head = repository.head()
-        committed = repository.files(head)
-        for name in (folder / "task.toml", folder / "task.py"):
-            if name.as_posix() not in committed:
-                raise Misuse(f"{name} is not committed; run `git add {folder}` and `git commit` first")
-        arms = {"candidate": files}
+        found = working_candidate(self._checkout, folder)
+        head, committed = found.head, found.committed
+        arms = {"candidate": found.files}
         if compare:
             arms["incumbent"] = self._incumbent(folder)
         keys = {
@@ -84,13 +73,13 @@ class Dumper:
             assert self._job is not None
             again = "call dump_ir again, the same way"
             return DumpReport(summary=f"still compiling: {self._job.message}", state="running", next=again)
-        found = {arm: self._dumps[key] for arm, key in keys.items()}
-        for arm, dumped in found.items():
+        dumps = {arm: self._dumps[key] for arm, key in keys.items()}
+        for arm, dumped in dumps.items():
             if dumped.status is not Status.PASSED:
                 return _failure(arm, dumped)
-        candidate = found["candidate"]
+        candidate = dumps["candidate"]
         if compare:
-            before = found["incumbent"]
+            before = dumps["incumbent"]
             whole = dumptext.whole_comparison(before, candidate, stage)
             return dumptext.comparison(before, candidate, self._keep(whole), whole)
         whole = dumptext.whole_text(candidate, stage)

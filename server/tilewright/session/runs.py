@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -14,13 +14,13 @@ from pydantic import Field
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.store import cache_folder
 from tilewright.evaluation.evaluator import Evaluator, EvaluatorDied, Tell
-from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Status
+from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Raced, Status, Surveyed
 from tilewright.evaluation.snapshot import Snapshot, SnapshotStore
 from tilewright.records import Record
 from tilewright.repository import Files
 from tilewright.roofline.model import HostWork
 from tilewright.session.checkout import Misuse
-from tilewright.task import Backend, TaskError, Work
+from tilewright.task import Backend, Case, Frontend, TaskError, Work
 
 HIDDEN_CASES = 3
 START_TIMEOUT_S = 300.0
@@ -50,6 +50,25 @@ class Dumped(Record):
     case: str = ""
     kernels: list[DumpedKernel] = Field(default_factory=list)
     operations: list[HostWork] = Field(default_factory=list)
+
+
+class SurveyResult(Record):
+    """What each variant compiles to and launches, in their order, on `cases`; `calls` are their arguments in words."""
+
+    status: Status
+    message: str = ""
+    cases: list[Case] = Field(default_factory=list)
+    calls: list[str] = Field(default_factory=list)
+    variants: list[Surveyed] = Field(default_factory=list)
+
+
+class RaceResult(Record):
+    """How each variant did on each of `cases`, in their order."""
+
+    status: Status
+    message: str = ""
+    cases: list[Case] = Field(default_factory=list)
+    configs: list[list[Raced]] = Field(default_factory=list)
 
 
 class Runs:
@@ -109,6 +128,26 @@ class Runs:
             return await asyncio.to_thread(_read_dump, result, into)
         finally:
             shutil.rmtree(into, ignore_errors=True)
+
+    async def survey(
+        self,
+        variants: list[Files],
+        cases_of: Backend,
+        limit_s: float,
+        tell: Tell,
+        frontends: Sequence[Frontend] = (),
+    ) -> SurveyResult:
+        """Compile and model variants of a candidate on the benchmark cases of a backend; `cpu` backend only.
+
+        `frontends` says what each is written in, where that is not the task's.
+        """
+        result = await self._run("survey", limit_s, tell, variants, cases_of=cases_of, frontends=list(frontends))
+        return SurveyResult.model_validate({name: result[name] for name in result if name != "seconds"})
+
+    async def race(self, variants: list[Files], secret: str, limit_s: float, tell: Tell) -> RaceResult:
+        """Measure variants of a candidate against the first of them; `cuda` backend only."""
+        result = await self._run("race", limit_s, tell, variants, secret=secret)
+        return RaceResult.model_validate({name: result[name] for name in result if name != "seconds"})
 
     async def close(self) -> None:
         await self._evaluator.close()

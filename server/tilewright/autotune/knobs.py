@@ -1,0 +1,239 @@
+"""The knobs of a candidate, found in its source, and the source that a config makes of it.
+
+A config is realised as an edit: module-level constants get other values, `@ct.kernel` other hints. What is measured is
+then exactly what would be committed, and every config is a candidate like any other: a snapshot of its own, no patched
+launches.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tilewright.repository import Files
+
+Value = int | float | bool | str
+Config = Mapping[str, Value]
+"""What a config sets, by name: constants, keyword defaults of the entry point, and hints; what it leaves out stays."""
+
+HINTS: dict[str, tuple[int, ...]] = {
+    "occupancy": tuple(range(1, 33)),
+    "num_ctas": (1, 2, 4, 8, 16),
+    "num_worker_warps": (4, 8),
+    "opt_level": (0, 1, 2, 3),
+}
+"""The hints that cuTile's `@ct.kernel` takes, and the values that they may have."""
+
+
+class SpaceError(ValueError):
+    """A search space that cannot be searched. The text says what to give instead."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a literal stands in a file: bytes from `start` to `end`."""
+
+    file: str
+    start: int
+    end: int
+    value: Value
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A cuTile kernel of the candidate, and the hints that its decorator gives it."""
+
+    name: str
+    file: str
+    hints: dict[str, Value]
+
+
+class Knobs:
+    """What can be set in the editable files `files` of a candidate whose entry point is `function` in `module_file`."""
+
+    def __init__(self, files: Files, module_file: str, function: str) -> None:
+        """Raises `SpaceError` for a file that is no Python."""
+        self._files = {name: content for name, content in files.items() if name.endswith(".py")}
+        self._places: dict[str, list[_Place]] = {}
+        self._ambiguous: set[str] = set()
+        self._decorators: list[tuple[str, ast.expr, Kernel]] = []
+        for name, content in self._files.items():
+            try:
+                tree = ast.parse(content)
+            except (SyntaxError, ValueError) as error:
+                raise SpaceError(f"{name} cannot be read as Python: {error}") from None
+            offsets = _line_offsets(content)
+            for statement in tree.body:
+                self._constants(name, statement, offsets)
+                if isinstance(statement, ast.FunctionDef):
+                    self._kernel(name, statement)
+                    if (name, statement.name) == (module_file, function):
+                        self._defaults(name, statement, offsets)
+
+    @property
+    def constants(self) -> dict[str, Value]:
+        """Names that can be set, and their values now."""
+        return {name: places[0].value for name, places in self._places.items()}
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        return [kernel for _, _, kernel in self._decorators]
+
+    def hint(self, name: str) -> Value | None:
+        """The value that all kernels give a hint now; None where they leave it open, or differ."""
+        values = {kernel.hints.get(name) for kernel in self.kernels}
+        return values.pop() if len(values) == 1 else None
+
+    def original(self, names: Iterable[str]) -> dict[str, Value]:
+        """The config that changes nothing, in the knobs `names`; hints that are left open are left out."""
+        found = {name: self.constants.get(name, self.hint(name)) for name in names}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def check(self, name: str, values: Iterable[Value]) -> None:
+        """Raises `SpaceError` where no knob has this name, or it cannot have such values."""
+        if name in self._places:
+            kind = type(self._places[name][0].value)
+            if wrong := [value for value in values if type(value) is not kind and not {kind, type(value)} <= _NUMBERS]:
+                raise SpaceError(f"{name} is of type {kind.__name__} in the source, and {wrong[0]!r} is not")
+            return
+        if name not in HINTS:
+            known = ", ".join([*self._places, *(HINTS if self._decorators else ())])
+            raise SpaceError(
+                f"no knob {name!r}: a knob is a module-level constant of an editable file, a keyword of the entry "
+                f"point with a literal default, or a hint; here these are {known or 'none'}"
+            )
+        if not self._decorators:
+            raise SpaceError(f"{name} is a hint of @ct.kernel, and no editable file has a cuTile kernel")
+        if wrong := [value for value in values if value not in HINTS[name] or isinstance(value, bool)]:
+            raise SpaceError(f"{name} takes {_span(HINTS[name])}, not {wrong[0]!r}")
+
+    def variant(self, config: Config) -> Files:
+        """The Python files that differ, with the config's values in them."""
+        edits: dict[str, list[tuple[int, int, str]]] = {}
+        hints = {name: value for name, value in config.items() if name not in self._places}
+        for name in config.keys() & self._places.keys():
+            for place in self._places[name]:
+                edits.setdefault(place.file, []).append((place.start, place.end, repr(config[name])))
+        for file, decorator, kernel in self._decorators:
+            wanted = {name: value for name, value in hints.items() if kernel.hints.get(name) != value}
+            if wanted:
+                edits.setdefault(file, []).extend(_hinted(decorator, wanted, _line_offsets(self._files[file])))
+        found = {}
+        for file, changes in edits.items():
+            content = self._files[file]
+            for start, end, text in sorted(changes, reverse=True):
+                content = content[:start] + text.encode() + content[end:]
+            found[file] = content
+        return found
+
+    def _constants(self, file: str, statement: ast.stmt, offsets: list[int]) -> None:
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            target, value = statement.targets[0], statement.value
+        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            target, value = statement.target, statement.value
+        else:
+            return
+        pairs: list[tuple[ast.expr, ast.expr]] = [(target, value)]
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            pairs = list(zip(target.elts, value.elts, strict=True))
+        for one, literal in pairs:
+            if isinstance(one, ast.Name):
+                self._note(file, one.id, literal, offsets)
+
+    def _defaults(self, file: str, function: ast.FunctionDef, offsets: list[int]) -> None:
+        """Keyword parameters of the entry point with a literal default: whoever leaves them out gets the config's."""
+        arguments = function.args
+        positional = [*arguments.posonlyargs, *arguments.args]
+        pairs = [*zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True)]
+        pairs += [(one, value) for one, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if value]
+        for one, literal in pairs:
+            self._note(file, one.arg, literal, offsets)
+
+    def _note(self, file: str, name: str, literal: ast.expr, offsets: list[int]) -> None:
+        """A literal that can be set; a name that is given twice cannot."""
+        value = _literal(literal)
+        if value is None or name.startswith("__") or name in self._ambiguous:
+            return
+        assert literal.end_lineno is not None
+        assert literal.end_col_offset is not None
+        start = offsets[literal.lineno - 1] + literal.col_offset
+        end = offsets[literal.end_lineno - 1] + literal.end_col_offset
+        self._places.setdefault(name, []).append(_Place(file, start, end, value))
+        if len({place.value for place in self._places[name]}) > 1:
+            del self._places[name]
+            self._ambiguous.add(name)
+
+    def _kernel(self, file: str, function: ast.FunctionDef) -> None:
+        for decorator in function.decorator_list:
+            called = decorator.func if isinstance(decorator, ast.Call) else decorator
+            if ast.unparse(called).rpartition(".")[2] == "kernel":
+                keywords = decorator.keywords if isinstance(decorator, ast.Call) else []
+                given = {keyword.arg: _literal(keyword.value) for keyword in keywords if keyword.arg in HINTS}
+                hints = {name: value for name, value in given.items() if name and value is not None}
+                self._decorators.append((file, decorator, Kernel(function.name, file, hints)))
+
+
+_NUMBERS = {int, float}
+
+
+def _literal(node: ast.expr) -> Value | None:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = _literal(node.operand)
+        return -inner if isinstance(inner, int | float) and not isinstance(inner, bool) else None
+    if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float | str):
+        return node.value
+    return None
+
+
+def _hinted(decorator: ast.expr, hints: Mapping[str, Value], offsets: list[int]) -> list[tuple[int, int, str]]:
+    """The edits that give a decorator these hints."""
+
+    def place(node: ast.expr) -> tuple[int, int]:
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        return offsets[node.lineno - 1] + node.col_offset, offsets[node.end_lineno - 1] + node.end_col_offset
+
+    if not isinstance(decorator, ast.Call):
+        end = place(decorator)[1]
+        return [(end, end, f"({', '.join(f'{name}={value!r}' for name, value in hints.items())})")]
+    present = {keyword.arg: keyword.value for keyword in decorator.keywords}
+    edits = [(*place(present[name]), repr(value)) for name, value in hints.items() if name in present]
+    added = [f"{name}={value!r}" for name, value in hints.items() if name not in present]
+    if added:
+        end = place(decorator)[1] - 1
+        last = max((place(node)[1] for node in (*decorator.args, *present.values())), default=None)
+        edits.append((end, end, ", ".join(added)) if last is None else (last, last, ", " + ", ".join(added)))
+    return edits
+
+
+def _line_offsets(content: bytes) -> list[int]:
+    offsets = [0]
+    for line in content.splitlines(keepends=True):
+        offsets.append(offsets[-1] + len(line))
+    return offsets
+
+
+def _span(values: tuple[int, ...]) -> str:
+    if len(values) > 8:
+        return f"{values[0]} to {values[-1]}"
+    return ", ".join(map(str, values[:-1])) + f" or {values[-1]}"
+
+
+def parse_values(texts: Iterable[str]) -> dict[str, list[Value]]:
+    """Values by knob from texts such as `TILE_M=64,128`. Raises `SpaceError`."""
+    found: dict[str, list[Value]] = {}
+    for text in texts:
+        name, equals, listed = text.partition("=")
+        if not equals or not name.isidentifier() or not listed:
+            raise SpaceError(f"{text!r}: a knob and its values are written NAME=1,2,4")
+        found.setdefault(name, []).extend(_value(one.strip()) for one in listed.split(","))
+    return found
+
+
+def _value(text: str) -> Value:
+    try:
+        value = ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
+    return value if isinstance(value, bool | int | float | str) else text

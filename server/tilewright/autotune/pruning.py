@@ -1,0 +1,61 @@
+"""Which configs are not worth a measurement, by what they compile to and what the model says; each with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.compiler.resources import Resources
+from tilewright.evaluation.results import Status, Surveyed, geometric_mean
+from tilewright.roofline.model import LaunchProfile
+
+HOPELESS = 3.0
+"""Times the best modelled latency from which a config is not measured. In the sweeps that were measured, no config that
+the model puts there was among the best three."""
+MOST_RACED = 48
+"""Configs that are measured at most."""
+
+
+def longest(one: Surveyed) -> LaunchProfile | None:
+    """The launch of a variant's first case that moves or computes most."""
+    launches = one.profiles[0].launches if one.profiles else []
+    return max(
+        launches,
+        key=lambda launch: (sum(launch.matrix_flops.values()) * launch.blocks, launch.dram_bytes),
+        default=None,
+    )
+
+
+def modelled_ms(one: Surveyed) -> float | None:
+    """The model's geometric mean over the cases, in ms."""
+    return geometric_mean(one.ms) if one.status is Status.PASSED and one.ms else None
+
+
+def pruned(surveyed: Sequence[Surveyed], keep: int = 0) -> dict[int, str]:
+    """Configs that are left out, by number, with the reason; never config `keep`, the original."""
+    figures = {number: ms for number, one in enumerate(surveyed) if (ms := modelled_ms(one)) is not None}
+    best = min(figures.values(), default=0.0)
+    reasons = {number: _hopeless(surveyed[number], ms / best) for number, ms in figures.items() if ms > HOPELESS * best}
+    left = sorted((ms, number) for number, ms in figures.items() if number not in reasons)
+    for place, (ms, number) in enumerate(left):
+        if place >= MOST_RACED:
+            reasons[number] = (
+                f"{place + 1}th of {len(left)} by the model ({ms / best:.2f}x the best): {MOST_RACED} are raced"
+            )
+    reasons.pop(keep, None)
+    return reasons
+
+
+def _hopeless(one: Surveyed, times: float) -> str:
+    limit = one.limits[0] if one.limits else ""
+    launch = longest(one)
+    about = _trouble(launch.resources) if launch is not None else ""
+    return f"modelled at {times:.1f} times the best: mostly {limit}{f'; {about}' if about else ''}"
+
+
+def _trouble(resources: Resources) -> str:
+    found = []
+    if resources.spill_bytes:
+        found.append(f"spills {resources.spill_bytes} bytes a thread")
+    if resources.ctas_per_sm is not None and resources.ctas_per_sm <= 1:
+        found.append(f"one CTA a SM, limited by {resources.limited_by}")
+    return ", ".join(found)

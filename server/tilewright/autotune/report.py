@@ -1,0 +1,117 @@
+"""What a search found, as data: short for the tool's answer, whole in `sandbox/autotune/`."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from pydantic import Field
+
+from tilewright.autotune.knobs import Value
+from tilewright.compiler.resources import Resources
+from tilewright.evaluation.results import Status
+from tilewright.records import Record
+
+Place = Literal["best", "measured", "modelled", "pruned", "failed"]
+
+
+class Speedup(Record):
+    """A speedup over the original config, with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Tried(Record):
+    """One config: how it did, or why it was not tried further."""
+
+    config: dict[str, Value] = Field(description="what it sets; empty for the original")
+    place: Place
+    why: str = Field("", description="why it was pruned or failed")
+    ms: dict[str, float] = Field(default_factory=dict, description="latency by case; of the model where modelled")
+    by_case: dict[str, Speedup] = Field(default_factory=dict, description="speedup over the original in each case")
+    speedup: Speedup | None = Field(None, description="geometric mean over the cases")
+    resources: Resources | None = Field(None, description="of the launch that takes longest")
+    modelled_ms: float | None = Field(None, description="the model's geometric mean over the cases")
+
+    @property
+    def label(self) -> str:
+        return label(self.config)
+
+
+class SearchResult(Record):
+    """A whole search. `tried` is ranked, the best first; the original is among them."""
+
+    status: Status
+    message: str = ""
+    task: str
+    space: str = Field("", description="how the space was come by")
+    warning: str = ""
+    backend: str
+    device: str = ""
+    toolkit: str = ""
+    modelled: bool = False
+    cases: list[str] = Field(default_factory=list)
+    tried: list[Tried] = Field(default_factory=list)
+    best: dict[str, Value] = Field(default_factory=dict, description="best over all cases; empty for the original")
+    best_by_case: dict[str, dict[str, Value]] = Field(default_factory=dict)
+    loss: float = Field(0.0, description="what the one best config loses against the best of each case, as a share")
+    confirmed: Speedup | None = Field(None, description="of the best, measured anew in fresh processes")
+    confirmation: str = ""
+    calls: dict[str, str] = Field(default_factory=dict, description="the arguments of each case's call, in words")
+    written: dict[str, list[str]] = Field(default_factory=dict, description="parameters that each kernel writes")
+    seconds: float = 0.0
+
+
+class ConfigReport(Record):
+    """One line of the ranked table."""
+
+    config: str
+    place: Place
+    speedup: float | None = None
+    interval: tuple[float, float] | None = None
+    resources: str = ""
+    why: str = ""
+
+
+class AutotuneReport(Record):
+    """What `autotune` answers."""
+
+    summary: str
+    state: Literal["done", "running"] = Field("done", description="running: call the same tool again to go on waiting")
+    status: Status | None = None
+    message: str = ""
+    space: str = ""
+    warning: str = ""
+    best: dict[str, Value] = Field(default_factory=dict, description="the one best config; empty for the original")
+    best_by_case: dict[str, str] = Field(default_factory=dict, description="where it differs from the one best")
+    configs: list[ConfigReport] = Field(default_factory=list, description="ranked; the rest is in the file")
+    more_configs: int = 0
+    files: dict[str, str] = Field(default_factory=dict)
+    next: str = ""
+
+
+def label(config: dict[str, Value]) -> str:
+    """A config as one short line."""
+    return " ".join(f"{name}={value}" for name, value in config.items()) or "as it is"
+
+
+def geometric(speedups: list[Speedup]) -> Speedup:
+    """The geometric mean of speedups of independent cases, with its interval."""
+    count = len(speedups)
+    mean = math.fsum(math.log(one.value) for one in speedups) / count
+    low = math.sqrt(math.fsum(math.log(one.value / one.low) ** 2 for one in speedups)) / count
+    high = math.sqrt(math.fsum(math.log(one.high / one.value) ** 2 for one in speedups)) / count
+    return Speedup(value=math.exp(mean), low=math.exp(mean - low), high=math.exp(mean + high))
+
+
+def occupied(resources: Resources) -> str:
+    """What a config's kernel occupies, in a few words."""
+    parts = [f"{resources.registers} registers"]
+    if resources.spill_bytes:
+        parts.append(f"spills {resources.spill_bytes} bytes")
+    parts.append(f"{resources.shared_bytes / 1024:.0f} KiB shared")
+    if resources.ctas_per_sm is not None:
+        parts.append(f"{resources.warps_per_sm} warps a SM")
+    return ", ".join(parts)

@@ -1,0 +1,268 @@
+"""The search: space, survey by the compiler and the model, race on the device, confirmation in fresh processes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.autotune import pruning
+from tilewright.autotune.knobs import Knobs, SpaceError, Value
+from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric
+from tilewright.autotune.space import Kind, Space, declared, kind_of, proposed
+from tilewright.evaluation.results import Environment, Raced, Status, Surveyed
+from tilewright.evaluation.seeds import new_secret
+from tilewright.gpu.specs import spec_by_arch
+from tilewright.repository import Files
+from tilewright.roofline.model import MODEL_RESOLUTION
+from tilewright.session.beginning import Working
+from tilewright.session.runs import Runs
+from tilewright.task import Backend, case_label
+
+LIMIT_S = 3600.0
+"""For each part of a search."""
+COPIES_LIMIT = 4 * 2**30
+"""Bytes of the disk that the configs' copies of the repository may take."""
+ORIGINAL = 0
+CONFIRMED_AT_MOST = 4
+"""Configs that may fail their confirmation before the original is left as it is."""
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be searched: the candidate's editable files, and the space: declared values, a kind, or neither."""
+
+    found: Working
+    values: Mapping[str, Sequence[Value]]
+    kind: Kind | None
+
+    @property
+    def files(self) -> Files:
+        return self.found.files
+
+    @property
+    def entry_file(self) -> str:
+        """The file that defines the entry point."""
+        tail = f"{self.found.task.module.replace('.', '/')}.py"
+        return next((name for name in self.files if name == tail or name.endswith(f"/{tail}")), tail)
+
+    def knobs(self) -> Knobs:
+        """Raises `SpaceError`."""
+        return Knobs(self.files, self.entry_file, self.found.task.function)
+
+
+async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: Runs, tell: Tell) -> SearchResult:
+    """Search the space on `backend`. `modelling` runs on the `cpu` backend; `measuring`, on `backend`, gives verdicts.
+
+    A config that fails is data; a candidate that fails as it is ends the search with its status. Raises `SpaceError`
+    and `Misuse`.
+    """
+    started = time.monotonic()
+    knobs = wanted.knobs()
+    environment = await measuring.environment()
+    base = _result(wanted, backend, environment)
+    arch = environment.arch
+    first: list[Surveyed] = []
+    if wanted.values:
+        space = declared(knobs, wanted.values)
+    else:
+        if wanted.kind is None:
+            found = await modelling.survey([wanted.files], backend, LIMIT_S, tell)
+            first = found.variants
+            if found.status is not Status.PASSED or first[ORIGINAL].status is not Status.PASSED:
+                return _ended(base, found.status, found.message or first[ORIGINAL].message, first)
+        space = proposed(knobs, wanted.kind or _kind(wanted, first[ORIGINAL], arch), arch)
+    variants = [wanted.files | knobs.variant(config) for config in space.configs]
+    if (size := len(variants) * sum(map(len, wanted.found.committed.values()))) > COPIES_LIMIT:
+        raise SpaceError(
+            f"each config has a copy of the tracked files, which is {size >> 20} MiB for {len(variants)} of them: give "
+            "fewer values, or put the task into a smaller repository or a git worktree with sparse checkout"
+        )
+    surveyed = await modelling.survey(variants, backend, LIMIT_S, tell)
+    if surveyed.status is not Status.PASSED or surveyed.variants[ORIGINAL].status is not Status.PASSED:
+        return _ended(base, surveyed.status, surveyed.message, surveyed.variants)
+    cases = [case_label(case) for case in surveyed.cases]
+    out = pruning.pruned(surveyed.variants)
+    running = [
+        number for number, one in enumerate(surveyed.variants) if one.status is Status.PASSED and number not in out
+    ]
+    if backend is Backend.CUDA:
+        raced = await measuring.race([variants[number] for number in running], new_secret(), LIMIT_S, tell)
+        if raced.status is not Status.PASSED:
+            return _ended(base, raced.status, raced.message, [])
+        timed = dict(zip(running, raced.configs, strict=True))
+    else:
+        timed = _modelled({number: surveyed.variants[number] for number in running})
+    tried = [
+        _tried(space.configs[number], one, cases, out.get(number, ""), timed.get(number), backend)
+        for number, one in enumerate(surveyed.variants)
+    ]
+    confirmed, words = None, ""
+    for _ in range(CONFIRMED_AT_MOST):
+        best, by_case, loss = _best(tried, cases)
+        confirmed, words = await _confirm(wanted, variants[best], best, measuring, tell)
+        if best == ORIGINAL or confirmed is not None:
+            break
+        tried[best] = tried[best].model_copy(update={"place": "failed", "why": words, "speedup": None, "by_case": {}})
+    else:
+        best, by_case, loss = ORIGINAL, dict.fromkeys(cases, ORIGINAL), 0.0
+    ranked = sorted(range(len(tried)), key=lambda number: _rank(tried[number], number == best))
+    tried[best] = tried[best].model_copy(update={"place": "best"})
+    return base.model_copy(
+        update={
+            "status": Status.PASSED,
+            "space": space.why,
+            "warning": space.warning,
+            "modelled": backend is Backend.CPU,
+            "cases": cases,
+            "tried": [tried[number] for number in ranked],
+            "best": space.configs[best],
+            "best_by_case": {case: space.configs[number] for case, number in by_case.items()},
+            "loss": loss,
+            "calls": dict(zip(cases, surveyed.calls, strict=True)),
+            "written": _written(surveyed.variants[ORIGINAL]),
+            "confirmed": confirmed,
+            "confirmation": words,
+            "seconds": time.monotonic() - started,
+        }
+    )
+
+
+def search_space(result: SearchResult) -> Space:
+    """The configs that were worth a measurement, the original first, for whoever searches again on another shape."""
+    kept = [tried.config for tried in result.tried if tried.place in ("best", "measured", "modelled") and tried.config]
+    return Space([{}, *kept], result.space)
+
+
+def _kind(wanted: Wanted, original: Surveyed, arch: str) -> Kind:
+    launches = original.profiles[0].launches
+    overwritten = {name for launch in launches for name in launch.overwritten}
+    dtypes = {
+        str(value) for entry in wanted.found.task.file.cases for value in entry.case.values() if isinstance(value, str)
+    }
+    return kind_of(original.profiles[0], overwritten, dtypes, spec_by_arch(arch).sms)
+
+
+def _written(original: Surveyed) -> dict[str, list[str]]:
+    """The parameters that each kernel writes, as seen in the survey."""
+    found: dict[str, set[str]] = {}
+    for profile in original.profiles:
+        for launch in profile.launches:
+            found.setdefault(launch.kernel, set()).update(launch.written)
+    return {kernel: sorted(names) for kernel, names in found.items()}
+
+
+def _result(wanted: Wanted, backend: Backend, environment: Environment) -> SearchResult:
+    return SearchResult(
+        status=Status.VOID,
+        task=wanted.found.folder.as_posix(),
+        backend=backend,
+        device=environment.device,
+        toolkit=f"cuda-tile {environment.cuda_tile}, tileiras {environment.compiler}",
+    )
+
+
+def _ended(base: SearchResult, status: Status, message: str, surveyed: list[Surveyed]) -> SearchResult:
+    """A search whose original config fails."""
+    if status is Status.PASSED and surveyed:
+        status, message = surveyed[ORIGINAL].status, f"the candidate fails as it is: {surveyed[ORIGINAL].message}"
+    return base.model_copy(update={"status": status, "message": message})
+
+
+def _modelled(surveyed: dict[int, Surveyed]) -> dict[int, list[Raced]]:
+    """The model's figures in the form of a race's."""
+    width = 1 + MODEL_RESOLUTION
+    original = surveyed[ORIGINAL].ms
+    return {
+        number: [
+            Raced(ms=ms, speedup=before / ms, low=before / ms / width, high=before / ms * width)
+            for ms, before in zip(one.ms, original, strict=True)
+        ]
+        for number, one in surveyed.items()
+    }
+
+
+def _tried(
+    config: dict[str, Value], one: Surveyed, cases: list[str], reason: str, timed: list[Raced] | None, backend: Backend
+) -> Tried:
+    launch = pruning.longest(one)
+    known = {
+        "config": config,
+        "resources": launch.resources if launch is not None else None,
+        "modelled_ms": pruning.modelled_ms(one),
+    }
+    if one.status is not Status.PASSED:
+        return Tried(place="failed", why=f"{one.status}: {one.message}"[:500], **known)
+    if timed is None:
+        return Tried(place="pruned", why=reason, **known)
+    if failed := next((raced for raced in timed if raced.status is not Status.PASSED), None):
+        return Tried(place="failed", why=f"{failed.status}: {failed.message}"[:500], **known)
+    by_case = {
+        case: Speedup(value=raced.speedup, low=raced.low or raced.speedup, high=raced.high or raced.speedup)
+        for case, raced in zip(cases, timed, strict=True)
+        if raced.speedup is not None
+    }
+    return Tried(
+        place="modelled" if backend is Backend.CPU else "measured",
+        ms={case: raced.ms for case, raced in zip(cases, timed, strict=True) if raced.ms is not None},
+        by_case=by_case,
+        speedup=geometric(list(by_case.values())) if len(by_case) == len(cases) else None,
+        **known,
+    )
+
+
+def _best(tried: list[Tried], cases: list[str]) -> tuple[int, dict[str, int], float]:
+    """The best config over all cases, the best of each case, and what the one loses against those, as a share.
+
+    A config that cannot be told from the original does not take its place.
+    """
+    timed = [number for number, one in enumerate(tried) if one.speedup is not None]
+
+    def better(one: Speedup | None) -> float:
+        return one.value if one is not None and one.low > 1 else 1.0
+
+    best = max(timed, key=lambda number: better(tried[number].speedup), default=ORIGINAL)
+    by_case = {case: max(timed, key=lambda n: better(tried[n].by_case.get(case)), default=ORIGINAL) for case in cases}
+    reached = geometric([_over_original(tried[best], case) for case in cases]).value
+    possible = geometric([_over_original(tried[by_case[case]], case) for case in cases]).value
+    return best, by_case, max(1 - reached / possible, 0.0)
+
+
+def _over_original(one: Tried, case: str) -> Speedup:
+    return one.by_case.get(case) or Speedup(value=1.0, low=1.0, high=1.0)
+
+
+def _rank(one: Tried, best: bool) -> tuple[int, float]:
+    if best:
+        return 0, 0.0
+    order = {"measured": 1, "modelled": 1, "pruned": 2, "failed": 3}
+    return order[one.place], -one.speedup.value if one.speedup is not None else one.modelled_ms or 0.0
+
+
+async def _confirm(
+    wanted: Wanted, variant: Files, best: int, measuring: Runs, tell: Tell
+) -> tuple[Speedup | None, str]:
+    """The best config checked, and measured against the original once more, both in fresh processes."""
+    if best == ORIGINAL:
+        return None, "no config is better than the original by more than can be told apart"
+    tell("confirming the best config: checking it")
+    correctness = await measuring.correctness(variant, new_secret(), LIMIT_S, tell)
+    if correctness.status is not Status.PASSED:
+        return None, f"the best config is wrong, and not proposed: {correctness.status}: {correctness.message}"
+    tell("confirming the best config: measuring it against the original")
+    benchmark = await measuring.benchmark(variant, wanted.files, new_secret(), LIMIT_S, tell)
+    if benchmark.speedup is None or benchmark.speedup_low is None or benchmark.speedup_high is None:
+        return None, f"the best config could not be measured anew: {benchmark.status}: {benchmark.message}"
+    found = Speedup(value=benchmark.speedup, low=benchmark.speedup_low, high=benchmark.speedup_high)
+    if found.low <= 1:
+        return None, f"measured anew the gain is gone: {found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
+    return found, ""
+
+
+async def in_turn(first: Runs, second: Runs) -> None:
+    """Close both, which may be one."""
+    await first.close()
+    if second is not first:
+        await asyncio.shield(second.close())

@@ -1,0 +1,187 @@
+"""`autotune` as a tool: one search at a time in a checkout, its files under `sandbox/autotune/`, the best applied."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+from tilewright.autotune import launchcode
+from tilewright.autotune.knobs import SpaceError, Value
+from tilewright.autotune.report import AutotuneReport, ConfigReport, SearchResult, Speedup, Tried, label, occupied
+from tilewright.autotune.search import Wanted, in_turn, search
+from tilewright.autotune.space import Kind
+from tilewright.evaluation.results import Status
+from tilewright.evaluation.snapshot import content_id
+from tilewright.records import write_atomically
+from tilewright.session.beginning import usable_backend, working_candidate
+from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.jobs import WAIT_S, Job, Progress
+from tilewright.session.runs import Runs
+from tilewright.task import Backend, Frontend
+
+SHOWN = 12
+KEPT = 8
+
+
+class Tuner:
+    """Searches in one checkout."""
+
+    def __init__(self, checkout: Checkout) -> None:
+        self._checkout = checkout
+        self._job: Job | None = None
+        self._done: OrderedDict[str, tuple[SearchResult, dict[str, str]]] = OrderedDict()
+
+    async def tune(
+        self,
+        folder: PurePosixPath,
+        progress: Progress,
+        backend: Backend | None = None,
+        arch: str = "sm_90",
+        values: Mapping[str, Sequence[Value]] | None = None,
+        kind: str = "",
+        apply: bool = False,
+        wait_s: float = WAIT_S,
+    ) -> AutotuneReport:
+        """Search the configs of the working tree's candidate. `values` declares the space; else it is proposed, for
+        kernels of `kind` (T1 to T9) or of the kind that the kernel seems to be. `apply` writes the best into the
+        editable files. Raises `Misuse`."""
+        wanted = self._wanted(folder, values or {}, kind)
+        backend = usable_backend(backend or self._session_backend(folder))
+        space = sorted((values or {}).items())
+        text = f"{folder} {wanted.found.head} {content_id(wanted.files)} {backend} {arch} {space} {kind}"
+        key = hashlib.sha256(text.encode()).hexdigest()[:12]
+        if key not in self._done:
+            if self._job is not None and not self._job.done and self._job.key != key:
+                raise Misuse(f"another search is under way ({self._job.message}); call autotune again when it is done")
+            if self._job is None or self._job.done:
+                self._job = Job("autotune", key, lambda job: self._work(job, key, wanted, backend, arch))
+            try:
+                if not await self._job.attend(wait_s, progress):
+                    again = "call autotune again, the same way, to go on waiting"
+                    return AutotuneReport(summary=f"searching: {self._job.message}", state="running", next=again)
+            except SpaceError as error:
+                raise Misuse(str(error)) from None
+        result, files = self._done[key]
+        if result.status is Status.VOID:  # the machine's fault: the next call tries again
+            del self._done[key]
+        applied = self._apply(wanted, result) if apply and result.best else ""
+        return _report(result, files, applied)
+
+    async def close(self) -> None:
+        if self._job is not None and not self._job.done:
+            await self._job.cancel()
+
+    def _wanted(self, folder: PurePosixPath, values: Mapping[str, Sequence[Value]], kind: str) -> Wanted:
+        found = working_candidate(self._checkout, folder)
+        if found.task.file.frontend is Frontend.TRITON:
+            raise Misuse("autotune searches cuTile's and torch's tasks; tune a Triton kernel with triton.autotune")
+        kinds = {one.value.partition(" ")[0]: one for one in Kind}
+        if kind and kind not in kinds:
+            raise Misuse(f"kind is one of {', '.join(one.value for one in Kind)}; give T1 to T9")
+        wanted = Wanted(found, values, kinds.get(kind))
+        try:
+            wanted.knobs()
+        except SpaceError as error:
+            raise Misuse(str(error)) from None
+        return wanted
+
+    def _session_backend(self, folder: PurePosixPath) -> Backend | None:
+        state = self._checkout.peek()
+        own = state is not None and state.ended is None and PurePosixPath(state.started.task) == folder
+        return state.started.backend if state is not None and own else None
+
+    async def _work(self, job: Job, key: str, wanted: Wanted, backend: Backend, arch: str) -> None:
+        protected = wanted.found.committed
+        measuring = Runs(backend, arch, protected, wanted.found.folder)
+        modelling = measuring
+        try:
+            if backend is Backend.CUDA:
+                arch = (await measuring.environment()).arch
+                modelling = Runs(Backend.CPU, arch, protected, wanted.found.folder)
+            result = await search(wanted, backend, modelling, measuring, job.tell)
+        finally:
+            await in_turn(measuring, modelling)
+        job.tell("writing what was found")
+        self._checkout.repository.exclude_sandbox()
+        folder = self._checkout.sandbox / "autotune"
+        files = await asyncio.to_thread(_write, folder, key, wanted, result)
+        self._done[key] = result, files
+        while len(self._done) > KEPT:
+            self._done.popitem(last=False)
+
+    def _apply(self, wanted: Wanted, result: SearchResult) -> str:
+        """Write the best config into the editable files, which are those that were searched."""
+        for name, content in wanted.knobs().variant(result.best).items():
+            write_atomically(self._checkout.root / name, content.decode())
+        return f"{label(result.best)} is in the working tree: run_correctness and run_benchmark judge it like any edit"
+
+
+def _write(folder: Path, key: str, wanted: Wanted, result: SearchResult) -> dict[str, str]:
+    """Everything that the search leaves, by what it is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {"result": folder / f"{key}.json"}
+    write_atomically(files["result"], result.model_dump_json(indent=1))
+    if result.status is not Status.PASSED:
+        return {what: str(path) for what, path in files.items()}
+    from tilewright.autotune import plots
+
+    files["picture"] = folder / f"{key}.png"
+    plots.draw(result, files["picture"])
+    if wanted.found.task.file.frontend is Frontend.CUTILE and launchcode.why_not(wanted, result) == "":
+        code, table = launchcode.write(wanted, result)
+        files["launch"] = folder / key / f"tuned_{wanted.found.task.module.rpartition('.')[2]}.py"
+        files["launch"].parent.mkdir(exist_ok=True)
+        write_atomically(files["launch"], code)
+        write_atomically(files["launch"].with_suffix(".json"), table)
+    return {what: str(path) for what, path in files.items()}
+
+
+def _report(result: SearchResult, files: dict[str, str], applied: str) -> AutotuneReport:
+    if result.status is not Status.PASSED:
+        return AutotuneReport(
+            summary=f"{result.status.upper()}: {result.message.splitlines()[0] if result.message else ''}",
+            status=result.status,
+            message=result.message,
+            files=files,
+            next="make the candidate pass run_correctness first",
+        )
+    mark = "~" if result.modelled else ""
+    places = [one.place for one in result.tried]
+    counted = ", ".join(
+        f"{places.count(place)} {place}" for place in ("measured", "modelled", "pruned", "failed") if place in places
+    )
+    if result.confirmed is not None:
+        gain = f"{label(result.best)}: {mark}{_words(result.confirmed)} the original, confirmed in fresh processes"
+    else:
+        gain = f"the original stays: {result.confirmation}"
+    differing = {case: label(config) for case, config in result.best_by_case.items() if config != result.best}
+    return AutotuneReport(
+        summary=f"{len(result.tried)} configs ({counted}, 1 best); {gain}",
+        status=result.status,
+        space=result.space,
+        warning=result.warning,
+        best=result.best,
+        best_by_case=differing | ({"loss of the one best": f"{result.loss:.1%}"} if differing else {}),
+        configs=[_line(one) for one in result.tried[:SHOWN]],
+        more_configs=max(len(result.tried) - SHOWN, 0),
+        files=files,
+        next=applied or ("call autotune again with apply to write it into the editable files" if result.best else ""),
+    )
+
+
+def _line(one: Tried) -> ConfigReport:
+    return ConfigReport(
+        config=one.label,
+        place=one.place,
+        speedup=round(one.speedup.value, 4) if one.speedup else None,
+        interval=(round(one.speedup.low, 4), round(one.speedup.high, 4)) if one.speedup else None,
+        resources=occupied(one.resources) if one.resources else "",
+        why=one.why[:200],
+    )
+
+
+def _words(speedup: Speedup) -> str:
+    return f"{speedup.value:.3f}x [{speedup.low:.3f}, {speedup.high:.3f}]"

@@ -1,0 +1,172 @@
+"""Racing many configs of a kernel on the device: successive halving over interleaved rounds, by the evaluator's clock.
+
+Method: K. Jamieson, A. Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization", 2016. In
+each round every config that is still in the race is timed once, in random order; what counts is its ratio to the
+original in the same round, since clocks drift. After 4, 8, 16 and 32 rounds the slower half leaves, but none that the
+intervals cannot tell from the best. Each config has a process of its own: one that loses its context costs only itself.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from statistics import median
+
+from tilewright.evaluation import measurement, statistics
+from tilewright.evaluation.block import Block
+from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
+from tilewright.evaluation.results import Raced, Status
+from tilewright.evaluation.seeds import Seeds
+from tilewright.task import Case, case_label
+
+ROUNDS = (4, 8, 16, 32)
+AT_ONCE = 12
+"""Configs of one heat, the original among them: each holds a context on the device, and an output for every call."""
+FINALISTS = 3
+"""Configs that go on from each heat, where there are several."""
+ORIGINAL = 0
+
+
+@dataclass
+class Lane:
+    """What the rounds say of one arm: its ms, and the log-ratios of the original's to it; `rounds` it took part in."""
+
+    ms: list[float] = field(default_factory=list)
+    ratios: list[float] = field(default_factory=list)
+
+    @property
+    def interval(self) -> statistics.Interval:
+        return statistics.interval(self.ratios)
+
+
+def halve(arms: int, timed: Callable[[int], float], order: random.Random) -> list[Lane]:
+    """Race `arms` arms, of which number 0 is the original; `timed` gives the ms of one block of an arm.
+
+    The original stays to the end, as what the others are compared with.
+    """
+    lanes = [Lane() for _ in range(arms)]
+    running = list(range(arms))
+    for rounds in ROUNDS:
+        while len(lanes[ORIGINAL].ms) < rounds:
+            taken = {arm: timed(arm) for arm in order.sample(running, len(running))}
+            for arm, ms in taken.items():
+                lanes[arm].ms.append(ms)
+                lanes[arm].ratios.append(math.log(taken[ORIGINAL] / ms))
+        running = survivors({arm: lanes[arm].interval for arm in running})
+        rivals = [lanes[arm].interval for arm in running if arm != ORIGINAL]
+        if not rivals or (len(rivals) == 1 and rivals[0].half_width < statistics.GOOD_ENOUGH):
+            break
+    return lanes
+
+
+def survivors(intervals: dict[int, statistics.Interval]) -> list[int]:
+    """The arms that go on: the original, the faster half of the others, and whatever may yet be the best."""
+    rivals = sorted((arm for arm in intervals if arm != ORIGINAL), key=lambda arm: -intervals[arm].mean)
+    if not rivals:
+        return [ORIGINAL]
+    half = rivals[: math.ceil(len(rivals) / 2)]
+    best = max(intervals[ORIGINAL].low, intervals[rivals[0]].low)
+    close = [arm for arm in rivals[len(half) :] if intervals[arm].high > best]
+    return [ORIGINAL, *(arm for arm in half if intervals[arm].high > best), *close]
+
+
+class Heat(measurement.Bench):
+    """One benchmark run of more than two arms; the first is the original."""
+
+    def lanes(self, case: Case, seeds: Seeds) -> list[Lane]:
+        """Race the arms on one case. Raises `WorkerFailure` with the arm's label where one fails or is wrong."""
+        block = self._block_of(case, seeds)
+        self._prepare(block)
+        with self._standing_still():
+            for index in range(len(self._arms)):
+                self._prove(block, index)
+            found = halve(len(self._arms), lambda arm: self._timed(block, arm, [])[0][0], self._order)
+        for arm in self._arms:
+            arm.request("inputs", self._task.file.timeout_s, sets=[])
+        return found
+
+    def _block_of(self, case: Case, seeds: Seeds) -> Block:
+        """The arms' first calls, which compile, side by side; then as for two arms."""
+        few = Block(self._code, case, seeds, calls=1)
+        timeout = self._task.file.timeout_s
+
+        def warm_up(arm: WorkerHandle) -> None:
+            arm.request("inputs", timeout, sets=few.arguments.described)
+            arm.request("estimate", timeout)
+            arm.request("inputs", timeout, sets=[])
+
+        with ThreadPoolExecutor(len(self._arms)) as threads:
+            list(threads.map(warm_up, self._arms))
+        return super()._block_of(case, seeds)
+
+    def _prove(self, block: Block, index: int) -> None:
+        """Compare one of an arm's outputs."""
+        number = self._order.randrange(block.calls)
+        inputs = self._timed(block, index, [number])[1]
+        try:
+            self._verify(block, number, inputs[number], block.outputs(number))
+        except WorkerFailure as failure:
+            failure.label = self._arms[index].label
+            raise
+
+
+def race(
+    cases: Sequence[Case],
+    configs: int,
+    heat: Callable[[list[int]], AbstractContextManager[Heat]],
+    seeds: Seeds,
+    tell: Callable[[str], None],
+) -> list[list[Raced]]:
+    """Race configs 0 (the original) to `configs` - 1 on each case, in heats; a list by case for each config.
+
+    `heat` makes a heat of these configs' workers, each labelled with its number. A failure of the original is raised.
+    """
+    found = [[Raced() for _ in cases] for _ in range(configs)]
+    out: set[int] = set()
+    for index, case in enumerate(cases):
+        rivals = [number for number in range(1, configs) if number not in out]
+        while rivals:
+            finalists: list[int] = []
+            parts = [rivals[start : start + AT_ONCE - 1] for start in range(0, len(rivals), AT_ONCE - 1)]
+            for part in parts:
+                tell(f"racing {len(part) + 1} configs on {case_label(case)}")
+                lanes = _heat(case, [ORIGINAL, *part], heat, seeds, found, out)
+                for number, lane in lanes.items():
+                    if number != ORIGINAL or found[ORIGINAL][index].ms is None:
+                        found[number][index] = _raced(lane)
+                ranked = sorted(lanes.keys() - {ORIGINAL}, key=lambda number: -lanes[number].interval.mean)
+                finalists += ranked[:FINALISTS]
+            rivals = finalists if len(parts) > 1 else []
+    return found
+
+
+def _heat(
+    case: Case,
+    numbers: list[int],
+    heat: Callable[[list[int]], AbstractContextManager[Heat]],
+    seeds: Seeds,
+    found: list[list[Raced]],
+    out: set[int],
+) -> dict[int, Lane]:
+    """The lanes of these configs on a case; what fails is noted down for all cases, and the rest start anew."""
+    while len(numbers) > 1:
+        try:
+            with heat(numbers) as running:
+                return dict(zip(numbers, running.lanes(case, seeds), strict=True))
+        except WorkerFailure as failure:
+            number = int(failure.label) if failure.label.isdigit() else ORIGINAL
+            if number == ORIGINAL or failure.used_up or failure.status is Status.VOID:
+                raise
+            out.add(number)
+            found[number] = [Raced(status=failure.status, message=str(failure)) for _ in found[number]]
+            numbers = [other for other in numbers if other != number]
+    return {}
+
+
+def _raced(lane: Lane) -> Raced:
+    speedup, low, high = lane.interval.ratio()
+    return Raced(ms=median(lane.ms), speedup=speedup, low=low, high=high, rounds=len(lane.ms))

@@ -1,0 +1,195 @@
+"""`tilewright compare`: the candidate beside what a user would pick instead, in one run, as a table for a pull request.
+
+The arms are the committed kernel (before), the working tree's (after), the task's own reference in torch, eager and
+under torch.compile, and modules that the user names. On a GPU they are timed interleaved, each in its own process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from tilewright.autotune.search import Wanted
+from tilewright.evaluation.results import Environment, Raced, Status
+from tilewright.evaluation.seeds import new_secret
+from tilewright.gpu.specs import spec_by_arch, spec_by_name
+from tilewright.repository import Files
+from tilewright.roofline.bounds import roofline_ms
+from tilewright.roofline.model import MODEL_RESOLUTION
+from tilewright.session.beginning import Working, working_candidate
+from tilewright.session.checkout import Checkout, EditableFiles, Misuse
+from tilewright.session.jobs import Progress
+from tilewright.session.runs import Runs
+from tilewright.task import Backend, Frontend, Work, case_label
+
+LIMIT_S = 1800.0
+REFERENCE = '''"""The task's reference in torch, in the inputs' own dtypes."""
+
+import inspect
+
+import torch
+from task import reference
+
+INPUTS = inspect.signature(reference).parameters
+OUTPUTS = {outputs}
+_call = {call}
+
+
+def {function}(**arguments):
+    results = _call(**{{name: value for name, value in arguments.items() if name in INPUTS}})
+    if not OUTPUTS:
+        return results
+    for name, result in zip(OUTPUTS, results if isinstance(results, tuple | list) else [results]):
+        arguments[name].copy_(result)
+'''
+
+
+class Arm(NamedTuple):
+    """One way to do the task's work."""
+
+    name: str
+    files: Files
+    frontend: Frontend
+
+
+class Comparison(NamedTuple):
+    """The table, and what could not be timed."""
+
+    markdown: str
+    failures: list[str]
+
+
+async def compare(
+    checkout: Checkout,
+    folder: PurePosixPath,
+    backend: Backend,
+    arch: str,
+    others: Mapping[str, Path],
+    progress: Progress,
+) -> Comparison:
+    """Time all arms on the task's benchmark cases. `others` are modules with the same entry point. Raises `Misuse`."""
+    found = working_candidate(checkout, folder)
+    if found.task.file.frontend is Frontend.TRITON and backend is Backend.CPU:
+        raise Misuse("a Triton task is compared on a GPU: no model counts the traffic of Triton kernels")
+    arms = _arms(checkout, found, backend, others)
+    runs = Runs(backend, arch, found.committed, folder)
+    latest = ["comparing"]
+
+    def tell(text: str) -> None:
+        latest[0] = text
+
+    try:
+        environment = await runs.environment()
+        works = await runs.work()
+        await progress(f"comparing {', '.join(arm.name for arm in arms)}")
+        files = [arm.files for arm in arms]
+        if backend is Backend.CUDA:
+            raced = await runs.race(files, new_secret(), LIMIT_S, tell)
+            if raced.status is not Status.PASSED:
+                raise Misuse(f"{raced.status}: {raced.message}")
+            cases, timed = raced.cases, raced.configs
+        else:
+            frontends = [arm.frontend for arm in arms]
+            surveyed = await runs.survey(files, backend, LIMIT_S, tell, frontends)
+            if surveyed.status is not Status.PASSED:
+                raise Misuse(f"{surveyed.status}: {surveyed.message}")
+            cases = surveyed.cases
+            timed = [
+                [Raced(ms=ms) for ms in one.ms] or [Raced(status=one.status, message=one.message) for _ in cases]
+                for one in surveyed.variants
+            ]
+            timed = _against_first(timed)
+    finally:
+        await runs.close()
+    failures = [
+        f"{arm.name}: {by_case[0].status}: {by_case[0].message}"
+        for arm, by_case in zip(arms, timed, strict=True)
+        if by_case[0].status is not Status.PASSED
+    ]
+    labels = [case_label(case) for case in cases]
+    return Comparison(_table(arms, labels, works, timed, environment, backend is Backend.CPU), failures)
+
+
+def _arms(checkout: Checkout, found: Working, backend: Backend, others: Mapping[str, Path]) -> list[Arm]:
+    state = checkout.peek()
+    if state is not None and PurePosixPath(state.started.task) == found.folder:
+        before = EditableFiles(checkout.repository, state.started).at(state.started.baseline)
+    else:
+        before = {name: found.committed[name] for name in found.files if name in found.committed}
+    frontend = found.task.file.frontend
+    arms = [Arm("before", before, frontend)]
+    if before != found.files:
+        arms.append(Arm("after", found.files, frontend))
+    entry = Wanted(found, {}, None).entry_file
+    arms.append(Arm("torch", found.files | {entry: _reference(found, "reference")}, Frontend.TORCH))
+    if backend is Backend.CUDA:
+        compiled = _reference(found, "torch.compile(reference)")
+        arms.append(Arm("torch.compile", found.files | {entry: compiled}, Frontend.TORCH))
+    for name, path in others.items():
+        try:
+            arms.append(Arm(name, found.files | {entry: path.read_bytes()}, frontend))
+        except OSError as error:
+            raise Misuse(f"{path}: {error.strerror}; give a module that defines {found.task.function}") from None
+    return arms
+
+
+def _reference(found: Working, call: str) -> bytes:
+    names = {"call": call, "function": found.task.function, "outputs": found.task.file.outputs}
+    return REFERENCE.format(**names).encode()
+
+
+def _against_first(timed: list[list[Raced]]) -> list[list[Raced]]:
+    """Modelled latencies with their ratio to the first arm's."""
+    width = 1 + MODEL_RESOLUTION
+    found = []
+    for by_case in timed:
+        row = []
+        for raced, first in zip(by_case, timed[0], strict=True):
+            if raced.ms is not None and first.ms is not None:
+                ratio = first.ms / raced.ms
+                raced = raced.model_copy(update={"speedup": ratio, "low": ratio / width, "high": ratio * width})
+            row.append(raced)
+        found.append(row)
+    return found
+
+
+def _table(
+    arms: list[Arm],
+    cases: list[str],
+    works: list[Work],
+    timed: list[list[Raced]],
+    environment: Environment,
+    modelled: bool,
+) -> str:
+    """The comparison as Markdown, a table for each case."""
+    device = spec_by_name(environment.device) or spec_by_arch(environment.arch)
+    mark = "~" if modelled else ""
+    lines = []
+    for index, case in enumerate(cases):
+        work = works[index]
+        bound = roofline_ms(work, environment.ceilings)
+        memory = bound is None or bound[1] == "memory"
+        peak = device.dram_bytes_per_s if memory else device.peak_flops(work.dtype)
+        done = work.bytes if memory else work.flops
+        rate, scale = ("GB/s", 1e9) if memory else ("TFLOP/s", 1e12)
+        lines += [
+            f"### {case}",
+            "",
+            f"| | latency, ms | speedup over before | {rate} | of peak | of ceiling |",
+            "|---|---:|---:|---:|---:|---:|",
+        ]
+        for arm, by_case in zip(arms, timed, strict=True):
+            raced = by_case[index]
+            if raced.ms is None:
+                lines.append(f"| {arm.name} | - | {raced.status} | - | - | - |")
+                continue
+            reached = done / raced.ms * 1e3
+            speedup = f"{mark}{raced.speedup:.3f} [{raced.low:.3f}, {raced.high:.3f}]" if raced.speedup else "1"
+            ceiling = f"{bound[0] / raced.ms:.0%}" if bound is not None else "-"
+            cells = [f"{mark}{raced.ms:.6f}", speedup, f"{mark}{reached / scale:.1f}", f"{reached / peak:.0%}", ceiling]
+            lines.append(f"| {' | '.join([arm.name, *cells])} |")
+        lines.append("")
+    how = "on" if modelled else "measured, interleaved, on"
+    versions = f"torch {environment.torch}, cuda-tile {environment.cuda_tile}, tileiras {environment.compiler}"
+    return "\n".join([*lines, f"{how} {environment.device}; {versions}; compulsory bytes and flops by the task"])

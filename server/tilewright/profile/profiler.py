@@ -1,0 +1,148 @@
+"""`profile` as a tool: the candidate timed alone, its launches and code looked at, and a diagnosis of each case."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from tilewright.compiler.findings import findings
+from tilewright.compiler.treatments import Finding
+from tilewright.evaluation.results import BenchmarkResult, Environment, Status, Surveyed
+from tilewright.evaluation.seeds import new_secret
+from tilewright.evaluation.snapshot import content_id
+from tilewright.gpu.specs import spec_by_arch, spec_by_name
+from tilewright.profile.diagnosis import Facts, diagnose
+from tilewright.profile.report import ProfileReport
+from tilewright.roofline.model import estimate_call
+from tilewright.session.beginning import Working, usable_backend, working_candidate
+from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.jobs import WAIT_S, Job, Progress
+from tilewright.session.runs import Dumped, Runs, SurveyResult
+from tilewright.task import Backend, Frontend, Work, case_label
+
+LIMIT_S = 600.0
+COMPILE_S = 60.0
+COUNTERS = (
+    "no profiler's counters were read: `ncu --set full --clock-control none` on the fixed config would add stall "
+    "reasons, cache hit rates and bank conflicts"
+)
+
+
+class _Seen(NamedTuple):
+    """All that was looked at, as it came."""
+
+    environment: Environment
+    works: list[Work]
+    survey: SurveyResult
+    benchmark: BenchmarkResult
+    dumped: Dumped
+
+
+class Profiler:
+    """Profiles of one checkout's tasks."""
+
+    def __init__(self, checkout: Checkout) -> None:
+        self._checkout = checkout
+        self._job: Job | None = None
+        self._found: dict[str, ProfileReport] = {}
+
+    async def profile(
+        self,
+        folder: PurePosixPath,
+        progress: Progress,
+        backend: Backend | None = None,
+        arch: str = "sm_90",
+        wait_s: float = WAIT_S,
+    ) -> ProfileReport:
+        """Diagnose the working tree's candidate as it is: nothing is tuned. Raises `Misuse`."""
+        found = working_candidate(self._checkout, folder)
+        if found.task.file.frontend is Frontend.TRITON:
+            raise Misuse("profile reads cuTile's and torch's launches; for a Triton kernel use dump_ir, and ncu")
+        state = self._checkout.peek()
+        own = state is not None and state.ended is None and PurePosixPath(state.started.task) == folder
+        backend = usable_backend(backend or (state.started.backend if state is not None and own else None))
+        key = f"{folder} {found.head} {content_id(found.files)} {backend} {arch}"
+        if key not in self._found:
+            if self._job is not None and not self._job.done and self._job.key != key:
+                raise Misuse(f"another profile is under way ({self._job.message}); call profile again when it is done")
+            if self._job is None or self._job.done:
+                self._job = Job("profile", key, lambda job: self._work(job, key, found, backend, arch))
+            if not await self._job.attend(wait_s, progress):
+                again = "call profile again, the same way, to go on waiting"
+                return ProfileReport(summary=f"profiling: {self._job.message}", state="running", next=again)
+        report = self._found[key]
+        if report.status is Status.VOID:  # the machine's fault: the next call tries again
+            del self._found[key]
+        return report
+
+    async def close(self) -> None:
+        if self._job is not None and not self._job.done:
+            await self._job.cancel()
+
+    async def _work(self, job: Job, key: str, found: Working, backend: Backend, arch: str) -> None:
+        measuring = Runs(backend, arch, found.committed, found.folder)
+        modelling = measuring
+        try:
+            environment = await measuring.environment()
+            if backend is Backend.CUDA:
+                modelling = Runs(Backend.CPU, environment.arch, found.committed, found.folder)
+            survey = await modelling.survey([found.files], backend, LIMIT_S, job.tell)
+            dumped = await modelling.dump(found.files, [environment.arch], COMPILE_S, LIMIT_S, job.tell)
+            job.tell("timing the candidate alone")
+            benchmark = await measuring.benchmark(found.files, None, new_secret(), LIMIT_S, job.tell)
+            seen = _Seen(environment, await measuring.work(), survey, benchmark, dumped)
+        finally:
+            await measuring.close()
+            if modelling is not measuring:
+                await modelling.close()
+        self._found[key] = _report(seen)
+
+
+def _report(seen: _Seen) -> ProfileReport:
+    original = seen.survey.variants[0] if seen.survey.variants else Surveyed(status=seen.survey.status)
+    for status, message in (
+        (seen.survey.status, seen.survey.message),
+        (original.status, original.message),
+        (seen.benchmark.status, seen.benchmark.message),
+    ):
+        if status is not Status.PASSED:
+            first = message.splitlines()[0] if message else ""
+            fix = "make the candidate pass run_correctness first"
+            return ProfileReport(summary=f"{status.upper()}: {first}", status=status, message=message, next=fix)
+    device = spec_by_name(seen.environment.device) or spec_by_arch(seen.environment.arch)
+    measured = not seen.benchmark.modelled
+    diagnoses = []
+    for index, timing in enumerate(seen.benchmark.cases):
+        profile = original.profiles[index]
+        facts = Facts(
+            case_label(timing.case),
+            seen.works[index],
+            timing.latency_ms,
+            measured,
+            profile,
+            estimate_call(profile, device),
+        )
+        diagnoses.append(diagnose(facts, device, seen.environment.ceilings, _findings(seen.dumped)))
+    worst = min(diagnoses, key=lambda one: one.roofline_percent if one.roofline_percent is not None else 100.0)
+    share = f" ({worst.roofline_percent:.0f}% of its roofline)" if worst.roofline_percent is not None else ""
+    mark = "" if measured else "~"
+    first = worst.treatments[0] if worst.treatments else worst.stop
+    if worst.root_cause in ("unknown", "scheduling"):
+        advice = "ask the user how to go on: the cause is not known (append_result takes it as root_cause)"
+    elif worst.stop and not worst.treatments:
+        advice = "stop: this is the ceiling"
+    else:
+        advice = f"try first: {first}; then check and measure it (append_result takes root_cause={worst.root_cause})"
+    return ProfileReport(
+        summary=f"bound by {worst.bound}: {worst.case}, {mark}{worst.latency_ms:.6f} ms{share}",
+        status=Status.PASSED,
+        device=seen.environment.device,
+        modelled=not measured,
+        cases=diagnoses,
+        would_add=COUNTERS,
+        next=advice,
+    )
+
+
+def _findings(dumped: Dumped) -> list[Finding]:
+    return sorted((one for kernel in dumped.kernels for one in findings(kernel.made)), key=lambda one: -one.cost)

@@ -1,0 +1,74 @@
+"""The search as the tool and the command make it, on the cpu backend."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import SCALE_KERNEL
+from tests.integration.test_cli import tilewright
+from tilewright.autotune import search
+from tilewright.autotune.report import AutotuneReport
+from tilewright.session.checkout import Misuse
+
+
+def tune(root: Path, **options: Any) -> AutotuneReport:
+    return search("task", root=root, backend="cpu", **options)
+
+
+def test_a_search_ranks_prunes_fails_confirms_and_applies(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+    kernel = root / "task" / "kernel.py"
+    report = tune(root, space={"TILE": [16, 48, 4096], "occupancy": [1, 8]}, apply=True)
+    assert report.status == "passed", report.message
+    by_config = {one.config: one for one in report.configs}
+    assert len(by_config) == 7
+    assert by_config["as it is"].place in ("modelled", "pruned")
+    assert "power of two" in by_config["TILE=48 occupancy=1"].why
+    assert by_config["TILE=48 occupancy=8"].place == "failed"
+    assert by_config["TILE=16 occupancy=1"].place == "pruned"
+    assert "times the best" in by_config["TILE=16 occupancy=1"].why
+    assert report.best["TILE"] == 4096
+    assert "confirmed in fresh processes" in report.summary
+    assert "TILE = 4096" in kernel.read_text()
+    assert "run_correctness" in report.next
+    result = json.loads(Path(report.files["result"]).read_text())
+    assert result["modelled"]
+    assert len(result["tried"]) == 7
+    assert Path(report.files["picture"]).read_bytes()[:4] == b"\x89PNG"
+    assert "def scale(" in Path(report.files["launch"]).read_text()
+    assert not subprocess.run(
+        ["git", "status", "--porcelain", "sandbox"], cwd=root, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_a_wrong_config_is_never_the_best(make_task: Callable[..., Path]) -> None:
+    """A knob that speeds the kernel up by leaving work out."""
+    wrong = SCALE_KERNEL.replace("TILE = 64", "TILE = 64\nSTEP = 1").replace(
+        "cdiv(x.shape[0], TILE)", "cdiv(x.shape[0], TILE * STEP)"
+    )
+    root = make_task(kernel=wrong)
+    report = tune(root, space={"STEP": [1, 2]})
+    assert report.status == "passed", report.message
+    assert report.best == {}
+    failed = next(one for one in report.configs if one.config == "STEP=2")
+    assert failed.place == "failed"
+    assert "wrong" in failed.why
+
+
+def test_what_cannot_be_searched_is_refused_with_a_remedy(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+    with pytest.raises(Misuse, match="no knob 'TILE_M'"):
+        tune(root, space={"TILE_M": [1]})
+    with pytest.raises(Misuse, match="T1 to T9"):
+        tune(root, kind="T0")
+    (root / "task" / "kernel.py").write_text(SCALE_KERNEL.replace("* factor", "* missing"))
+    report = tune(root, space={"TILE": [32]})
+    assert report.status == "compile_error"
+    assert "missing" in report.message
+    assert "NAME=1,2,4" in tilewright("autotune", "task", "--set", "TILE", "--root", str(root)).stderr

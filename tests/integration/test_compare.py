@@ -1,0 +1,37 @@
+"""`tilewright compare`: the kernel before and after beside the task's reference in torch, on the cpu backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.conftest import SCALE_KERNEL
+from tests.integration.test_cli import tilewright
+
+
+def test_before_after_torch_and_others_in_one_table(make_task: Callable[..., Path], tmp_path: Path) -> None:
+    root = make_task()
+    (root / "task" / "kernel.py").write_text(SCALE_KERNEL.replace("TILE = 64", "TILE = 4096"))
+    (tmp_path / "other.py").write_text(SCALE_KERNEL.replace("TILE = 64", "TILE = 512"))
+    (tmp_path / "wrong.py").write_text("def scale(x, factor):\n    raise RuntimeError('not today')\n")
+    done = tilewright(
+        "compare", "task", "--backend", "cpu", "--root", str(root),
+        "--with", f"other={tmp_path / 'other.py'}", "--with", f"wrong={tmp_path / 'wrong.py'}",
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "wrong: raised: RuntimeError: not today" in done.stderr
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines() if line[:2] == "| "]
+    by_name = {row[0]: row[1:] for row in rows}
+    assert list(by_name) == ["", "before", "after", "torch", "other", "wrong"]
+    latency = {name: float(cells[0].lstrip("~")) for name, cells in by_name.items() if cells[0].startswith("~")}
+    assert latency["after"] < latency["other"] < latency["before"]
+    assert latency["torch"] < latency["before"]
+    assert by_name["wrong"][:2] == ["-", "raised"]
+    assert "NVIDIA H200 (modelled)" in done.stdout
+
+
+def test_what_cannot_be_compared_is_refused(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+    assert "NAME=PATH" in tilewright("compare", "task", "--root", str(root), "--with", "other").stderr
+    missing = tilewright("compare", "task", "--backend", "cpu", "--root", str(root), "--with", "other=/nowhere.py")
+    assert "give a module that defines scale" in missing.stderr

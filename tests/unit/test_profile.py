@@ -1,0 +1,201 @@
+"""What a diagnosis says of kernels with a planted bottleneck, compiled for sm_90 and modelled."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cuda.tile as ct
+import pytest
+import torch
+
+from tests.unit.test_corpus import _stand_in  # noqa: F401 (the fixture)
+from tests.unit.test_model import H200, profile
+from tilewright.autotune.knobs import Knobs
+from tilewright.bundled import examples
+from tilewright.compiler.cutile import compile_kernel
+from tilewright.compiler.findings import findings
+from tilewright.evaluation.estimation import assumed_ceilings
+from tilewright.evaluation.modelling import profile_launch
+from tilewright.interpreter import host
+from tilewright.profile.diagnosis import CaseDiagnosis, Facts, diagnose
+from tilewright.roofline.model import CallProfile, HostWork, estimate_call
+from tilewright.task import Work
+
+MATMUL = "02_matmul_full_search/fixed_launch.py", "matmul"
+RMSNORM = "01_rmsnorm_occupancy_only/fixed_launch.py", "rmsnorm"
+CEILINGS = assumed_ceilings(H200)
+_numbers = itertools.count()
+
+
+def entry(
+    place: tuple[str, str], folder: Path, config: dict[str, Any], old: str = "", new: str = ""
+) -> Callable[..., Any]:
+    """An example's entry point, its source changed."""
+    name, function = place
+    source = (examples() / name).read_bytes()
+    assert old.encode() in source
+    changed = Knobs({"kernel.py": source}, "kernel.py", function).variant(config).get("kernel.py", source)
+    path = folder / f"planted_{next(_numbers)}.py"
+    path.write_bytes(changed.replace(old.encode(), new.encode()))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, function)  # type: ignore[no-any-return]
+
+
+def diagnosed(call: Callable[..., Any], arguments: tuple[Any, ...], work: Work) -> CaseDiagnosis:
+    host.install(H200)
+    with host.running(host.Mode.SAMPLE) as launches:
+        call(*arguments)
+    made = CallProfile(launches=[profile_launch(launch, "sm_90") for launch in launches])
+    estimate = estimate_call(made, H200)
+    compiled = [compile_kernel(launch.kernel, launch.signature, "sm_90") for launch in launches]
+    found = [finding for one in compiled for finding in findings(one)]
+    return diagnose(Facts("case", work, estimate.ms, False, made, estimate), H200, CEILINGS, found)
+
+
+def product(
+    m: int, n: int, k: int, dtype: torch.dtype = torch.bfloat16
+) -> tuple[tuple[torch.Tensor, torch.Tensor], Work]:
+    arguments = torch.zeros(m, k, dtype=dtype), torch.zeros(k, n, dtype=dtype)
+    size = arguments[0].element_size()
+    name = str(dtype).removeprefix("torch.")
+    return arguments, Work(bytes=size * (m * k + k * n + m * n), flops=2 * m * n * k, dtype=name)
+
+
+def rows(m: int, n: int) -> tuple[tuple[Any, ...], Work]:
+    arguments = torch.zeros(m, n, dtype=torch.bfloat16), torch.zeros(n, dtype=torch.bfloat16), 1e-6
+    return arguments, Work(bytes=4 * m * n + 2 * n, flops=4 * m * n, dtype="float32")
+
+
+BIG = {"TILE_M": 128, "TILE_N": 256, "TILE_K": 64}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("bound", "place", "config", "case"),
+    [
+        ("spilled registers", MATMUL, BIG, lambda: product(4096, 4096, 512)),
+        ("tensor cores", MATMUL, BIG | {"num_worker_warps": 8}, lambda: product(4096, 8448, 2048)),
+        ("L2 bandwidth", MATMUL, {"TILE_M": 64, "TILE_N": 64, "TILE_K": 32}, lambda: product(4096, 4224, 512)),
+        ("missing tensor cores", MATMUL, {}, lambda: product(2048, 2112, 256, torch.float32)),
+        ("tail wave", MATMUL, BIG | {"num_worker_warps": 8}, lambda: product(128 * 12, 256 * 12, 1024)),
+        ("bytes in flight", RMSNORM, {}, lambda: rows(16384, 8192)),
+        ("DRAM bandwidth", RMSNORM, {"occupancy": 4}, lambda: rows(16896, 8192)),
+        ("launch overhead", RMSNORM, {"occupancy": 4}, lambda: rows(264, 256)),
+    ],
+)
+def test_a_planted_bottleneck_is_named(
+    bound: str,
+    place: tuple[str, str],
+    config: dict[str, Any],
+    case: Callable[[], tuple[tuple[Any, ...], Work]],
+    tmp_path: Path,
+) -> None:
+    arguments, work = case()
+    found = diagnosed(entry(place, tmp_path, config), arguments, work)
+    assert found.bound == bound, found
+    assert found.treatments or found.stop
+
+
+@pytest.mark.slow
+def test_a_gather_that_tiles_would_do_is_among_what_to_try(tmp_path: Path) -> None:
+    host.install(H200)
+    path = tmp_path / "gathering.py"
+    path.write_text(GATHERING)
+    spec = importlib.util.spec_from_file_location("gathering", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    x = torch.zeros(2112, 4096)
+    found = diagnosed(module.columns, (x,), Work(bytes=8 * x.numel(), flops=x.numel(), dtype="float32"))
+    assert any("tiles-for-gathers" in one or "wider-access" in one for one in found.treatments), found
+    assert ct.launch is not None
+
+
+GATHERING = """
+import cuda.tile as ct
+import torch
+
+TILE = 256
+
+
+@ct.kernel
+def column_kernel(x, out, T: ct.Constant[int]):
+    column = ct.bid(0)
+    rows = ct.bid(1) * T + ct.arange(T, dtype=ct.int32)
+    ct.scatter(out, (rows, column), ct.gather(x, (rows, column)) * 2.0)
+
+
+def columns(x):
+    out = torch.empty_like(x)
+    grid = (x.shape[1], ct.cdiv(x.shape[0], TILE))
+    ct.launch(torch.cuda.current_stream(), grid, column_kernel, (x, out, TILE))
+    return out
+"""
+
+
+def facts(call: CallProfile, latency_ms: float | None = None, work_bytes: float = 16384 * 32768.0) -> Facts:
+    estimate = estimate_call(call, H200)
+    work = Work(bytes=work_bytes, flops=work_bytes / 4, dtype="float32")
+    return Facts("case", work, latency_ms or estimate.ms, latency_ms is not None, call, estimate)
+
+
+def test_at_the_ceiling_there_is_nothing_to_try() -> None:
+    call = CallProfile(launches=[profile(ctas_per_sm=32)])
+    bound = 16384 * 32768 / CEILINGS.copy_bytes_per_s * 1e3
+    found = diagnose(facts(call, bound / 0.97), H200, CEILINGS, [])
+    assert found.stop.startswith("97% of what the ceilings allow")
+    assert not found.treatments
+    assert found.evidence[0].startswith("measured: ")
+    near = diagnose(facts(call, bound / 0.84), H200, CEILINGS, [])
+    assert "84% of what the ceilings allow: at most 1.19x is left" in near.stop
+    assert near.treatments
+
+
+def test_a_latency_that_nothing_explains_escalates() -> None:
+    call = CallProfile(launches=[profile(blocks=132 * 64, ctas_per_sm=8, dram_bytes=132 * 64 * 32768.0)])
+    found = diagnose(facts(call, 40 * estimate_call(call, H200).ms), H200, CEILINGS, [])
+    assert found.bound == "unexplained"
+    assert found.root_cause == "unknown"
+    assert any("ncu" in one for one in found.evidence)
+
+
+def test_traffic_beyond_the_work_is_counted() -> None:
+    call = CallProfile(
+        launches=[profile(blocks=132 * 128, ctas_per_sm=32, dram_bytes=3e9, bytes_loaded=3e9 / 132 / 128)]
+    )
+    found = diagnose(facts(call, work_bytes=1e9), H200, CEILINGS, [])
+    assert found.bound == "DRAM bandwidth"
+    assert any("3000.0 MB move, and the work is 1000.0 MB" in one for one in found.evidence)
+    assert found.treatments[0].startswith("read each input once")
+
+
+def test_torch_operations_beside_the_kernels_are_named() -> None:
+    work = [HostWork(name=name, bytes=2e9, flops=0.0, dtype="float32") for name in ("mul", "add", "mul")]
+    found = diagnose(facts(CallProfile(launches=[], host=work), work_bytes=2e9), H200, CEILINGS, [])
+    assert found.bound == "torch operations"
+    assert "3 torch operations, each through memory (mul, add)" in found.evidence[1]
+
+
+def test_idle_sms_are_a_tail() -> None:
+    found = diagnose(
+        facts(CallProfile(launches=[profile(blocks=66, dram_bytes=66 * 3e7, bytes_loaded=3e7)])), H200, CEILINGS, []
+    )
+    assert found.bound == "tail wave"
+    assert "66 blocks for 132 SMs, 50%" in found.evidence[1]
+
+
+def test_what_stays_in_the_cache_is_said() -> None:
+    call = CallProfile(launches=[profile(blocks=132 * 8, dram_bytes=132 * 8 * 32768.0)])
+    assert any(
+        "fit in the L2 cache" in one for one in diagnose(facts(call, work_bytes=3e7), H200, CEILINGS, []).evidence
+    )
+    assert not any("L2 cache" in one for one in diagnose(facts(call, work_bytes=3e8), H200, CEILINGS, []).evidence)
