@@ -219,6 +219,8 @@ class TaskFile(_Model):
     deterministic: bool = True
     deterministic_reason: str = ""
     library_calls: Literal["allow", "forbid"] = "allow"
+    state: Literal["allow", "forbid"] = "allow"
+    precision: Literal["inputs", "tfloat32"] = "inputs"
     timeout_s: float = Field(60.0, gt=0, le=3600, description="limit of one call of the entry point, in seconds")
     cases: list[CaseEntry] = Field(min_length=1)
     hidden: list[HiddenEntry] = Field(default_factory=list)
@@ -234,6 +236,8 @@ class TaskFile(_Model):
     def _consistent(self) -> TaskFile:
         if not self.deterministic and not self.deterministic_reason:
             raise ValueError("deterministic = false needs deterministic_reason, one sentence")
+        if self.library_calls == "forbid" and self.frontend is Frontend.TORCH:
+            raise ValueError("library_calls = 'forbid' leaves nothing to a torch task; leave the key out")
         keys = set(self.cases[0].case)
         for index, entry in enumerate(self.cases):
             if not entry.case:
@@ -370,11 +374,6 @@ def parse_task(text: str, origin: Path) -> TaskFile:
                 f"{origin}: [{table}]: tasks that run a repository's own commands are not supported by this "
                 "version; write a native task (entry, cases, and a task.py with make_inputs and reference)"
             )
-    if data.get("library_calls") == "forbid":
-        raise TaskError(
-            f"{origin}: library_calls: 'forbid' cannot be enforced by this version, and would promise what is not "
-            "checked; leave the key out"
-        )
     try:
         return TaskFile.model_validate(data)
     except ValidationError as error:

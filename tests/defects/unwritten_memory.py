@@ -238,3 +238,29 @@ def emptied_then_zeroed():
     out.zero_()
     ct.launch(torch.cuda.current_stream(), (4,), total_kernel, (x, out, 16))
     return out
+
+
+@entry("unwritten_memory")
+def accumulate_into_empty_strided():
+    """The same, in an output that another tensor allocates in strides of its own."""
+    x = torch.randn(12, 32, device="cuda")
+    out = x.new_empty_strided((32,), (2,))
+    ct.launch(torch.cuda.current_stream(), (2,), accumulate_kernel, (x, out, 4, 16))
+    return out
+
+
+@ct.kernel
+def sums_kernel(x, out, R: Size, T: Size):
+    j = ct.bid(0)
+    part = ct.sum(ct.load(x, index=(0, j), shape=(R, T), padding_mode=ZERO), axis=0, keepdims=True)
+    total = ct.load(out, index=(0, j), shape=(1, T), padding_mode=ZERO)  # DEFECT
+    ct.store(out, index=(0, j), tile=total + part)
+
+
+@entry("unwritten_memory")
+def accumulate_into_empty_permuted():
+    """Sums are added up in an output that is allocated with its axes in another order."""
+    x = torch.randn(4, 32, device="cuda")
+    out = torch.empty_permuted((1, 32), (1, 0), device="cuda")
+    ct.launch(torch.cuda.current_stream(), (2,), sums_kernel, (x, out, 4, 16))
+    return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -217,6 +218,30 @@ def test_tfloat32_fails_for_float32_outputs() -> None:
         output = tfloat32(trial.inputs["a"]) @ tfloat32(trial.inputs["b"])
         found = judge(code.task, [output], trial.expected, trial.contract, trial.honest)
         assert found.status is Status.WRONG_VALUES
+
+
+TF32 = dataclasses.replace(
+    task("matmul").task, file=task("matmul").task.file.model_copy(update={"precision": "tfloat32"})
+)
+
+
+def through(rounding: Callable[[torch.Tensor], torch.Tensor], a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return in_steps(rounding(a), rounding(b), 16)
+
+
+def test_tfloat32_passes_where_a_task_declares_it_and_bfloat16_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    code, case = task("matmul"), CASES["matmul"][2]
+    monkeypatch.setattr(code, "task", TF32)
+    for values in Values:
+        for seed in range(3):
+            trial = make_trial(code, case, seed, values)
+            assert fails(code, case, seed, values, lambda a, b: through(tfloat32, a, b)) is False, f"{values} {seed}"
+            exact = trial.honest[0] is not None and trial.honest[0].exact
+            assert exact == (trial.values is Values.INTEGERS)
+    for seed in range(8):
+        assert fails(code, case, seed, Values.DRAWN, lambda a, b: through(lambda x: x.bfloat16().to(F32), a, b))
+        assert fails(code, case, seed, Values.DRAWN, lambda a, b: in_steps(a, b, 1, torch.float16).to(F32))
+        assert fails(code, case, seed, Values.DRAWN, lambda a, b: through(tfloat32, a, b) * 1.01)
 
 
 def test_a_small_wrong_tile_is_found_beside_large_elements() -> None:

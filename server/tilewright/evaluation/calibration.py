@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from tilewright.evaluation.taskcode import Inputs, TaskCode
-from tilewright.evaluation.values import RUNGS, nudged, of_class, subnormals_flushed
+from tilewright.evaluation.values import RUNGS, in_tfloat32, nudged, of_class, subnormals_flushed
 from tilewright.task import Case, TaskError, Values
 
 STEP = 2.0**-22
@@ -16,6 +16,7 @@ STEP = 2.0**-22
 NUDGES = 2
 """Draws of up and down for each input tensor; tensors are nudged one by one, lest the moves of two factors cancel."""
 UNIT32 = 2.0**-24
+UNIT_TF32 = 2.0**-11
 SAMPLED = 64
 """Rows, and columns, of an output that stand for all where medians are taken."""
 EXACT_LIMIT = 2.0**20
@@ -25,6 +26,8 @@ EXACT_LIMIT = 2.0**20
 @dataclass(frozen=True)
 class Honest:
     """Error scales of one floating-point output, of `dtype`; tensors are float64 and of the output's shape.
+
+    Where the task's precision is tfloat32, that is the input dtype of float32 inputs here.
 
     `spread`: by how much the output changes when each input element moves by its own magnitude, up or down at random;
     in root mean square over draws, and in root sum of squares over the inputs. `plain`: the error of the reference in
@@ -123,6 +126,8 @@ def calibrate(
     unit = max((unit_of(value.dtype) for value in floats), default=0.0)
     largest = max((float(value.abs().max()) for value in floats if value.numel()), default=0.0)
     plain = _plain(code, case, inputs) if unit > UNIT32 else None
+    if code.task.file.precision == "tfloat32" and 0 < unit <= UNIT32:
+        unit, plain = UNIT_TF32, code.expected(case, in_tfloat32(inputs))
     found: list[Honest | None] = []
     for index, (wanted, like) in enumerate(zip(expected, contract, strict=True)):
         if not like.dtype.is_floating_point or like.dtype is torch.float64:

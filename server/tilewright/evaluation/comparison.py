@@ -34,6 +34,8 @@ _ALLOWED = {
     torch.float8_e5m2: Allowance(0.26, 0.26, 0.12),
 }
 _EXACT = Allowance(0.0, 0.0, 0.0)
+TFLOAT32 = _ALLOWED[torch.float16]
+"""For a float32 output whose products may be in tfloat32, which has float16's mantissa."""
 ROUNDINGS = 3.0
 """Roundings to the output's or the inputs' dtype that an honest kernel may make on the way, the last one among them."""
 BLOCK = 16
@@ -63,18 +65,23 @@ class _Limits:
 
 
 def compare(
-    name: str, actual: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance, honest: Honest | None = None
+    name: str,
+    actual: torch.Tensor,
+    expected: torch.Tensor,
+    tolerance: Tolerance,
+    honest: Honest | None = None,
+    table: Allowance | None = None,
 ) -> Comparison:
     """Compare `actual`, in its own dtype, with `expected` in float64 (or exactly, for integers and bools).
 
     What it may be off by follows from an honest kernel's error scales where `honest` has them, within the bounds of its
-    dtype; what `tolerance` says goes first. NaN agrees only with NaN and an infinity only with itself. The message says
-    where the output first differs, and what that usually means.
+    dtype (or of `table`); what `tolerance` says goes first. NaN agrees only with NaN and an infinity only with itself.
+    The message says where the output first differs, and what that usually means.
     """
     if actual.numel() == 0:
         return Comparison(Status.PASSED, "", 0.0, 0.0, 0.0)
     if actual.is_complex():
-        return compare(name, torch.view_as_real(actual), torch.view_as_real(expected), tolerance)
+        return compare(name, torch.view_as_real(actual), torch.view_as_real(expected), tolerance, table=table)
     if not actual.dtype.is_floating_point and not expected.dtype.is_floating_point and tolerance.atol is None:
         return _compare_exactly(name, actual, expected)
     found = actual.to(torch.float64)
@@ -93,7 +100,7 @@ def compare(
     differs = torch.where(torch.isnan(wanted), ~torch.isnan(found), (found != wanted) & ~finite)
     error = torch.where(finite, (found - wanted).abs(), 0.0)
     wanted = torch.where(finite, wanted, 0.0)
-    limits = _limits(wanted, actual.dtype, tolerance, honest)
+    limits = _limits(wanted, actual.dtype, tolerance, honest, table)
     norm = float(torch.linalg.vector_norm(wanted))
     wrong = differs | (error > limits.element)
     count = int(wrong.sum())
@@ -120,11 +127,17 @@ def compare(
     return Comparison(Status.PASSED, "", *measured)
 
 
-def _limits(wanted: torch.Tensor, dtype: torch.dtype, tolerance: Tolerance, honest: Honest | None) -> _Limits:
+def _limits(
+    wanted: torch.Tensor,
+    dtype: torch.dtype,
+    tolerance: Tolerance,
+    honest: Honest | None,
+    table: Allowance | None = None,
+) -> _Limits:
     """`wanted` is the reference in float64, finite. A dtype's table bounds what honest scales would allow; they let it
     grow only where elements are small results of large terms. On other values than the task's own draw, a tolerance of
     the task is taken relative to the terms too."""
-    table = _ALLOWED.get(dtype, _EXACT)
+    table = table or _ALLOWED.get(dtype, _EXACT)
     size = wanted.abs()
     count = wanted.numel()
     norm = float(torch.linalg.vector_norm(wanted))

@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 
 from tilewright.evaluation.calibration import Honest, Trial, make_trial
-from tilewright.evaluation.comparison import Comparison, compare
+from tilewright.evaluation.comparison import TFLOAT32, Comparison, compare
 from tilewright.evaluation.fingerprint import inputs_hash
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, Defect, Status
@@ -79,9 +79,8 @@ def planned_runs(task: Task, backend: Backend, seeds: Seeds, hidden: int) -> lis
 def check_case(worker: WorkerHandle, code: TaskCode, planned: Run, backend: Backend) -> CaseCheck:
     """One run on a worker that has loaded the candidate. A wrong result is data; a dead worker raises."""
     trial = make_trial(code, planned.case, planned.seed, planned.values)
-    call = _run_on_device if backend is Backend.CUDA else _run_in_frames
     try:
-        found = check_trial(code, planned, trial, lambda arguments, given: call(worker, code.task, arguments, given))
+        found = check_trial(code, planned, trial, calls_of(worker, code, backend))
     except WorkerFailure as failure:
         if not failure.status.is_incorrect:
             raise
@@ -117,6 +116,12 @@ def check_trial(code: TaskCode, planned: Run, trial: Trial, call: Call) -> Compa
     return found
 
 
+def calls_of(worker: WorkerHandle, code: TaskCode, backend: Backend) -> Call:
+    """How the candidate on a worker is called."""
+    call = _run_on_device if backend is Backend.CUDA else _run_in_frames
+    return lambda arguments, given: call(worker, code.task, arguments, given)
+
+
 def need_informative(checks: list[CaseCheck]) -> None:
     """Raises `TaskError` where a visible case passed on references alone that tell nothing: all zero, or constant."""
     for case in [check.case for check in checks if not check.hidden]:
@@ -147,7 +152,8 @@ def judge(
         if output.dtype != like.dtype:
             message = f"{name} has dtype {output.dtype} instead of {like.dtype}, which reference gives on these inputs"
             return Comparison(Status.WRONG_DTYPE, message)
-        found = compare(name, output, wanted, task.file.tolerance, scales[index])
+        table = TFLOAT32 if task.file.precision == "tfloat32" and like.dtype is torch.float32 else None
+        found = compare(name, output, wanted, task.file.tolerance, scales[index], table)
         if found.status is not Status.PASSED:
             return found
         if worst is None or (found.rel_l2_error or 0.0) > (worst.rel_l2_error or 0.0):
@@ -159,11 +165,12 @@ def judge(
 @dataclass(frozen=True)
 class Given:
     """What a call is given beside its arguments: the inputs among them as they were, the empty tensors that its outputs
-    must be like, and whether tensors lie at odd addresses."""
+    must be like, whether tensors lie at odd addresses, and inputs that it is called on first, in the same memory."""
 
     inputs: Inputs
     contract: list[torch.Tensor]
     odd: bool = False
+    before: Inputs | None = None
 
     def zones(self, tensor: torch.Tensor) -> tuple[int, int]:
         """Bytes of red zone before and after a tensor."""
@@ -223,9 +230,14 @@ def cpu_arguments(inputs: Inputs, given: Given | None = None) -> tuple[list[Argu
 def _run_in_frames(worker: WorkerHandle, task: Task, arguments: Inputs, given: Given) -> Done:
     for name in arguments.keys() - given.inputs.keys():
         poison(arguments[name])
+    if given.before is not None:
+        described, buffers = cpu_arguments(arguments | given.before, given)
+        worker.request("inputs", task.file.timeout_s, list(buffers), sets=[[item.model_dump() for item in described]])
+        worker.request("call", task.file.timeout_s, boxes=[])
     described, buffers = cpu_arguments(arguments, given)
     sets = [[argument.model_dump() for argument in described]]
-    worker.request("inputs", task.file.timeout_s, list(buffers), sets=sets)
+    again = given.before is not None
+    worker.request("inputs", task.file.timeout_s, list(buffers), sets=sets, again=again)
     reply, received = worker.request("call", task.file.timeout_s, boxes=[])
     after: Inputs = {}
     trespasses: dict[str, str] = {}
@@ -243,11 +255,19 @@ def _run_in_frames(worker: WorkerHandle, task: Task, arguments: Inputs, given: G
 
 
 def _run_on_device(worker: WorkerHandle, task: Task, arguments: Inputs, given: Given) -> Done:
-    shared, described = share_inputs(arguments, given)
-    for name in arguments.keys() - given.inputs.keys():
-        shared[name].poison()
+    shared, described = share_inputs(arguments | (given.before or {}), given)
     boxes = Boxes(given.contract)
     worker.request("inputs", task.file.timeout_s, sets=[[argument.model_dump() for argument in described]])
+    if given.before is not None:
+        worker.request("call", task.file.timeout_s, boxes=boxes.described)
+        for name, tensor in shared.items():
+            tensor.fill_from(arguments[name])
+        plain = [plain_argument(name, value) for name, value in arguments.items() if name not in shared]
+        worker.request("inputs", task.file.timeout_s, sets=[[item.model_dump() for item in plain]], again=True)
+        boxes = Boxes(given.contract)
+    for name in arguments.keys() - given.inputs.keys():
+        shared[name].poison()
+    torch.cuda.synchronize()
     worker.request("call", task.file.timeout_s, boxes=boxes.described)
     worker.request("inputs", task.file.timeout_s, sets=[])
     torch.cuda.synchronize()

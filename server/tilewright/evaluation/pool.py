@@ -113,14 +113,15 @@ class WorkerHandle:
             raise self._failure(Status.CRASHED, f"the process answered with status {str(status)[:50]!r}")
         raise self._failure(Status(status), str(reply.get("message", ""))[:4000])
 
-    def load(self, task: Task, folder: Path, cache: Path, running: bool = True) -> None:
-        """Import the candidate in the snapshot's task folder `folder`; `running` is false where it is only dumped.
+    def load(self, task: Task, folder: Path, cache: Path, running: bool = True, withheld: bool = False) -> None:
+        """Import the candidate in the snapshot's task folder `folder`; `running` is false where it is only dumped, and
+        `withheld` true where its launches are to do nothing.
 
         What it compiles is kept in `cache` once it is closed: a worker writes to its own folder alone.
         """
         self._cache = cache
         copy_cache(cache, self._scratch / COMPILED)
-        self.request(
+        reply, _ = self.request(
             "load",
             task.file.timeout_s,
             folder=str(folder),
@@ -131,7 +132,12 @@ class WorkerHandle:
             cache=str(self._scratch / COMPILED),
             frontend=task.file.frontend,
             running=running,
+            forbidding=running and task.file.library_calls == "forbid",
+            withheld=withheld,
         )
+        if reply.get("blind"):
+            text = 'library_calls = "forbid" cannot be decided here, where torch\'s profiler does not show what runs'
+            raise self._failure(Status.VOID, f"{text}: {reply['blind']}")
 
     def hold_still(self, whole: bool = False) -> None:
         """Stop the process, and with `whole` all below it, until `go_on`: nothing of an arm runs but in its blocks."""
@@ -164,6 +170,7 @@ _DOING = {
     "prepare": "while its calls were captured",
     "ping": "between timed blocks",
     "run": "in a timed block",
+    "kernels": "in a timed block that was recorded",
     "profile": "in a sampled call",
     "dump": "while its kernels were taken down",
     "compile": "while kernels were compiled",

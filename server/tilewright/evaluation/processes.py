@@ -54,6 +54,7 @@ def worker_environment(scratch: Path) -> dict[str, str]:
         "TRITON_CACHE_DIR": str(scratch / "cache" / "triton"),
         "TORCHINDUCTOR_CACHE_DIR": str(scratch / "cache" / "inductor"),
         "PYTHONHASHSEED": "0",
+        "KINETO_LOG_LEVEL": "6",  # torch's profiler would write to the candidate's output
     }
 
 

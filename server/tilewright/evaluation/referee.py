@@ -31,9 +31,10 @@ from tilewright.evaluation import compilations, estimation, measurement, racing,
 from tilewright.evaluation.ceilings import IdleProbe, measured_ceilings
 from tilewright.evaluation.channel import Channel, ChannelClosed, Message
 from tilewright.evaluation.compiling import cpus
-from tilewright.evaluation.correctness import Run, check_case, defects_of, need_informative, planned_runs, what_passed
+from tilewright.evaluation.correctness import defects_of, planned_runs
+from tilewright.evaluation.judging import judged
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle, WorkerPool
-from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CorrectnessResult, Defect, Environment, Status
+from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import SNAPSHOTS, Snapshot
 from tilewright.evaluation.taskcode import TaskCode
@@ -82,70 +83,22 @@ class Referee:
     def correctness(self, message: Message) -> Message:
         """Check a candidate over visible and hidden cases, with the server's secret seeds."""
         code = self._task(message)
-        checks: list[CaseCheck] = []
-        defects: list[Defect] = []
-        output = ""
         runs = planned_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"])
         started = time.monotonic()
         try:
-            with self._device(), contextlib.ExitStack() as stack:
+            with self._device():
                 started = time.monotonic()
                 deadline = started + message["limit_s"]
-                worker = stack.enter_context(self._worker(code, message["arms"][0], deadline))
-                for number, planned in enumerate(runs):
-                    self._tell(f"checking run {number + 1} of {len(runs)}")
-                    try:
-                        checks.append(check_case(worker, code, planned, self._backend))
-                    except WorkerFailure as failure:
-                        checks.append(
-                            CaseCheck(
-                                case=planned.case,
-                                hidden=planned.hidden,
-                                values=planned.values,
-                                strided=planned.strided,
-                                status=failure.status,
-                                message=str(failure),
-                            )
-                        )
-                        output = failure.output
-                    if checks[-1].status is not Status.PASSED:
-                        output = output or worker.output()
-                        break
-                if checks[-1].status is Status.PASSED:
-                    defects = self._watched(worker, code, runs)
-            status, text = checks[-1].status, checks[-1].message
-            if status is Status.PASSED:
-                need_informative(checks)
-            text = f"{checks[-1].label}: {text}{what_passed(checks)}" if text else ""
-            if defects:
-                more = f"; {len(defects) - 1} more" if len(defects) > 1 else ""
-                status, text = Status.DEFECTIVE, f"{case_label(defects[0].case)}: {defects[0].text}{more}"
-        except WorkerFailure as failure:
-            status, text, output = failure.status, str(failure), failure.output
-        except GpuBusy as busy:
-            status, text = Status.VOID, str(busy)
-        result = CorrectnessResult(
-            status=status,
-            message=text,
-            cases=checks,
-            defects=defects,
-            output=output if status is not Status.PASSED else "",
-            seconds=time.monotonic() - started,
-        )
-        return {"result": result.model_dump()}
 
-    def _watched(self, worker: WorkerHandle, code: TaskCode, runs: list[Run]) -> list[Defect]:
-        """What the checker finds in a right kernel, where there is one; that watching takes long is not its fault."""
-        if self._backend is not Backend.CPU or code.task.file.frontend is not Frontend.CUTILE:
-            return []
-        self._tell("looking for races and other defects")
-        try:
-            return defects_of(worker, code, runs)
+                def start(withheld: bool) -> contextlib.AbstractContextManager[WorkerHandle]:
+                    return self._worker(code, message["arms"][0], deadline, withheld=withheld)
+
+                result = judged(code, self._backend, runs, start, self._tell)
         except WorkerFailure as failure:
-            if failure.status is not Status.TIMEOUT:
-                raise
-            self._tell("the checker took too long, and was left out")
-            return []
+            result = CorrectnessResult(status=failure.status, message=str(failure), output=failure.output)
+        except GpuBusy as busy:
+            result = CorrectnessResult(status=Status.VOID, message=str(busy))
+        return {"result": result.model_copy(update={"seconds": time.monotonic() - started}).model_dump()}
 
     def check(self, message: Message) -> Message:
         """What the checker finds in a candidate, whatever its values. For referees of the `cpu` backend."""
@@ -345,13 +298,19 @@ class Referee:
 
     @contextlib.contextmanager
     def _worker(
-        self, code: TaskCode, snapshot: Message, deadline: float, label: str = "candidate", running: bool = True
+        self,
+        code: TaskCode,
+        snapshot: Message,
+        deadline: float,
+        label: str = "candidate",
+        running: bool = True,
+        withheld: bool = False,
     ) -> Iterator[WorkerHandle]:
         where = Snapshot.model_validate(snapshot)
         try:
             worker = self._pool.take(label, deadline)
             try:
-                worker.load(code.task, where.folder, where.cache, running)
+                worker.load(code.task, where.folder, where.cache, running, withheld)
                 yield worker
             finally:
                 worker.close()

@@ -27,6 +27,8 @@ class Status(StrEnum):
     OUT_OF_BOUNDS = "out_of_bounds"
     NONDETERMINISTIC = "nondeterministic"
     DEFECTIVE = "defective"
+    LIBRARY_CALLS = "library_calls"
+    STATEFUL = "stateful"
     SYNTAX_ERROR = "syntax_error"
     IMPORT_ERROR = "import_error"
     COMPILE_ERROR = "compile_error"
@@ -57,6 +59,8 @@ _INCORRECT = {
     Status.OUT_OF_BOUNDS,
     Status.NONDETERMINISTIC,
     Status.DEFECTIVE,
+    Status.LIBRARY_CALLS,
+    Status.STATEFUL,
     Status.TAMPERED,
 }
 _CRASH = {

@@ -47,6 +47,16 @@ def subnormals_flushed(inputs: Inputs) -> Inputs | None:
     return flushed if changed else None
 
 
+def in_tfloat32(inputs: Inputs) -> Inputs:
+    """The inputs with float32 values rounded to tfloat32's 10 bits of mantissa, to the nearest and ties to even."""
+    rounded = dict(inputs)
+    for name, value in inputs.items():
+        if isinstance(value, torch.Tensor) and value.dtype is torch.float32:
+            bits = value.view(torch.int32)
+            rounded[name] = ((bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
+    return rounded
+
+
 def nudged(
     inputs: Inputs, relative: float, absolute: float, generator: torch.Generator, only: str | None = None
 ) -> Inputs:

@@ -7,6 +7,7 @@ says of its candidate's outputs, the referee judges by their bytes.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ import torch
 
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.channel import Channel, ChannelClosed, Message
+from tilewright.evaluation.librarycalls import Recorder, withhold_launches
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.tensors import Argument, Memory, TensorSpec, opened, poison, to_buffer
 from tilewright.evaluation.timing import TimedCalls, copy_outputs
@@ -34,7 +36,9 @@ from tilewright.evaluation.unchanged import Unchanged
 from tilewright.task import Backend, Frontend
 
 AWAKE_S = 0.25
-OPERATIONS = frozenset({"load", "inputs", "call", "estimate", "prepare", "ping", "run", "profile", "check", "dump"})
+OPERATIONS = frozenset(
+    {"load", "inputs", "call", "estimate", "prepare", "ping", "run", "kernels", "profile", "check", "dump"}
+)
 Reply = tuple[Message, list[memoryview]]
 
 
@@ -49,6 +53,8 @@ class Worker:
         self._sets: list[dict[str, Any]] = []
         self._buffers: list[bytearray] = []
         self._timed: TimedCalls | None = None
+        self._recorder: Recorder | None = None
+        self._withheld = False
         if backend is Backend.CPU:
             from tilewright.evaluation.modelling import prepare
 
@@ -81,6 +87,11 @@ class Worker:
 
             prepare_triton(self._arch, message["running"])
         folder = Path(message["folder"])
+        self._withheld = message["withheld"]
+        if message["forbidding"] and not self._withheld and self._recorder is None:
+            self._recorder = Recorder(on_device=self._backend is Backend.CUDA)
+        if self._withheld and self._backend is Backend.CUDA:
+            withhold_launches()
         if self._candidate is not None:
             self._candidate.forget()
         with self._host():
@@ -91,11 +102,18 @@ class Worker:
                 message["function"],
                 message["outputs"],
             )
-        return {}, []
+        return {"blind": self._recorder.blind if self._recorder else ""}, []
 
     def inputs(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """Take the input sets of a case; they replace those of the one before."""
+        """Take the input sets of a case; they replace those of the one before, or, with `again`, are put into their
+        memory (where that is this process's own) and leave its tensors what they are."""
         self._timed = None
+        if message.get("again"):
+            for kept, new in zip(self._buffers, buffers, strict=True):
+                kept[:] = new
+            plain = [item for item in map(Argument.model_validate, message["sets"][0]) if item.tensor is None]
+            self._sets[0] |= {item.name: opened(item, buffers) for item in plain}
+            return {}, []
         self._sets = []
         memory: Memory = {}
         self._sets = [_opened(arguments, buffers, memory) for arguments in message["sets"]]
@@ -109,12 +127,13 @@ class Worker:
             boxes = [opened(Argument.model_validate(box), buffers) for box in message["boxes"]]
             for box in boxes:  # what the candidate allocates next for its outputs holds no old results, but NaN
                 poison(torch.empty_like(box))
-            outputs = self.candidate(arguments)
-            self.candidate.wait()
+            with self._forbidding():
+                outputs = self.candidate(arguments)
+                self.candidate.wait()
             copy_outputs(outputs, boxes)
             self.candidate.wait()
             return {}, []
-        with self._host():
+        with self._host() as launches, self._forbidding(launches):
             outputs = self.candidate(arguments)
         outputs = [output.contiguous() for output in outputs]
         described = [TensorSpec.of(output).model_dump() for output in outputs]
@@ -141,12 +160,20 @@ class Worker:
         """Run one block and hand over its outputs; its calls' device time in ms."""
         return {"ms": self.timed.run()}, []
 
+    def kernels(self, message: Message, buffers: list[bytearray]) -> Reply:
+        """Run one block as it was timed, and let no library call be among what it runs."""
+        with self._forbidding():
+            self.timed.run()
+        return {}, []
+
     def profile(self, message: Message, buffers: list[bytearray]) -> Reply:
         """What the launches of one call do and occupy, for the latency model."""
         from tilewright.evaluation.modelling import profile_call
 
         seed = message["seed"]
-        return {"profile": profile_call(self.candidate, self._sets[0], self._arch, seed, self._frontend)}, []
+        with self._forbidding():
+            found = profile_call(self.candidate, self._sets[0], self._arch, seed, self._frontend)
+        return {"profile": found}, []
 
     def check(self, message: Message, buffers: list[bytearray]) -> Reply:
         """What the checker finds in one call on input set 0."""
@@ -166,13 +193,21 @@ class Worker:
         found, bytecodes = lowered(self.candidate, self._sets[0], message["archs"], root)
         return {"kernels": found}, [memoryview(bytecode) for bytecode in bytecodes]
 
-    def _host(self) -> contextlib.AbstractContextManager[object]:
-        """Where there is no GPU, what stands in for one while the candidate's code runs."""
+    def _host(self) -> contextlib.AbstractContextManager[Sequence[Any]]:
+        """Where there is no GPU, what stands in for one while the candidate's code runs; lists the launches."""
         if self._backend is Backend.CUDA:
-            return contextlib.nullcontext()
+            return contextlib.nullcontext(())
         from tilewright.interpreter.host import Mode, running
 
-        return running(Mode.RUN)
+        return running(Mode.CAPTURE if self._withheld else Mode.RUN)
+
+    def _forbidding(self, launches: Sequence[Any] = ()) -> contextlib.AbstractContextManager[None]:
+        """Where the task forbids library calls, what sees to it."""
+        return self._recorder.forbidding(launches) if self._recorder else contextlib.nullcontext()
+
+    def describes(self, op: str) -> bool:
+        """Whether the answer to `op` says what the candidate's call does, in words of this process."""
+        return op == "profile" or (op == "call" and self._recorder is not None and self._backend is Backend.CPU)
 
 
 def _opened(described: list[Message], buffers: list[bytearray], memory: Memory) -> dict[str, Any]:
@@ -189,7 +224,7 @@ def serve(channel: Channel, worker: Worker) -> None:
             if message["op"] not in OPERATIONS:
                 raise ValueError(f"no operation {message['op']!r}")
             reply, views = getattr(Worker, message["op"])(worker, message, buffers)
-            if message["op"] == "profile" and (changed := unchanged.difference()):
+            if worker.describes(message["op"]) and (changed := unchanged.difference()):
                 raise CandidateFailure(Status.TAMPERED, f"the candidate changed what describes it: {changed}")
             channel.send({"status": Status.PASSED, **reply}, views)
             if message["op"] == "ping":

@@ -176,7 +176,7 @@ def _names(kernel: Any, arguments: Sequence[Any]) -> dict[int, str]:
     }
 
 
-def _first_config(
+def first_config(
     search_space: Sequence[Any],
     stream: Any,
     grid_fn: Callable[[Any], Any],
@@ -204,7 +204,14 @@ _PRETENDED: dict[Any, Any] = {
 }
 
 
-_UNINITIALISED = {torch.empty, torch.empty_like, torch.empty_strided, torch.Tensor.new_empty}
+_UNINITIALISED = {
+    torch.empty,
+    torch.empty_like,
+    torch.empty_strided,
+    torch.empty_permuted,
+    torch.Tensor.new_empty,
+    torch.Tensor.new_empty_strided,
+}
 
 
 def _poison(tensor: torch.Tensor) -> None:
@@ -315,9 +322,14 @@ def install(device: DeviceSpec) -> None:
     _host = _Host(device)
     _patch_torch(device)
     cuda.tile.launch = ct.launch = _launch
-    cuda.tile.tune.exhaustive_search = _first_config
-    cuda.tile.tune._tune.exhaustive_search = _first_config
+    cuda.tile.tune.exhaustive_search = first_config
+    cuda.tile.tune._tune.exhaustive_search = first_config
     cuda.tile.tune._tune._benchmark = lambda *_: 1.0  # for who holds the real search already: all configs tie
+
+
+def executes() -> bool:
+    """Whether launches are run at all now."""
+    return _host is None or _host.mode is not Mode.CAPTURE
 
 
 @contextlib.contextmanager

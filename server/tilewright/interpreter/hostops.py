@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch._C._autograd import _enable_record_function
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -40,9 +42,11 @@ _ONE_KERNEL = frozenset({F.rms_norm, torch.rms_norm})
 """Functions that are one kernel on a GPU, and are composed of several operations on the CPU."""
 
 
-class _Counting(TorchDispatchMode):
-    paused = False
+_own = threading.local()
+"""Whether this thread is paused."""
 
+
+class _Counting(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         from torch.utils.flop_counter import flop_registry  # imports triton, which not every process may do this early
@@ -53,7 +57,7 @@ class _Counting(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        if not _Counting.paused:
+        if not _is_paused():
             self._note(func, args, kwargs, result)
         return result
 
@@ -91,7 +95,7 @@ class _OneKernel(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func not in _ONE_KERNEL or _Counting.paused:
+        if func not in _ONE_KERNEL or _is_paused():
             return func(*args, **kwargs)
         with paused():
             result = func(*args, **kwargs)
@@ -137,7 +141,7 @@ class _Watching(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if _Counting.paused or func.overloadpacket.__name__ in _FREE:
+        if _is_paused() or func.overloadpacket.__name__ in _FREE:
             return func(*args, **kwargs)
         given = [(argument.alias_info, value) for argument, value in _given(func, args, kwargs)]
         if not any(alias is not None and not alias.is_write for alias, _ in given):  # else it makes a view
@@ -160,9 +164,18 @@ def watching(wrote: Watch, read: Watch) -> Iterator[None]:
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """Count nothing within: what the interpreter itself does with torch is a kernel's work."""
-    before, _Counting.paused = _Counting.paused, True
+    """Count nothing in this thread, and let no profiler record it: the interpreter's own torch is a kernel's work."""
+    before = _is_paused()
+    _own.paused = True
+    if not before:
+        _enable_record_function(False)
     try:
         yield
     finally:
-        _Counting.paused = before
+        _own.paused = before
+        if not before:
+            _enable_record_function(True)
+
+
+def _is_paused() -> bool:
+    return getattr(_own, "paused", False)

@@ -1,0 +1,95 @@
+"""A whole correctness check: every planned run, what the checker sees, and the rules that the task makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from tilewright.evaluation.correctness import (
+    Run,
+    calls_of,
+    check_case,
+    defects_of,
+    need_informative,
+    what_passed,
+)
+from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
+from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Defect, Status
+from tilewright.evaluation.statelessness import depends_on_earlier_calls
+from tilewright.evaluation.taskcode import TaskCode
+from tilewright.evaluation.withholding import computed_elsewhere
+from tilewright.task import Backend, Frontend, case_label
+
+Start = Callable[[bool], AbstractContextManager[WorkerHandle]]
+"""Starts a worker that has loaded the candidate; whether its launches are withheld."""
+Tell = Callable[[str], None]
+
+
+def judged(code: TaskCode, backend: Backend, runs: list[Run], start: Start, tell: Tell) -> CorrectnessResult:
+    """Check a candidate on `runs`. Raises `WorkerFailure` where it could not even be loaded."""
+    checks: list[CaseCheck] = []
+    output = ""
+    with start(False) as worker:
+        for number, planned in enumerate(runs):
+            tell(f"checking run {number + 1} of {len(runs)}")
+            try:
+                checks.append(check_case(worker, code, planned, backend))
+            except WorkerFailure as failure:
+                checks.append(
+                    CaseCheck(
+                        case=planned.case,
+                        hidden=planned.hidden,
+                        values=planned.values,
+                        strided=planned.strided,
+                        status=failure.status,
+                        message=str(failure),
+                    )
+                )
+                output = failure.output
+            if checks[-1].status is not Status.PASSED:
+                text = f"{checks[-1].label}: {checks[-1].message}{what_passed(checks)}" if checks[-1].message else ""
+                output = output or worker.output()
+                return CorrectnessResult(status=checks[-1].status, message=text, cases=checks, output=output)
+        need_informative(checks)
+        try:
+            if defects := _watched(worker, code, backend, runs, tell):
+                more = f"; {len(defects) - 1} more" if len(defects) > 1 else ""
+                text = f"{case_label(defects[0].case)}: {defects[0].text}{more}"
+                return CorrectnessResult(status=Status.DEFECTIVE, message=text, cases=checks, defects=defects)
+            status, text = _rule_broken(worker, code, backend, runs, start, tell)
+        except WorkerFailure as failure:
+            status, text, output = failure.status, str(failure), failure.output
+        return CorrectnessResult(status=status, message=text, cases=checks, output=output)
+
+
+def _watched(worker: WorkerHandle, code: TaskCode, backend: Backend, runs: list[Run], tell: Tell) -> list[Defect]:
+    """What the checker finds in a right kernel, where there is one; that watching takes long is not its fault."""
+    if backend is not Backend.CPU or code.task.file.frontend is not Frontend.CUTILE:
+        return []
+    tell("looking for races and other defects")
+    try:
+        return defects_of(worker, code, runs)
+    except WorkerFailure as failure:
+        if failure.status is not Status.TIMEOUT:
+            raise
+        tell("the checker took too long, and was left out")
+        return []
+
+
+def _rule_broken(
+    worker: WorkerHandle, code: TaskCode, backend: Backend, runs: list[Run], start: Start, tell: Tell
+) -> tuple[Status, str]:
+    """Which rule of the task a right candidate breaks, which was called often on `worker`, and how; passed if none."""
+    rules = code.task.file
+    if rules.library_calls == "forbid":
+        tell("looking for what is computed beside the kernels")
+        with start(True) as idle:
+            if found := computed_elsewhere(code, runs, calls_of(idle, code, backend)):
+                return Status.LIBRARY_CALLS, found
+    if rules.state == "forbid":
+        tell("comparing with a fresh process")
+        with start(False) as fresh:
+            warm = calls_of(worker, code, backend)
+            if found := depends_on_earlier_calls(code, runs, warm, calls_of(fresh, code, backend)):
+                return Status.STATEFUL, found
+    return Status.PASSED, ""

@@ -1,0 +1,47 @@
+"""Whether a call's result follows from its arguments alone, for tasks with `state = "forbid"`.
+
+A candidate that has been called many times, on every shape, is called again on two draws of each, the second in the
+first's memory; a fresh process is called on the second draws alone, in the opposite order. Both must give the same
+bytes (where a task is not deterministic: right results), so that what a call returns owes nothing to caches, counters,
+workspaces or tuning that earlier calls left behind. Compiled kernels may of course live on, and so may memory that a
+call overwrites first.
+"""
+
+from __future__ import annotations
+
+from tilewright.evaluation.correctness import Call, Given, Run, judge
+from tilewright.evaluation.fingerprint import inputs_hash
+from tilewright.evaluation.results import Status
+from tilewright.evaluation.taskcode import TaskCode
+from tilewright.task import case_label
+
+OTHER_DRAWS = (2, 4)
+"""Make of a run's seed those of draws which no call has seen."""
+
+
+def depends_on_earlier_calls(code: TaskCode, runs: list[Run], warm: Call, fresh: Call) -> str:
+    """Where a fresh process gives another result than one that was called before; empty where nowhere."""
+    shapes = {case_label(run.case): run for run in runs}
+    seen = {label: _result(code, run, warm, again=True) for label, run in shapes.items()}
+    for label, run in reversed(shapes.items()):
+        found, wrong = _result(code, run, fresh, again=False)
+        wrong = wrong or seen[label][1]
+        if wrong or (code.task.file.deterministic and found != seen[label][0]):
+            return (
+                f"{label}: a fresh process gives another result than one that was called {len(runs)} times before"
+                f'{f" ({wrong})" if wrong else ""}; the task says state = "forbid": let a call depend on its '
+                "arguments alone, and keep no results, counters or tuned choices between calls"
+            )
+    return ""
+
+
+def _result(code: TaskCode, run: Run, call: Call, again: bool) -> tuple[str, str]:
+    """A hash over a call's outputs, and what is wrong with them; `again`: after a call on other values there."""
+    before, inputs = (code.inputs(run.case, run.seed ^ other) for other in OTHER_DRAWS)
+    contract = code.contract(run.case, inputs)
+    given = Given(inputs, contract, before=before if again else None)
+    outputs = call(code.arguments(run.case, inputs, contract), given).outputs
+    found = judge(code.task, outputs, code.expected(run.case, inputs), contract)
+    return inputs_hash(
+        {str(number): output for number, output in enumerate(outputs)}
+    ), "" if found.status is Status.PASSED else found.message

@@ -1,0 +1,112 @@
+"""Tasks that forbid library calls and state, on a GPU: decided by the kernels that ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.bench import Bench, body
+from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TOML
+from tilewright.evaluation.results import Status
+from tilewright.task import Backend
+
+pytestmark = pytest.mark.gpu
+
+RULES = 'timeout_s = 20\nlibrary_calls = "forbid"\nstate = "forbid"'
+TOML = SCALE_TOML.replace("N = 1048576", "N = 33554432").replace("timeout_s = 20", RULES)
+RIGHT = "right(x, factor)\n"
+TRITON = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def triton_scale(x, out, factor, n, T: tl.constexpr):
+    places = tl.program_id(0) * T + tl.arange(0, T)
+    tl.store(out + places, tl.load(x + places, mask=places < n) * factor, mask=places < n)
+"""
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    made = Bench(tmp_path_factory.mktemp("rules") / "repo", Backend.CUDA, TOML)
+    yield made
+    made.close()
+
+
+HONEST = {
+    "cuTile": (SCALE_KERNEL, FASTER_KERNEL),
+    "a joined side stream": (
+        SCALE_KERNEL,
+        body(
+            "main, side = torch.cuda.current_stream(), torch.cuda.Stream()\nside.wait_stream(main)\n"
+            "with torch.cuda.stream(side):\n    out = right(x, factor)\n"
+            "main.wait_stream(side)\nout.record_stream(main)\nreturn out"
+        ),
+    ),
+    "copies and fills": (
+        SCALE_KERNEL,
+        body("out = torch.zeros_like(x)\nout.copy_(right(x.clone(), factor))\nreturn out"),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", list(HONEST))
+def test_own_kernels_copies_and_fills_pass(bench: Bench, what: str) -> None:
+    incumbent, candidate = HONEST[what]
+    checked = bench.check(candidate)
+    assert checked.passed, checked.message
+    measured = bench.measure(candidate, incumbent)
+    assert measured.passed, measured.message
+
+
+def test_a_triton_kernel_of_the_candidates_passes(bench: Bench) -> None:
+    pytest.importorskip("triton")
+    lines = (
+        "out = torch.empty_like(x)\n"
+        "triton_scale[(triton.cdiv(x.numel(), 1024),)](x, out, factor, x.numel(), T=1024)\nreturn out"
+    )
+    checked = bench.check(body(lines, TRITON))
+    assert checked.passed, checked.message
+
+
+LIBRARY = {
+    "torch": RIGHT + "return x * factor",
+    "torch where torch's own record is off": (
+        "record = torch._C._autograd._enable_record_function\nrecord(False)\nout = x * factor\nrecord(True)\n"
+        f"{RIGHT}return out"
+    ),
+    "cuBLAS": RIGHT + "return torch.mm(x[:, None], torch.full((1, 1), factor, device='cuda'))[:, 0]",
+    "a graph of torch's": (
+        "out, graph = torch.empty_like(x), torch.cuda.CUDAGraph()\nwith torch.cuda.graph(graph):\n"
+        f"    torch.mul(x, factor, out=out)\ngraph.replay()\n{RIGHT}return out"
+    ),
+    "a thread": (
+        "made = []\nthread = threading.Thread(target=lambda: made.append(x * factor))\nthread.start()\nthread.join()\n"
+        f"{RIGHT}return made[0]"
+    ),
+    "torch.compile": RIGHT + "return torch.compile(lambda x: x * factor)(x)",
+}
+
+
+@pytest.mark.parametrize("what", list(LIBRARY))
+def test_library_kernels_are_named(bench: Bench, what: str) -> None:
+    checked = bench.check(body(LIBRARY[what], "import threading"))
+    assert checked.status is Status.LIBRARY_CALLS, checked.message
+    assert "library calls ran: " in checked.message
+
+
+def test_the_block_that_was_timed_is_looked_at(bench: Bench) -> None:
+    lines = "if torch.cuda.is_current_stream_capturing():\n    return x * factor\nreturn right(x, factor)"
+    measured = bench.measure(body(lines))
+    assert measured.status is Status.LIBRARY_CALLS, measured.message
+    assert "kernel " in measured.message
+
+
+def test_a_result_kept_by_address_is_stateful(bench: Bench) -> None:
+    lines = (
+        "key = (x.data_ptr(), x.shape)\nif key not in seen:\n    seen[key] = right(x, factor)\nreturn seen[key].clone()"
+    )
+    checked = bench.check(body(lines, "seen = {}"))
+    assert checked.status in (Status.STATEFUL, Status.WRONG_VALUES), checked.message
