@@ -26,6 +26,10 @@ class Status(StrEnum):
     OUT_OF_BOUNDS = "out_of_bounds"
     NONDETERMINISTIC = "nondeterministic"
     DEFECTIVE = "defective"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    NOT_COLLECTED = "not_collected"
+    TESTS_CHANGED = "tests_changed"
     SYNTAX_ERROR = "syntax_error"
     IMPORT_ERROR = "import_error"
     COMPILE_ERROR = "compile_error"
@@ -56,6 +60,10 @@ _INCORRECT = {
     Status.OUT_OF_BOUNDS,
     Status.NONDETERMINISTIC,
     Status.DEFECTIVE,
+    Status.FAILED,
+    Status.SKIPPED,
+    Status.NOT_COLLECTED,
+    Status.TESTS_CHANGED,
     Status.TAMPERED,
 }
 _CRASH = {
@@ -137,7 +145,8 @@ class CaseTiming(Record):
     pairs: int = Field(0, description="interleaved pairs of blocks behind the interval")
     samples: list[tuple[float, float, float, float]] = Field(
         [],
-        description="for each pair, ms a call: candidate and incumbent by device events, both by the referee's clock",
+        description="for each pair, ms a call: candidate and incumbent by device events, both by the referee's clock; "
+        "of a repository's own benchmark its figures, and the time that each command took",
     )
     roofline_percent: float | None = Field(None, description="share of the bound by measured ceilings")
     bound: str | None = Field(None, description="what the roofline is bound by: memory or compute")
@@ -150,6 +159,9 @@ class BenchmarkResult(Record):
     status: Status
     message: str = ""
     modelled: bool = Field(False, description="latencies come from the roofline model, not from a clock")
+    harness: bool = Field(
+        False, description="figures are the repository's own harness's: no second clock bears them out"
+    )
     latency_ms: float | None = Field(None, description="geometric mean over the cases")
     speedup: float | None = Field(None, description="geometric mean over the cases, paired")
     speedup_low: float | None = None
@@ -186,6 +198,7 @@ class Environment(Record):
     compiler: str
     python: str
     isolation: str = Field("not recorded", description="what the kernel enforces on a worker, and what it cannot")
+    startup: str = Field("", description="of a command task: SHA-256 over what Python loads unasked, and its packages")
     ceilings: Ceilings
 
 
