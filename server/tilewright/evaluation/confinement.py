@@ -90,9 +90,9 @@ class Isolation(Record):
 def confine(writable: Iterable[Path], readable: Iterable[Path], hidden: Path | None = None) -> Isolation:
     """Restrict this process, and all that it will start, for good; what the kernel cannot enforce is left out and said.
 
-    What Python's path names below `hidden` is not readable for that. The process may write below `writable` and to the GPU's device files alone; read these, `readable`, Python and the system's
-    folders; open no TCP or UDP socket; neither signal, trace nor reconfigure a process outside; and is no longer root
-    in more than name.
+    It may write below `writable` and to the GPU's device files alone; read these, `readable`, Python and the system's
+    folders (of Python's none below `hidden` but the interpreter's own); open no TCP or UDP socket; neither signal,
+    trace nor reconfigure a process outside; and is no longer root in more than name.
     """
     missing = []
     libc = ctypes.CDLL(None, use_errno=True)

@@ -115,7 +115,7 @@ class Loop:
                 return CorrectnessReport(summary=f"still running: {job.message}", state="running", next=again)
         if state.checked is None or state.checked.candidate != identity:
             raise Misuse("the editable files changed while they were checked; call run_correctness again")
-        return show.correctness(state.checked, self._next(state), state.started.backend is Backend.CPU)
+        return show.correctness(state.checked, self._next(state), state.started)
 
     async def run_benchmark(self, progress: Progress, wait_s: float = WAIT_S) -> BenchmarkReport:
         """Measure the candidate that passed against the incumbent, and give the verdict."""

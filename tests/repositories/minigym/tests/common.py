@@ -1,0 +1,29 @@
+import statistics
+import time
+
+REPEATS = 21
+
+
+def benchmark_framework(framework, function, mode="forward"):
+    """Latencies of `function` in ms, with their spread, under the framework's name."""
+    function()
+    times = []
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        function()
+        times.append((time.perf_counter() - started) * 1e3)
+    mean, std = statistics.fmean(times), statistics.stdev(times)
+    return {
+        framework: {
+            mode: {
+                "mean": mean,
+                "std": std,
+                "rel_std": 100 * std / mean,
+                "median": statistics.median(times),
+                "min": min(times),
+                "max": max(times),
+                "nrep": len(times),
+                "peak_mem_mb": 0,
+            }
+        }
+    }
