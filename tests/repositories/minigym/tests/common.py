@@ -5,13 +5,14 @@ REPEATS = 21
 
 
 def benchmark_framework(framework, function, mode="forward"):
-    """Latencies of `function` in ms, with their spread, under the framework's name."""
+    """Latencies of `function` in ms of CPU time, which is the device's, with their spread, under the framework's
+    name."""
     function()
     times = []
     for _ in range(REPEATS):
-        started = time.perf_counter()
+        started = time.process_time()
         function()
-        times.append((time.perf_counter() - started) * 1e3)
+        times.append((time.process_time() - started) * 1e3)
     mean, std = statistics.fmean(times), statistics.stdev(times)
     return {
         framework: {
