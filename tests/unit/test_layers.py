@@ -14,9 +14,10 @@ PACKAGE = Path(__file__).parents[2] / "server" / "tilewright"
 LAYERS = [
     {"cli", "commands", "demo", "doctor", "mcp_server", "selfcheck"},
     {"session", "policy"},
+    {"harness"},
     {"evaluation"},
     {"compiler", "interpreter", "roofline"},
-    {"task", "ledger", "heads", "repository", "gpu", "records", "bundled"},
+    {"task", "commandtask", "taskerrors", "ledger", "heads", "repository", "gpu", "records", "bundled"},
 ]
 
 
