@@ -14,18 +14,16 @@ import os
 import platform
 import random
 import shutil
-import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
-
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "server"))
 
 from tilewright.commandtask import CommandTask, load
 from tilewright.harness.checkouts import Checkout
 from tilewright.harness.commands import Place, environment_of, read_result, run
 from tilewright.harness.figures import read_figures
+
+ROOT = Path(__file__).parents[1]
 
 
 def figures(task: CommandTask, checkout: Checkout, scratch: Path) -> tuple[dict[str, float], float]:

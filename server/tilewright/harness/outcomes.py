@@ -79,7 +79,10 @@ def _test(case: ElementTree.Element) -> Test:
 
 def _reason(found: ElementTree.Element) -> str:
     """The assertion or the reason, with the lines that pytest marks as its cause."""
-    marked = [line for line in (found.text or "").splitlines() if line.startswith(("E  ", ">  "))]
+    lines = (found.text or "").splitlines()
+    marked = [line for line in lines if line.startswith(("E  ", ">  "))]
+    if found.tag == "error":  # of pytest itself too, whose own lines are not marked
+        marked = marked or lines[-2:]
     said = found.get("message") or ""
     return cut("\n".join([said.strip(), *(line for line in marked[:6] if line[1:].strip() not in said)]).strip(), 800)
 
