@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "server" / "tilewright"
 
 LAYERS = [
-    {"cli", "commands", "demo", "doctor", "mcp_server", "selfcheck"},
+    {"attach", "cli", "commands", "demo", "doctor", "mcp_server", "selfcheck"},
     {"session", "policy"},
     {"harness"},
     {"evaluation"},
