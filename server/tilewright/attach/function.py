@@ -210,4 +210,8 @@ def _seen(frozen: str, dtype: str, frontend: str, found: dict[str, Any]) -> list
         lines.append(f"no hidden sizes for {', '.join(fixed)}: the reference fails on odd ones; give ranges by hand")
     if frontend == "triton":
         lines.append("a triton task's benchmark needs a GPU")
-    return [*lines, "the inputs are normally distributed: where the function wants others, edit make_inputs"]
+    return [
+        *lines,
+        "the inputs are normally distributed: where the function wants others, edit make_inputs; values that it is not "
+        "made for (zeros, large ones) can be left out with [values]; [tolerance] replaces what follows from the dtype",
+    ]

@@ -90,7 +90,7 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
             name = re.sub(r"\W", "_", key)
             label = key != timed and not _FRACTION.match(value) and name not in used and not _LATENCY.search(key)
             if key == timed:
-                pattern += rf".*?\b{re.escape(key)}\s*[=:]\s*(?P<value>[-+0-9.eE]+)"
+                pattern += rf".*?\b{re.escape(key)}\s*[=:]\s*(?P<value>[0-9][-+0-9.eE]*)"
                 yield pattern, _unit(timed) or _unit_after(line)
                 return
             if label:
@@ -114,7 +114,7 @@ def _rows(text: str) -> Iterator[tuple[str, str]]:
         for i, (name, cell) in enumerate(zip(names, cells, strict=True)):
             group = re.sub(r"\W", "_", name)
             if i == timed:
-                groups.append(r"(?P<value>[-+0-9.eE]+)")
+                groups.append(r"(?P<value>[0-9][-+0-9.eE]*)")
             elif _FRACTION.match(cell) or not group.isidentifier() or f"(?P<{group}>" in "".join(groups):
                 groups.append("[^|]*?")
             else:
