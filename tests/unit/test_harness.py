@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import commit_all, git
+from tilewright.evaluation.confinement import python_folders
 from tilewright.harness.checkouts import Checkout, Spoiled
 from tilewright.harness.commands import Place, Ran, environment_of, isolation_here, read_result, run
 from tilewright.harness.surroundings import startup_files
@@ -170,6 +171,32 @@ def test_results_are_read_from_plain_files_of_the_run_alone(tmp_path: Path) -> N
     os.mkfifo(run_folder / "pipe")
     with pytest.raises(ValueError, match="no plain file"):
         read_result(run_folder / "pipe", run_folder, 100)
+
+
+def test_of_pythons_path_nothing_below_the_working_tree_is_readable_but_the_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = tmp_path / "tree"
+    monkeypatch.setattr(sys, "path", [str(tree / "src"), str(tree / ".venv/lib"), str(tmp_path / "other")])
+    monkeypatch.setattr(sys, "prefix", str(tree / ".venv"))
+    folders = python_folders(tree)
+    assert tree / "src" not in folders
+    assert {tree / ".venv", tree / ".venv/lib", tmp_path / "other"} <= set(folders)
+    assert tree / "src" in python_folders()
+
+
+def test_settings_of_pytest_above_the_checkouts_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --collect-only\n")
+    (tmp_path / "conftest.py").write_text("raise SystemExit('from above')\n")
+    for name in ("baseline", "arm"):
+        (tmp_path / name / "tests").mkdir(parents=True)
+        (tmp_path / name / "tests/test_it.py").write_text("def test_it(): ...\n")
+    (tmp_path / "scratch").mkdir()
+    arm = Checkout(tmp_path / "arm", Checkout(tmp_path / "baseline"))
+    words = ["python", "-m", "pytest", "-p", "no:hypothesispytest", "tests"]
+    place = Place(arm.root, arm.root, tmp_path / "scratch")
+    found = run(words, place, environment_of(tmp_path / "scratch", [arm.root], {}), 60)
+    assert (found.status, "1 passed" in found.stdout) == (0, True), found.last_words
 
 
 def test_what_is_opened_is_seen_from_outside(tmp_path: Path) -> None:
