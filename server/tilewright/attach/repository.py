@@ -239,6 +239,8 @@ def _seen(tested: Tried, tried: Tried, reading: Reading) -> list[str]:
         f"tests: {counted[Outcome.PASSED]} passed, {counted[Outcome.SKIPPED]} skipped, in {tested.ran.seconds:.1f} s",
         f"benchmark: {len(reading.figures)} figures by {reading.keys['parser']}, in {tried.ran.seconds:.1f} s a run",
     ]
+    unit = reading.keys.get("unit", "s")
+    lines.append(f"the figures are taken to be in {unit}: change `unit` if they are not")
     return lines + [f"  {figure.label}: {figure.milliseconds:.6f} ms" for figure in reading.figures[:8]]
 
 

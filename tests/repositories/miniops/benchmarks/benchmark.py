@@ -1,4 +1,3 @@
-import statistics
 import time
 from pathlib import Path
 from typing import ClassVar
@@ -20,7 +19,8 @@ class BenchmarkReport:
 
 
 class BenchmarkBase:
-    """Times calls by the process's own CPU time: the device is the CPU, and others may use it too."""
+    """Times calls by the process's own CPU time: the device is the CPU, and others may use it too, so
+    that the least disturbed call counts."""
 
     def calculate_flops(self):
         raise NotImplementedError
@@ -32,5 +32,5 @@ class BenchmarkBase:
             started = time.process_time()
             function()
             times.append((time.process_time() - started) * 1e3)
-        latency = statistics.median(times)
+        latency = min(times)
         return {"latency_ms": latency, "tflops": self.calculate_flops() / latency / 1e9}
