@@ -114,3 +114,9 @@ def test_properties_come_in_the_order_they_were_recorded() -> None:
     inner = f'<properties><property name="benchmark" value="{value}"/><property name="b" value="2"/></properties>'
     [test] = read_report(f'<testsuite><testcase classname="t" name="a">{inner}</testcase></testsuite>')
     assert test.properties == (("benchmark", "{'a': 1}"), ("b", "2"))
+
+
+def test_an_error_of_pytests_own_shows_its_last_line() -> None:
+    inner = '<error message="internal error">Traceback:\n  somewhere\nSystemExit: 0</error>'
+    [test] = read_report(f'<testsuite><testcase classname="pytest" name="internal">{inner}</testcase></testsuite>')
+    assert test.message == "internal error: SystemExit: 0"

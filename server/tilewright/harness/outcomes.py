@@ -81,9 +81,9 @@ def _reason(found: ElementTree.Element) -> str:
     """The assertion or the reason, with the lines that pytest marks as its cause."""
     lines = (found.text or "").splitlines()
     marked = [line for line in lines if line.startswith(("E  ", ">  "))]
-    if found.tag == "error":  # of pytest itself too, whose own lines are not marked
-        marked = marked or lines[-2:]
     said = found.get("message") or ""
+    if found.tag == "error" and not marked and lines:  # of pytest itself, whose own lines are not marked
+        said = f"{said.strip()}: {lines[-1].strip()}"
     return cut("\n".join([said.strip(), *(line for line in marked[:6] if line[1:].strip() not in said)]).strip(), 800)
 
 

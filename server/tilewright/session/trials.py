@@ -55,7 +55,10 @@ class Trials:
         last = state.measured or state.checked
         assert last is not None
         if last.result.status is Status.VOID:
-            raise Misuse(f"the baseline could not be measured: {last.result.message}; call start_session again")
+            raise Misuse(
+                f"the baseline could not be measured: {last.result.message}; call start_session again, and where the "
+                "task has to change first, `tilewright session end` before"
+            )
         if not last.result.passed:
             self.finish(
                 f"the baseline itself failed ({last.result.status}: {cut(last.result.message, 300)}); mend it first"
