@@ -75,7 +75,7 @@ def demo(
 def init(
     target: Annotated[str, typer.Argument(help="a repository's folder, or a function as module:function")] = ".",
     kernel: Annotated[str, typer.Option(help="of a repository: the file to make faster")] = "",
-    test: Annotated[str, typer.Option(help="of a repository: the file of tests")] = "",
+    test: Annotated[str, typer.Option(help="the file of tests; of a function: whose calls give the inputs")] = "",
     bench: Annotated[str, typer.Option(help="of a repository: the benchmark's file")] = "",
     select: Annotated[str, typer.Option(help="of a repository: a word for pytest's -k and the figures' names")] = "",
     shape: Annotated[list[str] | None, typer.Option(help="of a function: 4096x8192, or x=4096x8192; repeat")] = None,
@@ -96,7 +96,9 @@ def init(
 
     if ":" in target:
         shapes, arguments = shape or [], arg or []
-        made, beside = _told(lambda: function.propose(root, target, shapes, dtype, arguments, reference, name, tell))
+        made, beside = _told(
+            lambda: function.propose(root, target, shapes, dtype, arguments, reference, name, test, tell)
+        )
     else:
         wishes = repository.Wishes(kernel, test, bench, select, name)
         made = _told(lambda: repository.propose(root / target, wishes, tell))

@@ -108,9 +108,45 @@ def test_a_function_becomes_a_native_task(package: Path) -> None:
     play(package, scene)
 
 
+TESTS = """
+import pytest
+import torch
+
+from mypkg import ops
+from mypkg.ops import gelu
+
+
+@pytest.mark.parametrize("m,n,dtype", [(4, 96, "float32"), (32, 128, "float32"), (16, 64, "bfloat16")])
+def test_gelu(m, n, dtype):
+    assert gelu(torch.randn(m, n, dtype=getattr(torch, dtype)), approximate=True).shape == (m, n)
+
+
+def test_times():
+    assert ops.times([torch.ones(3)][0], n=2).sum() == 6
+"""
+
+
+def test_inputs_are_taken_from_the_tests_own_calls(package: Path) -> None:
+    (package / "tests").mkdir()
+    (package / "tests/test_ops.py").write_text(TESTS)
+    commit_all(package, "tests")
+    done = init(package, "mypkg.ops:gelu", "--test", "tests/test_ops.py", "--yes")
+    assert done.returncode == 0, done.stderr
+    task = tomllib.loads((package / "perf/gelu/task.toml").read_text())
+    assert [case for case in task["cases"] if "backend" not in case] == [
+        {"M": 32, "N": 128, "dtype": "float32"},
+        {"M": 16, "N": 64, "dtype": "bfloat16"},
+        {"M": 4, "N": 96, "dtype": "float32"},
+    ]
+    assert "ARGUMENTS = {'approximate': True}" in (package / "perf/gelu/task.py").read_text()
+    (package / "tests/test_ops.py").write_text("def test_nothing(): ...\n")
+    commit_all(package, "no calls")
+    never = init(package, "mypkg.ops:gelu", "--test", "tests/test_ops.py")
+    assert "no test of tests/test_ops.py calls mypkg.ops:gelu by that name" in never.stderr
+
+
 def test_what_a_function_lacks_is_asked_for(package: Path) -> None:
     assert "--arg n=" in init(package, "mypkg.ops:times", "--shape", "8x8").stderr
     narrow = init(package, "mypkg.ops:times", "--shape", "8x8", "--arg", "n=3", answer="n\n")
     assert "called in float64 it returns float32" in narrow.stdout
-    assert "has no function nothing; it has gelu, times" in init(package, "mypkg.ops:nothing", "--shape", "8").stderr
     assert "no committed Python file is module other" in init(package, "other:f", "--shape", "8").stderr

@@ -153,6 +153,28 @@ def test_fewer_shapes_are_taken_where_all_take_longer_than_an_iteration_has() ->
     assert _node_id(plain, bench) == "tests/test_rms_norm.py::test_perf"
 
 
+def test_a_call_is_noted_by_what_can_be_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    import inspect
+
+    import torch
+
+    from tilewright.attach import capture
+
+    def function(x: object, y: object = None, eps: float = 1e-6) -> None: ...
+
+    noted: dict[str, Any] = {}
+    monkeypatch.setattr(capture, "_calls", noted)
+    signature = inspect.signature(function)
+    for _ in range(2):
+        capture.note(signature, (torch.ones(2, 3, dtype=torch.float16),), {"eps": 0.5})
+    capture.note(signature, ([1, 2],), {})
+    capture.note(signature, (), {"unknown": 1})
+    assert list(noted.values()) == [
+        {"tensors": {"x": {"shape": [2, 3], "dtype": "float16"}}, "values": {"eps": 0.5}, "others": {}},
+        {"tensors": {}, "values": {}, "others": {"x": "list"}},
+    ]
+
+
 def test_dimensions_of_equal_size_in_different_tensors_are_one() -> None:
     assert _named({"x": [4096, 8192], "weight": [8192]}) == ({"x": ["M", "N"], "weight": ["N"]}, {"N": 8192, "M": 4096})
     assert _named({"a": [64, 64], "b": [64]}) == ({"a": ["M", "N"], "b": ["N"]}, {"N": 64, "M": 64})

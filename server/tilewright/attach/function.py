@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.attach.finding import read_sources
 from tilewright.attach.reading import quoted
@@ -18,6 +19,8 @@ from tilewright.session.checkout import Misuse
 from tilewright.task import parse_task
 
 LIMIT_S = 300.0
+CASES = 4
+"""Taken at most from the tests' calls, the largest first."""
 DTYPES = {
     "bf16": "bfloat16",
     "fp16": "float16",
@@ -36,11 +39,13 @@ def propose(
     arguments: list[str],
     reference: str,
     name: str,
+    test: str,
     tell: Callable[[str], None],
 ) -> tuple[Proposal, dict[str, str]]:
     """A native task for `entry`, written module:function, and the other files of its folder by name.
 
-    `shapes` are written 4096x8192 for all tensors, or x=4096x8192; `arguments` eps=1e-6. Raises `Misuse`.
+    `shapes` are written 4096x8192 for all tensors, or x=4096x8192; `arguments` eps=1e-6. With `test`, a file of tests,
+    both and the dtype are taken from the calls that its tests make. Raises `Misuse`.
     """
     try:
         repository = Repository(root)
@@ -68,8 +73,14 @@ def propose(
         "shapes": dict(map(_shape, shapes)),
         "arguments": called_with,
     }
-    tell(f"trying {entry} on the CPU, in float64")
+    calls: list[Call] = []
     with Trial(files, Path(repository.root)) as trial:
+        if test:
+            tell(f"running {test} to see what it calls {function} with")
+            calls = _calls(trial, entry, test, import_root)
+            called_with, dtype = calls[0].values, calls[0].dtype
+            request |= {"shapes": calls[0].shapes, "arguments": called_with}
+        tell(f"trying {entry} on the CPU, in float64")
         words = ["python", "-m", "tilewright.attach.probe", json.dumps(request), "{out}"]
         tried = trial.run(words, [import_root], LIMIT_S)
     if tried.ran.status != 0 or not tried.out:
@@ -85,9 +96,67 @@ def propose(
         "frozen.py": _frozen(files[frozen_from.path], frozen_from.path, frozen_from.module),
     }
     folder = PurePosixPath("perf") / name
-    text = _toml(name, entry, source.path, import_root, frontend, dtype, found)
+    cases = [found["sizes"] | {"dtype": dtype}, *_further(calls, found["shapes"])]
+    text = _toml(name, entry, source.path, import_root, frontend, cases, found)
     parse_task(text, Path("task.toml"))
     return Proposal(folder, text, _seen(frozen_from.path, dtype, frontend, found)), beside
+
+
+class Call(NamedTuple):
+    """What a test called the function with: the shape of each tensor, their dtype, and the other arguments."""
+
+    shapes: dict[str, list[int]]
+    dtype: str
+    values: dict[str, Any]
+
+    @property
+    def elements(self) -> int:
+        return sum(math.prod(shape) for shape in self.shapes.values())
+
+
+def _calls(trial: Trial, entry: str, test: str, import_root: str) -> list[Call]:
+    """The calls that tests make which a native task can repeat, the largest first. Raises `Misuse` for none."""
+    options = ["--tilewright-calls-of", entry, "--tilewright-calls-into", "{out}"]
+    words = ["python", "-m", "pytest", "-p", "tilewright.attach.capture", test, *options]
+    tried = trial.run(words, [import_root], LIMIT_S)
+    if not tried.out:
+        raise Misuse(f"the tests: the command {tried.ran.ended}\n{tried.ran.last_words[-1200:]}")
+    noted: list[dict[str, Any]] = json.loads(tried.out)
+    if not noted:
+        raise Misuse(f"no test of {test} calls {entry} by that name: give --shape instead, or another --test")
+    found, why = [], ""
+    for call in noted:
+        dtypes = sorted({tensor["dtype"] for tensor in call["tensors"].values()})
+        shapes = {name: tensor["shape"] for name, tensor in call["tensors"].items()}
+        if call["others"]:
+            name, kind = next(iter(call["others"].items()))
+            why = f"argument {name} is a {kind}"
+        elif len(dtypes) != 1 or "float" not in dtypes[0]:
+            why = f"its tensors are {' and '.join(dtypes) or 'none'}: those of one floating-point dtype can be drawn"
+        elif not all(shape and all(shape) for shape in shapes.values()):
+            why = "a tensor is empty, or has no dimension"
+        else:
+            found.append(Call(shapes, dtypes[0], call["values"]))
+    if not found:
+        raise Misuse(f"no call that {test} makes can be drawn anew ({why}): give --shape and --arg instead")
+    return sorted(found, key=lambda call: -call.elements)
+
+
+def _further(calls: list[Call], names: dict[str, list[str]]) -> list[dict[str, Any]]:
+    """Cases of the calls that differ from the first in sizes and dtype alone."""
+    found: list[dict[str, Any]] = []
+    for call in calls:
+        if call.shapes.keys() != names.keys() or call.values != calls[0].values:
+            continue
+        sizes: dict[str, Any] = {"dtype": call.dtype}
+        fits = all(
+            len(dims) == len(call.shapes[tensor])
+            and all(sizes.setdefault(dim, size) == size for dim, size in zip(dims, call.shapes[tensor], strict=True))
+            for tensor, dims in names.items()
+        )
+        if fits and sizes not in found:
+            found.append(sizes)
+    return found[1:CASES]
 
 
 def _shape(text: str) -> tuple[str, list[int]]:
@@ -128,10 +197,21 @@ def _frozen(content: bytes, path: str, module: str) -> str:
     return said + "".join(lines)
 
 
-def _toml(name: str, entry: str, path: str, import_root: str, frontend: str, dtype: str, found: dict[str, Any]) -> str:
-    def case(sizes: dict[str, int]) -> str:
-        return "\n".join([*(f"{dim} = {sizes[dim]}" for dim in sorted(sizes)), f'dtype = "{dtype}"'])
+def _toml(
+    name: str,
+    entry: str,
+    path: str,
+    import_root: str,
+    frontend: str,
+    cases: list[dict[str, Any]],
+    found: dict[str, Any],
+) -> str:
+    def table(case: dict[str, Any]) -> str:
+        lines = "\n".join(f"{key} = {quoted(value)}" for key, value in sorted(case.items()))
+        return f"[[cases]]\n{lines}\n"
 
+    common = "\n".join(map(table, cases))
+    of_cpu = table({"backend": "cpu"} | found["small"] | {"dtype": cases[0]["dtype"]})
     hidden = "\n".join(f"{dim} = {{ min = 1, max = {found['sizes'][dim]} }}" for dim in sorted(found["hidden"]))
     small = "\n".join(f"{dim} = {{ min = 1, max = {found['small'][dim]} }}" for dim in sorted(found["hidden"]))
     ranges = f'\n[[hidden]]\n{hidden}\n\n[[hidden]]\nbackend = "cpu"\n{small}\n' if hidden else ""
@@ -142,13 +222,8 @@ editable = [{quoted(f"../../{path}")}]
 python_path = [{quoted(f"../../{import_root}" if import_root != "." else "../..")}]
 frontend = {quoted(frontend)}
 
-[[cases]]
-{case(found["sizes"])}
-
-[[cases]]
-backend = "cpu"
-{case(found["small"])}
-{ranges}"""
+{common}
+{of_cpu}{ranges}"""
 
 
 def _task_py(function: str, shapes: dict[str, list[str]], arguments: dict[str, Any]) -> str:

@@ -267,5 +267,8 @@ def _others(found: Exercise) -> list[str]:
     )
     if public:
         entry = f"{found.kernel.module}:{public[-1]}"
-        lines.append(f"a native task has all of that: `tilewright init {entry} --shape 4096x8192 --dtype bfloat16`")
+        lines.append(
+            f"a native task has all of that: `tilewright init {entry} --test {found.tests[0].path}` takes its inputs "
+            "from the tests' own calls, or give --shape 4096x8192 --dtype bfloat16"
+        )
     return lines
