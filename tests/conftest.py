@@ -14,6 +14,8 @@ from tilewright.bundled import examples
 settings.register_profile("tilewright", deadline=None)  # the first example of a test pays for its imports
 settings.load_profile("tilewright")
 
+collect_ignore = ["repositories"]
+"""Repositories as users have them, with tests of their own, which sessions are tried on."""
 SCALE_TOML = """
 name = "scale"
 entry = "kernel:scale"

@@ -71,6 +71,52 @@ def demo(
     raise typer.Exit(asyncio.run(run_demo(Console(), shuffle, backend, folder, only)))
 
 
+@app.command()
+def init(
+    target: Annotated[str, typer.Argument(help="a repository's folder, or a function as module:function")] = ".",
+    kernel: Annotated[str, typer.Option(help="of a repository: the file to make faster")] = "",
+    test: Annotated[str, typer.Option(help="the file of tests; of a function: whose calls give the inputs")] = "",
+    bench: Annotated[str, typer.Option(help="of a repository: the benchmark's file")] = "",
+    select: Annotated[str, typer.Option(help="of a repository: a word for pytest's -k and the figures' names")] = "",
+    shape: Annotated[list[str] | None, typer.Option(help="of a function: 4096x8192, or x=4096x8192; repeat")] = None,
+    dtype: Annotated[str, typer.Option(help="of a function: its tensors', as in bfloat16 or bf16")] = "bfloat16",
+    arg: Annotated[list[str] | None, typer.Option(help="of a function: another argument, as in eps=1e-6")] = None,
+    reference: Annotated[str, typer.Option(help="of a function: module:function in plain torch")] = "",
+    name: Annotated[str, typer.Option(help="the task's name; default: the kernel's")] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="write without asking")] = False,
+    root: Root = HERE,
+) -> None:
+    """Write a task for a repository's own tests and benchmark, or around one function, once both were tried."""
+    from tilewright.attach import function, repository
+
+    beside: dict[str, str] = {}
+
+    def tell(text: str) -> None:
+        errors.print(text, style="dim")
+
+    if ":" in target:
+        shapes, arguments = shape or [], arg or []
+        made, beside = _told(
+            lambda: function.propose(root, target, shapes, dtype, arguments, reference, name, test, tell)
+        )
+    else:
+        wishes = repository.Wishes(kernel, test, bench, select, name)
+        made = _told(lambda: repository.propose(root / target, wishes, tell))
+    top = _told(lambda: Checkout(root if ":" in target else root / target)).root
+    for line in made.seen:
+        console.print(line)
+    files = {"task.toml": made.text} | beside
+    if there := [file for file in files if (top / made.folder / file).exists()]:
+        raise _failed(f"{made.folder}/{there[0]} is there already: choose another --name, or remove it")
+    console.print(f"\n{made.folder}/task.toml{''.join(f', {file}' for file in beside)}:\n\n{made.text}")
+    if not (yes or typer.confirm("write it?", default=True)):
+        raise typer.Exit(1)
+    (top / made.folder).mkdir(parents=True, exist_ok=True)
+    for file, text in files.items():
+        (top / made.folder / file).write_text(text, encoding="utf-8")
+    console.print(f"written. Next: git add {made.folder} && git commit -m 'task', then start_session on {made.folder}")
+
+
 @app.command(name="doctor")
 def doctor_command() -> None:
     """Say what this machine has, what is missing, and the command that mends it."""

@@ -161,7 +161,8 @@ def _hash(body: dict[str, Any]) -> str:
 
 
 class TableRow(Record):
-    """One line of `perf_results.md`. `latency_ms` is None where nothing was measured."""
+    """One line of `perf_results.md`. `latency_ms` is None where nothing was measured; `trust`, where the repository's
+    own harness is what was trusted, is shown in brackets after the optimization."""
 
     iteration: int
     optimization: str
@@ -169,6 +170,7 @@ class TableRow(Record):
     modelled: bool
     passed: bool
     status: str
+    trust: str = ""
 
 
 COLUMNS = ("iteration", "optimization", "latency_ms", "correctness", "status")
@@ -183,7 +185,7 @@ def shown_latency(value: float | None, modelled: bool) -> str:
 def _cells(row: TableRow) -> tuple[str, ...]:
     return (
         str(row.iteration),
-        row.optimization.replace("|", "\\|"),
+        row.optimization.replace("|", "\\|") + (f" [{row.trust}]" if row.trust else ""),
         shown_latency(row.latency_ms, row.modelled),
         "PASS" if row.passed else "FAIL",
         row.status,

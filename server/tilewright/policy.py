@@ -74,6 +74,8 @@ class Advice(Record):
 
 INCUMBENT_DRIFT = 1.2
 """By how much an incumbent may be slower than when it was kept; clocks alone move by some 15%."""
+HARNESS_DRIFT = 1.5
+"""The same by a repository's own harness, whose clock may be a busy CPU's."""
 ROOT_CAUSES = ("memory", "compute", "latency", "launch", "scheduling", "unknown")
 RootCause = Literal["memory", "compute", "latency", "launch", "scheduling", "unknown"]
 """What bounds a kernel, as a diagnosis names it."""
@@ -116,7 +118,7 @@ def verdict_of_benchmark(result: BenchmarkResult, rules: Rules) -> Verdict | Non
             detail = f"{mark}{_percent(case.speedup)} speed on {case_label(case.case)}"
             return Verdict(kind=VerdictKind.REVERT, reason=Reason.REGRESSION, detail=detail)
     resolvable = 1.0 if result.modelled else math.exp(RESOLUTION)
-    borne_out = result.modelled or (result.outer_low is not None and result.outer_low > 1)
+    borne_out = result.modelled or result.harness or (result.outer_low is not None and result.outer_low > 1)
     if result.speedup_low > resolvable and borne_out:
         return Verdict(kind=VerdictKind.KEEP, reason=Reason.GAIN, detail=shown)
     if result.speedup_high < 1:
@@ -145,9 +147,11 @@ def with_steady_incumbent(result: BenchmarkResult, kept: BenchmarkResult | None)
     before = {case_label(case.case): case.latency_ms for case in kept.cases} if kept is not None else {}
     for case in result.cases:
         then = before.get(case_label(case.case))
-        if then and case.incumbent_ms and case.incumbent_ms > INCUMBENT_DRIFT * then:
+        drift = HARNESS_DRIFT if result.harness else INCUMBENT_DRIFT
+        if then and case.incumbent_ms and case.incumbent_ms > drift * then:
             return BenchmarkResult(
                 status=Status.VOID,
+                harness=result.harness,
                 message=f"the incumbent takes {case.incumbent_ms:.6f} ms on {case_label(case.case)}, and took "
                 f"{then:.6f} ms when it was kept: a comparison with it says nothing. Measure again once the GPU is "
                 "calm; if it stays so, the incumbent behaves otherwise when it is not the candidate",

@@ -137,6 +137,18 @@ class Repository:
                 found[name] = found[target]
         return found
 
+    def whole(self, commit: str) -> Files:
+        """The files of a commit, with those of its submodules at the commits that it names. A submodule that is not
+        checked out here is left out, as it is for whoever works here."""
+        found = self.files(commit)
+        for name, (mode, inner) in self._entries(commit, ()).items():
+            if mode == _SUBMODULE and (self.root / name / ".git").exists():
+                module = Repository(self.root / name)
+                if module.resolve(inner) is None:
+                    raise RepositoryError(f"submodule {name} lacks commit {inner[:12]}; run `git submodule update`")
+                found |= {f"{name}/{path}": content for path, content in module.whole(inner).items()}
+        return found
+
     def _entries(self, commit: str, names: Iterable[str]) -> dict[str, tuple[str, str]]:
         """Mode and blob of each entry of a commit, or of the named ones."""
         listed = self._run("ls-tree", "-r", "-z", "--full-tree", commit, "--", *names)

@@ -5,11 +5,9 @@ Holds no tensors and imports no torch; running a task's `task.py` is the referee
 
 from __future__ import annotations
 
-import difflib
 import math
 import random
 import tomllib
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
@@ -17,6 +15,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from tilewright.taskerrors import TaskError as TaskError
+from tilewright.taskerrors import problems
+
+NAME = r"^[a-z0-9][a-z0-9_-]{0,63}$"
 CaseValue = int | float | str | bool
 Case = dict[str, CaseValue]
 """One concrete workload: its shapes, dtypes and flags by name."""
@@ -51,10 +53,6 @@ class Values(StrEnum):
     OFFSET = "offset"
 
 
-class TaskError(ValueError):
-    """A task file is wrong. The text names the file, the key, what is wrong and what to do instead."""
-
-
 @dataclass(frozen=True)
 class Work:
     """The compulsory work of a case: each input read once, each output written once.
@@ -78,11 +76,13 @@ def case_label(case: Case) -> str:
     return " ".join(f"{name}={value}" for name, value in case.items())
 
 
-class _Model(BaseModel):
+class Strict(BaseModel):
+    """A table of a task file: unknown keys are refused."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Tolerance(_Model):
+class Tolerance(Strict):
     """How far an output may be from the float64 reference. What is left out follows from the dtype."""
 
     rtol: float | None = Field(None, ge=0, description="allowed error relative to each element")
@@ -90,7 +90,7 @@ class Tolerance(_Model):
     rel_l2: float | None = Field(None, ge=0, description="allowed ‖out − ref‖ / ‖ref‖")
 
 
-class ValueRules(_Model):
+class ValueRules(Strict):
     """Classes of values that no check of a task uses, and why its inputs never hold such."""
 
     exclude: list[Values] = []
@@ -105,7 +105,7 @@ class ValueRules(_Model):
         return self
 
 
-class Draw(_Model):
+class Draw(Strict):
     """A range or list from which the referee draws one value of a hidden case."""
 
     min: int | None = None
@@ -186,31 +186,24 @@ def _entry_point(text: str) -> str:
     return text
 
 
-def _inside(text: str) -> str:
-    path = PurePosixPath(text)
-    if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise ValueError("a path here is relative to task.toml's folder and stays inside it")
-    return path.as_posix()
-
-
-def _relative(text: str) -> str:
+def relative(text: str) -> str:
     if PurePosixPath(text).is_absolute():
         raise ValueError("a path here is relative to task.toml's folder")
     return text
 
 
-class TaskFile(_Model):
+class TaskFile(Strict):
     """The content of `task.toml` of a native task."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$", description="lower case letters, digits, _ and -")
+    name: str = Field(pattern=NAME, description="lower case letters, digits, _ and -")
     entry: Annotated[str, AfterValidator(_entry_point)]
-    editable: list[Annotated[str, AfterValidator(_inside)]] = Field(min_length=1)
+    editable: list[Annotated[str, AfterValidator(relative)]] = Field(min_length=1)
     frontend: Frontend = Frontend.CUTILE
     outputs: list[str] = Field(
         default_factory=list,
         description="arguments that hold the results after the call; empty where the entry point returns them",
     )
-    python_path: list[Annotated[str, AfterValidator(_relative)]] = Field(
+    python_path: list[Annotated[str, AfterValidator(relative)]] = Field(
         default_factory=list, description="further folders to import from, relative to task.toml"
     )
     tolerance: Tolerance = Tolerance()
@@ -307,53 +300,6 @@ class Task:
         return cases
 
 
-def _problems(error: ValidationError, known: Mapping[str, list[str]]) -> Iterator[str]:
-    for problem in error.errors():
-        path = ""
-        for part in problem["loc"]:
-            path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
-        key = str(problem["loc"][-1]) if problem["loc"] else ""
-        if problem["type"] == "extra_forbidden":
-            owner = next((name for name in ("tolerance", "values", "hidden") if name in problem["loc"]), "")
-            close = difflib.get_close_matches(key, known[owner], n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else f"; known keys are {', '.join(known[owner])}"
-            yield f"{path}: unknown key{hint}"
-        elif problem["type"] == "missing":
-            yield f"{path}: missing; {_REMEDY.get(key, 'add it')}"
-        elif key in _UNION:
-            if key == "int":  # one of the four complaints about one value
-                yield f"{path.removesuffix('.int')}: must be a number, a string or a bool"
-        else:
-            message = _worded(problem["type"], problem["msg"], path)
-            yield f"{path}: {message}" if path else message
-
-
-_UNION = ("int", "float", "str", "bool")
-
-
-def _worded(kind: str, message: str, path: str) -> str:
-    """A complaint of the validator in words of TOML."""
-    tables = path.partition("[")[0] in ("cases", "hidden")
-    match kind:
-        case "model_type" | "dict_type":
-            example = ", such as { min = 1, max = 64 } or { choices = [1, 7] }" if path.startswith("hidden") else ""
-            return f"must be a table{example}"
-        case "list_type":
-            return f"write each as a [[{path}]] table" if tables else 'must be a list, such as ["module.py"]'
-        case "too_short":
-            return "must not be empty"
-        case "string_pattern_mismatch":
-            return "must be 1 to 64 lower case letters, digits, _ and -"
-    return message.removeprefix("Value error, ").replace("Input should be", "must be").partition(", unable to")[0]
-
-
-_REMEDY = {
-    "name": 'add name = "my_kernel"',
-    "entry": 'add entry = "module:function", the callable to make faster',
-    "editable": 'add editable = ["module.py"], the files an experiment may change',
-    "cases": "add at least one [[cases]] table with the shapes and dtype to measure",
-}
-
 _KNOWN = {
     "": sorted(TaskFile.model_fields),
     "tolerance": sorted(Tolerance.model_fields),
@@ -362,22 +308,26 @@ _KNOWN = {
 }
 
 
+def is_command_task(data: dict[str, Any]) -> bool:
+    """Whether a task file's content is that of a command task."""
+    return any(isinstance(data.get(table), dict) and "command" in data[table] for table in ("correctness", "benchmark"))
+
+
 def parse_task(text: str, origin: Path) -> TaskFile:
     """The validated content of a task file. Raises `TaskError` naming file, key and remedy."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise TaskError(f"{origin}: not valid TOML: {error}") from None
-    for table in ("correctness", "benchmark"):
-        if isinstance(data.get(table), dict) and "command" in data[table]:
-            raise TaskError(
-                f"{origin}: [{table}]: tasks that run a repository's own commands are not supported by this "
-                "version; write a native task (entry, cases, and a task.py with make_inputs and reference)"
-            )
+    if is_command_task(data):
+        raise TaskError(
+            f"{origin}: this task runs a repository's own commands; what was asked for takes a native task (entry, "
+            "cases, and a task.py with make_inputs and reference), which `tilewright init module:function` writes"
+        )
     try:
         return TaskFile.model_validate(data)
     except ValidationError as error:
-        raise TaskError("\n".join(f"{origin}: {line}" for line in _problems(error, _KNOWN))) from None
+        raise TaskError("\n".join(f"{origin}: {line}" for line in problems(error, _KNOWN))) from None
 
 
 def load_task(path: Path) -> Task:
@@ -398,6 +348,6 @@ def load_task(path: Path) -> Task:
     for name in task.file.editable:
         if not (task.folder / name).is_file():
             raise TaskError(f"{path}: editable: {name}: no such file beside task.toml")
-        if name in ("task.toml", "task.py"):
+        if (task.folder / name).resolve() in (path.resolve(), (task.folder / "task.py").resolve()):
             raise TaskError(f"{path}: editable: {name} defines the task and cannot be edited by an experiment")
     return task

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.redteam.harness import STOPPED, SURVIVE
 from tilewright import __version__
 from tilewright.task import Backend, load_task
 
@@ -24,7 +25,7 @@ def blocks(language: str) -> list[str]:
 def test_the_task_of_the_readme_is_the_first_example(tmp_path: Path) -> None:
     from tilewright.evaluation.taskcode import TaskCode
 
-    (toml,), (python,) = blocks("toml"), blocks("python")
+    (toml, _), (python,) = blocks("toml"), blocks("python")
     (tmp_path / "task.toml").write_text(toml)
     (tmp_path / "task.py").write_text(python)
     (tmp_path / "fixed_launch.py").write_text("")
@@ -35,6 +36,17 @@ def test_the_task_of_the_readme_is_the_first_example(tmp_path: Path) -> None:
         ours, theirs = code.inputs(case, 7), example.inputs(case, 7)
         assert code.expected(case, ours)[0].equal(example.expected(case, theirs)[0])
         assert code.work(case) == example.work(case)
+
+
+def test_the_command_task_of_the_readme_is_one() -> None:
+    from tilewright.commandtask import Parser, parse_command_task
+
+    task = parse_command_task(blocks("toml")[1], Path("README.md"))
+    assert task.benchmark.select == ["cutile"]
+    section = (ROOT / "README.md").read_text().split("## Attach to a repository")[1].split("\n## ")[0]
+    assert re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE) == [str(parser) for parser in Parser]
+    assert f"tries, {len(STOPPED)} are stopped" in section
+    assert len(SURVIVE) == 3, "with the two clocks' tricks, the readme lists what gets through"
 
 
 def test_the_tools_of_the_readme_are_those_of_the_server() -> None:

@@ -12,12 +12,13 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "server" / "tilewright"
 
 LAYERS = [
-    {"cli", "commands", "demo", "doctor", "mcp_server", "selfcheck"},
+    {"attach", "cli", "commands", "demo", "doctor", "mcp_server", "selfcheck"},
     {"autotune", "profile"},
     {"session", "policy"},
+    {"harness"},
     {"evaluation"},
     {"compiler", "interpreter", "roofline"},
-    {"task", "ledger", "heads", "repository", "gpu", "records", "bundled"},
+    {"task", "commandtask", "taskerrors", "ledger", "heads", "repository", "gpu", "records", "bundled"},
 ]
 
 

@@ -130,6 +130,13 @@ def test_the_table_marks_models_and_leaves_out_what_was_not_measured() -> None:
     assert [cell.strip() for cell in lines[3].strip("|").split("|")] == ["4", "x", "-", "FAIL", "crash"]
 
 
+def test_a_harness_that_was_trusted_is_named_within_the_five_columns() -> None:
+    trusted = row(1, "a | b", 1.5, True, "keep").model_copy(update={"trust": "harness-trusted"})
+    line = render_table([trusted]).splitlines()[2]
+    assert line.split(" | ")[1].strip() == "a \\| b [harness-trusted]"
+    assert line.replace("\\|", "").count("|") == 6
+
+
 def test_replacing_a_file_leaves_no_draft(tmp_path: Path) -> None:
     path = tmp_path / "perf_results.md"
     write_atomically(path, "old")

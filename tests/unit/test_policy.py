@@ -17,6 +17,7 @@ from tilewright.policy import (
     advise,
     verdict_of_benchmark,
     verdict_of_check,
+    with_steady_incumbent,
 )
 
 RULES = Rules()
@@ -52,6 +53,26 @@ def measured(
             for number, value in enumerate(cases or [speedup])
         ],
     )
+
+
+def test_a_harness_that_is_trusted_has_no_second_clock_to_bear_it_out() -> None:
+    lone = measured(1.30).model_copy(update={"outer_low": None, "outer_high": None})
+    assert verdict_of_benchmark(lone, RULES) != (kept := verdict_of_benchmark(measured(1.30), RULES))
+    assert verdict_of_benchmark(lone.model_copy(update={"harness": True}), RULES) == kept
+    noise = lone.model_copy(update={"harness": True, "speedup_low": 0.99})
+    assert (verdict := verdict_of_benchmark(noise, RULES)) is not None and verdict.reason is Reason.NOISE
+
+
+@pytest.mark.parametrize(("harness", "drift", "status"), [
+    (False, 1.15, Status.PASSED), (False, 1.25, Status.VOID), (True, 1.25, Status.PASSED), (True, 1.55, Status.VOID),
+])  # fmt: skip
+def test_an_incumbent_that_runs_far_slower_than_when_it_was_kept_voids(
+    harness: bool, drift: float, status: Status
+) -> None:
+    kept, now = measured(1.0), measured(1.3)
+    slow = [case.model_copy(update={"incumbent_ms": drift}) for case in now.cases]
+    found = with_steady_incumbent(now.model_copy(update={"cases": slow, "harness": harness}), kept)
+    assert (found.status, found.harness) == (status, harness)
 
 
 @pytest.mark.parametrize(

@@ -87,12 +87,12 @@ class Isolation(Record):
         return ", ".join(filter(None, parts)) or "none"
 
 
-def confine(writable: Iterable[Path], readable: Iterable[Path]) -> Isolation:
+def confine(writable: Iterable[Path], readable: Iterable[Path], hidden: Path | None = None) -> Isolation:
     """Restrict this process, and all that it will start, for good; what the kernel cannot enforce is left out and said.
 
     It may write below `writable` and to the GPU's device files alone; read these, `readable`, Python and the system's
-    folders; open no TCP or UDP socket; neither signal, trace nor reconfigure a process outside; and is no longer root
-    in more than name.
+    folders (of Python's none below `hidden` but the interpreter's own); open no TCP or UDP socket; neither signal,
+    trace nor reconfigure a process outside; and is no longer root in more than name.
     """
     missing = []
     libc = ctypes.CDLL(None, use_errno=True)
@@ -101,7 +101,7 @@ def confine(writable: Iterable[Path], readable: Iterable[Path]) -> Isolation:
     _drop_capabilities(libc)
     landlock = 0
     try:
-        landlock = _apply_landlock(libc, [*writable], [*readable])
+        landlock = _apply_landlock(libc, [*writable], [*python_folders(hidden), *readable])
     except OSError as error:
         missing.append(f"Landlock: {error.strerror}")
     seccomp = False
@@ -113,12 +113,15 @@ def confine(writable: Iterable[Path], readable: Iterable[Path]) -> Isolation:
     return Isolation(landlock=landlock, seccomp=seccomp, missing="; ".join(missing))
 
 
-def python_folders() -> list[Path]:
-    """Where this interpreter, its packages and the programs on PATH and LD_LIBRARY_PATH lie."""
+def python_folders(hidden: Path | None = None) -> list[Path]:
+    """Where this interpreter, its packages and the programs on PATH and LD_LIBRARY_PATH lie; of what lies below
+    `hidden` only the interpreter's own folder."""
     listed = [sys.prefix, sys.base_prefix, *sys.path, os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", "")]
     for name in ("PATH", "LD_LIBRARY_PATH"):
         listed += os.environ.get(name, "").split(":")
-    return [Path(entry) for entry in listed if entry.startswith("/") and Path(entry).resolve() != Path("/")]
+    found = [Path(entry) for entry in listed if entry.startswith("/") and Path(entry).resolve() != Path("/")]
+    own = Path(sys.prefix)
+    return [path for path in found if hidden is None or not path.is_relative_to(hidden) or path.is_relative_to(own)]
 
 
 def _error() -> str:
@@ -148,7 +151,7 @@ def _apply_landlock(libc: ctypes.CDLL, writable: list[Path], readable: list[Path
     ruleset = _checked(libc.syscall(_CREATE_RULESET, struct.pack("=QQQ", *fields), size, 0))
     try:
         devices = [Path(name) for name in DEVICES] + list(Path("/dev").glob("nvidia[0-9]*"))
-        for path in [*map(Path, SYSTEM_FOLDERS), *python_folders(), *readable]:
+        for path in [*map(Path, SYSTEM_FOLDERS), *readable]:
             _allow(libc, ruleset, path, handled & _READ)
         for path in devices:
             _allow(libc, ruleset, path, handled & (_READ | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV))

@@ -28,10 +28,12 @@ class EvaluatorDied(RuntimeError):
 class Evaluator:
     """A referee process for one backend, started on first use; one request at a time."""
 
-    def __init__(self, backend: Backend, arch: str) -> None:
-        """`arch` is the architecture that the `cpu` backend models; on `cuda` the device at hand decides."""
+    def __init__(self, backend: Backend, arch: str, module: str = "tilewright.evaluation.referee") -> None:
+        """`arch` is the architecture that the `cpu` backend models; on `cuda` the device at hand decides. `module` is
+        the referee's program."""
         self.backend = backend
         self.arch = arch
+        self._module = module
         self._turn = asyncio.Lock()
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.StreamReader | None = None
@@ -105,7 +107,7 @@ class Evaluator:
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-I", "-m", "tilewright.evaluation.supervisor",
-                sys.executable, "-I", "-B", "-m", "tilewright.evaluation.referee",
+                sys.executable, "-I", "-B", "-m", self._module,
                 f"{self.backend}:{self.arch}", str(self.folder), "{pid}", str(number),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,

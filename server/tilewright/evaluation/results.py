@@ -29,6 +29,10 @@ class Status(StrEnum):
     DEFECTIVE = "defective"
     LIBRARY_CALLS = "library_calls"
     STATEFUL = "stateful"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    NOT_COLLECTED = "not_collected"
+    TESTS_CHANGED = "tests_changed"
     SYNTAX_ERROR = "syntax_error"
     IMPORT_ERROR = "import_error"
     COMPILE_ERROR = "compile_error"
@@ -61,6 +65,10 @@ _INCORRECT = {
     Status.DEFECTIVE,
     Status.LIBRARY_CALLS,
     Status.STATEFUL,
+    Status.FAILED,
+    Status.SKIPPED,
+    Status.NOT_COLLECTED,
+    Status.TESTS_CHANGED,
     Status.TAMPERED,
 }
 _CRASH = {
@@ -142,7 +150,8 @@ class CaseTiming(Record):
     pairs: int = Field(0, description="interleaved pairs of blocks behind the interval")
     samples: list[tuple[float, float, float, float]] = Field(
         [],
-        description="for each pair, ms a call: candidate and incumbent by device events, both by the referee's clock",
+        description="for each pair, ms a call: candidate and incumbent by device events, both by the referee's clock; "
+        "of a repository's own benchmark its figures, and the time that each command took",
     )
     roofline_percent: float | None = Field(None, description="share of the bound by measured ceilings")
     bound: str | None = Field(None, description="what the roofline is bound by: memory or compute")
@@ -155,6 +164,9 @@ class BenchmarkResult(Record):
     status: Status
     message: str = ""
     modelled: bool = Field(False, description="latencies come from the roofline model, not from a clock")
+    harness: bool = Field(
+        False, description="figures are the repository's own harness's: no second clock bears them out"
+    )
     latency_ms: float | None = Field(None, description="geometric mean over the cases")
     speedup: float | None = Field(None, description="geometric mean over the cases, paired")
     speedup_low: float | None = None
@@ -191,6 +203,7 @@ class Environment(Record):
     compiler: str
     python: str
     isolation: str = Field("not recorded", description="what the kernel enforces on a worker, and what it cannot")
+    startup: str = Field("", description="of a command task: SHA-256 over what Python loads unasked, and its packages")
     ceilings: Ceilings
 
 

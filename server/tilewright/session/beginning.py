@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 
+from tilewright.commandtask import JUNIT, CommandTask, definition_of, editable_of, holds, load
 from tilewright.gpu.specs import DEFAULT_BY_ARCH
 from tilewright.gpu.telemetry import why_unusable
 from tilewright.policy import Rules
@@ -54,7 +55,7 @@ def working_candidate(checkout: Checkout, folder: PurePosixPath) -> Working:
     try:
         task = load_task(checkout.root / folder)
         need_frontend(task.file.frontend)
-        files = repository.read([(folder / name).as_posix() for name in task.file.editable])
+        files = repository.read(editable_of(task, folder))
     except (TaskError, RepositoryError) as error:
         raise Misuse(str(error)) from None
     head = repository.head()
@@ -65,15 +66,20 @@ def working_candidate(checkout: Checkout, folder: PurePosixPath) -> Working:
     return Working(task, folder, files, head, committed)
 
 
-def check_tree(repository: Repository, task: Task, folder: PurePosixPath, include_dirty: bool) -> list[str]:
+def check_tree(
+    repository: Repository, task: Task | CommandTask, folder: PurePosixPath, include_dirty: bool
+) -> list[str]:
     """The task's editable files relative to the root. Raises `Misuse` where the working tree is not as committed."""
     head = repository.head()
-    editable = [(folder / name).as_posix() for name in task.file.editable]
+    try:
+        editable = editable_of(task, folder)
+    except TaskError as error:
+        raise Misuse(str(error)) from None
     tracked = repository.files(head)
     for name in editable:
         if (repository.root / name).is_symlink():
             raise Misuse(f"{name} is a symbolic link; an editable file must be a plain file: name its target")
-    for name in [*editable, (folder / "task.toml").as_posix(), (folder / "task.py").as_posix()]:
+    for name in [*editable, *((folder / name).as_posix() for name in definition_of(task))]:
         if name not in tracked:
             raise Misuse(f"{name} is not committed; run `git add {name}` and `git commit` first")
     dirty = set(repository.changed(head))
@@ -105,33 +111,26 @@ async def begin(
     """
     folder = task_path(checkout, task)
     try:
-        found = load_task(checkout.root / folder)
+        found = load(checkout.root / folder)
     except TaskError as error:
         raise Misuse(str(error)) from None
     backend = usable_backend(backend)
-    if backend is Backend.CPU and arch not in DEFAULT_BY_ARCH:
-        raise Misuse(f"no model of {arch}: the cpu backend models {', '.join(DEFAULT_BY_ARCH)}")
-    if not found.correctness_cases(backend) or not found.benchmark_cases(backend):
-        raise Misuse(
-            f"{task} has no case for backend {backend}; add a [[cases]] table for it, or one without `backend`"
-        )
-    need_frontend(found.file.frontend)
-    if backend is Backend.CPU and found.file.frontend is Frontend.TRITON:
-        raise Misuse(
-            "the benchmark of a triton task needs a GPU: no model counts the traffic of Triton kernels; without one, "
-            f"`tilewright check {task}` checks its results, and dump_ir shows what it compiles to"
-        )
+    if isinstance(found, Task):
+        need_native(found, task, backend, arch)
     repository = checkout.repository
     editable = check_tree(repository, found, folder, include_dirty)
     head, came_from = repository.head(), repository.branch()
     baseline = head
     if repository.changed(head):
         baseline = repository.commit(repository.read(editable), head, "tilewright: baseline\n")
-    runs = Runs(backend, arch, repository.files(baseline), folder)
+    if isinstance(found, Task):
+        runs = Runs(backend, arch, repository.files(baseline), folder)
+    else:
+        runs = Runs(backend, arch, repository.whole(baseline), folder, repository.root)
     date = datetime.now(UTC).strftime("%Y-%m-%d")
     try:
         environment = await runs.environment()
-        work = (await runs.work())[0]
+        work = (await runs.work())[0] if isinstance(found, Task) else None
         branch = repository.start_branch(f"perf/{found.name}-{date}")
         if baseline != head:
             repository.advance(branch, baseline, head, editable)
@@ -151,12 +150,29 @@ async def begin(
         backend=backend,
         arch=environment.arch,
         environment=environment,
-        intensity=min(work.intensity, 1e9),
-        intensity_class=intensity_class(work),
+        intensity=min(work.intensity, 1e9) if work else 0.0,
+        intensity_class=intensity_class(work) if work else "unknown: a command task says nothing of its work",
         rules=rules,
-        notes=_notes(found, backend),
+        notes=_notes(found, backend) if isinstance(found, Task) else _lacking(found),
+        harness=work is None,
     )
     return started, runs
+
+
+def need_native(found: Task, task: str, backend: Backend, arch: str) -> None:
+    """Raises `Misuse` where a native task, at the path `task`, cannot be judged on `backend`."""
+    if backend is Backend.CPU and arch not in DEFAULT_BY_ARCH:
+        raise Misuse(f"no model of {arch}: the cpu backend models {', '.join(DEFAULT_BY_ARCH)}")
+    if not found.correctness_cases(backend) or not found.benchmark_cases(backend):
+        raise Misuse(
+            f"{task} has no case for backend {backend}; add a [[cases]] table for it, or one without `backend`"
+        )
+    need_frontend(found.file.frontend)
+    if backend is Backend.CPU and found.file.frontend is Frontend.TRITON:
+        raise Misuse(
+            "the benchmark of a triton task needs a GPU: no model counts the traffic of Triton kernels; without one, "
+            f"`tilewright check {task}` checks its results, and dump_ir shows what it compiles to"
+        )
 
 
 def need_frontend(frontend: Frontend) -> None:
@@ -183,5 +199,23 @@ def _notes(task: Task, backend: Backend) -> list[str]:
     if not task.hidden_cases(backend, seed=0, count=1):
         notes.append(
             "the task has no [hidden] table for this backend: a candidate may be right on the visible sizes alone"
+        )
+    return notes
+
+
+def _lacking(task: CommandTask) -> list[str]:
+    """What a reader of a command task's log should know: which guarantees a native task would add."""
+    notes = [
+        "harness-trusted: whether a candidate is right, and how fast, is what this repository's own tests and "
+        "benchmark say of it. A native task would add hidden cases, inputs drawn anew from secret seeds, a float64 "
+        "reference, outputs checked while they are timed, and a second clock; here the kernel shares the tests' "
+        "process, and one that is written to deceive them can. Read the diff of what is kept",
+        "tell the user so, and offer a native task around the same function: `tilewright init package.module:function "
+        "--shape 4096x8192 --dtype bfloat16` writes one",
+    ]
+    if not holds(task.file.correctness.command, JUNIT):
+        notes.append(
+            "the correctness command writes no JUnit report, so its exit status is all that is seen: tests that are "
+            "skipped or vanish go unnoticed; with pytest, add --junitxml={junit}"
         )
     return notes

@@ -37,6 +37,12 @@ class Started(Record):
     intensity_class: str
     rules: Rules
     notes: list[str] = Field(default_factory=list, description="what a reader of the log should know of the task")
+    harness: bool = Field(False, description="a command task: the repository's own tests and benchmarks are trusted")
+
+    @property
+    def modelled(self) -> bool:
+        """Whether latencies come from the roofline model, not from a clock."""
+        return self.backend is Backend.CPU and not self.harness
 
 
 class Committed(Record):
@@ -109,6 +115,7 @@ class Row(Record):
     verdict: Verdict
     advice: Advice
     root_cause: str | None = None
+    trust: Literal["", "harness-trusted"] = Field("", description="harness-trusted: by the repository's own harness")
 
 
 class Noticed(Record):
@@ -251,6 +258,7 @@ class State:
                 modelled=row.modelled,
                 passed=row.passed,
                 status=row.verdict.kind,
+                trust=row.trust,
             )
             for row in self.rows
         ]
@@ -287,7 +295,7 @@ def close_iteration(state: State, name: str, root_cause: str | None) -> Row:
         iteration=state.iteration,
         optimization=name,
         latency_ms=result.latency_ms if result else None,
-        modelled=started.backend is Backend.CPU,
+        modelled=started.modelled,
         passed=state.checked.result.passed and not (result is not None and result.status.is_incorrect),
         verdict=verdict,
         advice=advise(
@@ -300,4 +308,5 @@ def close_iteration(state: State, name: str, root_cause: str | None) -> Row:
             started.environment.ceilings.measured,
         ),
         root_cause=root_cause,
+        trust="harness-trusted" if started.harness else "",
     )

@@ -115,7 +115,7 @@ class Loop:
                 return CorrectnessReport(summary=f"still running: {job.message}", state="running", next=again)
         if state.checked is None or state.checked.candidate != identity:
             raise Misuse("the editable files changed while they were checked; call run_correctness again")
-        return show.correctness(state.checked, self._next(state), state.started.backend is Backend.CPU)
+        return show.correctness(state.checked, self._next(state), state.started)
 
     async def run_benchmark(self, progress: Progress, wait_s: float = WAIT_S) -> BenchmarkReport:
         """Measure the candidate that passed against the incumbent, and give the verdict."""
@@ -194,7 +194,8 @@ class Loop:
         state = self._book.state or self.checkout.peek()
         if not task and state is None:
             raise Misuse("no session yet: give the path of a task's folder")
-        arch = state.started.arch if state is not None else DEFAULT_ARCH
+        known = state is not None and not state.started.harness  # a command task's may be the CPU's
+        arch = state.started.arch if state is not None and known else DEFAULT_ARCH
         return (task_path(self.checkout, task) if task or state is None else PurePosixPath(state.started.task)), arch
 
     def end(self, reason: str) -> str:

@@ -9,7 +9,6 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
 from tilewright.evaluation.seeds import commitment, new_secret
@@ -20,7 +19,7 @@ from tilewright.session.beginning import usable_backend
 from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.history import Checked, Committed, Entry, Measured, Row, Started, State
 from tilewright.session.integrity import by_iteration
-from tilewright.session.runs import Runs
+from tilewright.session.runs import runs_of
 from tilewright.session.verification import Line, Mark, session_folder
 
 Progress = Callable[[str], Awaitable[None]]
@@ -89,8 +88,7 @@ async def replay(checkout: Checkout, iteration: int, session: str, progress: Pro
     usable_backend(started.backend)
     if checkout.repository.resolve(started.baseline) is None:
         raise Misuse(f"the baseline, commit {started.baseline[:12]}, is not in this repository; fetch it from a copy")
-    protected = checkout.repository.files(started.baseline)
-    runs = Runs(started.backend, started.arch, protected, PurePosixPath(started.task))
+    runs = runs_of(started, checkout.repository)
     said: list[str] = []
     watching = asyncio.ensure_future(_relay(said, progress))
     try:

@@ -71,6 +71,7 @@ class RowReport(Record):
     latency: str
     correctness: Literal["PASS", "FAIL"]
     status: str
+    trust: str = Field("", description="harness-trusted: the repository's own tests and benchmark said so")
     reason: str
 
 

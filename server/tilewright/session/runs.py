@@ -15,11 +15,12 @@ from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.store import cache_folder
 from tilewright.evaluation.evaluator import Evaluator, EvaluatorDied, Tell
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Raced, Status, Surveyed
-from tilewright.evaluation.snapshot import Snapshot, SnapshotStore
+from tilewright.evaluation.snapshot import Snapshot, SnapshotStore, content_id
 from tilewright.records import Record
-from tilewright.repository import Files
+from tilewright.repository import Files, Repository
 from tilewright.roofline.model import HostWork
 from tilewright.session.checkout import Misuse
+from tilewright.session.history import Started
 from tilewright.task import Backend, Case, Frontend, TaskError, Work
 
 HIDDEN_CASES = 3
@@ -74,9 +75,24 @@ class RaceResult(Record):
 class Runs:
     """Runs on one backend, of candidates of one task: `protected` are the baseline commit's files."""
 
-    def __init__(self, backend: Backend, arch: str, protected: Files, task_folder: PurePosixPath) -> None:
-        """Raises `Misuse` where the repository is too large to take snapshots of."""
-        self._evaluator = Evaluator(backend, arch)
+    def __init__(
+        self,
+        backend: Backend,
+        arch: str,
+        protected: Files,
+        task_folder: PurePosixPath,
+        working_tree: Path | None = None,
+    ) -> None:
+        """`working_tree` is the repository's folder where the task is a command task, whose runs must not read there.
+
+        Raises `Misuse` where the repository is too large to take snapshots of.
+        """
+        if working_tree is None:
+            self._evaluator = Evaluator(backend, arch)
+        else:
+            self._evaluator = Evaluator(backend, arch, "tilewright.harness.referee")
+        self._protected = protected
+        self._about: dict[str, Any] = {} if working_tree is None else {"hidden": str(working_tree)}
         self._read_by = 0
         try:
             self._store = SnapshotStore(self._evaluator.folder, protected, task_folder)
@@ -88,7 +104,7 @@ class Runs:
         """Where the runs happen. Raises `Misuse` where the referee cannot start."""
         with _startup():
             await self._prepared()
-            reply = await self._evaluator.request("environment", lambda _: None, START_TIMEOUT_S)
+            reply = await self._evaluator.request("environment", lambda _: None, START_TIMEOUT_S, **self._about)
         return Environment.model_validate(reply["environment"])
 
     async def work(self) -> list[Work]:
@@ -157,6 +173,8 @@ class Runs:
         if limit_s <= 0:
             return _unrun(Status.TIMEOUT, "the evaluation time of this iteration is used up; no run was made")
         snapshots = [snapshot.model_dump(mode="json") for snapshot in await self._prepared(*arms)]
+        if self._about:
+            message |= self._about | {"baseline_id": content_id({name: self._protected[name] for name in arms[0]})}
         task = str(self._store.task_folder())
         try:
             reply = await self._evaluator.request(
@@ -179,6 +197,14 @@ class Runs:
             await asyncio.to_thread(self._store.write_baseline)
             self._read_by = coming
         return await asyncio.to_thread(self._store.write, *arms)
+
+
+def runs_of(started: Started, repository: Repository) -> Runs:
+    """The runs of a session that has begun. Raises `Misuse`."""
+    place = PurePosixPath(started.task)
+    if started.harness:
+        return Runs(started.backend, started.arch, repository.whole(started.baseline), place, repository.root)
+    return Runs(started.backend, started.arch, repository.files(started.baseline), place)
 
 
 def _read_dump(result: dict[str, Any], folder: Path) -> Dumped:

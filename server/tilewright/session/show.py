@@ -6,7 +6,7 @@ from tilewright.evaluation.results import BenchmarkResult, CaseTiming
 from tilewright.ledger import render_row, shown_latency
 from tilewright.policy import Verdict, VerdictKind
 from tilewright.records import cut
-from tilewright.session.history import Checked, Kept, Measured, Phase, Row, State
+from tilewright.session.history import Checked, Kept, Measured, Phase, Row, Started, State
 from tilewright.session.jobs import Job
 from tilewright.session.reports import (
     AppendReport,
@@ -21,6 +21,7 @@ from tilewright.task import case_label
 
 MESSAGE_LIMIT = 1500
 OUTPUT_LIMIT = 800
+HARNESS = "harness-trusted"
 CASES_SHOWN = 8
 
 
@@ -74,7 +75,7 @@ def status(state: State, then: str, job: Job | None, note: Exception | None = No
     doing = f"; {job.what} is running: {job.message}" if job is not None and running else ""
     keeps = sum(row.verdict.kind is VerdictKind.KEEP for row in state.rows[1:])
     where = f"{started.task_name} on {started.backend} ({started.environment.device})"
-    mark = "~" if started.backend == "cpu" and keeps else ""
+    mark = "~" if started.modelled and keeps else ""
     done = max(len(state.rows) - 1, 0)
     so_far = f"{keeps} of {done} kept, {mark}{state.total_speedup:.3f}x the baseline"
     if state.phase is Phase.ENDED:
@@ -94,7 +95,9 @@ def status(state: State, then: str, job: Job | None, note: Exception | None = No
         state="running" if running else "done",
         backend=started.backend,
         device=f"{started.environment.device}, {started.arch}",
-        intensity=f"{started.intensity:.1f} flops per byte: {started.intensity_class}",
+        intensity=started.intensity_class
+        if started.harness
+        else f"{started.intensity:.1f} flops per byte: {started.intensity_class}",
         branch=started.branch,
         phase=state.phase,
         iteration=state.iteration if state.phase is not Phase.ENDED else done,
@@ -118,14 +121,18 @@ def with_findings(report: StatusReport, found: list[str]) -> StatusReport:
     return report.model_copy(update={"summary": summary, "notes": [*found, *report.notes], "next": found[0]})
 
 
-def correctness(checked: Checked, then: str, modelled: bool) -> CorrectnessReport:
-    """A finished correctness run; `modelled`: on the cpu backend."""
+def correctness(checked: Checked, then: str, started: Started) -> CorrectnessReport:
+    """A finished correctness run of the session that `started`."""
     result = checked.result
     passed = sum(case.status == "passed" for case in result.cases)
     hidden = sum(case.hidden for case in result.cases)
-    if result.passed:
+    if result.passed and started.harness:
+        skipped = f", {len(result.cases) - passed} skipped as on the baseline" if passed < len(result.cases) else ""
+        ran = f"{passed} tests passed{skipped}" if result.cases else "the command ended with 0"
+        summary = f"PASS [{HARNESS}]: {ran}, in {result.seconds:.1f} s"
+    elif result.passed:
         summary = f"PASS: {passed} runs, {hidden} of them on hidden cases, in {result.seconds:.1f} s"
-        if modelled:
+        if started.modelled:
             summary += "; interpreted, at the sizes of the cpu cases: code that only larger sizes reach did not run"
     else:
         first = result.message.splitlines()[0] if result.message else ""
@@ -137,7 +144,7 @@ def correctness(checked: Checked, then: str, modelled: bool) -> CorrectnessRepor
         output=result.output[-OUTPUT_LIMIT:],
         cases=[
             CaseReport(case=case.label, hidden=case.hidden, status=case.status, rel_l2_error=case.rel_l2_error)
-            for case in result.cases[-CASES_SHOWN:]
+            for case in sorted(result.cases, key=lambda case: case.status != "passed")[-CASES_SHOWN:]
         ],
         candidate=checked.candidate,
         next=then if result.status != "void" else "call run_correctness again: the evaluation failed, not the kernel",
@@ -152,6 +159,8 @@ def benchmark(measured: Measured, then: str) -> BenchmarkReport:
         summary = f"{_headline(measured.verdict)}: {shown_latency(result.latency_ms, result.modelled)} ms"
         if result.speedup is not None:
             summary += f", {mark}{result.speedup:.4f}x the incumbent's speed"
+        if result.harness:
+            summary += f" [{HARNESS}]"
         if result.roofline_percent is not None:
             summary += f", {mark}{result.roofline_percent:.1f}% of the roofline"
     else:
@@ -222,6 +231,7 @@ def _row(row: Row) -> RowReport:
         latency=shown_latency(row.latency_ms, row.modelled),
         correctness="PASS" if row.passed else "FAIL",
         status=row.verdict.kind,
+        trust=row.trust,
         reason=f"{row.verdict.reason}: {cut(row.verdict.detail, 160)}" if row.verdict.detail else row.verdict.reason,
     )
 

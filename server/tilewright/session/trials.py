@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import PurePosixPath
 
 from tilewright.evaluation.evaluator import Tell
 from tilewright.evaluation.results import CorrectnessResult, Status
@@ -17,7 +16,7 @@ from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.history import Checked, Measured, State, close_iteration
 from tilewright.session.integrity import refs_of
 from tilewright.session.jobs import Job
-from tilewright.session.runs import Runs
+from tilewright.session.runs import Runs, runs_of
 from tilewright.task import Backend
 
 
@@ -56,7 +55,10 @@ class Trials:
         last = state.measured or state.checked
         assert last is not None
         if last.result.status is Status.VOID:
-            raise Misuse(f"the baseline could not be measured: {last.result.message}; call start_session again")
+            raise Misuse(
+                f"the baseline could not be measured: {last.result.message}; call start_session again, and where the "
+                "task has to change first, `tilewright session end` before"
+            )
         if not last.result.passed:
             self.finish(
                 f"the baseline itself failed ({last.result.status}: {cut(last.result.message, 300)}); mend it first"
@@ -119,15 +121,20 @@ class Trials:
     async def _ready_runs(self, state: State) -> Runs:
         if self._runs is None:
             started = state.started
-            protected = self._checkout.repository.files(started.baseline)
-            runs = Runs(started.backend, started.arch, protected, PurePosixPath(started.task))
+            runs = runs_of(started, self._checkout.repository)
             try:
-                device = (await runs.environment()).device
-                if device != started.environment.device:
+                here = await runs.environment()
+                if (device := here.device) != started.environment.device:
                     raise Misuse(
                         f"the session began on {started.environment.device}, this is {device}: figures of the two do "
                         "not compare; carry it to such a machine with `tilewright session export`, or start a new "
                         "session"
+                    )
+                if here.startup != started.environment.startup:
+                    raise Misuse(
+                        "the packages that this Python can import, or what it loads unasked, are not those that the "
+                        "session began with: undo that (`pip uninstall`, new .pth files), or end the session with "
+                        "`tilewright session end` and start another"
                     )
             except BaseException:
                 await runs.close()

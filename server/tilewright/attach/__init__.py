@@ -1,0 +1,1 @@
+"""`tilewright init`: task files for what a user already has, shown before they are written."""

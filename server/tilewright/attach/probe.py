@@ -1,0 +1,158 @@
+"""Tries a function out in a process of its own: what it takes, and whether it runs in float64 and on odd sizes.
+
+Run as `python -m tilewright.attach.probe REQUEST OUT`: a request as JSON, and the file that the answer goes to.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+NAMES = ("N", "M", "K", "B", "H", "D", "E", "F")
+"""Of dimensions, from the last one of the first tensor on."""
+SMALL = 96
+ODD = (1, 7, 33)
+Shapes = dict[str, list[str]]
+
+
+class Unusable(Exception):
+    """The function cannot be made a task as asked; the text says what to do."""
+
+
+def main(request: dict[str, Any]) -> dict[str, Any]:
+    """What is known of the function that is asked for. Raises `Unusable`."""
+    function, path = _imported(request["entry"])
+    reference, reference_path = _imported(request["reference"]) if request["reference"] else (function, path)
+    tensors = _tensors(function, request["arguments"])
+    shapes, sizes = _shapes(reference, tensors, request)
+    small = {name: min(size, SMALL) for name, size in sizes.items()}
+    arguments = request["arguments"]
+    outputs = _call(reference, shapes, small, torch.float64, arguments)
+    narrow = [str(one.dtype) for one in outputs if one.dtype.is_floating_point and one.dtype != torch.float64]
+    return {
+        "path": str(path),
+        "reference_path": str(reference_path),
+        "shapes": shapes,
+        "sizes": sizes,
+        "small": small,
+        "hidden": [name for name in sizes if _runs_on_odd(name, reference, shapes, small, arguments)],
+        "narrow": narrow[0].removeprefix("torch.") if narrow else "",
+    }
+
+
+def _imported(entry: str) -> tuple[Callable[..., Any], Path]:
+    module_name, _, name = entry.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise Unusable(f"importing {module_name} failed: {type(error).__name__}: {error}") from None
+    function = getattr(module, name, None)
+    if not callable(function):
+        there = [name for name, value in vars(module).items() if inspect.isfunction(value) and not name.startswith("_")]
+        raise Unusable(f"{module_name} has no function {name}; it has {', '.join(there) or 'none'}")
+    return function, Path(inspect.getfile(inspect.unwrap(function))).resolve()
+
+
+def _tensors(function: Callable[..., Any], given: dict[str, Any]) -> list[str]:
+    """The parameters that take tensors: annotated so, or with neither annotation nor default."""
+    found = []
+    for parameter in inspect.signature(function).parameters.values():
+        said = str(parameter.annotation)
+        if parameter.name in given or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if parameter.default is not parameter.empty and not ("Tensor" in said and parameter.default is not None):
+            continue
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise Unusable(f"parameter {parameter.name} is positional only; arguments are passed by name: wrap it")
+        if parameter.annotation is not parameter.empty and "Tensor" not in said:
+            raise Unusable(
+                f"parameter {parameter.name} is {said}, without a default: give it as --arg {parameter.name}=…"
+            )
+        found.append(parameter.name)
+    if not found:
+        raise Unusable("the function takes no tensor: there is nothing to draw")
+    return found
+
+
+def _shapes(
+    reference: Callable[..., Any], tensors: list[str], request: dict[str, Any]
+) -> tuple[Shapes, dict[str, int]]:
+    """The dimensions of each tensor by name, and their sizes. A shape for all is also tried with only its last
+    dimension for all tensors but the first, as weights have it."""
+    given: dict[str, list[int]] = request["shapes"]
+    if unknown := given.keys() - {*tensors, ""}:
+        raise Unusable(f"--shape {min(unknown)}=…: the tensors are {', '.join(tensors)}")
+    if "" not in given and (missing := [name for name in tensors if name not in given]):
+        raise Unusable(f"--shape {missing[0]}=… is missing, as in --shape {missing[0]}=4096x8192")
+    common = given.get("", [])
+    tries = [{name: given.get(name, common) for name in tensors}]
+    tries.append({name: given.get(name, common if name == tensors[0] else common[-1:]) for name in tensors})
+    why = ""
+    for one in tries:
+        shapes, sizes = _named(one)
+        small = {name: min(size, SMALL) for name, size in sizes.items()}
+        try:
+            _call(reference, shapes, small, torch.float64, request["arguments"])
+            return shapes, sizes
+        except Exception as error:
+            why = why or f"{type(error).__name__}: {error}"
+    raise Unusable(
+        f"in float64 on the CPU, with tensors {', '.join(tensors)} of sizes cut to {SMALL}, it fails: {why}. "
+        "Give every tensor's shape (--shape x=4096x8192 --shape weight=8192), other arguments (--arg eps=1e-6), or a "
+        "reference in plain torch (--reference module:function)"
+    )
+
+
+def _named(sizes: dict[str, list[int]]) -> tuple[Shapes, dict[str, int]]:
+    """Names for dimensions: equal sizes of different tensors are one dimension."""
+    known: dict[str, int] = {}
+    shapes: Shapes = {}
+    for tensor, dims in sizes.items():
+        own: list[str] = []
+        for size in reversed(dims):
+            name = next((name for name, there in known.items() if there == size and name not in own), "")
+            if not name:
+                name = NAMES[len(known)] if len(known) < len(NAMES) else f"D{len(known)}"
+                known[name] = size
+            own.insert(0, name)
+        shapes[tensor] = own
+    return shapes, known
+
+
+def _call(
+    function: Callable[..., Any], shapes: Shapes, sizes: dict[str, int], dtype: torch.dtype, arguments: dict[str, Any]
+) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    drawn = {name: torch.randn([sizes[dim] for dim in dims], dtype=dtype) for name, dims in shapes.items()}
+    made = function(**drawn, **arguments)
+    outputs = list(made) if isinstance(made, tuple | list) else [made]
+    if not outputs or not all(isinstance(one, torch.Tensor) for one in outputs):
+        raise TypeError(f"it returns {type(made).__name__}, no tensors")
+    return outputs
+
+
+def _runs_on_odd(
+    name: str, function: Callable[..., Any], shapes: Shapes, sizes: dict[str, int], arguments: dict[str, Any]
+) -> bool:
+    """Whether the function takes odd sizes of one dimension."""
+    try:
+        for odd in ODD:
+            _call(function, shapes, sizes | {name: odd}, torch.float64, arguments)
+    except Exception:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    try:
+        answer = main(json.loads(sys.argv[1]))
+    except Unusable as error:
+        answer = {"unusable": str(error)}
+    Path(sys.argv[2]).write_text(json.dumps(answer), encoding="utf-8")

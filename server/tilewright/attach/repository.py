@@ -1,0 +1,274 @@
+"""A command task for a repository: found by its sources, tried, timed, and put into words before it is written."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tilewright.attach.finding import Exercise, Source, exercises, read_sources
+from tilewright.attach.reading import Reading, fitting, quoted, shown
+from tilewright.attach.trial import Trial, Tried
+from tilewright.commandtask import CommandTask, parse_command_task
+from tilewright.evaluation.statistics import LOOKS
+from tilewright.harness.outcomes import Outcome, Test
+from tilewright.policy import Rules
+from tilewright.repository import Repository, RepositoryError
+from tilewright.session.checkout import Misuse
+
+LIMIT_S = 1800.0
+RUNS = 3
+"""Of the benchmark, to tell its noise."""
+NEEDED_RUNS = 4 * LOOKS[0]
+"""Of the benchmark in an iteration at least: two arms, and a gain is confirmed by as many."""
+BUDGET_S = 60 * Rules().iteration_minutes
+_BACKENDS = ("cutile", "triton", "tilelang", "cute", "cuda", "torch")
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a user steers: the kernel file, the tests, the benchmark, and a word that selects among their ids."""
+
+    kernel: str = ""
+    test: str = ""
+    bench: str = ""
+    select: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A task file that was tried: its folder relative to the repository's root, its text, and what was seen of it."""
+
+    folder: PurePosixPath
+    text: str
+    seen: list[str]
+
+
+def propose(root: Path, wishes: Wishes, tell: Any) -> Proposal:
+    """A command task for the repository that holds `root`; its committed files are what counts.
+
+    `tell` is told what goes on. Raises `Misuse` where a choice is the user's, or where something fails when it is run.
+    """
+    try:
+        repository = Repository(root)
+        files = repository.whole(repository.head())
+    except RepositoryError as error:
+        raise Misuse(str(error)) from None
+    found = _choice(read_sources(files), wishes)
+    test, bench = found.tests[0], found.benches[0]
+    words = _words(found.kernel, wishes)
+    stem = re.sub(r"[^a-z0-9_-]", "_", PurePosixPath(found.kernel.path).stem.casefold()).strip("_-")
+    name = wishes.name or stem or "kernel"
+    folder = PurePosixPath("perf") / name
+    roots = _roots(found.kernel, name, Path(repository.root))
+    with Trial(files, Path(repository.root)) as trial:
+        tell(f"running the tests of {test.path}")
+        check = _check_command(test, wishes)
+        tested = trial.run(check, roots, LIMIT_S)
+        _need_passed(tested, check, "the tests")
+        tell(f"running the benchmark {bench.path}")
+        command = _bench_command(bench, wishes)
+        tried = trial.run(command, roots, LIMIT_S)
+        if not tried.tests and "-m" in command:  # no test: a script
+            command = ["python", bench.path]
+            tried = trial.run(command, roots, LIMIT_S)
+        _need_ran(tried, command)
+        reading = _need_figures(tried, command, words)
+        if "select" in reading.keys and not wishes.select and len(tried.tests) > len(reading.figures):
+            narrow = _bench_command(bench, replace(wishes, select=words[0]))  # what no figure is taken from, is not run
+            again = trial.run(narrow, roots, LIMIT_S)
+            found_again = fitting(again, narrow, words) if again.ran.status == 0 else None
+            if found_again is not None and _by_label(found_again).keys() == _by_label(reading).keys():
+                command, tried, reading = narrow, again, found_again
+        if restricted := _restricted(tried, bench):
+            command = ["python", "-m", "pytest", *restricted, "--junitxml={junit}"]
+            tell(f"one run takes {tried.ran.seconds:.0f} s: trying {len(restricted)} of its tests")
+            tried = trial.run(command, roots, LIMIT_S)
+            reading = _need_figures(tried, command, words)
+        times, labels = [tried.ran.seconds], _by_label(reading)
+        for number in range(1, RUNS):
+            tell(f"benchmark run {number + 1} of {RUNS}")
+            again = trial.run(command, roots, LIMIT_S)
+            times.append(again.ran.seconds)
+            for label, value in _by_label(_need_figures(again, command, words)).items():
+                labels.setdefault(label, []).extend(value)
+    text = _text(name, found, check, command, reading)
+    parse_command_task(text, Path("task.toml"))
+    seen = [*_seen(tested, tried, reading), *_cost(times, labels), *_others(found)]
+    return Proposal(folder, text, seen)
+
+
+def _choice(sources: dict[str, Source], wishes: Wishes) -> Exercise:
+    """The kernel to make faster, with one test and one benchmark file. Raises `Misuse` listing what there is."""
+    for option, path in (("--kernel", wishes.kernel), ("--test", wishes.test), ("--bench", wishes.bench)):
+        if path and path.split("::")[0] not in sources:
+            raise Misuse(f"{option} {path}: no such Python file is committed; paths are relative to the repository")
+    found = exercises(sources, wishes.kernel)
+    if not found:
+        raise Misuse("no file holds a function marked @ct.kernel or @triton.jit; name one: --kernel path/to/file.py")
+    given = [
+        Exercise(
+            one.kernel,
+            (sources[wishes.test.split("::")[0]],) if wishes.test else one.tests,
+            (sources[wishes.bench.split("::")[0]],) if wishes.bench else one.benches,
+        )
+        for one in found
+    ]
+    whole = [one for one in given if one.tests and one.benches]
+    if len(whole) == 1:
+        return whole[0]
+    if whole:
+        listed = "\n".join(f"  --kernel {one.kernel.path}" for one in whole)
+        raise Misuse(f"{len(whole)} files hold kernels with tests and benchmarks; choose one:\n{listed}")
+    one = given[0]
+    lacking = "tests" if not one.tests else "benchmark"
+    raise Misuse(
+        f"{one.kernel.path}: found no {lacking} that imports it; name it with --{'test' if not one.tests else 'bench'} "
+        "path/to/file.py"
+    )
+
+
+def _words(kernel: Source, wishes: Wishes) -> list[str]:
+    """What a figure's name must hold: the user's word, else the backend that the kernel's path names."""
+    if wishes.select:
+        return [wishes.select]
+    parts = [part.removesuffix(".py") for part in PurePosixPath(kernel.path).parts]
+    return [part for part in parts if part in _BACKENDS][:1]
+
+
+def _roots(kernel: Source, name: str, root: Path) -> list[str]:
+    draft = (
+        f'name = "{name}"\neditable = [{quoted(kernel.path)}]\n[correctness]\ncommand = ["x"]\n'
+        '[benchmark]\ncommand = ["x"]\nparser = "json"\nunit = "ms"\n'
+    )
+    return CommandTask(parse_command_task(draft, Path("task.toml")), root).import_roots()
+
+
+def _pytest(path: str, *expressions: str) -> list[str]:
+    chosen = " and ".join(filter(None, expressions))
+    return ["python", "-m", "pytest", path, *(["-k", chosen] if chosen else []), "--junitxml={junit}"]
+
+
+def _check_command(test: Source, wishes: Wishes) -> list[str]:
+    perf = sorted(set(test.perf_functions))
+    measured = f"({' or '.join(perf)})" if perf[1:] else "".join(perf)
+    return _pytest(wishes.test or test.path, f"not {measured}" if perf else "", wishes.select)
+
+
+def _bench_command(bench: Source, wishes: Wishes) -> list[str]:
+    perf = sorted(set(bench.perf_functions)) if bench.is_test else []
+    named = f"({' or '.join(perf)})" if len(perf) > 1 else "".join(perf)
+    command = _pytest(wishes.bench or bench.path, named, wishes.select)
+    return [*command, "--benchmark-json={out}"] if "pytest_benchmark" in bench.imports | bench.words else command
+
+
+def _need_passed(tested: Tried, command: list[str], what: str) -> None:
+    _need_ran(tested, command)
+    failed = [test for test in tested.tests if test.outcome is Outcome.FAILED]
+    if failed:
+        raise Misuse(f"{what} fail before anything was changed: {failed[0].id}: {failed[0].message}")
+    if not any(test.outcome is Outcome.PASSED for test in tested.tests):
+        why = next((test.message for test in tested.tests), "nothing was collected")
+        raise Misuse(f"no test passed: {why}; {_again(command)}")
+
+
+def _need_ran(tried: Tried, command: list[str]) -> None:
+    if tried.ran.status != 0:
+        raise Misuse(f"a command {tried.ran.ended}; {_again(command)}\n{tried.ran.last_words[-1500:]}")
+
+
+def _again(command: list[str]) -> str:
+    return f"it was `{' '.join(command)}`, on a copy of what is committed; steer it with --test, --bench, --select"
+
+
+def _need_figures(tried: Tried, command: list[str], words: list[str]) -> Reading:
+    _need_ran(tried, command)
+    found = fitting(tried, command, words)
+    if found is None:
+        files = ", ".join(tried.written) or "no file"
+        raise Misuse(
+            f"no parser reads a latency from what the benchmark recorded, printed or wrote ({files}); write the task "
+            f"by hand, with parser = 'regex' and a pattern: see the README. It printed:\n{tried.ran.stdout[-1200:]}"
+        )
+    return found
+
+
+def _by_label(reading: Reading) -> dict[str, list[float]]:
+    return {figure.label: [figure.milliseconds] for figure in reading.figures}
+
+
+def _restricted(tried: Tried, bench: Source) -> list[str]:
+    """Node ids of fewer tests, where all of them take longer than an iteration has time for; else none."""
+    if NEEDED_RUNS * tried.ran.seconds <= BUDGET_S or not tried.tests:
+        return []
+    passed = [test for test in tried.tests if test.outcome is Outcome.PASSED]
+    wanted = BUDGET_S / NEEDED_RUNS * 0.8
+    count = max(int(len(passed) * wanted / tried.ran.seconds), 1)
+    step = len(passed) / count
+    return [_node_id(passed[int(number * step)], bench) for number in range(count)]
+
+
+def _node_id(test: Test, bench: Source) -> str:
+    """The id that pytest takes on its command line, from a report's: the class, where there is one, and the name."""
+    classes, _, name = test.id.partition("::")
+    own = classes.split(".")[len(PurePosixPath(bench.path).with_suffix("").parts) :]
+    return "::".join([bench.path, *own, name])
+
+
+def _text(name: str, found: Exercise, check: list[str], command: list[str], reading: Reading) -> str:
+    return f"""# Written by `tilewright init`. Commands run in `root`, on clean checkouts of candidate and incumbent.
+name = {quoted(name)}
+root = "../.."
+editable = [{quoted(found.kernel.path)}]
+
+[correctness]
+command = {quoted(check)}
+
+[benchmark]
+command = {quoted(command)}
+{shown(reading.keys)}
+"""
+
+
+def _seen(tested: Tried, tried: Tried, reading: Reading) -> list[str]:
+    counted = {outcome: sum(test.outcome is outcome for test in tested.tests) for outcome in Outcome}
+    lines = [
+        f"tests: {counted[Outcome.PASSED]} passed, {counted[Outcome.SKIPPED]} skipped, in {tested.ran.seconds:.1f} s",
+        f"benchmark: {len(reading.figures)} figures by {reading.keys['parser']}, in {tried.ran.seconds:.1f} s a run",
+    ]
+    unit = reading.keys.get("unit", "s")
+    lines.append(f"the figures are taken to be in {unit}: change `unit` if they are not")
+    return lines + [f"  {figure.label}: {figure.milliseconds:.6f} ms" for figure in reading.figures[:8]]
+
+
+def _cost(times: list[float], labels: dict[str, list[float]]) -> list[str]:
+    spreads = [max(values) / min(values) - 1 for values in labels.values()]
+    needed = NEEDED_RUNS * statistics.median(times)
+    fits = "" if needed <= BUDGET_S else f": more than the {BUDGET_S / 60:.0f} that it has; narrow it with --select"
+    return [
+        f"noise: {len(times)} runs differ by {100 * statistics.median(spreads):.1f}% (median over the cases), by "
+        f"{100 * max(spreads):.1f}% at most",
+        f"cost: an iteration that is kept takes {needed / 60:.1f} minutes or more{fits}",
+    ]
+
+
+def _others(found: Exercise) -> list[str]:
+    public = [name for name in found.kernel.functions if not name.startswith("_") and name not in found.kernel.kernels]
+    lines = []
+    if len(found.tests) > 1 or len(found.benches) > 1:
+        more = dict.fromkeys(one.path for one in (*found.tests[1:4], *found.benches[1:4]))
+        lines.append(f"also there, for --test and --bench: {', '.join(more)}")
+    lines.append(
+        "harness-trusted: there are no hidden cases, no fresh inputs from secret seeds, no float64 reference and no "
+        "second clock, and the kernel shares the tests' process"
+    )
+    if public:
+        entry = f"{found.kernel.module}:{public[-1]}"
+        lines.append(
+            f"a native task has all of that: `tilewright init {entry} --test {found.tests[0].path}` takes its inputs "
+            "from the tests' own calls, or give --shape 4096x8192 --dtype bfloat16"
+        )
+    return lines

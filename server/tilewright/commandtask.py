@@ -1,0 +1,237 @@
+"""What a command task is: a `task.toml` that names a repository's own test and benchmark commands.
+
+Says nothing of how they are run; a native task, which the referee controls in full, is `task.py`'s.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import tomllib
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+
+from tilewright.task import NAME, Strict, Task, is_command_task, load_task, relative
+from tilewright.taskerrors import TaskError, problems
+
+
+class Parser(StrEnum):
+    """What reads the figures of a benchmark command."""
+
+    JUNIT = "junit-property"
+    PYTEST_BENCHMARK = "pytest-benchmark"
+    JSON = "json"
+    CSV = "perf-report"
+    REGEX = "regex"
+
+
+MILLISECONDS = {"s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
+"""What one of each unit is, in ms."""
+JUNIT, OUT = "{junit}", "{out}"
+"""What stands in a command for the file that pytest's JUnit report goes to, and for the benchmark's own result file."""
+_LOADED_UNASKED = ("conftest.py", "sitecustomize.py", "usercustomize.py")
+_SETTINGS = (".ini", ".cfg", ".toml", ".pth", ".env", ".pyc", ".so")
+_RESERVED = re.compile(r"^(PYTHON|PYTEST|LD_|CUDA_INJECTION|COV|HOME$|TMPDIR$|PATH$|TILEWRIGHT)")
+
+
+def _inside(text: str) -> str:
+    path = PurePosixPath(text)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError("a path here is relative to `root` and stays inside it")
+    return path.as_posix()
+
+
+def _candidates_own(text: str) -> str:
+    name = PurePosixPath(_inside(text)).name
+    if name in _LOADED_UNASKED or name.endswith(_SETTINGS) or not name:
+        raise ValueError(f"{name or text} steers how tests run, and cannot be edited by an experiment")
+    return _inside(text)
+
+
+class Command(Strict):
+    """A command of the repository's, as a list of words; `python` stands for the Python that runs the server."""
+
+    command: list[str] = Field(min_length=1)
+    timeout_s: float = Field(300.0, gt=0, le=7200, description="limit of one run of the command, in seconds")
+
+
+class Benchmark(Command):
+    """The benchmark command, and how its figures are read. One figure is one case."""
+
+    parser: Parser
+    unit: Literal["s", "ms", "us", "ns"] | None = Field(None, description="of the figures; pytest-benchmark's is s")
+    statistic: str = Field("median", description="which of a figure's statistics counts")
+    property: str = Field("benchmark", description="junit-property: the property that holds the figures")
+    file: Annotated[str, AfterValidator(_inside)] = Field(
+        "", description="json, perf-report, regex: the file that the command writes; empty: {out}, or standard output"
+    )
+    pattern: str = Field("", description="regex: has a group `value`; its other named groups make the case's name")
+    select: list[str] = Field([], description="words that a figure's name must hold, such as the backend's; else all")
+
+    @model_validator(mode="after")
+    def _readable(self) -> Benchmark:
+        if self.unit is None and self.parser is not Parser.PYTEST_BENCHMARK:
+            raise ValueError('add unit = "ms" (or s, us, ns), the unit that the figures are in')
+        if self.unit not in (None, "s") and self.parser is Parser.PYTEST_BENCHMARK:
+            raise ValueError('pytest-benchmark writes seconds: leave unit out, or write unit = "s"')
+        if self.parser is Parser.JUNIT and not holds(self.command, JUNIT):
+            raise ValueError("junit-property reads pytest's report: add --junitxml={junit} to the command")
+        if self.parser is Parser.PYTEST_BENCHMARK and not holds(self.command, OUT):
+            raise ValueError("pytest-benchmark's figures are read from its file: add --benchmark-json={out}")
+        if self.parser is Parser.CSV and not (self.file or holds(self.command, OUT)):
+            raise ValueError('perf-report writes a CSV file: name it, as in file = "results/softmax.csv"')
+        if self.file and holds(self.command, OUT):
+            raise ValueError("give either file, or {out} in the command, not both")
+        if self.parser is Parser.CSV and not self.select:
+            raise ValueError("perf-report: name the columns that hold figures in select, as in ['Triton']")
+        if (self.parser is Parser.REGEX) != bool(self.pattern):
+            raise ValueError("parser = 'regex' and a pattern belong together")
+        if self.pattern:
+            try:
+                groups = re.compile(self.pattern).groupindex
+            except re.error as error:
+                raise ValueError(f"pattern is no regular expression: {error}") from None
+            if "value" not in groups:
+                raise ValueError("pattern needs a group named value, as in (?P<value>[0-9.]+) ms")
+        return self
+
+    def milliseconds(self) -> float:
+        """What one unit of the figures is, in ms."""
+        return MILLISECONDS[self.unit or "s"]
+
+
+class CommandTaskFile(Strict):
+    """The content of `task.toml` of a command task."""
+
+    name: str = Field(pattern=NAME, description="lower case letters, digits, _ and -")
+    root: Annotated[str, AfterValidator(relative)] = Field(
+        ".", description="folder that commands run in and paths are relative to, from task.toml's folder"
+    )
+    editable: list[Annotated[str, AfterValidator(_candidates_own)]] = Field(min_length=1)
+    python_path: list[Annotated[str, AfterValidator(_inside)]] | None = Field(
+        None, description="folders to import from, first of all; by default those that the editable files lie in"
+    )
+    environment: dict[str, str] = Field({}, description="variables for both commands, beside the allowed ones")
+    correctness: Command
+    benchmark: Benchmark
+
+    @model_validator(mode="after")
+    def _consistent(self) -> CommandTaskFile:
+        if reserved := sorted(name for name in self.environment if _RESERVED.match(name)):
+            raise ValueError(f"environment: {reserved[0]} steers the interpreter or the tests; put it into the command")
+        if not all("=" not in name and "\0" not in name + value for name, value in self.environment.items()):
+            raise ValueError("environment: a name holds no =, and no text a zero byte")
+        words = [word.split("::")[0] for part in (self.correctness, self.benchmark) for word in part.command]
+        for name in self.editable:
+            if name in words:
+                raise ValueError(f"editable: {name} is what a command runs; an experiment that edits it judges itself")
+        return self
+
+
+def holds(command: list[str], placeholder: str) -> bool:
+    """Whether a command has the placeholder in one of its words."""
+    return any(placeholder in word for word in command)
+
+
+@dataclass(frozen=True)
+class CommandTask:
+    """A command task as read from disk: its file's content and the folder that holds it."""
+
+    file: CommandTaskFile
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+    def import_roots(self) -> list[str]:
+        """The folders, relative to `root`, that modules are imported from before all others.
+
+        For a file in a package it is the folder that holds the outermost package; a folder `src` is one for all below
+        it that lies in no package, as namespace packages do.
+        """
+        if self.file.python_path is not None:
+            return self.file.python_path or ["."]
+        workplace = self.folder / self.file.root
+        found = []
+        for name in self.file.editable:
+            place = PurePosixPath(name).parent
+            inner = place
+            while inner.parts and (workplace / inner / "__init__.py").is_file():
+                inner = inner.parent
+            if inner == place or place.parts[:1] == ("src",):
+                inner = PurePosixPath("src" if place.parts[:1] == ("src",) else ".")
+            found.append(inner.as_posix())
+        return list(dict.fromkeys(found))
+
+
+def parse_command_task(text: str, origin: Path) -> CommandTaskFile:
+    """The validated content of a command task's file. Raises `TaskError` naming file, key and remedy."""
+    try:
+        return CommandTaskFile.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise TaskError(f"{origin}: not valid TOML: {error}") from None
+    except ValidationError as error:
+        raise TaskError("\n".join(f"{origin}: {line}" for line in problems(error, _KNOWN))) from None
+
+
+_KNOWN = {
+    "": sorted(CommandTaskFile.model_fields),
+    "correctness": sorted(Command.model_fields),
+    "benchmark": sorted(Benchmark.model_fields),
+}
+
+
+def load(path: Path) -> Task | CommandTask:
+    """Read a task of either kind from the folder that holds its `task.toml`.
+
+    Raises `TaskError` where the file is missing or wrong, or where a file that it names does not exist.
+    """
+    file = path / "task.toml" if path.is_dir() else path
+    try:
+        text = file.read_text(encoding="utf-8")
+        commands = is_command_task(tomllib.loads(text))
+    except (OSError, ValueError):
+        commands = False
+    if not commands:
+        return load_task(path)
+    task = CommandTask(parse_command_task(text, file), file.parent)
+    workplace = task.folder / task.file.root
+    for name in task.file.editable:
+        if not (workplace / name).is_file():
+            raise TaskError(f"{file}: editable: {name}: no such file in {workplace}")
+    for place in task.file.python_path or []:
+        if not (workplace / place).is_dir():
+            raise TaskError(f"{file}: python_path: {place}: no such folder in {workplace}")
+    return task
+
+
+def workplace_of(task: Task | CommandTask, folder: PurePosixPath) -> PurePosixPath:
+    """The folder that a task's paths are relative to, from the repository's root; `folder` holds its task.toml.
+
+    Raises `TaskError` where it lies outside the repository.
+    """
+    root = task.file.root if isinstance(task, CommandTask) else "."
+    return _normal(folder / root, f"root: {root}")
+
+
+def editable_of(task: Task | CommandTask, folder: PurePosixPath) -> list[str]:
+    """A task's editable files relative to the repository's root. Raises `TaskError` for one that lies outside."""
+    place = workplace_of(task, folder)
+    return [_normal(place / name, f"editable: {name}").as_posix() for name in task.file.editable]
+
+
+def definition_of(task: Task | CommandTask) -> list[str]:
+    """The files beside `task.toml`, itself among them, that define the task."""
+    return ["task.toml"] if isinstance(task, CommandTask) else ["task.toml", "task.py"]
+
+
+def _normal(path: PurePosixPath, what: str) -> PurePosixPath:
+    found = PurePosixPath(posixpath.normpath(path))
+    if found.parts[:1] == ("..",):
+        raise TaskError(f"task.toml: {what} lies outside the repository")
+    return found

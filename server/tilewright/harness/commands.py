@@ -1,0 +1,221 @@
+"""One run of a repository's command: a clean environment, confined, limited in time and memory, and nothing left of it.
+
+What the command prints is read through pipes, which it cannot rewrite; what it writes, from a folder made for the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from tilewright.evaluation.confinement import Isolation, confine
+from tilewright.evaluation.limits import apply_limits, overuse
+from tilewright.evaluation.processes import worker_environment
+from tilewright.evaluation.supervisor import PR_SET_PDEATHSIG, descendants, kill_all, prctl
+
+STDOUT_LIMIT = 16 * 2**20
+STDERR_TAIL = 16 * 1024
+WATCH_S = 1.0
+"""Between two looks at what a run uses."""
+DRAIN_S = 2.0
+_PROGRAMS = {"python": [], "python3": [], "pytest": ["-m", "pytest"], "py.test": ["-m", "pytest"]}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a command runs: `root` is the checkout, `folder` in it the working folder, `scratch` a new folder of its
+    own. `hidden` is the user's working tree, of which nothing may be read."""
+
+    root: Path
+    folder: Path
+    scratch: Path
+    hidden: Path | None = None
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a run ended: its exit status, or in words why it had none, with what it printed."""
+
+    status: int | None
+    ended: str
+    timed_out: bool
+    stdout: str
+    stderr: str
+    seconds: float
+
+    @property
+    def last_words(self) -> str:
+        """The end of what was printed, for people to read."""
+        return "\n".join(filter(None, (self.stdout[-4000:].strip(), self.stderr[-4000:].strip())))[-6000:]
+
+
+def environment_of(scratch: Path, import_roots: list[Path], extra: Mapping[str, str]) -> dict[str, str]:
+    """The whole environment of a command: the worker's, Python's settings, and the task's own variables."""
+    return worker_environment(scratch) | dict(extra) | {
+        "PYTHONPATH": os.pathsep.join(str(path) for path in import_roots),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONNOUSERSITE": "1",
+        "PYTHONUNBUFFERED": "1",
+    }  # fmt: skip
+
+
+def run(words: list[str], place: Place, environment: Mapping[str, str], timeout_s: float) -> Ran:
+    """Run one command to its end, or for `timeout_s` seconds; then it and all below it are gone.
+
+    What detached itself from it is the caller's to end. Raises OSError where the program cannot be started.
+    """
+    if words[0] in _PROGRAMS:
+        words = [sys.executable, *_PROGRAMS[words[0]], *words[1:]]
+    parent = os.getpid()
+
+    def prepare() -> None:  # in the child, before the program
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+        apply_limits()
+        confine(writable=[place.root, place.scratch], readable=[], hidden=place.hidden)
+
+    started = time.monotonic()
+    process = subprocess.Popen(
+        words,
+        cwd=place.folder,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=prepare,
+    )
+    assert process.stdout is not None and process.stderr is not None
+    printed = _Drain(process.stdout, STDOUT_LIMIT, from_end=False)
+    complained = _Drain(process.stderr, STDERR_TAIL, from_end=True)
+    ended, timed_out = "", False
+    try:
+        ended, timed_out = _wait(process, place.scratch, started + timeout_s)
+        seconds = time.monotonic() - started
+    finally:
+        _end(process)
+        printed.close()
+        complained.close()
+    status = process.returncode if not ended else None
+    if not ended and process.returncode < 0:
+        known = -process.returncode in set(signal.Signals)
+        name = signal.Signals(-process.returncode).name if known else f"signal {-process.returncode}"
+        status, ended = None, f"was killed by {name}"
+    if printed.overflowed and not ended:
+        status, ended = None, f"printed more than {STDOUT_LIMIT >> 20} MiB"
+    return Ran(
+        status=status,
+        ended=ended or f"exited with status {status}",
+        timed_out=timed_out,
+        stdout=printed.text(),
+        stderr=complained.text(),
+        seconds=seconds,
+    )
+
+
+def isolation_here(hidden: Path | None, scratch: Path) -> str:
+    """What the kernel enforces on a run here, tried by a process made for it."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        found = Isolation(missing="could not be tried")
+        with contextlib.suppress(BaseException):
+            found = confine(writable=[scratch], readable=[], hidden=hidden)
+        os.write(writer, f"{found}{f' ({found.missing})' if found.missing else ''}".encode())
+        os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with os.fdopen(reader) as stream:
+        return stream.read()
+
+
+def read_result(path: Path, inside: Path, limit: int) -> str | None:
+    """The text of a file that a run has written; None where it wrote none.
+
+    Raises ValueError for anything but a plain file of at most `limit` bytes of UTF-8 that lies inside the folder
+    `inside`: a run may leave links and pipes behind.
+    """
+    try:
+        if not path.parent.resolve().is_relative_to(inside.resolve()):
+            raise ValueError(f"{path.name} was written through a link that leads out of the run's folder")
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ValueError(f"{path.name} cannot be read: {error.strerror}") from None
+    with os.fdopen(handle, "rb") as file:
+        if not path.is_file():
+            raise ValueError(f"{path.name} is no plain file")
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise ValueError(f"{path.name} is larger than {limit >> 20} MiB")
+    return data.decode("utf-8")  # a UnicodeDecodeError is a ValueError
+
+
+class _Drain:
+    """Reads a pipe to its end in the background, and keeps its first or last bytes."""
+
+    def __init__(self, stream: IO[bytes], limit: int, from_end: bool) -> None:
+        self._stream = stream
+        self._limit = limit
+        self._from_end = from_end
+        self._data = bytearray()
+        self.overflowed = False
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while chunk := os.read(self._stream.fileno(), 65536):
+                self.overflowed |= len(self._data) + len(chunk) > self._limit
+                if self._from_end:
+                    self._data += chunk
+                    del self._data[: -self._limit]
+                else:
+                    self._data += chunk[: self._limit - len(self._data)]
+
+    def close(self) -> None:
+        """Wait for the end; a process that has detached itself may hold the pipe open."""
+        self._thread.join(DRAIN_S)
+        if not self._thread.is_alive():
+            self._stream.close()
+
+    def text(self) -> str:
+        return bytes(self._data).decode("utf-8", "replace")
+
+
+def _wait(process: subprocess.Popen[bytes], scratch: Path, deadline: float) -> tuple[str, bool]:
+    """Wait for the end. Why the process had to be ended, in words, and whether that was for its time."""
+    watch = os.pidfd_open(process.pid)
+    try:
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return "did not end in time", True
+            if select.select([watch], [], [], min(WATCH_S, left))[0]:
+                process.wait()
+                return "", False
+            if found := overuse(process.pid, scratch):
+                return found, False
+    finally:
+        os.close(watch)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the process, its group and all below it."""
+    if process.returncode is None:
+        kill_all(lambda: descendants(process.pid))
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

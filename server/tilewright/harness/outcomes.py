@@ -1,0 +1,170 @@
+"""How a repository's tests ended: read from pytest's JUnit report, held against how they ended on the baseline."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tilewright.evaluation.results import CaseCheck, Status
+from tilewright.harness.commands import Ran
+from tilewright.records import cut
+
+SHOWN = 5
+NO_TESTS = 5
+"""Pytest's exit status where it collected nothing."""
+
+
+class Outcome(StrEnum):
+    """How one test ended."""
+
+    PASSED = "passed"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+
+
+_WORST_LAST = [Outcome.PASSED, Outcome.SKIPPED, Outcome.FAILED]
+
+
+@dataclass(frozen=True)
+class Test:
+    """One test of a report: its id, how it ended and why, and the properties that it recorded, in order."""
+
+    id: str
+    outcome: Outcome
+    message: str
+    properties: tuple[tuple[str, str], ...]
+
+    __test__ = False  # no test of ours, whatever its name
+
+
+class ReportError(ValueError):
+    """A report is not what pytest writes; the text shows its beginning."""
+
+
+def read_report(text: str) -> list[Test]:
+    """The tests of a JUnit report. Raises `ReportError` for text that is none, one with a document type among them."""
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:  # escaped wherever a test's own text holds it
+        raise ReportError("the report declares a document type, which pytest never does")
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise ReportError(f"the report is no XML ({error}): {cut(text.strip(), 200)!r}") from None
+    if root.tag not in ("testsuites", "testsuite"):
+        raise ReportError(f"the report is no JUnit report: its root is <{root.tag}>")
+    found: dict[str, Test] = {}
+    for case in root.iter("testcase"):
+        test = _test(case)
+        known = found.get(test.id)
+        if known is not None:  # a rerun, or a failure on the way out: the worst of them counts
+            worst = max((known, test), key=lambda one: _WORST_LAST.index(one.outcome))
+            test = Test(test.id, worst.outcome, worst.message, known.properties + test.properties)
+        found[test.id] = test
+    return list(found.values())
+
+
+def _test(case: ElementTree.Element) -> Test:
+    name = "::".join(filter(None, (case.get("classname"), case.get("name")))) or "unnamed"
+    properties = tuple(
+        (one.get("name", ""), one.get("value") or one.text or "") for one in case.iterfind("properties/property")
+    )
+    for tag, outcome in (("failure", Outcome.FAILED), ("error", Outcome.FAILED), ("skipped", Outcome.SKIPPED)):
+        found = case.find(tag)
+        if found is not None:
+            return Test(name, outcome, _reason(found), properties)
+    return Test(name, Outcome.PASSED, "", properties)
+
+
+def _reason(found: ElementTree.Element) -> str:
+    """The assertion or the reason, with the lines that pytest marks as its cause."""
+    lines = (found.text or "").splitlines()
+    marked = [line for line in lines if line.startswith(("E  ", ">  "))]
+    said = found.get("message") or ""
+    if found.tag == "error" and not marked and lines:  # of pytest itself, whose own lines are not marked
+        said = f"{said.strip()}: {lines[-1].strip()}"
+    return cut("\n".join([said.strip(), *(line for line in marked[:6] if line[1:].strip() not in said)]).strip(), 800)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a run of the tests means: the status, its cause, and every test."""
+
+    status: Status
+    message: str
+    tests: list[Test]
+
+    def checks(self) -> list[CaseCheck]:
+        """The tests as cases of a correctness result."""
+        status = {Outcome.PASSED: Status.PASSED, Outcome.SKIPPED: Status.SKIPPED, Outcome.FAILED: Status.FAILED}
+        return [
+            CaseCheck(
+                case={"test": test.id},
+                hidden=False,
+                status=status[test.outcome],
+                message=cut(test.message, 400) if test.outcome is not Outcome.PASSED else "",
+            )
+            for test in self.tests
+        ]
+
+
+def judge(ran: Ran, report: str | None, wants_report: bool, baseline: Mapping[str, Outcome] | None) -> Judged:
+    """What a run of the tests means. `report` is the JUnit report's text, None where there is none; `baseline` is how
+    the same tests ended on the baseline, None where this run is the baseline's."""
+    if ran.timed_out:
+        return Judged(Status.TIMEOUT, f"the command {ran.ended}: {ran.seconds:.0f} s", [])
+    if not wants_report:
+        if ran.status == 0:
+            return Judged(Status.PASSED, "", [])
+        status = Status.FAILED if ran.status is not None else Status.CRASHED
+        return Judged(status, f"the command {ran.ended}\n{ran.last_words[-600:]}", [])
+    if report is None:
+        if ran.status == NO_TESTS:
+            return Judged(Status.NOT_COLLECTED, "the command collected no test: nothing was checked", [])
+        return Judged(Status.CRASHED, f"the command {ran.ended} and left no report\n{ran.last_words[-600:]}", [])
+    try:
+        tests = read_report(report)
+    except ReportError as error:
+        return Judged(Status.CRASHED, str(error), [])
+    status, message = _verdict(ran, tests, baseline)
+    return Judged(status, message, tests)
+
+
+def _verdict(ran: Ran, tests: list[Test], baseline: Mapping[str, Outcome] | None) -> tuple[Status, str]:
+    by_outcome = {outcome: [test for test in tests if test.outcome is outcome] for outcome in Outcome}
+    failed, skipped, passed = (by_outcome[one] for one in (Outcome.FAILED, Outcome.SKIPPED, Outcome.PASSED))
+    if not tests:
+        return Status.NOT_COLLECTED, "the command collected no test: nothing was checked"
+    if failed:
+        others = f"; also {', '.join(test.id for test in failed[1:SHOWN])}" if failed[1:] else ""
+        more = f" and {len(failed) - SHOWN} more" if len(failed) > SHOWN else ""
+        counted = f"{len(failed)} of {len(tests)} tests failed"
+        return Status.FAILED, f"{failed[0].id}: {failed[0].message}\n{counted}{others}{more}"
+    if baseline is not None:
+        ids = {test.id for test in tests}
+        if gone := sorted(baseline.keys() - ids):
+            return Status.TESTS_CHANGED, f"{_listed(gone)} of the baseline did not run: a test that vanishes is no pass"
+        if new := sorted(ids - baseline.keys()):
+            return Status.TESTS_CHANGED, f"{_listed(new)} did not run on the baseline: its tests have to stay the same"
+        if lost := [test for test in skipped if baseline[test.id] is Outcome.PASSED]:
+            reasons = _reasons(lost)
+            return (
+                Status.SKIPPED,
+                f"{_listed([test.id for test in lost])} passed on the baseline, now skipped: {reasons}",
+            )
+    if not passed:
+        return Status.SKIPPED, f"all {len(skipped)} tests were skipped, which is no pass: {_reasons(skipped)}"
+    if ran.status != 0:
+        return Status.CRASHED, f"every test passed, but the command {ran.ended}\n{ran.last_words[-600:]}"
+    return Status.PASSED, ""
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{more}"
+
+
+def _reasons(skipped: list[Test]) -> str:
+    counted = Counter(test.message or "no reason given" for test in skipped)
+    return "; ".join(f"{reason} ({count}x)" for reason, count in counted.most_common(3))

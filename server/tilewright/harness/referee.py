@@ -1,0 +1,374 @@
+"""The process that runs a repository's commands for both arms and says what came of it. It runs no candidate code.
+
+Takes the place of `evaluation.referee` for command tasks, and answers the same requests over the same channel.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tilewright.evaluation.supervisor import die_with_parent, kill_orphans
+
+if __name__ == "__main__":
+    die_with_parent(int(sys.argv[3]))
+
+import contextlib
+import posixpath
+import random
+import shutil
+import socket
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import scipy.stats  # noqa: F401 (ready before a comparison asks for it)
+
+from tilewright.commandtask import JUNIT, OUT, Command, CommandTask, Parser, holds, load
+from tilewright.evaluation.channel import Channel, ChannelClosed, Message
+from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
+from tilewright.evaluation.snapshot import SNAPSHOTS
+from tilewright.evaluation.statistics import LOOKS
+from tilewright.gpu.lease import GpuBusy, lease
+from tilewright.gpu.telemetry import Gpu, Recorder, find_gpu
+from tilewright.harness import surroundings
+from tilewright.harness.checkouts import Checkout, Spoiled
+from tilewright.harness.commands import Place, Ran, environment_of, isolation_here, read_result, run
+from tilewright.harness.comparison import Comparison, Measured, alone
+from tilewright.harness.figures import FigureError, read_figures
+from tilewright.harness.outcomes import Judged, Outcome, judge
+from tilewright.harness.watching import Watch
+from tilewright.task import Backend, TaskError
+
+LEASE_WAIT_S = 120.0
+ALONE_RUNS = 3
+"""Of the baseline, which has nothing to be compared with."""
+SHARE = 0.5
+"""Of an iteration's time that is left: what one comparison may take, so that a gain can be confirmed in the rest."""
+RESULT_LIMIT = 64 * 2**20
+
+
+class Failure(Exception):
+    """A run that gave no figures: a status, and what happened."""
+
+    def __init__(self, status: Status, message: str, output: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.output = output
+
+
+class Arm(NamedTuple):
+    """A checkout with its task, and the folder in it that commands run in."""
+
+    checkout: Checkout
+    task: CommandTask
+    workplace: Path
+
+    @property
+    def editable(self) -> list[Path]:
+        return [self.workplace / name for name in self.task.file.editable]
+
+
+class HarnessReferee:
+    """The requests that it answers: one method for each."""
+
+    def __init__(self, backend: Backend, folder: Path, tell: Callable[[str], None]) -> None:
+        """`folder` is private to this process; `tell` reports progress."""
+        self._backend = backend
+        self._folder = folder
+        self._tell = tell
+        self._gpu: Gpu | None = find_gpu() if backend is Backend.CUDA else None
+        self._startup: dict[str, str] = {}
+        self._baseline: dict[str, Outcome] | None = None
+        self._order = random.SystemRandom()
+        self._commands_s = 0.0
+
+    def environment(self, message: Message) -> Message:
+        """Where this runs, and what Python would load unasked."""
+        hidden = Path(message["hidden"])
+        self._startup = surroundings.startup_files(hidden)
+        scratch = self._scratch()
+        isolation = isolation_here(hidden, scratch)
+        found = surroundings.environment(self._backend, self._gpu, isolation, surroundings.digest(self._startup))
+        return {"environment": found.model_dump()}
+
+    def correctness(self, message: Message) -> Message:
+        """Run the tests on a candidate, and hold them against how they ended on the baseline."""
+        started, self._commands_s = time.monotonic(), 0.0
+        deadline = started + message["limit_s"]
+        output, judged = "", Judged(Status.VOID, "", [])
+        try:
+            with self._device(), self._steady_python(message):
+                [arm] = self._arms(message)
+                own = message["arms"][0]["id"] == message["baseline_id"]
+                if self._baseline is None and not own:
+                    self._tell("running the tests on the baseline")
+                    base, ran = self._tested(self._arm(message, self._baseline_of(message)), message, deadline, None)
+                    if base.status is not Status.PASSED:
+                        raise Failure(Status.VOID, f"the baseline's own tests fail now: {base.message}", ran.last_words)
+                    self._baseline = {test.id: test.outcome for test in base.tests}
+                self._tell("running the tests")
+                known = None if own else self._baseline
+                judged, ran = self._tested(arm, message, deadline, known)
+                output = ran.last_words
+                if own and judged.status is Status.PASSED:
+                    self._baseline = {test.id: test.outcome for test in judged.tests}
+        except (Failure, Spoiled, GpuBusy) as failure:
+            status = failure.status if isinstance(failure, Failure) else Status.VOID
+            judged, output = Judged(status, str(failure), []), getattr(failure, "output", "")
+        result = CorrectnessResult(
+            status=judged.status,
+            message=judged.message,
+            cases=judged.checks(),
+            output=output if judged.status is not Status.PASSED else "",
+            seconds=time.monotonic() - started,
+        )
+        return {"result": result.model_dump()}
+
+    def benchmark(self, message: Message) -> Message:
+        """Measure a candidate against the incumbent, in pairs of runs; or alone, for the baseline."""
+        started, self._commands_s = time.monotonic(), 0.0
+        try:
+            with self._device(), self._steady_python(message):
+                arms = self._arms(message)
+                compare = self._compared if len(arms) == 2 else self._alone
+                result = compare(arms, message, started + message["limit_s"])
+        except (Failure, Spoiled, GpuBusy) as failure:
+            status = failure.status if isinstance(failure, Failure) else Status.VOID
+            output = getattr(failure, "output", "")
+            result = BenchmarkResult(status=status, harness=True, message=str(failure), output=output)
+        seconds = time.monotonic() - started
+        phases = {"commands": self._commands_s, "around them": seconds - self._commands_s}
+        return {"result": result.model_copy(update={"seconds": seconds, "phases": phases}).model_dump()}
+
+    # Runs
+
+    def _alone(self, arms: list[Arm], message: Message, deadline: float) -> BenchmarkResult:
+        runs: list[Measured] = []
+        for number in range(ALONE_RUNS):
+            self._tell(f"benchmark run {number + 1} of {ALONE_RUNS}")
+            runs.append(self._measured(arms[0], message, deadline))
+            self._need_same(runs[-1], runs[0], "one run of the baseline", "another")
+        slowest = max(one.seconds for one in runs)
+        needed, there = 4 * LOOKS[0] * slowest, message["limit_s"]
+        if needed > there:
+            raise Failure(
+                Status.VOID,
+                f"one run of the benchmark command takes {slowest:.0f} s; a comparison makes at least {2 * LOOKS[0]}, "
+                f"and a gain is confirmed by as many: {needed / 60:.0f} minutes, of an iteration's "
+                f"{there / 60:.0f}. Restrict it to fewer shapes (-k, --benchmark-select), or raise iteration_minutes",
+            )
+        return alone(runs)
+
+    def _compared(self, arms: list[Arm], message: Message, deadline: float) -> BenchmarkResult:
+        found = Comparison()
+        until = time.monotonic() + SHARE * (deadline - time.monotonic())
+        with self._recorder() as recorder:
+            for look in LOOKS:
+                while len(found) < look and (len(found) < LOOKS[0] or time.monotonic() < until):
+                    self._tell(f"pair {len(found) + 1} of at most {LOOKS[-1]}")
+                    order = [0, 1]
+                    self._order.shuffle(order)
+                    pair: dict[int, Measured] = {}
+                    for index in order:
+                        try:
+                            pair[index] = self._measured(arms[index], message, deadline)
+                        except Failure as failure:
+                            if index == 0 or failure.status is Status.VOID:
+                                raise
+                            raise Failure(Status.VOID, f"the incumbent failed: {failure}", failure.output) from None
+                    self._need_same(pair[0], pair[1], "the candidate", "the incumbent")
+                    found.add(pair[0], pair[1])
+                    if recorder is not None:
+                        recorder.sample()
+                if found.is_decided() or time.monotonic() >= until:
+                    break
+        result = found.result()
+        return result.model_copy(update={"telemetry": recorder.result()}) if recorder is not None else result
+
+    def _measured(self, arm: Arm, message: Message, deadline: float) -> Measured:
+        """One run of the benchmark command. Raises `Failure`."""
+        benchmark = arm.task.file.benchmark
+        ran, junit, written = self._run(arm, benchmark, message, deadline)
+        if ran.timed_out:
+            raise Failure(Status.TIMEOUT, f"the benchmark {ran.ended} ({ran.seconds:.0f} s)", ran.last_words)
+        if holds(benchmark.command, JUNIT):
+            judged = judge(ran, junit, wants_report=True, baseline=None)
+            if judged.status is not Status.PASSED:
+                raise Failure(judged.status, f"benchmark: {judged.message}", ran.last_words)
+        elif ran.status != 0:
+            raise Failure(Status.CRASHED, f"the benchmark {ran.ended}\n{ran.last_words[-600:]}", ran.last_words)
+        text = junit if benchmark.parser is Parser.JUNIT else written
+        if text is None:
+            raise Failure(Status.CRASHED, f"the benchmark wrote no {benchmark.file or 'result file'}", ran.last_words)
+        try:
+            return Measured(read_figures(text, benchmark), ran.seconds)
+        except FigureError as error:
+            raise Failure(Status.CRASHED, f"the benchmark's figures: {error}", ran.last_words) from None
+
+    def _tested(
+        self, arm: Arm, message: Message, deadline: float, baseline: dict[str, Outcome] | None
+    ) -> tuple[Judged, Ran]:
+        """One run of the tests."""
+        command = arm.task.file.correctness
+        ran, junit, _ = self._run(arm, command, message, deadline)
+        return judge(ran, junit, holds(command.command, JUNIT), baseline), ran
+
+    def _run(self, arm: Arm, command: Command, message: Message, deadline: float) -> tuple[Ran, str | None, str | None]:
+        """Run a command on a checkout as committed. How it ended, its JUnit report, and what its figures are read from.
+
+        Raises `Failure` where no time is left, where it cannot start, and where it did not import what it is about.
+        """
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise Failure(Status.TIMEOUT, "the evaluation time of this iteration is used up")
+        scratch = self._scratch()
+        arm.checkout.renew()
+        place = Place(arm.checkout.root, arm.workplace, scratch, Path(message["hidden"]))
+        files = {JUNIT: scratch / "junit.xml", OUT: scratch / "out"}
+        words = [_filled(word, files) for word in command.command]
+        roots = [arm.workplace / root for root in arm.task.import_roots()]
+        try:
+            with Watch(arm.editable) as watch:
+                environment = environment_of(scratch, roots, arm.task.file.environment)
+                ran = run(words, place, environment, min(command.timeout_s, left))
+                unopened = watch.unopened()
+        except OSError as error:
+            raise Failure(Status.VOID, f"{command.command[0]} cannot be started: {error}") from None
+        finally:
+            kill_orphans()
+        self._commands_s += ran.seconds
+        if unopened and not ran.timed_out:
+            raise Failure(Status.VOID, _not_imported(arm, unopened, ran, message["hidden"]), ran.last_words)
+        try:
+            junit = read_result(files[JUNIT], scratch, RESULT_LIMIT)
+            written: str | None = ran.stdout
+            benchmark = arm.task.file.benchmark
+            if command is benchmark and benchmark.file:
+                written = read_result(arm.workplace / benchmark.file, arm.checkout.root, RESULT_LIMIT)
+            elif holds(command.command, OUT):
+                written = read_result(files[OUT], scratch, RESULT_LIMIT)
+        except ValueError as error:
+            raise Failure(Status.CRASHED, f"what the command wrote: {error}", ran.last_words) from None
+        return ran, junit, written
+
+    def _need_same(self, one: Measured, other: Measured, name: str, other_name: str) -> None:
+        ours, theirs = ({figure.label for figure in run.figures} for run in (one, other))
+        if ours != theirs:
+            missing, more = sorted(theirs - ours), sorted(ours - theirs)
+            said = f"{other_name} has a figure for {missing[0]}" if missing else f"{name} has a figure for {more[0]}"
+            lacks = name if missing else other_name
+            raise Failure(Status.TESTS_CHANGED, f"{said}, {lacks} has none ({len(missing) + len(more)} differ)")
+
+    # Surroundings
+
+    def _arms(self, message: Message) -> list[Arm]:
+        baseline = self._baseline_of(message)
+        return [self._arm(message, baseline, snapshot["id"]) for snapshot in message["arms"]]
+
+    def _baseline_of(self, message: Message) -> Checkout:
+        return Checkout(self._folder / SNAPSHOTS / "baseline")
+
+    def _arm(self, message: Message, baseline: Checkout, identity: str = "") -> Arm:
+        """The arm of a snapshot, or of the baseline, whose files are copied: no run is to write to its own."""
+        root = self._folder / SNAPSHOTS / (identity or "unedited")
+        if not identity:
+            shutil.rmtree(root, ignore_errors=True)
+            shutil.copytree(baseline.root, root)
+        folder = Path(message["task"]).relative_to(baseline.root)
+        task = load(root / folder)
+        assert isinstance(task, CommandTask)
+        workplace = Path(posixpath.normpath(root / folder / task.file.root))
+        results = (workplace / task.file.benchmark.file,) if task.file.benchmark.file else ()
+        return Arm(Checkout(root, baseline, results), task, workplace)
+
+    def _scratch(self) -> Path:
+        """A new folder for one run; the one before is gone."""
+        scratch = self._folder / "run"
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(mode=0o700, parents=True)
+        return scratch
+
+    @contextlib.contextmanager
+    def _steady_python(self, message: Message) -> Iterator[None]:
+        """Raises `Failure` where what Python loads unasked is not what it was when the session began, before or after
+        what is done within."""
+        hidden = Path(message["hidden"])
+        self._startup = self._startup or surroundings.startup_files(hidden)
+        self._need_steady(hidden)
+        yield
+        self._need_steady(hidden)
+
+    def _need_steady(self, hidden: Path) -> None:
+        now = surroundings.startup_files(hidden)
+        if changed := sorted(
+            name for name in now.keys() | self._startup.keys() if now.get(name) != self._startup.get(name)
+        ):
+            raise Failure(
+                Status.VOID,
+                f"what Python loads unasked has changed since the session began: {', '.join(changed[:3])}; undo that, "
+                "or end the session and start another",
+            )
+
+    @contextlib.contextmanager
+    def _device(self) -> Iterator[None]:
+        if self._gpu is None:
+            yield
+            return
+        with lease(self._gpu.uuid, LEASE_WAIT_S, self._tell):
+            yield
+
+    @contextlib.contextmanager
+    def _recorder(self) -> Iterator[Recorder | None]:
+        if self._gpu is None:
+            yield None
+            return
+        with Recorder(self._gpu.uuid, set()) as recorder:
+            yield recorder
+
+
+def _filled(word: str, files: dict[str, Path]) -> str:
+    for placeholder, path in files.items():
+        word = word.replace(placeholder, str(path))
+    return word
+
+
+def _not_imported(arm: Arm, unopened: list[Path], ran: Ran, hidden: str) -> str:
+    names = ", ".join(path.relative_to(arm.workplace).as_posix() for path in unopened)
+    text = f"the command never read {names} from its checkout: what it ran is something else. "
+    if hidden in ran.stdout + ran.stderr:
+        return text + (
+            "An editable install seems to send imports to the working tree, which no run may read: install the package "
+            "without -e, or set python_path in task.toml"
+        )
+    return text + (
+        "If the module is imported from elsewhere, set python_path in task.toml to the folders that hold it; if the "
+        "command does not use it, take it out of editable, or widen the command"
+    )
+
+
+def main(arguments: list[str]) -> None:
+    """Run as `python -I -m tilewright.harness.referee BACKEND:ARCH FOLDER PARENT FD`."""
+    channel = Channel(socket.socket(fileno=int(arguments[3])))
+
+    def tell(text: str) -> None:
+        channel.send({"progress": text})
+
+    referee = HarnessReferee(Backend(arguments[0].partition(":")[0]), Path(arguments[1]), tell)
+    handlers: dict[str, Callable[[Message], Message]] = {
+        name: getattr(referee, name) for name in ("environment", "correctness", "benchmark")
+    }
+    with contextlib.suppress(ChannelClosed):
+        while True:
+            message, _ = channel.receive()
+            try:
+                channel.send({"reply": handlers[message["op"]](message)})
+            except TaskError as error:
+                channel.send({"misuse": str(error).replace(f"{message.get('task')}/", "")})
+            except Exception:
+                channel.send({"failure": traceback.format_exc()[-4000:]})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,152 @@
+"""`tilewright init` as people use it: on repositories and on functions, and sessions on what it wrote."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import commit_all
+from tests.stage import play, quiet
+from tilewright.evaluation.results import Status
+from tilewright.session.loop import Loop
+from tilewright.task import Backend
+
+REPOSITORIES = Path(__file__).parents[1] / "repositories"
+OPS = """
+import torch
+
+from .scales import FACTOR
+
+
+def gelu(x: torch.Tensor, approximate: bool = True):
+    return 0.5 * x * (1 + torch.tanh(0.7978845608 * (x + FACTOR * x * x * x)))
+
+
+def times(x, n: int):
+    return x.float() * n
+"""
+GELU = "    return torch.nn.functional.gelu(x, approximate='tanh')\n"
+
+
+def init(root: Path, *arguments: str, answer: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tilewright.cli", "init", *arguments],
+        cwd=root, input=answer, capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    folder = tmp_path / "repository" / "src" / "mypkg"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    (folder / "scales.py").write_text("FACTOR = 0.044715\n")
+    (folder / "ops.py").write_text(OPS)
+    commit_all(tmp_path / "repository")
+    return tmp_path / "repository"
+
+
+def test_a_repository_is_attached_with_one_command(tmp_path: Path) -> None:
+    root = tmp_path / "minigym"
+    shutil.copytree(REPOSITORIES / "minigym", root)
+    (root / "task.toml").unlink()
+    commit_all(root)
+    declined = init(root, answer="n\n")
+    assert declined.returncode == 1
+    assert "write it?" in declined.stdout
+    assert not (root / "perf").exists(), "it is shown before it is written"
+    for said in ("tests: 3 passed, 5 skipped", "benchmark: 2 figures by junit-property", "noise: 3 runs differ by",
+                 "harness-trusted", "tilewright init minigym.ops.cutile.layer_norm:layer_norm"):  # fmt: skip
+        assert said in declined.stdout
+
+    done = init(root, "--yes")
+    assert done.returncode == 0, done.stderr
+    task = tomllib.loads((root / "perf/layer_norm/task.toml").read_text())
+    assert task["editable"] == ["src/minigym/ops/cutile/layer_norm.py"]
+    assert task["correctness"]["command"][4:6] == ["-k", "not test_perf"]
+    assert task["benchmark"]["command"][4:6] == ["-k", "test_perf and cutile"], (
+        "what no figure is taken from is left out"
+    )
+    commit_all(root, "task")
+
+    async def scene(loop: Loop) -> None:
+        started = await loop.start("perf/layer_norm", quiet, wait_s=250)
+        assert started.phase == "ready", started.summary
+        assert started.editable == ["src/minigym/ops/cutile/layer_norm.py"]
+
+    play(root, scene)
+
+
+def test_a_function_becomes_a_native_task(package: Path) -> None:
+    done = init(package, "mypkg.ops:gelu", "--shape", "64x128", "--dtype", "bf16", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "inputs: x (M x N) in bfloat16, with M=64, N=128" in done.stdout
+    assert "from mypkg.scales import FACTOR" in (package / "perf/gelu/frozen.py").read_text()
+    again = init(package, "mypkg.ops:gelu", "--shape", "64x128", "--yes")
+    assert (again.returncode, "is there already" in again.stderr) == (2, True)
+    commit_all(package, "task")
+    ops = package / "src/mypkg/ops.py"
+
+    async def scene(loop: Loop) -> None:
+        started = await loop.start("perf/gelu", quiet, backend=Backend.CPU, wait_s=250)
+        assert started.phase == "ready", started.summary
+        assert started.editable == ["src/mypkg/ops.py"]
+        ops.write_text(OPS[: OPS.index("    return 0.5")] + GELU.replace("'tanh'", "'none'"))
+        assert (await loop.run_correctness(quiet, 250)).status is Status.WRONG_VALUES
+        loop.revert()
+        loop.append_result("another formula")
+        ops.write_text(OPS[: OPS.index("    return 0.5")] + GELU)
+        assert (await loop.run_correctness(quiet, 250)).status is Status.PASSED
+        found = await loop.run_benchmark(quiet, 250)
+        assert found.verdict is not None and found.verdict.kind == "keep", found.summary
+
+    play(package, scene)
+
+
+TESTS = """
+import pytest
+import torch
+
+from mypkg import ops
+from mypkg.ops import gelu
+
+
+@pytest.mark.parametrize("m,n,dtype", [(4, 96, "float32"), (32, 128, "float32"), (16, 64, "bfloat16")])
+def test_gelu(m, n, dtype):
+    assert gelu(torch.randn(m, n, dtype=getattr(torch, dtype)), approximate=True).shape == (m, n)
+
+
+def test_times():
+    assert ops.times([torch.ones(3)][0], n=2).sum() == 6
+"""
+
+
+def test_inputs_are_taken_from_the_tests_own_calls(package: Path) -> None:
+    (package / "tests").mkdir()
+    (package / "tests/test_ops.py").write_text(TESTS)
+    commit_all(package, "tests")
+    done = init(package, "mypkg.ops:gelu", "--test", "tests/test_ops.py", "--yes")
+    assert done.returncode == 0, done.stderr
+    task = tomllib.loads((package / "perf/gelu/task.toml").read_text())
+    assert [case for case in task["cases"] if "backend" not in case] == [
+        {"M": 32, "N": 128, "dtype": "float32"},
+        {"M": 16, "N": 64, "dtype": "bfloat16"},
+        {"M": 4, "N": 96, "dtype": "float32"},
+    ]
+    assert "ARGUMENTS = {'approximate': True}" in (package / "perf/gelu/task.py").read_text()
+    (package / "tests/test_ops.py").write_text("def test_nothing(): ...\n")
+    commit_all(package, "no calls")
+    never = init(package, "mypkg.ops:gelu", "--test", "tests/test_ops.py")
+    assert "no test of tests/test_ops.py calls mypkg.ops:gelu by that name" in never.stderr
+
+
+def test_what_a_function_lacks_is_asked_for(package: Path) -> None:
+    assert "--arg n=" in init(package, "mypkg.ops:times", "--shape", "8x8").stderr
+    narrow = init(package, "mypkg.ops:times", "--shape", "8x8", "--arg", "n=3", answer="n\n")
+    assert "called in float64 it returns float32" in narrow.stdout
+    assert "no committed Python file is module other" in init(package, "other:f", "--shape", "8").stderr

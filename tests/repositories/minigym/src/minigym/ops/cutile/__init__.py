@@ -1,0 +1,3 @@
+from minigym.ops.cutile import layer_norm
+
+__all__ = ["layer_norm"]

@@ -1,0 +1,1 @@
+"""Operations in small: a kernel, a thin operation around it, tests and benchmarks apart."""

@@ -1,0 +1,3 @@
+from miniops.ops.softmax import SoftmaxOp
+
+__all__ = ["SoftmaxOp"]

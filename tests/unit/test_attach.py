@@ -1,0 +1,203 @@
+"""`tilewright init` before it runs anything: what a repository holds, and which parser fits what a benchmark wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.test_figures import GYM, junit
+from tilewright.attach.finding import exercises, read_sources
+from tilewright.attach.function import _frozen, _shape
+from tilewright.attach.probe import _named
+from tilewright.attach.reading import fitting, quoted
+from tilewright.attach.repository import Wishes, _choice, _node_id, _restricted
+from tilewright.attach.trial import Tried
+from tilewright.harness.commands import Ran
+from tilewright.harness.outcomes import Outcome, Test, read_report
+from tilewright.repository import Files
+from tilewright.session.checkout import Misuse
+
+FIXTURES = Path(__file__).parents[1] / "repositories"
+LIBRARY = {
+    "lib/__init__.py": "",
+    "lib/ops/__init__.py": "from lib.ops import gelu, rms_norm\n",
+    "lib/ops/gelu.py": "import triton\n\n@triton.autotune([])\n@triton.jit\ndef kernel(): ...\n\ndef gelu(x): ...\n",
+    "lib/ops/rms_norm.py": "import cuda.tile as ct\n\n@ct.kernel(occupancy=2)\ndef k(): ...\n\ndef rms_norm(x): ...\n",
+    "lib/util.py": "def kernel(): ...\n",
+    "tests/test_gelu.py": "import lib.ops\n\ndef test_gelu(): lib.ops.gelu(1)\n",
+    "tests/test_rms_norm.py": "from lib.ops.rms_norm import rms_norm\n\ndef test_it(): ...\n\ndef test_perf(): ...\n",
+    "tests/test_other.py": "import lib.util\n\ndef test_other(): ...\n",
+    "benchmarks/bench_gelu.py": "from lib import ops\n\ndef test_bench(): ops.gelu(1)\n",
+    "broken.py": "def (:\n",
+}
+
+
+def files(**_: str) -> Files:
+    return {name: text.encode() for name, text in LIBRARY.items()}
+
+
+def test_kernels_are_found_with_what_exercises_them() -> None:
+    found = {one.kernel.path: one for one in exercises(read_sources(files()))}
+    assert sorted(found) == ["lib/ops/gelu.py", "lib/ops/rms_norm.py"]
+    gelu, norm = found["lib/ops/gelu.py"], found["lib/ops/rms_norm.py"]
+    assert gelu.kernel.module == "lib.ops.gelu"
+    assert [one.path for one in gelu.tests] == ["tests/test_gelu.py"]
+    assert [one.path for one in gelu.benches] == ["benchmarks/bench_gelu.py"]
+    assert [one.path for one in norm.tests] == ["tests/test_rms_norm.py"]
+    assert [one.path for one in norm.benches] == ["tests/test_rms_norm.py"]
+    assert norm.benches[0].perf_functions == ("test_perf",)
+
+
+def test_modules_below_src_are_named_as_they_are_imported() -> None:
+    root = FIXTURES / "minigym"
+    held = {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*.py")}
+    [one] = exercises(read_sources(held))
+    assert one.kernel.module == "minigym.ops.cutile.layer_norm"
+    assert [test.path for test in one.tests] == ["tests/ops/test_layer_norm.py"]
+
+
+def test_a_choice_that_is_the_users_is_left_to_them() -> None:
+    sources = read_sources(files())
+    with pytest.raises(
+        Misuse, match=r"2 files hold kernels.*\n  --kernel lib/ops/gelu.py\n  --kernel lib/ops/rms_norm.py"
+    ):
+        _choice(sources, Wishes())
+    assert _choice(sources, Wishes(kernel="lib/ops/gelu.py")).tests[0].path == "tests/test_gelu.py"
+    named = _choice(sources, Wishes(kernel="lib/util.py", bench="benchmarks/bench_gelu.py"))
+    assert (named.tests[0].path, named.benches[0].path) == ("tests/test_other.py", "benchmarks/bench_gelu.py")
+    with pytest.raises(Misuse, match="found no benchmark that imports it; name it with --bench"):
+        _choice(sources, Wishes(kernel="lib/util.py"))
+    with pytest.raises(Misuse, match=r"--kernel nowhere\.py: no such Python file is committed"):
+        _choice(sources, Wishes(kernel="nowhere.py"))
+
+
+def tried(stdout: str = "", report: str = "", out: str = "", seconds: float = 1.0, **written: str) -> Tried:
+    names = {name.replace("_log", ".log").replace("_csv", ".csv"): text for name, text in written.items()}
+    ran = Ran(0, "exited with status 0", False, stdout, "", seconds)
+    return Tried(ran, report, read_report(report) if report else [], names, out)
+
+
+COMMAND = ["python", "-m", "pytest", "b.py", "--junitxml={junit}"]
+LOG = "## gelu\n\n| m | dtype | latency (us) | tflops |\n|---|---|---|---|\n| 256 | f16 | 12.5 | 1.5 |\n"
+CELLS = r"^\|\s*(?P<m>[^|]*?)\s*\|\s*(?P<dtype>[^|]*?)\s*\|\s*(?P<value>[0-9][-+0-9.eE]*)\s*\|\s*[^|]*?\s*\|$"
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected", "figures"),
+    [
+        (
+            tried(report=junit(repr({"cutile": {"forward": GYM}, "torch": {"forward": GYM}})).replace("[cutile-", "[")),
+            {"parser": "junit-property", "property": "benchmark", "unit": "ms", "select": ["cutile"]},
+            [3.78988],
+        ),
+        (
+            tried(out='{"benchmarks": [{"fullname": "a", "stats": {"median": 0.002}}]}'),
+            {"parser": "pytest-benchmark"},
+            [2.0],
+        ),
+        (
+            tried(stdout="Cutile: {'forward': {'mean': 3.5}} ms\n"),
+            {"parser": "regex", "pattern": r"^(?P<framework>\w+): (?P<value>\{.*\})(?: ms)?$", "unit": "ms",
+             "statistic": "mean", "select": ["cutile"]},
+            [3.5],
+        ),
+        (
+            tried(stdout='warm\n{"op": "gelu", "latency_ms": 0.25}\n'),
+            {"parser": "json", "unit": "ms", "statistic": "latency_ms"},
+            [0.25],
+        ),
+        (
+            tried(ln_csv="N,Triton,Torch\n256.0,0.125,0.25\n512.0,0.25,0.5\n"),
+            {"parser": "perf-report", "select": ["Triton"], "unit": "ms", "file": "ln.csv"},
+            [0.125, 0.25],
+        ),
+        (
+            tried(profile_run_log=LOG),
+            {"parser": "regex", "unit": "us", "file": "profile_run.log", "pattern": CELLS},
+            [0.0125],
+        ),
+    ],
+)  # fmt: skip
+def test_the_parser_that_fits_is_found(seen: Tried, expected: dict[str, Any], figures: list[float]) -> None:
+    command = [*COMMAND, *(["--benchmark-json={out}"] if seen.out else [])]
+    found = fitting(seen, command, ["cutile"])
+    assert found is not None
+    assert found.keys == expected
+    assert [figure.milliseconds for figure in found.figures] == pytest.approx(figures)
+
+
+def test_a_row_of_keys_and_values_gets_a_pattern_that_reads_other_rows_too() -> None:
+    log = "".join(f"op=gelu | m={m} | tag=ours | latency_ms={ms} | tflops=1.5\n" for m, ms in ((256, 0.25), (512, 1)))
+    found = fitting(tried(profile_run_log=log), COMMAND, [])
+    assert found is not None
+    assert {figure.label: figure.milliseconds for figure in found.figures} == {
+        "op=gelu m=256 tag=ours": 0.25,
+        "op=gelu m=512 tag=ours": 1.0,
+    }
+
+
+def test_where_nothing_reads_a_latency_nothing_is_made_up() -> None:
+    assert fitting(tried(stdout="3 passed in 0.12 parsecs\n", notes_log="hello"), COMMAND, []) is None
+
+
+def test_fewer_shapes_are_taken_where_all_take_longer_than_an_iteration_has() -> None:
+    [bench] = [one for one in read_sources(files()).values() if one.path == "tests/test_rms_norm.py"]
+    cases = "".join(f'<testcase classname="tests.test_rms_norm.TestIt" name="test_perf[{n}]"/>' for n in range(10))
+    report = f"<testsuite>{cases}</testsuite>"
+    assert _restricted(tried(report=report, seconds=10.0), bench) == []
+    chosen = _restricted(tried(report=report, seconds=60.0), bench)
+    assert chosen == ["tests/test_rms_norm.py::TestIt::test_perf[0]", "tests/test_rms_norm.py::TestIt::test_perf[5]"]
+    plain = Test("tests.test_rms_norm::test_perf", Outcome.PASSED, "", ())
+    assert _node_id(plain, bench) == "tests/test_rms_norm.py::test_perf"
+
+
+def test_a_call_is_noted_by_what_can_be_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    import inspect
+
+    import torch
+
+    from tilewright.attach import capture
+
+    def function(x: object, y: object = None, eps: float = 1e-6) -> None: ...
+
+    noted: dict[str, Any] = {}
+    monkeypatch.setattr(capture, "_calls", noted)
+    signature = inspect.signature(function)
+    for _ in range(2):
+        capture.note(signature, (torch.ones(2, 3, dtype=torch.float16),), {"eps": 0.5})
+    capture.note(signature, ([1, 2],), {})
+    capture.note(signature, (), {"unknown": 1})
+    assert list(noted.values()) == [
+        {"tensors": {"x": {"shape": [2, 3], "dtype": "float16"}}, "values": {"eps": 0.5}, "others": {}},
+        {"tensors": {}, "values": {}, "others": {"x": "list"}},
+    ]
+
+
+def test_dimensions_of_equal_size_in_different_tensors_are_one() -> None:
+    assert _named({"x": [4096, 8192], "weight": [8192]}) == ({"x": ["M", "N"], "weight": ["N"]}, {"N": 8192, "M": 4096})
+    assert _named({"a": [64, 64], "b": [64]}) == ({"a": ["M", "N"], "b": ["N"]}, {"N": 64, "M": 64})
+    assert _named({"a": [2, 3], "b": [3, 5]}) == ({"a": ["M", "N"], "b": ["N", "K"]}, {"N": 3, "M": 2, "K": 5})
+
+
+def test_a_frozen_copy_imports_by_full_names() -> None:
+    source = b"from . import a\nfrom .b import (\n    c,\n)\nfrom ..util import d\nimport torch\n"
+    assert _frozen(source, "src/pkg/ops/gelu.py", "pkg.ops.gelu").splitlines()[1:] == [
+        "from pkg.ops import a", "from pkg.ops.b import (", "    c,", ")", "from pkg.util import d", "import torch",
+    ]  # fmt: skip
+    assert "from pkg.ops.b import c" in _frozen(b"from .b import c\n", "pkg/ops/__init__.py", "pkg.ops")
+
+
+def test_shapes_are_written_with_an_x() -> None:
+    assert _shape("4096x8192") == ("", [4096, 8192])
+    assert _shape("weight=8192") == ("weight", [8192])
+    for wrong in ("4096x", "x=", "0x3", "a-b=3", "3.5"):
+        with pytest.raises(Misuse, match="a shape is written 4096x8192"):
+            _shape(wrong)
+
+
+def test_a_pattern_is_written_so_that_toml_leaves_it_alone() -> None:
+    assert quoted(r"^\d+$") == r"'^\d+$'"
+    assert quoted(r"it's \d") == r'"it' + r"'s \\d" + '"'
+    assert quoted(["a", "b"]) == '["a", "b"]'
