@@ -18,6 +18,7 @@ from tilewright import __version__, doctor
 from tilewright.records import Record
 from tilewright.session.checkout import Checkout, CheckoutBusy, Misuse
 from tilewright.session.reports import StatusReport
+from tilewright.skillcommands import skills_app
 from tilewright.task import case_label
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ app = typer.Typer(
 )  # fmt: skip
 session_app = typer.Typer(no_args_is_help=True, help="End the current session, or carry it to another machine.")
 app.add_typer(session_app, name="session")
+app.add_typer(skills_app, name="skills")
 
 console = Console(markup=False, highlight=False, soft_wrap=True)
 errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)

@@ -12,11 +12,11 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "server" / "tilewright"
 
 LAYERS = [
-    {"cli", "commands", "demo", "doctor", "mcp_server", "selfcheck"},
+    {"cli", "commands", "demo", "doctor", "mcp_server", "selfcheck", "skillcommands", "skillserving"},
     {"session", "policy"},
     {"evaluation"},
     {"compiler", "interpreter", "roofline"},
-    {"task", "ledger", "heads", "repository", "gpu", "records", "bundled"},
+    {"task", "ledger", "heads", "repository", "gpu", "records", "bundled", "skillpack"},
 ]
 
 
