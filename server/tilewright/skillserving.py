@@ -1,4 +1,4 @@
-"""The skills over MCP, by the extension `io.modelcontextprotocol/skills` (SEP-2640): listed, fetched, read as resources."""
+"""The skills over MCP, by the extension `io.modelcontextprotocol/skills` (SEP-2640): listed, got, read as resources."""
 
 from __future__ import annotations
 

@@ -23,10 +23,10 @@ from tilewright.gpu.specs import SM_LIMITS, spec_by_arch, spec_by_name
 from tilewright.policy import Rules
 
 NUMBER = r"(?<![\w.^])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
-RATES = r"[TGM]B/s|[TG]FLOP/s|flops per byte|KiB|MiB|GiB|GB|ns|us|ms|s|seconds?|minutes?|hours?|%|percent|times|x\b|×"
+RATES = r"[TGM]B/s|[TG]FLOP/s|flops per byte|KiB|MiB|GiB|GB|ns|us|ms|s|seconds?|minutes?|hours?|%|percent|times|×"
 COUNTS = r"bytes|instructions|registers"
 JOIN = r"\s*(?:to|and|or|against|instead of|,|/|-)\s*"
-CLAIM = re.compile(rf"({NUMBER}(?:{JOIN}{NUMBER})*)(?:\s?({RATES})(?!\w)|\s({COUNTS})\b)")
+CLAIM = re.compile(rf"({NUMBER}(?:{JOIN}{NUMBER})*)(?:\s?({RATES})(?!\w)|(x)(?!\w)|\s({COUNTS})\b)")
 UNIT_HEAD = re.compile(rf"(?<!\w)(?:{RATES}|{COUNTS})(?!\w)")
 PRECISE = re.compile(rf"(?<!tileiras )(?<!cuda-tile )(?<!CUDA )(?<!Triton )(?<!Python )({NUMBER})(?![.\d])")
 EVIDENCE = ROOT / "references" / "evidence"
@@ -139,7 +139,7 @@ def _claimed(text: str) -> list[str]:
     found: dict[int, str] = {}
     for match in CLAIM.finditer(text):
         for number in re.finditer(NUMBER, match[1]):
-            if match[2] or _number(number[0]) >= 100:
+            if match[2] or match[3] or _number(number[0]) >= 100:
                 found[match.start(1) + number.start()] = number[0]
     for match in PRECISE.finditer(text):
         if "." in match[1] or "," in match[1]:

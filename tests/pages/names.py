@@ -1,4 +1,4 @@
-"""Every link, file, tool, command, flag, variable and knob that a page names exists; what is ~~`struck out`~~ does not."""
+"""Every link, file, tool, command, flag, variable and knob that a page names exists; what is ~~`struck`~~ does not."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ GENERATED = ("sandbox", "perf/", "path/", ".claude/", ".agents/", "refs/", "perf
 
 # The tools of `autotune` and `profile` are on their way; the pages describe them by their one-line contract only.
 COMING = {"autotune", "profile"}
-# What other programs call things. Sources: ncu's and nsys's command-line help; Triton's documentation; the guide of its
-# Tile IR backend (github.com/triton-lang/Triton-to-tile-IR); CUDA's and PyTorch's documentation; the task files of users.
+# What other programs call things. Sources: ncu's and nsys's manuals, Triton's documentation, README.md and
+# PerformanceTuningTips.md of github.com/triton-lang/Triton-to-tile-IR, PyTorch's documentation.
 ELSEWHERE = {
-    "ncu": "--set --section --launch-skip --launch-count --kernel-name --clock-control --import --page --csv --target-processes",
-    "nsys": "--trace --output --report --format --force-overwrite",
-    "names": "num_warps num_stages warp_specialize launch_pid do_bench exp_approx cuda_gpu_kern_sum kernel_name "
-    "make_tensor_descriptor libdevice l2_cache_hit input_precision allow_tf32 max_num_imprecise_acc multi_processor_count",
+    "ncu": "--set --launch-skip --launch-count --kernel-name --clock-control --import --page --csv",
+    "nsys": "--trace --output --report",
+    "names": "num_warps num_stages warp_specialize cuda_gpu_kern_sum make_tensor_descriptor libdevice input_precision "
+    "multi_processor_count",
     "variables": "ENABLE_TILE CUTILE_ENABLE_APPROX CUTILE_ENABLE_FTZ TILEIR_ENABLE_APPROX TILEIR_ENABLE_FTZ "
-    "DISABLE_AUTOTUNE XDG_CACHE_HOME BLOCK_SIZE EPILOGUE_SUBTILE",
+    "DISABLE_AUTOTUNE BLOCK_SIZE",
 }
 
 
@@ -149,7 +149,7 @@ def _unknown(code: str, local: frozenset[str]) -> list[str]:
         return wrong
     if FILE.fullmatch(code) and not re.fullmatch(r"[A-Z]{1,3}(/[A-Z]{1,3})+|ct\.\w+", code):
         there = any((place / code).exists() for place in (ROOT, ROOT / "server" / "tilewright"))
-        there = there or any(ROOT.glob(f"*/*/{code}")) or any(ROOT.glob(f"references/{code}"))
+        there = there or any(ROOT.glob(f"*/*/*/{code}")) or any(ROOT.glob(f"references/{code}"))
         return [] if there or code.startswith(GENERATED) else [f"there is no file `{code}`"]
     for root, rest in DOTTED.findall(code):
         place: Any = ct if root == "ct" else torch
@@ -164,7 +164,8 @@ def _unknown(code: str, local: frozenset[str]) -> list[str]:
     words = {*SNAKE.findall(DOTTED.sub("", code)), *KEYWORD.findall(code)}
     architectures = {word for word in words if re.fullmatch(r"sm_\d+", word)}
     wrong += [f"`{word}` is no architecture of tileiras" for word in architectures if word not in _architectures()]
-    wrong += [f"`{word}` is no name of a tool, a knob or a function" for word in words - architectures - known() - local]
+    strange = words - architectures - known() - local
+    wrong += [f"`{word}` is no name of a tool, a knob or a function" for word in strange]
     for word in VARIABLE.findall(DOTTED.sub("", code)):
         if word not in local and word not in ELSEWHERE["variables"].split() and word not in _sources():
             wrong.append(f"`{word}` is no variable that anything reads")

@@ -133,10 +133,11 @@ def run(listed: list[Page], archs: tuple[str, ...] = ARCHS) -> Run:
     found = Run()
     wanted: dict[str, tuple[Any, Page, int, str]] = {}
     with stand_in(), tempfile.TemporaryDirectory() as folder:
-        for number, page in enumerate(listed):
+        for page in listed:
             fences = [fence for fence in page.fences if fence.language == "python"]
             if fences:
-                _run_page(page, fences, Path(folder) / f"page{number}.py", archs, found, wanted)
+                path = Path(folder).resolve() / f"{page.path.parent.name}-{page.path.stem}.py"
+                _run_page(page, fences, path, archs, found, wanted)
         found.compiles = len(wanted)
         with ThreadPoolExecutor(2) as threads:
             for problem in threads.map(lambda one: _compiled(*one, Path(folder)), wanted.values()):
@@ -183,10 +184,11 @@ def _run_page(page: Page, fences: list[Fence], path: Path, archs: Any, found: Ru
             found.problems.append(page.problem(fence.line, "its check compares nothing: call same(), or assert"))
         for launch in launches:
             ran.add(launch.name)
-            for arch in ARCHS[1:2] if id(launch) in SEARCHED else named.split() or archs:
-                made = lower(launch.kernel, launch.signature, arch)
+            for arch in ARCHS[1:2] if id(launch) in SEARCHED else (named or "").split() or archs:
+                made = lower(launch.kernel, launch.signature, arch, path.parent)
                 wanted.setdefault(made.key, (made, page, fence.line, arch))
-    found.problems += [page.problem(1, f"the result of {name} is compared with nothing") for name in bench.open.values()]
+    open_ = [f"the result of {name} is compared with nothing" for name in bench.open.values()]
+    found.problems += [page.problem(1, text) for text in open_]
     kernels = {name for name, value in vars(module).items() if isinstance(value, ct.kernel)}
     found.kernels |= {f"{page.name}:{name}" for name in kernels}
     found.problems += [
@@ -223,7 +225,8 @@ def _compiled(made: Any, page: Page, line: int, arch: str, folder: Path) -> Prob
     assert tool, "tileiras is missing; run `tilewright doctor`"
     source = folder / f"{made.key}.bc"
     source.write_bytes(made.bytecode)
-    command = [str(tool), "--gpu-name", arch, f"-O{made.opt_level}", str(source), "-o", str(source.with_suffix(".cubin"))]
+    cubin = str(source.with_suffix(".cubin"))
+    command = [str(tool), "--gpu-name", arch, f"-O{made.opt_level}", str(source), "-o", cubin]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:
         return page.problem(line, f"{made.kernel} for {arch}: {done.stderr[:400]}")
