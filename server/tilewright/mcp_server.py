@@ -251,7 +251,8 @@ def build_server(desk: Desk) -> MCPServer[None]:
 
         rules = load_skill("perf-loop").files[MANIFEST].decode().split("---\n", 2)[2]
         wish = f" The user's goal: {goal}." if goal else ""
-        return f"Make the kernel of the task `{task}` faster with Tilewright's tools.{wish}\n\n{rules}"
+        pages = "The pages that it links to are resources, as skill://perf-loop/references/playbook.md is."
+        return f"Make the kernel of the task `{task}` faster with Tilewright's tools.{wish} {pages}\n\n{rules}"
 
     _refuse_unknown_arguments(mcp)
     return mcp
