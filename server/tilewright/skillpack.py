@@ -11,6 +11,8 @@ from tilewright import bundled
 
 MANIFEST = "SKILL.md"
 _LINK = re.compile(r"\[([^\]\n]+)\]\(([^)\s]+)\)")
+_CHECK = re.compile(r"^<!-- (?:run|refused)\b.*?-->\n", re.DOTALL | re.MULTILINE)
+_QUERY = re.compile(r"^(\[\^[\w-]+\]: measured [\w.-]+): `.*`$", re.MULTILINE)
 
 
 class SkillError(ValueError):
@@ -95,7 +97,8 @@ def _place(source: str, home: str) -> str:
 
 
 def _rewritten(text: str, source: str, home: str) -> tuple[str, list[str]]:
-    """A page with its links as they are in the skill's folder, and the files that it links to."""
+    """A page with its links as they are in the skill's folder, without what only its checks read, and the files that
+    it links to."""
     linked: list[str] = []
 
     def fit(match: re.Match[str]) -> str:
@@ -111,4 +114,5 @@ def _rewritten(text: str, source: str, home: str) -> tuple[str, list[str]]:
         link = posixpath.relpath(_place(wanted, home), start.as_posix())
         return f"[{label}]({link}{'#' + anchor if anchor else ''})"
 
+    text = _QUERY.sub(r"\1, in Tilewright's references/evidence", _CHECK.sub("", text))
     return _LINK.sub(fit, text), linked

@@ -161,6 +161,19 @@ def test_every_entry_of_the_playbook_says_what_it_did_on_the_gpu() -> None:
     assert len(timed) >= 6, timed
 
 
+def test_the_table_of_tensor_core_instructions_is_the_compilers() -> None:
+    playbook = read(ROOT / "references" / "playbook.md")
+    rows = [block for block in playbook.blocks if block.head.startswith("| tile, bf16 |")]
+    archs = re.findall(r"sm_\d+", rows[0].head)
+    assert len(rows) >= 4
+    for row in rows:
+        label, *cells = [cell.strip(" `") for cell in row.text.strip("|").split("|")]
+        tile = [int(extent) for extent in re.findall(r"\d+", label)]
+        for arch, cell in zip(archs, cells, strict=True):
+            one = claims.Evidence("products.json.gz").one(kernel="row_major", dtype="bfloat16", tile=tile, arch=arch)
+            assert [*one.tensor_core] == ([] if cell == "none" else [cell]), (label, arch)
+
+
 def test_the_evidence_is_listed() -> None:
     listed = (ROOT / "references" / "evidence" / "README.md").read_text()
     assert not [name for name in claims.evidence_files() - {"README.md"} if f"`{name}`" not in listed]

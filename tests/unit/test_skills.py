@@ -80,6 +80,7 @@ def test_installed_skills_hold_all_they_link_to(tmp_path: Path) -> None:
     seen = 0
     for folder in written:
         for path in folder.rglob("*.md"):
+            assert "<!-- run" not in path.read_text()
             for target in links(path.read_text()):
                 file, _, _ = target.partition("#")
                 linked = (path.parent / file).resolve() if file else path
@@ -87,7 +88,9 @@ def test_installed_skills_hold_all_they_link_to(tmp_path: Path) -> None:
                 seen += 1
         assert not (folder / "evals").exists()
     assert seen > 200
-    assert (tmp_path / "perf-loop" / "references" / "playbook.md").is_file()
+    playbook = (tmp_path / "perf-loop" / "references" / "playbook.md").read_text()
+    assert "[^warps]: measured treatments.json.gz, in Tilewright's references/evidence\n" in playbook
+    assert "stores 4,728 bytes of spills a thread" in playbook
     assert (tmp_path / "autotuning" / "assets/examples/02_matmul_full_search/autotuned_launch.py").is_file()
     install(["tune"], tmp_path)  # over itself
 
