@@ -31,6 +31,7 @@ def test_every_figure_has_evidence_and_every_name_exists(capsys: pytest.CaptureF
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # a minute on two idle cores where nothing is remembered, else ten seconds
 def test_every_snippet_computes_its_reference_and_compiles(capsys: pytest.CaptureFixture[str]) -> None:
     report = snippets.run(PAGES)
     assert not report.problems, "\n".join(map(str, report.problems))
