@@ -1,4 +1,4 @@
-"""Where the examples, skills and the playbook are: in the wheel, or beside the package in a source tree."""
+"""Where the examples, skills and references are: in the wheel, or beside the package in a source tree."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def skills() -> Path:
     return _first(_PACKAGE / "bundled" / "skills", _SOURCE / "skills")
 
 
-def playbook() -> Path:
-    """The page that explains the treatments of `dump_ir`."""
-    return _first(_PACKAGE / "bundled" / "references" / "playbook.md", _SOURCE / "references" / "playbook.md")
+def references() -> Path:
+    """The folder of the pages that skills refer to."""
+    return _first(_PACKAGE / "bundled" / "references", _SOURCE / "references")
 
 
 def _first(*places: Path) -> Path:

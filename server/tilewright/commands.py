@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,13 +13,25 @@ from rich.table import Table
 from rich.text import Text
 
 from tilewright import __version__, doctor
-from tilewright.records import Record
-from tilewright.session.checkout import Checkout, CheckoutBusy, Misuse
+from tilewright.kernelcommands import kernel_app
+from tilewright.session.checkout import Checkout, CheckoutBusy
 from tilewright.session.reports import StatusReport
-from tilewright.task import Backend, case_label
+from tilewright.skillcommands import skills_app
+from tilewright.terminal import (
+    HERE,
+    Root,
+    console,
+    errors,
+    failed,
+    in_loop,
+    print_lines,
+    print_progress,
+    print_report,
+    told,
+)
 
 if TYPE_CHECKING:
-    from tilewright.session.verification import Line
+    pass
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -29,13 +39,8 @@ app = typer.Typer(
 )  # fmt: skip
 session_app = typer.Typer(no_args_is_help=True, help="End the current session, or carry it to another machine.")
 app.add_typer(session_app, name="session")
-
-console = Console(markup=False, highlight=False, soft_wrap=True)
-errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
-
-ResultT = TypeVar("ResultT")
-Root = Annotated[Path, typer.Option("--root", help="the checkout to work in", file_okay=False, exists=True)]
-HERE = Path()
+app.add_typer(skills_app, name="skills")
+app.add_typer(kernel_app)
 
 
 def _version(show: bool) -> None:
@@ -96,18 +101,18 @@ def init(
 
     if ":" in target:
         shapes, arguments = shape or [], arg or []
-        made, beside = _told(
+        made, beside = told(
             lambda: function.propose(root, target, shapes, dtype, arguments, reference, name, test, tell)
         )
     else:
         wishes = repository.Wishes(kernel, test, bench, select, name)
-        made = _told(lambda: repository.propose(root / target, wishes, tell))
-    top = _told(lambda: Checkout(root if ":" in target else root / target)).root
+        made = told(lambda: repository.propose(root / target, wishes, tell))
+    top = told(lambda: Checkout(root if ":" in target else root / target)).root
     for line in made.seen:
         console.print(line)
     files = {"task.toml": made.text} | beside
     if there := [file for file in files if (top / made.folder / file).exists()]:
-        raise _failed(f"{made.folder}/{there[0]} is there already: choose another --name, or remove it")
+        raise failed(f"{made.folder}/{there[0]} is there already: choose another --name, or remove it")
     console.print(f"\n{made.folder}/task.toml{''.join(f', {file}' for file in beside)}:\n\n{made.text}")
     if not (yes or typer.confirm("write it?", default=True)):
         raise typer.Exit(1)
@@ -136,16 +141,16 @@ def doctor_command() -> None:
 @app.command(name="run-correctness")
 def run_correctness(root: Root = HERE) -> None:
     """Check the current session's candidate, as the tool of that name does."""
-    report = _in_loop(root, lambda loop: loop.run_correctness(_print_progress, math.inf))
-    _print(report)
+    report = in_loop(root, lambda loop: loop.run_correctness(print_progress, math.inf))
+    print_report(report)
     raise typer.Exit(0 if report.status == "passed" else 1)
 
 
 @app.command(name="run-benchmark")
 def run_benchmark(root: Root = HERE) -> None:
     """Measure the current session's candidate against the incumbent, as the tool of that name does."""
-    report = _in_loop(root, lambda loop: loop.run_benchmark(_print_progress, math.inf))
-    _print(report)
+    report = in_loop(root, lambda loop: loop.run_benchmark(print_progress, math.inf))
+    print_report(report)
     raise typer.Exit(0 if report.status == "passed" else 1)
 
 
@@ -156,14 +161,14 @@ def status(
     """Where the loop stands."""
     from tilewright.session import show
 
-    checkout = _told(lambda: Checkout(root))
-    state = _told(checkout.peek)
+    checkout = told(lambda: Checkout(root))
+    state = told(checkout.peek)
     if state is None:
         report = show.no_session("")
     else:
         there = checkout.elsewhere(state) if state.ended is None else ""
         report = show.status(state, there or show.next_step(state), None)
-        found = _told(lambda: [*checkout.findings(state), *checkout.head_note(state)])
+        found = told(lambda: [*checkout.findings(state), *checkout.head_note(state)])
         report = show.with_findings(report, found)
     if as_json:
         typer.echo(report.model_dump_json(indent=2))
@@ -179,7 +184,7 @@ def verify(
     """Check that a session's journal, commits, verdicts and table are what it wrote."""
     from tilewright.session.verification import verify as run
 
-    _print_lines(_told(lambda: run(Checkout(root), session)))
+    print_lines(told(lambda: run(Checkout(root), session)))
 
 
 @app.command()
@@ -191,167 +196,7 @@ def replay(
     """Run an iteration's check again on the same inputs, and a fresh benchmark; compare both with the log."""
     from tilewright.session.replay import replay as run
 
-    _print_lines(_told(lambda: asyncio.run(run(Checkout(root), iteration, session, _print_progress))))
-
-
-@app.command()
-def check(
-    path: Annotated[Path, typer.Argument(help="a task's folder, or a file in it", exists=True)],
-    root: Root = HERE,
-) -> None:
-    """Look for races, unwritten memory, padding, bounds and overflow in the kernels of a task. Needs no GPU.
-
-    A task in Triton or torch is checked against its reference instead.
-    """
-    from tilewright.session.checks import check_task
-
-    found = _told(lambda: asyncio.run(check_task(root, path, _print_progress)))
-    for defect in found.defects:
-        typer.echo(f"{defect.text}; {case_label(defect.case)}")
-    if not found.defects:
-        runs = f"; {len(found.cases)} runs agree with the reference" if found.cases else ""
-        console.print(f"nothing found{runs}" if found.passed else f"{found.status.upper()}: {found.message}")
-    raise typer.Exit(0 if found.passed else 1)
-
-
-@app.command(name="dump-ir")
-def dump_ir(
-    task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
-    arch: Annotated[list[str] | None, typer.Option(help="architecture such as sm_90; may be given often")] = None,
-    stage: Annotated[
-        str, typer.Option(help="resources, cutile_ir, tile_ir (Triton: ttir, ttgir), ptx, sass, remarks or mix")
-    ] = "resources",
-    compare: Annotated[str, typer.Option(help="incumbent: what changed against the session's incumbent")] = "",
-    compile_seconds: Annotated[float, typer.Option(min=1, max=300, help="for each kernel and architecture")] = 60.0,
-    root: Root = HERE,
-) -> None:
-    """What the compiler makes of the kernels that a task launches. Needs no GPU."""
-    from tilewright.session.dumping import COMPARISONS, STAGES, Dumper
-
-    if wrong := [name for name in arch or [] if not re.fullmatch(r"sm_\d{2,3}", name)]:
-        raise _failed(f"--arch {wrong[0]}: an architecture is written sm_90")
-    if stage not in STAGES:
-        raise _failed(f"--stage is one of {', '.join(STAGES)}")
-    if compare not in COMPARISONS:
-        raise _failed("--compare takes `incumbent` alone")
-
-    async def work(loop: Any) -> tuple[Record, str]:
-        folder, default = loop.task_of(task)
-        dumper = Dumper(loop.checkout)
-        try:
-            report = await dumper.dump(
-                folder, arch or [default], stage, _print_progress, math.inf, compare, compile_seconds
-            )
-            return report, dumper.text(report.resource.rpartition("/")[2]) or ""
-        finally:
-            await dumper.close()
-
-    report, text = _in_loop(root, work)
-    _print(report.model_copy(update={"text": ""}))
-    if stage != "resources" or compare or not getattr(report, "kernels", None):
-        typer.echo(text)
-    raise typer.Exit(0 if getattr(report, "status", "") == "passed" else 1)
-
-
-@app.command()
-def autotune(
-    task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
-    knobs: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="a knob and the values to try, as in TILE_M=64,128; may be given often"),
-    ] = None,
-    kind: Annotated[str, typer.Option(help="T1 to T9: what to propose a space for; default: as the kernel seems")] = "",
-    apply: Annotated[bool, typer.Option("--apply", help="write the best config into the editable files")] = False,
-    also: Annotated[
-        list[str] | None, typer.Option("--also", help="a further architecture for the launch code, by the model")
-    ] = None,
-    backend: Annotated[str, typer.Option(help="auto, cuda or cpu (which ranks by the model)")] = "auto",
-    root: Root = HERE,
-) -> None:
-    """Search the configs of a task's kernel: compile all, prune by resources and model, race the rest, confirm."""
-    from tilewright.autotune.knobs import SpaceError, parse_values
-    from tilewright.autotune.tuner import Tuner
-
-    chosen = _backend(backend)
-    try:
-        values = parse_values(knobs or [])
-    except SpaceError as error:
-        raise _failed(str(error)) from None
-
-    async def work(loop: Any) -> Record:
-        folder, arch = loop.task_of(task)
-        tuner = Tuner(loop.checkout)
-        try:
-            return await tuner.tune(folder, _print_progress, chosen, arch, values, kind, apply, also or [], math.inf)
-        finally:
-            await tuner.close()
-
-    report = _in_loop(root, work)
-    _print(report)
-    raise typer.Exit(0 if getattr(report, "status", "") == "passed" else 1)
-
-
-@app.command()
-def profile(
-    task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
-    backend: Annotated[str, typer.Option(help="auto, cuda or cpu (which models the latency)")] = "auto",
-    root: Root = HERE,
-) -> None:
-    """Say what bounds a task's kernel, by which evidence, and what to try first."""
-    from tilewright.profile.profiler import Profiler
-
-    async def work(loop: Any) -> Record:
-        folder, arch = loop.task_of(task)
-        profiler = Profiler(loop.checkout)
-        try:
-            return await profiler.profile(folder, _print_progress, _backend(backend), arch, math.inf)
-        finally:
-            await profiler.close()
-
-    report = _in_loop(root, work)
-    _print(report)
-    raise typer.Exit(0 if getattr(report, "status", "") == "passed" else 1)
-
-
-@app.command()
-def compare(
-    task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
-    others: Annotated[
-        list[str] | None, typer.Option("--with", help="another module with the entry point, as in triton=path.py")
-    ] = None,
-    backend: Annotated[str, typer.Option(help="auto, cuda or cpu (which models the latency)")] = "auto",
-    root: Root = HERE,
-) -> None:
-    """Time a task's kernel before and after, torch, torch.compile and others in one run; a table for a pull request."""
-    from tilewright.profile.peers import compare as run
-    from tilewright.session.beginning import usable_backend
-
-    named = {}
-    for text in others or []:
-        name, equals, path = text.partition("=")
-        if not equals:
-            raise _failed(f"--with {text}: write NAME=PATH")
-        named[name] = Path(path)
-
-    async def work(loop: Any) -> Any:
-        folder, arch = loop.task_of(task)
-        return await run(loop.checkout, folder, usable_backend(_backend(backend)), arch, named, _print_progress)
-
-    found = _in_loop(root, work)
-    typer.echo(found.markdown)
-    for failure in found.failures:
-        errors.print(failure, style="red")
-    raise typer.Exit(1 if found.failures else 0)
-
-
-@app.command()
-def clean() -> None:
-    """Empty this user's cache of compilations, and say what that freed. Sessions and their logs stay."""
-    from tilewright.compiler.store import CompilationStore, cache_folder
-
-    folder = cache_folder()
-    freed = CompilationStore(folder).clean()
-    console.print(f"removed {freed.entries} compilations, {freed.bytes / 2**20:.1f} MiB, from {folder}")
+    print_lines(told(lambda: asyncio.run(run(Checkout(root), iteration, session, print_progress))))
 
 
 @session_app.command()
@@ -369,7 +214,7 @@ def end(
             text = f"{busy.args[0].partition(';')[0]}; it will end the session at its next call"
         return text
 
-    console.print(_in_loop(root, work))
+    console.print(in_loop(root, work))
 
 
 @session_app.command(name="export")
@@ -379,7 +224,7 @@ def export(
     """Write the current session (branch, candidates, journal, table) to one archive."""
     from tilewright.session.transfer import export_session
 
-    console.print(_told(lambda: export_session(Checkout(root), target)))
+    console.print(told(lambda: export_session(Checkout(root), target)))
 
 
 @session_app.command(name="import")
@@ -387,66 +232,8 @@ def import_(source: Annotated[Path, typer.Argument(help="archive to read")], roo
     """Take a session from an archive and check its branch out."""
     from tilewright.session.transfer import import_session
 
-    state = _told(lambda: import_session(Checkout(root), source))
+    state = told(lambda: import_session(Checkout(root), source))
     console.print(f"session {state.started.session} is here, on branch {state.started.branch}")
-
-
-async def _print_progress(text: str) -> None:
-    errors.print(text, style="dim")
-
-
-def _backend(text: str) -> Backend | None:
-    if text not in ("auto", "cuda", "cpu"):
-        raise _failed("--backend is auto, cuda or cpu")
-    return None if text == "auto" else Backend(text)
-
-
-def _failed(text: str) -> typer.Exit:
-    errors.print(text, style="red")
-    return typer.Exit(2)
-
-
-def _told(work: Callable[[], ResultT]) -> ResultT:
-    from tilewright.repository import RepositoryError
-
-    try:
-        return work()
-    except (Misuse, RepositoryError) as error:
-        raise _failed(str(error)) from None
-
-
-def _in_loop(root: Path, work: Callable[[Any], Coroutine[Any, Any, ResultT]]) -> ResultT:
-    from tilewright.session.loop import Loop
-
-    async def run() -> ResultT:
-        loop = Loop(root.resolve())
-        try:
-            return await work(loop)
-        finally:
-            await loop.close()
-
-    return _told(lambda: asyncio.run(run()))
-
-
-def _print(report: Record) -> None:
-    for name, value in report.model_dump(mode="json").items():
-        if value in ("", None, [], {}):
-            continue
-        if name == "summary":
-            console.print(value, style="bold")
-        elif isinstance(value, list | dict):
-            console.print(f"{name}:")
-            console.print_json(data=value)
-        else:
-            console.print(f"{name}: {value}")
-
-
-def _print_lines(lines: list[Line]) -> None:
-    """What was checked, a line each; ends the command, with 1 where anything failed."""
-    colours = {"ok": "green", "warn": "yellow", "FAIL": "red"}
-    for line in lines:
-        console.print(Text(f"{line.mark:5}", style=colours[line.mark]), f"{line.what:16}", line.detail)
-    raise typer.Exit(1 if any(line.mark == "FAIL" for line in lines) else 0)
 
 
 def _print_status(report: StatusReport) -> None:

@@ -150,7 +150,8 @@ def test_the_wheel_carries_examples_and_skills(tmp_path: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "tilewright/bundled/examples/01_rmsnorm_occupancy_only/task.toml" in names
     assert "tilewright/bundled/skills/perf-loop/SKILL.md" in names
-    assert "tilewright/bundled/references/playbook.md" in names
+    pages = {path.name for path in (ROOT / "references").glob("*.md")}
+    assert {f"tilewright/bundled/references/{name}" for name in pages} <= {*names}
     assert "tilewright/py.typed" in names
     assert not [name for name in names if "__pycache__" in name]
 

@@ -115,3 +115,11 @@ def test_pins_cover_every_dependency() -> None:
     needed = [*pyproject["dependencies"], *pyproject["optional-dependencies"]["dev"]]
     names = {re.split(r"[\[<>=~! ]", need)[0].lower() for need in needed}
     assert names <= pinned
+
+
+def test_the_walkthroughs_are_what_the_journals_say() -> None:
+    from benchmarks.walkthrough import JOURNALS, walkthrough
+
+    for example in JOURNALS:
+        written = (ROOT / "assets" / "examples" / example / "WALKTHROUGH.md").read_text()
+        assert written == walkthrough(example), "run `python benchmarks/walkthrough.py`"

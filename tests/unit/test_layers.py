@@ -11,15 +11,22 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "server" / "tilewright"
 
+# fmt: off
 LAYERS = [
-    {"attach", "cli", "commands", "demo", "doctor", "mcp_server", "selfcheck"},
+    {
+        "attach", "cli", "commands", "demo", "doctor", "kernelcommands", "mcp_server", "selfcheck", "skillcommands",
+        "skillserving", "terminal",
+    },
     {"autotune", "profile"},
     {"session", "policy"},
     {"harness"},
     {"evaluation"},
     {"compiler", "interpreter", "roofline"},
-    {"task", "commandtask", "taskerrors", "ledger", "heads", "repository", "gpu", "records", "bundled"},
+    {
+        "task", "commandtask", "taskerrors", "ledger", "heads", "repository", "gpu", "records", "bundled", "skillpack",
+    },
 ]
+# fmt: on
 
 
 def layer(module: str) -> int:

@@ -1,0 +1,131 @@
+"""What a real session did, step by step, for people: WALKTHROUGH.md of the two demo examples, from their journals.
+
+python benchmarks/walkthrough.py    write both anew; each edit is checked against the candidate that the journal names
+"""
+
+from __future__ import annotations
+
+import difflib
+import gzip
+import json
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from tilewright.demo import EDITS
+from tilewright.evaluation.snapshot import content_id
+
+ROOT = Path(__file__).parents[1]
+JOURNALS = {"01_rmsnorm_occupancy_only": "demo-rmsnorm", "02_matmul_full_search": "demo-matmul"}
+IDEAS = {
+    "name the row's scale": "A new name for a variable changes nothing that is computed. Does the referee see a gain "
+    "where none is?",
+    "mean over the tile, not the row": "A tempting shortcut: divide by the tile's width, a constant, instead of the "
+    "row's. On the visible case, whose rows fill the tile, it is even right.",
+    "occupancy 4": "`dump_ir` says 1 CTA per SM, limited by registers: too few bytes in flight. The hint makes the "
+    "compiler leave room for four.",
+    "two passes in steps of 256": "Small tiles need few registers, but every row is read twice, by short requests.",
+    "tile of three quarters": "6144 columns fit in fewer registers than 8192, if only a tile could be that wide.",
+    "8 worker warps at occupancy 4": "Twice the warps share a row, but also the registers that four CTAs leave.",
+    "tile 128x128x64": "A tile of 64x64 reads each operand 128 times over. Twice the extent, half the traffic.",
+    "leave out the last K step": "The kind of bug that makes a kernel faster.",
+    "tile 128x256x64, 4 worker warps": "Larger still, without asking whether the accumulator fits: `dump_ir` would "
+    "have said that it spills.",
+    "name the accumulator": "A new name again. By its latency alone it looks slower than the row before it.",
+    "tiles in bands of 8 rows": "Neighbouring blocks share rows and columns of the operands, so that L2 holds both.",
+    "tile 128x256x128, 8 worker warps": "The large tile, with the warps that it needs to stay in registers.",
+}
+
+
+def walkthrough(example: str) -> str:
+    """The page of one example."""
+    with gzip.open(ROOT / "references" / "evidence" / f"{JOURNALS[example]}.journal.jsonl.gz", "rt") as file:
+        records = [json.loads(line)["data"] for line in file]
+    started, place = records[0], records[0]["editable"][0]
+    where = started["environment"]
+    text = (ROOT / "assets" / "examples" / example / "fixed_launch.py").read_text()
+    parts = [
+        f"# A session on {started['task_name']}, step by step\n",
+        f"What `tilewright demo` did on one {where['device']} ({where['arch']}, driver {where['driver']}, cuda-tile "
+        f"{where['cuda_tile']}, compiler {where['compiler']}), as its journal has it: "
+        f"`references/evidence/{JOURNALS[example]}.journal.jsonl.gz`. The edits are scripted, good ones and bad ones; "
+        "checks, measurements and verdicts are real. This page is made by `python benchmarks/walkthrough.py`.\n",
+        _table(records),
+    ]
+    steps = _steps(records)
+    _same(text, place, steps[0])
+    parts += ["## 0: baseline\n", _checked(steps[0]), _measured(steps[0])]
+    for number, (edit, step) in enumerate(zip(EDITS[example], steps[1:], strict=True), 1):
+        after = edit.change(text)
+        _same(after, place, step)
+        idea = _filled(IDEAS[edit.name])
+        parts.append(f"## {number}: {edit.name}\n\n{idea}\n```diff\n{_difference(text, after)}\n```\n")
+        parts += [said for said in (_checked(step), _measured(step)) if said]
+        verdict, advice = step[-1]["verdict"], step[-1]["advice"]
+        parts.append(f"**{verdict['kind']}** ({verdict['reason']}). Then: {advice['reason']}.\n")
+        if verdict["kind"] == "keep":
+            text = after
+    return "\n".join(part if part.startswith(("|", "#")) else _filled(part) for part in parts)
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, 118, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
+def _steps(records: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The records of each iteration, its row last."""
+    steps: list[list[dict[str, Any]]] = [[]]
+    for record in records[1:]:
+        steps[-1].append(record)
+        if record["kind"] == "row":
+            steps.append([])
+    return steps[:-1]
+
+
+def _same(text: str, place: str, step: list[dict[str, Any]]) -> None:
+    (candidate,) = {record["candidate"] for record in step if record["kind"] == "checked"}
+    assert content_id({place: text.encode()}) == candidate, f"the journal's candidate {candidate} is another"
+
+
+def _table(records: list[dict[str, Any]]) -> str:
+    lines = ["| iteration | optimization | latency_ms | status |", "|---:|:---|---:|---:|"]
+    for row in (record for record in records if record["kind"] == "row"):
+        latency = "-" if row["latency_ms"] is None else f"{row['latency_ms']:.6f}"
+        lines.append(f"| {row['iteration']} | {row['optimization']} | {latency} | {row['verdict']['kind']} |")
+    return "\n".join(lines) + "\n"
+
+
+def _difference(before: str, after: str) -> str:
+    lines = [*difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1)][2:]
+    return "\n".join(lines)
+
+
+def _checked(step: list[dict[str, Any]]) -> str:
+    """What the correctness check found."""
+    (result,) = [record["result"] for record in step if record["kind"] == "checked"]
+    if result["status"] != "passed":
+        return f"`run_correctness`: {result['status']}. {result['message'].splitlines()[0]}."
+    hidden = sum(case["hidden"] for case in result["cases"])
+    worst = max(case["rel_l2_error"] for case in result["cases"])
+    cases = f"{len(result['cases'])} cases, {hidden} of them hidden"
+    return f"`run_correctness`: passed on {cases}; largest error {worst:.2g}."
+
+
+def _measured(step: list[dict[str, Any]]) -> str:
+    """What each benchmark run found; a would-be keep has two."""
+    said = []
+    for result in (record["result"] for record in step if record["kind"] == "measured"):
+        (case,) = result["cases"]
+        clocks = result["telemetry"]["sm_clock_mhz"]
+        text = f"{case['latency_ms']:.3f} ms, {case['roofline_percent']:.1f}% of the {case['bound']} bound"
+        if result["speedup"] is not None:
+            low, high = (100 * (result[name] - 1) for name in ("speedup_low", "speedup_high"))
+            text += f"; against the incumbent's {case['incumbent_ms']:.3f} ms in the same seconds "
+            text += f"{100 * (result['speedup'] - 1):+.2f}% ({low:+.2f}% to {high:+.2f}%, {case['pairs']} pairs)"
+        said.append(f"{text}; SM clock {clocks[0]} to {clocks[1]} MHz")
+    return "`run_benchmark`: " + ". Again, in new processes: ".join(said) + "." if said else ""
+
+
+if __name__ == "__main__":
+    for example in JOURNALS:
+        (ROOT / "assets" / "examples" / example / "WALKTHROUGH.md").write_text(walkthrough(example))

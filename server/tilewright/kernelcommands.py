@@ -1,0 +1,188 @@
+"""The commands on a task's kernel as it is, outside of any session."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tilewright.records import Record
+from tilewright.task import case_label
+from tilewright.terminal import (
+    HERE,
+    Root,
+    chosen_backend,
+    console,
+    errors,
+    failed,
+    in_loop,
+    print_progress,
+    print_report,
+    told,
+)  # fmt: skip
+
+kernel_app = typer.Typer()
+
+
+@kernel_app.command()
+def check(
+    path: Annotated[Path, typer.Argument(help="a task's folder, or a file in it", exists=True)],
+    root: Root = HERE,
+) -> None:
+    """Look for races, unwritten memory, padding, bounds and overflow in the kernels of a task. Needs no GPU.
+
+    A task in Triton or torch is checked against its reference instead.
+    """
+    from tilewright.session.checks import check_task
+
+    found = told(lambda: asyncio.run(check_task(root, path, print_progress)))
+    for defect in found.defects:
+        typer.echo(f"{defect.text}; {case_label(defect.case)}")
+    if not found.defects:
+        runs = f"; {len(found.cases)} runs agree with the reference" if found.cases else ""
+        console.print(f"nothing found{runs}" if found.passed else f"{found.status.upper()}: {found.message}")
+    raise typer.Exit(0 if found.passed else 1)
+
+
+@kernel_app.command(name="dump-ir")
+def dump_ir(
+    task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
+    arch: Annotated[list[str] | None, typer.Option(help="architecture such as sm_90; may be given often")] = None,
+    stage: Annotated[
+        str, typer.Option(help="resources, cutile_ir, tile_ir (Triton: ttir, ttgir), ptx, sass, remarks or mix")
+    ] = "resources",
+    compare: Annotated[str, typer.Option(help="incumbent: what changed against the session's incumbent")] = "",
+    compile_seconds: Annotated[float, typer.Option(min=1, max=300, help="for each kernel and architecture")] = 60.0,
+    root: Root = HERE,
+) -> None:
+    """What the compiler makes of the kernels that a task launches. Needs no GPU."""
+    from tilewright.session.dumping import COMPARISONS, STAGES, Dumper
+
+    if wrong := [name for name in arch or [] if not re.fullmatch(r"sm_\d{2,3}", name)]:
+        raise failed(f"--arch {wrong[0]}: an architecture is written sm_90")
+    if stage not in STAGES:
+        raise failed(f"--stage is one of {', '.join(STAGES)}")
+    if compare not in COMPARISONS:
+        raise failed("--compare takes `incumbent` alone")
+
+    async def work(loop: Any) -> tuple[Record, str]:
+        folder, default = loop.task_of(task)
+        dumper = Dumper(loop.checkout)
+        try:
+            report = await dumper.dump(
+                folder, arch or [default], stage, print_progress, math.inf, compare, compile_seconds
+            )
+            return report, dumper.text(report.resource.rpartition("/")[2]) or ""
+        finally:
+            await dumper.close()
+
+    report, text = in_loop(root, work)
+    print_report(report.model_copy(update={"text": ""}))
+    if stage != "resources" or compare or not getattr(report, "kernels", None):
+        typer.echo(text)
+    raise typer.Exit(0 if getattr(report, "status", "") == "passed" else 1)
+
+
+@kernel_app.command()
+def autotune(
+    task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
+    knobs: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="a knob and the values to try, as in TILE_M=64,128; may be given often"),
+    ] = None,
+    kind: Annotated[str, typer.Option(help="T1 to T9: what to propose a space for; default: as the kernel seems")] = "",
+    apply: Annotated[bool, typer.Option("--apply", help="write the best config into the editable files")] = False,
+    also: Annotated[
+        list[str] | None, typer.Option("--also", help="a further architecture for the launch code, by the model")
+    ] = None,
+    backend: Annotated[str, typer.Option(help="auto, cuda or cpu (which ranks by the model)")] = "auto",
+    root: Root = HERE,
+) -> None:
+    """Search the configs of a task's kernel: compile all, prune by resources and model, race the rest, confirm."""
+    from tilewright.autotune.knobs import SpaceError, parse_values
+    from tilewright.autotune.tuner import Tuner
+
+    chosen = chosen_backend(backend)
+    try:
+        values = parse_values(knobs or [])
+    except SpaceError as error:
+        raise failed(str(error)) from None
+
+    async def work(loop: Any) -> Record:
+        folder, arch = loop.task_of(task)
+        tuner = Tuner(loop.checkout)
+        try:
+            return await tuner.tune(folder, print_progress, chosen, arch, values, kind, apply, also or [], math.inf)
+        finally:
+            await tuner.close()
+
+    report = in_loop(root, work)
+    print_report(report)
+    raise typer.Exit(0 if getattr(report, "status", "") == "passed" else 1)
+
+
+@kernel_app.command()
+def profile(
+    task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
+    backend: Annotated[str, typer.Option(help="auto, cuda or cpu (which models the latency)")] = "auto",
+    root: Root = HERE,
+) -> None:
+    """Say what bounds a task's kernel, by which evidence, and what to try first."""
+    from tilewright.profile.profiler import Profiler
+
+    async def work(loop: Any) -> Record:
+        folder, arch = loop.task_of(task)
+        profiler = Profiler(loop.checkout)
+        try:
+            return await profiler.profile(folder, print_progress, chosen_backend(backend), arch, math.inf)
+        finally:
+            await profiler.close()
+
+    report = in_loop(root, work)
+    print_report(report)
+    raise typer.Exit(0 if getattr(report, "status", "") == "passed" else 1)
+
+
+@kernel_app.command()
+def compare(
+    task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
+    others: Annotated[
+        list[str] | None, typer.Option("--with", help="another module with the entry point, as in triton=path.py")
+    ] = None,
+    backend: Annotated[str, typer.Option(help="auto, cuda or cpu (which models the latency)")] = "auto",
+    root: Root = HERE,
+) -> None:
+    """Time a task's kernel before and after, torch, torch.compile and others in one run; a table for a pull request."""
+    from tilewright.profile.peers import compare as run
+    from tilewright.session.beginning import usable_backend
+
+    named = {}
+    for text in others or []:
+        name, equals, path = text.partition("=")
+        if not equals:
+            raise failed(f"--with {text}: write NAME=PATH")
+        named[name] = Path(path)
+
+    async def work(loop: Any) -> Any:
+        folder, arch = loop.task_of(task)
+        return await run(loop.checkout, folder, usable_backend(chosen_backend(backend)), arch, named, print_progress)
+
+    found = in_loop(root, work)
+    typer.echo(found.markdown)
+    for failure in found.failures:
+        errors.print(failure, style="red")
+    raise typer.Exit(1 if found.failures else 0)
+
+
+@kernel_app.command()
+def clean() -> None:
+    """Empty this user's cache of compilations, and say what that freed. Sessions and their logs stay."""
+    from tilewright.compiler.store import CompilationStore, cache_folder
+
+    folder = cache_folder()
+    freed = CompilationStore(folder).clean()
+    console.print(f"removed {freed.entries} compilations, {freed.bytes / 2**20:.1f} MiB, from {folder}")

@@ -1,0 +1,118 @@
+"""The skills as agents get them: each a folder that holds every page and example it links to, its links made to fit."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from tilewright import bundled
+
+MANIFEST = "SKILL.md"
+_LINK = re.compile(r"\[([^\]\n]+)\]\(([^)\s]+)\)")
+_CHECK = re.compile(r"^<!-- (?:run|refused)\b.*?-->\n", re.DOTALL | re.MULTILINE)
+_QUERY = re.compile(r"^(\[\^[\w-]+\]: measured [\w.-]+): `.*`$", re.MULTILINE)
+
+
+class SkillError(ValueError):
+    """What was asked of the skills cannot be done; the text says what can."""
+
+
+@dataclass(frozen=True)
+class Skill:
+    """One skill: its frontmatter, and its files by their place in the skill's folder, `SKILL.md` first."""
+
+    name: str
+    frontmatter: dict[str, str]
+    files: dict[str, bytes]
+
+
+def skill_names() -> list[str]:
+    """The names of the skills that this installation holds."""
+    return sorted(folder.name for folder in bundled.skills().iterdir() if (folder / MANIFEST).is_file())
+
+
+def load_skill(name: str) -> Skill:
+    """The skill of that name, self-contained. Raises `SkillError` where there is none."""
+    if name not in skill_names():
+        raise SkillError(f"no skill {name!r}; there are {', '.join(skill_names())}")
+    home = f"skills/{name}"
+    files: dict[str, bytes] = {}
+    waiting = [f"{home}/{MANIFEST}"]
+    while waiting:
+        source = waiting.pop(0)
+        data = _real(source).read_bytes()
+        if source.endswith(".md"):
+            text, linked = _rewritten(data.decode(), source, home)
+            data = text.encode()
+            waiting += [one for one in linked if _place(one, home) not in files and one not in waiting]
+        files[_place(source, home)] = data
+    return Skill(name, frontmatter(files[MANIFEST].decode()), files)
+
+
+def frontmatter(text: str) -> dict[str, str]:
+    """The fields between the first two `---` lines, each `key: value` on one line."""
+    _, block, _ = text.split("---\n", 2)
+    return {key: value.strip() for key, _, value in (line.partition(": ") for line in block.splitlines())}
+
+
+def install(names: list[str], target: Path) -> list[Path]:
+    """Write the skills into folders of their names under `target`, over older copies of themselves.
+
+    Raises `SkillError`, before anything is written, where such a folder holds something else.
+    """
+    skills = [load_skill(name) for name in names or skill_names()]
+    for skill in skills:
+        folder = target / skill.name
+        if folder.is_symlink() or (folder.exists() and not _is_copy(folder, skill.name)):
+            raise SkillError(f"{folder} is there and is no copy of the skill; move it away, or give another --to")
+    for skill in skills:
+        for place, data in skill.files.items():
+            path = target / skill.name / place
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+    return [target / skill.name for skill in skills]
+
+
+def _is_copy(folder: Path, name: str) -> bool:
+    manifest = folder / MANIFEST
+    if not manifest.is_file():
+        return folder.is_dir() and not any(folder.iterdir())
+    text = manifest.read_text(encoding="utf-8", errors="replace")
+    return text.startswith(f"---\nname: {name}\n")
+
+
+def _real(source: str) -> Path:
+    """The file behind a path of the source tree, which a wheel lays out in its own way."""
+    for prefix, folder in (("skills/", bundled.skills), ("references/", bundled.references)):
+        if source.startswith(prefix):
+            return folder() / source.removeprefix(prefix)
+    return bundled.examples() / source.removeprefix("assets/examples/")
+
+
+def _place(source: str, home: str) -> str:
+    """Where a file of the source tree lies in the skill's folder."""
+    return posixpath.relpath(source, home) if source.startswith(f"{home}/") else source
+
+
+def _rewritten(text: str, source: str, home: str) -> tuple[str, list[str]]:
+    """A page with its links as they are in the skill's folder, without what only its checks read, and the files that
+    it links to."""
+    linked: list[str] = []
+
+    def fit(match: re.Match[str]) -> str:
+        label, target = match.groups()
+        path, _, anchor = target.partition("#")
+        if "://" in target or not path:
+            return match.group(0)
+        wanted = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+        if wanted.startswith("skills/") and not wanted.startswith(f"{home}/"):
+            return label  # another skill, which may not be there
+        linked.append(wanted)
+        start = PurePosixPath(_place(source, home)).parent
+        link = posixpath.relpath(_place(wanted, home), start.as_posix())
+        return f"[{label}]({link}{'#' + anchor if anchor else ''})"
+
+    text = _QUERY.sub(r"\1, in Tilewright's references/evidence", _CHECK.sub("", text))
+    return _LINK.sub(fit, text), linked

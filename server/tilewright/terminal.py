@@ -1,0 +1,84 @@
+"""What all commands share: where they print, how they fail, and how they reach the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from tilewright.records import Record
+from tilewright.session.checkout import Misuse
+from tilewright.task import Backend
+
+if TYPE_CHECKING:
+    from tilewright.session.verification import Line
+
+console = Console(markup=False, highlight=False, soft_wrap=True)
+errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+
+ResultT = TypeVar("ResultT")
+Root = Annotated[Path, typer.Option("--root", help="the checkout to work in", file_okay=False, exists=True)]
+HERE = Path()
+
+
+async def print_progress(text: str) -> None:
+    errors.print(text, style="dim")
+
+
+def chosen_backend(text: str) -> Backend | None:
+    if text not in ("auto", "cuda", "cpu"):
+        raise failed("--backend is auto, cuda or cpu")
+    return None if text == "auto" else Backend(text)
+
+
+def failed(text: str) -> typer.Exit:
+    errors.print(text, style="red")
+    return typer.Exit(2)
+
+
+def told(work: Callable[[], ResultT]) -> ResultT:
+    from tilewright.repository import RepositoryError
+
+    try:
+        return work()
+    except (Misuse, RepositoryError) as error:
+        raise failed(str(error)) from None
+
+
+def in_loop(root: Path, work: Callable[[Any], Coroutine[Any, Any, ResultT]]) -> ResultT:
+    from tilewright.session.loop import Loop
+
+    async def run() -> ResultT:
+        loop = Loop(root.resolve())
+        try:
+            return await work(loop)
+        finally:
+            await loop.close()
+
+    return told(lambda: asyncio.run(run()))
+
+
+def print_report(report: Record) -> None:
+    for name, value in report.model_dump(mode="json").items():
+        if value in ("", None, [], {}):
+            continue
+        if name == "summary":
+            console.print(value, style="bold")
+        elif isinstance(value, list | dict):
+            console.print(f"{name}:")
+            console.print_json(data=value)
+        else:
+            console.print(f"{name}: {value}")
+
+
+def print_lines(lines: list[Line]) -> None:
+    """What was checked, a line each; ends the command, with 1 where anything failed."""
+    colours = {"ok": "green", "warn": "yellow", "FAIL": "red"}
+    for line in lines:
+        console.print(Text(f"{line.mark:5}", style=colours[line.mark]), f"{line.what:16}", line.detail)
+    raise typer.Exit(1 if any(line.mark == "FAIL" for line in lines) else 0)

@@ -1,0 +1,13 @@
+"""python -m tests.pages [PART OF A NAME ...]    lint the pages that agents read, and count what was checked"""
+
+import sys
+
+from tests.pages import claims, names
+from tests.pages.page import pages
+
+listed = [page for page in pages() if len(sys.argv) < 2 or any(part in page.name for part in sys.argv[1:])]
+results = [(claims.check(page), names.check(page)) for page in listed]
+for (_, unsupported), (_, unknown) in results:
+    for problem in (*unsupported, *unknown):
+        print(problem)
+print(f"{sum(one[0][0] for one in results)} claims, {sum(one[1][0] for one in results)} links")

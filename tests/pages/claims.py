@@ -1,0 +1,186 @@
+"""Every figure about performance carries a footnote that gives it, and every footnote gives what the text says.
+
+A footnote is one of
+    measured FILE: `expr; expr`      recomputed from raw data under references/evidence/
+    computed: `expr; expr`           evaluated; spec(), limits() and rules() give data sheets and the loop's thresholds
+    published SOURCE: 1.2, 3.4       what others say, and who
+    observed WHERE: 1.2, 3.4         seen by us, but the raw data was not kept, which the note has to say
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.pages.page import CITED, CODE, ROOT, Block, Page, Problem
+from tilewright.gpu.specs import SM_LIMITS, spec_by_arch, spec_by_name
+from tilewright.policy import Rules
+
+NUMBER = r"(?<![\w.^])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
+RATES = r"[TGM]B/s|[TG]FLOP/s|flops per byte|KiB|MiB|GiB|GB|ns|us|ms|s|seconds?|minutes?|hours?|%|percent|times|×"
+COUNTS = r"bytes|instructions|registers"
+JOIN = r"\s*(?:to|and|or|against|instead of|,|/|-)\s*"
+CLAIM = re.compile(rf"({NUMBER}(?:{JOIN}{NUMBER})*)(?:\s?({RATES})(?!\w)|(x)(?!\w)|\s({COUNTS})\b)")
+UNIT_HEAD = re.compile(rf"(?<!\w)(?:{RATES}|{COUNTS})(?!\w)")
+PRECISE = re.compile(rf"(?<!tileiras )(?<!cuda-tile )(?<!CUDA )(?<!Triton )(?<!Python )({NUMBER})(?![.\d])")
+EVIDENCE = ROOT / "references" / "evidence"
+
+
+class Node(dict[str, Any]):
+    """A JSON object whose fields are attributes too."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self[name]
+
+
+@cache
+def _load(name: str) -> Any:
+    path = EVIDENCE / name
+    opened = gzip.decompress(path.read_bytes()) if name.endswith(".gz") else path.read_bytes()
+    if ".jsonl" in name:
+        return [json.loads(line, object_hook=Node)["data"] for line in opened.decode().splitlines()]
+    return json.loads(opened, object_hook=Node)
+
+
+class Evidence:
+    """What an expression over a file of evidence can use."""
+
+    def __init__(self, name: str) -> None:
+        self.data = _load(name)
+
+    def names(self) -> dict[str, Any]:
+        return {"data": self.data, "one": self.one, "last": self.last}
+
+    def _rows(self) -> list[Any]:
+        if isinstance(self.data, list):
+            return self.data
+        return next(value for value in self.data.values() if isinstance(value, list) and len(value) > 3)
+
+    def one(self, **wanted: Any) -> Any:
+        """The one record with these fields."""
+        (found,) = [row for row in self._rows() if all(row.get(key) == value for key, value in wanted.items())]
+        return found
+
+    def last(self, iteration: int) -> Any:
+        """The result of the last benchmark of a session's iteration."""
+        rows = self._rows()
+        end = next(i for i, row in enumerate(rows) if row["kind"] == "row" and row["iteration"] == iteration)
+        return next(row for row in reversed(rows[:end]) if row["kind"] == "measured")["result"]
+
+
+def _spec(name: str) -> Any:
+    return spec_by_name(name) or spec_by_arch(name)
+
+
+COMPUTING = {"spec": _spec, "limits": SM_LIMITS.__getitem__, "rules": Rules, "math": math, "round": round}
+
+
+def values(note: str) -> list[float]:
+    """The figures that a footnote gives. Raises ValueError where it is none."""
+    kind, _, rest = note.partition(" ")
+    if kind == "measured":
+        name, _, query = rest.partition(": ")
+        if not (EVIDENCE / name).is_file():
+            raise ValueError(f"no references/evidence/{name}")
+        return _evaluated(query, Evidence(name).names())
+    if kind == "computed:":
+        return _evaluated(rest, COMPUTING)
+    if kind in ("published", "observed"):
+        source, _, figures = rest.rpartition(": ")
+        if len(source) < 12:
+            raise ValueError(f"{kind} by whom? write `{kind} SOURCE: figures`")
+        if kind == "observed" and "raw data not kept" not in source:
+            raise ValueError("an observed figure has to say `raw data not kept`")
+        return [_number(text) for text in re.findall(NUMBER, figures)]
+    raise ValueError("a footnote begins with `measured FILE:`, `computed:`, `published SOURCE:` or `observed SOURCE:`")
+
+
+def _evaluated(query: str, names: dict[str, Any]) -> list[float]:
+    found = []
+    for text in query.strip().strip("`").split("; "):
+        try:
+            found.append(float(eval(text, {"__builtins__": {}}, names)))
+        except Exception as error:
+            raise ValueError(f"{text}: {type(error).__name__}: {error}") from None
+    return found
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def supported(text: str, given: list[float]) -> bool:
+    """Whether one of the figures, rounded as `text` is and whatever its sign, is what it says."""
+    decimals = len(text.partition(".")[2])
+    step = 10.0**-decimals
+    return any(abs(abs(value) - _number(text)) <= step / 2 * (1 + 1e-6) for value in given)
+
+
+def figures(block: Block) -> Iterator[str]:
+    """The numbers of a block that claim performance: with such a unit, in a column that has one, or just precise."""
+    plain = _plain(block.text)
+    if not block.text.startswith("|") or not block.head:
+        yield from _claimed(plain)
+        return
+    heads = _plain(block.head).split("|")
+    for number, cell in enumerate(plain.split("|")):
+        under_unit = number < len(heads) and UNIT_HEAD.search(heads[number])
+        yield from re.findall(NUMBER, cell) if under_unit else _claimed(cell)
+
+
+def _claimed(text: str) -> list[str]:
+    """Figures in running text. Small counts of bytes, registers and instructions are rules rather than results."""
+    found: dict[int, str] = {}
+    for match in CLAIM.finditer(text):
+        for number in re.finditer(NUMBER, match[1]):
+            if match[2] or match[3] or _number(number[0]) >= 100:
+                found[match.start(1) + number.start()] = number[0]
+    for match in PRECISE.finditer(text):
+        if "." in match[1] or "," in match[1]:
+            found[match.start(1)] = match[1]
+    return [*found.values()]
+
+
+def _plain(text: str) -> str:
+    text = CODE.sub(lambda match: "·" * 3, text.replace("\n", " "))
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    return CITED.sub("", text)
+
+
+def check(page: Page) -> tuple[int, list[Problem]]:
+    """How many figures the page claims, and those that nothing supports."""
+    problems, count, cited = [], 0, set()
+    given: dict[str, list[float]] = {}
+    for name, (line, note) in page.notes.items():
+        try:
+            given[name] = values(note)
+        except ValueError as error:
+            given[name] = []
+            problems.append(page.problem(line, f"[^{name}]: {error}"))
+    for block in page.blocks:
+        names = CITED.findall(block.text + block.head)
+        cited |= {*names}
+        problems += [
+            page.problem(block.line, f"[^{name}] is not defined on this page") for name in names if name not in given
+        ]
+        there = [value for name in names for value in given.get(name, [])]
+        for text in figures(block):
+            count += 1
+            if not supported(text, there):
+                says = ", ".join(f"{value:g}" for value in there) or "nothing"
+                problems.append(page.problem(block.line, f"{text} has no evidence (its footnotes give {says})"))
+    problems += [
+        page.problem(line, f"[^{name}] is never cited") for name, (line, _) in page.notes.items() if name not in cited
+    ]
+    return count, problems
+
+
+def evidence_files() -> set[str]:
+    """The files of evidence, for the table that lists them."""
+    return {path.name for path in Path(EVIDENCE).iterdir()}

@@ -1,0 +1,180 @@
+"""What agents read is checked like code: figures, names, links and snippets; and the checks themselves can fail."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.pages import claims, names, snippets
+from tests.pages.page import ROOT, Page, pages, read
+
+PAGES = pages()
+
+
+def page(folder: Path, text: str, name: str = "page.md") -> Page:
+    path = folder / name
+    path.write_text(text)
+    return read(path)
+
+
+def test_every_figure_has_evidence_and_every_name_exists(capsys: pytest.CaptureFixture[str]) -> None:
+    found = [(claims.check(one), names.check(one)) for one in PAGES]
+    problems = [str(problem) for parts in found for _, listed in parts for problem in listed]
+    assert not problems, "\n".join(problems)
+    figures, links = (sum(one[part][0] for one in found) for part in (0, 1))
+    with capsys.disabled():
+        print(f"\n{len(PAGES)} pages: {figures} claims with evidence, {links} links")
+    assert figures > 100
+    assert links > 100
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # a minute on two idle cores where nothing is remembered, else ten seconds
+def test_every_snippet_computes_its_reference_and_compiles(capsys: pytest.CaptureFixture[str]) -> None:
+    report = snippets.run(PAGES)
+    assert not report.problems, "\n".join(map(str, report.problems))
+    with capsys.disabled():
+        print(f"\n{report.blocks} snippets with {len(report.kernels)} kernels ran, {report.compiles} compiles")
+    assert report.blocks > 40
+
+
+SPILLS = 'one(treatment="more-worker-warps", arch="sm_90").before.resources.spill_bytes'
+NOTE = f"\n\n[^n]: measured treatments.json.gz: `{SPILLS}`"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("It spills 4,728 bytes[^n]." + NOTE, ""),
+        ("It spills 4,729 bytes[^n]." + NOTE, "4,729 has no evidence"),
+        ("It is 17 times faster.", "17 has no evidence"),
+        ("It is 17x faster.", "17 has no evidence"),
+        ("It took 3.1 as long.", "3.1 has no evidence"),
+        ("Gains of 2 to 15% are usual.", "2 has no evidence"),
+        ("| a | time (ms) |\n|---|---|\n| b | 12 |", "12 has no evidence"),
+        ("Strides are multiples of 16 bytes; take tiles of 128x256 on `sm_90`, with tileiras 13.4.", ""),
+        ("It has 4,728 bytes[^n].\n\n[^n]: measured nothing.json: `1`", "no references/evidence/nothing.json"),
+        ("It has 4,728 bytes[^n].\n\n[^n]: measured treatments.json.gz: `one(arch=\"sm_90\")`", "ValueError"),
+        ("It has 4,728 bytes[^n].\n\n[^n]: somebody said so: 4728", "a footnote begins with"),
+        ("It has 4,728 bytes[^n].\n\n[^n]: published it: 4728", "published by whom?"),
+        ("It has 4,728 bytes[^n].\n\n[^n]: observed on an H200 in 2026: 4728", "raw data not kept"),
+        ("Nothing." + NOTE, "is never cited"),
+        ("It takes 5 ms[^m].", "[^m] is not defined"),
+        ("Twice 21 ms is 42 ms[^c].\n\n[^c]: computed: `21; 2 * 21`", ""),
+        ("Twice 21 ms is 43 ms[^c].\n\n[^c]: computed: `21; 2 * 21`", "43 has no evidence"),
+    ],
+)  # fmt: skip
+def test_a_figure_needs_evidence_that_gives_it(tmp_path: Path, text: str, complaint: str) -> None:
+    _, problems = claims.check(page(tmp_path, text))
+    said = "\n".join(map(str, problems))
+    assert complaint in said
+    assert bool(problems) == bool(complaint), said
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("Call `run_benchmark`, then `ct.load(x, index=(0,), shape=(4,), latency=2)`.", ""),
+        ("Call `autotune_launch`.", "`autotune_launch` is no name"),
+        ("Call `ct.constexpr`.", "`ct.constexpr` does not exist"),
+        ("Take `cuda.tile_experimental`.", "`cuda.tile_experimental` does not exist"),
+        ("Gone: ~~`ct.constexpr`~~, ~~`best_config`~~.", ""),
+        ("Gone: ~~`ct.load`~~.", "`ct.load` is struck out, and exists"),
+        ("Pass `num_stages_per_tile=3`.", "`num_stages_per_tile` is no name"),
+        ("Pass `ct.load(x, prefetch=True)`.", "`prefetch` is no name"),
+        ("For `sm_91`.", "`sm_91` is no architecture"),
+        ("Set `CUDA_TILE_FASTER=1`.", "`CUDA_TILE_FASTER` is no variable"),
+        ("Run `tilewright optimise`.", "`tilewright optimise` is no command"),
+        ("Run `tilewright dump-ir task --fast`.", "has no --fast"),
+        ("```console\n$ tileiras --remarks=all --schedule x.bc\n```", "tileiras has no --schedule"),
+        ("See `references/nowhere.md`.", "there is no file"),
+        ("See [it](nowhere.md).", "the link to nowhere.md leads nowhere"),
+        ("# A head\n\nSee [it](#a-head).", ""),
+        ("# A head\n\nSee [it](#another).", "names no heading"),
+        ("See [it](https://example.org/x).", ""),
+    ],
+)
+def test_a_name_has_to_exist(tmp_path: Path, text: str, complaint: str) -> None:
+    _, problems = names.check(page(tmp_path, text))
+    said = "\n".join(map(str, problems))
+    assert complaint in said
+    assert bool(problems) == bool(complaint), said
+
+
+KERNEL = """# Page
+
+```python
+@ct.kernel
+def double(x, out, T: Size):
+    ct.store(out, index=(0,), tile=ct.load(x, index=(0,), shape=(T,)) * 2.0)
+```
+"""
+CALL = "launch(double, 1, normal(64), empty((64,)), 64) -->"
+NARROW = """```python
+@ct.kernel
+def narrow(x, out):
+    ct.store(out, index=(0,), tile=ct.load(x, index=(0,), shape=(64,)).astype(ct.float8_e4m3fn))
+```
+<!-- run: x = normal(64); same(x, launch(narrow, 1, x, empty(x, torch.float8_e4m3fn)), tol=0.2) -->"""
+PLANTED = {
+    "right": (KERNEL + "<!-- run: x = normal(64); same(x * 2, launch(double, 1, x, empty(x), 64)) -->", ""),
+    "wrong": (KERNEL + "<!-- run: x = normal(64); same(x * 3, launch(double, 1, x, empty(x), 64)) -->", "Mismatched"),
+    "unrun": (KERNEL, "no comment after the block"),
+    "unlaunched": (KERNEL + "<!-- run: assert double -->", "kernel double is never run"),
+    "uncompared": (KERNEL + "<!-- run: x = normal(64); launch(double, 1, x, empty(x), 64) -->", "compares nothing"),
+    "half": (
+        KERNEL + "<!-- run: x = normal(64); same(x * 2, launch(double, 1, x, empty(x), 64)); "
+        "launch(double, 1, x, empty(x), 32) -->",
+        "the result of double is compared with nothing",
+    ),
+    "refused": (KERNEL + '<!-- refused "power of two": launch(double, 1, normal(48), empty((48,)), 48) -->', ""),
+    "taken": (KERNEL + '<!-- refused "power of two": ' + CALL, "not refused"),
+    "broken": (KERNEL.replace("ct.load", "ct.lode") + "<!-- run: " + CALL, "lode"),
+    "syntax": (KERNEL.replace("def double", "def double double") + "<!-- run: assert 1 -->", "SyntaxError"),
+    "arch": (NARROW, "narrow for sm_80"),
+}  # fmt: skip
+
+
+def test_a_broken_snippet_is_found(tmp_path: Path) -> None:
+    listed = [page(tmp_path, text, f"{name}.md") for name, (text, _) in PLANTED.items()]
+    found = snippets.run(listed, ("sm_80",)).problems
+    for name, (_, complaint) in PLANTED.items():
+        said = "\n".join(str(problem) for problem in found if problem.page == f"{name}.md")
+        assert complaint in said, name
+        assert bool(said) == bool(complaint), said
+
+
+def test_every_entry_of_the_playbook_says_what_it_did_on_the_gpu() -> None:
+    playbook = read(ROOT / "references" / "playbook.md")
+    entries = [" ".join(entry.split()) for entry in re.split(r"^## ", playbook.text, flags=re.MULTILINE)[1:]]
+    timed = []
+    for entry in entries:
+        name, _, said = entry.partition(" ")
+        assert "**When**" in said, name
+        _, _, after = said.partition("H200")
+        notes = [playbook.notes[note][1] for note in re.findall(r"\[\^(\w+)\](?!:)", after)]
+        measured = any(note.startswith(("measured model", "measured demo")) for note in notes)
+        assert "not measured yet" in after or measured, name
+        timed += [name] * measured
+    assert len(entries) >= 20
+    assert len(timed) >= 6, timed
+
+
+def test_the_table_of_tensor_core_instructions_is_the_compilers() -> None:
+    playbook = read(ROOT / "references" / "playbook.md")
+    rows = [block for block in playbook.blocks if block.head.startswith("| tile, bf16 |")]
+    archs = re.findall(r"sm_\d+", rows[0].head)
+    assert len(rows) >= 4
+    for row in rows:
+        label, *cells = [cell.strip(" `") for cell in row.text.strip("|").split("|")]
+        tile = [int(extent) for extent in re.findall(r"\d+", label)]
+        for arch, cell in zip(archs, cells, strict=True):
+            one = claims.Evidence("products.json.gz").one(kernel="row_major", dtype="bfloat16", tile=tile, arch=arch)
+            assert [*one.tensor_core] == ([] if cell == "none" else [cell]), (label, arch)
+
+
+def test_the_evidence_is_listed() -> None:
+    listed = (ROOT / "references" / "evidence" / "README.md").read_text()
+    assert not [name for name in claims.evidence_files() - {"README.md"} if f"`{name}`" not in listed]

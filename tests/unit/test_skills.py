@@ -1,0 +1,164 @@
+"""The skills: valid and short, installed self-contained, and served over MCP as they would be installed."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import posixpath
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+import mcp_types
+import pytest
+from mcp import Client, MCPError
+from pydantic import Field
+from typer.testing import CliRunner
+
+from tests.pages.page import ROOT
+from tilewright.commands import app
+from tilewright.mcp_server import Desk, build_server
+from tilewright.skillpack import Skill, SkillError, install, load_skill, skill_names
+
+NAMES = ["autotuning", "perf-loop", "tune"]
+
+
+class Listing(mcp_types.Request[mcp_types.RequestParams | None, Literal["skills/list"]]):
+    method: Literal["skills/list"] = "skills/list"
+    params: mcp_types.RequestParams | None = None
+
+
+class GetParams(mcp_types.RequestParams):
+    uri: str
+
+
+class Getting(mcp_types.Request[GetParams, Literal["skills/get"]]):
+    method: Literal["skills/get"] = "skills/get"
+
+
+class Answer(mcp_types.Result):
+    """Whatever the extension answers."""
+
+    skills: list[dict[str, Any]] = Field(default_factory=list)
+    skill: dict[str, Any] = Field(default_factory=dict)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_skill_is_valid_and_short(name: str) -> None:
+    validator = pytest.importorskip("skills_ref.validator")
+    parser = pytest.importorskip("skills_ref.parser")
+    folder = ROOT / "skills" / name
+    assert validator.validate(folder) == []
+    text = (folder / "SKILL.md").read_text()
+    assert len(text.splitlines()) < 500
+    assert len(text) < 3.5 * 5000  # fewer characters to a token than prose has
+    assert load_skill(name).frontmatter == parser.parse_frontmatter(text)[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_evals_can_be_judged(name: str) -> None:
+    evals = json.loads((ROOT / "skills" / name / "evals" / "evals.json").read_text())
+    assert evals["skill_name"] == name
+    cases = evals["evals"]
+    assert len(cases) >= 12
+    assert len({case["id"] for case in cases}) == len(cases)
+    assert sum(case["id"].startswith("task-") for case in cases) >= 3
+    assert sum(case["id"].startswith("near-miss-") for case in cases) >= 2
+    for case in cases:
+        assert case["prompt"] and case["expected_output"] and case["assertions"], case["id"]
+        assert all((ROOT / file).is_file() for file in case["files"]), case["id"]
+
+
+def links(text: str) -> list[str]:
+    return [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]
+
+
+def test_installed_skills_hold_all_they_link_to(tmp_path: Path) -> None:
+    written = install([], tmp_path)
+    assert [folder.name for folder in written] == NAMES == skill_names()
+    seen = 0
+    for folder in written:
+        for path in folder.rglob("*.md"):
+            assert "<!-- run" not in path.read_text()
+            for target in links(path.read_text()):
+                file, _, _ = target.partition("#")
+                linked = (path.parent / file).resolve() if file else path
+                assert linked.is_file() and linked.is_relative_to(folder.resolve()), (path, target)
+                seen += 1
+        assert not (folder / "evals").exists()
+    assert seen > 200
+    playbook = (tmp_path / "perf-loop" / "references" / "playbook.md").read_text()
+    assert "[^warps]: measured treatments.json.gz, in Tilewright's references/evidence\n" in playbook
+    assert "stores 4,728 bytes of spills a thread" in playbook
+    assert (tmp_path / "autotuning" / "assets/examples/02_matmul_full_search/autotuned_launch.py").is_file()
+    install(["tune"], tmp_path)  # over itself
+
+
+def test_what_is_no_copy_is_left_alone(tmp_path: Path) -> None:
+    mine = tmp_path / "tune" / "SKILL.md"
+    mine.parent.mkdir()
+    mine.write_text("---\nname: my-own\ndescription: mine\n---\n")
+    with pytest.raises(SkillError, match="is no copy of the skill; move it away"):
+        install([], tmp_path)
+    assert mine.read_text().startswith("---\nname: my-own")
+    assert not (tmp_path / "perf-loop").exists()
+    with pytest.raises(SkillError, match="there are autotuning, perf-loop, tune"):
+        install(["perf"], tmp_path / "else")
+
+
+def test_the_command_lists_shows_and_installs(tmp_path: Path) -> None:
+    run = CliRunner()
+    listed = run.invoke(app, ["skills", "list"])
+    assert listed.exit_code == 0
+    assert all(name in listed.output for name in NAMES)
+    shown = run.invoke(app, ["skills", "show", "tune", "references/profiling.md"])
+    assert shown.output.startswith("# Profiling")
+    assert run.invoke(app, ["skills", "show", "tune", "nothing.md"]).exit_code == 2
+    assert run.invoke(app, ["skills", "show", "nothing"]).exit_code == 2
+    target = tmp_path / ".claude" / "skills"
+    done = run.invoke(app, ["skills", "install", "perf-loop", "--to", str(target)])
+    assert done.exit_code == 0
+    assert (target / "perf-loop" / "SKILL.md").read_text() == run.invoke(app, ["skills", "show", "perf-loop"]).output
+    (target / "tune").mkdir()
+    (target / "tune" / "mine.txt").write_text("mine")
+    assert run.invoke(app, ["skills", "install", "--to", str(target)]).exit_code == 2
+
+
+def test_the_server_offers_the_skills_as_they_are_installed(tmp_path: Path) -> None:
+    install([], tmp_path)
+
+    async def scene() -> None:
+        async with Client(build_server(Desk(ROOT))) as client:
+            assert "io.modelcontextprotocol/skills" in (client.server_capabilities.extensions or {})
+            entries = (await client.session.send_request(Listing(), Answer)).skills
+            assert [entry["frontmatter"]["name"] for entry in entries] == NAMES
+            for entry in entries:
+                assert entry["uri"] == f"skill://{entry['frontmatter']['name']}/SKILL.md"
+                assert entry["resources"][0]["uri"] == entry["uri"]
+                for file in entry["resources"]:
+                    installed = (tmp_path / file["uri"].removeprefix("skill://")).read_bytes()
+                    (content,) = (await client.read_resource(file["uri"])).contents
+                    served = str(getattr(content, "text", "")).encode()
+                    assert served == installed
+                    assert file["digest"] == f"sha256:{hashlib.sha256(served).hexdigest()}"
+                    assert file["size"] == len(served)
+                got = await client.session.send_request(Getting(params=GetParams(uri=entry["uri"])), Answer)
+                assert got.skill == entry
+            with pytest.raises(MCPError, match=r"no skill skill://none/SKILL\.md"):
+                await client.session.send_request(Getting(params=GetParams(uri="skill://none/SKILL.md")), Answer)
+            prompt = await client.get_prompt("optimise-kernel", {"task": "kernels/softmax", "goal": "below 0.1 ms"})
+            text = str(getattr(prompt.messages[0].content, "text", ""))
+            assert "`kernels/softmax`" in text
+            assert "below 0.1 ms" in text
+            assert "run_correctness" in text
+
+    asyncio.run(scene())
+
+
+def test_a_skill_never_names_a_file_outside_itself() -> None:
+    for name in NAMES:
+        skill: Skill = load_skill(name)
+        for place, data in skill.files.items():
+            assert not posixpath.normpath(place).startswith(("..", "/"))
+            assert b"../../references" not in data
