@@ -50,6 +50,8 @@ async def finished(connected: Client, tool: str, **arguments: Any) -> dict[str, 
     raise AssertionError(report)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_session_on_a_kernel_library_with_tests_of_its_own(tmp_path: Path) -> None:
     root = repository(tmp_path, "minigym")
     kernel = root / GYM_KERNEL
@@ -106,6 +108,8 @@ def test_a_session_on_a_kernel_library_with_tests_of_its_own(tmp_path: Path) -> 
     assert [line for line in lines if line.mark is Mark.FAIL] == []
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_session_on_a_library_whose_benchmark_writes_a_log(tmp_path: Path) -> None:
     root = repository(tmp_path, "miniops")
     (root / "profile_run.log").write_text("op=softmax | m=256 | n=64 | latency_ms=0.000001\n")
