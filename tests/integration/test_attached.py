@@ -38,7 +38,7 @@ TRIES = 5
 
 def repository(tmp_path: Path, name: str) -> Path:
     root = tmp_path / name
-    shutil.copytree(REPOSITORIES / name, root)
+    shutil.copytree(REPOSITORIES / name, root, ignore=shutil.ignore_patterns("__pycache__"))
     commit_all(root)
     return root
 

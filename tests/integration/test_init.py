@@ -53,7 +53,7 @@ def package(tmp_path: Path) -> Path:
 
 def test_a_repository_is_attached_with_one_command(tmp_path: Path) -> None:
     root = tmp_path / "minigym"
-    shutil.copytree(REPOSITORIES / "minigym", root)
+    shutil.copytree(REPOSITORIES / "minigym", root, ignore=shutil.ignore_patterns("__pycache__"))
     (root / "task.toml").unlink()
     commit_all(root)
     declined = init(root, answer="n\n")

@@ -54,7 +54,7 @@ class Stage:
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     root = tmp_path_factory.mktemp("attacked") / "repository"
-    shutil.copytree(MINIGYM, root)
+    shutil.copytree(MINIGYM, root, ignore=shutil.ignore_patterns("__pycache__"))
     commit_all(root)
     made = Stage(root)
     assert made.check(SOURCE).passed
@@ -127,7 +127,7 @@ OUTSIDE: dict[str, dict[str, str]] = {
 def test_nothing_outside_the_editable_files_reaches_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One session in which an agent tries one thing after another to have a wrong kernel passed."""
     root = tmp_path / "repository"
-    shutil.copytree(MINIGYM, root)
+    shutil.copytree(MINIGYM, root, ignore=shutil.ignore_patterns("__pycache__"))
     commit_all(root)
     wrong = SOURCE.replace(*WRONG)
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
