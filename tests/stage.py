@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,16 @@ def play(root: Path, scene: Callable[[Loop], Awaitable[None]]) -> None:
             await loop.close()
 
     asyncio.run(run())
+
+
+def running(words: str) -> bool:
+    """Whether a process lives whose command line holds `words`."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if words in (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"):
+                    return True
+    return False
 
 
 async def start(loop: Loop, task: str = "task", **options: Any) -> StatusReport:

@@ -181,7 +181,9 @@ def build_server(desk: Desk) -> MCPServer[None]:
 
     @mcp.tool(title="Check the candidate", annotations=_RUNS)
     async def run_correctness(context: Context[Any, Any]) -> CorrectnessReport:
-        """Check the edited files against the task's float64 reference: visible and hidden cases, secret seeds."""
+        """Check the edited files against the task's float64 reference: visible and hidden cases, secret seeds.
+
+        Of a command task, by the repository's own tests."""
         return await _told(lambda: desk.loop.run_correctness(_progress(context)))
 
     @mcp.tool(title="Measure the candidate", annotations=_RUNS)

@@ -22,19 +22,23 @@ from tilewright.session.verification import Mark, verify
 REPOSITORIES = Path(__file__).parents[1] / "repositories"
 GYM_KERNEL = "src/minigym/ops/cutile/layer_norm.py"
 OPS_KERNEL = "miniops/kernels/softmax.py"
-VECTORISED = """import numpy as np
+ONE_PASS_TOO_MANY = """import numpy as np
 
 
 def softmax(x):
-    values = np.exp(x - x.max(axis=1, keepdims=True))
-    return values / values.sum(axis=1, keepdims=True)
+    out = np.empty_like(x)
+    for _ in range(2):
+        for row in range(x.shape[0]):
+            values = np.exp(x[row] - x[row].max())
+            out[row] = values / values.sum()
+    return out
 """
 TRIES = 5
 
 
 def repository(tmp_path: Path, name: str) -> Path:
     root = tmp_path / name
-    shutil.copytree(REPOSITORIES / name, root)
+    shutil.copytree(REPOSITORIES / name, root, ignore=shutil.ignore_patterns("__pycache__"))
     commit_all(root)
     return root
 
@@ -50,6 +54,8 @@ async def finished(connected: Client, tool: str, **arguments: Any) -> dict[str, 
     raise AssertionError(report)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_session_on_a_kernel_library_with_tests_of_its_own(tmp_path: Path) -> None:
     root = repository(tmp_path, "minigym")
     kernel = root / GYM_KERNEL
@@ -86,14 +92,8 @@ def test_a_session_on_a_kernel_library_with_tests_of_its_own(tmp_path: Path) -> 
             await content(connected, "revert")
             await content(connected, "append_result", optimization="leave the root out")
 
-            kernel.write_text(source.replace("ROWS = 1", "ROWS = 4"))
-            assert (await finished(connected, "run_correctness"))["status"] == "passed"
-            slower = await finished(connected, "run_benchmark")
-            assert (slower["verdict"]["kind"], slower["verdict"]["reason"]) == ("revert", "regression"), slower
-            await content(connected, "revert")
-            await content(connected, "append_result", optimization="4 rows a block")
             status = await content(connected, "session_status")
-            assert [row["status"] for row in status["tried"]] == ["keep", "keep", "revert", "revert"]
+            assert [row["status"] for row in status["tried"]] == ["keep", "keep", "revert"]
             assert {row["trust"] for row in status["tried"]} == {"harness-trusted"}
 
     asyncio.run(scene())
@@ -106,6 +106,8 @@ def test_a_session_on_a_kernel_library_with_tests_of_its_own(tmp_path: Path) -> 
     assert [line for line in lines if line.mark is Mark.FAIL] == []
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_session_on_a_library_whose_benchmark_writes_a_log(tmp_path: Path) -> None:
     root = repository(tmp_path, "miniops")
     (root / "profile_run.log").write_text("op=softmax | m=256 | n=64 | latency_ms=0.000001\n")
@@ -114,16 +116,17 @@ def test_a_session_on_a_library_whose_benchmark_writes_a_log(tmp_path: Path) -> 
         started = await loop.start(".", quiet, wait_s=900)
         assert started.phase == "ready", started.summary
         assert float(started.tried[0].latency) > 0.001, "an old log was read"
-        (root / OPS_KERNEL).write_text(VECTORISED)
+        (root / OPS_KERNEL).write_text(ONE_PASS_TOO_MANY)
         assert (await loop.run_correctness(quiet, 900)).status is Status.PASSED
         for _ in range(TRIES):
             found = await loop.run_benchmark(quiet, 900)
             if found.status is not Status.VOID:
                 break
-        assert found.verdict is not None and found.verdict.kind == "keep", found.summary
+        assert found.verdict is not None, found.summary
+        assert (found.verdict.kind, found.verdict.reason) == ("revert", "regression")
         assert [case.case for case in found.cases] == ["op=softmax m=256 n=64", "op=softmax m=512 n=128"]
-        loop.checkpoint()
-        loop.append_result("whole tiles")
+        loop.revert()
+        assert "[harness-trusted]" in loop.append_result("twice over").row
 
     play(root, scene)
 

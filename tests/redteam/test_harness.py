@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import subprocess
 from collections.abc import Coroutine, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 
 from tests.conftest import commit_all, git
 from tests.redteam.harness import NEGATIVE_CLOCK, REMEMBER, SLOW_CLOCK, STOPPED, SURVIVE, WRONG, edited
-from tests.stage import play, quiet
+from tests.stage import play, quiet, running
 from tilewright.evaluation.results import Status
 from tilewright.harness.referee import Failure, HarnessReferee
 from tilewright.repository import Files, Repository
@@ -55,7 +54,7 @@ class Stage:
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     root = tmp_path_factory.mktemp("attacked") / "repository"
-    shutil.copytree(MINIGYM, root)
+    shutil.copytree(MINIGYM, root, ignore=shutil.ignore_patterns("__pycache__"))
     commit_all(root)
     made = Stage(root)
     assert made.check(SOURCE).passed
@@ -92,8 +91,7 @@ def test_a_negative_figure_is_shown_and_never_counted(stage: Stage) -> None:
 def test_nothing_outlives_the_run_that_started_it(stage: Stage) -> None:
     attack = "import subprocess\n\nsubprocess.Popen(['sleep', '619.5'], start_new_session=True)\n"
     assert stage.check(edited(SOURCE, attack, wrong=False)).passed
-    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    assert "sleep 619.5" not in listed
+    assert not running("619.5")
 
 
 CONFTEST = """
@@ -124,10 +122,12 @@ OUTSIDE: dict[str, dict[str, str]] = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_nothing_outside_the_editable_files_reaches_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One session in which an agent tries one thing after another to have a wrong kernel passed."""
     root = tmp_path / "repository"
-    shutil.copytree(MINIGYM, root)
+    shutil.copytree(MINIGYM, root, ignore=shutil.ignore_patterns("__pycache__"))
     commit_all(root)
     wrong = SOURCE.replace(*WRONG)
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
