@@ -58,7 +58,7 @@ def test_a_wrong_config_is_never_the_best(make_task: Callable[..., Path]) -> Non
     assert report.best == {}
     failed = next(one for one in report.configs if one.config == "STEP=2")
     assert failed.place == "failed"
-    assert "wrong" in failed.why
+    assert "tampered" in failed.why
 
 
 def test_what_cannot_be_searched_is_refused_with_a_remedy(make_task: Callable[..., Path]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import cuda.tile as ct
 import pytest
+import torch
 
 from tests.conftest import SCALE_KERNEL
 from tests.corpus import EXAMPLES, Example
@@ -239,7 +240,7 @@ def result_of(
     tried = [Tried(config=config, place="best" if config == best else "measured", speedup=speedup) for config in space]
     return SearchResult(
         status=Status.PASSED, task="t", backend="cpu", device="NVIDIA H200 (modelled)", tried=tried, best=best,
-        cases=["case"], best_by_case={"case": best}, calls={"case": calls}, written=written,
+        cases=["case"], best_by_case={"case": best}, calls={"case": calls}, written=written, checked=space,
     )  # fmt: skip
 
 
@@ -252,6 +253,11 @@ def loaded(path: Path) -> ModuleType:
     return module
 
 
+def wanted_of(task: Task, source: bytes) -> Wanted:
+    name = f"{task.module.replace('.', '/')}.py"
+    return Wanted(Working(task, PurePosixPath(), {name: source}, head="", committed={}), {}, None)
+
+
 def generated(
     example: Example, folder: Path, hints: dict[str, int], others: dict[str, SearchResult] | None = None
 ) -> tuple[ModuleType, Path]:
@@ -261,9 +267,7 @@ def generated(
     file = TaskFile.model_validate(
         {"name": "t", "entry": f"{module}:{function}", "editable": ["kernel.py"], "cases": [{"N": 1}]}
     )
-    name = f"{module.replace('.', '/')}.py"
-    found = Working(Task(file, folder), PurePosixPath(), {name: source.read_bytes()}, head="", committed={})
-    wanted = Wanted(found, {}, None)
+    wanted = wanted_of(Task(file, folder), source.read_bytes())
     with host.running(host.Mode.RUN) as launches:
         example.run(**inputs_of(example, 0))
     written = {launch.name: [launch.names[place] for place in launch.counts.stored] for launch in launches}
@@ -341,10 +345,14 @@ def test_launch_code_uses_no_config_for_another_source(tmp_path: Path) -> None:
     example = KINDS["T3"]
     host.install(spec_by_arch("sm_90"))
     _, table = generated(example, tmp_path, {"occupancy": 2})
-    table.write_text(json.dumps(json.loads(table.read_text()) | {"kernel": "0" * 64}))
+    content = json.loads(table.read_text())
+    assert len(content["edits"]) == 2  # of the source as it was searched, and with the best config applied
+    table.write_text(json.dumps(content | {"edits": {"0" * 64: []}}))
     with pytest.warns(UserWarning, match="is not the source"):
         again = loaded(table.with_suffix(".py"))
-    assert again._table["best"] == {}
+    with host.running(host.Mode.RUN) as launches:
+        again.matmul(**inputs_of(example, 0))
+    assert launches[-1].kernel._compiler_options.hints_by_target()["default"]["occupancy"] is None
 
 
 def test_a_picture_is_drawn_of_any_search(tmp_path: Path) -> None:
@@ -366,9 +374,100 @@ def test_hints_of_other_architectures_go_by_target(tmp_path: Path) -> None:
         "sm_120": base.model_copy(update={"device": "X", "best": {"occupancy": 8, "M": 64}}),
     }
     tuned, table = generated(example, tmp_path, {"occupancy": 2}, others)
-    assert tuned._table["best"] == {"occupancy": {"default": 2, "sm_100": 4}}
+    assert tuned._table["configs"][tuned._table["best"]] == {"occupancy": {"default": 2, "sm_100": 4}}
     assert "NVIDIA B200: a=1" in json.loads(table.read_text())["cases"]
     with host.running(host.Mode.RUN) as launches:
         tuned.matmul(**inputs_of(example, 0))
     hints = launches[-1].kernel._compiler_options.hints_by_target()
     assert (hints["default"]["occupancy"], hints["sm_100"]["occupancy"]) == (2, 4)
+
+
+TRICKY = b"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cuda.tile as ct
+import torch
+
+TILE = 64
+STEP = TILE * 2
+OCCUPANCY = 1
+
+
+@dataclass
+class Shape:
+    rows: int
+
+
+@ct.kernel(occupancy=OCCUPANCY)
+def step_kernel(x, out, T: ct.Constant[int]):
+    block = ct.bid(0)
+    ct.store(out, index=(block,), tile=ct.load(x, index=(block,), shape=(T,), padding_mode=ct.PaddingMode.ZERO) * 2)
+
+
+def double(x, sizes=(), tile=TILE):
+    out = torch.empty_like(x)
+    ct.launch(torch.cuda.current_stream(), (ct.cdiv(x.shape[0], 2 * tile),), step_kernel, (x, out, STEP))
+    return out
+"""
+
+
+def test_launch_code_runs_the_source_that_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Constants derived from a knob, defaults and decorators that name one, dataclasses, and lists as arguments."""
+    host.install(spec_by_arch("sm_90"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "tricky.py").write_bytes(TRICKY)
+    file = TaskFile.model_validate(
+        {"name": "t", "entry": "tricky:double", "editable": ["tricky.py"], "cases": [{"N": 1}]}
+    )
+    wanted = wanted_of(Task(file, tmp_path), TRICKY)
+    best = {"TILE": 128, "OCCUPANCY": 4}
+    result = result_of(KINDS["T1"], [{}, best], best, "", {"step_kernel": ["out"]})
+    code, table = launchcode.write(wanted, result, {})
+    (tmp_path / "tuned_tricky.py").write_text(code)
+    (tmp_path / "tuned_tricky.json").write_text(table)
+    for _ in range(2):  # with the source as it was searched, and with the best config applied to it
+        tuned = loaded(tmp_path / "tuned_tricky.py")
+        x = torch.randn(1000)
+        with host.running(host.Mode.RUN) as launches:
+            torch.testing.assert_close(tuned.double(x, [1, x]), x * 2)
+            torch.testing.assert_close(tuned.double(x, (), 128), x * 2)
+            torch.testing.assert_close(tuned.double(x, tile=128), x * 2)
+        assert [launch.grid[0] for launch in launches] == [4] * 3
+        assert launches[0].kernel._compiler_options.hints_by_target()["default"]["occupancy"] == 4
+        (tmp_path / "tricky.py").write_bytes(wanted.knobs().variant(best)["tricky.py"])
+
+
+@pytest.mark.parametrize(
+    ("files", "checked", "words"),
+    [
+        ({"kernels.py": SCALE_KERNEL.encode()}, {}, "is not editable"),
+        (
+            {"ops.py": b"def f(x): pass", "kernels.py": SCALE_KERNEL.encode()},
+            {"TILE": 4},
+            "TILE is set in another module",
+        ),
+        (
+            {"ops.py": b"def f(x): pass", "kernels.py": SCALE_KERNEL.encode()},
+            {"occupancy": 4},
+            "lies in another module",
+        ),
+    ],
+)
+def test_launch_code_that_would_not_be_what_was_measured_is_not_written(
+    files: dict[str, bytes], checked: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    file = TaskFile.model_validate({"name": "t", "entry": "ops:f", "editable": list(files), "cases": [{"N": 1}]})
+    committed = files | {"ops.py": b"def f(x): pass"}
+    found = Working(Task(file, tmp_path), PurePosixPath(), files, head="", committed=committed)
+    result = result_of(KINDS["T1"], [{}, checked], checked, "", {})
+    assert words in launchcode.why_not(Wanted(found, {}, None), result)
+
+
+def test_a_config_that_leaves_work_out_sets_no_bar() -> None:
+    wrong = surveyed(0.01).model_copy(update={"short": "its kernels move 1 MB, and 9 MB have to be read"})
+    assert pruned([surveyed(1.0), surveyed(0.6), surveyed(0.7), wrong]) == {}
+    failed = wrong.short_failed()
+    assert failed.status is Status.TAMPERED
+    assert "9 MB" in failed.message

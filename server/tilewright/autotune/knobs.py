@@ -17,6 +17,11 @@ Value = int | float | bool | str
 Config = Mapping[str, Value]
 """What a config sets, by name: constants, keyword defaults of the entry point, and hints; what it leaves out stays."""
 
+Setting = Value | Mapping[str, Value] | None
+"""A value as it is put into a source: for a hint also its values by target, or None."""
+Edit = tuple[int, int, str]
+"""Bytes from .. to of a file, and what takes their place."""
+
 HINTS: dict[str, tuple[int, ...]] = {
     "occupancy": tuple(range(1, 33)),
     "num_ctas": (1, 2, 4, 8, 16),
@@ -110,21 +115,26 @@ class Knobs:
 
     def variant(self, config: Config) -> Files:
         """The Python files that differ, with the config's values in them."""
-        edits: dict[str, list[tuple[int, int, str]]] = {}
+        found = {}
+        for file, edits in self.edits(config).items():
+            content = self._files[file]
+            for start, end, text in sorted(edits, reverse=True):
+                content = content[:start] + text.encode() + content[end:]
+            found[file] = content
+        return found
+
+    def edits(self, config: Mapping[str, Setting]) -> dict[str, list[Edit]]:
+        """What makes the config's source, by file; a hint that is None is left to the compiler."""
+        found: dict[str, list[Edit]] = {}
+        for name, places in self._places.items():
+            for place in places if name in config else ():
+                if config[name] != place.value:
+                    found.setdefault(place.file, []).append((place.start, place.end, setting(config[name])))
         hints = {name: value for name, value in config.items() if name not in self._places}
-        for name in config.keys() & self._places.keys():
-            for place in self._places[name]:
-                edits.setdefault(place.file, []).append((place.start, place.end, repr(config[name])))
         for file, decorator, kernel in self._decorators:
             wanted = {name: value for name, value in hints.items() if kernel.hints.get(name) != value}
             if wanted:
-                edits.setdefault(file, []).extend(_hinted(decorator, wanted, _line_offsets(self._files[file])))
-        found = {}
-        for file, changes in edits.items():
-            content = self._files[file]
-            for start, end, text in sorted(changes, reverse=True):
-                content = content[:start] + text.encode() + content[end:]
-            found[file] = content
+                found.setdefault(file, []).extend(_hinted(decorator, wanted, _line_offsets(self._files[file])))
         return found
 
     def _constants(self, file: str, statement: ast.stmt, offsets: list[int]) -> None:
@@ -186,7 +196,15 @@ def _literal(node: ast.expr) -> Value | None:
     return None
 
 
-def _hinted(decorator: ast.expr, hints: Mapping[str, Value], offsets: list[int]) -> list[tuple[int, int, str]]:
+def setting(value: Setting) -> str:
+    """A value as source."""
+    if not isinstance(value, Mapping):
+        return repr(value)
+    targets = ", ".join(f"{target}={one!r}" for target, one in value.items())
+    return f'__import__("cuda.tile").tile.ByTarget({targets})'
+
+
+def _hinted(decorator: ast.expr, hints: Mapping[str, Setting], offsets: list[int]) -> list[Edit]:
     """The edits that give a decorator these hints."""
 
     def place(node: ast.expr) -> tuple[int, int]:
@@ -196,10 +214,10 @@ def _hinted(decorator: ast.expr, hints: Mapping[str, Value], offsets: list[int])
 
     if not isinstance(decorator, ast.Call):
         end = place(decorator)[1]
-        return [(end, end, f"({', '.join(f'{name}={value!r}' for name, value in hints.items())})")]
+        return [(end, end, f"({', '.join(f'{name}={setting(value)}' for name, value in hints.items())})")]
     present = {keyword.arg: keyword.value for keyword in decorator.keywords}
-    edits = [(*place(present[name]), repr(value)) for name, value in hints.items() if name in present]
-    added = [f"{name}={value!r}" for name, value in hints.items() if name not in present]
+    edits = [(*place(present[name]), setting(value)) for name, value in hints.items() if name in present]
+    added = [f"{name}={setting(value)}" for name, value in hints.items() if name not in present]
     if added:
         end = place(decorator)[1] - 1
         last = max((place(node)[1] for node in (*decorator.args, *present.values())), default=None)

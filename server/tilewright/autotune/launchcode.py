@@ -11,86 +11,106 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from tilewright.autotune.knobs import HINTS, Knobs, Value
+from tilewright.autotune.knobs import HINTS, Knobs, Setting
 from tilewright.autotune.report import SearchResult
-from tilewright.autotune.searching import Wanted, search_space
-from tilewright.autotune.space import ADVISED
+from tilewright.autotune.searching import Wanted
+from tilewright.session.checkout import Misuse
 
 TEMPLATE = Path(__file__).with_name("tuned_launch.py.j2")
 
 
 def why_not(wanted: Wanted, result: SearchResult) -> str:
     """Why no launch code can be written; empty where it can."""
-    own = _own(wanted)[1].constants.keys() | HINTS.keys()
-    if foreign := sorted({name for config in search_space(result).configs for name in config} - own):
+    try:
+        entry = wanted.found.entry_file
+    except Misuse as error:
+        return str(error)
+    if entry not in wanted.files:
+        return f"{entry}, which defines the entry point, is not editable: the launch code rewrites it alone"
+    knobs, own = wanted.knobs(), _own(wanted, wanted.files[entry])
+    named = {name for config in result.checked for name in config}
+    if foreign := sorted(named - own.constants.keys() - HINTS.keys()):
         return f"{foreign[0]} is set in another module than the entry point's, which the launch code cannot do"
+    if named & HINTS.keys() and len(own.kernels) < len(knobs.kernels):
+        return (
+            "a kernel with hints lies in another module than the entry point, and the launch code rewrites that alone"
+        )
     return ""
 
 
 def write(wanted: Wanted, result: SearchResult, others: Mapping[str, SearchResult]) -> tuple[str, str]:
-    """The module's source and its table as JSON, for a search whose configs set the entry point's module alone.
+    """The module's source and its table as JSON, where `why_not` is empty.
 
-    `others` are searches for further architectures: their cases go into the table under their devices' names, and
-    their hints into the config for all other cases, each by its target.
+    The table knows the source that was searched, and what it becomes when the best config is applied. `others` are
+    searches for further architectures: their cases go into the table under their devices' names, and their hints into
+    the config for all other cases, each by its target.
     """
-    source, own = _own(wanted)
     module, function = wanted.found.task.module, wanted.found.task.function
+    source = wanted.files[wanted.found.entry_file]
+    applied = wanted.knobs().variant(result.best).get(wanted.found.entry_file, source)
     template = Environment(undefined=StrictUndefined, keep_trailing_newline=True).from_string(TEMPLATE.read_text())
     table = f"tuned_{module.rpartition('.')[2]}.json"
     code = template.render(
         function=function,
         module=module,
+        package=module.rpartition(".")[0],
         device=result.device,
         table=table,
-        kernels=repr([kernel.name for kernel in own.kernels]),
-        defaults=repr(sorted(_parameters(source, function) & own.constants.keys())),
         written=repr(_written(source, result)),
     )
-    cases: dict[str, dict[str, Value]] = {}
+    configs: list[dict[str, Setting]] = []
+    cases = {}
     for one in (result, *others.values()):
         device = one.device.removesuffix(" (modelled)")
-        cases |= {f"{device}: {one.calls[case]}": config for case, config in one.best_by_case.items()}
-    content = {
-        "kernel": hashlib.sha256(source).hexdigest(),
+        for case, config in one.best_by_case.items():
+            cases[f"{device}: {one.calls[case]}"] = _place(configs, config)
+    best = _place(configs, _by_target(result, others))
+    space = [_place(configs, config) for config in result.checked]
+    content: dict[str, Any] = {
         "device": result.device,
         "toolkit": result.toolkit,
         "modelled": result.modelled,
-        "best": _by_target(result, others),
+        "best": best,
         "cases": cases,
-        "space": search_space(result).configs[:ADVISED],
+        "space": space,
+        "configs": configs,
+    }
+    names = sorted({name for config in configs for name in config})
+    start = wanted.knobs().original(names)
+    full = [{name: config.get(name, start.get(name)) for name in names} for config in configs]
+    content["edits"] = {
+        hashlib.sha256(text).hexdigest(): [_own(wanted, text).edits(config).get(".py", []) for config in full]
+        for text in (source, applied)
     }
     return code, json.dumps(content, indent=1)
 
 
-def _by_target(result: SearchResult, others: Mapping[str, SearchResult]) -> dict[str, Any]:
+def _own(wanted: Wanted, source: bytes) -> Knobs:
+    """The knobs of the entry point's module alone, when its source is this."""
+    return Knobs({".py": source}, ".py", wanted.found.task.function)
+
+
+def _place(configs: list[dict[str, Setting]], config: Mapping[str, Setting]) -> int:
+    """The config's number in the list, to which it is added where it is missing."""
+    if config not in configs:
+        configs.append(dict(config))
+    return configs.index(dict(config))
+
+
+def _by_target(result: SearchResult, others: Mapping[str, SearchResult]) -> dict[str, Setting]:
     """The best config, with the hints of other architectures whose best has the same constants."""
-    merged: dict[str, Any] = dict(result.best)
+    merged: dict[str, Setting] = dict(result.best)
     for arch, other in others.items():
         if other.best != result.best and _constants(other.best) == _constants(result.best):
-            for hint in HINTS:
-                if hint in other.best:
-                    here = merged.get(hint)
-                    held = here if isinstance(here, dict) else {} if here is None else {"default": here}
-                    merged[hint] = held | {arch: other.best[hint]}
+            for hint in HINTS.keys() & other.best.keys():
+                here = merged.get(hint)
+                held = here if isinstance(here, Mapping) else {} if here is None else {"default": here}
+                merged[hint] = {**held, arch: other.best[hint]}
     return merged
 
 
-def _constants(config: Mapping[str, Value]) -> dict[str, Value]:
+def _constants(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name not in HINTS}
-
-
-def _own(wanted: Wanted) -> tuple[bytes, Knobs]:
-    """The source of the entry point's module, and its knobs."""
-    source = wanted.files[wanted.entry_file]
-    return source, Knobs({wanted.entry_file: source}, wanted.entry_file, wanted.found.task.function)
-
-
-def _parameters(source: bytes, function: str) -> set[str]:
-    """The parameters of the entry point."""
-    for statement in ast.parse(source).body:
-        if isinstance(statement, ast.FunctionDef) and statement.name == function:
-            return {one.arg for one in (*statement.args.args, *statement.args.kwonlyargs)}
-    return set()
 
 
 def _written(source: bytes, result: SearchResult) -> dict[str, tuple[int, ...]]:

@@ -33,7 +33,8 @@ def modelled_ms(one: Surveyed) -> float | None:
 def pruned(surveyed: Sequence[Surveyed], keep: int = 0) -> dict[int, str]:
     """Configs that are left out, by number, with the reason; never config `keep`, the original."""
     figures = {number: ms for number, one in enumerate(surveyed) if (ms := modelled_ms(one)) is not None}
-    best = min(figures.values(), default=0.0)
+    whole = [ms for number, ms in figures.items() if not surveyed[number].short]
+    best = min(whole, default=min(figures.values(), default=0.0))  # one that leaves work out sets no bar
     reasons = {number: _hopeless(surveyed[number], ms / best) for number, ms in figures.items() if ms > HOPELESS * best}
     left = sorted((ms, number) for number, ms in figures.items() if number not in reasons)
     for place, (ms, number) in enumerate(left):

@@ -59,6 +59,9 @@ class SearchResult(Record):
     loss: float = Field(0.0, description="what the one best config loses against the best of each case, as a share")
     confirmed: Speedup | None = Field(None, description="of the best, measured anew in fresh processes")
     confirmation: str = ""
+    checked: list[dict[str, Value]] = Field(
+        default_factory=list, description="configs whose results were compared with the reference, the original first"
+    )
     calls: dict[str, str] = Field(default_factory=dict, description="the arguments of each case's call, in words")
     written: dict[str, list[str]] = Field(default_factory=dict, description="parameters that each kernel writes")
     seconds: float = 0.0

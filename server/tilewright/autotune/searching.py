@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tilewright.autotune import pruning
 from tilewright.autotune.knobs import Knobs, SpaceError, Value
 from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric
-from tilewright.autotune.space import Kind, Space, declared, kind_of, proposed
+from tilewright.autotune.space import Kind, declared, kind_of, proposed
 from tilewright.evaluation.results import Environment, Raced, Status, Surveyed
 from tilewright.evaluation.seeds import new_secret
 from tilewright.gpu.specs import spec_by_arch
@@ -25,7 +25,7 @@ LIMIT_S = 3600.0
 COPIES_LIMIT = 4 * 2**30
 """Bytes of the disk that the configs' copies of the repository may take."""
 ORIGINAL = 0
-CONFIRMED_AT_MOST = 4
+CONFIRMED_AT_MOST = 6
 """Configs that may fail their confirmation before the original is left as it is."""
 Tell = Callable[[str], None]
 
@@ -42,15 +42,9 @@ class Wanted:
     def files(self) -> Files:
         return self.found.files
 
-    @property
-    def entry_file(self) -> str:
-        """The file that defines the entry point."""
-        tail = f"{self.found.task.module.replace('.', '/')}.py"
-        return next((name for name in self.files if name == tail or name.endswith(f"/{tail}")), tail)
-
     def knobs(self) -> Knobs:
         """Raises `SpaceError`."""
-        return Knobs(self.files, self.entry_file, self.found.task.function)
+        return Knobs(self.files, self.found.entry_file, self.found.task.function)
 
 
 async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: Runs, tell: Tell) -> SearchResult:
@@ -84,20 +78,20 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
     if surveyed.status is not Status.PASSED or surveyed.variants[ORIGINAL].status is not Status.PASSED:
         return _ended(base, surveyed.status, surveyed.message, surveyed.variants)
     cases = [case_label(case) for case in surveyed.cases]
-    out = pruning.pruned(surveyed.variants)
-    running = [
-        number for number, one in enumerate(surveyed.variants) if one.status is Status.PASSED and number not in out
-    ]
+    short = backend is Backend.CPU  # on a GPU the referee's floor and its comparison of outputs decide
+    seen = [one.short_failed() if short else one for one in surveyed.variants]
+    out = pruning.pruned(seen)
+    running = [number for number, one in enumerate(seen) if one.status is Status.PASSED and number not in out]
     if backend is Backend.CUDA:
         raced = await measuring.race([variants[number] for number in running], new_secret(), LIMIT_S, tell)
         if raced.status is not Status.PASSED:
             return _ended(base, raced.status, raced.message, [])
         timed = dict(zip(running, raced.configs, strict=True))
     else:
-        timed = _modelled({number: surveyed.variants[number] for number in running})
+        timed = _modelled({number: seen[number] for number in running})
     tried = [
         _tried(space.configs[number], one, cases, out.get(number, ""), timed.get(number), backend)
-        for number, one in enumerate(surveyed.variants)
+        for number, one in enumerate(seen)
     ]
     confirmed, words = None, ""
     for _ in range(CONFIRMED_AT_MOST):
@@ -105,9 +99,19 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
         confirmed, words = await _confirm(wanted, variants[best], best, measuring, tell)
         if best == ORIGINAL or confirmed is not None:
             break
-        tried[best] = tried[best].model_copy(update={"place": "failed", "why": words, "speedup": None, "by_case": {}})
+        _fail(tried, best, words)
     else:
         best, by_case, loss = ORIGINAL, dict.fromkeys(cases, ORIGINAL), 0.0
+    checked = {ORIGINAL, best}
+    while unchecked := set(by_case.values()) - checked:  # the best of a case has to be right, too
+        number = unchecked.pop()
+        tell(f"checking the best config of a case: {tried[number].label}")
+        verdict = await measuring.correctness(variants[number], new_secret(), LIMIT_S, tell)
+        if verdict.status is Status.PASSED:
+            checked.add(number)
+        else:
+            _fail(tried, number, f"{verdict.status}: {verdict.message}")
+            _, by_case, loss = _best(tried, cases)
     ranked = sorted(range(len(tried)), key=lambda number: _rank(tried[number], number == best))
     tried[best] = tried[best].model_copy(update={"place": "best"})
     return base.model_copy(
@@ -121,6 +125,7 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
             "best": space.configs[best],
             "best_by_case": {case: space.configs[number] for case, number in by_case.items()},
             "loss": loss,
+            "checked": [space.configs[number] for number in sorted(checked)],
             "calls": dict(zip(cases, surveyed.calls, strict=True)),
             "written": _written(surveyed.variants[ORIGINAL]),
             "confirmed": confirmed,
@@ -128,12 +133,6 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
             "seconds": time.monotonic() - started,
         }
     )
-
-
-def search_space(result: SearchResult) -> Space:
-    """The configs that were worth a measurement, the original first, for whoever searches again on another shape."""
-    kept = [tried.config for tried in result.tried if tried.place in ("best", "measured", "modelled") and tried.config]
-    return Space([{}, *kept], result.space)
 
 
 def _kind(wanted: Wanted, original: Surveyed, arch: str) -> Kind:
@@ -228,6 +227,10 @@ def _best(tried: list[Tried], cases: list[str]) -> tuple[int, dict[str, int], fl
     reached = geometric([_over_original(tried[best], case) for case in cases]).value
     possible = geometric([_over_original(tried[by_case[case]], case) for case in cases]).value
     return best, by_case, max(1 - reached / possible, 0.0)
+
+
+def _fail(tried: list[Tried], number: int, why: str) -> None:
+    tried[number] = tried[number].model_copy(update={"place": "failed", "why": why, "speedup": None, "by_case": {}})
 
 
 def _over_original(one: Tried, case: str) -> Speedup:

@@ -58,7 +58,7 @@ class Tuner:
         space = sorted((values or {}).items())
         text = f"{folder} {wanted.found.head} {content_id(wanted.files)} {backend} {arch} {space} {kind} {also}"
         key = hashlib.sha256(text.encode()).hexdigest()[:12]
-        if key not in self._done:
+        if key not in self._done or self._done[key][0].status is Status.VOID:  # void: the machine's fault, so again
             if self._job is not None and not self._job.done and self._job.key != key:
                 raise Misuse(f"another search is under way ({self._job.message}); call autotune again when it is done")
             if self._job is None or self._job.done:
@@ -70,8 +70,6 @@ class Tuner:
             except SpaceError as error:
                 raise Misuse(str(error)) from None
         result, files = self._done[key]
-        if result.status is Status.VOID:  # the machine's fault: the next call tries again
-            del self._done[key]
         applied = self._apply(wanted, result) if apply and result.best else ""
         return _report(result, files, applied)
 
@@ -127,6 +125,9 @@ class Tuner:
 
     def _apply(self, wanted: Wanted, result: SearchResult) -> str:
         """Write the best config into the editable files, which are those that were searched."""
+        now = working_candidate(self._checkout, wanted.found.folder)
+        if now.files != wanted.files:
+            return "nothing was applied: the editable files were changed during the search; call autotune again"
         for name, content in wanted.knobs().variant(result.best).items():
             write_atomically(self._checkout.root / name, content.decode())
         return f"{label(result.best)} is in the working tree: run_correctness and run_benchmark judge it like any edit"
@@ -148,14 +149,16 @@ def _write(
         write_atomically(files[arch], other.model_dump_json(indent=1))
     files["picture"] = folder / f"{key}.png"
     plots.draw(result, files["picture"])
-    if wanted.found.task.file.frontend is Frontend.CUTILE and launchcode.why_not(wanted, result) == "":
-        code, table = launchcode.write(
-            wanted, result, {arch: one for arch, one in others.items() if one.status is Status.PASSED}
-        )
-        files["launch"] = folder / key / f"tuned_{wanted.found.task.module.rpartition('.')[2]}.py"
-        files["launch"].parent.mkdir(exist_ok=True)
-        write_atomically(files["launch"], code)
-        write_atomically(files["launch"].with_suffix(".json"), table)
+    if wanted.found.task.file.frontend is not Frontend.CUTILE:
+        return {what: str(path) for what, path in files.items()}
+    if why := launchcode.why_not(wanted, result):
+        return {what: str(path) for what, path in files.items()} | {"launch": f"not written: {why}"}
+    known = {arch: one for arch, one in others.items() if one.status is Status.PASSED}
+    code, table = launchcode.write(wanted, result, known)
+    files["launch"] = folder / key / f"tuned_{wanted.found.task.module.rpartition('.')[2]}.py"
+    files["launch"].parent.mkdir(exist_ok=True)
+    write_atomically(files["launch"], code)
+    write_atomically(files["launch"].with_suffix(".json"), table)
     return {what: str(path) for what, path in files.items()}
 
 

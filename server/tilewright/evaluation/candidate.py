@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 import traceback
@@ -66,6 +67,8 @@ class Candidate:
             if origin and any(Path(origin).is_relative_to(root) for root in roots):
                 del sys.modules[name]
         sys.path[:] = [place for place in sys.path if place not in self._places]
+        del self._entry
+        gc.collect()  # what a module registered with torch goes with it
 
     def wait(self) -> None:
         """Wait for the device; errors of kernels launched earlier surface here. Raises `CandidateFailure`."""

@@ -20,7 +20,7 @@ from tilewright.roofline.model import (
     Estimate,
     estimate_call,
 )
-from tilewright.task import Backend, Case, case_label
+from tilewright.task import Backend, Case, Work, case_label
 
 COMPULSORY_SHARE = 0.9
 """The share of the compulsory bytes, and of the compulsory flops, that a call's sampled blocks must account for.
@@ -62,6 +62,28 @@ def sampled(worker: WorkerHandle, timeout_s: float, seed: int) -> CallProfile:
         raise WorkerFailure(Status.CRASHED, f"the process described its launches wrongly: {error}") from None
 
 
+def shortfall(profile: CallProfile, latency_ms: float, work: Work, device: DeviceSpec) -> str:
+    """What of the compulsory work a call leaves out, by what its sampled blocks do; empty where it does all."""
+    moved, where = profile.dram_bytes, profile.where
+    floor = floor_ms(work, device, resident_bytes=0)  # the model takes caches to be cold
+    if latency_ms < floor:
+        return (
+            f"modelled at {latency_ms:.6f} ms, below the {floor:.6f} ms that the data sheet's peaks allow: {where} "
+            f"move {moved / 1e6:.1f} MB, where the work is {work.bytes / 1e6:.1f} MB and {work.flops / 1e9:.1f} Gflop"
+        )
+    if intensity_class(work) == "compute-bound" and profile.flops < COMPULSORY_SHARE * work.flops:
+        return (
+            f"{where} do {profile.flops / 1e9:.1f} Gflop, and the work is {work.flops / 1e9:.1f}: it is not done, or "
+            "done by another algorithm; measure such a kernel on a GPU"
+        )
+    if moved < COMPULSORY_SHARE * work.bytes:
+        return (
+            f"{where} move {moved / 1e6:.1f} MB, and {work.bytes / 1e6:.1f} MB have to be read and written at least: "
+            "the rest of the work is not done, or done where the model does not see it; measure such a kernel on a GPU"
+        )
+    return ""
+
+
 def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec) -> BenchmarkResult:
     """The modelled result of a candidate and, where `arms` holds two, the incumbent."""
     ceilings = assumed_ceilings(device)
@@ -71,32 +93,9 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec) -> Benchm
         latency = estimates[0].ms
         work = code.work(case)
         percent, bound = roofline_share(latency, work, ceilings)
-        moved, where = arms[0][case_label(case)].dram_bytes, arms[0][case_label(case)].where
-        floor = floor_ms(work, device, resident_bytes=0)  # the model takes caches to be cold
-        if latency < floor:
-            return BenchmarkResult(
-                status=Status.TAMPERED,
-                modelled=True,
-                message=f"{case_label(case)}: modelled at {latency:.6f} ms, below the {floor:.6f} ms that the data "
-                f"sheet's peaks allow: {where} move {moved / 1e6:.1f} MB, where the work is "
-                f"{work.bytes / 1e6:.1f} MB and {work.flops / 1e9:.1f} Gflop",
-            )
-        flops = arms[0][case_label(case)].flops
-        if intensity_class(work) == "compute-bound" and flops < COMPULSORY_SHARE * work.flops:
-            return BenchmarkResult(
-                status=Status.TAMPERED,
-                modelled=True,
-                message=f"{case_label(case)}: {where} do {flops / 1e9:.1f} Gflop, and the work is "
-                f"{work.flops / 1e9:.1f}: it is not done, or done by another algorithm; measure such a kernel on a GPU",
-            )
-        if moved < COMPULSORY_SHARE * work.bytes:
-            return BenchmarkResult(
-                status=Status.TAMPERED,
-                modelled=True,
-                message=f"{case_label(case)}: {where} move {moved / 1e6:.1f} MB, and "
-                f"{work.bytes / 1e6:.1f} MB have to be read and written at least: the rest of the work is not done, or "
-                "done where the model does not see it; measure such a kernel on a GPU",
-            )
+        moved = arms[0][case_label(case)].dram_bytes
+        if found := shortfall(arms[0][case_label(case)], latency, work, device):
+            return BenchmarkResult(status=Status.TAMPERED, modelled=True, message=f"{case_label(case)}: {found}")
         paired: dict[str, Any] = {}
         if len(arms) == 2:
             speedup = estimates[1].ms / latency

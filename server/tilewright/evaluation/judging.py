@@ -64,7 +64,7 @@ def judged(code: TaskCode, backend: Backend, runs: list[Run], start: Start, tell
 
 def _watched(worker: WorkerHandle, code: TaskCode, backend: Backend, runs: list[Run], tell: Tell) -> list[Defect]:
     """What the checker finds in a right kernel, where there is one; that watching takes long is not its fault."""
-    if backend is not Backend.CPU or code.task.file.frontend is not Frontend.CUTILE:
+    if backend is not Backend.CPU or code.task.file.frontend is Frontend.TRITON:
         return []
     tell("looking for races and other defects")
     try:

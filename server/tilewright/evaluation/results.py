@@ -222,6 +222,11 @@ class Surveyed(Record):
     profiles: list[CallProfile] = Field(default_factory=list)
     ms: list[float] = Field(default_factory=list)
     limits: list[str] = Field(default_factory=list, description="what each latency is mostly spent on")
+    short: str = Field("", description="what of the work the sampled blocks leave out, by the model's counts")
+
+    def short_failed(self) -> Surveyed:
+        """The same as a failure, where it leaves work out."""
+        return self.model_copy(update={"status": Status.TAMPERED, "message": self.short}) if self.short else self
 
 
 class Raced(Record):

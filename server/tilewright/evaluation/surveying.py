@@ -19,7 +19,7 @@ from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.taskcode import Inputs, TaskCode
 from tilewright.gpu.specs import DeviceSpec
 from tilewright.roofline.model import CallProfile, estimate_call
-from tilewright.task import Case, Frontend
+from tilewright.task import Case, Frontend, Work
 
 VARIANT_S = 45.0
 """For one variant on one case, its compile included."""
@@ -86,13 +86,23 @@ def survey(
     with ThreadPoolExecutor(workers) as threads:
         for running in [threads.submit(run, first) for first in range(min(workers, len(snapshots)))]:
             running.result()
-    return [_judged(profiles, failed.get(number), device) for number, profiles in enumerate(found)]
+    works = [code.work(case) for case in cases]
+    return [_judged(profiles, works, failed.get(number), device) for number, profiles in enumerate(found)]
 
 
-def _judged(profiles: list[CallProfile], failure: WorkerFailure | None, device: DeviceSpec) -> Surveyed:
+def _judged(
+    profiles: list[CallProfile], works: list[Work], failure: WorkerFailure | None, device: DeviceSpec
+) -> Surveyed:
     if failure is not None:
         return Surveyed(status=failure.status, message=str(failure))
     estimates = [estimate_call(profile, device) for profile in profiles]
+    short = (
+        estimation.shortfall(profile, estimate.ms, work, device)
+        for profile, estimate, work in zip(profiles, estimates, works, strict=True)
+    )
     return Surveyed(
-        profiles=profiles, ms=[estimate.ms for estimate in estimates], limits=[estimate.limit for estimate in estimates]
+        profiles=profiles,
+        ms=[estimate.ms for estimate in estimates],
+        limits=[estimate.limit for estimate in estimates],
+        short=next(filter(None, short), ""),
     )

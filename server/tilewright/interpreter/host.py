@@ -333,14 +333,14 @@ def executes() -> bool:
 
 
 @contextlib.contextmanager
-def checking() -> Iterator[Checker]:
+def checking() -> Iterator[tuple[Checker, list[Launch]]]:
     """Run every launch within under a checker, which takes what it can go on from instead of a fault."""
     assert _host is not None, "install() comes first"
     checker, before = Checker(), _host.checker
     _host.checker = checker
     try:
-        with running(Mode.RUN), watching(checker.wrote, checker.host_read):
-            yield checker
+        with running(Mode.RUN) as launches, watching(checker.wrote, checker.host_read):
+            yield checker, launches
     finally:
         _host.checker = before
 

@@ -174,11 +174,11 @@ def _of_grid(main: LaunchProfile, device: DeviceSpec) -> _Found | None:
     ctas = main.blocks * main.resources.cluster_ctas
     waves = ctas / slots
     ragged = -(-waves // 1) / waves if waves > 1 else 1.0
-    idle = 1 - min(main.blocks / device.sms, 1.0)
+    idle = 1 - min(ctas / device.sms, 1.0)
     if idle > 0.25:
         return _Found(
             "tail wave", "latency",
-            f"counted: {main.blocks} blocks for {device.sms} SMs, {idle:.0%} of which have nothing to do",
+            f"counted: {ctas} CTAs for {device.sms} SMs, {idle:.0%} of which have nothing to do",
             ("smaller tiles, so that there are more blocks", "split the longest dimension over blocks (split-K)"),
         )  # fmt: skip
     if ragged > RAGGED:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from tilewright.autotune.searching import Wanted
 from tilewright.evaluation.results import Environment, Raced, Status
 from tilewright.evaluation.seeds import new_secret
 from tilewright.gpu.specs import spec_by_arch, spec_by_name
@@ -113,7 +112,7 @@ async def compare(
 
 def _arms(checkout: Checkout, found: Working, backend: Backend, others: Mapping[str, Path]) -> list[Arm]:
     state = checkout.peek()
-    if state is not None and PurePosixPath(state.started.task) == found.folder:
+    if state is not None and state.ended is None and PurePosixPath(state.started.task) == found.folder:
         before = EditableFiles(checkout.repository, state.started).at(state.started.baseline)
     else:
         before = {name: found.committed[name] for name in found.files if name in found.committed}
@@ -121,7 +120,7 @@ def _arms(checkout: Checkout, found: Working, backend: Backend, others: Mapping[
     arms = [Arm("before", before, frontend)]
     if before != found.files:
         arms.append(Arm("after", found.files, frontend))
-    entry = Wanted(found, {}, None).entry_file
+    entry = found.entry_file
     arms.append(Arm("torch", found.files | {entry: _reference(found, "reference")}, Frontend.TORCH))
     if backend is Backend.CUDA:
         compiled = _reference(found, "torch.compile(reference)")

@@ -62,7 +62,7 @@ class Profiler:
         own = state is not None and state.ended is None and PurePosixPath(state.started.task) == folder
         backend = usable_backend(backend or (state.started.backend if state is not None and own else None))
         key = f"{folder} {found.head} {content_id(found.files)} {backend} {arch}"
-        if key not in self._found:
+        if key not in self._found or self._found[key].status is Status.VOID:  # void: the machine's fault, so again
             if self._job is not None and not self._job.done and self._job.key != key:
                 raise Misuse(f"another profile is under way ({self._job.message}); call profile again when it is done")
             if self._job is None or self._job.done:
@@ -70,10 +70,7 @@ class Profiler:
             if not await self._job.attend(wait_s, progress):
                 again = "call profile again, the same way, to go on waiting"
                 return ProfileReport(summary=f"profiling: {self._job.message}", state="running", next=again)
-        report = self._found[key]
-        if report.status is Status.VOID:  # the machine's fault: the next call tries again
-            del self._found[key]
-        return report
+        return self._found[key]
 
     async def close(self) -> None:
         if self._job is not None and not self._job.done:

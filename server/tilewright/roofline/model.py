@@ -111,7 +111,7 @@ def estimate_launch(profile: LaunchProfile, device: DeviceSpec) -> Estimate:
     resident = max(resources.ctas_per_sm or 1, 1)
     waves = profile.blocks * resources.cluster_ctas / (device.sms * resident)
     raggedness = -(-waves // 1) / waves if waves > 1 else 1.0
-    busy_sms = min(device.sms, profile.blocks)
+    busy_sms = min(device.sms, profile.blocks * resources.cluster_ctas)
     cycles = CLOCK_HZ * busy_sms
     traffic = profile.blocks * (profile.bytes_loaded + profile.bytes_stored)
 

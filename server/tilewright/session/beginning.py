@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -47,6 +48,17 @@ class Working:
     files: Files
     head: str
     committed: Files
+
+    @property
+    def entry_file(self) -> str:
+        """The file that defines the entry point. Raises `Misuse` where it is none of the repository's."""
+        path = self.task.module.replace(".", "/")
+        for place in (".", *self.task.file.python_path):
+            for tail in (f"{path}.py", f"{path}/__init__.py"):
+                name = os.path.normpath(self.folder / place / tail)
+                if name in self.committed or name in self.files:
+                    return name
+        raise Misuse(f"the entry point's module {self.task.module!r} is no committed file of the task")
 
 
 def working_candidate(checkout: Checkout, folder: PurePosixPath) -> Working:
