@@ -86,7 +86,7 @@ def _parameters(function: Any) -> set[str]:
 def _sources() -> str:
     """All that cuda.tile and this package are written in, to look variables up."""
     places = [Path(ct.__file__).parent, ROOT / "server"]
-    files = [path for place in places for path in (*place.rglob("*.py"), *place.rglob("*.so"))]
+    files = [path for place in places for path in (*place.rglob("*.py"), *place.rglob("*.j2"), *place.rglob("*.so"))]
     return "\n".join(path.read_bytes().decode("latin-1") for path in files)
 
 
