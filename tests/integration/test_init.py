@@ -102,6 +102,43 @@ def test_a_function_becomes_a_native_task(package: Path) -> None:
     play(package, scene)
 
 
+KERNELS = """
+import cuda.tile as tile
+
+
+@tile.kernel
+def scale_kernel(x, out, factor: tile.Constant[float]):
+    tile.store(out, (tile.bid(0),), tile.load(x, (tile.bid(0),), (16,)) * factor)
+"""
+IMPL = """
+import cuda.tile as ct
+import torch
+
+from ._kernels import scale_kernel
+
+
+def scale(x):
+    out = torch.empty_like(x)
+    ct.launch(torch.cuda.current_stream(), (x.shape[0] // 16,), scale_kernel, (x, out, 2.0))
+    return out
+"""
+
+
+def test_the_kernels_behind_a_function_handed_on_are_what_is_edited(package: Path) -> None:
+    (package / "src/mypkg/__init__.py").write_text("from ._impl import scale\n")
+    (package / "src/mypkg/_impl.py").write_text(IMPL)
+    (package / "src/mypkg/_kernels.py").write_text(KERNELS)
+    (package / "src/mypkg/plain.py").write_text("def scale(x):\n    return x * 2.0\n")
+    commit_all(package, "kernels")
+    lacking = init(package, "mypkg:scale", "--shape", "4096").stderr
+    assert "mypkg:scale launches kernels of src/mypkg/_kernels.py, which give no float64 reference" in lacking
+    done = init(package, "mypkg:scale", "--shape", "4096", "--reference", "mypkg.plain:scale", "--yes")
+    assert done.returncode == 0, done.stderr
+    task = tomllib.loads((package / "perf/scale/task.toml").read_text())
+    assert task["editable"] == ["../../src/mypkg/_kernels.py", "../../src/mypkg/_impl.py"]
+    assert (task["frontend"], task["python_path"]) == ("cutile", ["../../src"])
+
+
 TESTS = """
 import pytest
 import torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,37 @@ def test_a_row_of_keys_and_values_gets_a_pattern_that_reads_other_rows_too() -> 
         "op=gelu m=256 tag=ours": 0.25,
         "op=gelu m=512 tag=ours": 1.0,
     }
+
+
+RATED = {"tflops": {"mean": 512.3}, "latency_ms": {"mean": 0.25}, "speedup": {"mean": 2.0}, "memory": {"mean": 9.0}}
+
+
+@pytest.mark.parametrize(
+    ("seen", "select"),
+    [
+        (tried(stdout=json.dumps([{"name": "gemm"} | RATED])), ["latency_ms"]),
+        (tried(report=junit(repr({"cutile": RATED}))), ["cutile", "latency_ms"]),
+        (tried(stdout=f"triton: {RATED}\n"), ["latency_ms"]),
+        (tried(gemm_csv="N,Triton (TFLOPS),time_ms\n256.0,512.5,0.25\n"), ["time_ms"]),
+    ],
+)
+def test_of_several_metrics_the_latency_is_chosen(seen: Tried, select: list[str]) -> None:
+    found = fitting(seen, COMMAND, ["cutile"])
+    assert found is not None
+    assert (found.keys["select"], [figure.milliseconds for figure in found.figures]) == (select, [0.25])
+
+
+def test_a_rate_is_never_chosen() -> None:
+    alone = {"tflops": {"median": 512.3}}
+    for seen in (
+        tried(report=junit(repr(alone))),
+        tried(report=junit("512.3", name="tflops")),
+        tried(stdout=json.dumps(alone)),
+        tried(stdout=f"triton: {alone}\n"),
+        tried(stdout="op=gemm | time_speedup=1.5 | tflops=3.5\n"),
+        tried(gemm_tflops_csv="N,Triton,Torch\n256.0,512.5,300.5\n"),
+    ):
+        assert fitting(seen, COMMAND, []) is None
 
 
 def test_where_nothing_reads_a_latency_nothing_is_made_up() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tilewright.commandtask import Benchmark
 from tilewright.harness.figures import FigureError, read_figures
+from tilewright.harness.metrics import metric
 
 GYM = {"mean": 3.7903, "std": 0.0017, "rel_std": 0.0447, "median": 3.78988, "min": 3.78, "max": 3.79, "nrep": 13}
 
@@ -104,7 +105,7 @@ def test_a_perf_report_has_sizes_and_a_column_for_each_provider() -> None:
         "M=512.000000 N=1024.0 of=Torch": 0.03,
     }
     assert figures("N,Triton (ms)\n8,0.5\n", select=["Triton"], **keys) == {"N=8 of=Triton (ms)": 0.5}
-    with pytest.raises(FigureError, match=r"is a rate, where more is better: have the report give ms"):
+    with pytest.raises(FigureError, match=r"is a rate or no time at all: have the report give ms"):
         figures("N,Triton (GB/s)\n8,500.5\n", select=["Triton"], **keys)
     with pytest.raises(FigureError, match="the columns are N, Triton; select names CUDA"):
         figures("N,Triton\n8,0.5\n", select=["CUDA"], **keys)
@@ -112,6 +113,85 @@ def test_a_perf_report_has_sizes_and_a_column_for_each_provider() -> None:
         figures("N,Triton\n8,nan\n", select=["Triton"], **keys)
     with pytest.raises(FigureError, match="3 cells for 2 columns"):
         figures("N,Triton\n8,0.5,1\n", select=["Triton"], **keys)
+
+
+RATED = {"tflops": {"median": 512.3, "mean": 512.0}, "latency": {"median": 0.25, "mean": 0.5}}
+RATE = {"tflops": {"median": 512.3}}
+
+
+def test_rates_beside_latencies_are_left_out() -> None:
+    assert figures(json.dumps(RATED), parser="json") == {"of=latency": 0.25}
+    assert [*figures(junit(repr({"cutile": RATED})), parser="junit-property").values()] == [0.25]
+    assert [*figures(f"triton: {RATED!r}\n", parser="regex", pattern=r"^(?P<by>\w+): (?P<value>.*)$").values()] == [
+        0.25
+    ]
+    assert [*figures(junit(repr(RATE), repr(GYM)), parser="junit-property").values()] == [3.78988]
+    others = {name: {"median": 9.0} for name in ("speedup", "max_error", "peakMemMb", "grid", "GB/s")} | {
+        "shape": [8, 8]
+    }
+    row = {"name": "gemm", "latency_ms": {"median": 0.5}} | others
+    assert figures(json.dumps([row]), parser="json") == {"of=gemm [0] latency_ms": 0.5}
+    metrics = [{"metric": "bandwidth", "unit": "GB/s", "median": 900}, {"metric": "time", "median": 0.5}]
+    assert [*figures(json.dumps(metrics), parser="json").values()] == [0.5]
+    kernel = {"copy_bandwidth": {"latency_ms": {"median": 0.5}}}
+    assert figures(json.dumps(kernel), parser="json") == {"of=copy_bandwidth latency_ms": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        (json.dumps(RATE), {"parser": "json"}),
+        (json.dumps([{"name": "gemm", "throughput": {"median": 3.0}}]), {"parser": "json"}),
+        (json.dumps({"bandwidth": [500.0, 510.0]}), {"parser": "json"}),
+        (json.dumps({"GFLOP/s": {"samples": [500.0, 510.0]}}), {"parser": "json"}),
+        (json.dumps({"gelu": {"tokens_per_second": {"median": 3.0}}}), {"parser": "json", "select": ["gelu"]}),
+        (junit(repr({"cutile": RATE})), {"parser": "junit-property"}),
+        (junit("512.3", name="tflops"), {"parser": "junit-property", "property": "tflops"}),
+        (f"triton: {RATE!r}\n", {"parser": "regex", "pattern": r"^(?P<by>\w+): (?P<value>.*)$"}),
+        ("TFLOPS: {'median': 512.3}\n", {"parser": "regex", "pattern": r"^(?P<by>\w+): (?P<value>.*)$"}),
+        ("n=8 512.3 TFLOP/s\n", {"parser": "regex", "pattern": r"n=(?P<n>\d+) (?P<value>[\d.]+)"}),
+        ("n=8, GB/s: 512.3, ms: 2\n", {"parser": "regex", "pattern": r"n=(?P<n>\d+), GB/s: (?P<value>[\d.]+)"}),
+    ],
+)
+def test_rates_alone_are_no_figures(text: str, keys: dict[str, Any]) -> None:
+    with pytest.raises(FigureError, match=r"no latencies.*: have the benchmark give ms as well"):
+        figures(text, **keys)
+
+
+@pytest.mark.parametrize("statistic", ["tflops", "ops", "throughput"])
+def test_a_rate_is_no_statistic(statistic: str) -> None:
+    with pytest.raises(FigureError, match="is no latency: name one that is"):
+        figures(json.dumps({"gemm": {statistic: 3.0}}), parser="json", statistic=statistic)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (
+            "tflops TFLOPS TFLOPs tflops_mean gbps bandwidth_gb_per_s GB/s achieved_GB/s memory_mb speedup_vs_torch",
+            "other",
+        ),
+        (
+            "error max_abs_error memory peakMemory throughput tokens/s iters_per_sec speedup_time utilization_pct",
+            "other",
+        ),
+        (
+            "latency latency_ms latencyMs time(us) fwd_time time_ms_p50 ms_per_call elapsed duration_s median_ms",
+            "latency",
+        ),
+        (
+            "cutile forward memory_efficient time_mix throughput_mode timestep_embedding mean rms us_ops vit_s s b",
+            "unsaid",
+        ),
+    ],
+)
+def test_names_say_what_is_measured(names: str, said: str) -> None:
+    assert {name: metric(name).value for name in names.split()} == dict.fromkeys(names.split(), said)
+
+
+def test_a_unit_after_a_printed_figure_speaks_first() -> None:
+    text = "bandwidth: 0.5 ms\nlatency=0.25 bandwidth=900\nrate: 0.125 s\n"
+    assert [*figures(text, parser="regex", pattern=r"[:=] ?(?P<value>0\.\d+)").values()] == [0.5, 0.25, 0.125]
 
 
 SEED_PATTERN = r"^(?P<framework>\w+): (?P<value>\{.*\}) ms$"

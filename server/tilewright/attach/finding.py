@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from tilewright.attach.following import frontend_of, imports_of
 from tilewright.repository import Files
 
-_KERNEL_MARKS = ("ct.kernel", "cuda.tile.kernel", "triton.jit", "tl.jit")
 _TEST = re.compile(r"^(test_.*|.*_test)\.py$")
 _BENCH = re.compile(r"^(bench.*|perf.*|.*_bench|.*_benchmark|.*_perf)\.py$")
 _PERF_FUNCTION = re.compile(r"perf|bench", re.IGNORECASE)
@@ -99,10 +99,11 @@ def _source(path: str, tree: ast.Module, roots: list[str]) -> Source:
     functions, kernels, imports, words = [], [], set(), set()
     module = _module(path, roots)
     package = module if path.endswith("/__init__.py") else module.rpartition(".")[0]
+    imported = dict(imports_of(tree, module, path))
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             functions.append(node.name)
-            if any(_dotted(mark).endswith(_KERNEL_MARKS) for mark in node.decorator_list):
+            if any(frontend_of(mark, imported) for mark in node.decorator_list):
                 kernels.append(node.name)
         elif isinstance(node, ast.Import):
             imports |= {alias.name for alias in node.names}
@@ -148,14 +149,6 @@ def _kinship(kernel: Source, user: Source) -> int:
 
 def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.casefold())
-
-
-def _dotted(node: ast.expr) -> str:
-    if isinstance(node, ast.Call):
-        return _dotted(node.func)
-    if isinstance(node, ast.Attribute):
-        return f"{_dotted(node.value)}.{node.attr}"
-    return f".{node.id}" if isinstance(node, ast.Name) else ""
 
 
 def _import_root(name: str, files: Files) -> str | None:

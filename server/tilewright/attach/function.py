@@ -10,11 +10,12 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from tilewright.attach.finding import read_sources
+from tilewright.attach.finding import Source, read_sources
+from tilewright.attach.following import kernels_of
 from tilewright.attach.reading import quoted
 from tilewright.attach.repository import Proposal
 from tilewright.attach.trial import Trial
-from tilewright.repository import Repository, RepositoryError
+from tilewright.repository import Files, Repository, RepositoryError
 from tilewright.session.checkout import Misuse
 from tilewright.task import parse_task
 
@@ -57,12 +58,6 @@ def propose(
     source = next((one for one in sources.values() if one.module == module), None)
     if source is None:
         raise Misuse(f"no committed Python file is module {module}; write it as it is imported: mypkg.ops:gelu")
-    frontend = _frontend(files[source.path])
-    if frontend != "torch" and not reference:
-        raise Misuse(
-            f"{source.path} launches kernels of its own, which give no float64 reference: name the same function in "
-            "plain torch with --reference module:function"
-        )
     import_root = source.path.removesuffix(".py").removesuffix("/__init__").removesuffix(module.replace(".", "/"))
     import_root = import_root.strip("/") or "."
     dtype = DTYPES.get(dtype, dtype)
@@ -75,21 +70,25 @@ def propose(
     }
     calls: list[Call] = []
     with Trial(files, Path(repository.root)) as trial:
+        made = _made_of(trial, entry, source, sources, files, import_root)
+        if made.frontend != "torch" and not reference:
+            raise Misuse(
+                f"{entry} launches kernels of {made.editable[0]}, which give no float64 reference: name the same "
+                "function in plain torch with --reference module:function"
+            )
         if test:
             tell(f"running {test} to see what it calls {function} with")
             calls = _calls(trial, entry, test, import_root)
             called_with, dtype = calls[0].values, calls[0].dtype
             request |= {"shapes": calls[0].shapes, "arguments": called_with}
         tell(f"trying {entry} on the CPU, in float64")
-        words = ["python", "-m", "tilewright.attach.probe", json.dumps(request), "{out}"]
-        tried = trial.run(words, [import_root], LIMIT_S)
-    if tried.ran.status != 0 or not tried.out:
-        raise Misuse(f"{entry} could not be tried: the process {tried.ran.ended}\n{tried.ran.last_words[-1200:]}")
-    found: dict[str, Any] = json.loads(tried.out)
-    if "unusable" in found:
-        raise Misuse(f"{entry}: {found['unusable']}")
+        found = _probed(trial, request, import_root)
     name = name or re.sub(r"[^a-z0-9_-]", "_", function.casefold()).strip("_-")
-    frozen_from = next(one for one in sources.values() if found["reference_path"].endswith(f"/{one.path}"))
+    frozen_from = _source_at(found["reference_path"], sources)
+    if frozen_from is None:
+        raise Misuse(f"{reference or entry} is defined in {found['reference_path']}, which is no committed file")
+    if reference and frozen_from.path in made.editable:
+        tell(f"{frozen_from.path} holds the reference as well: it is copied, and what it imports has to stay as it is")
     frozen = (reference or entry).partition(":")[2]
     beside = {
         "task.py": _task_py(frozen, found["shapes"], called_with),
@@ -97,9 +96,51 @@ def propose(
     }
     folder = PurePosixPath("perf") / name
     cases = [found["sizes"] | {"dtype": dtype}, *_further(calls, found["shapes"])]
-    text = _toml(name, entry, source.path, import_root, frontend, cases, found)
+    text = _toml(name, entry, made, import_root, cases, found)
     parse_task(text, Path("task.toml"))
-    return Proposal(folder, text, _seen(frozen_from.path, dtype, frontend, found)), beside
+    return Proposal(folder, text, _seen(frozen_from.path, dtype, made, found)), beside
+
+
+class Made(NamedTuple):
+    """What a function is made of: the files to edit, those with kernels first, and the frontend of the kernels."""
+
+    editable: list[str]
+    frontend: str
+    left: list[str]
+    """Files with kernels of other frontends, which the function reaches too."""
+
+
+def _made_of(
+    trial: Trial, entry: str, source: Source, sources: dict[str, Source], files: Files, import_root: str
+) -> Made:
+    """Where the entry's function is defined, by importing it, and which kernels it launches, by its source."""
+    found = _probed(trial, {"entry": entry, "locate": True}, import_root)
+    defining = _source_at(found["path"], sources) or source
+    modules = {one.module: one.path for one in sources.values()}
+    kernels = kernels_of(files, modules, defining.path, found["function"])
+    frontend = kernels[0].frontend if kernels else "torch"
+    own = list(dict.fromkeys(kernel.path for kernel in kernels if kernel.frontend == frontend))
+    left = {kernel.path for kernel in kernels} - {*own, defining.path}
+    return Made(list(dict.fromkeys([*own, defining.path])), frontend, sorted(left))
+
+
+def _source_at(path: str, sources: dict[str, Source]) -> Source | None:
+    """The committed file that a file of a copy is, by the end of its path."""
+    fitting = [one for one in sources.values() if path.endswith(f"/{one.path}")]
+    return max(fitting, key=lambda one: len(one.path), default=None)
+
+
+def _probed(trial: Trial, request: dict[str, Any], import_root: str) -> dict[str, Any]:
+    """What the probe finds out. Raises `Misuse` where it cannot."""
+    words = ["python", "-m", "tilewright.attach.probe", json.dumps(request), "{out}"]
+    tried = trial.run(words, [import_root], LIMIT_S)
+    if tried.ran.status != 0 or not tried.out:
+        ended = f"the process {tried.ran.ended}\n{tried.ran.last_words[-1200:]}"
+        raise Misuse(f"{request['entry']} could not be tried: {ended}")
+    found: dict[str, Any] = json.loads(tried.out)
+    if "unusable" in found:
+        raise Misuse(f"{request['entry']}: {found['unusable']}")
+    return found
 
 
 class Call(NamedTuple):
@@ -176,12 +217,6 @@ def _argument(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _frontend(content: bytes) -> str:
-    if re.search(rb"@(ct|cuda\.tile)\.kernel", content):
-        return "cutile"
-    return "triton" if re.search(rb"@triton\.jit", content) else "torch"
-
-
 def _frozen(content: bytes, path: str, module: str) -> str:
     """The module's source with its relative imports spelt out, so that it can be imported from another folder."""
     text = content.decode("utf-8")
@@ -200,9 +235,8 @@ def _frozen(content: bytes, path: str, module: str) -> str:
 def _toml(
     name: str,
     entry: str,
-    path: str,
+    made: Made,
     import_root: str,
-    frontend: str,
     cases: list[dict[str, Any]],
     found: dict[str, Any],
 ) -> str:
@@ -218,9 +252,9 @@ def _toml(
     return f"""# Written by `tilewright init`.
 name = {quoted(name)}
 entry = {quoted(entry)}
-editable = [{quoted(f"../../{path}")}]
+editable = {quoted([f"../../{path}" for path in made.editable])}
 python_path = [{quoted(f"../../{import_root}" if import_root != "." else "../..")}]
-frontend = {quoted(frontend)}
+frontend = {quoted(made.frontend)}
 
 {common}
 {of_cpu}{ranges}"""
@@ -271,10 +305,13 @@ def work(case):
 '''
 
 
-def _seen(frozen: str, dtype: str, frontend: str, found: dict[str, Any]) -> list[str]:
+def _seen(frozen: str, dtype: str, made: Made, found: dict[str, Any]) -> list[str]:
     shown = ", ".join(f"{name} ({' x '.join(dims)})" for name, dims in found["shapes"].items())
     sizes = ", ".join(f"{dim}={size}" for dim, size in sorted(found["sizes"].items()))
     lines = [f"inputs: {shown} in {dtype}, with {sizes}", f"reference: {frozen} as it is now, in float64"]
+    lines.append(f"editable: {', '.join(made.editable)}, in {made.frontend}")
+    if made.left:
+        lines.append(f"but: it reaches kernels of another frontend too, which stay as they are: {', '.join(made.left)}")
     if found["narrow"]:
         lines.append(
             f"but: called in float64 it returns {found['narrow']}, so somewhere it casts: take the casts out of "
@@ -283,7 +320,7 @@ def _seen(frozen: str, dtype: str, frontend: str, found: dict[str, Any]) -> list
     fixed = [dim for dim in found["sizes"] if dim not in found["hidden"]]
     if fixed:
         lines.append(f"no hidden sizes for {', '.join(fixed)}: the reference fails on odd ones; give ranges by hand")
-    if frontend == "triton":
+    if made.frontend == "triton":
         lines.append("a triton task's benchmark needs a GPU")
     return [
         *lines,

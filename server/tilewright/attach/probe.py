@@ -29,6 +29,9 @@ class Unusable(Exception):
 def main(request: dict[str, Any]) -> dict[str, Any]:
     """What is known of the function that is asked for. Raises `Unusable`."""
     function, path = _imported(request["entry"])
+    if request.get("locate"):
+        name = getattr(inspect.unwrap(function), "__name__", "")
+        return {"path": str(path), "function": name or request["entry"].partition(":")[2]}
     reference, reference_path = _imported(request["reference"]) if request["reference"] else (function, path)
     tensors = _tensors(function, request["arguments"])
     shapes, sizes = _shapes(reference, tensors, request)
@@ -57,7 +60,11 @@ def _imported(entry: str) -> tuple[Callable[..., Any], Path]:
     if not callable(function):
         there = [name for name, value in vars(module).items() if inspect.isfunction(value) and not name.startswith("_")]
         raise Unusable(f"{module_name} has no function {name}; it has {', '.join(there) or 'none'}")
-    return function, Path(inspect.getfile(inspect.unwrap(function))).resolve()
+    try:
+        path = inspect.getfile(inspect.unwrap(function))
+    except TypeError:  # an object that can be called, such as an instance or a built-in function
+        path = getattr(sys.modules.get(type(function).__module__), "__file__", None) or str(module.__file__)
+    return function, Path(path).resolve()
 
 
 def _tensors(function: Callable[..., Any], given: dict[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 from tilewright.attach.trial import Tried
 from tilewright.commandtask import Benchmark, Parser
 from tilewright.harness.figures import Figure, FigureError, read_figures
+from tilewright.harness.metrics import Metric, metric
 
 STATISTICS = ("median", "mean", "min", "latency_ms", "latency", "time_ms", "time")
 _LATENCY = re.compile(r"latency|time|elapsed|duration|(^|[_\W])(ms|us)($|\W)", re.IGNORECASE)
@@ -37,8 +38,24 @@ def fitting(tried: Tried, command: list[str], words: list[str]) -> Reading | Non
             for select in (words, []) if words and keys["parser"] != Parser.CSV else ([],):
                 found = _read(text, full | ({"select": select} if select else {}), command)
                 if found is not None:
-                    return found
+                    return _told_apart(found, text, command)
     return None
+
+
+def _told_apart(found: Reading, text: str, command: list[str]) -> Reading:
+    """The same reading with the key that names the latency in `select`, where all its figures have one."""
+    last = {str(figure.case.get("of", "")).rpartition(" ")[2].casefold() for figure in found.figures}
+    key = last.pop() if len(last) == 1 else ""
+    if found.keys["parser"] == Parser.CSV or not re.fullmatch(r"[a-z0-9_.+]+", key):
+        return found
+    if metric(key) is not Metric.LATENCY or key in found.keys.get("select", []):
+        return found
+    narrowed = _read(text, found.keys | {"select": [*found.keys.get("select", []), key]}, command)
+    return narrowed if narrowed is not None and narrowed.figures == found.figures else found
+
+
+def _timed(name: str) -> bool:
+    return bool(_LATENCY.search(name)) and metric(name) is not Metric.OTHER
 
 
 def _read(text: str, keys: dict[str, Any], command: list[str]) -> Reading | None:
@@ -72,8 +89,11 @@ def _ways(tried: Tried) -> Iterator[tuple[dict[str, Any], str]]:
 def _columns(text: str, file: dict[str, str]) -> Iterator[tuple[dict[str, Any], str]]:
     """A perf_report's providers: columns that hold fractions, one at a time, as one benchmark names one."""
     lines = [line.split(",") for line in text.splitlines() if line.strip()]
+    stem = PurePosixPath(file.get("file", "")).stem  # a plot's name, such as gemm-tflops
     for number, name in enumerate(lines[0] if lines else []):
         cells = [row[number] for row in lines[1:] if number < len(row)]
+        if Metric.OTHER in (metric(name), metric(stem)) and metric(name) is not Metric.LATENCY:
+            continue
         if cells and all(_FRACTION.match(cell.strip()) for cell in cells) and any(float(c) % 1 for c in cells):
             yield {"parser": "perf-report", "select": [name.strip()], "unit": _unit(name) or "ms", **file}, text
 
@@ -82,7 +102,7 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
     """A pattern for lines such as `op=gelu | m=256 | latency_ms=0.1`: what is no fraction makes the case's name."""
     for line in text.splitlines():
         pairs = [(match["key"], match["value"], match.start()) for match in _PAIR.finditer(line)]
-        timed = next((key for key, value, _ in pairs if _LATENCY.search(key) and _FRACTION.match(value)), "")
+        timed = next((key for key, value, _ in pairs if _timed(key) and _FRACTION.match(value)), "")
         if not timed:
             continue
         pattern, used = "^", set()
@@ -107,7 +127,7 @@ def _rows(text: str) -> Iterator[tuple[str, str]]:
             continue
         names = [cell.strip() for cell in header.strip("|").split("|")]
         cells = [cell.strip() for cell in row.strip("|").split("|")]
-        timed = next((i for i, name in enumerate(names) if _LATENCY.search(name) and i < len(cells)), None)
+        timed = next((i for i, name in enumerate(names) if _timed(name) and i < len(cells)), None)
         if timed is None or len(cells) != len(names) or not _FRACTION.match(cells[timed]):
             continue
         groups = []

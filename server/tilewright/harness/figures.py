@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from tilewright.commandtask import Benchmark, Parser
+from tilewright.harness.metrics import Metric, around, metric
 from tilewright.harness.outcomes import ReportError, read_report
 from tilewright.records import cut
 from tilewright.task import Case, case_label
@@ -27,13 +28,14 @@ DEPTH_LIMIT = 24
 FIGURES_LIMIT = 20_000
 SAMPLES = ("samples", "data", "times", "latencies")
 """Keys under which a benchmark's own samples lie, where it gives no statistic of them."""
+_SAYING = ("unit", "units", "metric", "measure")
+"""Keys whose text says what the figures beside it are."""
 _COMPUTED: dict[str, Callable[[list[float]], float]] = {
     "median": statistics.median,
     "mean": statistics.fmean,
     "min": min,
     "max": max,
 }
-_RATES = re.compile(r"\b([kmgt]?b/s|[gmt]?flops?(/s)?|[gmt]flop/s)\b", re.IGNORECASE)
 
 
 class FigureError(ValueError):
@@ -52,13 +54,26 @@ class Figure:
         return case_label(self.case)
 
 
+@dataclass(frozen=True)
+class _NoLatency:
+    """Stands where a figure would, for one whose name says that it is a rate, a memory size or the like."""
+
+    name: str
+
+
 def read_figures(text: str, benchmark: Benchmark) -> list[Figure]:
-    """The figures that `text` holds and `select` names, in ms. Raises `FigureError` where there is none, or a wrong
-    one: what is not a positive number is no latency."""
+    """The figures that `text` holds and `select` names, in ms; those whose names say that they are no latencies are
+    left out. Raises `FigureError` where there is none, or a wrong one: what is not a positive number is no latency."""
+    if benchmark.statistic == "ops" or metric(benchmark.statistic) is Metric.OTHER:
+        raise FigureError(f"statistic {benchmark.statistic!r} is no latency: name one that is, such as 'median'")
     if len(text) > LITERAL_LIMIT * 256:
         raise FigureError(f"{len(text) >> 20} MiB of output: no benchmark's figures")
     found: dict[str, Figure] = {}
+    others: dict[str, None] = {}
     for case, value, shown in _READERS[benchmark.parser](text, benchmark):
+        if isinstance(value, _NoLatency):
+            others[value.name] = None
+            continue
         if not _selected(case, benchmark):
             continue
         figure = Figure(case, _positive(value, case, shown) * benchmark.milliseconds())
@@ -67,6 +82,11 @@ def read_figures(text: str, benchmark: Benchmark) -> list[Figure]:
         if len(found) == FIGURES_LIMIT:
             raise FigureError(f"more than {FIGURES_LIMIT} figures: narrow the command or select")
         found[figure.label] = figure
+    if not found and others:
+        raise FigureError(
+            f"{', '.join([*others][:4])}: by their names these are no latencies, and nothing else is there to select: "
+            f"have the benchmark give {benchmark.unit or 's'} as well, under a name such as latency"
+        )
     if not found:
         wanted = f" whose name holds {' and '.join(benchmark.select)}" if benchmark.select else ""
         raise FigureError(f"no figure{wanted} (parser {benchmark.parser}) in {_shown(text)}")
@@ -86,7 +106,7 @@ def _junit(text: str, benchmark: Benchmark) -> Raw:
         said = [value for name, value in test.properties if name == benchmark.property]
         for number, value in enumerate(said):
             own = {"record": number + 1} if len(said) > 1 else {}
-            for path, figure in _leaves(_literal(value), benchmark, value):
+            for path, figure in _leaves(_literal(value), benchmark, value, _named(benchmark.property)):
                 yield {"test": test.id, **({"of": path} if path else {}), **own}, figure, value
 
 
@@ -126,8 +146,8 @@ def _perf_report(text: str, benchmark: Benchmark) -> Raw:
     columns = [i for i, name in enumerate(header) if {name.casefold(), _bare(name).casefold()} & wanted]
     if len(columns) < len(wanted):
         raise FigureError(f"the columns are {', '.join(header)}; select names {', '.join(benchmark.select)}")
-    if rate := next((header[i] for i in columns if _RATES.search(header[i].replace("_", " "))), ""):
-        raise FigureError(f"column {rate!r} is a rate, where more is better: have the report give {benchmark.unit}")
+    if other := next((header[i] for i in columns if metric(header[i]) is Metric.OTHER), ""):
+        raise FigureError(f"column {other!r} is a rate or no time at all: have the report give {benchmark.unit}")
     inputs = _inputs(rows, first_figure=min(columns))
     for row in rows[1:]:
         shown = ",".join(row)
@@ -159,7 +179,10 @@ def _printed(text: str, benchmark: Benchmark) -> Raw:
         said = match["value"]
         names = {name: value for name, value in match.groupdict().items() if name != "value" and value is not None}
         literal = _literal(said) if said.lstrip()[:1] in ("{", "[") else _number(said, match[0])
-        for path, figure in _leaves(literal, benchmark, match[0]):
+        start, end = match.span("value")
+        beside = around(text[max(start - 80, 0) : start], text[end : end + 80])
+        other = re.split(r"[|,;\n]", text[max(start - 80, 0) : start])[-1] if beside is Metric.OTHER else ""
+        for path, figure in _leaves(literal, benchmark, match[0], other.strip(" =:\t")):
             case: Case = {**names, **({"of": path} if path else {})} or {"of": "figure"}
             counts[case_label(case)] = count = counts.get(case_label(case), 0) + 1
             yield case | ({"line": count} if count > 1 else {}), figure, match[0]
@@ -174,32 +197,66 @@ _READERS: dict[Parser, Callable[[str, Benchmark], Raw]] = {
 }
 
 
-def _leaves(value: object, benchmark: Benchmark, shown: str) -> Iterator[tuple[str, object]]:
+def _leaves(value: object, benchmark: Benchmark, shown: str, other: str = "") -> Iterator[tuple[str, object]]:
     """The figures in a nest of dicts and lists, with the path to each: a plain number, or a dict that has the
-    statistic or samples to take it from. Raises `FigureError` where a dict has figures, but not that one."""
+    statistic or samples to take it from. Raises `FigureError` where a dict has figures, but not that one.
+
+    `other` names what the nest holds where that is no latency; a name further in may say otherwise.
+    """
     if isinstance(value, dict):
-        if benchmark.statistic in value:
-            yield "", value[benchmark.statistic]
+        said = [_named(part, other) for key, part in value.items() if key in _SAYING and isinstance(part, str)]
+        other = said[0] if said else other
+        if own := _own_figure(value, benchmark, shown, other):
+            yield "", own[0]
             return
-        for key in SAMPLES:
-            if benchmark.statistic in _COMPUTED and isinstance(value.get(key), list) and value[key]:
-                samples = [_positive(one, {"of": key}, shown) for one in value[key]]
-                yield "", _COMPUTED[benchmark.statistic](samples)
-                return
-        inner = {str(key): part for key, part in value.items() if isinstance(part, dict | list)}
-        if not inner:
+        inner = _preferred({str(key): part for key, part in value.items() if isinstance(part, dict | list)})
+        if not inner and other:
+            yield "", _NoLatency(other)
+        elif not inner:
             names = ", ".join(map(str, value)) or "nothing"
             raise FigureError(f"no statistic {benchmark.statistic!r} ({names} instead) in {_shown(shown)}")
         for key, part in inner.items():
-            for path, figure in _leaves(part, benchmark, shown):
+            for path, figure in _leaves(part, benchmark, shown, _named(key, other)):
                 yield f"{key} {path}".strip(), figure
     elif isinstance(value, list):
         for number, part in enumerate(value):
             named = [text for text in part.values() if isinstance(text, str)] if isinstance(part, dict) else []
-            for path, figure in _leaves(part, benchmark, shown):
+            for path, figure in _leaves(part, benchmark, shown, other):
                 yield " ".join(filter(None, [*named, f"[{number}]", path])), figure
     else:
-        yield "", value
+        yield "", _NoLatency(other) if other else value
+
+
+def _own_figure(value: dict[Any, Any], benchmark: Benchmark, shown: str, other: str) -> list[object]:
+    """The one figure that a dict itself gives, by the statistic or its samples; empty where it gives none."""
+    if benchmark.statistic in value:
+        other = _named(benchmark.statistic, other)
+        return [_NoLatency(other) if other else value[benchmark.statistic]]
+    for key in SAMPLES:
+        if benchmark.statistic in _COMPUTED and isinstance(value.get(key), list) and value[key]:
+            if other := _named(key, other):
+                return [_NoLatency(other)]
+            samples = [_positive(one, {"of": key}, shown) for one in value[key]]
+            return [_COMPUTED[benchmark.statistic](samples)]
+    return []
+
+
+def _named(key: str, inherited: str = "") -> str:
+    """`key` where it names what is no latency, nothing where it names a latency, else what was `inherited`."""
+    said = metric(key)
+    return key if said is Metric.OTHER else "" if said is Metric.LATENCY else inherited
+
+
+def _preferred(inner: dict[str, Any]) -> dict[str, Any]:
+    """Without what lies beside a block that is called a latency, and is called none itself: sizes, other metrics."""
+    if not any(metric(key) is Metric.LATENCY for key in inner):
+        return inner
+    return {key: part for key, part in inner.items() if metric(key) is not Metric.UNSAID or not _flat(part)}
+
+
+def _flat(part: Any) -> bool:
+    parts = [one for key, one in part.items() if key not in SAMPLES] if isinstance(part, dict) else part
+    return not any(isinstance(one, dict | list) for one in parts)
 
 
 def _selected(case: Case, benchmark: Benchmark) -> bool:
