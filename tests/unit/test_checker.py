@@ -30,7 +30,7 @@ def _stand_in() -> Iterator[None]:
 
 
 def findings(defect: Defect) -> list[Finding]:
-    with host.checking() as checker:
+    with host.checking() as (checker, _):
         outputs = defect.run()
     checker.outputs(list(outputs) if isinstance(outputs, tuple) else [outputs])
     return list(checker.findings.values())

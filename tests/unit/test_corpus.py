@@ -84,7 +84,7 @@ def test_the_checker_finds_nothing(example: Example) -> None:
     host.install(spec_by_arch(example.arch))
     for number in range(len(example.cases)):
         inputs = inputs_of(example, number)
-        with host.checking() as checker:
+        with host.checking() as (checker, _):
             outputs = example.run(**inputs)
         checker.outputs(flat(outputs))
         assert not checker.findings, checker.findings.values()
