@@ -185,7 +185,8 @@ def first_config(
     hints_fn: Callable[[Any], dict[str, Any]] | None = None,
     *,
     quiet: bool = False,
-    **_: Any,
+    single_run_timeout_sec: float | None = None,
+    flush_l2: bool = True,
 ) -> Any:
     """`exhaustive_search` without a clock: the first config of the space, and a line that says so."""
     if not search_space:
