@@ -156,10 +156,10 @@ def modelled(configs: list[Config]) -> list[float]:
     return found
 
 
-def compare(path: Path) -> None:
+def compare(path: Path, every: int) -> None:
     raw = path.read_bytes()
     record = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
-    configs = record["configurations"]
+    configs = record["configurations"][::every]
     figures = modelled(configs)
     for kernel, group in itertools.groupby(zip(configs, figures, strict=True), key=lambda pair: pair[0]["kernel"]):
         pairs = [(config, config["measured_ms"], figure) for config, figure in group]
@@ -174,8 +174,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["measure", "compare"])
     parser.add_argument("file", type=Path)
+    parser.add_argument("--every", type=int, default=1, help="compare: only every so many configurations")
     arguments = parser.parse_args()
-    (measure if arguments.what == "measure" else compare)(arguments.file)
+    if arguments.what == "measure":
+        measure(arguments.file)
+    else:
+        compare(arguments.file, arguments.every)
 
 
 if __name__ == "__main__":

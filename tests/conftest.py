@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,8 @@ settings.load_profile("tilewright")
 
 collect_ignore = ["repositories"]
 """Repositories as users have them, with tests of their own, which sessions are tried on."""
+os.environ.setdefault("TILEWRIGHT_SPARES", "0")  # tests share the processors: a worker is started when one is needed
+
 SCALE_TOML = """
 name = "scale"
 entry = "kernel:scale"

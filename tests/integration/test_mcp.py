@@ -39,7 +39,7 @@ SLEEPER = SCALE_KERNEL.replace(
 
 
 def client(root: Path) -> Client:
-    state = {name: os.environ[name] for name in ("TILEWRIGHT_STATE", "TILEWRIGHT_CACHE")}
+    state = {name: os.environ[name] for name in ("TILEWRIGHT_STATE", "TILEWRIGHT_CACHE", "TILEWRIGHT_SPARES")}
     return Client(StdioServerParameters(command=SERVE[0], args=[*SERVE[1:], str(root)], env=state))
 
 

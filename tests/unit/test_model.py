@@ -35,13 +35,13 @@ def profile(**changes: object) -> LaunchProfile:
 
 @pytest.mark.slow
 def test_the_model_ranks_configurations_about_as_an_h200_does() -> None:
-    command = [sys.executable, "benchmarks/model.py", "compare", "references/evidence/model.json.gz"]
+    command = [sys.executable, "benchmarks/model.py", "compare", "references/evidence/model.json.gz", "--every", "2"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     ranks = dict(re.findall(r"^(\w+): \d+ configurations, Spearman rank correlation (\S+)$", done.stdout, re.MULTILINE))
     assert set(ranks) == {"rmsnorm", "matmul", "rope"}
     assert all(float(rank) > 0.85 for rank in ranks.values()), ranks
     pairs = re.findall(r"measured +(\S+) ms, modelled ~ *(\S+) ms", done.stdout)
-    assert len(pairs) == 53
+    assert len(pairs) == 27
     assert all(0.4 < float(modelled) / float(measured) < 1.5 for measured, modelled in pairs)
 
 

@@ -227,7 +227,7 @@ class WorkerPool:
 
     def isolation(self) -> str:
         """How this pool's workers are confined, by the next of them."""
-        self.refill()
+        self.prepare(1)
         self._waiting[0].wait_ready()
         found = self._waiting[0].isolation
         return f"{found}{f' ({found.missing})' if found.missing else ''}"

@@ -30,6 +30,7 @@ KEPT_VARIABLES = (
     "TZ",
     "TILEWRIGHT_MEMORY_MIB",
     "TILEWRIGHT_SCRATCH_MIB",
+    "TILEWRIGHT_SPARES",
 )
 """What a worker inherits from the server's environment; everything else is left behind."""
 

@@ -61,7 +61,8 @@ class Referee:
         if backend is Backend.CPU:
             torch.set_num_threads(1)  # cases are small here; threads would mostly wait for each other
         self._arch = self._gpu.arch if self._gpu else arch
-        self._pool = WorkerPool(backend, self._arch, folder, spares=3 if backend is Backend.CUDA else 1)
+        spares = int(os.environ.get("TILEWRIGHT_SPARES", 3 if backend is Backend.CUDA else 1))
+        self._pool = WorkerPool(backend, self._arch, folder, spares)
         self._pool.refill()
         self._code: dict[str, TaskCode] = {}
         self._profiles: dict[str, estimation.Profiles] = {}
