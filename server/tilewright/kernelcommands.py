@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from pathlib import Path
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 
 from tilewright.records import Record
+from tilewright.session.checkout import Checkout
 from tilewright.task import case_label
 from tilewright.terminal import (
     HERE,
@@ -24,6 +26,12 @@ from tilewright.terminal import (
     print_report,
     told,
 )  # fmt: skip
+
+if TYPE_CHECKING:
+    from tilewright.autotune.tuner import Tuner
+    from tilewright.profile.profiler import Profiler
+
+ToolT = TypeVar("ToolT", "Tuner", "Profiler")
 
 kernel_app = typer.Typer()
 
@@ -112,17 +120,10 @@ def autotune(
     except SpaceError as error:
         raise failed(str(error)) from None
 
-    async def work(loop: Any) -> Record:
-        folder, arch = loop.task_of(task)
-        tuner = Tuner(loop.checkout)
-        try:
-            return await tuner.tune(folder, print_progress, chosen, arch, values, kind, apply, also or [], math.inf)
-        finally:
-            await tuner.close()
+    def ask(tuner: Tuner, folder: PurePosixPath, arch: str) -> Awaitable[Record]:
+        return tuner.tune(folder, print_progress, chosen, arch, values, kind, apply, also or [], math.inf)
 
-    report = in_loop(root, work)
-    print_report(report)
-    raise typer.Exit(0 if getattr(report, "status", "") == "passed" else 1)
+    _asked(root, task, Tuner, ask)
 
 
 @kernel_app.command()
@@ -134,17 +135,12 @@ def profile(
     """Say what bounds a task's kernel, by which evidence, and what to try first."""
     from tilewright.profile.profiler import Profiler
 
-    async def work(loop: Any) -> Record:
-        folder, arch = loop.task_of(task)
-        profiler = Profiler(loop.checkout)
-        try:
-            return await profiler.profile(folder, print_progress, chosen_backend(backend), arch, math.inf)
-        finally:
-            await profiler.close()
+    chosen = chosen_backend(backend)
 
-    report = in_loop(root, work)
-    print_report(report)
-    raise typer.Exit(0 if getattr(report, "status", "") == "passed" else 1)
+    def ask(profiler: Profiler, folder: PurePosixPath, arch: str) -> Awaitable[Record]:
+        return profiler.profile(folder, print_progress, chosen, arch, math.inf)
+
+    _asked(root, task, Profiler, ask)
 
 
 @kernel_app.command()
@@ -186,3 +182,24 @@ def clean() -> None:
     folder = cache_folder()
     freed = CompilationStore(folder).clean()
     console.print(f"removed {freed.entries} compilations, {freed.bytes / 2**20:.1f} MiB, from {folder}")
+
+
+def _asked(
+    root: Path,
+    task: str,
+    make: Callable[[Checkout], ToolT],
+    ask: Callable[[ToolT, PurePosixPath, str], Awaitable[Record]],
+) -> NoReturn:
+    """Make a tool on the checkout, ask it about a task, print its report, and end as that says."""
+
+    async def work(loop: Any) -> Record:
+        folder, arch = loop.task_of(task)
+        tool = make(loop.checkout)
+        try:
+            return await ask(tool, folder, arch)
+        finally:
+            await tool.close()
+
+    report = in_loop(root, work)
+    print_report(report)
+    raise typer.Exit(0 if getattr(report, "status", "") == "passed" else 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.compiler.resources import Resources
-from tilewright.evaluation.results import Status, Surveyed, geometric_mean
+from tilewright.evaluation.results import ORIGINAL, Status, Surveyed, geometric_mean
 from tilewright.roofline.model import LaunchProfile
 
 HOPELESS = 3.0
@@ -30,8 +30,8 @@ def modelled_ms(one: Surveyed) -> float | None:
     return geometric_mean(one.ms) if one.status is Status.PASSED and one.ms else None
 
 
-def pruned(surveyed: Sequence[Surveyed], keep: int = 0) -> dict[int, str]:
-    """Configs that are left out, by number, with the reason; never config `keep`, the original."""
+def pruned(surveyed: Sequence[Surveyed]) -> dict[int, str]:
+    """Configs that are left out, by number, with the reason; never the original."""
     figures = {number: ms for number, one in enumerate(surveyed) if (ms := modelled_ms(one)) is not None}
     whole = [ms for number, ms in figures.items() if not surveyed[number].short]
     best = min(whole, default=min(figures.values(), default=0.0))  # one that leaves work out sets no bar
@@ -42,7 +42,7 @@ def pruned(surveyed: Sequence[Surveyed], keep: int = 0) -> dict[int, str]:
             reasons[number] = (
                 f"{place + 1}th of {len(left)} by the model ({ms / best:.2f}x the best): {MOST_RACED} are raced"
             )
-    reasons.pop(keep, None)
+    reasons.pop(ORIGINAL, None)
     return reasons
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +10,10 @@ from tilewright.autotune import pruning
 from tilewright.autotune.knobs import Knobs, SpaceError, Value
 from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric
 from tilewright.autotune.space import Kind, declared, kind_of, proposed
-from tilewright.evaluation.results import Environment, Raced, Status, Surveyed
+from tilewright.evaluation.results import ORIGINAL, Environment, Raced, Status, Surveyed
 from tilewright.evaluation.seeds import new_secret
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.repository import Files
-from tilewright.roofline.model import MODEL_RESOLUTION
 from tilewright.session.beginning import Working
 from tilewright.session.runs import Runs
 from tilewright.task import Backend, case_label
@@ -24,7 +22,6 @@ LIMIT_S = 3600.0
 """For each part of a search."""
 COPIES_LIMIT = 4 * 2**30
 """Bytes of the disk that the configs' copies of the repository may take."""
-ORIGINAL = 0
 CONFIRMED_AT_MOST = 6
 """Configs that may fail their confirmation before the original is left as it is."""
 Tell = Callable[[str], None]
@@ -58,28 +55,27 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
     environment = await measuring.environment()
     base = _result(wanted, backend, environment)
     arch = environment.arch
-    first: list[Surveyed] = []
-    if wanted.values:
-        space = declared(knobs, wanted.values)
-    else:
-        if wanted.kind is None:
-            found = await modelling.survey([wanted.files], backend, LIMIT_S, tell)
-            first = found.variants
-            if found.status is not Status.PASSED or first[ORIGINAL].status is not Status.PASSED:
-                return _ended(base, found.status, found.message or first[ORIGINAL].message, first)
-        space = proposed(knobs, wanted.kind or _kind(wanted, first[ORIGINAL], arch), arch)
+    asked = declared(knobs, wanted.values) if wanted.values else None
+    first = await modelling.survey([wanted.files], backend, LIMIT_S, tell)
+    if first.status is not Status.PASSED or first.variants[ORIGINAL].status is not Status.PASSED:
+        return _ended(base, first.status, first.message, first.variants)
+    original = first.variants[ORIGINAL]
+    space = asked or proposed(knobs, wanted.kind or _kind(wanted, original, arch), arch)
     variants = [wanted.files | knobs.variant(config) for config in space.configs]
     if (size := len(variants) * sum(map(len, wanted.found.committed.values()))) > COPIES_LIMIT:
         raise SpaceError(
             f"each config has a copy of the tracked files, which is {size >> 20} MiB for {len(variants)} of them: give "
             "fewer values, or put the task into a smaller repository or a git worktree with sparse checkout"
         )
-    surveyed = await modelling.survey(variants, backend, LIMIT_S, tell)
-    if surveyed.status is not Status.PASSED or surveyed.variants[ORIGINAL].status is not Status.PASSED:
-        return _ended(base, surveyed.status, surveyed.message, surveyed.variants)
-    cases = [case_label(case) for case in surveyed.cases]
+    surveyed = [original]
+    if others := variants[1:]:
+        rest = await modelling.survey(others, backend, LIMIT_S, tell)
+        if rest.status is not Status.PASSED:
+            return _ended(base, rest.status, rest.message, [])
+        surveyed += rest.variants
+    cases = [case_label(case) for case in first.cases]
     short = backend is Backend.CPU  # on a GPU the referee's floor and its comparison of outputs decide
-    seen = [one.short_failed() if short else one for one in surveyed.variants]
+    seen = [one.short_failed() if short else one for one in surveyed]
     out = pruning.pruned(seen)
     running = [number for number, one in enumerate(seen) if one.status is Status.PASSED and number not in out]
     if backend is Backend.CUDA:
@@ -88,7 +84,7 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
             return _ended(base, raced.status, raced.message, [])
         timed = dict(zip(running, raced.configs, strict=True))
     else:
-        timed = _modelled({number: seen[number] for number in running})
+        timed = {number: seen[number].against(seen[ORIGINAL], len(cases)) for number in running}
     tried = [
         _tried(space.configs[number], one, cases, out.get(number, ""), timed.get(number), backend)
         for number, one in enumerate(seen)
@@ -126,8 +122,8 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
             "best_by_case": {case: space.configs[number] for case, number in by_case.items()},
             "loss": loss,
             "checked": [space.configs[number] for number in sorted(checked)],
-            "calls": dict(zip(cases, surveyed.calls, strict=True)),
-            "written": _written(surveyed.variants[ORIGINAL]),
+            "calls": dict(zip(cases, first.calls, strict=True)),
+            "written": _written(original),
             "confirmed": confirmed,
             "confirmation": words,
             "seconds": time.monotonic() - started,
@@ -168,19 +164,6 @@ def _ended(base: SearchResult, status: Status, message: str, surveyed: list[Surv
     if status is Status.PASSED and surveyed:
         status, message = surveyed[ORIGINAL].status, f"the candidate fails as it is: {surveyed[ORIGINAL].message}"
     return base.model_copy(update={"status": status, "message": message})
-
-
-def _modelled(surveyed: dict[int, Surveyed]) -> dict[int, list[Raced]]:
-    """The model's figures in the form of a race's."""
-    width = 1 + MODEL_RESOLUTION
-    original = surveyed[ORIGINAL].ms
-    return {
-        number: [
-            Raced(ms=ms, speedup=before / ms, low=before / ms / width, high=before / ms * width)
-            for ms, before in zip(one.ms, original, strict=True)
-        ]
-        for number, one in surveyed.items()
-    }
 
 
 def _tried(
@@ -262,10 +245,3 @@ async def _confirm(
     if found.low <= 1:
         return None, f"measured anew the gain is gone: {found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
     return found, ""
-
-
-async def in_turn(first: Runs, second: Runs) -> None:
-    """Close both, which may be one."""
-    await first.close()
-    if second is not first:
-        await asyncio.shield(second.close())

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from tilewright.autotune import launchcode
 from tilewright.autotune.knobs import SpaceError, Value
 from tilewright.autotune.report import AutotuneReport, ConfigReport, SearchResult, Speedup, Tried, label, occupied
-from tilewright.autotune.searching import Wanted, in_turn, search
+from tilewright.autotune.searching import Wanted, search
 from tilewright.autotune.space import Kind
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
 from tilewright.gpu.specs import DEFAULT_BY_ARCH
 from tilewright.records import write_atomically
-from tilewright.session.beginning import usable_backend, working_candidate
+from tilewright.session.beginning import backend_for, working_candidate
 from tilewright.session.checkout import Checkout, Misuse
-from tilewright.session.jobs import WAIT_S, Job, Progress
-from tilewright.session.runs import Runs
+from tilewright.session.jobs import WAIT_S, Job, Progress, Results
+from tilewright.session.runs import with_model
 from tilewright.task import Backend, Frontend
 
 SHOWN = 12
-KEPT = 8
+Found = tuple[SearchResult, dict[str, str]]
+"""A search, and the files that it left, by what they are."""
 
 
 class Tuner:
@@ -32,8 +32,7 @@ class Tuner:
 
     def __init__(self, checkout: Checkout) -> None:
         self._checkout = checkout
-        self._job: Job | None = None
-        self._done: OrderedDict[str, tuple[SearchResult, dict[str, str]]] = OrderedDict()
+        self._results: Results[Found] = Results("autotune", "search", lambda found: found[0].status is Status.VOID)
 
     async def tune(
         self,
@@ -49,33 +48,29 @@ class Tuner:
     ) -> AutotuneReport:
         """Search the configs of the working tree's candidate. `values` declares the space; else it is proposed, for
         kernels of `kind` (T1 to T9) or of the kind that the kernel seems to be. The launch code also knows what the
-        model says for the architectures `also`. `apply` writes the best into the
-        editable files. Raises `Misuse`."""
+        model says for the architectures `also`. `apply` writes the best into the editable files. Raises `Misuse`."""
         wanted = self._wanted(folder, values or {}, kind)
         if unknown := [one for one in also if one not in DEFAULT_BY_ARCH]:
             raise Misuse(f"no model of {unknown[0]}: the model knows {', '.join(DEFAULT_BY_ARCH)}")
-        backend = usable_backend(backend or self._session_backend(folder))
+        backend = backend_for(self._checkout, folder, backend)
         space = sorted((values or {}).items())
         text = f"{folder} {wanted.found.head} {content_id(wanted.files)} {backend} {arch} {space} {kind} {also}"
         key = hashlib.sha256(text.encode()).hexdigest()[:12]
-        if key not in self._done or self._done[key][0].status is Status.VOID:  # void: the machine's fault, so again
-            if self._job is not None and not self._job.done and self._job.key != key:
-                raise Misuse(f"another search is under way ({self._job.message}); call autotune again when it is done")
-            if self._job is None or self._job.done:
-                self._job = Job("autotune", key, lambda job: self._work(job, key, wanted, backend, arch, also))
-            try:
-                if not await self._job.attend(wait_s, progress):
-                    again = "call autotune again, the same way, to go on waiting"
-                    return AutotuneReport(summary=f"searching: {self._job.message}", state="running", next=again)
-            except SpaceError as error:
-                raise Misuse(str(error)) from None
-        result, files = self._done[key]
+        try:
+            found = await self._results.get(
+                key, lambda job: self._work(job, key, wanted, backend, arch, also), wait_s, progress
+            )
+        except SpaceError as error:
+            raise Misuse(str(error)) from None
+        if found is None:
+            again = "call autotune again, the same way, to go on waiting"
+            return AutotuneReport(summary=f"searching: {self._results.message}", state="running", next=again)
+        result, files = found
         applied = self._apply(wanted, result) if apply and result.best else ""
         return _report(result, files, applied)
 
     async def close(self) -> None:
-        if self._job is not None and not self._job.done:
-            await self._job.cancel()
+        await self._results.close()
 
     def _wanted(self, folder: PurePosixPath, values: Mapping[str, Sequence[Value]], kind: str) -> Wanted:
         found = working_candidate(self._checkout, folder)
@@ -91,37 +86,21 @@ class Tuner:
             raise Misuse(str(error)) from None
         return wanted
 
-    def _session_backend(self, folder: PurePosixPath) -> Backend | None:
-        state = self._checkout.peek()
-        own = state is not None and state.ended is None and PurePosixPath(state.started.task) == folder
-        return state.started.backend if state is not None and own else None
-
-    async def _work(self, job: Job, key: str, wanted: Wanted, backend: Backend, arch: str, also: Sequence[str]) -> None:
-        protected = wanted.found.committed
-        measuring = Runs(backend, arch, protected, wanted.found.folder)
-        modelling = measuring
-        try:
-            if backend is Backend.CUDA:
-                arch = (await measuring.environment()).arch
-                modelling = Runs(Backend.CPU, arch, protected, wanted.found.folder)
+    async def _work(
+        self, job: Job, key: str, wanted: Wanted, backend: Backend, arch: str, also: Sequence[str]
+    ) -> Found:
+        committed, task = wanted.found.committed, wanted.found.folder
+        async with with_model(backend, arch, committed, task) as (measuring, modelling):
             result = await search(wanted, backend, modelling, measuring, job.tell)
-        finally:
-            await in_turn(measuring, modelling)
         others = {}
         for other in also if result.status is Status.PASSED else ():
             job.tell(f"the same for {other}")
-            runs = Runs(Backend.CPU, other, protected, wanted.found.folder)
-            try:
+            async with with_model(Backend.CPU, other, committed, task) as (runs, _):
                 others[other] = await search(wanted, Backend.CPU, runs, runs, job.tell)
-            finally:
-                await runs.close()
         job.tell("writing what was found")
         self._checkout.repository.exclude_sandbox()
         folder = self._checkout.sandbox / "autotune"
-        files = await asyncio.to_thread(_write, folder, key, wanted, result, others)
-        self._done[key] = result, files
-        while len(self._done) > KEPT:
-            self._done.popitem(last=False)
+        return result, await asyncio.to_thread(_write, folder, key, wanted, result, others)
 
     def _apply(self, wanted: Wanted, result: SearchResult) -> str:
         """Write the best config into the editable files, which are those that were searched."""

@@ -10,7 +10,8 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 Message = dict[str, Any]
@@ -109,6 +110,23 @@ class Channel:
             if time.perf_counter() > deadline:
                 return False
         return True
+
+    def answer(
+        self, handlers: Mapping[str, Callable[[Message], Message]], misuses: tuple[type[Exception], ...]
+    ) -> None:
+        """Answer the server's requests by their `op` until it leaves. Of `misuses` it learns the text, without the
+        task's own folder; of anything else where it happened."""
+        try:
+            while True:
+                message, _ = self.receive()
+                try:
+                    self.send({"reply": handlers[message["op"]](message)})
+                except misuses as error:
+                    self.send({"misuse": str(error).replace(f"{message.get('task')}/", "")})
+                except Exception:
+                    self.send({"failure": traceback.format_exc()[-4000:]})
+        except ChannelClosed:
+            pass
 
     def close(self) -> None:
         self._socket.close()

@@ -19,7 +19,7 @@ from statistics import median
 from tilewright.evaluation import measurement, statistics
 from tilewright.evaluation.block import Block
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
-from tilewright.evaluation.results import Raced, Status
+from tilewright.evaluation.results import ORIGINAL, Raced, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.task import Case, case_label
 
@@ -28,7 +28,6 @@ AT_ONCE = 12
 """Configs of one heat, the original among them: each holds a context on the device, and an output for every call."""
 FINALISTS = 3
 """Configs that go on from each heat, where there are several."""
-ORIGINAL = 0
 
 
 @dataclass

@@ -19,7 +19,6 @@ import platform
 import random
 import socket
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from tilewright.compiler.store import CompilationStore
 from tilewright.compiler.tools import MissingTool, need_compiler
 from tilewright.evaluation import compilations, estimation, measurement, racing, surveying
 from tilewright.evaluation.ceilings import IdleProbe, measured_ceilings
-from tilewright.evaluation.channel import Channel, ChannelClosed, Message
+from tilewright.evaluation.channel import Channel, Message
 from tilewright.evaluation.compiling import cpus
 from tilewright.evaluation.correctness import defects_of, planned_runs
 from tilewright.evaluation.judging import judged
@@ -358,16 +357,7 @@ def main(arguments: list[str]) -> None:
         for name in ("environment", "work", "correctness", "check", "benchmark", "dump", "survey", "race")
     }
     try:
-        while True:
-            message, _ = channel.receive()
-            try:
-                channel.send({"reply": handlers[message["op"]](message)})
-            except (TaskError, GpuBusy, MissingTool) as error:
-                channel.send({"misuse": str(error).replace(f"{message.get('task')}/", "")})
-            except Exception:
-                channel.send({"failure": traceback.format_exc()[-4000:]})
-    except ChannelClosed:
-        pass
+        channel.answer(handlers, (TaskError, GpuBusy, MissingTool))
     finally:
         referee.close()
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from tilewright.gpu.telemetry import Telemetry
 from tilewright.records import Record
 from tilewright.roofline.bounds import Ceilings
-from tilewright.roofline.model import CallProfile
+from tilewright.roofline.model import MODEL_RESOLUTION, CallProfile
 from tilewright.task import Backend, Case, Values, case_label
 
 
@@ -214,6 +214,10 @@ def geometric_mean(values: list[float]) -> float:
     return math.exp(sum(math.log(value) for value in values) / len(values))
 
 
+ORIGINAL = 0
+"""The number, among variants, of the one that the others are compared with."""
+
+
 class Surveyed(Record):
     """A variant: what its call does in each case, and the model's ms; or how it failed. In the order of the cases."""
 
@@ -223,6 +227,19 @@ class Surveyed(Record):
     ms: list[float] = Field(default_factory=list)
     limits: list[str] = Field(default_factory=list, description="what each latency is mostly spent on")
     short: str = Field("", description="what of the work the sampled blocks leave out, by the model's counts")
+
+    def against(self, first: Surveyed, cases: int) -> list[Raced]:
+        """The model's figures in the form of a race's against `first`, if that has any; or on each case how this one
+        failed."""
+        if self.status is not Status.PASSED:
+            return [Raced(status=self.status, message=self.message) for _ in range(cases)]
+        if first.status is not Status.PASSED:
+            return [Raced(ms=ms) for ms in self.ms]
+        width = 1 + MODEL_RESOLUTION
+        return [
+            Raced(ms=ms, speedup=before / ms, low=before / ms / width, high=before / ms * width)
+            for ms, before in zip(self.ms, first.ms, strict=True)
+        ]
 
     def short_failed(self) -> Surveyed:
         """The same as a failure, where it leaves work out."""

@@ -18,7 +18,6 @@ import random
 import shutil
 import socket
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +25,7 @@ from typing import NamedTuple
 import scipy.stats  # noqa: F401 (ready before a comparison asks for it)
 
 from tilewright.commandtask import JUNIT, OUT, Command, CommandTask, Parser, holds, load
-from tilewright.evaluation.channel import Channel, ChannelClosed, Message
+from tilewright.evaluation.channel import Channel, Message
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
 from tilewright.evaluation.snapshot import SNAPSHOTS
 from tilewright.evaluation.statistics import LOOKS
@@ -359,15 +358,7 @@ def main(arguments: list[str]) -> None:
     handlers: dict[str, Callable[[Message], Message]] = {
         name: getattr(referee, name) for name in ("environment", "correctness", "benchmark")
     }
-    with contextlib.suppress(ChannelClosed):
-        while True:
-            message, _ = channel.receive()
-            try:
-                channel.send({"reply": handlers[message["op"]](message)})
-            except TaskError as error:
-                channel.send({"misuse": str(error).replace(f"{message.get('task')}/", "")})
-            except Exception:
-                channel.send({"failure": traceback.format_exc()[-4000:]})
+    channel.answer(handlers, (TaskError,))
 
 
 if __name__ == "__main__":

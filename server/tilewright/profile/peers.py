@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from tilewright.evaluation.results import Environment, Raced, Status
+from tilewright.evaluation.results import ORIGINAL, Environment, Raced, Status
 from tilewright.evaluation.seeds import new_secret
 from tilewright.gpu.specs import spec_by_arch, spec_by_name
 from tilewright.repository import Files
 from tilewright.roofline.bounds import roofline_ms
-from tilewright.roofline.model import MODEL_RESOLUTION
-from tilewright.session.beginning import Working, working_candidate
+from tilewright.session.beginning import Working, session_on, working_candidate
 from tilewright.session.checkout import Checkout, EditableFiles, Misuse
 from tilewright.session.jobs import Progress
 from tilewright.session.runs import Runs
@@ -73,32 +72,23 @@ async def compare(
         raise Misuse("a Triton task is compared on a GPU: no model counts the traffic of Triton kernels")
     arms = _arms(checkout, found, backend, others)
     runs = Runs(backend, arch, found.committed, folder)
-    latest = ["comparing"]
-
-    def tell(text: str) -> None:
-        latest[0] = text
-
     try:
         environment = await runs.environment()
         works = await runs.work()
         await progress(f"comparing {', '.join(arm.name for arm in arms)}")
         files = [arm.files for arm in arms]
         if backend is Backend.CUDA:
-            raced = await runs.race(files, new_secret(), LIMIT_S, tell)
+            raced = await runs.race(files, new_secret(), LIMIT_S, _quiet)
             if raced.status is not Status.PASSED:
                 raise Misuse(f"{raced.status}: {raced.message}")
             cases, timed = raced.cases, raced.configs
         else:
             frontends = [arm.frontend for arm in arms]
-            surveyed = await runs.survey(files, backend, LIMIT_S, tell, frontends)
+            surveyed = await runs.survey(files, backend, LIMIT_S, _quiet, frontends)
             if surveyed.status is not Status.PASSED:
                 raise Misuse(f"{surveyed.status}: {surveyed.message}")
             cases = surveyed.cases
-            timed = [
-                [Raced(ms=ms) for ms in one.ms] or [Raced(status=one.status, message=one.message) for _ in cases]
-                for one in surveyed.variants
-            ]
-            timed = _against_first(timed)
+            timed = [one.against(surveyed.variants[ORIGINAL], len(cases)) for one in surveyed.variants]
     finally:
         await runs.close()
     failures = [
@@ -110,10 +100,12 @@ async def compare(
     return Comparison(_table(arms, labels, works, timed, environment, backend is Backend.CPU), failures)
 
 
+def _quiet(_: str) -> None: ...
+
+
 def _arms(checkout: Checkout, found: Working, backend: Backend, others: Mapping[str, Path]) -> list[Arm]:
-    state = checkout.peek()
-    if state is not None and state.ended is None and PurePosixPath(state.started.task) == found.folder:
-        before = EditableFiles(checkout.repository, state.started).at(state.started.baseline)
+    if session := session_on(checkout, found.folder):
+        before = EditableFiles(checkout.repository, session).at(session.baseline)
     else:
         before = {name: found.committed[name] for name in found.files if name in found.committed}
     frontend = found.task.file.frontend
@@ -136,21 +128,6 @@ def _arms(checkout: Checkout, found: Working, backend: Backend, others: Mapping[
 def _reference(found: Working, call: str) -> bytes:
     names = {"call": call, "function": found.task.function, "outputs": found.task.file.outputs}
     return REFERENCE.format(**names).encode()
-
-
-def _against_first(timed: list[list[Raced]]) -> list[list[Raced]]:
-    """Modelled latencies with their ratio to the first arm's."""
-    width = 1 + MODEL_RESOLUTION
-    found = []
-    for by_case in timed:
-        row = []
-        for raced, first in zip(by_case, timed[0], strict=True):
-            if raced.ms is not None and first.ms is not None:
-                ratio = first.ms / raced.ms
-                raced = raced.model_copy(update={"speedup": ratio, "low": ratio / width, "high": ratio * width})
-            row.append(raced)
-        found.append(row)
-    return found
 
 
 def _table(

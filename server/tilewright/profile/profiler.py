@@ -14,10 +14,10 @@ from tilewright.gpu.specs import spec_by_arch, spec_by_name
 from tilewright.profile.diagnosis import Facts, diagnose
 from tilewright.profile.report import ProfileReport
 from tilewright.roofline.model import estimate_call
-from tilewright.session.beginning import Working, usable_backend, working_candidate
+from tilewright.session.beginning import Working, backend_for, working_candidate
 from tilewright.session.checkout import Checkout, Misuse
-from tilewright.session.jobs import WAIT_S, Job, Progress
-from tilewright.session.runs import Dumped, Runs, SurveyResult
+from tilewright.session.jobs import WAIT_S, Job, Progress, Results
+from tilewright.session.runs import Dumped, SurveyResult, with_model
 from tilewright.task import Backend, Frontend, Work, case_label
 
 LIMIT_S = 600.0
@@ -43,8 +43,9 @@ class Profiler:
 
     def __init__(self, checkout: Checkout) -> None:
         self._checkout = checkout
-        self._job: Job | None = None
-        self._found: dict[str, ProfileReport] = {}
+        self._results: Results[ProfileReport] = Results(
+            "profile", "profile", lambda report: report.status is Status.VOID
+        )
 
     async def profile(
         self,
@@ -58,41 +59,26 @@ class Profiler:
         found = working_candidate(self._checkout, folder)
         if found.task.file.frontend is Frontend.TRITON:
             raise Misuse("profile reads cuTile's and torch's launches; for a Triton kernel use dump_ir, and ncu")
-        state = self._checkout.peek()
-        own = state is not None and state.ended is None and PurePosixPath(state.started.task) == folder
-        backend = usable_backend(backend or (state.started.backend if state is not None and own else None))
+        backend = backend_for(self._checkout, folder, backend)
         key = f"{folder} {found.head} {content_id(found.files)} {backend} {arch}"
-        if key not in self._found or self._found[key].status is Status.VOID:  # void: the machine's fault, so again
-            if self._job is not None and not self._job.done and self._job.key != key:
-                raise Misuse(f"another profile is under way ({self._job.message}); call profile again when it is done")
-            if self._job is None or self._job.done:
-                self._job = Job("profile", key, lambda job: self._work(job, key, found, backend, arch))
-            if not await self._job.attend(wait_s, progress):
-                again = "call profile again, the same way, to go on waiting"
-                return ProfileReport(summary=f"profiling: {self._job.message}", state="running", next=again)
-        return self._found[key]
+        report = await self._results.get(key, lambda job: _work(job, found, backend, arch), wait_s, progress)
+        if report is None:
+            again = "call profile again, the same way, to go on waiting"
+            return ProfileReport(summary=f"profiling: {self._results.message}", state="running", next=again)
+        return report
 
     async def close(self) -> None:
-        if self._job is not None and not self._job.done:
-            await self._job.cancel()
+        await self._results.close()
 
-    async def _work(self, job: Job, key: str, found: Working, backend: Backend, arch: str) -> None:
-        measuring = Runs(backend, arch, found.committed, found.folder)
-        modelling = measuring
-        try:
-            environment = await measuring.environment()
-            if backend is Backend.CUDA:
-                modelling = Runs(Backend.CPU, environment.arch, found.committed, found.folder)
-            survey = await modelling.survey([found.files], backend, LIMIT_S, job.tell)
-            dumped = await modelling.dump(found.files, [environment.arch], COMPILE_S, LIMIT_S, job.tell)
-            job.tell("timing the candidate alone")
-            benchmark = await measuring.benchmark(found.files, None, new_secret(), LIMIT_S, job.tell)
-            seen = _Seen(environment, await measuring.work(), survey, benchmark, dumped)
-        finally:
-            await measuring.close()
-            if modelling is not measuring:
-                await modelling.close()
-        self._found[key] = _report(seen)
+
+async def _work(job: Job, found: Working, backend: Backend, arch: str) -> ProfileReport:
+    async with with_model(backend, arch, found.committed, found.folder) as (measuring, modelling):
+        environment = await measuring.environment()
+        survey = await modelling.survey([found.files], backend, LIMIT_S, job.tell)
+        dumped = await modelling.dump(found.files, [environment.arch], COMPILE_S, LIMIT_S, job.tell)
+        job.tell("timing the candidate alone")
+        benchmark = await measuring.benchmark(found.files, None, new_secret(), LIMIT_S, job.tell)
+        return _report(_Seen(environment, await measuring.work(), survey, benchmark, dumped))
 
 
 def _report(seen: _Seen) -> ProfileReport:

@@ -32,6 +32,21 @@ def task_path(checkout: Checkout, task: str) -> PurePosixPath:
     return PurePosixPath(path.relative_to(checkout.root).as_posix())
 
 
+def session_on(checkout: Checkout, folder: PurePosixPath) -> Started | None:
+    """The session under way on the task in `folder`, if there is one."""
+    state = checkout.peek()
+    if state is None or state.ended is not None or PurePosixPath(state.started.task) != folder:
+        return None
+    return state.started
+
+
+def backend_for(checkout: Checkout, folder: PurePosixPath, backend: Backend | None) -> Backend:
+    """The backend asked for, else that of the session on the task in `folder`, else what this machine has. Raises
+    `Misuse` for `cuda` without a GPU."""
+    session = session_on(checkout, folder)
+    return usable_backend(backend or (session.backend if session is not None else None))
+
+
 def usable_backend(backend: Backend | None) -> Backend:
     """The backend asked for, or the one that this machine has. Raises `Misuse` for `cuda` without a GPU."""
     if backend is Backend.CUDA and (why := why_unusable()):

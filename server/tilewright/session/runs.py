@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -27,6 +27,9 @@ HIDDEN_CASES = 3
 START_TIMEOUT_S = 300.0
 GRACE_S = 180.0
 """Over an evaluation's own limit: waiting for the GPU, and starting a referee."""
+
+
+Pair = tuple["Runs", "Runs"]
 
 
 def backend_here() -> Backend:
@@ -205,6 +208,23 @@ def runs_of(started: Started, repository: Repository) -> Runs:
     if started.harness:
         return Runs(started.backend, started.arch, repository.whole(started.baseline), place, repository.root)
     return Runs(started.backend, started.arch, repository.files(started.baseline), place)
+
+
+@contextlib.asynccontextmanager
+async def with_model(backend: Backend, arch: str, protected: Files, folder: PurePosixPath) -> AsyncIterator[Pair]:
+    """Runs on `backend`, and on the `cpu` backend for its architecture, which are the same where it is that already."""
+    measuring = Runs(backend, arch, protected, folder)
+    try:
+        if backend is Backend.CPU:
+            yield measuring, measuring
+            return
+        modelling = Runs(Backend.CPU, (await measuring.environment()).arch, protected, folder)
+        try:
+            yield measuring, modelling
+        finally:
+            await modelling.close()
+    finally:
+        await measuring.close()
 
 
 def _read_dump(result: dict[str, Any], folder: Path) -> Dumped:
