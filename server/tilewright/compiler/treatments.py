@@ -28,11 +28,11 @@ DO = {
     Treatment.SMALLER_TILES: "halve a tile dimension",
     Treatment.MORE_WORKER_WARPS: "replace_hints(num_worker_warps=8)",
     Treatment.TENSOR_CORE_DTYPE: "cast both operands of mma with .astype(ct.tfloat32), or use 16-bit inputs",
-    Treatment.ZERO_PADDING: "load with PaddingMode.ZERO and put the other value in with ct.where",
-    Treatment.ALIGN_16_BYTES: "pad rows so that every stride but the last is a multiple of 16 bytes",
+    Treatment.ZERO_PADDING: "last of all, load with PaddingMode.ZERO and put the other value in with ct.where",
+    Treatment.ALIGN_16_BYTES: "pad rows so that every stride but the last is a multiple of 16 bytes, in products first",
     Treatment.TMA_RULES: "bring the load within TMA's rules",
     Treatment.TILES_FOR_GATHERS: "replace gather or scatter by a tile load or store where indices are regular",
-    Treatment.RAISE_OCCUPANCY: "replace_hints(occupancy=2), then 4 and 8",
+    Treatment.RAISE_OCCUPANCY: "replace_hints(occupancy=2), then 4 and 8, while nothing spills",
     Treatment.FEWER_DIVISIONS: "divide once and multiply by the reciprocal, or divide with rounding_mode APPROX",
     Treatment.WIDER_ACCESS: "make rows and their stride multiples of 16 elements",
 }
@@ -54,7 +54,7 @@ class Finding(Record):
     where: str = Field("", description="source line")
     evidence: str
     do: str = Field(description="the treatment in a few words; the playbook says more")
-    cost: float = Field(exclude=True, description="a guess at the slowdown, which orders findings")
+    cost: float = Field(0.0, exclude=True, description="a guess at the slowdown, which orders findings")
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
