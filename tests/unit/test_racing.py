@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from tilewright.evaluation.pool import WorkerFailure
-from tilewright.evaluation.racing import AT_ONCE, ORIGINAL, Lane, halve, race
+from tilewright.evaluation.racing import ORIGINAL, Lane, halve, heat_size, race
 from tilewright.evaluation.results import Raced, Status
 from tilewright.evaluation.seeds import Seeds
 
+AT_ONCE = 12
 CASES = [{"N": 1}, {"N": 2}]
 
 
@@ -46,7 +47,11 @@ class Track:
         yield Running()
 
     def run(self) -> list[list[Raced]]:
-        return race(CASES, len(self.ms), self.heat, Seeds("00" * 32), lambda _: None)
+        return race(CASES, len(self.ms), self.heat, Seeds("00" * 32), lambda _: None, AT_ONCE)
+
+
+def test_a_large_device_holds_more_configs_at_once() -> None:
+    assert [heat_size(gib * 2**30) for gib in (8, 24, 80, 141)] == [6, 6, 20, 24]
 
 
 def test_many_configs_race_in_heats_and_the_first_of_each_once_more() -> None:

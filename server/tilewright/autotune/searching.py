@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tilewright.autotune import pruning
 from tilewright.autotune.knobs import Knobs, SpaceError, Value
 from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric
-from tilewright.autotune.space import Kind, declared, kind_of, proposed
+from tilewright.autotune.space import Kind, Space, declared, kind_of, proposed
 from tilewright.evaluation.results import ORIGINAL, Environment, Raced, Status, Surveyed
 from tilewright.evaluation.seeds import new_secret
 from tilewright.gpu.specs import spec_by_arch
@@ -55,24 +55,21 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
     environment = await measuring.environment()
     base = _result(wanted, backend, environment)
     arch = environment.arch
-    asked = declared(knobs, wanted.values) if wanted.values else None
-    first = await modelling.survey([wanted.files], backend, LIMIT_S, tell)
+    space = declared(knobs, wanted.values) if wanted.values else None
+    variants = _variants(wanted, knobs, space)  # all at once where it is known which
+    first = await modelling.survey(variants, backend, LIMIT_S, tell)
     if first.status is not Status.PASSED or first.variants[ORIGINAL].status is not Status.PASSED:
         return _ended(base, first.status, first.message, first.variants)
-    original = first.variants[ORIGINAL]
-    space = asked or proposed(knobs, wanted.kind or _kind(wanted, original, arch), arch)
-    variants = [wanted.files | knobs.variant(config) for config in space.configs]
-    if (size := len(variants) * sum(map(len, wanted.found.committed.values()))) > COPIES_LIMIT:
-        raise SpaceError(
-            f"each config has a copy of the tracked files, which is {size >> 20} MiB for {len(variants)} of them: give "
-            "fewer values, or put the task into a smaller repository or a git worktree with sparse checkout"
-        )
-    surveyed = [original]
-    if others := variants[1:]:
-        rest = await modelling.survey(others, backend, LIMIT_S, tell)
-        if rest.status is not Status.PASSED:
-            return _ended(base, rest.status, rest.message, [])
-        surveyed += rest.variants
+    surveyed = first.variants
+    original = surveyed[ORIGINAL]
+    if space is None:
+        space = proposed(knobs, wanted.kind or _kind(wanted, original, arch), arch)
+        variants = _variants(wanted, knobs, space)
+        if others := variants[1:]:
+            rest = await modelling.survey(others, backend, LIMIT_S, tell)
+            if rest.status is not Status.PASSED:
+                return _ended(base, rest.status, rest.message, [])
+            surveyed = [original, *rest.variants]
     cases = [case_label(case) for case in first.cases]
     short = backend is Backend.CPU  # on a GPU the referee's floor and its comparison of outputs decide
     seen = [one.short_failed() if short else one for one in surveyed]
@@ -129,6 +126,17 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
             "seconds": time.monotonic() - started,
         }
     )
+
+
+def _variants(wanted: Wanted, knobs: Knobs, space: Space | None) -> list[Files]:
+    """The files of each config, the original first. Raises `SpaceError` where their copies are too large."""
+    found = [wanted.files | knobs.variant(config) for config in (space.configs if space else [{}])]
+    if (size := len(found) * sum(map(len, wanted.found.committed.values()))) > COPIES_LIMIT:
+        raise SpaceError(
+            f"each config has a copy of the tracked files, which is {size >> 20} MiB for {len(found)} of them: give "
+            "fewer values, or put the task into a smaller repository or a git worktree with sparse checkout"
+        )
+    return found
 
 
 def _kind(wanted: Wanted, original: Surveyed, arch: str) -> Kind:

@@ -24,8 +24,10 @@ from tilewright.evaluation.seeds import Seeds
 from tilewright.task import Case, case_label
 
 ROUNDS = (4, 8, 16, 32)
-AT_ONCE = 12
-"""Configs of one heat, the original among them: each holds a context on the device, and an output for every call."""
+AT_ONCE = range(6, 25)
+"""Configs of one heat, the original among them, at least and at most."""
+GIB_EACH = 4
+"""Of the device's memory for each config of a heat: its context, and an output for every call."""
 FINALISTS = 3
 """Configs that go on from each heat, where there are several."""
 
@@ -113,14 +115,20 @@ class Heat(measurement.Bench):
             raise
 
 
+def heat_size(device_bytes: int) -> int:
+    """How many configs race at once on a device with this much memory."""
+    return min(max(device_bytes // (GIB_EACH * 2**30), AT_ONCE.start), AT_ONCE.stop - 1)
+
+
 def race(
     cases: Sequence[Case],
     configs: int,
     heat: Callable[[list[int]], AbstractContextManager[Heat]],
     seeds: Seeds,
     tell: Callable[[str], None],
+    at_once: int,
 ) -> list[list[Raced]]:
-    """Race configs 0 (the original) to `configs` - 1 on each case, in heats; a list by case for each config.
+    """Race configs 0 (the original) to `configs` - 1 on each case, in heats of `at_once`; by case for each config.
 
     `heat` makes a heat of these configs' workers, each labelled with its number. A failure of the original is raised.
     """
@@ -130,7 +138,7 @@ def race(
         rivals = [number for number in range(1, configs) if number not in out]
         while rivals:
             finalists: list[int] = []
-            parts = [rivals[start : start + AT_ONCE - 1] for start in range(0, len(rivals), AT_ONCE - 1)]
+            parts = [rivals[start : start + at_once - 1] for start in range(0, len(rivals), at_once - 1)]
             for part in parts:
                 tell(f"racing {len(part) + 1} configs on {case_label(case)}")
                 lanes = _heat(case, [ORIGINAL, *part], heat, seeds, found, out)

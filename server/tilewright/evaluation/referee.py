@@ -173,15 +173,17 @@ class Referee:
         cases = code.task.benchmark_cases(Backend(message["cases_of"]))
         snapshots = [Snapshot.model_validate(snapshot) for snapshot in message["arms"]]
         deadline, device = time.monotonic() + message["limit_s"], spec_by_arch(self._arch)
+        workers = min(cpus(), len(snapshots))
         try:
             frontends = [Frontend(name) for name in message["frontends"]]
+            self._pool.prepare(workers)  # side by side, since each takes seconds to start
             found = surveying.survey(
                 code,
                 snapshots,
                 frontends,
                 cases,
                 device,
-                cpus(),
+                workers,
                 lambda: self._pool.take("variant", deadline),
                 self._tell,
             )
@@ -216,7 +218,14 @@ class Referee:
                             code, arms, environment, recorder, self._probe, measurement.Phases(), self._pool.waiting
                         )
 
-                found = racing.race(cases, len(snapshots), heat, seeds, self._tell)
+                found = racing.race(
+                    cases,
+                    len(snapshots),
+                    heat,
+                    seeds,
+                    self._tell,
+                    racing.heat_size(torch.cuda.get_device_properties(0).total_memory),
+                )
         except (WorkerFailure, GpuBusy) as failure:
             status = failure.status if isinstance(failure, WorkerFailure) else Status.VOID
             return {"result": {"status": status, "message": str(failure)}}

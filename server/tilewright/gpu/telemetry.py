@@ -61,14 +61,17 @@ def _nvml() -> Iterator[Any]:
 
 
 def find_gpu(uuid: str | None = None) -> Gpu | None:
-    """The GPU `uuid`, or the first that the driver shows; None where there is no driver or no such GPU."""
+    """The GPU `uuid`, or the one that CUDA programs here take first; None where there is no driver or no such GPU."""
     import pynvml
 
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0].strip()
+    uuid = uuid or (first if first.startswith("GPU-") else None)
+    index = int(first) if first.isdigit() else 0
     try:
         with _nvml() as nvml:
             if not nvml.nvmlDeviceGetCount():
                 return None
-            handle = nvml.nvmlDeviceGetHandleByUUID(uuid) if uuid else nvml.nvmlDeviceGetHandleByIndex(0)
+            handle = nvml.nvmlDeviceGetHandleByUUID(uuid) if uuid else nvml.nvmlDeviceGetHandleByIndex(index)
             major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
             return Gpu(
                 str(nvml.nvmlDeviceGetName(handle)),

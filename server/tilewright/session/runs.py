@@ -16,6 +16,7 @@ from tilewright.compiler.store import cache_folder
 from tilewright.evaluation.evaluator import Evaluator, EvaluatorDied, Tell
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Raced, Status, Surveyed
 from tilewright.evaluation.snapshot import Snapshot, SnapshotStore, content_id
+from tilewright.gpu.telemetry import find_gpu
 from tilewright.records import Record
 from tilewright.repository import Files, Repository
 from tilewright.roofline.model import HostWork
@@ -218,7 +219,9 @@ async def with_model(backend: Backend, arch: str, protected: Files, folder: Pure
         if backend is Backend.CPU:
             yield measuring, measuring
             return
-        modelling = Runs(Backend.CPU, (await measuring.environment()).arch, protected, folder)
+        gpu = find_gpu()  # known before the referee on it is up: the two start side by side
+        arch = gpu.arch if gpu is not None else (await measuring.environment()).arch
+        modelling = Runs(Backend.CPU, arch, protected, folder)
         try:
             yield measuring, modelling
         finally:
