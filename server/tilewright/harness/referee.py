@@ -190,6 +190,12 @@ class HarnessReferee:
         """One run of the benchmark command. Raises `Failure`."""
         benchmark = arm.task.file.benchmark
         ran, junit, written = self._run(arm, benchmark, message, deadline)
+        if ran.timed_out and time.monotonic() >= deadline:
+            raise Failure(
+                Status.TIMEOUT,
+                "the evaluation time of this iteration is used up: restrict the benchmark to fewer shapes, or give "
+                "start_session more iteration_minutes",
+            )
         if ran.timed_out:
             raise Failure(Status.TIMEOUT, f"the benchmark {ran.ended} ({ran.seconds:.0f} s)", ran.last_words)
         if holds(benchmark.command, JUNIT):
