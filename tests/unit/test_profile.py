@@ -21,6 +21,7 @@ from tilewright.compiler.findings import findings
 from tilewright.evaluation.estimation import assumed_ceilings
 from tilewright.evaluation.modelling import profile_launch
 from tilewright.interpreter import host
+from tilewright.profile.banks import _wavefronts
 from tilewright.profile.diagnosis import CaseDiagnosis, Facts, diagnose
 from tilewright.roofline.model import CallProfile, HostWork, estimate_call
 from tilewright.task import Work
@@ -57,7 +58,7 @@ def diagnosed(call: Callable[..., Any], arguments: tuple[Any, ...], work: Work) 
     estimate = estimate_call(made, H200)
     compiled = [compile_kernel(launch.kernel, launch.signature, "sm_90") for launch in launches]
     found = [finding for one in compiled for finding in findings(one)]
-    return diagnose(Facts("case", work, estimate.ms, False, made, estimate), H200, CEILINGS, found)
+    return diagnose(Facts("case", work, estimate.ms, False, made, estimate, compiled), H200, CEILINGS, found)
 
 
 def product(
@@ -118,6 +119,55 @@ def test_a_gather_that_tiles_would_do_is_among_what_to_try(tmp_path: Path) -> No
     found = diagnosed(module.columns, (x,), Work(bytes=8 * x.numel(), flops=x.numel(), dtype="float32"))
     assert any("tiles-for-gathers" in one or "wider-access" in one for one in found.treatments), found
     assert ct.launch is not None
+
+
+PLANTED = Path(__file__).parents[2] / "benchmarks" / "kernels" / "bottlenecks"
+
+
+def module(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"planted_{path.parent.name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.mark.slow
+def test_bank_conflicts_are_counted_in_the_machine_code() -> None:
+    host.install(H200)
+    planted = module(PLANTED / "columns" / "kernel.py")
+    x = torch.zeros(8192, 8192)
+    found = diagnosed(planted.bank_conflicts, (x,), Work(bytes=8 * x.numel(), flops=2 * x.numel(), dtype="float32"))
+    assert found.bound == "bank conflicts", found
+    assert any("2112 wavefronts a warp where 128 would do" in one for one in found.evidence)
+    source = (PLANTED / "columns" / "kernel.py").read_text()
+    assert "allow_tma" not in source
+    assert found.treatments[0].startswith("allow_tma=False")
+
+
+def test_what_the_words_of_a_shared_access_need() -> None:
+    assert _wavefronts([4 * lane for lane in range(32)], 4) == (1, 1)
+    assert _wavefronts([128 * lane for lane in range(32)], 4) == (32, 1)
+    assert _wavefronts([0] * 32, 4) == (1, 1)
+    assert _wavefronts([16 * lane for lane in range(32)], 16) == (4, 4)
+    assert _wavefronts([128 * lane for lane in range(32)], 16) == (32, 4)
+
+
+@pytest.mark.slow
+def test_a_slow_gather_is_held_to_be_uncoalesced() -> None:
+    host.install(H200)
+    x = torch.zeros(16384, 4096)
+    work = Work(bytes=8 * x.numel(), flops=x.numel(), dtype="float32")
+    with host.running(host.Mode.SAMPLE) as launches:
+        module(PLANTED / "gather" / "kernel.py").uncoalesced(x)
+    made = CallProfile(launches=[profile_launch(launch, "sm_90") for launch in launches])
+    compiled = [compile_kernel(launch.kernel, launch.signature, "sm_90") for launch in launches]
+    estimate = estimate_call(made, H200)
+    slow = diagnose(Facts("case", work, 0.4, True, made, estimate, compiled), H200, CEILINGS, [])
+    assert slow.bound == "uncoalesced access", slow
+    quick = diagnose(Facts("case", work, 0.2, True, made, estimate, compiled), H200, CEILINGS, [])
+    assert quick.bound == "bytes in flight"
 
 
 GATHERING = """

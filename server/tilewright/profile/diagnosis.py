@@ -1,22 +1,26 @@
 """From figures to a diagnosis: what bounds a call, by which evidence, what to try in which order, and when to stop.
 
-Each piece of evidence says how it is known: measured (a clock on the device), counted (from the grid, the launches and
-the compiled code), or modelled (roofline/model.py). What needs a profiler's counters is named as missing.
+Each piece of evidence says how it is known: measured (a clock on the device), ncu (its counters), counted (from the
+grid, the launches and the compiled code), or modelled (roofline/model.py). What the counters say is read in reading.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from pydantic import Field
 
+from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.treatments import Finding, Treatment
 from tilewright.gpu.specs import DeviceSpec
 from tilewright.policy import RootCause
+from tilewright.profile.banks import shared_conflicts
+from tilewright.profile.counters import KernelCounters
+from tilewright.profile.reading import CONFLICT_TREATMENTS, GATHER_TREATMENTS, TERMS, Bound, Found, by_counters, counted
 from tilewright.records import Record
 from tilewright.roofline.bounds import Ceilings, roofline_ms
-from tilewright.roofline.model import LAUNCH_MS, CallProfile, Estimate, LaunchProfile, estimate_launch
+from tilewright.roofline.model import CLOCK_HZ, LAUNCH_MS, CallProfile, Estimate, LaunchProfile, estimate_launch
 from tilewright.task import Work
 
 AT_CEILING = 0.95
@@ -31,11 +35,15 @@ EXCESS = 1.25
 """Times the compulsory bytes from which a memory-bound call has traffic to save."""
 UNEXPLAINED = 2.5
 """Measured over modelled latency, either way, from which the model does not explain the kernel."""
-
-Bound = Literal[
-    "DRAM bandwidth", "L2 bandwidth", "tensor cores", "missing tensor cores", "arithmetic", "instruction issue",
-    "bytes in flight", "launch overhead", "tail wave", "spilled registers", "torch operations", "unexplained",
-]  # fmt: skip
+SLOW_GATHER = 1.75
+"""Measured latency over what its bytes take from DRAM, from which a gather's narrow loads are held to be the cause."""
+HIDING_PERCENT = 50.0
+"""Of the warps that an SM holds, from which too few bytes in flight are no explanation."""
+MANY_CONFLICTS = 2.0
+"""Wavefronts of shared accesses, as a multiple of what their words need, from which conflicts may bound a launch."""
+NARROW_BYTES = 4
+WORKER_WARPS = 4
+"""Warps of a CTA that compute, where no hint says otherwise."""
 
 
 class CaseDiagnosis(Record):
@@ -51,10 +59,12 @@ class CaseDiagnosis(Record):
     evidence: list[str] = Field(default_factory=list)
     treatments: list[str] = Field(default_factory=list, description="to try, in this order")
     stop: str = Field("", description="when there is nothing left to try")
+    without_counters: Bound | None = Field(None, description="the bound by all but ncu's counters, where it is another")
 
 
 class Facts(NamedTuple):
-    """What is known of a case: `modelled` is the model's estimate of it, `latency_ms` is measured or the same."""
+    """What is known of a case: `modelled` is the model's estimate of it, `latency_ms` is measured or the same,
+    `compiled` are its kernels, `counters` ncu's of one call."""
 
     case: str
     work: Work
@@ -62,21 +72,19 @@ class Facts(NamedTuple):
     measured: bool
     profile: CallProfile
     modelled: Estimate
-
-
-class _Found(NamedTuple):
-    bound: Bound
-    root_cause: RootCause
-    evidence: str
-    treatments: tuple[str, ...]
+    compiled: Sequence[Compilation] = ()
+    counters: Sequence[KernelCounters] = ()
 
 
 def diagnose(facts: Facts, device: DeviceSpec, ceilings: Ceilings, findings: Sequence[Finding]) -> CaseDiagnosis:
     """What bounds a case. `findings` are those of the compiled kernels, the likely dearest first."""
     share, reached = _reached(facts, ceilings)
     near = share is not None and share >= NEAR_CEILING
+    if near and not facts.measured:  # the model does not see bank conflicts
+        near = _of_sharing(facts, _main(facts, device), device) is None
     found = _at_roofline(facts, ceilings) if near else _bound(facts, device)
-    evidence = [reached, found.evidence, *_context(facts, device)]
+    blind = _bound(facts._replace(counters=()), device) if facts.counters and not near else found
+    evidence = [reached, found.evidence, counted(facts.counters), *_context(facts, device)]
     treatments = [*found.treatments]
     for finding in findings:
         if str(finding) not in treatments and not any(one.startswith(f"{finding.treatment}:") for one in treatments):
@@ -84,7 +92,7 @@ def diagnose(facts: Facts, device: DeviceSpec, ceilings: Ceilings, findings: Seq
                 str(finding) if finding.where else f"{finding.treatment}: {finding.do} ({finding.evidence})"
             )
     stop = ""
-    if share is not None and share >= AT_CEILING:
+    if share is not None and near and share >= AT_CEILING:
         stop = f"{share:.0%} of what the ceilings allow: the rest is not worth an iteration"
         treatments = []
     elif share is not None and near:
@@ -102,44 +110,51 @@ def diagnose(facts: Facts, device: DeviceSpec, ceilings: Ceilings, findings: Seq
         evidence=[one for one in evidence if one],
         treatments=treatments,
         stop=stop,
+        without_counters=blind.bound if blind.bound != found.bound else None,
     )
 
 
-def _at_roofline(facts: Facts, ceilings: Ceilings) -> _Found:
+def _at_roofline(facts: Facts, ceilings: Ceilings) -> Found:
     """A call that is near what the device can do is bound by that."""
     bound = roofline_ms(facts.work, ceilings)
     name: Bound = "DRAM bandwidth" if bound is not None and bound[1] == "memory" else "tensor cores"
     if facts.work.dtype in ("float32", "float64") and name == "tensor cores":
         name = "arithmetic"
-    return _Found(name, "memory" if name == "DRAM bandwidth" else "compute", "", _TERMS[_TERM_OF[name]][2])
+    return Found(name, "memory" if name == "DRAM bandwidth" else "compute", "", TERMS[_TERM_OF[name]][2])
 
 
-def _bound(facts: Facts, device: DeviceSpec) -> _Found:
+def _bound(facts: Facts, device: DeviceSpec) -> Found:
     """The first that holds, from what hides all else to what is left."""
     profile, estimate = facts.profile, facts.modelled
     launches = len(profile.launches) + len(profile.host)
     launching = launches * LAUNCH_MS
     if launching >= LAUNCH_SHARE * facts.latency_ms:
-        return _Found(
+        return Found(
             "launch overhead", "launch",
             f"counted: {launches} launches of about {LAUNCH_MS * 1e3:.0f} us each in {facts.latency_ms * 1e3:.1f} us",
             ("fuse the launches into one kernel", "let the caller capture its calls in a CUDA graph"),
         )  # fmt: skip
-    main = max(profile.launches, key=lambda launch: estimate_launch(launch, device).ms, default=None)
+    main = _main(facts, device)
     host_ms = estimate.terms.get("torch operations beside the kernels", estimate.terms.get("torch operations", 0.0))
     if main is None or host_ms > 0.5 * estimate.ms:
         names = ", ".join(dict.fromkeys(work.name for work in sorted(profile.host, key=lambda work: -work.bytes)[:4]))
-        return _Found(
+        return Found(
             "torch operations", "memory",
             f"counted: {len(profile.host)} torch operations, each through memory ({names})",
             ("fuse the operations that follow each other into one kernel", "let torch.compile fuse them"),
         )  # fmt: skip
     if (found := _of_code(main, estimate)) is not None:
         return found
+    if (found := _of_sharing(facts, main, device)) is not None:
+        return found
     if (found := _of_grid(main, device)) is not None:
         return found
+    if (found := by_counters(facts.counters, facts.work)) is not None:
+        return found
+    if (found := _of_gathers(facts, main)) is not None:
+        return found
     if facts.measured and not 1 / UNEXPLAINED < facts.latency_ms / estimate.ms < UNEXPLAINED:
-        return _Found(
+        return Found(
             "unexplained", "unknown",
             f"measured at {facts.latency_ms:.4f} ms, modelled at {estimate.ms:.4f} ms: neither its launches nor its "
             "code explain the latency; a profiler's stall reasons and hit rates would (ncu --set full)",
@@ -148,17 +163,22 @@ def _bound(facts: Facts, device: DeviceSpec) -> _Found:
     return _of_terms(facts, main, device)
 
 
-def _of_code(main: LaunchProfile, estimate: Estimate) -> _Found | None:
+def _main(facts: Facts, device: DeviceSpec) -> LaunchProfile | None:
+    """The launch that takes longest by the model."""
+    return max(facts.profile.launches, key=lambda launch: estimate_launch(launch, device).ms, default=None)
+
+
+def _of_code(main: LaunchProfile, estimate: Estimate) -> Found | None:
     """What the compiled code shows."""
     resources = main.resources
     if main.matrix_flops and not resources.tensor_core:
-        return _Found(
+        return Found(
             "missing tensor cores", "compute",
             f"counted: {main.kernel} multiplies {' and '.join(main.matrix_flops)}, and has no tensor-core instruction",
             (f"{Treatment.TENSOR_CORE_DTYPE}: operands that tensor cores take",),
         )  # fmt: skip
     if resources.spill_bytes and estimate.terms.get("spills", 0.0) > SPILL_SHARE * estimate.ms:
-        return _Found(
+        return Found(
             "spilled registers", "memory",
             f"counted: each thread stores {resources.spill_bytes} bytes of registers; modelled: "
             f"{estimate.terms['spills'] / estimate.ms:.0%} of the latency",
@@ -167,7 +187,47 @@ def _of_code(main: LaunchProfile, estimate: Estimate) -> _Found | None:
     return None
 
 
-def _of_grid(main: LaunchProfile, device: DeviceSpec) -> _Found | None:
+def _of_sharing(facts: Facts, main: LaunchProfile | None, device: DeviceSpec) -> Found | None:
+    """What the addresses of shared accesses show, in code that runs once: how long the bank conflicts alone take."""
+    made = next((one for one in facts.compiled if main is not None and one.kernel == main.kernel), None)
+    if made is None or main is None or main.loop_trips > 1:
+        return None
+    found = shared_conflicts(made.sass)
+    warps = made.hints.get("num_worker_warps", WORKER_WARPS)
+    cycles = main.blocks * found.wavefronts * warps / min(device.sms, max(main.blocks, 1))
+    taken = cycles / CLOCK_HZ * 1e3
+    if found.factor < MANY_CONFLICTS or taken < max(0.5 * facts.latency_ms, max(facts.modelled.terms.values())):
+        return None
+    return Found(
+        "bank conflicts", "memory",
+        f"counted: shared accesses take {found.wavefronts} wavefronts a warp where {found.needed} would do "
+        f"({found.factor:.1f}-way conflicts, most of them at {found.where}), about {taken:.4f} ms of the latency",
+        CONFLICT_TREATMENTS,
+    )  # fmt: skip
+
+
+def _of_gathers(facts: Facts, main: LaunchProfile) -> Found | None:
+    """Narrow loads at an address for each element, where the clock says that they cost more than the bytes do, and
+    enough warps wait for them."""
+    made = next((one for one in facts.compiled if one.kernel == main.kernel), None)
+    if made is None or not facts.measured or "= load_pointer" not in made.cutile_ir:
+        return None
+    held = 100 * (main.resources.warps_per_sm or 0) / max(main.resources.max_warps_per_sm, 1)
+    bytes_ms = facts.modelled.terms.get("DRAM bandwidth", 0.0)
+    narrow = [one for one in made.mix if min(one.loads, default=NARROW_BYTES + 1) <= NARROW_BYTES]
+    if not narrow or held < HIDING_PERCENT or facts.latency_ms < SLOW_GATHER * bytes_ms:
+        return None
+    worst = max(narrow, key=lambda one: sum(one.loads.values()))
+    return Found(
+        "uncoalesced access", "memory",
+        f"measured at {facts.latency_ms / bytes_ms:.1f} times what the bytes take from DRAM, with {held:.0f}% of the "
+        f"warps that an SM holds; counted: {worst.where} loads {min(worst.loads)} bytes a thread, at an address for "
+        "each element",
+        GATHER_TREATMENTS,
+    )  # fmt: skip
+
+
+def _of_grid(main: LaunchProfile, device: DeviceSpec) -> Found | None:
     """What the grid shows: SMs without work."""
     resident = max(main.resources.ctas_per_sm or 1, 1)
     slots = device.sms * resident
@@ -176,13 +236,13 @@ def _of_grid(main: LaunchProfile, device: DeviceSpec) -> _Found | None:
     ragged = -(-waves // 1) / waves if waves > 1 else 1.0
     idle = 1 - min(ctas / device.sms, 1.0)
     if idle > 0.25:
-        return _Found(
+        return Found(
             "tail wave", "latency",
             f"counted: {ctas} CTAs for {device.sms} SMs, {idle:.0%} of which have nothing to do",
             ("smaller tiles, so that there are more blocks", "split the longest dimension over blocks (split-K)"),
         )  # fmt: skip
     if ragged > RAGGED:
-        return _Found(
+        return Found(
             "tail wave", "latency",
             f"counted: {ctas} CTAs in waves of {slots}: {waves:.2f} waves take the time of {-(-waves // 1):.0f}",
             ("tiles that divide the grid into whole waves", "a persistent kernel: as many blocks as fit, in a loop"),
@@ -190,13 +250,13 @@ def _of_grid(main: LaunchProfile, device: DeviceSpec) -> _Found | None:
     return None
 
 
-def _of_terms(facts: Facts, main: LaunchProfile, device: DeviceSpec) -> _Found:
+def _of_terms(facts: Facts, main: LaunchProfile, device: DeviceSpec) -> Found:
     """What the model spends the latency on."""
     terms = facts.modelled.terms
-    overlapping = {name: terms.get(name, 0.0) for name in _TERMS}
+    overlapping = {name: terms.get(name, 0.0) for name in TERMS}
     name = max(overlapping, key=lambda one: overlapping[one])
     share = overlapping[name] / facts.modelled.ms
-    bound, root, treatments = _TERMS[name]
+    bound, root, treatments = TERMS[name]
     evidence = f"modelled: {share:.0%} of the latency by {name}"
     moved = facts.profile.dram_bytes
     if bound == "DRAM bandwidth" and moved > EXCESS * facts.work.bytes:
@@ -206,35 +266,10 @@ def _of_terms(facts: Facts, main: LaunchProfile, device: DeviceSpec) -> _Found:
         resources = main.resources
         warps = f"{resources.warps_per_sm} warps" if resources.warps_per_sm is not None else "few warps"
         evidence += f"; counted: {resources.ctas_per_sm} CTAs a SM ({warps}), limited by {resources.limited_by}"
-    return _Found(bound, root, evidence, treatments)
+    return Found(bound, root, evidence, treatments)
 
 
-_TERMS: dict[str, tuple[Bound, RootCause, tuple[str, ...]]] = {
-    "DRAM bandwidth": ("DRAM bandwidth", "memory", ("narrower storage types where the task allows them",)),
-    "bytes in flight": (
-        "bytes in flight", "latency",
-        (f"{Treatment.RAISE_OCCUPANCY}: more CTAs a SM", "larger loads a block, or several rows of them at once"),
-    ),
-    "L2 bandwidth": (
-        "L2 bandwidth", "memory",
-        ("larger tiles: each input is read again once a tile", "swizzle the blocks, so that neighbours share inputs"),
-    ),
-    "matrix products": (
-        "tensor cores", "compute",
-        ("autotune: tiles, num_worker_warps and num_ctas together", "a shorter dtype where the tolerance allows it"),
-    ),
-    "arithmetic": (
-        "arithmetic", "compute",
-        ("exp2 for exp, with the factor folded in", f"{Treatment.FEWER_DIVISIONS}: one reciprocal a row"),
-    ),
-    "instruction issue": (
-        "instruction issue", "compute",
-        (f"{Treatment.WIDER_ACCESS}: fewer, wider loads", "num_worker_warps=8, so that more warps issue"),
-    ),
-}  # fmt: skip
-
-
-_TERM_OF = {bound: term for term, (bound, _, _) in _TERMS.items()}
+_TERM_OF = {bound: term for term, (bound, _, _) in TERMS.items()}
 
 
 def _reached(facts: Facts, ceilings: Ceilings) -> tuple[float | None, str]:

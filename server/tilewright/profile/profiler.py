@@ -11,6 +11,7 @@ from tilewright.evaluation.results import BenchmarkResult, Environment, Status, 
 from tilewright.evaluation.seeds import new_secret
 from tilewright.evaluation.snapshot import content_id
 from tilewright.gpu.specs import spec_by_arch, spec_by_name
+from tilewright.profile.counters import Counters, read_counters
 from tilewright.profile.diagnosis import Facts, diagnose
 from tilewright.profile.report import ProfileReport
 from tilewright.roofline.model import estimate_call
@@ -22,10 +23,8 @@ from tilewright.task import Backend, Frontend, Work, case_label
 
 LIMIT_S = 600.0
 COMPILE_S = 60.0
-COUNTERS = (
-    "no profiler's counters were read: `ncu --set full --clock-control none` on the fixed config would add stall "
-    "reasons, cache hit rates and bank conflicts"
-)
+COUNTERS = "counters by ncu would add stall reasons, cache hit rates and bank conflicts, and none were read: "
+MORE = "`ncu --set full --clock-control none` on the fixed config would add counters by source line"
 
 
 class _Seen(NamedTuple):
@@ -36,13 +35,18 @@ class _Seen(NamedTuple):
     survey: SurveyResult
     benchmark: BenchmarkResult
     dumped: Dumped
+    counters: Counters
 
 
 class Profiler:
     """Profiles of one checkout's tasks."""
 
-    def __init__(self, checkout: Checkout) -> None:
+    def __init__(self, checkout: Checkout, confined: bool = True) -> None:
+        """`confined`: whether the candidate is confined while ncu counts, as it is in a worker."""
         self._checkout = checkout
+        self._confined = confined
+        self.counters = Counters(why_not="nothing was profiled")
+        """What ncu counted for the latest profile, in full."""
         self._results: Results[ProfileReport] = Results(
             "profile", "profile", lambda report: report.status is Status.VOID
         )
@@ -61,7 +65,7 @@ class Profiler:
             raise Misuse("profile reads cuTile's and torch's launches; for a Triton kernel use dump_ir, and ncu")
         backend = backend_for(self._checkout, folder, backend)
         key = f"{folder} {found.head} {content_id(found.files)} {backend} {arch}"
-        report = await self._results.get(key, lambda job: _work(job, found, backend, arch), wait_s, progress)
+        report = await self._results.get(key, lambda job: self._work(job, found, backend, arch), wait_s, progress)
         if report is None:
             again = "call profile again, the same way, to go on waiting"
             return ProfileReport(summary=f"profiling: {self._results.message}", state="running", next=again)
@@ -70,15 +74,22 @@ class Profiler:
     async def close(self) -> None:
         await self._results.close()
 
-
-async def _work(job: Job, found: Working, backend: Backend, arch: str) -> ProfileReport:
-    async with with_model(backend, arch, found.committed, found.folder) as (measuring, modelling):
-        environment = await measuring.environment()
-        survey = await modelling.survey([found.files], backend, LIMIT_S, job.tell)
-        dumped = await modelling.dump(found.files, [environment.arch], COMPILE_S, LIMIT_S, job.tell)
-        job.tell("timing the candidate alone")
-        benchmark = await measuring.benchmark(found.files, None, new_secret(), LIMIT_S, job.tell)
-        return _report(_Seen(environment, await measuring.work(), survey, benchmark, dumped))
+    async def _work(self, job: Job, found: Working, backend: Backend, arch: str) -> ProfileReport:
+        async with with_model(backend, arch, found.committed, found.folder) as (measuring, modelling):
+            environment = await measuring.environment()
+            survey = await modelling.survey([found.files], backend, LIMIT_S, job.tell)
+            dumped = await modelling.dump(found.files, [environment.arch], COMPILE_S, LIMIT_S, job.tell)
+            job.tell("timing the candidate alone")
+            benchmark = await measuring.benchmark(found.files, None, new_secret(), LIMIT_S, job.tell)
+            works = await measuring.work()
+        self.counters = counters = Counters(why_not="nothing ran on a GPU")
+        if backend is Backend.CUDA and benchmark.status is Status.PASSED:
+            job.tell("reading counters with ncu")
+            cases, uuid = [timing.case for timing in benchmark.cases], environment.device_uuid
+            self.counters = counters = await read_counters(
+                found.committed, found.files, found.folder, cases, uuid, self._confined
+            )
+        return _report(_Seen(environment, works, survey, benchmark, dumped, counters))
 
 
 def _report(seen: _Seen) -> ProfileReport:
@@ -104,6 +115,8 @@ def _report(seen: _Seen) -> ProfileReport:
             measured,
             profile,
             estimate_call(profile, device),
+            [kernel.made for kernel in seen.dumped.kernels],
+            seen.counters.cases[index] if index < len(seen.counters.cases) else [],
         )
         diagnoses.append(diagnose(facts, device, seen.environment.ceilings, _findings(seen.dumped)))
     worst = min(diagnoses, key=lambda one: one.roofline_percent if one.roofline_percent is not None else 100.0)
@@ -122,7 +135,8 @@ def _report(seen: _Seen) -> ProfileReport:
         device=seen.environment.device,
         modelled=not measured,
         cases=diagnoses,
-        would_add=COUNTERS,
+        counters=seen.counters.summary,
+        would_add=COUNTERS + seen.counters.why_not if seen.counters.why_not else MORE,
         next=advice,
     )
 

@@ -21,5 +21,6 @@ class ProfileReport(Record):
     device: str = ""
     modelled: bool = Field(False, description="no clock was read")
     cases: list[CaseDiagnosis] = Field(default_factory=list)
+    counters: str = Field("", description="how counters were read, or why not; the evidence says what they show")
     would_add: str = Field("", description="what counters would tell beyond this")
     next: str = ""

@@ -1,0 +1,202 @@
+"""`profile` on ten kernels with a planted bottleneck each: is it named? With ncu's counters, and without.
+
+python benchmarks/bottlenecks.py measure FILE [--seconds N] [--only NAME]    on a GPU: profile them, whole reports
+python benchmarks/bottlenecks.py model                                       anywhere: the same by the model alone
+python benchmarks/bottlenecks.py show FILE                                   anywhere: the table of what was measured
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tilewright.profile.profiler import Profiler
+from tilewright.session.checkout import Checkout
+from tilewright.task import Backend
+
+KERNELS = Path(__file__).parent / "kernels" / "bottlenecks"
+PROFILE_S = 240.0
+IDENTITY = ["-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "commit.gpgSign=false"]
+
+
+@dataclass(frozen=True)
+class Planted:
+    """An entry point of the task in `folder`, its case, and the bound that a right diagnosis names."""
+
+    name: str
+    folder: str
+    entry: str
+    case: dict[str, int]
+    bound: str
+
+
+PLANTED = (
+    Planted("uncoalesced gather", "gather", "uncoalesced", {"M": 16384, "N": 4096}, "uncoalesced access"),
+    Planted("spills", "products", "spilling", {"M": 4096, "N": 4096, "K": 2048}, "spilled registers"),
+    Planted("one CTA per SM", "rows", "one_block_a_sm", {"M": 16384, "N": 8192}, "bytes in flight"),
+    Planted("tail wave", "products", "tail_wave", {"M": 1536, "N": 3072, "K": 4096}, "tail wave"),
+    Planted("bank conflicts", "columns", "bank_conflicts", {"M": 8192, "N": 8192}, "bank conflicts"),
+    Planted("tiny launch", "rows", "four_blocks_a_sm", {"M": 264, "N": 256}, "launch overhead"),
+    Planted(
+        "missing tensor cores", "products", "without_tensor_cores", {"M": 2048, "N": 4096, "K": 1024},
+        "missing tensor cores",
+    ),
+    Planted("L2-resident input", "table", "from_the_cache", {"R": 2048, "N": 1024, "B": 1056}, "L2 bandwidth"),
+    Planted("DRAM at the ceiling", "rows", "four_blocks_a_sm", {"M": 16384, "N": 8192}, "DRAM bandwidth"),
+    Planted(
+        "tensor cores at the ceiling", "products", "at_the_ceiling", {"M": 8192, "N": 8192, "K": 8192}, "tensor cores"
+    ),
+)  # fmt: skip
+
+
+def write(one: Planted, folder: Path) -> None:
+    """The task as a folder: its code, and a task.toml for this entry point and case."""
+    shutil.copytree(KERNELS / one.folder, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    case = "".join(f"{name} = {value}\n" for name, value in one.case.items())
+    head = f'name = "{one.entry.replace("_", "-")}"\nentry = "kernel:{one.entry}"\neditable = ["kernel.py"]\n'
+    (folder / "task.toml").write_text(f"{head}\n[[cases]]\n{case}")
+
+
+def scratch(one: Planted, parent: Path) -> Path:
+    """A git repository with the task in `task/`, committed."""
+    repository = parent / one.entry / "-".join(map(str, one.case.values()))
+    write(one, repository / "task")
+    for command in (["init", "-q"], ["add", "-A"], [*IDENTITY, "commit", "-qm", one.name]):
+        subprocess.run(["git", *command], cwd=repository, check=True)
+    return repository
+
+
+async def profiled(one: Planted, parent: Path, backend: Backend, confined: bool) -> dict[str, Any]:
+    """The planted kernel's whole report, and the counters behind it."""
+
+    async def quiet(_: str) -> None: ...
+
+    profiler = Profiler(Checkout(scratch(one, parent)), confined)
+    began = time.monotonic()
+    try:
+        async with asyncio.timeout(PROFILE_S):
+            report = await profiler.profile(PurePosixPath("task"), quiet, backend)
+    finally:
+        await profiler.close()
+    found = {"report": report.model_dump(mode="json"), "counters": profiler.counters.model_dump(mode="json")}
+    if report.cases:
+        case = report.cases[0]
+        found |= {"bound": case.bound, "without_counters": case.without_counters or case.bound}
+    return found | {"seconds": round(time.monotonic() - began, 1)}
+
+
+def tried(one: Planted, backend: Backend, confined: bool) -> dict[str, Any]:
+    """The same as a row of the record; an error is one, too."""
+    row = {"planted": one.name, "entry": one.entry, "case": one.case, "expected": one.bound}
+    with tempfile.TemporaryDirectory(prefix="tilewright-bottlenecks-") as parent:
+        try:
+            row |= asyncio.run(profiled(one, Path(parent), backend, confined))
+        except Exception as error:
+            row |= {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc(limit=-4)}
+    return row
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row in words."""
+    if "bound" not in row:
+        report = row.get("report", {})
+        return f"{row['planted']:28} FAILED {row.get('error') or report.get('summary', '')}"
+    case = row["report"]["cases"][0]
+    marks = ["right" if row[key] == row["expected"] else "WRONG" for key in ("bound", "without_counters")]
+    return (
+        f"{row['planted']:28} expected {row['expected']:21} named {row['bound']:21} {marks[0]}; without counters "
+        f"{row['without_counters']:21} {marks[1]}; {case['latency_ms']:.4f} ms, "
+        f"{case['roofline_percent'] or 0:.0f}% of the roofline ({row['seconds']} s)"
+    )
+
+
+def total(rows: list[dict[str, Any]]) -> str:
+    named = sum(row.get("bound") == row["expected"] for row in rows)
+    blind = sum(row.get("without_counters") == row["expected"] for row in rows)
+    counted = sum(bool(row.get("counters", {}).get("cases")) for row in rows)
+    return f"{named} of {len(rows)} named rightly (counters for {counted} of them), {blind} without counters"
+
+
+def show(path: Path) -> None:
+    record = json.loads(path.read_text())
+    for row in record["kernels"]:
+        print(line(row))
+        for evidence in row.get("report", {}).get("cases", [{}])[:1]:
+            print("".join(f"    {text}\n" for text in evidence.get("evidence", [])), end="")
+    print(total(record["kernels"]))
+
+
+def measure(path: Path, seconds: float, only: str) -> None:
+    import torch
+
+    began = time.monotonic()
+    record: dict[str, Any] = {
+        "command": "python benchmarks/bottlenecks.py measure FILE",
+        "gpu": torch.cuda.get_device_name(),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "versions": {name: version(name) for name in ("torch", "cuda-tile")} | {"python": platform.python_version()},
+        "confined_refused": "",
+        "kernels": [],
+    }
+    confined = True
+    for one in PLANTED:
+        if only not in one.name:
+            continue
+        if time.monotonic() - began > seconds:
+            print(f"{one.name}: left out, {seconds:.0f} s are over", flush=True)
+            continue
+        row = tried(one, Backend.CUDA, confined)
+        if confined and not row.get("counters", {}).get("cases") and "bound" in row:
+            record["confined_refused"] = row["counters"]["why_not"]
+            print(f"ncu on a confined candidate: {row['counters']['why_not']}; now without confinement", flush=True)
+            confined = False
+            row = tried(one, Backend.CUDA, confined)
+        record["kernels"].append(row)
+        path.write_text(json.dumps(record, indent=1) + "\n")
+        print(line(row), flush=True)
+        for evidence in row.get("report", {}).get("cases", [{}])[:1]:
+            print("".join(f"    {text}\n" for text in evidence.get("evidence", [])), end="", flush=True)
+        print(f"    counters: {row.get('report', {}).get('counters', 'none')}", flush=True)
+    print(total(record["kernels"]), flush=True)
+
+
+def model(only: str) -> None:
+    rows = []
+    for one in PLANTED:
+        if only in one.name:
+            rows.append(tried(one, Backend.CPU, True))
+            print(line(rows[-1]), flush=True)
+    print(total(rows))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["measure", "model", "show"])
+    parser.add_argument("file", type=Path, nargs="?")
+    parser.add_argument("--seconds", type=float, default=450, help="measure: after these nothing new begins")
+    parser.add_argument("--only", default="", help="those alone whose name holds this")
+    arguments = parser.parse_args()
+    if arguments.what == "model":
+        return model(arguments.only)
+    if arguments.file is None:
+        parser.error("measure and show need a FILE")
+    if arguments.what == "show":
+        return show(arguments.file)
+    return measure(arguments.file, arguments.seconds, arguments.only)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

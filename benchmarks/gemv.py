@@ -1,0 +1,355 @@
+"""A GEMV (n=7168, k=16384, float16) traced rightly and wrongly: what contaminates a trace, and what it then says.
+
+Effective bandwidth is (k + n*k + n) * 2 bytes over the latency of a call; kernels of one call are summed.
+
+python benchmarks/gemv.py measure FILE [--seconds N]    on a GPU: four traces, each in a process of its own
+python benchmarks/gemv.py check                         anywhere: all configurations compile for sm_90, and are right
+python benchmarks/gemv.py show FILE                     anywhere: the table
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+N, K = 7168, 16384
+BYTES = 2 * (K + N * K + N)
+PEAK = 4.8e12
+"""An H200's memory bandwidth by its data sheet, in bytes/s."""
+CALLS, TRIALS, WARM_UPS = 200, 20, 20
+PART_S = 60.0
+CONFIGS: list[tuple[int, int, int | None]] = [
+    (1, 1024, None), (1, 2048, None), (1, 4096, None), (1, 8192, None), (1, 2048, 8), (1, 4096, 4), (1, 4096, 8),
+    (2, 1024, None), (2, 2048, 8), (2, 4096, 4), (4, 512, None), (4, 1024, 4), (4, 1024, 8), (8, 512, 4), (8, 512, 8),
+]  # fmt: skip
+"""Rows of a block, length of a tile, and the hint for CTAs on an SM."""
+SEED = (
+    "the case study that this repeats: ours 66.2 us (median; 64.3 on average), cuBLAS split-K 62.1 + 2.4 us; "
+    "contaminated: 85.5 us (median; 91.7 on average, standard deviation 24.7)"
+)
+Call = Callable[[], torch.Tensor]
+Row = dict[str, Any]
+
+
+def kernels() -> Any:
+    path = Path(__file__).parent / "kernels" / "gemv" / "kernel.py"
+    spec = importlib.util.spec_from_file_location("gemv_kernels", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def ours(matrix: torch.Tensor, vector: torch.Tensor) -> dict[tuple[int, int, int | None], Call]:
+    """A call of our kernel in each configuration."""
+    module = kernels()
+    found: dict[tuple[int, int, int | None], Call] = {}
+    for rows, tile, occupancy in CONFIGS:
+        kernel = module.gemv_kernel if occupancy is None else module.gemv_kernel.replace_hints(occupancy=occupancy)
+
+        def call(kernel: Any = kernel, rows: int = rows, tile: int = tile) -> torch.Tensor:
+            return module.gemv(matrix, vector, kernel, rows, tile)  # type: ignore[no-any-return]
+
+        found[rows, tile, occupancy] = call
+    return found
+
+
+def made() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator("cuda").manual_seed(1)
+    options = {"generator": generator, "device": "cuda", "dtype": torch.float16}
+    return torch.randn(N, K, **options), torch.randn(K, **options)
+
+
+def traced(work: Callable[[], None]) -> list[tuple[str, float, float]]:
+    """Each kernel that `work` launched, in order: name, start and duration in us, by torch.profiler (CUPTI)."""
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as trace:
+        work()
+        torch.cuda.synchronize()
+    found = [
+        (event.name, float(event.time_range.start), float(event.time_range.elapsed_us()))
+        for event in trace.events()
+        if event.device_type == torch.autograd.DeviceType.CUDA
+    ]
+    return sorted(found, key=lambda one: one[1])
+
+
+def spread(durations: list[float]) -> Row:
+    """What `nsys stats` shows of a name, in us."""
+    return {
+        "launches": len(durations),
+        "avg_us": round(statistics.fmean(durations), 3),
+        "med_us": round(statistics.median(durations), 3),
+        "min_us": round(min(durations), 3),
+        "max_us": round(max(durations), 3),
+        "stddev_us": round(statistics.pstdev(durations), 3),
+    }
+
+
+def by_name(events: list[tuple[str, float, float]]) -> list[Row]:
+    names = dict.fromkeys(name for name, _, _ in events)
+    return [{"kernel": name} | spread([us for other, _, us in events if other == name]) for name in names]
+
+
+def by_call(events: list[tuple[str, float, float]], calls: int) -> Row:
+    """The kernels of each call summed, where every call launched as many; split-K parts are such."""
+    each, rest = divmod(len(events), calls)
+    if not each or rest:
+        return {"error": f"{len(events)} kernels in {calls} calls: what belongs to a call is not known"}
+    sums = [sum(us for _, _, us in events[first : first + each]) for first in range(0, len(events), each)]
+    return {"kernels_a_call": each} | spread(sums) | rates(statistics.median(sums))
+
+
+def rates(us: float) -> Row:
+    return {"gb_s": round(BYTES / us / 1e3, 1), "peak_percent": round(100 * BYTES / (us * 1e-6) / PEAK, 1)}
+
+
+def repeated(call: Call, times: int) -> Callable[[], None]:
+    def work() -> None:
+        for _ in range(times):
+            call()
+
+    return work
+
+
+def once(call: Call) -> float:
+    """One call's device time in ms."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    call()
+    end.record()
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(end))
+
+
+def best_of(calls: dict[tuple[int, int, int | None], Call]) -> tuple[tuple[int, int, int | None], Row]:
+    """The configuration with the shortest median kernel, by traces of a few calls each after warm-up."""
+    medians = {}
+    for config, call in calls.items():
+        repeated(call, 5)()
+        torch.cuda.synchronize()
+        events = traced(repeated(call, TRIALS))
+        medians[config] = statistics.median(us for _, _, us in events)
+    best = min(medians, key=lambda config: medians[config])
+    return best, {str(config): round(us, 3) for config, us in medians.items()}
+
+
+def others(matrix: torch.Tensor, vector: torch.Tensor) -> dict[str, Call]:
+    """What a user would call: cuBLAS on a vector, and on a matrix of one row, which takes another path."""
+    row, turned = vector[None, :], matrix.t()
+    return {
+        "torch.matmul(B, a)": lambda: torch.matmul(matrix, vector),
+        "torch.matmul(a[None], B.T)": lambda: row @ turned,
+    }
+
+
+def clean() -> Row:
+    """Fixed config, warm-up outside of the trace, nothing beside it."""
+    matrix, vector = made()
+    calls = ours(matrix, vector)
+    best, medians = best_of(calls)
+    exact = matrix.double() @ vector.double()
+    found: Row = {"best": list(best), "configs_med_us": medians, "arms": {}}
+    arms: dict[str, Call] = {"cuTile": calls[best]} | others(matrix, vector)
+    for name, call in arms.items():
+        error = float((call().double().reshape(-1) - exact).norm() / exact.norm())
+        repeated(call, WARM_UPS)()
+        torch.cuda.synchronize()
+        events = traced(repeated(call, CALLS))
+        found["arms"][name] = {"error": error, "kernels": by_name(events), "calls": by_call(events, CALLS)}
+    rounds: dict[str, list[float]] = {name: [] for name in arms}
+    for _ in range(60):
+        for name, call in arms.items():
+            rounds[name].append(once(call))
+    found["events_med_us"] = {name: round(1e3 * statistics.median(times), 3) for name, times in rounds.items()}
+    return found
+
+
+def searched() -> Row:
+    """The trace holds the search: first calls, every configuration some times, and only then the best, all one name."""
+    matrix, vector = made()
+    calls = ours(matrix, vector)
+
+    def work() -> None:
+        for call in calls.values():
+            repeated(call, TRIALS)()
+        repeated(calls[tuple(best)], CALLS)()  # type: ignore[index]
+
+    best = BEST or list(CONFIGS[0])
+    events = traced(work)
+    mine = [us for name, _, us in events if "gemv" in name]
+    together = {"kernel": "gemv_kernel, all of them"} | spread(mine)
+    return {"best": best, "kernels": [together], "names": by_name(events), "by_median": rates(statistics.median(mine))}
+
+
+def accompanied() -> Row:
+    """Another stream copies meanwhile."""
+    matrix, vector = made()
+    call = ours(matrix, vector)[tuple(BEST or CONFIGS[0])]  # type: ignore[index]
+    source = torch.empty(2**28, dtype=torch.float16, device="cuda")
+    target, stream = torch.empty_like(source), torch.cuda.Stream()
+    repeated(call, WARM_UPS)()
+    target.copy_(source)
+    torch.cuda.synchronize()
+
+    def work() -> None:
+        for number in range(CALLS):
+            if number % 4 == 0:
+                with torch.cuda.stream(stream):
+                    target.copy_(source)
+            call()
+
+    events = traced(work)
+    mine = [one for one in events if "gemv" in one[0]]
+    return {"kernels": by_name(events), "by_median": rates(statistics.median(us for _, _, us in mine))}
+
+
+def unwarmed() -> Row:
+    """The first calls of a process: modules load, clocks rise."""
+    matrix, vector = made()
+    call = ours(matrix, vector)[tuple(BEST or CONFIGS[0])]  # type: ignore[index]
+    torch.cuda.synchronize()
+    time.sleep(3)
+    events = traced(repeated(call, 10))
+    return {"kernels": by_name(events), "each_us": [round(us, 3) for _, _, us in events]}
+
+
+PARTS: dict[str, Callable[[], Row]] = {
+    "clean": clean, "search in the trace": searched, "a copy alongside": accompanied, "first calls": unwarmed,
+}  # fmt: skip
+BEST: list[Any] = []
+
+
+def in_process(part: str, best: list[Any]) -> Row:
+    """A part in its own process, so that a crash costs only it."""
+    command = [sys.executable, __file__, "part", part, "--best", json.dumps(best)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PART_S, check=False)
+        marked = [line for line in done.stdout.splitlines() if line.startswith("PART ")]
+        if done.returncode == 0 and marked:
+            return dict(json.loads(marked[-1].removeprefix("PART ")))
+        return {"error": f"status {done.returncode}: {(done.stderr or done.stdout)[-1500:]}"}
+    except subprocess.TimeoutExpired:
+        return {"error": f"took more than {PART_S:.0f} s"}
+
+
+def measure(path: Path, seconds: float) -> None:
+    began = time.monotonic()
+    record: Row = {
+        "command": "python benchmarks/gemv.py measure FILE",
+        "gpu": torch.cuda.get_device_name(),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "versions": {name: version(name) for name in ("torch", "cuda-tile")} | {"python": platform.python_version()},
+        "n": N, "k": K, "bytes": BYTES, "calls": CALLS, "trials": TRIALS,
+        "parts": {},
+    }  # fmt: skip
+    best: list[Any] = []
+    for part in PARTS:
+        if time.monotonic() - began > seconds:
+            print(f"{part}: left out, {seconds:.0f} s are over", flush=True)
+            continue
+        started = time.monotonic()
+        found = in_process(part, best)
+        best = best or found.get("best", [])
+        record["parts"][part] = found | {"seconds": round(time.monotonic() - started, 1)}
+        path.write_text(json.dumps(record, indent=1) + "\n")
+        print(f"{part}: {record['parts'][part]['seconds']} s {found.get('error', '')}", flush=True)
+    show(path)
+
+
+def show(path: Path) -> None:
+    record = json.loads(path.read_text())
+    print(f"{record['gpu']}, {record['date']}: n={record['n']} k={record['k']} float16, {record['bytes'] / 1e6:.1f} MB")
+    columns = "kernels a call | launches |  avg us |  med us |  min us |  max us |  stddev | by median"
+    print(f"| {'trace':20} | {'arm':28} | {columns} |")
+    for part, found in record["parts"].items():
+        if "error" in found:
+            print(f"| {part:20} | {found['error'].splitlines()[-1] if found['error'] else ''} |")
+        for name, arm in found.get("arms", {}).items():
+            calls = arm["calls"]
+            if "error" in calls:
+                print(f"| {part:20} | {name:28} | {calls['error']} |")
+                continue
+            print(table_row(part, name, str(calls["kernels_a_call"]), calls, calls))
+            if calls["kernels_a_call"] > 1:
+                for kernel in arm["kernels"]:
+                    print(table_row("", f"  {kernel['kernel'][:26]}", "", kernel, {}))
+        for kernel in found.get("kernels", []):
+            own = "gemv" in kernel["kernel"]
+            print(
+                table_row(
+                    part, kernel["kernel"][:28], "1" if own else "", kernel, found.get("by_median", {}) if own else {}
+                )
+            )
+    clean_part = record["parts"].get("clean", {})
+    if "best" in clean_part:
+        print(
+            f"best configuration (rows, tile, CTAs a SM): {clean_part['best']} of {len(clean_part['configs_med_us'])}"
+        )
+        print(f"CUDA events, interleaved, median us: {clean_part['events_med_us']}")
+    print(SEED)
+
+
+def table_row(part: str, name: str, each: str, row: Row, by_median: Row) -> str:
+    figures = " | ".join(f"{row[key]:7.2f}" for key in ("avg_us", "med_us", "min_us", "max_us", "stddev_us"))
+    rate = f"{by_median['gb_s']:.0f} GB/s, {by_median['peak_percent']:.0f}% of peak" if by_median else ""
+    return f"| {part:20} | {name:28} | {each:>14} | {row['launches']:8} | {figures} | {rate} |"
+
+
+def check() -> None:
+    """Every configuration compiled for sm_90 at full size, and right in the interpreter on a small one."""
+    from tilewright.compiler.cutile import compile_kernel
+    from tilewright.compiler.signature import signature_of
+    from tilewright.gpu.specs import spec_by_arch
+    from tilewright.interpreter import host
+
+    host.install(spec_by_arch("sm_90"))
+    module = kernels()
+    matrix, vector = torch.randn(70, 3000).half(), torch.randn(3000).half()
+    exact = matrix.double() @ vector.double()
+    large = torch.empty(N, K, dtype=torch.float16), torch.empty(K, dtype=torch.float16), torch.empty(N).half()
+    for (rows, tile, occupancy), call in ours(matrix, vector).items():
+        with host.running(host.Mode.RUN):
+            out = call()
+        kernel = module.gemv_kernel if occupancy is None else module.gemv_kernel.replace_hints(occupancy=occupancy)
+        done = compile_kernel(kernel, signature_of(kernel, (*large, rows, tile)), "sm_90")
+        error = float((out.double() - exact).norm() / exact.norm())
+        about = done.resources.headline(False, "sm_90") if done.resources else done.error
+        print(f"{(rows, tile, occupancy)!s:18} error {error:.1e} {'ok' if error < 1e-3 else 'WRONG'}; {about}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["measure", "check", "show", "part"])
+    parser.add_argument("file", nargs="?", help="of the record; with `part`, the part's name")
+    parser.add_argument("--seconds", type=float, default=120, help="measure: after these nothing new begins")
+    parser.add_argument("--best", type=json.loads, default=[], help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.what == "check":
+        return check()
+    if arguments.file is None:
+        parser.error("a file is missing")
+    if arguments.what == "part":
+        BEST.extend(arguments.best)
+        return print(f"PART {json.dumps(PARTS[arguments.file]())}")
+    path = Path(arguments.file)
+    return show(path) if arguments.what == "show" else measure(path, arguments.seconds)
+
+
+if __name__ == "__main__":
+    main()

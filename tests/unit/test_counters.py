@@ -1,0 +1,205 @@
+"""What is read from ncu's table, how ncu is run, and what the counters make of a diagnosis."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from tests.unit.test_model import profile
+from tests.unit.test_profile import CEILINGS, H200, facts
+from tilewright.profile import counters
+from tilewright.profile.counters import (
+    METRICS,
+    Counters,
+    KernelCounters,
+    by_case,
+    parse,
+    read_counters,
+    reason,
+    refused,
+)
+from tilewright.profile.diagnosis import diagnose
+from tilewright.profile.reading import by_counters, counted
+from tilewright.roofline.model import CallProfile
+from tilewright.task import Work
+
+KNOWN = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size",
+         "Device", "CC")  # fmt: skip
+BUSY = {
+    "time_ns": "123456", "dram_percent": "91.25", "dram_read": "268,435,456", "l2_percent": "40.5", "l1_percent": "n/a",
+    "occupancy_percent": "12.48", "issue_percent": "8.1", "long_scoreboard": "5.25", "wait": "9.5",
+}  # fmt: skip
+
+
+def table(rows: list[tuple[str, dict[str, str]]], units: dict[str, str] | None = None) -> str:
+    """Launches as `ncu --csv --page raw` writes them: names, units, a line each, all in quotes."""
+    names = [*dict.fromkeys(name for _, values in rows for name in values)]
+    head = [*KNOWN, *(METRICS[name] for name in names)]
+    second = ["" for _ in KNOWN] + [(units or {}).get(name, "") for name in names]
+    lines = [head, second]
+    for number, (kernel, values) in enumerate(rows):
+        fixed = [
+            str(number),
+            "4711",
+            "python3.12",
+            "127.0.0.1",
+            kernel,
+            "1",
+            "7",
+            "(128, 1, 1)",
+            "(132, 1, 1)",
+            "0",
+            "9.0",
+        ]
+        lines.append(fixed + [values.get(name, "") for name in names])
+    quoted = "\n".join(",".join(f'"{cell}"' for cell in line) for line in lines)
+    return (
+        f"==PROF== Connected to process 4711 (/usr/bin/python3.12)\n==PROF== Disconnected from process 4711\n{quoted}\n"
+    )
+
+
+def test_a_table_is_read_in_base_units() -> None:
+    (one,) = parse(table([('void k<int, "x">', BUSY)], {"time_ns": "ns", "dram_read": "byte"}).replace('"x"', "x"))
+    assert one.kernel == "void k<int, x>"
+    assert one.time_ns == 123456.0
+    assert one.get("dram_read") == 268435456.0
+    assert "l1_percent" not in one.values
+    assert one.stalls == {"long_scoreboard": 5.25, "wait": 9.5}
+    assert one.worst_stall == "long_scoreboard"
+    (scaled,) = parse(
+        table([("k", {"time_ns": "1.5", "dram_read": "2"})], {"time_ns": "msecond", "dram_read": "Mbyte"})
+    )
+    assert scaled.time_ns == 1.5e6
+    assert scaled.get("dram_read") == 2e6
+
+
+@pytest.mark.parametrize("text", ["", "==ERROR== No kernels were profiled\n", '"ID","Kernel Name"\n', "some output\n"])
+def test_what_is_no_table_is_no_launch(text: str) -> None:
+    assert parse(text) == []
+
+
+def test_a_cut_line_is_left_out() -> None:
+    assert len(parse(table([("k", BUSY), ("l", BUSY)]) + '"3","4711"\n')) == 2
+
+
+def test_launches_are_told_apart_by_case() -> None:
+    marked = [("a", BUSY), ("b", BUSY), ("at::cuda::spin_kernel(long)", BUSY), ("c", BUSY)]
+    found = by_case(parse(table(marked)), 3)
+    assert [[one.kernel for one in kernels] for kernels in found] == [["a", "b"], ["c"], []]
+
+
+def test_why_nothing_was_read_is_one_line() -> None:
+    assert "may not read the GPU's counters" in reason("==ERROR== ERR_NVGPUCTRPERM - The user ...", "", 1)
+    assert "lock file" in reason("==ERROR== Failed to lock /tmp/nsight-compute-lock", "", 1)
+    text = reason("==PROF== x\n==ERROR== Failed to initialize the profiler: LibraryNotLoaded\n", "counted\n", 1)
+    assert text == "Failed to initialize the profiler: LibraryNotLoaded"
+    assert reason("", "Traceback\nValueError: no\n", 1) == "ValueError: no"
+    assert "status 3" in reason("", "", 3)
+
+
+def test_metrics_that_ncu_does_not_know_are_found() -> None:
+    metrics = [METRICS["tensor_percent"], METRICS["dram_percent"]]
+    assert refused(f"==ERROR== Failed to find metric {metrics[0]}\n", metrics) == [metrics[0]]
+    assert refused(f"{metrics[0]} is fine\n", metrics) == []
+
+
+FAKE = """#!/bin/sh
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --log-file) log=$2; shift ;;
+    --metrics) metrics=$2; shift ;;
+  esac
+  shift
+done
+echo "$TMPDIR" > {seen}
+case "$metrics" in
+  *{unknown}*) echo "==ERROR== Failed to find metric {unknown}" > "$log"; exit 1 ;;
+esac
+cat > "$log" <<'END'
+{table}END
+"""
+
+
+def fake(folder: Path, unknown: str) -> Path:
+    """A program that behaves as ncu, and knows all metrics but one."""
+    values = {name: value for name, value in BUSY.items() if METRICS[name] != unknown}
+    text = table([("k", values)])
+    path = folder / "ncu"
+    path.write_text(FAKE.format(seen=folder / "seen", unknown=unknown, table=text))
+    path.chmod(0o755)
+    return path
+
+
+def read(folder: Path, **options: object) -> Counters:
+    files = {"task/kernel.py": b""}
+    return asyncio.run(read_counters({}, files, PurePosixPath("task"), [{"M": 1}], **options))  # type: ignore[arg-type]
+
+
+def test_ncu_is_run_again_without_what_it_does_not_know(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(fake(tmp_path, METRICS["wait"]).parent), prepend=":")
+    found = read(tmp_path)
+    assert found.why_not == ""
+    assert found.cases[0][0].get("dram_percent") == 91.25
+    assert METRICS["wait"] in found.missing
+    assert (
+        (tmp_path / "seen").read_text().strip().endswith("/scratch")
+    )  # where ncu keeps its lock is a folder of its own
+    assert "confined" in found.summary
+
+
+def test_without_ncu_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counters, "find_ncu", lambda: None)
+    assert "neither on PATH" in read(tmp_path).why_not
+
+
+def test_an_ncu_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "ncu"
+    path.write_text("#!/bin/sh\nsleep 60\n")
+    path.chmod(0o755)
+    monkeypatch.setattr(counters, "find_ncu", lambda: str(path))
+    assert "stopped after 1 s" in read(tmp_path, limit_s=1.0).why_not
+
+
+def launch(stalls: dict[str, float] | None = None, **values: float) -> KernelCounters:
+    known = {"dram_percent": 20.0, "l2_percent": 20.0, "issue_percent": 20.0, "occupancy_percent": 80.0}
+    return KernelCounters(kernel="k", time_ns=1e5, values=known | values, stalls=stalls or {})
+
+
+WORK = Work(bytes=1e8, flops=1e8, dtype="float32")
+
+
+@pytest.mark.parametrize(
+    ("bound", "one"),
+    [
+        ("DRAM bandwidth", launch(dram_percent=88.0, l2_percent=90.0)),
+        ("L2 bandwidth", launch(l2_percent=75.0)),
+        ("tensor cores", launch(tensor_op_percent=85.0)),
+        ("arithmetic", launch(fma_percent=70.0)),
+        ("instruction issue", launch(issue_percent=80.0)),
+        ("bank conflicts", launch(shared_percent=90.0, shared_wavefronts=3200.0, store_conflicts=3000.0)),
+        ("shared memory", launch(shared_percent=90.0, shared_wavefronts=3200.0, store_conflicts=10.0)),
+        ("uncoalesced access", launch(load_sectors=3.2e7, load_requests=1e6, dram_percent=85.0)),
+        ("bytes in flight", launch({"long_scoreboard": 9.0, "wait": 12.0}, occupancy_percent=12.0)),
+        (None, launch({"long_scoreboard": 9.0})),
+        (None, launch({"math_pipe_throttle": 9.0}, occupancy_percent=12.0)),
+    ],
+)
+def test_counters_name_a_bound(bound: str | None, one: KernelCounters) -> None:
+    found = by_counters([one, KernelCounters(kernel="small", time_ns=10.0)], WORK)
+    assert (found.bound if found else None) == bound
+    assert found is None or found.evidence.startswith("ncu: ")
+    assert found is None or found.treatments
+
+
+def test_a_diagnosis_says_what_the_counters_changed() -> None:
+    call = CallProfile(launches=[profile(blocks=132 * 128)])
+    blind = diagnose(facts(call, 0.3), H200, CEILINGS, [])
+    seen = diagnose(facts(call, 0.3)._replace(counters=[launch(l2_percent=92.0)]), H200, CEILINGS, [])
+    assert (seen.bound, seen.without_counters) == ("L2 bandwidth", blind.bound)
+    assert any(one.startswith("ncu: 100.0 us, DRAM 20%, L2 92%") for one in seen.evidence)
+    same = diagnose(facts(call, 0.3)._replace(counters=[launch(dram_percent=92.0)]), H200, CEILINGS, [])
+    assert same.without_counters in (None, blind.bound)
+    assert counted([]) == ""
+    assert blind.without_counters is None
