@@ -1,0 +1,1 @@
+"""Operations in small, for GPUs: a kernel, a thin operation around it, tests and benchmarks apart."""

@@ -1,0 +1,3 @@
+from gpuops.ops.softmax import SoftmaxOp
+
+__all__ = ["SoftmaxOp"]
