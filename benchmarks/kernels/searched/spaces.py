@@ -1,0 +1,138 @@
+"""What `benchmarks/searches.py` searches: kernels with a case and a space each, and what each config launches."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright.autotune.knobs import HINTS, Knobs
+from tilewright.autotune.space import declared
+from tilewright.bundled import examples
+from tilewright.task import load_task
+
+OWN = Path(__file__).parent
+HALF_MATMUL = {"TILE_M": [64, 128], "TILE_N": [128, 256], "TILE_K": [64, 128], "num_worker_warps": [4, 8]}
+ATTENTION = {"TILE_M": [64, 128], "TILE_N": [64, 128], "num_worker_warps": [4, 8], "occupancy": [1, 2]}
+Config = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A kernel, one case of it, and the space that is searched."""
+
+    name: str
+    folder: str
+    case: dict[str, int]
+    space: dict[str, list[Any]]
+    wide: bool = False
+
+
+PARTS = (
+    Part("matmul 8192", "matmul", {"M": 8192, "N": 8192, "K": 8192}, HALF_MATMUL),
+    Part("rmsnorm", "rmsnorm", {"M": 16384, "N": 8192},
+         {"occupancy": [1, 2, 3, 4, 5, 6, 8, 16], "num_worker_warps": [4, 8]}),
+    Part("attention D128", "attention", {"B": 4, "H": 32, "S": 4096, "D": 128}, ATTENTION),
+    Part("softmax", "softmax", {"M": 16384, "N": 8192},
+         {"ROWS": [1, 2], "TILE": [512, 1024, 4096, 8192], "num_worker_warps": [4, 8]}),
+    Part("matmul odd", "matmul", {"M": 4000, "N": 4104, "K": 4096}, HALF_MATMUL),
+    Part("attention D64", "attention", {"B": 4, "H": 32, "S": 4096, "D": 64}, ATTENTION),
+    Part("grouped", "grouped", {"T": 16384, "G": 16, "N": 4096, "K": 4096}, HALF_MATMUL),
+    Part("matmul flat", "matmul", {"M": 1160, "N": 12296, "K": 3080}, HALF_MATMUL),
+    Part("matmul unaligned", "matmul", {"M": 4097, "N": 3995, "K": 4001}, HALF_MATMUL),
+    Part("softmax wide", "softmax", {"M": 16384, "N": 8192},
+         {"ROWS": [1, 2, 4], "TILE": [256, 512, 1024, 2048, 4096, 8192], "num_worker_warps": [4, 8],
+          "occupancy": [1, 2, 4, 8, 16, 32]}, wide=True),
+    Part("matmul wide", "matmul", {"M": 8192, "N": 8192, "K": 8192},
+         {"TILE_M": [64, 128, 256], "TILE_N": [64, 128, 256], "TILE_K": [32, 64, 128], "GROUP": [4, 16],
+          "num_worker_warps": [4, 8], "occupancy": [1, 2]}, wide=True),
+)  # fmt: skip
+BY_NAME = {part.name: part for part in PARTS}
+
+
+def make_repository(parent: Path, part: Part) -> Path:
+    """A committed repository whose folder `task` is the part's task, on the part's case."""
+    repository = parent / part.name.replace(" ", "-")
+    source = OWN / part.folder
+    if not source.is_dir():
+        source = next(examples().glob(f"*{part.folder}*"))
+    task = repository / "task"
+    shutil.copytree(source, task, ignore=shutil.ignore_patterns("__pycache__", "WALKTHROUGH.md"))
+    text = (task / "task.toml").read_text()
+    for key, value in part.case.items():  # the first case is the one for all backends
+        text = re.sub(rf"^{key} = .*$", f"{key} = {value}", text, count=1, flags=re.MULTILINE)
+    (task / "task.toml").write_text(text)
+    identity = ["-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "commit.gpgSign=false"]
+    for command in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-qm", "task"]):
+        subprocess.run(["git", *command], cwd=repository, check=True)
+    return repository
+
+
+def configs_of(part: Part, repository: Path) -> list[Config]:
+    """The space as Tilewright's search makes it; the first config is the original."""
+    task = load_task(repository / "task")
+    name = f"{task.module}.py"
+    knobs = Knobs({name: (repository / "task" / name).read_bytes()}, name, task.function)
+    return declared(knobs, part.space).configs
+
+
+class Bed:
+    """A part's kernel in this process: what each config launches, on one set of inputs and into one output."""
+
+    def __init__(self, part: Part, repository: Path, device: str = "cuda") -> None:
+        import torch
+
+        folder = repository / "task"
+        self.task = load_task(folder)
+        self.module = _module(folder / f"{self.task.module}.py")
+        inputs = _module(folder / "task.py").make_inputs
+        self.inputs = inputs(self.task.file.cases[0].case, torch.Generator(device).manual_seed(1))
+        self.configs = configs_of(part, repository)
+        places = {name for name in part.space if name not in HINTS}
+        self._original = {name: getattr(self.module, name) for name in places}
+        self._shared: dict[int, Any] = {}
+
+    def launch(self, config: Config) -> tuple[tuple[int, ...], Any, tuple[Any, ...], Config]:
+        """Grid, kernel, arguments and hints of the one launch that the entry point makes under `config`."""
+        import cuda.tile as ct
+        import torch
+
+        for name, value in (self._original | config).items():
+            if name not in HINTS:
+                setattr(self.module, name, value)
+        taken: list[Any] = []
+        real, ct.launch = ct.launch, lambda *arguments: taken.append(arguments)
+        try:
+            getattr(self.module, self.task.function)(**self.inputs)
+        finally:
+            ct.launch = real
+        ((_, grid, kernel, arguments),) = taken
+        one = [
+            self._shared.setdefault(place, value) if isinstance(value, torch.Tensor) else value
+            for place, value in enumerate(arguments)
+        ]
+        return grid, kernel, tuple(one), {name: value for name, value in config.items() if name in HINTS}
+
+    def call(self, config: Config) -> Callable[[], None]:
+        import cuda.tile as ct
+        import torch
+
+        grid, kernel, arguments, hints = self.launch(config)
+        hinted = kernel.replace_hints(**hints)
+        return lambda: ct.launch(torch.cuda.current_stream(), grid, hinted, arguments)
+
+
+def _module(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"searched_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
