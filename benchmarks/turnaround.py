@@ -1,6 +1,6 @@
 """Edit to verdict: how long one run_correctness and one run_benchmark take, warm, for each example, and where it goes.
 
-Run: python benchmarks/turnaround.py [--json FILE]. Uses the GPU where there is one, else the cpu backend.
+Run: python benchmarks/turnaround.py [--json FILE] [--only NAME]. Uses the GPU where there is one, else the cpu backend.
 """
 
 from __future__ import annotations
@@ -80,11 +80,12 @@ async def measure(example: Path, parent: Path) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="written after each example")
+    parser.add_argument("--only", default="", help="examples whose name contains this")
     arguments = parser.parse_args()
     found = []
     with tempfile.TemporaryDirectory(prefix="tilewright-turnaround-") as folder:
-        for example in sorted(examples().iterdir()):
+        for example in sorted(entry for entry in examples().iterdir() if arguments.only in entry.name):
             result = asyncio.run(measure(example, Path(folder)))
             found.append(result)
             totals = [run["total_s"] for run in result["runs"]]
@@ -92,9 +93,9 @@ def main() -> None:
             print(f"  edit to verdict: median {statistics.median(totals):.2f} s, worst {max(totals):.2f} s")
             for part in ("correctness_s", "benchmark_s"):
                 print(f"  {part}: median {statistics.median(run[part] for run in result['runs']):.2f}")
-            print(f"  benchmark phases of the last run: {result['runs'][-1]['phases']}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+            print(f"  benchmark phases of the last run: {result['runs'][-1]['phases']}", flush=True)
+            if arguments.json:
+                arguments.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

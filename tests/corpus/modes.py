@@ -56,7 +56,8 @@ def integer_kernel(x, y, quotients, remainders, upper, larger, above, wrapped, T
     a = ct.load(x, index=(i,), shape=(T,), padding_mode=ZERO)
     b = ct.load(y, index=(i,), shape=(T,), padding_mode=ZERO)
     divisor = ct.where(b == 0, ct.ones((T,), b.dtype), b)
-    ct.store(quotients, index=(i,), tile=a // divisor)
+    # by cdiv, since `a // divisor` of unsigned integers does not compile
+    ct.store(quotients, index=(i,), tile=ct.cdiv(a - a % divisor, divisor))
     ct.store(remainders, index=(i,), tile=a % divisor)
     ct.store(upper, index=(i,), tile=ct.cdiv(a, divisor))
     ct.store(larger, index=(i,), tile=ct.maximum(a, b))

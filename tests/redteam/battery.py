@@ -300,7 +300,8 @@ def shown(one: Outcome) -> str:
 
 def record(outcomes: list[Outcome], skipped: int, backend: Backend) -> dict[str, Any]:
     """What goes into the evidence file."""
-    versions = {name: importlib.metadata.version(name) for name in ("tilewright", "torch", "cuda-tile")}
+    versions = {name: importlib.metadata.version(name) for name in ("torch", "cuda-tile")}
+    versions["tilewright"] = tilewright.__version__
     attacks = [one for one in outcomes if one.kind == "attack"]
     honest = [one for one in outcomes if one.kind == "honest"]
     return {
@@ -333,6 +334,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.redteam.battery", description=__doc__)
     parser.add_argument("--backend", choices=["cpu", "cuda"], help="default: the GPU if there is one")
     parser.add_argument("--only", default="", help="candidates whose name contains this, or one of these with commas")
+    parser.add_argument("--task", default="", help="only candidates for this task, or for these with commas")
     parser.add_argument("--kind", choices=["attacks", "honest"], help="only attacks, or only honest kernels")
     parser.add_argument("--shard", default="0/1", help="I/N: every Nth candidate from the Ith on, for several GPUs")
     parser.add_argument("--without", default="", help="a family that is left out")
@@ -342,10 +344,20 @@ def main() -> int:
     backend = Backend(given.backend) if given.backend else backend_here()
     known = [entry for kind in ([given.kind] if given.kind else ["attacks", "honest"]) for entry in entries(kind)]
     known = [entry for entry in known if any(part in entry.name for part in given.only.split(","))]
+    known = [entry for entry in known if not given.task or entry.task in given.task.split(",")]
     known = [entry for entry in known if entry.kind == "honest" or entry.family != given.without]
     shard, shards = map(int, given.shard.split("/"))
     chosen = [entry for entry in known if entry.runs_on(backend)][shard::shards]
-    outcomes = run(chosen, backend, lambda one: print(shown(one), flush=True), not given.no_aftercare)
+    seen: list[Outcome] = []
+
+    def tell(one: Outcome) -> None:
+        print(shown(one), flush=True)
+        seen.append(one)
+        if given.out:  # after each, so that a run that is cut off has said what it knows
+            made = record(seen, len(known) - len(chosen), backend)
+            given.out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+
+    outcomes = run(chosen, backend, tell, not given.no_aftercare)
     made = record(outcomes, len(known) - len(chosen), backend)
     print(
         f"\n{made['attacks']} attacks, {made['kept']} kept; {made['honest']} honest kernels, {made['refused']} refused;"

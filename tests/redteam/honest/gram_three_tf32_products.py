@@ -1,4 +1,5 @@
-"""Three TF32 products of split operands, as exact as float32.
+"""Three TF32 products of split operands, as exact as float32: tensor cores cut what they add up, so each tile's
+products are added to the total apart.
 
 family: precision
 task: gram
@@ -21,9 +22,9 @@ def gram_kernel(x, out, M: ct.Constant[int], K: ct.Constant[int]):
         lh, rh = left.astype(ct.tfloat32), right.astype(ct.tfloat32)
         ll = (left - lh.astype(ct.float32)).astype(ct.tfloat32)
         rl = (right - rh.astype(ct.float32)).astype(ct.tfloat32)
-        total = ct.mma(ll, rh, total)
-        total = ct.mma(lh, rl, total)
-        total = ct.mma(lh, rh, total)
+        part = ct.mma(ll, rh, ct.zeros((M, M), ct.float32))
+        part = ct.mma(lh, rl, part)
+        total += ct.mma(lh, rh, part)
     ct.store(out, index=(row, column), tile=total)
 
 
