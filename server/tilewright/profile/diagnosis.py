@@ -245,7 +245,7 @@ def _of_grid(main: LaunchProfile, device: DeviceSpec) -> Found | None:
         return Found(
             "tail wave", "latency",
             f"counted: {ctas} CTAs in waves of {slots}: {waves:.2f} waves take the time of {-(-waves // 1):.0f}",
-            ("tiles that divide the grid into whole waves", "a persistent kernel: as many blocks as fit, in a loop"),
+            ("tiles that divide the grid into whole waves", "the heaviest blocks first, where they differ"),
         )  # fmt: skip
     return None
 
