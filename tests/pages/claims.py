@@ -13,10 +13,13 @@ import gzip
 import json
 import math
 import re
+import statistics
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from scipy.stats import t as student
 
 from tests.pages.page import CITED, CODE, ROOT, Block, Page, Problem
 from tilewright.gpu.specs import SM_LIMITS, spec_by_arch, spec_by_name
@@ -55,7 +58,7 @@ class Evidence:
         self.data = _load(name)
 
     def names(self) -> dict[str, Any]:
-        return {"data": self.data, "one": self.one, "last": self.last}
+        return {"data": self.data, "one": self.one, "last": self.last, "gains": self.gains}
 
     def _rows(self) -> list[Any]:
         if isinstance(self.data, list):
@@ -67,11 +70,41 @@ class Evidence:
         (found,) = [row for row in self._rows() if all(row.get(key) == value for key, value in wanted.items())]
         return found
 
+    def gains(self, **wanted: Any) -> list[float]:
+        """What the pairs of times of these records give, one record after the other: the mean gain and the ends of its
+        95% interval, in percent, or as a factor from a doubling on."""
+        found: list[float] = []
+        for row in self._rows():
+            if all(row.get(key) == value for key, value in wanted.items()):
+                found += _gain(row["times"])
+        if not found:
+            raise ValueError("no such record")
+        return found
+
     def last(self, iteration: int) -> Any:
         """The result of the last benchmark of a session's iteration."""
         rows = self._rows()
         end = next(i for i, row in enumerate(rows) if row["kind"] == "row" and row["iteration"] == iteration)
         return next(row for row in reversed(rows[:end]) if row["kind"] == "measured")["result"]
+
+
+def _speedup(times: list[list[float]]) -> list[float]:
+    """Before over after, by the mean of the pairs' logarithms, with Student's interval."""
+    logs = [math.log(before / after) for before, after in times]
+    mean, error = statistics.fmean(logs), statistics.stdev(logs) / math.sqrt(len(logs))
+    half = float(student.ppf(0.975, len(logs) - 1)) * error
+    return [math.exp(mean), math.exp(mean - half), math.exp(mean + half)]
+
+
+def _gain(times: list[list[float]]) -> list[float]:
+    speedup = _speedup(times)
+    return speedup if speedup[0] >= 2 else [100 * (one - 1) for one in speedup]
+
+
+def said(times: list[list[float]]) -> str:
+    """The gain as `benchmarks/playbook.py` writes it."""
+    form = "{:.2f}x ({:.2f} to {:.2f})" if _speedup(times)[0] >= 2 else "{:+.1f}% ({:+.1f} to {:+.1f})"
+    return form.format(*_gain(times))
 
 
 def _spec(name: str) -> Any:
@@ -102,10 +135,11 @@ def values(note: str) -> list[float]:
 
 
 def _evaluated(query: str, names: dict[str, Any]) -> list[float]:
-    found = []
+    found: list[float] = []
     for text in query.strip().strip("`").split("; "):
         try:
-            found.append(float(eval(text, {"__builtins__": {}}, names)))
+            given = eval(text, {"__builtins__": {}}, names)
+            found += given if isinstance(given, list) else [float(given)]
         except Exception as error:
             raise ValueError(f"{text}: {type(error).__name__}: {error}") from None
     return found

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import statistics
 from pathlib import Path
 
 import pytest
 
 from tests.pages import claims, names, snippets
 from tests.pages.page import ROOT, Page, pages, read
+from tilewright.compiler.treatments import DO, Treatment
 
 PAGES = pages()
 
@@ -148,18 +150,51 @@ def test_a_broken_snippet_is_found(tmp_path: Path) -> None:
 
 def test_every_entry_of_the_playbook_says_what_it_did_on_the_gpu() -> None:
     playbook = read(ROOT / "references" / "playbook.md")
+    record = claims.Evidence("playbook.json.gz").data.rows
     entries = [" ".join(entry.split()) for entry in re.split(r"^## ", playbook.text, flags=re.MULTILINE)[1:]]
-    timed = []
     for entry in entries:
         name, _, said = entry.partition(" ")
         assert "**When**" in said, name
         _, _, after = said.partition("H200")
-        notes = [playbook.notes[note][1] for note in re.findall(r"\[\^(\w+)\](?!:)", after)]
-        measured = any(note.startswith(("measured model", "measured demo")) for note in notes)
-        assert "not measured yet" in after or measured, name
-        timed += [name] * measured
-    assert len(entries) >= 20
-    assert len(timed) >= 6, timed
+        gains = [claims.said(row.times) for row in record if row.entry == name]
+        assert len(gains) >= 2, name
+        assert [gain for gain in gains if gain not in after] == [], name
+    assert {entry.partition(" ")[0] for entry in entries} == {row.entry for row in record} - {"none"}
+
+
+def test_the_table_of_the_playbook_is_the_record() -> None:
+    listed = (ROOT / "references" / "evidence" / "README.md").read_text()
+    record = claims.Evidence("playbook.json.gz").data.rows
+    cells = r"([\w-]+) \| (.+?) \| [\d.]+ \| [\d.]+ \| (.+?) \| (yes|no) \| (.+?)"
+    found = re.findall(rf"^\| {cells} \|$", listed, re.MULTILINE)
+    wanted = [(row.entry, row.kernel, claims.said(row.times), "yes" if row.helps else "no") for row in record]
+    assert [row[:4] for row in found] == wanted
+    assert {row[4] for row in found} == {"helps", "hurts", "no difference"}
+    assert (ROOT / "references" / "evidence" / "playbook.png").stat().st_size < 80_000
+
+
+def test_what_gained_nothing_comes_last() -> None:
+    text = (ROOT / "references" / "playbook.md").read_text()
+    (table,) = re.findall(r"^\| you see .*?\n\n", text, re.MULTILINE | re.DOTALL)
+    gains: dict[str, list[float]] = {}
+    for row in claims.Evidence("playbook.json.gz").data.rows:
+        gains.setdefault(row.entry, []).append(row.speedup)
+    useless = {entry for entry, found in gains.items() if max(found) < 1.005} - {"none"}
+    assert useless >= {"zero-padding", "persistent-blocks", "skip-bounds", "transposed-load"}
+    assert {*re.findall(r"\]\(#([\w-]+)\)", table)} == {*gains} - useless - {"none"}
+    last = {treatment.value for treatment, do in DO.items() if do.startswith("last of all")}
+    assert last == useless & {*Treatment} - {"tma-rules"}, "of which the rows go the other way round"
+
+
+def test_gains_come_from_the_pairs_of_times() -> None:
+    doubled = [[2.0, 1.0], [2.0, 1.0], [2.0, 1.0]]
+    assert claims.said(doubled) == "2.00x (2.00 to 2.00)"
+    assert claims.said([[before, 1.0] for before in (0.99, 1.0, 1.01)]) == "-0.0% (-2.5 to +2.5)"
+    evidence = claims.Evidence("playbook.json.gz")
+    for row in evidence.data.rows:
+        assert claims.supported(f"{row.before_ms:.3f}", [statistics.median(before for before, _ in row.times)])
+        gain = evidence.gains(entry=row.entry, kernel=row.kernel)[0]
+        assert gain == pytest.approx(row.speedup if row.speedup >= 2 else 100 * (row.speedup - 1), abs=1e-6)
 
 
 def test_the_table_of_tensor_core_instructions_is_the_compilers() -> None:
