@@ -1,0 +1,110 @@
+"""What agents reached: with the skills and the tools, with the tools alone, with neither; paired runs of the evaluator.
+
+`benchmarks/agents/TASK/` holds each task with the kernel that all began with (`kernel.py`) and the one that each ended
+with (`CONDITION-RUN.py`). All worked without a GPU, ten experiments at most.
+python benchmarks/agents.py measure FILE [--backend cpu]    check and time every end against the beginning
+python benchmarks/agents.py show FILE                       the table
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gzip
+import json
+import shutil
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from git import Repo
+
+from tilewright.evaluation.seeds import new_secret
+from tilewright.repository import Repository
+from tilewright.session.runs import Runs
+from tilewright.task import Backend
+
+HERE = Path(__file__).parent / "agents"
+LIMIT_S = 120.0
+
+
+async def measure_task(folder: Path, backend: Backend, parent: Path) -> list[dict[str, Any]]:
+    """Every end of a task: its check, and its speed relative to the beginning."""
+    root = parent / folder.name
+    (root / folder.name).mkdir(parents=True)
+    for name in ("task.toml", "task.py", "kernel.py"):
+        shutil.copy(folder / name, root / folder.name / name)
+    with Repo.init(root) as made:
+        made.git.add(all=True)
+        made.git.execute(["git", "-c", "user.name=b", "-c", "user.email=b@localhost", "commit", "-qm", "task"])
+    repository = Repository(root)
+    name = f"{folder.name}/kernel.py"
+    tip = repository.files(repository.head())
+    runs = Runs(backend, "sm_90", tip, PurePosixPath(folder.name))
+    found = []
+    try:
+        device = (await runs.environment()).device
+        for path in sorted(folder.glob("*-*.py")):
+            candidate, before = {name: path.read_bytes()}, {name: tip[name]}
+            checked = await runs.correctness(candidate, new_secret(), LIMIT_S, lambda _: None)
+            row: dict[str, Any] = {"task": folder.name, "end": path.stem, "device": device, "status": checked.status}
+            if checked.passed:
+                timed = await runs.benchmark(candidate, before, new_secret(), LIMIT_S, lambda _: None)
+                row |= {"status": timed.status, "message": timed.message[:300], "speedup": timed.speedup}
+                row |= {"interval": [timed.speedup_low, timed.speedup_high], "latency_ms": timed.latency_ms}
+                row |= {"roofline_percent": [case.roofline_percent for case in timed.cases]}
+            else:
+                row["message"] = checked.message[:600]
+            print(json.dumps(row), flush=True)
+            found.append(row)
+    finally:
+        await runs.close()
+    return found
+
+
+def measure(path: Path, backend: Backend) -> None:
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as parent:
+        for folder in sorted(entry for entry in HERE.iterdir() if (entry / "task.toml").is_file()):
+            try:
+                rows += asyncio.run(measure_task(folder, backend, Path(parent)))
+            except Exception as error:  # one task's trouble is not the others'
+                rows.append({"task": folder.name, "end": "", "status": "error", "message": repr(error)[:600]})
+            record = {
+                "command": "python benchmarks/agents.py measure FILE",
+                "date": time.strftime("%Y-%m-%d"),
+                "versions": {name: version(name) for name in ("torch", "cuda-tile")},
+                "rows": rows,
+            }
+            path.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def show(path: Path) -> None:
+    raw = path.read_bytes()
+    record = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+    print("| task | with | speedup | interval | ms |\n|---|---|---:|---|---:|")
+    for row in record["rows"]:
+        if row.get("speedup"):
+            low, high = row["interval"]
+            figures = f"{row['speedup']:.3f}x | {low:.3f} to {high:.3f} | {row['latency_ms']:.4f}"
+        else:
+            figures = f"{row['status']} | {row.get('message', '')[:60]} | "
+        print(f"| {row['task']} | {row['end']} | {figures} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["measure", "show"])
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--backend", choices=["cpu", "cuda"], default="cuda")
+    given = parser.parse_args()
+    if given.what == "measure":
+        measure(given.file, Backend(given.backend))
+    else:
+        show(given.file)
+
+
+if __name__ == "__main__":
+    main()
