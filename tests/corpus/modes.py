@@ -51,13 +51,15 @@ def float_division_reference(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Te
 
 
 @ct.kernel
-def integer_kernel(x, y, quotients, remainders, upper, larger, above, wrapped, T: Size):
+def integer_kernel(x, y, quotients, remainders, upper, larger, above, wrapped, T: Size, SIGNED: ct.Constant[bool]):
     i = ct.bid(0)
     a = ct.load(x, index=(i,), shape=(T,), padding_mode=ZERO)
     b = ct.load(y, index=(i,), shape=(T,), padding_mode=ZERO)
     divisor = ct.where(b == 0, ct.ones((T,), b.dtype), b)
-    # by cdiv, since `a // divisor` of unsigned integers does not compile
-    ct.store(quotients, index=(i,), tile=ct.cdiv(a - a % divisor, divisor))
+    if SIGNED:
+        ct.store(quotients, index=(i,), tile=a // divisor)
+    else:  # `//` of unsigned integers does not compile
+        ct.store(quotients, index=(i,), tile=ct.cdiv(a - a % divisor, divisor))
     ct.store(remainders, index=(i,), tile=a % divisor)
     ct.store(upper, index=(i,), tile=ct.cdiv(a, divisor))
     ct.store(larger, index=(i,), tile=ct.maximum(a, b))
@@ -68,7 +70,7 @@ def integer_kernel(x, y, quotients, remainders, upper, larger, above, wrapped, T
 def integer_arithmetic(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
     quotients, remainders, upper, larger, wrapped = (torch.empty_like(x) for _ in range(5))
     above = torch.empty(x.shape, dtype=torch.int32, device=x.device)
-    arguments = (x, y, quotients, remainders, upper, larger, above, wrapped, TILE)
+    arguments = (x, y, quotients, remainders, upper, larger, above, wrapped, TILE, x.dtype.is_signed)
     ct.launch(torch.cuda.current_stream(), (ct.cdiv(x.shape[0], TILE),), integer_kernel, arguments)
     return quotients, remainders, upper, larger, above, wrapped
 

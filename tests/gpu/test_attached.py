@@ -61,7 +61,10 @@ def test_the_gpu_can_be_used_by_a_process_of_a_command(tmp_path: Path, process: 
     root.mkdir()
     scratch.mkdir()
     ran = run(PROCESSES[process], Place(root, root, scratch), environment_of(scratch, [root], {}), 60)
-    assert (ran.status, ran.stdout) == (0, "sum 8.0\n"), ran.last_words
+    if process == "one below it":  # a rule names files that are there when it is made
+        assert "Error 304" in ran.last_words, "README and troubleshooting say that this does not work"
+    else:
+        assert (ran.status, ran.stdout) == (0, "sum 8.0\n"), ran.last_words
 
 
 def own_tests(tmp_path: Path, name: str, source: str) -> str:

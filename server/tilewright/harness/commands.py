@@ -97,6 +97,7 @@ def run(words: list[str], place: Place, environment: Mapping[str, str], timeout_
         preexec_fn=prepare,
     )
     assert process.stdout is not None and process.stderr is not None
+    held = _tasks_of(process.pid)
     printed = _Drain(process.stdout, STDOUT_LIMIT, from_end=False)
     complained = _Drain(process.stderr, STDERR_TAIL, from_end=True)
     ended, timed_out = "", False
@@ -107,6 +108,8 @@ def run(words: list[str], place: Place, environment: Mapping[str, str], timeout_
         _end(process)
         printed.close()
         complained.close()
+        if held is not None:
+            os.close(held)
     status = process.returncode if not ended else None
     if not ended and process.returncode < 0:
         known = -process.returncode in set(signal.Signals)
@@ -122,6 +125,14 @@ def run(words: list[str], place: Place, environment: Mapping[str, str], timeout_
         stderr=complained.text(),
         seconds=seconds,
     )
+
+
+def _tasks_of(pid: int) -> int | None:
+    """Keep the kernel's entry of a process's threads, to which the rule that lets CUDA name them is tied."""
+    try:
+        return os.open(f"/proc/{pid}/task", os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return None
 
 
 def isolation_here(hidden: Path | None, scratch: Path) -> str:
