@@ -33,16 +33,39 @@ def profile(**changes: object) -> LaunchProfile:
     return LaunchProfile.model_validate(facts | changed_facts)
 
 
+SWEEPS, PROFILES = "references/evidence/sweeps.json.gz", "references/evidence/profiles.json.gz"
+
+
+def compared(*options: str) -> tuple[int, str]:
+    command = [sys.executable, "benchmarks/model.py", "compare", SWEEPS, *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, done.stdout
+
+
+def figures(text: str) -> dict[str, tuple[float, float]]:
+    """Measured and modelled latency by configuration."""
+    rows = re.findall(r"^(\w+ +\{.*\}) +measured +(\S+) ms, modelled ~ *(\S+) ms", text, re.MULTILINE)
+    return {config: (float(measured), float(modelled)) for config, measured, modelled in rows}
+
+
 @pytest.mark.slow
-def test_the_model_ranks_configurations_about_as_an_h200_does() -> None:
-    command = [sys.executable, "benchmarks/model.py", "compare", "references/evidence/model.json.gz", "--every", "2"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    ranks = dict(re.findall(r"^(\w+): \d+ configurations, Spearman rank correlation (\S+)$", done.stdout, re.MULTILINE))
-    assert set(ranks) == {"rmsnorm", "matmul", "rope"}
-    assert all(float(rank) > 0.85 for rank in ranks.values()), ranks
-    pairs = re.findall(r"measured +(\S+) ms, modelled ~ *(\S+) ms", done.stdout)
-    assert len(pairs) == 27
-    assert all(0.4 < float(modelled) / float(measured) < 1.5 for measured, modelled in pairs)
+def test_the_model_ranks_configurations_as_an_h200_does_and_flags_the_hopeless() -> None:
+    code, text = compared("--profiles", PROFILES)
+    assert code == 0, text
+    ranks = dict(re.findall(r"^(\w+): \d+ configurations, Spearman rank correlation (\S+)$", text, re.MULTILINE))
+    assert set(ranks) == {"rmsnorm", "matmul", "rope", "attention", "softmax"}
+    assert all(float(rank) >= 0.8 for rank in ranks.values()), ranks
+    found = figures(text)
+    assert len(found) == 123
+    assert all(0.5 < modelled / measured < 1.7 for measured, modelled in found.values())
+
+
+@pytest.mark.slow
+def test_the_profiles_that_the_fit_was_made_with_are_what_is_compiled_and_sampled() -> None:
+    now, before = (figures(compared("--every", "17", *options)[1]) for options in ((), ("--profiles", PROFILES)))
+    assert len(now) == 8
+    assert now == before
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def _tile_load(machine: Machine, op: Any, values: Values) -> Any:
         tile = Tile(view, index)
         windows = tile.windows()
         if windows is not None:
-            machine.counts.loads += machine.group.size
+            machine.loads_from(view.base.buffer.data_ptr(), [view.base.offset, *index])
             moved = windows.elements * machine.group.size * int(view.dtype.bitwidth) // 8
             machine.counts.loaded[view.base.buffer.data_ptr()] += moved
             loaded = from_memory(windows.memory, view.dtype).reshape(windows.blocks, *windows.sizes)

@@ -41,7 +41,7 @@ class Mode(StrEnum):
     CAPTURE = "capture"
 
 
-SAMPLED_BLOCKS = 3
+SAMPLED_BLOCKS = 4
 FAKE_DEVICE = torch.device("cuda", 0)
 
 
@@ -66,6 +66,20 @@ class Launch:
     @property
     def blocks(self) -> int:
         return self.grid[0] * self.grid[1] * self.grid[2]
+
+    def streams(self) -> dict[str, tuple[float, float]]:
+        """Parameters of which a block and its neighbour in the grid load other parts: their bytes, and what all blocks
+        together load of such parts, each block a part once."""
+        found = {}
+        scale = self.blocks / max(self.counts.blocks, 1)
+        for address, by_block in self.counts.parts.items():
+            pairs = [(by_block[one], by_block[one + 1]) for one in by_block if one + 1 in by_block]
+            own = sum(len(mine.keys() - theirs.keys()) for mine, theirs in pairs)
+            loads = sum(mine.total() for mine, _ in pairs)
+            if own:
+                moved = self.counts.loaded[address] * scale * own / loads
+                found[self.names.get(address, "")] = (float(self.tensor_bytes.get(address, moved)), moved)
+        return found
 
     def dram_bytes(self) -> float:
         """Bytes that reach DRAM if each tensor's are read at most once and written at most once."""
@@ -122,9 +136,12 @@ def _flat_array(tensor: torch.Tensor, constraint: Any) -> list[Any]:
 
 
 def _sample(total: int, count: int, source: random.Random) -> torch.Tensor:
-    """`count` of `total` blocks, one from somewhere in the inner half of each of so many equal parts of the grid: one
-    at its edge stands for no part of it, and one that a kernel can foresee stands for none."""
-    return torch.tensor(sorted({int((part + 0.25 + 0.5 * source.random()) * total / count) for part in range(count)}))
+    """`count` of `total` blocks: one from somewhere in the inner half of each of `count - 1` equal parts of the grid
+    (one at its edge stands for no part of it, and one that a kernel can foresee stands for none), and the neighbour of
+    one of them, which shows what the two share."""
+    parts = count - 1
+    found = [int((part + 0.25 + 0.5 * source.random()) * total / parts) for part in range(parts)]
+    return torch.tensor(sorted({*found, min(found[parts // 2] + 1, total - 1)}))
 
 
 def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /, **_: Any) -> None:

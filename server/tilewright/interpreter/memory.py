@@ -214,7 +214,7 @@ def read(machine: Machine, pointer: Pointer, place: Place) -> torch.Tensor:
     if machine.checker is not None:
         machine.taint = machine.checker.loaded(machine, pointer, place.offset, place.inside)
     _count(machine.counts.loaded, machine, pointer, place)
-    machine.counts.loads += machine.group.size
+    machine.loads_from(pointer.buffer.data_ptr(), [place.offset])
     return from_memory(pointer.buffer[place.offset], pointer.dtype)
 
 

@@ -155,6 +155,7 @@ def _raw_binary_arith(machine: Machine, op: Any, values: Values) -> Any:
             result = _extremum(op, left, right, dtype)
         case "truediv":
             result = left / right
+            machine.counts.special_functions += _elements(machine, result)  # a reciprocal, and what corrects it
         case "pow" | "atan2":
             result = getattr(torch, op.fn)(left, right)
         case "floordiv" if is_float(dtype):
@@ -265,6 +266,7 @@ def _tile_reduce(machine: Machine, op: Any, values: Values) -> Any:
     operands = _same_blocks([values[var.name] for var in op.xs])
     axis = op.axis + 1
     length = operands[0].shape[axis]
+    machine.counts.reductions[operands[0][0].numel() // length] += machine.group.size
     while length > 1:
         half = length // 2
         left = [value.narrow(axis, 0, half) for value in operands]
