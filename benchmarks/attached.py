@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gzip
 import json
 import os
 import platform
@@ -391,7 +392,8 @@ def main() -> None:
     if options.what == "measure":
         names = options.repository or list(ATTACHED)
         raise SystemExit(measure(options.file, names, options.seconds, options.minutes))
-    for found in json.loads(options.file.read_text())["sessions"]:
+    raw = options.file.read_bytes()
+    for found in json.loads(gzip.decompress(raw) if options.file.suffix == ".gz" else raw)["sessions"]:
         print(shown(found))
 
 

@@ -11,8 +11,8 @@ from tests.integration.test_cli import tilewright
 
 def test_before_after_torch_and_others_in_one_table(make_task: Callable[..., Path], tmp_path: Path) -> None:
     root = make_task()
-    (root / "task" / "kernel.py").write_text(SCALE_KERNEL.replace("TILE = 64", "TILE = 4096"))
-    (tmp_path / "other.py").write_text(SCALE_KERNEL.replace("TILE = 64", "TILE = 512"))
+    (root / "task" / "kernel.py").write_text(SCALE_KERNEL.replace("TILE = 64", "TILE = 512"))
+    (tmp_path / "other.py").write_text(SCALE_KERNEL.replace("TILE = 64", "TILE = 128"))
     (tmp_path / "wrong.py").write_text("def scale(x, factor):\n    raise RuntimeError('not today')\n")
     done = tilewright(
         "compare", "task", "--backend", "cpu", "--root", str(root),

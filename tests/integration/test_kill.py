@@ -1,6 +1,6 @@
 """`kill -9` of the server at random moments of a session: no record lost, no orphan, and the next server goes on.
 
-TILEWRIGHT_KILLS sets how many (6 by default; 50 takes some minutes).
+TILEWRIGHT_KILLS sets how many (4 by default; 50 takes some minutes).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.integration.test_mcp import RawServer, gone
 from tilewright.evaluation.supervisor import descendants
 from tilewright.session.checkout import Checkout
 
-KILLS = int(os.environ.get("TILEWRIGHT_KILLS", "6"))
+KILLS = int(os.environ.get("TILEWRIGHT_KILLS", "4"))
 SOURCES = [
     FASTER_KERNEL,
     FASTER_KERNEL.replace("1024", "16"),

@@ -1,5 +1,4 @@
-"""Three TF32 products of split operands, as exact as float32: tensor cores cut what they add up, so each tile's
-products are added to the total apart.
+"""Three TF32 products of split operands, as exact as float32, each tile's added to the total outside the tensor cores.
 
 family: precision
 task: gram
