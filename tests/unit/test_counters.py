@@ -75,6 +75,17 @@ def test_a_table_is_read_in_base_units() -> None:
     assert scaled.get("dram_read") == 2e6
 
 
+def test_a_table_that_was_recorded_on_an_h200_names_what_bounds_its_kernels() -> None:
+    """ncu 2025.3 on `x * 2` of 268 MB in cuTile, and on cuBLAS's float32 product of 4096x4096x4096 without TF32."""
+    doubled, product = parse(Path(__file__).with_name("ncu_h200.csv").read_text())
+    assert {*doubled.values, *doubled.stalls, "time_ns"} == {*METRICS}
+    assert (doubled.time_ns, doubled.get("dram_read")) == (130464.0, 268481280.0)
+    assert doubled.sectors_a_request == 16
+    assert doubled.worst_stall == "long_scoreboard"
+    found = [by_counters([one], Work(bytes=2 * 2.68e8, flops=1, dtype="float32")) for one in (doubled, product)]
+    assert [one.bound for one in found if one] == ["DRAM bandwidth", "instruction issue"]
+
+
 @pytest.mark.parametrize("text", ["", "==ERROR== No kernels were profiled\n", '"ID","Kernel Name"\n', "some output\n"])
 def test_what_is_no_table_is_no_launch(text: str) -> None:
     assert parse(text) == []
