@@ -102,6 +102,27 @@ def matmul_by_gather(a, b, out, M: Size, N: Size, K: Size):
     ct.store(out, index=(i, j), tile=total.astype(out.dtype))
 
 
+@ct.kernel
+def matmul_int8(a, b, out, M: Size, N: Size, K: Size):
+    i, j = ct.bid(0), ct.bid(1)
+    total = ct.zeros((M, N), ct.int32)
+    for k in range(ct.num_tiles(a, axis=1, shape=(M, K))):
+        left = ct.load(a, index=(i, k), shape=(M, K), padding_mode=ZERO)
+        total = ct.mma(left, ct.load(b, index=(k, j), shape=(K, N), padding_mode=ZERO), total)
+    ct.store(out, index=(i, j), tile=total)
+
+
+@ct.kernel
+def matmul_int8_transposed(a, b, out, M: Size, N: Size, K: Size):
+    i, j = ct.bid(0), ct.bid(1)
+    total = ct.zeros((M, N), ct.int32)
+    for k in range(ct.num_tiles(a, axis=1, shape=(M, K))):
+        left = ct.load(a, index=(i, k), shape=(M, K), padding_mode=ZERO)
+        right = ct.load(b, index=(j, k), shape=(N, K), padding_mode=ZERO)
+        total = ct.mma(left, right.transpose(), total)
+    ct.store(out, index=(i, j), tile=total)
+
+
 @dataclass(frozen=True)
 class Pair:
     """A kernel with its arguments that shows a finding, and the same after the treatment."""
@@ -120,6 +141,11 @@ def _floats() -> torch.Tensor:
     return torch.empty(1024, 1024)
 
 
+def _bytes() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    a = torch.empty(1024, 1024, dtype=torch.int8)
+    return a, a, torch.empty(1024, 1024, dtype=torch.int32)
+
+
 PAIRS = (
     Pair(
         Treatment.MORE_WORKER_WARPS, "bf16 matmul (128, 256, 64)",
@@ -129,6 +155,10 @@ PAIRS = (
     Pair(
         Treatment.TENSOR_CORE_DTYPE, "float32 matmul (64, 64, 32)",
         (matmul, lambda: (*[_floats()] * 3, 64, 64, 32)), (matmul_tf32, lambda: (*[_floats()] * 3, 64, 64, 32)),
+    ),
+    Pair(
+        Treatment.EIGHT_BIT_OPERANDS, "int8 matmul (128, 128, 64), b as (K, N) against (N, K)",
+        (matmul_int8, lambda: (*_bytes(), 128, 128, 64)), (matmul_int8_transposed, lambda: (*_bytes(), 128, 128, 64)),
     ),
     Pair(
         Treatment.ZERO_PADDING, "softmax of rows of 1024",

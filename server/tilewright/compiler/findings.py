@@ -25,6 +25,7 @@ FEW_WARPS = 0.25
 NARROW_BYTES = 4
 FULL_BYTES = 16
 MANY_NARROW = 16
+MANY_PERMUTES = 32
 MANY_CALLS = 4
 
 
@@ -92,6 +93,19 @@ def _products(made: Compilation) -> Iterator[_Found]:
     if not failed and not made.resources.tensor_core:
         evidence = f"mma of {dtypes}, and no tensor-core instruction in the machine code"
         yield Treatment.TENSOR_CORE_DTYPE, "", evidence, FMA_COST
+
+
+def _operands(made: Compilation) -> Iterator[_Found]:
+    """Hopper's products of 8 bits take operands whose K lies together; others are transposed in registers each time."""
+    if made.arch != "sm_90" or not any("8" in dtype for dtype in made.product_dtypes):
+        return
+    for one in made.mix:
+        if one.tensor_core and one.permutes >= MANY_PERMUTES:
+            evidence = (
+                f"{one.total} instructions on a line with {one.tensor_core} tensor-core ones, {one.permutes} of them "
+                f"PRMT: {' and '.join(sorted(made.product_dtypes))} operands are transposed in registers"
+            )
+            yield Treatment.EIGHT_BIT_OPERANDS, one.where, evidence, 3.0
 
 
 def _without_tma(made: Compilation) -> Iterator[_Found]:
@@ -196,7 +210,7 @@ def _largest_tile(made: Compilation) -> str:
 
 
 _LOOKS: tuple[Callable[[Compilation], Iterator[_Found]], ...] = (
-    _timeouts, _spills, _products, _without_tma, _gathers, _occupancy, _divisions, _narrow,
+    _timeouts, _spills, _products, _operands, _without_tma, _gathers, _occupancy, _divisions, _narrow,
 )  # fmt: skip
 _TRITON_LOOKS = (_timeouts, _spills, _products, _divisions, _narrow)
 """Those that rest on the machine code alone."""

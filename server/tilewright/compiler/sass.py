@@ -58,6 +58,7 @@ class LineMix(Record):
     local: int = Field(0, description="local memory, as spills use it")
     special: int = Field(0, description="special functions (MUFU): exp2, reciprocal, square root, sine")
     calls: int = Field(0, description="calls of the slow path of an exact division or square root")
+    permutes: int = Field(0, description="PRMT: bytes put together anew from two registers")
 
     @property
     def where(self) -> str:
@@ -119,6 +120,7 @@ def _mix(file: str, line: int, listed: list[Instruction]) -> LineMix:
         local=names["LDL"] + names["STL"],
         special=names["MUFU"],
         calls=names["CALL"],
+        permutes=names["PRMT"],
     )
 
 

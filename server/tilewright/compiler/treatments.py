@@ -15,6 +15,7 @@ class Treatment(StrEnum):
     SMALLER_TILES = "smaller-tiles"
     MORE_WORKER_WARPS = "more-worker-warps"
     TENSOR_CORE_DTYPE = "tensor-core-dtype"
+    EIGHT_BIT_OPERANDS = "eight-bit-operands"
     ZERO_PADDING = "zero-padding"
     ALIGN_16_BYTES = "align-16-bytes"
     TMA_RULES = "tma-rules"
@@ -28,6 +29,7 @@ DO = {
     Treatment.SMALLER_TILES: "halve a tile dimension",
     Treatment.MORE_WORKER_WARPS: "replace_hints(num_worker_warps=8)",
     Treatment.TENSOR_CORE_DTYPE: "cast both operands of mma with .astype(ct.tfloat32), or use 16-bit inputs",
+    Treatment.EIGHT_BIT_OPERANDS: "give mma's second operand as (N, K): transpose it once, in a kernel of its own",
     Treatment.ZERO_PADDING: "last of all, load with PaddingMode.ZERO and put the other value in with ct.where",
     Treatment.ALIGN_16_BYTES: "pad rows so that every stride but the last is a multiple of 16 bytes, in products first",
     Treatment.TMA_RULES: "bring the load within TMA's rules",
