@@ -2,7 +2,7 @@
 # `make redteam` lets every attack and every honest kernel of tests/redteam be judged, which takes a while.
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 BIN := .venv/bin
-JOBS ?= 3
+JOBS ?= 4
 
 .PHONY: demo test redteam mutants lint clean
 
