@@ -17,7 +17,7 @@ from tilewright.evaluation.confinement import Isolation
 from tilewright.evaluation.results import Status
 from tilewright.task import Backend
 
-TIMEOUT_S = 8
+TIMEOUT_S = 12
 TOML = SCALE_TOML.replace("timeout_s = 20", f"timeout_s = {TIMEOUT_S}")
 
 

@@ -112,6 +112,7 @@ def test_a_whole_session(make_task: Callable[..., Path]) -> None:
     play(root, scene)
 
 
+@pytest.mark.long
 def test_memory_lost_at_any_phase_is_found_in_the_status(make_task: Callable[..., Path]) -> None:
     root = make_task()
 
@@ -156,6 +157,7 @@ def test_memory_lost_at_any_phase_is_found_in_the_status(make_task: Callable[...
         assert found["next"].startswith(then)
 
 
+@pytest.mark.long
 def test_a_commit_whose_record_was_lost_is_taken_up(make_task: Callable[..., Path], state_folder: Path) -> None:
     root = make_task()
 
@@ -196,6 +198,7 @@ def test_a_person_ends_a_session_that_a_server_holds(make_task: Callable[..., Pa
     play(root, scene)
 
 
+@pytest.mark.long
 def test_a_session_is_carried_to_another_clone(make_task: Callable[..., Path], tmp_path: Path) -> None:
     root = make_task()
     git(tmp_path, "clone", "-q", str(root), str(tmp_path / "clone"))
@@ -255,6 +258,7 @@ def test_a_call_that_cannot_wait_is_continued_by_the_same_call(make_task: Callab
     play(root, scene)
 
 
+@pytest.mark.long
 def test_a_gain_that_was_not_taken_up_may_be_tried_again(make_task: Callable[..., Path]) -> None:
     root = make_task()
 
@@ -271,6 +275,7 @@ def test_a_gain_that_was_not_taken_up_may_be_tried_again(make_task: Callable[...
     play(root, scene)
 
 
+@pytest.mark.long
 def test_the_status_says_what_the_working_tree_needs(make_task: Callable[..., Path]) -> None:
     root = make_task(toml=SCALE_TOML.partition("[hidden]")[0])
 

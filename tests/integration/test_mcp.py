@@ -231,6 +231,7 @@ def test_clients_of_older_revisions_are_served(make_task: Callable[..., Path], r
         server.process.wait()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, None])
 def test_no_orphans_however_the_server_ends(make_task: Callable[..., Path], number: signal.Signals | None) -> None:
     root = make_task()
@@ -295,6 +296,7 @@ def seconds_to_tools(command: list[str]) -> float:
     return used.ru_utime + used.ru_stime
 
 
+@pytest.mark.long
 def test_the_server_starts_about_as_fast_as_an_empty_one(make_task: Callable[..., Path], tmp_path: Path) -> None:
     root = make_task()
     script = tmp_path / "empty.py"
