@@ -18,6 +18,8 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
+from benchmarks.treatments import matmul_by_gather as matmul_by_gather  # noqa: E402
+from benchmarks.treatments import matmul_tf32 as matmul_tf32  # noqa: E402
 from tests.pages.page import read  # noqa: E402
 
 Size, Flag = ct.Constant[int], ct.Constant[bool]
@@ -62,31 +64,6 @@ def matmul(a, b, out, M: Size, N: Size, K: Size, LATENCY: Size, TMA: Flag, CHECK
             right = ct.load(b, (k, j), (K, N), check_bounds=False)
         total = ct.mma(left, right, total)
     ct.store(out, (i, j), total.astype(out.dtype), check_bounds=CHECK)
-
-
-@ct.kernel
-def matmul_tf32(a, b, out, M: Size, N: Size, K: Size):
-    i, j = ct.bid(0), ct.bid(1)
-    total = ct.zeros((M, N), ct.float32)
-    for k in range(ct.num_tiles(a, axis=1, shape=(M, K))):
-        left = ct.load(a, (i, k), (M, K), padding_mode=ZERO).astype(ct.tfloat32)
-        right = ct.load(b, (k, j), (K, N), padding_mode=ZERO).astype(ct.tfloat32)
-        total = ct.mma(left, right, total)
-    ct.store(out, (i, j), total)
-
-
-@ct.kernel
-def matmul_by_gather(a, b, out, M: Size, N: Size, K: Size):
-    i, j = ct.bid(0), ct.bid(1)
-    rows = i * M + ct.arange(M, dtype=ct.int32)
-    columns = j * N + ct.arange(N, dtype=ct.int32)
-    total = ct.zeros((M, N), ct.float32)
-    for k in range(ct.cdiv(a.shape[1], K)):
-        inner = k * K + ct.arange(K, dtype=ct.int32)
-        left = ct.gather(a, (rows[:, None], inner[None, :]), padding_value=0)
-        right = ct.gather(b, (inner[:, None], columns[None, :]), padding_value=0)
-        total = ct.mma(left, right, total)
-    ct.store(out, (i, j), total.astype(out.dtype))
 
 
 def silu_of(a):
