@@ -85,6 +85,7 @@ def record(target: Path, most: int) -> None:
 
     from tilewright.evaluation import measurement
     from tilewright.evaluation.ceilings import IdleProbe
+    from tilewright.evaluation.nursery import Nursery
     from tilewright.evaluation.pool import WorkerPool
     from tilewright.evaluation.results import Environment
     from tilewright.evaluation.seeds import Seeds, new_secret
@@ -101,6 +102,7 @@ def record(target: Path, most: int) -> None:
 
     gpu = find_gpu()
     assert gpu is not None
+    nursery = Nursery(Backend.CUDA)  # before CUDA is opened
     torch.zeros(1, device="cuda")
     probe = IdleProbe()
     environment = Environment(
@@ -116,7 +118,7 @@ def record(target: Path, most: int) -> None:
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
         parent = Path(scratch)
-        pool = WorkerPool(Backend.CUDA, gpu.arch, parent, spares=4)
+        pool = WorkerPool(nursery, f"cuda:{gpu.arch}", parent, spares=4)
         pool.refill()
         for name in KERNELS:
             folder, _ = make_task(parent / "snapshots", name)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from tests.conftest import SCALE_KERNEL, SCALE_TOML
 from tilewright.evaluation import limits
 from tilewright.evaluation.confinement import Isolation
 from tilewright.evaluation.results import Status
+from tilewright.evaluation.supervisor import descendants
 from tilewright.task import Backend
 
 TIMEOUT_S = 12
@@ -79,6 +82,44 @@ def test_what_a_candidate_may_not_do(bench: Bench, tmp_path: Path) -> None:
         )
         result = bench.check(body(lines, top))
     assert result.passed, result.message
+
+
+def test_what_a_candidate_finds_in_its_process(bench: Bench) -> None:
+    """Workers are forks: nothing of the process that they come from, nor of each other, may reach them."""
+    lines = """
+import sys, random, numpy
+handles = {}
+for entry in os.listdir('/proc/self/fd'):
+    try:
+        handles[int(entry)] = os.readlink(f'/proc/self/fd/{entry}')
+    except OSError:  # the listing's own
+        pass
+sockets = [name for name in handles.values() if name.startswith('socket:')]
+assert len(sockets) == 1, handles
+assert handles[0] == '/dev/null' and handles[1] == handles[2], handles
+assert not [one for one in handles if os.get_inheritable(one) and one > 2], handles
+ours = [name for name in sys.modules if name.startswith('tilewright')]
+assert not [name for name in ours if name.endswith(('seeds', 'comparison', 'referee', 'correctness'))], ours
+assert os.environ['HOME'] == os.getcwd() == os.environ['TMPDIR'], os.environ
+assert not [name for name in os.environ if name.startswith('TILEWRIGHT_FOLDER')]
+print('drew', random.getrandbits(60), numpy.random.randint(2**60))
+assert open('/proc/self/comm').read() == 'tw-worker\\n'
+return right(x, 2 * factor)
+"""
+    said = [bench.check(body(lines.strip(), "import os")) for _ in range(2)]
+    for result in said:
+        assert result.status is Status.WRONG_VALUES, result.message
+    drawn = {number for result in said for number in re.findall(r"\d{9,}", result.output)}
+    assert len(drawn) >= 4, said
+
+
+def test_where_the_process_that_starts_workers_is_gone_the_next_run_has_a_new_one(bench: Bench) -> None:
+    assert bench.check(SCALE_KERNEL).passed
+    for pid in descendants(os.getpid()):
+        if Path(f"/proc/{pid}/comm").read_text() == "tw-nursery\n":
+            os.kill(pid, signal.SIGKILL)
+    assert bench.check(SCALE_KERNEL).status in (Status.VOID, Status.CRASHED)
+    assert bench.check(SCALE_KERNEL).passed
 
 
 def test_how_workers_are_confined_is_on_record(bench: Bench) -> None:

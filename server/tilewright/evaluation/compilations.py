@@ -23,7 +23,7 @@ from tilewright.compiler.store import CompilationStore
 from tilewright.evaluation.channel import Message
 from tilewright.evaluation.compiling import cpus
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
-from tilewright.evaluation.processes import ChildProcess, worker_environment
+from tilewright.evaluation.processes import spawned, worker_environment
 from tilewright.evaluation.results import Status
 from tilewright.roofline.model import HostWork
 
@@ -133,7 +133,7 @@ def _read(buffers: list[bytearray], wanted: int) -> list[Compilation]:
 @contextlib.contextmanager
 def _process(folder: Path, deadline: float) -> Iterator[WorkerHandle]:
     scratch = Path(tempfile.mkdtemp(prefix="compiling-", dir=folder))
-    started = ChildProcess("tilewright.evaluation.compiling", [str(os.getpid())], worker_environment(scratch), scratch)
+    started = spawned("tilewright.evaluation.compiling", [str(os.getpid())], worker_environment(scratch), scratch)
     process = WorkerHandle(started, scratch)
     process.label, process.deadline = "compiler", deadline
     try:

@@ -104,16 +104,18 @@ class Evaluator:
         self.starts += 1
         ours, theirs = socket.socketpair()
         number = theirs.fileno()
+        folder = str(self.folder)
+        own = {"TILEWRIGHT_PASS_FDS": str(number), "TILEWRIGHT_FOLDER": folder, "TMPDIR": folder}
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-I", "-m", "tilewright.evaluation.supervisor",
-                sys.executable, "-I", "-B", "-m", self._module,
-                f"{self.backend}:{self.arch}", str(self.folder), "{pid}", str(number),
+                sys.executable, "-I", "-B", "-u", "-X", "faulthandler", "-m", self._module,
+                f"{self.backend}:{self.arch}", folder, "{pid}", str(number),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
                 pass_fds=(number,),
-                env=kept_environment() | {"TILEWRIGHT_PASS_FDS": str(number), "TILEWRIGHT_FOLDER": str(self.folder)},
+                env=kept_environment() | own,
                 start_new_session=True,
             )  # fmt: skip
         self._tail.clear()

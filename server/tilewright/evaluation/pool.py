@@ -18,10 +18,11 @@ from pydantic import ValidationError
 
 from tilewright.evaluation.channel import Buffer, ChannelClosed, ChannelError, ChannelTimeout, Message
 from tilewright.evaluation.confinement import Isolation
+from tilewright.evaluation.nursery import Nursery
 from tilewright.evaluation.processes import ChildProcess, worker_environment
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import SNAPSHOTS
-from tilewright.task import Backend, Task
+from tilewright.task import Task
 
 START_TIMEOUT_S = 120.0
 COMPILED = "compiled"
@@ -200,9 +201,10 @@ def copy_cache(source: Path, target: Path) -> None:
 class WorkerPool:
     """Clean workers, `spares` of them started ahead of need."""
 
-    def __init__(self, backend: Backend, arch: str, folder: Path, spares: int) -> None:
+    def __init__(self, nursery: Nursery, backend: str, folder: Path, spares: int) -> None:
+        """`backend` is BACKEND:ARCH; `folder` is where the workers' scratch folders are made."""
+        self._nursery = nursery
         self._backend = backend
-        self._arch = arch
         self._folder = folder
         self._spares = spares
         self._waiting: list[WorkerHandle] = []
@@ -245,10 +247,7 @@ class WorkerPool:
     def _start(self) -> WorkerHandle:
         (self._folder / SNAPSHOTS).mkdir(exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix="worker-", dir=self._folder))
-        process = ChildProcess(
-            "tilewright.evaluation.worker",
-            [f"{self._backend}:{self._arch}", str(os.getpid()), str(self._folder / SNAPSHOTS)],
-            worker_environment(scratch),
-            scratch,
-        )
+        arguments = [self._backend, str(self._folder / SNAPSHOTS)]
+        environment = worker_environment(scratch)
+        process = ChildProcess(lambda end: self._nursery.start(end, arguments, environment, scratch), scratch)
         return WorkerHandle(process, scratch)

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import IO, Protocol
 
 from tilewright.evaluation.channel import Channel
 from tilewright.evaluation.limits import overuse
@@ -40,8 +41,9 @@ WATCH_S = 0.25
 
 
 def kept_environment() -> dict[str, str]:
-    """What any child of the server inherits of its environment."""
-    return {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    """What any child of the server inherits of its environment, and what torch reads when it is imported."""
+    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    return kept | {"KINETO_LOG_LEVEL": "6"}  # torch's profiler would write to the candidate's output
 
 
 def worker_environment(scratch: Path) -> dict[str, str]:
@@ -55,38 +57,47 @@ def worker_environment(scratch: Path) -> dict[str, str]:
         "TRITON_CACHE_DIR": str(scratch / "cache" / "triton"),
         "TORCHINDUCTOR_CACHE_DIR": str(scratch / "cache" / "inductor"),
         "PYTHONHASHSEED": "0",
-        "KINETO_LOG_LEVEL": "6",  # torch's profiler would write to the candidate's output
     }
+
+
+class Started(Protocol):
+    """A process that was started: `subprocess.Popen` is one."""
+
+    pid: int
+
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+def spawned(module: str, arguments: list[str], environment: Mapping[str, str], folder: Path) -> ChildProcess:
+    """A new interpreter that runs `python -I -m module arguments... FD`, with FD its end of the channel."""
+
+    def start(theirs: socket.socket) -> Started:
+        flags = ["-I", "-B", "-u", "-X", "faulthandler"]
+        return subprocess.Popen(
+            [sys.executable, *flags, "-m", module, *arguments, str(theirs.fileno())],
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+        )
+
+    return ChildProcess(start, folder)
 
 
 class ChildProcess:
     """A child in its own session with a channel to it; its output is drained, and the last of it kept."""
 
-    def __init__(self, module: str, arguments: list[str], environment: Mapping[str, str], folder: Path) -> None:
-        """Start `python -I -m module arguments... FD`, with FD the child's end of the channel."""
+    def __init__(self, start: Callable[[socket.socket], Started], folder: Path) -> None:
+        """`start` is given the child's end of the channel; the child may write to `folder`."""
         ours, theirs = socket.socketpair()
         with theirs:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-I",
-                    "-B",
-                    "-u",
-                    "-X",
-                    "faulthandler",
-                    "-m",
-                    module,
-                    *arguments,
-                    str(theirs.fileno()),
-                ],
-                cwd=folder,
-                env=dict(environment),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
+            self._process = start(theirs)
         self.channel = Channel(ours)
         self._folder = folder
         self._overuse = ""

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import sys
 
+from tilewright.evaluation.nursery import Nursery
 from tilewright.evaluation.supervisor import die_with_parent, kill_orphans
+from tilewright.task import Backend, Frontend, TaskError, case_label, load_task
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # before a worker's imports are joined by the referee's own
     die_with_parent(int(sys.argv[3]))
+    nursery = Nursery(Backend(sys.argv[1].partition(":")[0]), close=[int(sys.argv[4])])
 
 import contextlib
 import importlib.metadata
@@ -40,7 +43,6 @@ from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.gpu.telemetry import Gpu, Recorder, find_gpu
-from tilewright.task import Backend, Frontend, TaskError, case_label, load_task
 
 LEASE_WAIT_S = 120.0
 LOWERING_S = 60.0
@@ -51,7 +53,9 @@ INCUMBENT = "incumbent"
 class Referee:
     """The requests a referee answers: one method for each."""
 
-    def __init__(self, backend: Backend, arch: str, folder: Path, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, nursery: Nursery, backend: Backend, arch: str, folder: Path, tell: Callable[[str], None]
+    ) -> None:
         """`arch` is what the `cpu` backend models; `folder` is private to this process; `tell` reports progress."""
         self._backend = backend
         self._folder = folder
@@ -61,7 +65,7 @@ class Referee:
             torch.set_num_threads(1)  # cases are small here; threads would mostly wait for each other
         self._arch = self._gpu.arch if self._gpu else arch
         spares = int(os.environ.get("TILEWRIGHT_SPARES", 3 if backend is Backend.CUDA else 1))
-        self._pool = WorkerPool(backend, self._arch, folder, spares)
+        self._pool = WorkerPool(nursery, f"{backend}:{self._arch}", folder, spares)
         self._pool.refill()
         self._code: dict[str, TaskCode] = {}
         self._profiles: dict[str, estimation.Profiles] = {}
@@ -346,7 +350,7 @@ def _version_of(package: str) -> str:
         return "not from a wheel"
 
 
-def main(arguments: list[str]) -> None:
+def main(nursery: Nursery, arguments: list[str]) -> None:
     """Run as `python -I -m tilewright.evaluation.referee BACKEND:ARCH FOLDER PARENT FD`."""
     backend, _, arch = arguments[0].partition(":")
     channel = Channel(socket.socket(fileno=int(arguments[3])))
@@ -355,7 +359,7 @@ def main(arguments: list[str]) -> None:
         channel.send({"progress": text})
 
     try:
-        referee = Referee(Backend(backend), arch, Path(arguments[1]), tell)
+        referee = Referee(nursery, Backend(backend), arch, Path(arguments[1]), tell)
     except Exception as error:  # torch was built without CUDA, the driver is too old, no device is visible
         channel.receive()
         what = f"the {backend} backend cannot be used here: {str(error).strip().splitlines()[0]}"
@@ -372,4 +376,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(nursery, sys.argv[1:])

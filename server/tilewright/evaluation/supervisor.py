@@ -20,15 +20,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 
 
-def prctl(option: int, value: int) -> None:
+def prctl(option: int, value: int | bytes) -> None:
     """Linux prctl(2) with one argument. Raises OSError where the kernel refuses."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, value, 0, 0, 0):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+def name_process(name: str) -> None:
+    """Have `ps` show this process as `name`, of which the kernel keeps 15 characters."""
+    prctl(PR_SET_NAME, name.encode())
 
 
 def die_with_parent(parent: int) -> None:

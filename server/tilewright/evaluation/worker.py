@@ -6,29 +6,22 @@ says of its candidate's outputs, the referee judges by their bytes.
 
 from __future__ import annotations
 
-import sys
+import contextlib
+import socket
+import tempfile
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tilewright.evaluation.confinement import confine
-from tilewright.evaluation.limits import apply_limits
-from tilewright.evaluation.supervisor import die_with_parent
-
-if __name__ == "__main__":  # before torch starts threads, which would stay outside
-    die_with_parent(int(sys.argv[2]))
-    apply_limits()
-    isolation = confine(writable=[Path.cwd()], readable=[Path(sys.argv[3])])
-
-import contextlib
-import socket
-import traceback
-
 import torch
+from cuda.tile._cext import default_tile_context
 
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.channel import Channel, ChannelClosed, Message
+from tilewright.evaluation.confinement import Isolation, confine
 from tilewright.evaluation.librarycalls import Recorder, withhold_launches
+from tilewright.evaluation.limits import apply_limits
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.tensors import Argument, Memory, TensorSpec, opened, poison, to_buffer
 from tilewright.evaluation.timing import TimedCalls, copy_outputs
@@ -55,6 +48,7 @@ class Worker:
         self._timed: TimedCalls | None = None
         self._recorder: Recorder | None = None
         self._withheld = False
+        default_tile_context.config.temp_dir = tempfile.gettempdir()
         if backend is Backend.CPU:
             from tilewright.evaluation.modelling import prepare
 
@@ -62,7 +56,6 @@ class Worker:
         else:
             torch.cuda.init()
             torch.zeros(1, device="cuda")
-            import cuda.tile  # noqa: F401 (ready before it is asked for)
 
     @property
     def candidate(self) -> Candidate:
@@ -78,8 +71,6 @@ class Worker:
 
     def load(self, message: Message, buffers: list[bytearray]) -> Reply:
         """Import the candidate from its snapshot; one that was loaded before is forgotten."""
-        from cuda.tile._cext import default_tile_context
-
         default_tile_context.config.cache_dir = message["cache"]
         self._frontend = Frontend(message["frontend"])
         if self._backend is Backend.CPU and self._frontend is Frontend.TRITON:
@@ -214,7 +205,7 @@ def _opened(described: list[Message], buffers: list[bytearray], memory: Memory) 
     return {item.name: opened(item, buffers, memory) for item in map(Argument.model_validate, described)}
 
 
-def serve(channel: Channel, worker: Worker) -> None:
+def serve(channel: Channel, worker: Worker, isolation: Isolation) -> None:
     """Answer requests until the referee closes the channel. The first message says how this process is confined."""
     unchanged = Unchanged()
     channel.send({"isolation": isolation.model_dump()})
@@ -236,15 +227,16 @@ def serve(channel: Channel, worker: Worker) -> None:
             channel.send({"status": Status.CRASHED, "message": f"the worker failed: {error!r}\n{detail}"})
 
 
-def main(arguments: list[str]) -> None:
-    """Run as `python -I -m tilewright.evaluation.worker BACKEND:ARCH PARENT SNAPSHOTS FD`."""
-    backend, _, arch = arguments[0].partition(":")
-    channel = Channel(socket.socket(fileno=int(arguments[3])))
-    try:
-        serve(channel, Worker(Backend(backend), arch))
-    except ChannelClosed:
-        pass
+def get_ready(backend: Backend) -> None:
+    """Import what workers of `backend` need beyond this module, and open nothing."""
+    if backend is Backend.CPU:
+        from tilewright.evaluation import modelling  # noqa: F401
 
 
-if __name__ == "__main__":
-    main(sys.argv[1:])
+def main(backend: str, snapshots: str, channel: socket.socket) -> None:
+    """Confine this process, whose working directory is its scratch folder, and answer. `backend` is BACKEND:ARCH."""
+    apply_limits()
+    isolation = confine(writable=[Path.cwd()], readable=[Path(snapshots)])
+    name, _, arch = backend.partition(":")
+    with contextlib.suppress(ChannelClosed):
+        serve(Channel(channel), Worker(Backend(name), arch), isolation)

@@ -1,0 +1,182 @@
+"""Workers by fork from a process that has imported what they need and nothing else: in a moment instead of seconds.
+
+The nursery is a fork of the referee, made before that has read a message, opened CUDA or imported its own modules. No
+candidate ever runs in it. Each worker is a fork of the nursery with an environment, a session and a channel of its own,
+and confines itself before it does anything else; a fork has one thread, so that none stays outside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewright.evaluation.supervisor import die_with_parent, name_process
+from tilewright.task import Backend
+
+MAX_REQUEST = 2**16
+
+
+class Nursery:
+    """Where the referee asks for workers."""
+
+    def __init__(self, backend: Backend, close: Sequence[int] = ()) -> None:
+        """Import what workers of `backend` need, and fork. To be called before CUDA is opened; the file descriptors
+        `close` are not for the nursery."""
+        from tilewright.evaluation import worker
+
+        worker.get_ready(backend)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        parent = os.getpid()
+        if not _fork():
+            with _last_words():
+                die_with_parent(parent)
+                name_process("tw-nursery")
+                for number in (ours.fileno(), *close):
+                    os.close(number)
+                _serve(theirs)
+        theirs.close()
+        self._socket = ours
+
+    def start(
+        self, channel: socket.socket, arguments: Sequence[str], environment: Mapping[str, str], folder: Path
+    ) -> Forked:
+        """Fork a worker: `arguments` are `worker.main`'s, `environment` is the whole of its environment, `folder` its
+        working directory. Raises RuntimeError where the nursery is gone."""
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        try:
+            asked = {"arguments": [*arguments], "environment": dict(environment), "folder": str(folder)}
+            pid = self._ask(asked, [channel.fileno(), writing])
+        except BaseException:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
+        return Forked(self, pid, reading)
+
+    def status_of(self, pid: int) -> int:
+        """How the worker `pid`, which has ended, did so: its exit status, or minus the signal."""
+        try:
+            return self._ask({"ended": pid}, [])
+        except RuntimeError:
+            return -signal.SIGKILL  # whom the nursery leaves behind, the kernel ends
+
+    def _ask(self, asked: Mapping[str, Any], handles: list[int]) -> int:
+        try:
+            socket.send_fds(self._socket, [json.dumps(asked).encode()], handles)
+            answer = self._socket.recv(MAX_REQUEST)
+        except OSError:
+            answer = b""
+        if not answer:
+            raise RuntimeError("the process that starts workers is gone")
+        return int(answer)
+
+
+class Forked:
+    """A worker, as `subprocess.Popen` shows a child: it is the nursery's, so that one knows how it ended."""
+
+    def __init__(self, nursery: Nursery, pid: int, reading: int) -> None:
+        self._nursery = nursery
+        self.pid = pid
+        self.stdout = os.fdopen(reading, "rb", buffering=0)
+        self._watch: int | None = os.pidfd_open(pid)  # there until somebody has asked for its status
+        self._status: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit status, or minus the signal that ended it; None while it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait(0.0)
+        return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end. Raises `subprocess.TimeoutExpired` after `timeout` seconds."""
+        if self._watch is not None:
+            poll = select.poll()
+            poll.register(self._watch, select.POLLIN)
+            if not poll.poll(None if timeout is None else max(timeout, 0.0) * 1000):
+                raise subprocess.TimeoutExpired("worker", timeout or 0.0)
+            os.close(self._watch)
+            self._watch = None
+            self._status = self._nursery.status_of(self.pid)
+        assert self._status is not None
+        return self._status
+
+
+def _fork() -> int:
+    gc.collect()
+    gc.freeze()  # so that collections in a child touch, and thereby copy, less
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # numpy's idle threads: its library sees to them itself
+        return os.fork()
+
+
+@contextlib.contextmanager
+def _last_words() -> Iterator[None]:
+    """For what runs in a fork: it ends here, whatever happens, and never returns into the code of its parent."""
+    status = 1
+    try:
+        yield
+        status = 0
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def _serve(control: socket.socket) -> None:
+    """Fork workers, and say how they ended, until the referee is gone."""
+    while True:
+        text, handles, _, _ = socket.recv_fds(control, MAX_REQUEST, 2)
+        if not text:
+            return
+        asked = json.loads(text)
+        if "ended" in asked:
+            _, status = os.waitpid(asked["ended"], 0)
+            control.send(str(os.waitstatus_to_exitcode(status)).encode())
+            continue
+        nursery = os.getpid()
+        pid = _fork()
+        if not pid:
+            with _last_words():
+                control.close()
+                _become(asked, nursery, *handles)
+        for number in handles:
+            os.close(number)
+        control.send(str(pid).encode())
+
+
+def _become(asked: Mapping[str, Any], nursery: int, channel: int, output: int) -> None:
+    """Turn this fork of the nursery into a worker, and be one to the end."""
+    from tilewright.evaluation import worker
+
+    die_with_parent(nursery)
+    os.setsid()
+    name_process("tw-worker")
+    for number in (1, 2):
+        os.dup2(output, number)
+    os.close(output)
+    os.set_inheritable(channel, False)
+    os.chdir(asked["folder"])
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    tempfile.tempdir = None
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()  # or all workers would draw the same numbers
+    backend, snapshots = asked["arguments"]
+    worker.main(backend, snapshots, socket.socket(fileno=channel))
