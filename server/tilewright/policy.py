@@ -74,6 +74,8 @@ class Advice(Record):
 
 INCUMBENT_DRIFT = 1.2
 """By how much an incumbent may be slower than when it was kept; clocks alone move by some 15%."""
+APART_NOISE = 0.005
+"""How far the speed of one process may lie from that of the next with the same kernel."""
 HARNESS_DRIFT = 1.5
 """The same by a repository's own harness, whose clock may be a busy CPU's."""
 ROOT_CAUSES = ("memory", "compute", "latency", "launch", "scheduling", "unknown")
@@ -140,10 +142,21 @@ def confirmed(verdict: Verdict | None) -> Verdict | None:
 
 
 def with_steady_incumbent(result: BenchmarkResult, kept: BenchmarkResult | None) -> BenchmarkResult:
-    """The result; void where the incumbent ran far slower than in `kept`, the run that made it the incumbent.
+    """The result; void where the incumbent ran far slower than in `kept`, the run that made it the incumbent, or where
+    less than half of the gain is left when each runs without the other about.
 
     A kernel may find out that it is not the candidate this time, and play slow so that the next one seems to win.
     """
+    if result.apart is not None and result.speedup and result.apart < 1 + (result.speedup - 1) / 2 - APART_NOISE:
+        return BenchmarkResult(
+            status=Status.VOID,
+            message=f"{_percent(result.speedup)} speed side by side, and {_percent(result.apart)} where each ran "
+            "without the other about: a comparison that says two things says nothing. Measure again once the GPU is "
+            "calm; if it stays so, one of the two behaves otherwise when it is being compared",
+            apart=result.apart,
+            seconds=result.seconds,
+            telemetry=result.telemetry,
+        )
     before = {case_label(case.case): case.latency_ms for case in kept.cases} if kept is not None else {}
     for case in result.cases:
         then = before.get(case_label(case.case))

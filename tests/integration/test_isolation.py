@@ -53,6 +53,13 @@ FORBIDDEN = {
     "connect to a Unix socket": "socket.socket(socket.AF_UNIX).connect(UNIX)",
     "trace the referee": "check(libc.ptrace(16, os.getppid(), 0, 0))",
     "make a user namespace": "check(libc.unshare(0x10000000))",
+    "leave memory to later processes": "check(libc.shmget(0x7471, 4096, 0o1600) < 0)",
+    "leave messages to later processes": "check(libc.msgget(0x7471, 0o1600) < 0)",
+    "mark a file of all": "os.setxattr(torch.__file__, 'user.mark', b'1')",
+}
+FEIGNED = {
+    "mark a file by its time": ("os.utime(__file__, (1, 1))", "os.stat(__file__).st_atime != 1"),
+    "mark a file by its mode": ("os.chmod(__file__, 0o123)", "os.stat(__file__).st_mode & 0o777 != 0o123"),
 }
 
 
@@ -78,7 +85,9 @@ def test_what_a_candidate_may_not_do(bench: Bench, tmp_path: Path) -> None:
         lines = (
             "attempts(x)\nthread = threading.Thread(target=attempts, args=(x,))\nthread.start()\nthread.join()\n"
             f"left = [what for what in {list(FORBIDDEN)!r} if refused.count(what) < 2]\nassert not left, left\n"
-            "refused.clear()\nreturn right(x, factor)"
+            "refused.clear()\n"
+            + "".join(f"{doing}\nassert {undone}, {what!r}\n" for what, (doing, undone) in FEIGNED.items())
+            + "return right(x, factor)"
         )
         result = bench.check(body(lines, top))
     assert result.passed, result.message
@@ -95,7 +104,8 @@ for entry in os.listdir('/proc/self/fd'):
     except OSError:  # the listing's own
         pass
 sockets = [name for name in handles.values() if name.startswith('socket:')]
-assert len(sockets) == 1, handles
+assert len(sockets) == 1 and len(handles) <= 6, handles
+assert os.listdir(handles[200]) == ['1'], handles
 assert handles[0] == '/dev/null' and handles[1] == handles[2], handles
 assert not [one for one in handles if os.get_inheritable(one) and one > 2], handles
 ours = [name for name in sys.modules if name.startswith('tilewright')]

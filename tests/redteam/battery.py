@@ -147,9 +147,9 @@ class Judge:
     def check(self, source: str) -> CorrectnessResult:
         return self._run(self._runs.correctness({NAME: source.encode()}, new_secret(), CHECK_S, lambda _: None))
 
-    def measure(self, source: str, incumbent: str) -> BenchmarkResult:
+    def measure(self, source: str, incumbent: str, apart: bool = False) -> BenchmarkResult:
         files, other = {NAME: source.encode()}, {NAME: incumbent.encode()}
-        return self._run(self._runs.benchmark(files, other, new_secret(), MEASURE_S, lambda _: None))
+        return self._run(self._runs.benchmark(files, other, new_secret(), MEASURE_S, lambda _: None, apart))
 
     def close(self) -> None:
         self._run(self._runs.close())
@@ -195,9 +195,14 @@ class Judge:
             made.caught_by, made.message = f"check: {checked.status}", checked.message.partition("\n")[0]
             return
         incumbent, kept = self.incumbent, None
-        if entry.incumbent != "task":  # it was kept before, as a session would have: measured against the task's own
+        if entry.incumbent != "task":  # it has to have been kept before, as it would have been in a session
             incumbent = entry.source + "\n# the version before\n"
             kept = self.measure(incumbent, self.incumbent)
+            before = verdict_of_benchmark(kept, Rules())
+            if before is None or before.kind is not VerdictKind.KEEP:
+                made.outcome = str(before.reason if before else kept.status)
+                made.caught_by, made.message = f"the version before: {made.outcome}", kept.message.partition("\n")[0]
+                return
         verdict = self._measured(entry, incumbent, made, "benchmark", kept)
         if entry.kind == "honest" or verdict is None or verdict.kind is not VerdictKind.KEEP:
             return
@@ -208,7 +213,7 @@ class Judge:
     def _measured(
         self, entry: Entry, incumbent: str, made: Outcome, stage: str, kept: BenchmarkResult | None
     ) -> Verdict | None:
-        result = with_steady_incumbent(self.measure(entry.source, incumbent), kept)
+        result = with_steady_incumbent(self.measure(entry.source, incumbent, stage == "confirmation"), kept)
         verdict = verdict_of_benchmark(result, Rules())
         made.speedup = result.speedup
         made.outcome = str(verdict.reason) if verdict else str(result.status)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -32,7 +33,7 @@ class Candidate:
         """Import `module` from the snapshot's task folder. Raises `CandidateFailure` where that fails."""
         self.folder = folder
         self._outputs = outputs
-        self._places = [str(folder), *map(str, paths)]
+        self._places = [str(folder), *map(os.path.normpath, paths)]
         sys.path[:0] = self._places
         try:
             loaded = importlib.import_module(module)
@@ -42,7 +43,7 @@ class Candidate:
         except BaseException as error:
             raise self._failure(error, Status.IMPORT_ERROR) from None
         origin = str(getattr(loaded, "__file__", ""))
-        if not origin.startswith(str(folder)) and not any(origin.startswith(str(path.resolve())) for path in paths):
+        if not origin.startswith(tuple(f"{place}/" for place in self._places)):
             raise CandidateFailure(
                 Status.IMPORT_ERROR, f"importing {module!r} gave {origin or 'a built-in module'}; rename {module}.py"
             )
@@ -61,10 +62,9 @@ class Candidate:
 
     def forget(self) -> None:
         """Undo the import, so that another snapshot's modules of the same names can be imported."""
-        roots = [Path(place).resolve() for place in self._places]
         for name, module in list(sys.modules.items()):
             origin = getattr(module, "__file__", None)
-            if origin and any(Path(origin).is_relative_to(root) for root in roots):
+            if origin and origin.startswith(tuple(f"{place}/" for place in self._places)):
                 del sys.modules[name]
         sys.path[:] = [place for place in sys.path if place not in self._places]
         del self._entry

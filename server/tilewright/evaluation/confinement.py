@@ -61,8 +61,13 @@ _REFUSED = {
     "delete_module": (176, 106), "kexec_load": (246, 104), "kexec_file_load": (320, 294), "reboot": (169, 142),
     "swapon": (167, 224), "swapoff": (168, 225), "acct": (163, 89), "settimeofday": (170, 170),
     "clock_settime": (227, 112), "adjtimex": (159, 171), "clock_adjtime": (305, 266),
+    "shmget": (29, 194), "shmat": (30, 196), "semget": (64, 190), "semop": (65, 193), "semtimedop": (220, 192),
+    "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "mq_open": (240, 180),
+    "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "removexattr": (197, 14),
+    "lremovexattr": (198, 15), "fremovexattr": (199, 16),
 }  # fmt: skip
-"""System calls that no kernel needs: to reach other processes, the network, mounts, clocks or the kernel itself."""
+"""System calls that no kernel needs: to reach other processes, the network, mounts, clocks or the kernel itself, or to
+leave word for a later process where Landlock does not look."""
 _OF_ITSELF = {
     "prlimit64": (302, 261, _ARGUMENT_0), "sched_setaffinity": (203, 122, _ARGUMENT_0),
     "sched_setscheduler": (144, 119, _ARGUMENT_0), "sched_setparam": (142, 118, _ARGUMENT_0),
@@ -70,8 +75,14 @@ _OF_ITSELF = {
 }  # fmt: skip
 """System calls that name a process: allowed on the caller (0) alone; with the place of that argument."""
 _SOCKET = (41, 198)
-_FLOCK = (73, 32)
-"""Answered as if it had succeeded: a lock on a file that all may read would tell one arm of the other."""
+_NONE = 2**32 - 1
+_FEIGNED = {
+    "flock": (73, 32), "chmod": (90, _NONE), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
+    "chown": (92, _NONE), "fchown": (93, 55), "lchown": (94, _NONE), "fchownat": (260, 54), "utime": (132, _NONE),
+    "utimes": (235, _NONE), "futimesat": (261, _NONE), "utimensat": (280, 88),
+}  # fmt: skip
+"""Answered as if they had succeeded, since harmless programs make them: a lock, a mode or a time of a file that all may
+read would tell one process of another, and Landlock does not guard them."""
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
@@ -193,7 +204,8 @@ def _filter(column: int, machine: int) -> bytes:
         program += [_instruction(_AT_LEAST, _SIXTH_BIT_SET, 0, 1), refuse]
     for numbers in _REFUSED.values():
         program += [_instruction(_EQUAL, numbers[column], 0, 1), refuse]
-    program += [_instruction(_EQUAL, _FLOCK[column], 0, 1), _instruction(_RETURN, _ERRNO)]
+    for numbers in _FEIGNED.values():
+        program += [_instruction(_EQUAL, numbers[column], 0, 1), _instruction(_RETURN, _ERRNO)]
     for first, second, place in _OF_ITSELF.values():
         program += [
             _instruction(_EQUAL, (first, second)[column], 0, 4),

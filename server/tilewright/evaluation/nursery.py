@@ -178,5 +178,5 @@ def _become(asked: Mapping[str, Any], nursery: int, channel: int, output: int) -
     tempfile.tempdir = None
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()  # or all workers would draw the same numbers
-    backend, snapshots = asked["arguments"]
-    worker.main(backend, snapshots, socket.socket(fileno=channel))
+    backend, given = asked["arguments"]
+    worker.main(backend, given, socket.socket(fileno=channel))

@@ -21,7 +21,8 @@ from tilewright.evaluation.confinement import Isolation
 from tilewright.evaluation.nursery import Nursery
 from tilewright.evaluation.processes import ChildProcess, worker_environment
 from tilewright.evaluation.results import Status
-from tilewright.evaluation.snapshot import SNAPSHOTS
+from tilewright.evaluation.snapshot import Snapshot
+from tilewright.evaluation.worker import GIVEN
 from tilewright.task import Task
 
 START_TIMEOUT_S = 120.0
@@ -48,9 +49,12 @@ class WorkerFailure(Exception):
 class WorkerHandle:
     """One worker, from the referee's side. `label` says which arm it runs."""
 
-    def __init__(self, process: ChildProcess, scratch: Path) -> None:
+    def __init__(self, process: ChildProcess, scratch: Path, given: Path | None = None) -> None:
+        """`given` is a folder beside its scratch folder, to which candidates are copied that it is to load."""
         self._process = process
         self._scratch = scratch
+        self._given = given
+        self._loaded = 0
         self._ready = False
         self._cache: Path | None = None
         self.label = ""
@@ -114,18 +118,28 @@ class WorkerHandle:
             raise self._failure(Status.CRASHED, f"the process answered with status {str(status)[:50]!r}")
         raise self._failure(Status(status), str(reply.get("message", ""))[:4000])
 
-    def load(self, task: Task, folder: Path, cache: Path, running: bool = True, withheld: bool = False) -> None:
-        """Import the candidate in the snapshot's task folder `folder`; `running` is false where it is only dumped, and
-        `withheld` true where its launches are to do nothing.
+    @property
+    def root(self) -> str:
+        """Where the files of the candidate that it loaded last lie, as it sees them."""
+        return f"/proc/self/fd/{GIVEN}/{self._loaded}"
 
-        What it compiles is kept in `cache` once it is closed: a worker writes to its own folder alone.
+    def load(self, task: Task, snapshot: Snapshot, running: bool = True, withheld: bool = False) -> None:
+        """Import a candidate; `running` is false where it is only dumped, and `withheld` true where its launches are
+        to do nothing.
+
+        It is shown its own files alone, and what it compiles is kept in the snapshot's cache once it is closed: a
+        worker writes to its own folder alone.
         """
-        self._cache = cache
-        copy_cache(cache, self._scratch / COMPILED)
+        assert self._given is not None
+        self._cache = snapshot.cache
+        copy_cache(snapshot.cache, self._scratch / COMPILED)
+        shutil.rmtree(self._given / str(self._loaded), ignore_errors=True)
+        self._loaded += 1
+        shutil.copytree(snapshot.root, self._given / str(self._loaded), copy_function=os.link)
         reply, _ = self.request(
             "load",
             task.file.timeout_s,
-            folder=str(folder),
+            folder=f"{self.root}/{snapshot.task}",
             python_path=task.file.python_path,
             module=task.module,
             function=task.function,
@@ -158,6 +172,8 @@ class WorkerHandle:
         if self._cache is not None:
             copy_cache(self._scratch / COMPILED, self._cache)
         shutil.rmtree(self._scratch, ignore_errors=True)
+        if self._given is not None:
+            shutil.rmtree(self._given, ignore_errors=True)
 
     def _failure(self, status: Status, message: str) -> WorkerFailure:
         return WorkerFailure(status, message, self.output(), self.label)
@@ -245,9 +261,9 @@ class WorkerPool:
         self._waiting.clear()
 
     def _start(self) -> WorkerHandle:
-        (self._folder / SNAPSHOTS).mkdir(exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix="worker-", dir=self._folder))
-        arguments = [self._backend, str(self._folder / SNAPSHOTS)]
+        given = Path(tempfile.mkdtemp(prefix="given-", dir=self._folder))
+        arguments = [self._backend, str(given)]
         environment = worker_environment(scratch)
         process = ChildProcess(lambda end: self._nursery.start(end, arguments, environment, scratch), scratch)
-        return WorkerHandle(process, scratch)
+        return WorkerHandle(process, scratch, given)

@@ -17,6 +17,7 @@ if __name__ == "__main__":  # before a worker's imports are joined by the refere
 
 import contextlib
 import importlib.metadata
+import math
 import os
 import platform
 import random
@@ -38,7 +39,7 @@ from tilewright.evaluation.judging import judged
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle, WorkerPool
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Status
 from tilewright.evaluation.seeds import Seeds
-from tilewright.evaluation.snapshot import SNAPSHOTS, Snapshot
+from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch
@@ -129,7 +130,12 @@ class Referee:
                 started = time.monotonic()
                 run = self._measured if self._backend is Backend.CUDA else self._modelled
                 deadline = started + message["limit_s"]
-                result = run(code, message["arms"], deadline, Seeds(message["secret"]), phases)
+                seeds = Seeds(message["secret"])
+                result = run(code, message["arms"], deadline, seeds, phases)
+                if self._backend is Backend.CUDA and message["apart"] and (result.speedup_low or 0.0) > 1:
+                    with phases("apart"):
+                        apart = self._apart(code, message["arms"], deadline, seeds)
+                    result = result.model_copy(update={"apart": apart})
         except WorkerFailure as failure:
             fault = failure.label == INCUMBENT and not failure.used_up
             text = f"the incumbent failed: {failure}" if fault else str(failure)
@@ -152,9 +158,8 @@ class Referee:
         try:
             with self._worker(code, snapshot, deadline, running=False) as worker:
                 estimation.send_inputs(worker, code, case)
-                root = str(self._folder / SNAPSHOTS / snapshot["id"])
                 reply, bytecodes = worker.request(
-                    "dump", code.task.file.timeout_s + LOWERING_S, archs=message["archs"], root=root
+                    "dump", code.task.file.timeout_s + LOWERING_S, archs=message["archs"], root=worker.root
                 )
             if code.task.file.frontend is Frontend.TORCH:
                 operations = [work.model_dump() for work in compilations.operations(reply)]
@@ -258,6 +263,22 @@ class Referee:
             bench = measurement.Bench(code, arms, environment, recorder, self._probe, phases, self._pool.waiting)
             return bench.run(seeds, self._tell)
 
+    def _apart(self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds) -> float:
+        """The speedup as two processes show it of which neither can know that there is another: one has ended, and all
+        that it might have left behind is gone, before the other starts."""
+        latencies: dict[str, float] = {}
+        roles = [*zip(("candidate", INCUMBENT), snapshots, strict=True)]
+        random.SystemRandom().shuffle(roles)
+        environment = self._surroundings()
+        assert self._probe is not None
+        for label, snapshot in roles:
+            with self._worker(code, snapshot, deadline, label) as arm, self._recorder([arm]) as recorder:
+                bench = measurement.Bench(
+                    code, [arm], environment, recorder, self._probe, measurement.Phases(), self._pool.waiting
+                )
+                latencies[label] = bench.run(seeds, lambda _: None).latency_ms or math.nan
+        return latencies[INCUMBENT] / latencies["candidate"]
+
     def _recorder(self, arms: list[WorkerHandle]) -> Recorder:
         own = {os.getpid(), *(worker.pid for worker in (*arms, *self._pool.waiting))}
         return Recorder(self._surroundings().device_uuid, own)
@@ -323,7 +344,7 @@ class Referee:
         try:
             worker = self._pool.take(label, deadline)
             try:
-                worker.load(code.task, where.folder, where.cache, running, withheld)
+                worker.load(code.task, where, running, withheld)
                 yield worker
             finally:
                 worker.close()

@@ -14,10 +14,12 @@ TREE_LIMIT_BYTES = 512 * 2**20
 
 
 class Snapshot(Record):
-    """A candidate on disk: its task folder inside the snapshot, and the compile cache that is its alone."""
+    """A candidate on disk: its files below `root`, the task's folder among them, and the compile cache that is its
+    alone."""
 
     id: str
-    folder: Path
+    root: Path
+    task: PurePosixPath
     cache: Path
 
 
@@ -64,7 +66,7 @@ class SnapshotStore:
         for name, editable in zip(names, candidates, strict=True):
             cache = self._folder / "cache" / name
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found.append(Snapshot(id=name, folder=self._write(name, editable) / self._task_folder, cache=cache))
+            found.append(Snapshot(id=name, root=self._write(name, editable), task=self._task_folder, cache=cache))
         return found
 
     def _write(self, name: str, overlay: Files) -> Path:

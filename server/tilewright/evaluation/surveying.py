@@ -68,7 +68,7 @@ def survey(
                             ready = False
                             with turn:
                                 worker = take()
-                        worker.load(tasks[number], snapshots[number].folder, snapshots[number].cache)
+                        worker.load(tasks[number], snapshots[number])
                         if not ready:
                             estimation.send_inputs(worker, code, case)
                             ready = True

@@ -7,6 +7,7 @@ says of its candidate's outputs, the referee judges by their bytes.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import tempfile
 import traceback
@@ -29,6 +30,9 @@ from tilewright.evaluation.unchanged import Unchanged
 from tilewright.task import Backend, Frontend
 
 AWAKE_S = 0.25
+GIVEN = 200
+"""File descriptor of the folder where candidates are put for a worker. By way of it (`/proc/self/fd/200`) a candidate
+lies at the same place in every worker, which compilers write into their results, and yet no worker sees another's."""
 OPERATIONS = frozenset(
     {"load", "inputs", "call", "estimate", "prepare", "ping", "run", "kernels", "profile", "check", "dump"}
 )
@@ -233,10 +237,14 @@ def get_ready(backend: Backend) -> None:
         from tilewright.evaluation import modelling  # noqa: F401
 
 
-def main(backend: str, snapshots: str, channel: socket.socket) -> None:
-    """Confine this process, whose working directory is its scratch folder, and answer. `backend` is BACKEND:ARCH."""
+def main(backend: str, given: str, channel: socket.socket) -> None:
+    """Confine this process, whose working directory is its scratch folder, and answer. `backend` is BACKEND:ARCH, and
+    `given` the folder where candidates are put for it."""
     apply_limits()
-    isolation = confine(writable=[Path.cwd()], readable=[Path(snapshots)])
+    folder = os.open(given, os.O_PATH | os.O_DIRECTORY)
+    os.dup2(folder, GIVEN, inheritable=False)
+    os.close(folder)
+    isolation = confine(writable=[Path.cwd()], readable=[Path(given)])
     name, _, arch = backend.partition(":")
     with contextlib.suppress(ChannelClosed):
         serve(Channel(channel), Worker(Backend(name), arch), isolation)

@@ -223,7 +223,7 @@ async def read_counters(
         tree.mkdir()
         scratch.mkdir()
         (snapshot,) = await asyncio.to_thread(SnapshotStore(tree, protected, task_folder).write, files)
-        job = {"folder": str(snapshot.folder), "root": str(tree), "cases": cases, "confined": confined}
+        job = {"folder": str(snapshot.root / snapshot.task), "root": str(tree), "cases": cases, "confined": confined}
         driver = [sys.executable, "-I", "-B", "-m", "tilewright.profile.counterdriver", json.dumps(job)]
         return await _counted(ncu, driver, scratch, len(cases), confined, limit_s)
 

@@ -125,11 +125,18 @@ class Runs:
         return CorrectnessResult.model_validate(result)
 
     async def benchmark(
-        self, files: Files, incumbent: Files | None, secret: str, limit_s: float, tell: Tell
+        self,
+        files: Files,
+        incumbent: Files | None,
+        secret: str,
+        limit_s: float,
+        tell: Tell,
+        apart: bool = False,
     ) -> BenchmarkResult:
-        """Measure a candidate against the incumbent, or alone."""
+        """Measure a candidate against the incumbent, or alone. `apart`: a gain on a GPU is looked for a second time in
+        processes that run one after the other."""
         arms = [files] if incumbent is None else [files, incumbent]
-        result = await self._run("benchmark", limit_s, tell, arms, secret=secret)
+        result = await self._run("benchmark", limit_s, tell, arms, secret=secret, apart=apart)
         return BenchmarkResult.model_validate(result)
 
     async def check(self, files: Files, secret: str, limit_s: float, tell: Tell) -> CorrectnessResult:

@@ -103,7 +103,7 @@ class Trials:
         incumbent = self._book.tree.at(state.incumbent_commit) if state.rows else None
         with self._book.committed("benchmark", identity) as secret:
             runs = await self._ready_runs(state)
-            result = await runs.benchmark(files, incumbent, secret, self._time_left(state), tell)
+            result = await runs.benchmark(files, incumbent, secret, self._time_left(state), tell, apart=confirms)
         result = with_steady_incumbent(result, state.incumbent_result if incumbent is not None else None)
         verdict, waits = settled(result, state.started.rules, incumbent is None, confirms)
         self._book.record(

@@ -11,7 +11,7 @@ import os
 import cuda.tile as ct
 import torch
 
-TILE = 128
+TILE = 1024
 
 
 @ct.kernel

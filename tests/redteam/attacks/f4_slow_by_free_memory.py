@@ -9,7 +9,7 @@ incumbent: itself
 import cuda.tile as ct
 import torch
 
-TILE = 128
+TILE = 1024
 
 
 @ct.kernel
