@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gzip
 import json
 import platform
 import shutil
@@ -131,7 +132,8 @@ def total(rows: list[dict[str, Any]]) -> str:
 
 
 def show(path: Path) -> None:
-    record = json.loads(path.read_text())
+    raw = path.read_bytes()
+    record = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
     for row in record["kernels"]:
         print(line(row))
         for evidence in row.get("report", {}).get("cases", [{}])[:1]:

@@ -10,6 +10,7 @@ python benchmarks/gemv.py show FILE                     anywhere: the table
 from __future__ import annotations
 
 import argparse
+import gzip
 import importlib.util
 import json
 import platform
@@ -273,7 +274,8 @@ def measure(path: Path, seconds: float) -> None:
 
 
 def show(path: Path) -> None:
-    record = json.loads(path.read_text())
+    raw = path.read_bytes()
+    record = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
     print(f"{record['gpu']}, {record['date']}: n={record['n']} k={record['k']} float16, {record['bytes'] / 1e6:.1f} MB")
     columns = "kernels a call | launches |  avg us |  med us |  min us |  max us |  stddev | by median"
     print(f"| {'trace':20} | {'arm':28} | {columns} |")
