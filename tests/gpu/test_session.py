@@ -31,7 +31,7 @@ def test_a_real_gain_is_kept_and_a_copy_of_it_is_not(tmp_path: Path) -> None:
     async def scene() -> None:
         loop = Loop(root)
         try:
-            started = await loop.start("task", quiet, rules=Rules(patience=5))
+            started = await loop.start("task", quiet, rules=Rules(patience=5, ceiling_percent=200))
             assert started.backend == "cuda"
             assert started.incumbent is not None
             assert "~" not in started.incumbent.latency
