@@ -51,6 +51,8 @@ BLOCK = 8
 TRIALS = 10_000
 LIVE = 7
 """Whole runs of each kernel of the record."""
+ALONE = 12
+"""Processes that run each of them alone."""
 GAINS = (0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05)
 BF16 = "bfloat16"
 KERNELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -155,43 +157,62 @@ def record(target: Path, most: int) -> None:
 
 def live(target: Path) -> None:
     """Whole runs of a kernel against a copy with a comment, each as a session makes it: two arms, verdict, confirming
-    run where it would be kept."""
+    run where it would be kept. Before them the kernel in processes alone, whose latencies say how far a gain that is
+    measured apart may lie from one measured side by side."""
     from tilewright.evaluation.seeds import new_secret
-    from tilewright.policy import Rules, confirmed, verdict_of_benchmark
+    from tilewright.policy import APART_NOISE, Rules, confirmed, verdict_of_benchmark, with_steady_incumbent
     from tilewright.repository import Repository
     from tilewright.session.runs import Runs
     from tilewright.task import Backend
 
-    async def trials(parent: Path, name: str) -> list[dict[str, Any]]:
+    async def one(runs: Runs, source: bytes, number: int) -> dict[str, Any]:
+        candidate = {"fixed_launch.py": source + b"\n# copy %d\n" % number}
+        started = time.monotonic()
+        verdicts: list[Any] = []
+        for confirms in (False, True):
+            incumbent = {"fixed_launch.py": source}
+            result = await runs.benchmark(candidate, incumbent, new_secret(), 600, lambda _: None, apart=confirms)
+            verdict = verdict_of_benchmark(with_steady_incumbent(result, None), Rules())
+            if verdict is None:
+                return {"verdicts": [*verdicts, {"kind": "void"}], "message": result.message}
+            verdicts.append(((confirmed(verdict) if confirms else verdict) or verdict).model_dump(mode="json"))
+            if verdicts[-1]["kind"] != "keep":
+                break
+        return {"verdicts": verdicts, "pairs": result.cases[0].pairs if result.cases else 0,
+                "latency_ms": result.latency_ms, "seconds": time.monotonic() - started}  # fmt: skip
+
+    async def trials(parent: Path, name: str) -> dict[str, Any]:
         folder, source = make_task(parent, name)
         repository = Repository(folder)
         runs = Runs(Backend.CUDA, "sm_90", repository.files(repository.head()), PurePosixPath())
-        found = []
         await runs.environment()
-        for number in range(LIVE):
-            candidate = {"fixed_launch.py": source + b"\n# copy %d\n" % number}
-            started = time.monotonic()
-            verdicts = []
-            for confirms in (False, True):
-                incumbent = {"fixed_launch.py": source}
-                result = await runs.benchmark(candidate, incumbent, new_secret(), 600, lambda _: None)
-                verdict = verdict_of_benchmark(result, Rules())
-                assert verdict is not None, result.message
-                verdicts.append((confirmed(verdict) if confirms else verdict).model_dump(mode="json"))
-                if verdicts[-1]["kind"] != "keep":
-                    break
-            found.append({"verdicts": verdicts, "pairs": result.cases[0].pairs if result.cases else 0,
-                          "latency_ms": result.latency_ms, "seconds": time.monotonic() - started})  # fmt: skip
-        await runs.close()
+        found: dict[str, Any] = {"alone_ms": [], "trials": []}
+        try:
+            for _ in range(ALONE):
+                alone = await runs.benchmark({"fixed_launch.py": source}, None, new_secret(), 600, lambda _: None)
+                found["alone_ms"].append(alone.latency_ms)
+            for number in range(LIVE):
+                found["trials"].append(await one(runs, source, number))
+        finally:
+            await runs.close()
         return found
 
+    everything: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        everything = {name: asyncio.run(trials(Path(scratch), name)) for name in KERNELS}
-    for name, found in everything.items():
-        kept = sum(trial["verdicts"][-1]["kind"] == "keep" for trial in found)
-        first = sum(trial["verdicts"][0]["kind"] == "keep" for trial in found)
-        print(f"{name}: {kept} of {len(found)} kept, {first} before the confirming run", flush=True)
-    target.write_text(json.dumps(everything))
+        for name in KERNELS:
+            everything[name] = found = asyncio.run(trials(Path(scratch), name))
+            kinds = [trial["verdicts"][-1]["kind"] for trial in found["trials"]]
+            first = sum(trial["verdicts"][0]["kind"] == "keep" for trial in found["trials"])
+            times = [math.log(ms) for ms in found["alone_ms"] if ms]
+            apart = [one - other for one in times for other in times if one is not other]
+            lost = {gain: sum(gap < -gain / 2 - APART_NOISE for gap in apart) / len(apart) for gain in (0.01, 0.03)}
+            print(
+                f"{name}: {kinds.count('keep')} of {len(kinds)} kept, {kinds.count('void')} void, {first} would be "
+                f"kept before the confirming run; processes alone differ by {np.std(apart) / math.sqrt(2):.3%}, and "
+                f"apart a gain of 1% would be lost in {lost[0.01]:.1%} of pairs, one of 3% in {lost[0.03]:.1%}",
+                flush=True,
+            )
+            target.write_text(json.dumps(everything))
 
 
 def resampled(runs: np.ndarray, source: random.Random, gain: float) -> Iterator[Pair]:
