@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
@@ -12,7 +14,7 @@ from tilewright.compiler.store import cache_folder
 from tilewright.compiler.treatments import Treatment
 from tilewright.evaluation.results import Status
 from tilewright.session.checkout import Misuse
-from tilewright.session.dumping import Dumper
+from tilewright.session.dumping import KEPT_TEXTS, Dumper
 from tilewright.session.dumptext import SHOWN_CHARACTERS
 from tilewright.session.loop import Loop
 from tilewright.session.reports import DumpReport, KernelReport
@@ -157,6 +159,38 @@ def test_what_was_compiled_before_is_not_compiled_again(make_task: Callable[...,
 
     play(root, scene)
     assert len(list(cache_folder().glob("*.json.gz"))) == 2
+
+
+def test_what_a_reply_cuts_is_in_a_file(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+    folder = root / "sandbox" / "dumps"
+
+    async def scene(loop: Loop) -> None:
+        dumper = Dumper(loop.checkout)
+        try:
+            short = await dumper.dump(FOLDER, ["sm_90"], "remarks", quiet)
+            assert " characters more in " not in short.text
+            assert not folder.exists()
+            report = await dumper.dump(FOLDER, ["sm_90"], "sass", quiet)
+            place = report.text.rpartition(" characters more in ")[2]
+            assert place.startswith("sandbox/dumps/sass-")
+            assert (root / place).read_text() == dumper.text(report.resource.rpartition("/")[2])
+            assert not subprocess.run(
+                ["git", "status", "--porcelain"], cwd=root, capture_output=True, check=True
+            ).stdout
+            for number in range(KEPT_TEXTS + 3):
+                (folder / f"{number}.txt").touch()
+            await dumper.dump(FOLDER, ["sm_90"], "sass", quiet)
+            assert (root / place).is_file()
+            assert len([*folder.iterdir()]) == KEPT_TEXTS
+            shutil.rmtree(folder)
+            folder.write_text("in the way")
+            report = await dumper.dump(FOLDER, ["sm_90"], "sass", quiet)
+            assert report.text.endswith(" characters more in the resource")
+        finally:
+            await dumper.close()
+
+    play(root, scene)
 
 
 def test_nothing_is_compared_without_an_incumbent(make_task: Callable[..., Path]) -> None:

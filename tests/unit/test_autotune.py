@@ -26,6 +26,8 @@ from tilewright.autotune.pruning import MOST_RACED, pruned
 from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric
 from tilewright.autotune.searching import Wanted
 from tilewright.autotune.space import Kind, declared, kind_of, proposed
+from tilewright.autotune.tuner import _ended
+from tilewright.evaluation import pool
 from tilewright.evaluation.racing import ORIGINAL, ROUNDS, halve
 from tilewright.evaluation.results import Status, Surveyed
 from tilewright.gpu.specs import spec_by_arch
@@ -471,3 +473,17 @@ def test_a_config_that_leaves_work_out_sets_no_bar() -> None:
     failed = wrong.short_failed()
     assert failed.status is Status.TAMPERED
     assert "9 MB" in failed.message
+
+
+def test_a_search_that_ran_out_of_time_does_not_blame_the_candidate() -> None:
+    prefix = "the candidate fails as it is: "
+    sampled = f"no answer within 45 s {pool._DOING['profile']}"
+    message, fix = _ended(Status.TIMEOUT, prefix + sampled)
+    assert message == f"the model, which runs a sample of each case on this CPU, ran out of time: {sampled}"
+    assert "says nothing against the candidate" in fix
+    message, fix = _ended(Status.TIMEOUT, f"{prefix}no answer within 45 s {pool._DOING['compile']}")
+    assert message == "no answer within 45 s while kernels were compiled"
+    assert "run_correctness" not in fix
+    assert _ended(Status.VOID, "a worker could not start")[1].endswith("call autotune again")
+    wrong = f"{prefix}out of bounds"
+    assert _ended(Status.OUT_OF_BOUNDS, wrong) == (wrong, "make the candidate pass run_correctness first")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cuda.tile as ct
 import pytest
 import torch
 
@@ -9,11 +10,29 @@ from tests.unit import kernels
 from tilewright.compiler import tools
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.cutile import compile_kernel
+from tilewright.compiler.findings import findings
 from tilewright.compiler.resources import Resources
 from tilewright.compiler.signature import array_constraint, signature_of
 from tilewright.compiler.tools import MissingTool, known_archs, need_compiler
+from tilewright.compiler.treatments import Treatment
 
 ARCHS = ["sm_80", "sm_90", "sm_100", "sm_120"]
+Size = ct.Constant[int]
+ZERO = ct.PaddingMode.ZERO
+
+
+@ct.kernel
+def bytes_matmul(a, b, out, T: Size, TURNED: ct.Constant[bool]):
+    i, j = ct.bid(0), ct.bid(1)
+    total = ct.zeros((T, T), ct.int32)
+    for k in range(ct.num_tiles(a, axis=1, shape=(T, T))):
+        left = ct.load(a, (i, k), (T, T), padding_mode=ZERO)
+        if TURNED:
+            right = ct.load(b, (j, k), (T, T), padding_mode=ZERO).transpose()
+        else:
+            right = ct.load(b, (k, j), (T, T), padding_mode=ZERO)
+        total = ct.mma(left, right, total)
+    ct.store(out, (i, j), total)
 
 
 def matmul(tile: tuple[int, int, int], arch: str, dtype: torch.dtype = torch.bfloat16, **hints: int) -> Compilation:
@@ -53,6 +72,22 @@ def test_float32_products_use_no_tensor_cores() -> None:
     assert made is not None
     assert not made.tensor_core
     assert "no tensor cores" in made.headline(True)
+
+
+@pytest.mark.parametrize("tile", [64, 128])
+def test_bytes_that_a_product_transposes_in_registers_are_a_finding(tile: int) -> None:
+    a, out = torch.empty(1024, 1024, dtype=torch.int8), torch.empty(1024, 1024, dtype=torch.int32)
+    named = {
+        turned: {
+            one.treatment
+            for one in findings(
+                compile_kernel(bytes_matmul, signature_of(bytes_matmul, (a, a, out, tile, turned)), "sm_90")
+            )
+        }
+        for turned in (False, True)
+    }
+    assert Treatment.EIGHT_BIT_OPERANDS in named[False]
+    assert Treatment.EIGHT_BIT_OPERANDS not in named[True]
 
 
 def test_occupancy_is_limited_by_what_runs_out_first() -> None:

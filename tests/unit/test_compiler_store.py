@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.unit import kernels
+from tilewright.compiler import assembling
 from tilewright.compiler.assembling import Lowered, assemble
 from tilewright.compiler.cutile import lower
 from tilewright.compiler.signature import signature_of
@@ -48,6 +49,13 @@ def test_whatever_an_entry_is_made_of_is_in_its_key(change: dict[str, object]) -
     plain = Lowered("kernel", "sm_90", 3, "symbol", {}, "ir", b"bytecode")
     assert dataclasses.replace(plain, **change).key != plain.key  # type: ignore[arg-type]
     assert dataclasses.replace(plain).key == plain.key
+
+
+def test_an_entry_that_other_code_has_read_has_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Lowered("kernel", "sm_90", 3, "symbol", {}, "ir", b"bytecode")
+    before = plain.key
+    monkeypatch.setattr(assembling, "form", lambda: "another")
+    assert plain.key != before
 
 
 def test_tritons_kernels_have_keys_of_their_own() -> None:

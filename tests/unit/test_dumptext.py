@@ -50,6 +50,21 @@ def test_a_report_keeps_to_its_budget(count: int, stage: dumptext.Stage) -> None
         assert f"only the first {len(report.kernels)} of {count} kernels are listed" in report.message
 
 
+@pytest.mark.parametrize("count", [1, 20])
+def test_what_was_cut_is_where_the_report_says(count: int) -> None:
+    held = dumped(*(compilation(f"kernel_{number}") for number in range(count)))
+    whole, place = dumptext.whole_text(held, "cutile_ir"), "sandbox/dumps/cutile_ir-0123456789abcdef.txt"
+    for made in (
+        dumptext.report(held, "cutile_ir", "tilewright://dump/x", whole, place),
+        dumptext.comparison(held, held, "tilewright://dump/x", whole, place),
+    ):
+        assert len(made.model_dump_json()) <= dumptext.SHOWN_CHARACTERS
+        assert made.text.endswith(f" characters more in {place}")
+        assert made.resource == "tilewright://dump/x"
+        if count > dumptext.MOST_LINES:
+            assert made.summary.endswith(f"kernels more in {place}")
+
+
 def test_the_first_findings_stay_and_the_rest_are_counted() -> None:
     held = dumped(compilation())
     (kernel,) = dumptext.report(held, "resources", "", "").kernels

@@ -36,7 +36,7 @@ def arms(tmp_path: Path) -> tuple[Path, Checkout]:
         (folder / "run.sh").write_text("#!/bin/sh\n")
         (folder / "profile_run.log").write_text("latency 0.1")
     arm = tmp_path / "arm"
-    return arm, Checkout(arm, Checkout(tmp_path / "baseline"), (arm / "profile_run.log",))
+    return arm, Checkout(arm, Checkout(tmp_path / "baseline"), ["kernel.py"], [arm / "profile_run.log"])
 
 
 def test_a_checkout_is_the_same_before_every_run(arms: tuple[Path, Checkout]) -> None:
@@ -202,10 +202,29 @@ def test_settings_of_pytest_above_the_checkouts_are_not_read(tmp_path: Path) -> 
 def test_what_is_opened_is_seen_from_outside(tmp_path: Path) -> None:
     for name in ("a.py", "b.py"):
         (tmp_path / name).write_text("x = 1\n")
-    with Watch([tmp_path / "a.py", tmp_path / "b.py"]) as watch:
-        assert watch.unopened() == [tmp_path / "a.py", tmp_path / "b.py"]
+    watch, both = Watch(), [tmp_path / "a.py", tmp_path / "b.py"]
+    with watch.over(both):
+        assert watch.unopened() == both
         subprocess.run([sys.executable, "-B", "-c", "import a"], cwd=tmp_path, check=True)
         assert watch.unopened() == [tmp_path / "b.py"]
+        (tmp_path / "b.py").read_text()  # seen by nobody: the period ends
+    (tmp_path / "a.py").read_text()
+    with watch.over(both):
+        assert watch.unopened() == both, "what was opened before or between two periods is not of the second"
+        (tmp_path / "b.py").unlink()
+    (tmp_path / "b.py").write_text("x = 2\n")
+    with watch.over(both):
+        (tmp_path / "b.py").read_text()
+        assert watch.unopened() == [tmp_path / "a.py"]
+    with pytest.raises(OSError, match="inotify"), watch.over([tmp_path / "a.py", tmp_path / "gone.py"]):
+        pass
+    with watch.over([tmp_path / "a.py"]):
+        for _ in range(40_000):  # more than the queue holds, and alike: the kernel makes one of them
+            (tmp_path / "a.py").open().close()
+    with watch.over(both):
+        (tmp_path / "b.py").read_text()
+        assert watch.unopened() == [tmp_path / "a.py"]
+    watch.close()
 
 
 def test_a_path_file_that_python_loads_unasked_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

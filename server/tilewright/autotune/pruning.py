@@ -30,18 +30,29 @@ def modelled_ms(one: Surveyed) -> float | None:
     return geometric_mean(one.ms) if one.status is Status.PASSED and one.ms else None
 
 
+def unmodelled(one: Surveyed) -> Surveyed:
+    """A variant that failed, as one to be measured where all that failed is the model: it took too long, or the
+    interpreter does not know one of the kernel's operations."""
+    if one.status is Status.TIMEOUT or (one.status is Status.RAISED and one.message.startswith("UnsupportedOperation")):
+        return Surveyed(message=f"not modelled: {one.message.splitlines()[0]}")
+    return one
+
+
 def pruned(surveyed: Sequence[Surveyed]) -> dict[int, str]:
-    """Configs that are left out, by number, with the reason; never the original."""
+    """Configs that are left out, by number, with the reason; never the original. One that could not be modelled is in,
+    as long as there are not too many."""
     figures = {number: ms for number, one in enumerate(surveyed) if (ms := modelled_ms(one)) is not None}
     whole = [ms for number, ms in figures.items() if not surveyed[number].short]
     best = min(whole, default=min(figures.values(), default=0.0))  # one that leaves work out sets no bar
     reasons = {number: _hopeless(surveyed[number], ms / best) for number, ms in figures.items() if ms > HOPELESS * best}
     left = sorted((ms, number) for number, ms in figures.items() if number not in reasons)
+    blank = [number for number, one in enumerate(surveyed) if one.status is Status.PASSED and number not in figures]
+    kept = max(MOST_RACED - len(blank), MOST_RACED // 2)
     for place, (ms, number) in enumerate(left):
-        if place >= MOST_RACED:
-            reasons[number] = (
-                f"{place + 1}th of {len(left)} by the model ({ms / best:.2f}x the best): {MOST_RACED} are raced"
-            )
+        if place >= kept:
+            reasons[number] = f"{place + 1}th of {len(left)} by the model ({ms / best:.2f}x the best): {kept} are raced"
+    for number in blank[max(MOST_RACED - len(left), MOST_RACED // 2) :]:
+        reasons[number] = f"{surveyed[number].message}; {MOST_RACED} configs are raced, and others came before"
     reasons.pop(ORIGINAL, None)
     return reasons
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from tilewright.evaluation.seeds import new_secret
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.repository import Files
 from tilewright.session.beginning import Working
-from tilewright.session.runs import Runs
+from tilewright.session.runs import Runs, SurveyResult
 from tilewright.task import Backend, case_label
 
 LIMIT_S = 3600.0
@@ -52,15 +53,14 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
     """
     started = time.monotonic()
     knobs = wanted.knobs()
-    environment = await measuring.environment()
-    base = _result(wanted, backend, environment)
-    arch = environment.arch
     space = declared(knobs, wanted.values) if wanted.values else None
     variants = _variants(wanted, knobs, space)  # all at once where it is known which
-    first = await modelling.survey(variants, backend, LIMIT_S, tell)
-    if first.status is not Status.PASSED or first.variants[ORIGINAL].status is not Status.PASSED:
+    environment, first = await _begun(modelling, measuring, variants, backend, tell)
+    base = _result(wanted, backend, environment)
+    arch = environment.arch
+    surveyed = _to_race(first.variants, backend)
+    if first.status is not Status.PASSED or surveyed[ORIGINAL].status is not Status.PASSED:
         return _ended(base, first.status, first.message, first.variants)
-    surveyed = first.variants
     original = surveyed[ORIGINAL]
     if space is None:
         space = proposed(knobs, wanted.kind or _kind(wanted, original, arch), arch)
@@ -69,7 +69,7 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
             rest = await modelling.survey(others, backend, LIMIT_S, tell)
             if rest.status is not Status.PASSED:
                 return _ended(base, rest.status, rest.message, [])
-            surveyed = [original, *rest.variants]
+            surveyed = [original, *_to_race(rest.variants, backend)]
     cases = [case_label(case) for case in first.cases]
     short = backend is Backend.CPU  # on a GPU the referee's floor and its comparison of outputs decide
     seen = [one.short_failed() if short else one for one in surveyed]
@@ -120,12 +120,35 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
             "loss": loss,
             "checked": [space.configs[number] for number in sorted(checked)],
             "calls": dict(zip(cases, first.calls, strict=True)),
-            "written": _written(original),
+            "written": _written(next((one for one in surveyed if one.profiles), original)),
             "confirmed": confirmed,
             "confirmation": words,
             "seconds": time.monotonic() - started,
         }
     )
+
+
+async def _begun(
+    modelling: Runs, measuring: Runs, variants: list[Files], backend: Backend, tell: Tell
+) -> tuple[Environment, SurveyResult]:
+    """Where it is measured, and the survey of `variants`, at the same time where two referees do that. Raises `Misuse`;
+    the other is then given up."""
+    if modelling is measuring:
+        return await measuring.environment(), await modelling.survey(variants, backend, LIMIT_S, tell)
+    tell("starting: what compiles and models, and what measures")
+    environment = asyncio.create_task(measuring.environment())
+    survey = asyncio.create_task(modelling.survey(variants, backend, LIMIT_S, tell))
+    try:
+        return await asyncio.gather(environment, survey)
+    finally:
+        environment.cancel()
+        survey.cancel()
+        await asyncio.gather(environment, survey, return_exceptions=True)
+
+
+def _to_race(surveyed: list[Surveyed], backend: Backend) -> list[Surveyed]:
+    """On a GPU, what the model cannot say of a config is for the race to show."""
+    return [pruning.unmodelled(one) for one in surveyed] if backend is Backend.CUDA else surveyed
 
 
 def _variants(wanted: Wanted, knobs: Knobs, space: Space | None) -> list[Files]:
@@ -140,6 +163,8 @@ def _variants(wanted: Wanted, knobs: Knobs, space: Space | None) -> list[Files]:
 
 
 def _kind(wanted: Wanted, original: Surveyed, arch: str) -> Kind:
+    if not original.profiles:
+        raise SpaceError(f"declare the space, or name the kernel's kind, which is unknown: {original.message}")
     launches = original.profiles[0].launches
     overwritten = {name for launch in launches for name in launch.overwritten}
     dtypes = {
@@ -199,6 +224,7 @@ def _tried(
         ms={case: raced.ms for case, raced in zip(cases, timed, strict=True) if raced.ms is not None},
         by_case=by_case,
         speedup=geometric(list(by_case.values())) if len(by_case) == len(cases) else None,
+        why=one.message[:500],
         **known,
     )
 

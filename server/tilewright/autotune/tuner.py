@@ -143,12 +143,13 @@ def _write(
 
 def _report(result: SearchResult, files: dict[str, str], applied: str) -> AutotuneReport:
     if result.status is not Status.PASSED:
+        message, fix = _ended(result.status, result.message)
         return AutotuneReport(
-            summary=f"{result.status.upper()}: {result.message.splitlines()[0] if result.message else ''}",
+            summary=f"{result.status.upper()}: {message.splitlines()[0] if message else ''}",
             status=result.status,
-            message=result.message,
+            message=message,
             files=files,
-            next="make the candidate pass run_correctness first",
+            next=fix,
         )
     mark = "~" if result.modelled else ""
     places = [one.place for one in result.tried]
@@ -171,6 +172,21 @@ def _report(result: SearchResult, files: dict[str, str], applied: str) -> Autotu
         more_configs=max(len(result.tried) - SHOWN, 0),
         files=files,
         next=applied or ("call autotune again with apply to write it into the editable files" if result.best else ""),
+    )
+
+
+def _ended(status: Status, message: str) -> tuple[str, str]:
+    """What to say of a search that ended early, and what to do then: not every cause is the candidate's."""
+    if status is Status.VOID:
+        return message, "the evaluator failed, not the candidate: call autotune again"
+    if status is not Status.TIMEOUT:
+        return message, "make the candidate pass run_correctness first"
+    cause = message.removeprefix("the candidate fails as it is: ")
+    if "in a sampled call" not in cause:
+        return cause, "time ran out, which need not be the candidate's fault: give fewer values or smaller tiles"
+    return (
+        f"the model, which runs a sample of each case on this CPU, ran out of time: {cause}",
+        "this says nothing against the candidate: try configs one by one with run_benchmark, or make cases smaller",
     )
 
 

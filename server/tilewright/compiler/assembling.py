@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import time
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -29,8 +30,15 @@ from tilewright.compiler.tools import REINSTALL, MissingTool, compiler_version, 
 POLL_S = 0.003
 ERROR_LIMIT = 2000
 REPORTED_ERROR = re.compile(r'^(?:loc\([^)]*?"?(?P<file>[^":]+)"?:(?P<line>\d+):\d+[^)]*\): )?error: ', re.MULTILINE)
-FORM = 1
-"""Raised whenever a `Compilation` is made or read differently, so that no older one is taken for it."""
+
+
+@cache
+def form() -> str:
+    """How a `Compilation` is made and read: this package's own source, so that no older entry is taken for one."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,7 @@ class Lowered:
     @property
     def key(self) -> str:
         """The identity of what `assemble` makes of this, with the compiler at hand."""
-        parts = [f"{FORM} {self.arch} -O{self.opt_level}", compiler_version(), self.kernel, self.symbol]
+        parts = [f"{form()} {self.arch} -O{self.opt_level}", compiler_version(), self.kernel, self.symbol]
         parts += [repr(sorted(self.hints.items())), self.cutile_ir]
         if self.frontend == "triton":
             parts += [self.frontend, tritonback.triton_version(), repr(sorted(self.options.items()))]

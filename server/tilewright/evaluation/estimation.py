@@ -53,9 +53,9 @@ def profile(worker: WorkerHandle, code: TaskCode, case: Case, seed: int) -> Call
     return sampled(worker, code.task.file.timeout_s, seed)
 
 
-def sampled(worker: WorkerHandle, timeout_s: float, seed: int) -> CallProfile:
-    """The same, of a worker that has its inputs."""
-    reply, _ = worker.request("profile", timeout_s, seed=seed)
+def sampled(worker: WorkerHandle, timeout_s: float, seed: int, limit_s: float | None = None) -> CallProfile:
+    """The same, of a worker that has its inputs; `limit_s` bounds the sampled blocks' own time."""
+    reply, _ = worker.request("profile", timeout_s, seed=seed, limit_s=limit_s)
     try:
         return CallProfile.model_validate(reply["profile"])
     except (KeyError, TypeError, ValidationError) as error:

@@ -8,7 +8,7 @@ import resource
 from collections.abc import Iterable
 from pathlib import Path
 
-from tilewright.evaluation.supervisor import descendants
+from tilewright.evaluation.supervisor import descendants, read_proc
 
 FILE_LIMIT = 8 * 2**30
 OPEN_FILES_LIMIT = 4096
@@ -72,10 +72,11 @@ def overuse(pid: int, scratch: Path) -> str:
 def _tasks_of_user() -> int:
     """Threads that run under this user."""
     user, count = os.getuid(), 0
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if entry.name.isdigit() and entry.stat().st_uid == user:
-                count += int((entry / "stat").read_text().rpartition(")")[2].split()[17])
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                if entry.name.isdigit() and entry.stat().st_uid == user:
+                    count += int(read_proc(f"{entry.path}/stat").rpartition(b")")[2].split()[17])
     return count
 
 

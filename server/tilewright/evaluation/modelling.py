@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib.util
+import math
 import os
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from tilewright.compiler.assembling import Lowered, assemble
 from tilewright.compiler.compilation import Compilation
@@ -40,15 +43,22 @@ def prepare_triton(arch: str, running: bool) -> None:
 
 
 def profile_call(
-    candidate: Candidate, arguments: dict[str, Any], arch: str, seed: int, frontend: Frontend
+    candidate: Candidate,
+    arguments: dict[str, Any],
+    arch: str,
+    seed: int,
+    frontend: Frontend,
+    limit_s: float = math.inf,
 ) -> dict[str, Any]:
     """One call with a few blocks of each launch run, as a `CallProfile`. What a first call prepares is not counted.
+    Blocks that take over `limit_s` seconds count as what the interpreter cannot run.
 
     Raises `CandidateFailure` where a cuTile task launches no block, or a torch task computes nothing.
     """
+    torch.set_num_threads(1)  # tiles are small, and there is a worker for each processor: threads would only wait
     with contextlib.suppress(CandidateFailure), host.running(host.Mode.CAPTURE):
         candidate(arguments)
-    with host.running(host.Mode.SAMPLE, seed) as launches, counting() as ops:
+    with host.running(host.Mode.SAMPLE, seed, limit_s) as launches, counting() as ops:
         candidate(arguments)
     launched = any(launch.blocks for launch in launches)
     if frontend is Frontend.TORCH and not launched and not ops:

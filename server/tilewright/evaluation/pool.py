@@ -123,6 +123,13 @@ class WorkerHandle:
         """Where the files of the candidate that it loaded last lie, as it sees them."""
         return f"/proc/self/fd/{GIVEN}/{self._loaded}"
 
+    def give(self, file: Path) -> str:
+        """Let the process read `file`, which lies in the referee's folder; where it sees it."""
+        assert self._given is not None
+        if not (self._given / file.name).exists():
+            (self._given / file.name).hardlink_to(file)
+        return f"/proc/self/fd/{GIVEN}/{file.name}"
+
     def load(self, task: Task, snapshot: Snapshot, running: bool = True, withheld: bool = False) -> None:
         """Import a candidate; `running` is false where it is only dumped, and `withheld` true where its launches are
         to do nothing.

@@ -185,7 +185,7 @@ class Referee:
         workers = min(cpus(), len(snapshots))
         try:
             frontends = [Frontend(name) for name in message["frontends"]]
-            self._pool.prepare(workers)  # side by side, since each takes seconds to start
+            self._pool.prepare(workers)  # they get ready side by side
             found = surveying.survey(
                 code,
                 snapshots,

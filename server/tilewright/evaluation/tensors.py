@@ -60,8 +60,8 @@ class TensorSpec(Record):
 class Argument(Record):
     """One keyword argument of the entry point: a plain value, or a tensor and where its bytes are.
 
-    A tensor's bytes are in the frame's buffer number `buffer`, or on the device behind `handle` (hexadecimal); in
-    either, `before` bytes before them and `after` bytes after them are red zones.
+    A tensor's bytes are in the frame's buffer number `buffer`, or on the device behind `handle` (hexadecimal), where
+    `before` bytes before them and `after` bytes after them are red zones; or in `file`, which stays what it is.
     """
 
     name: str
@@ -69,6 +69,7 @@ class Argument(Record):
     special: Literal["", "inf", "-inf", "nan"] = Field("", description="a float that JSON has no number for")
     tensor: TensorSpec | None = None
     buffer: int | None = None
+    file: str | None = None
     handle: str | None = Field(None, max_length=256)
     offset: int = Field(0, ge=0, description="bytes from the start of the memory behind `handle`")
     whole: int = Field(0, ge=0, description="bytes behind `handle`; 0 where they are this tensor's alone")
@@ -108,6 +109,14 @@ def from_buffer(spec: TensorSpec, buffer: bytearray, before: int = 0, after: int
     if not spec.span:
         return torch.empty(spec.shape, dtype=spec.torch_dtype)
     return spec.over(torch.frombuffer(buffer, dtype=torch.uint8, offset=before, count=spec.span_bytes))
+
+
+def from_file(spec: TensorSpec, path: str) -> torch.Tensor:
+    """The CPU tensor whose memory a file holds. What is written to it is written to a copy, and what is not read is not
+    loaded."""
+    if not spec.span:
+        return torch.empty(spec.shape, dtype=spec.torch_dtype)
+    return spec.over(torch.from_file(path, shared=False, size=spec.span_bytes, dtype=torch.uint8))
 
 
 def guarded(tensor: torch.Tensor, before: int, after: int) -> memoryview:
@@ -178,6 +187,8 @@ def opened(argument: Argument, buffers: list[bytearray], memory: Memory | None =
     if argument.tensor is None:
         return argument.value
     spec = argument.tensor
+    if argument.file is not None:
+        return from_file(spec, argument.file)
     if argument.handle is not None:
         if not spec.span:
             return torch.empty(spec.shape, dtype=spec.torch_dtype, device="cuda")
@@ -189,5 +200,5 @@ def opened(argument: Argument, buffers: list[bytearray], memory: Memory | None =
         raw = DeviceBuffer(size, bytes.fromhex(argument.handle)).tensor()
         return spec.over(raw[argument.before : argument.before + spec.span_bytes])
     if argument.buffer is None:
-        raise ValueError(f"argument {argument.name} has neither buffer nor handle")
+        raise ValueError(f"argument {argument.name} has neither buffer nor file nor handle")
     return from_buffer(spec, buffers[argument.buffer], argument.before, argument.after)

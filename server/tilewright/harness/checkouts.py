@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,21 +32,34 @@ class Spoiled(Exception):
 class Checkout:
     """A folder of files that runs may write to, and that `renew` brings back to what it was when this was made."""
 
-    def __init__(self, root: Path, pristine: Checkout | None = None, results: tuple[Path, ...] = ()) -> None:
+    def __init__(
+        self, root: Path, pristine: Checkout | None = None, own: Iterable[str] = (), results: Iterable[Path] = ()
+    ) -> None:
         """Takes the files below `root` as they are, `results` left out: those are files that a run has to write itself.
 
-        `pristine` is the baseline's checkout, which no run may write to; what is missing is taken from there, and from
-        memory where it differs.
+        `pristine` is the baseline's checkout, which no run may write to: all files are its, but those that it does not
+        have, or not of that size, and those that `own` names. What is missing is taken from there, or from memory.
         """
         self.root = root
         self._pristine = pristine
+        self._own: dict[str, bytes] = {}
         for path in results:
             path.unlink(missing_ok=True)
         if pristine is not None:
             _stop_pytest_here(root)
-            _make_scripts_executable(root)
         self._known, self._folders = _scan(root)
-        self._own = {} if pristine is None else {name: (root / name).read_bytes() for name in self._differing(pristine)}
+        if pristine is None:
+            self._scripts = {name for name in self._known if _is_script(_beginning(root / name))}
+            return
+        named = {*own}
+        for name, stamp in self._known.items():
+            if name in named or name not in pristine._known or stamp.size != pristine._known[name].size:
+                self._own[name] = (root / name).read_bytes()
+        self._scripts = (pristine._scripts & self._known.keys()) - self._own.keys()
+        self._scripts |= {name for name, content in self._own.items() if _is_script(content)}
+        for name in self._scripts:
+            (root / name).chmod(0o755)
+            self._known[name] = _stamp(root / name)
 
     def renew(self) -> None:
         """Delete what a run has left, and restore what it changed. Raises `Spoiled` where that fails."""
@@ -77,16 +91,6 @@ class Checkout:
         if _stamp(source) != self._pristine._known[name]:
             raise Spoiled(f"{name} of the baseline's checkout was changed")
         return source.read_bytes()
-
-    def _differing(self, pristine: Checkout) -> list[str]:
-        """The files that the baseline does not have, or not so."""
-        return [
-            name
-            for name, stamp in self._known.items()
-            if name not in pristine._known
-            or stamp.size != pristine._known[name].size
-            or (self.root / name).read_bytes() != (pristine.root / name).read_bytes()
-        ]
 
 
 def _scan(root: Path) -> tuple[dict[str, Stamp], set[str]]:
@@ -127,10 +131,10 @@ def _stop_pytest_here(root: Path) -> None:
     (root / "pytest.ini").write_text("[pytest]\n")
 
 
-def _make_scripts_executable(root: Path) -> None:
-    for place, _, names in os.walk(root):
-        for name in names:
-            path = Path(place) / name
-            with path.open("rb") as file:
-                if file.read(2) == b"#!":
-                    path.chmod(0o755)
+def _beginning(path: Path) -> bytes:
+    with path.open("rb", buffering=0) as file:
+        return file.read(2)
+
+
+def _is_script(content: bytes) -> bool:
+    return content.startswith(b"#!")

@@ -81,6 +81,8 @@ class HarnessReferee:
         self._startup: dict[str, str] = {}
         self._baseline: dict[str, Outcome] | None = None
         self._order = random.SystemRandom()
+        self._watch = Watch()
+        self._pristine: Checkout | None = None
         self._commands_s = 0.0
 
     def environment(self, message: Message) -> Message:
@@ -103,7 +105,7 @@ class HarnessReferee:
                 own = message["arms"][0]["id"] == message["baseline_id"]
                 if self._baseline is None and not own:
                     self._tell("running the tests on the baseline")
-                    base, ran = self._tested(self._arm(message, self._baseline_of(message)), message, deadline, None)
+                    base, ran = self._tested(self._arm(message, self._baseline_checkout()), message, deadline, None)
                     if base.status is not Status.PASSED:
                         raise Failure(Status.VOID, f"the baseline's own tests fail now: {base.message}", ran.last_words)
                     self._baseline = {test.id: test.outcome for test in base.tests}
@@ -235,10 +237,10 @@ class HarnessReferee:
         words = [_filled(word, files) for word in command.command]
         roots = [arm.workplace / root for root in arm.task.import_roots()]
         try:
-            with Watch(arm.editable) as watch:
+            with self._watch.over(arm.editable):
                 environment = environment_of(scratch, roots, arm.task.file.environment)
                 ran = run(words, place, environment, min(command.timeout_s, left))
-                unopened = watch.unopened()
+                unopened = self._watch.unopened()
         except OSError as error:
             raise Failure(Status.VOID, f"{command.command[0]} cannot be started: {error}") from None
         finally:
@@ -269,11 +271,14 @@ class HarnessReferee:
     # Surroundings
 
     def _arms(self, message: Message) -> list[Arm]:
-        baseline = self._baseline_of(message)
+        baseline = self._baseline_checkout()
         return [self._arm(message, baseline, snapshot["id"]) for snapshot in message["arms"]]
 
-    def _baseline_of(self, message: Message) -> Checkout:
-        return Checkout(self._folder / SNAPSHOTS / "baseline")
+    def _baseline_checkout(self) -> Checkout:
+        """The baseline's as it was when this process first looked: it is written once for each such process."""
+        if self._pristine is None:
+            self._pristine = Checkout(self._folder / SNAPSHOTS / "baseline")
+        return self._pristine
 
     def _arm(self, message: Message, baseline: Checkout, identity: str = "") -> Arm:
         """The arm of a snapshot, or of the baseline, whose files are copied: no run is to write to its own."""
@@ -286,7 +291,8 @@ class HarnessReferee:
         assert isinstance(task, CommandTask)
         workplace = Path(posixpath.normpath(root / folder / task.file.root))
         results = (workplace / task.file.benchmark.file,) if task.file.benchmark.file else ()
-        return Arm(Checkout(root, baseline, results), task, workplace)
+        own = [(workplace / name).relative_to(root).as_posix() for name in task.file.editable]
+        return Arm(Checkout(root, baseline, own, results), task, workplace)
 
     def _scratch(self) -> Path:
         """A new folder for one run; the one before is gone."""

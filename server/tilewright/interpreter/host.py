@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 import random
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -98,6 +100,7 @@ class _Host:
     launches: list[Launch] | None = None
     programs: dict[Any, Any] = field(default_factory=dict)
     source: random.Random = field(default_factory=random.Random)
+    deadline: float = math.inf
     checker: Checker | None = None
 
 
@@ -173,6 +176,7 @@ def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /
                 _host.checker.next_launch()
                 _host.checker.names |= launch.names
             machine = Execution(_host.programs[key], launch.grid, _host.checker)
+            machine.deadline = _host.deadline
             sampled = _host.mode is Mode.SAMPLE and launch.blocks > SAMPLED_BLOCKS
             numbers = _sample(launch.blocks, SAMPLED_BLOCKS, _host.source) if sampled else None
             launch.counts = machine.run(flatten_arguments(arguments, signature), numbers)
@@ -364,11 +368,12 @@ def checking() -> Iterator[tuple[Checker, list[Launch]]]:
 
 
 @contextlib.contextmanager
-def running(mode: Mode, seed: int = 0) -> Iterator[list[Launch]]:
+def running(mode: Mode, seed: int = 0, limit_s: float = math.inf) -> Iterator[list[Launch]]:
     """Within it, host code sees a CUDA device, and its launches are made in `mode` and listed; `seed` stands for the
-    blocks of a sample."""
+    blocks of a sample, which take about `limit_s` seconds at most."""
     assert _host is not None, "install() comes first"
     _host.source = random.Random(seed)
+    _host.deadline = time.monotonic() + limit_s
     launches: list[Launch] = []
     before = (_host.mode, _host.launches)
     _host.mode, _host.launches = mode, launches

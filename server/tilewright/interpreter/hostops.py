@@ -10,6 +10,7 @@ import contextlib
 import math
 import threading
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import torch
@@ -46,12 +47,17 @@ _own = threading.local()
 """Whether this thread is paused."""
 
 
-class _Counting(TorchDispatchMode):
+class _Mode(TorchDispatchMode):
+    """A mode without torch._dynamo, whose import takes seconds; what torch.compile is given runs as it is here."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class _Counting(_Mode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        from torch.utils.flop_counter import flop_registry  # imports triton, which not every process may do this early
-
-        self._formulas: dict[Any, Any] = flop_registry
         self.ops: list[HostWork] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -78,12 +84,19 @@ class _Counting(TorchDispatchMode):
         if name in _GATHERS:
             taken = min(_bytes(read[:1]), put_out) + _bytes(read[1:])
         same = _SAME_FLOPS.get(name)
-        formula = self._formulas.get(getattr(torch.ops.aten, same) if same else func.overloadpacket)
+        formula = _flop_formulas().get(getattr(torch.ops.aten, same) if same else func.overloadpacket)
         flops = formula(*args, **kwargs, out_val=result) if formula else 0.0
         self.note(name, taken + put_out, flops, outputs[0].dtype)
 
     def note(self, name: str, moved: float, flops: float, dtype: torch.dtype) -> None:
         self.ops.append(HostWork(name=name, bytes=moved, flops=flops, dtype=str(dtype).removeprefix("torch.")))
+
+
+@cache
+def _flop_formulas() -> dict[Any, Any]:
+    from torch.utils.flop_counter import flop_registry  # imports triton, which not every process may do early
+
+    return flop_registry
 
 
 class _OneKernel(TorchFunctionMode):
@@ -134,7 +147,7 @@ def counting() -> Iterator[list[HostWork]]:
         yield mode.ops
 
 
-class _Watching(TorchDispatchMode):
+class _Watching(_Mode):
     def __init__(self, wrote: Watch, read: Watch) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._wrote, self._read = wrote, read
@@ -170,7 +183,8 @@ def paused() -> Iterator[None]:
     if not before:
         _enable_record_function(False)
     try:
-        yield
+        with torch._C._DisableTorchDispatch():  # which an operation would else reach by way of Python
+            yield
     finally:
         _own.paused = before
         if not before:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections import OrderedDict
-from collections.abc import Collection
-from pathlib import PurePosixPath
+from collections.abc import Callable, Collection
+from pathlib import Path, PurePosixPath
 from typing import Literal, TypeVar
 
 from tilewright.compiler.tools import known_archs
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
+from tilewright.records import write_atomically
 from tilewright.repository import Files
 from tilewright.session import dumptext
 from tilewright.session.beginning import working_candidate
@@ -26,6 +27,7 @@ Compare = Literal["", "incumbent"]
 COMPARISONS: tuple[Compare, ...] = ("", "incumbent")
 HeldT = TypeVar("HeldT")
 KEPT_TEXTS = 32
+"""Of one server, and as files under `sandbox/dumps/`."""
 KEPT_DUMPS = 8
 COMPILE_S = 60.0
 LIMIT_S = 600.0
@@ -34,7 +36,7 @@ __all__ = ["COMPARISONS", "COMPILE_S", "STAGES", "Compare", "Dumper", "Stage"]
 
 
 class Dumper:
-    """Dumps of one checkout's tasks; the whole texts stay readable as resources."""
+    """Dumps of one checkout's tasks; whole texts stay readable as resources, and as files where a reply cuts them."""
 
     def __init__(self, checkout: Checkout) -> None:
         self._checkout = checkout
@@ -81,9 +83,11 @@ class Dumper:
         if compare:
             before = dumps["incumbent"]
             whole = dumptext.whole_comparison(before, candidate, stage)
-            return dumptext.comparison(before, candidate, self._keep(whole), whole)
+            uri = self._keep(whole)
+            return self._told(stage, whole, lambda place: dumptext.comparison(before, candidate, uri, whole, place))
         whole = dumptext.whole_text(candidate, stage)
-        return dumptext.report(candidate, stage, self._keep(whole), whole)
+        uri = self._keep(whole)
+        return self._told(stage, whole, lambda place: dumptext.report(candidate, stage, uri, whole, place))
 
     def text(self, identity: str) -> str | None:
         """The whole text of an earlier dump."""
@@ -157,11 +161,38 @@ class Dumper:
 
     def _keep(self, whole: str) -> str:
         """Keep a text; the URI under which it can be read."""
-        identity = hashlib.sha256(whole.encode()).hexdigest()[:16]
+        identity = _identity(whole)
         self._texts[identity] = zlib.compress(whole.encode(), 1)
         self._texts.move_to_end(identity)
         _shorten(self._texts, KEPT_TEXTS, keep=[identity])
         return f"tilewright://dump/{identity}"
+
+    def _told(self, stage: Stage, whole: str, report: Callable[[str], DumpReport]) -> DumpReport:
+        """A report; where it cuts `whole`, it names a file that holds all of it."""
+        path = self._checkout.sandbox / "dumps" / f"{stage}-{_identity(whole)}.txt"
+        place = path.relative_to(self._checkout.root).as_posix()
+        told = report(place)
+        if place not in told.text and place not in told.summary:
+            return told
+        try:
+            self._checkout.repository.exclude_sandbox()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, whole)
+            _thin_out(path.parent, path)
+        except OSError:  # a checkout that cannot be written to: the resource is still there
+            return report(dumptext.RESOURCE)
+        return told
+
+
+def _identity(whole: str) -> str:
+    return hashlib.sha256(whole.encode()).hexdigest()[:16]
+
+
+def _thin_out(folder: Path, newest: Path) -> None:
+    """Delete the oldest files beyond `KEPT_TEXTS`."""
+    others = sorted((path for path in folder.glob("*.txt") if path != newest), key=lambda path: path.stat().st_mtime)
+    for path in others[: max(len(others) + 1 - KEPT_TEXTS, 0)]:
+        path.unlink(missing_ok=True)
 
 
 def _failure(arm: str, dumped: Dumped) -> DumpReport:

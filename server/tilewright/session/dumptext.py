@@ -23,7 +23,9 @@ STAGES: tuple[Stage, ...] = get_args(Stage)
 SHOWN_CHARACTERS = 6000
 """Of a report as JSON; about 1,500 tokens."""
 SHORTEST_TEXT = 600
-NOTE_ROOM = 60
+NOTE_ROOM = 50
+"""For the note on what was cut, less the place that it names."""
+RESOURCE = "the resource"
 MOST_LINES = 16
 ERROR_SHOWN = 600
 PLAYBOOK = "tilewright://playbook (references/playbook.md)"
@@ -31,26 +33,27 @@ PLAYBOOK = "tilewright://playbook (references/playbook.md)"
 Pair = tuple[DumpedKernel | None, DumpedKernel | None]
 
 
-def report(dumped: Dumped, stage: Stage, resource: str, whole: str) -> DumpReport:
-    """The report on a dump. `whole` is the stage's text in full, which `resource` names."""
+def report(dumped: Dumped, stage: Stage, resource: str, whole: str, place: str = RESOURCE) -> DumpReport:
+    """The report on a dump. `whole` is the stage's text in full, which `resource` names; a note on what was cut sends
+    the reader to `place`."""
     if not dumped.kernels:
-        return operations.report(dumped, resource, _cut(whole, SHOWN_CHARACTERS // 2))
+        return operations.report(dumped, resource, _cut(whole, SHOWN_CHARACTERS // 2, place))
     pairs: list[Pair] = [(None, kernel) for kernel in dumped.kernels]
     lines = [f"{kernel.made.kernel} on {kernel.made.arch}: {kernel.made.headline}" for kernel in dumped.kernels]
-    return _fitted(dumped, "\n".join(lines), pairs, resource, "" if stage == "resources" else whole)
+    return _fitted(dumped, "\n".join(lines), pairs, resource, "" if stage == "resources" else whole, place)
 
 
-def comparison(before: Dumped, after: Dumped, resource: str, whole: str) -> DumpReport:
+def comparison(before: Dumped, after: Dumped, resource: str, whole: str, place: str = RESOURCE) -> DumpReport:
     """The report on what changed from the incumbent to the candidate."""
     if not before.kernels and not after.kernels:
-        return operations.comparison(before, after, resource, _cut(whole, SHOWN_CHARACTERS // 2))
+        return operations.comparison(before, after, resource, _cut(whole, SHOWN_CHARACTERS // 2, place))
     pairs = paired(before, after)
     lines = []
     for old, new in pairs:
         known = new or old
         assert known is not None
         lines.append(f"{known.made.kernel} on {known.made.arch}: {_in_short(old, new)}")
-    return _fitted(after, "\n".join(lines), pairs, resource, whole)
+    return _fitted(after, "\n".join(lines), pairs, resource, whole, place)
 
 
 def whole_text(dumped: Dumped, stage: Stage) -> str:
@@ -169,11 +172,11 @@ def _present(made: Compilation) -> dict[str, Any]:
     return {name: value for name, value in made.resources.model_dump().items() if value}
 
 
-def _fitted(dumped: Dumped, summary: str, pairs: list[Pair], resource: str, whole: str) -> DumpReport:
-    """The report with as many findings, kernels, and as much of `whole`, as fit; the resource holds what does not."""
+def _fitted(dumped: Dumped, summary: str, pairs: list[Pair], resource: str, whole: str, place: str) -> DumpReport:
+    """The report with as many findings, kernels, and as much of `whole`, as fit; `place` holds what does not."""
     lines = summary.splitlines()
     if len(lines) > MOST_LINES:
-        summary = "\n".join([*lines[:MOST_LINES], f"... {len(lines) - MOST_LINES} kernels more in the resource"])
+        summary = "\n".join([*lines[:MOST_LINES], f"... {len(lines) - MOST_LINES} kernels more in {place}"])
     least = min(_escaped(whole), SHORTEST_TEXT)
     known = [pair for pair in pairs if pair[1] is not None]
     shown = len(known)
@@ -186,7 +189,7 @@ def _fitted(dumped: Dumped, summary: str, pairs: list[Pair], resource: str, whol
         result = _report(dumped, summary, known[:shown], resource, 1, False)
         note = f"only the first {shown} of {len(known)} kernels are listed; ask for fewer architectures"
         result = result.model_copy(update={"message": note})
-    return result.model_copy(update={"text": _cut(whole, SHOWN_CHARACTERS - _length(result))})
+    return result.model_copy(update={"text": _cut(whole, SHOWN_CHARACTERS - _length(result), place)})
 
 
 def _length(result: DumpReport) -> int:
@@ -198,14 +201,15 @@ def _escaped(text: str) -> int:
     return len(json.dumps(text, ensure_ascii=False))
 
 
-def _cut(whole: str, room: int) -> str:
-    """The start of a text that takes `room` characters of JSON at most."""
+def _cut(whole: str, room: int, place: str) -> str:
+    """The start of a text that takes `room` characters of JSON at most, and where the rest is."""
     if _escaped(whole) <= room:
         return whole
-    shown = whole[: max(room - NOTE_ROOM, 0)]
-    while shown and _escaped(shown) > room - NOTE_ROOM:
-        shown = shown[: len(shown) - max((_escaped(shown) - room + NOTE_ROOM) // 2, 1)]
-    return f"{shown}\n... {len(whole) - len(shown)} characters more in the resource"
+    left = room - NOTE_ROOM - len(place)
+    shown = whole[: max(left, 0)]
+    while shown and _escaped(shown) > left:
+        shown = shown[: len(shown) - max((_escaped(shown) - left) // 2, 1)]
+    return f"{shown}\n... {len(whole) - len(shown)} characters more in {place}"
 
 
 def _report(
