@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
@@ -134,13 +134,20 @@ def profile(
 ) -> None:
     """Say what bounds a task's kernel, by which evidence, and what to try first."""
     from tilewright.profile.profiler import Profiler
+    from tilewright.profile.tracing import table
 
     chosen = chosen_backend(backend)
+    tables: list[list[str]] = []
 
-    def ask(profiler: Profiler, folder: PurePosixPath, arch: str) -> Awaitable[Record]:
-        return profiler.profile(folder, print_progress, chosen, arch, math.inf)
+    async def ask(profiler: Profiler, folder: PurePosixPath, arch: str) -> Record:
+        report = await profiler.profile(folder, print_progress, chosen, arch, math.inf)
+        names = [case.case for case in report.cases]
+        whole = zip(names, profiler.trace.cases, strict=False)
+        tables.extend([f"the kernels of a call, {name}:", *table(trace)] for name, trace in whole if trace is not None)
+        plain = [case.model_copy(update={"trace": None}) for case in report.cases]
+        return report.model_copy(update={"cases": plain})
 
-    _asked(root, task, Profiler, ask)
+    _asked(root, task, Profiler, ask, tables)
 
 
 @kernel_app.command()
@@ -189,8 +196,10 @@ def _asked(
     task: str,
     make: Callable[[Checkout], ToolT],
     ask: Callable[[ToolT, PurePosixPath, str], Awaitable[Record]],
+    tables: Sequence[list[str]] = (),
 ) -> NoReturn:
-    """Make a tool on the checkout, ask it about a task, print its report, and end as that says."""
+    """Make a tool on the checkout, ask it about a task, print its report and the `tables` that asking has filled, and
+    end as the report says."""
 
     async def work(loop: Any) -> Record:
         folder, arch = loop.task_of(task)
@@ -202,4 +211,10 @@ def _asked(
 
     report = in_loop(root, work)
     print_report(report)
+    _print_tables(tables)
     raise typer.Exit(0 if getattr(report, "status", "") == "passed" else 1)
+
+
+def _print_tables(tables: Sequence[list[str]]) -> None:
+    for lines in tables:
+        typer.echo("\n".join(["", *lines]))

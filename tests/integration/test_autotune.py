@@ -47,7 +47,6 @@ def test_a_search_ranks_prunes_fails_confirms_and_applies(make_task: Callable[..
     ).stdout
 
 
-@pytest.mark.long
 def test_a_wrong_config_is_never_the_best(make_task: Callable[..., Path]) -> None:
     """A knob that speeds the kernel up by leaving work out."""
     wrong = SCALE_KERNEL.replace("TILE = 64", "TILE = 64\nSTEP = 1").replace(
@@ -62,7 +61,6 @@ def test_a_wrong_config_is_never_the_best(make_task: Callable[..., Path]) -> Non
     assert "tampered" in failed.why
 
 
-@pytest.mark.long
 def test_what_cannot_be_searched_is_refused_with_a_remedy(make_task: Callable[..., Path]) -> None:
     root = make_task()
     with pytest.raises(Misuse, match="no knob 'TILE_M'"):

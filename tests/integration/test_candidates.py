@@ -152,7 +152,6 @@ def test_blocks_beyond_the_tensors_are_no_gain(bench: Bench) -> None:
         assert not result.passed or (result.speedup_low or 9) <= 1, wasted
 
 
-@pytest.mark.long
 def test_work_done_by_torch_beside_the_kernel_is_charged(bench: Bench) -> None:
     lines = "out = x * factor\nright(x[:64], factor)\nreturn out"
     assert bench.check(body(lines)).passed
@@ -165,7 +164,6 @@ def test_work_done_by_torch_beside_the_kernel_is_charged(bench: Bench) -> None:
     assert bench.measure(cached, SCALE_KERNEL).speedup == pytest.approx(1.0)
 
 
-@pytest.mark.long
 def test_a_call_that_does_less_than_the_work_is_no_result(bench: Bench) -> None:
     nothing = SCALE_KERNEL.replace("(ct.cdiv(x.shape[0], TILE),)", "(0,)")
     assert nothing != SCALE_KERNEL

@@ -82,7 +82,6 @@ def test_dump_ir_shows_what_the_compiler_made(make_task: Callable[..., Path]) ->
     assert "power of two" in failed.stdout
 
 
-@pytest.mark.long
 def test_check_finds_what_a_run_may_not_show(make_task: Callable[..., Path]) -> None:
     root = make_task()
     clean = tilewright("check", "task/kernel.py", cwd=root)
@@ -118,7 +117,6 @@ def test_the_demo_shows_what_it_promises_in_any_order(tmp_path: Path) -> None:
     assert all("~" in row or row.split("|")[3].strip() == "-" for row in rows)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("number", range(5))
 def test_every_example_checks_itself(example_folders: list[Path], number: int) -> None:
     assert len(example_folders) == 5

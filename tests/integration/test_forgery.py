@@ -401,7 +401,6 @@ def test_replay_agrees_with_an_honest_log_and_changes_nothing(root: Path) -> Non
     assert "iteration 7 has no check on record" in tilewright("replay", "7", cwd=root).stderr
 
 
-@pytest.mark.long
 def test_replay_disagrees_with_forged_figures_and_secrets(root: Path) -> None:
     def change(found: Records) -> None:
         faster(found)

@@ -124,7 +124,6 @@ def scale(x):
 """
 
 
-@pytest.mark.long
 def test_the_kernels_behind_a_function_handed_on_are_what_is_edited(package: Path) -> None:
     (package / "src/mypkg/__init__.py").write_text("from ._impl import scale\n")
     (package / "src/mypkg/_impl.py").write_text(IMPL)
@@ -158,7 +157,6 @@ def test_times():
 """
 
 
-@pytest.mark.long
 def test_inputs_are_taken_from_the_tests_own_calls(package: Path) -> None:
     (package / "tests").mkdir()
     (package / "tests/test_ops.py").write_text(TESTS)

@@ -112,7 +112,6 @@ def test_a_whole_session(make_task: Callable[..., Path]) -> None:
     play(root, scene)
 
 
-@pytest.mark.long
 def test_memory_lost_at_any_phase_is_found_in_the_status(make_task: Callable[..., Path]) -> None:
     root = make_task()
 
@@ -157,7 +156,6 @@ def test_memory_lost_at_any_phase_is_found_in_the_status(make_task: Callable[...
         assert found["next"].startswith(then)
 
 
-@pytest.mark.long
 def test_a_commit_whose_record_was_lost_is_taken_up(make_task: Callable[..., Path], state_folder: Path) -> None:
     root = make_task()
 
@@ -198,7 +196,6 @@ def test_a_person_ends_a_session_that_a_server_holds(make_task: Callable[..., Pa
     play(root, scene)
 
 
-@pytest.mark.long
 def test_a_session_is_carried_to_another_clone(make_task: Callable[..., Path], tmp_path: Path) -> None:
     root = make_task()
     git(tmp_path, "clone", "-q", str(root), str(tmp_path / "clone"))
@@ -258,7 +255,6 @@ def test_a_call_that_cannot_wait_is_continued_by_the_same_call(make_task: Callab
     play(root, scene)
 
 
-@pytest.mark.long
 def test_a_gain_that_was_not_taken_up_may_be_tried_again(make_task: Callable[..., Path]) -> None:
     root = make_task()
 
@@ -275,7 +271,6 @@ def test_a_gain_that_was_not_taken_up_may_be_tried_again(make_task: Callable[...
     play(root, scene)
 
 
-@pytest.mark.long
 def test_the_status_says_what_the_working_tree_needs(make_task: Callable[..., Path]) -> None:
     root = make_task(toml=SCALE_TOML.partition("[hidden]")[0])
 
@@ -302,8 +297,13 @@ def test_a_measured_gain_has_to_show_twice(make_task: Callable[..., Path], monke
     coming: list[BenchmarkResult] = []
     secrets: list[str] = []
 
-    async def measured(_: Runs, files: Files, incumbent: Files | None, secret: str, *__: object) -> BenchmarkResult:
+    asked_apart: list[bool] = []
+
+    async def measured(
+        _: Runs, files: Files, incumbent: Files | None, secret: str, *__: object, apart: bool
+    ) -> BenchmarkResult:
         secrets.append(secret)
+        asked_apart.append(apart)
         return coming.pop(0)
 
     def result(speedup: float) -> BenchmarkResult:
@@ -328,9 +328,12 @@ def test_a_measured_gain_has_to_show_twice(make_task: Callable[..., Path], monke
         assert real.verdict.detail.endswith("confirmed")
         loop.checkpoint()
         assert "| ~0.800000 | PASS | keep |" in loop.append_result("a real gain").row
+        coming[:] = [result(1.3), result(1.25).model_copy(update={"apart": 1.01})]
+        assert (await judged(loop, FASTER_KERNEL + "\n# slower beside another\n")).verdict is None
+        assert asked_apart == [False, True] * 3
         coming[:] = [result(0.9)]
         assert (await judged(loop, SLOWER_KERNEL)).verdict is not None
         assert coming == []
-        assert len(set(secrets)) == 5
+        assert len(set(secrets)) == 7
 
     play(root, scene)

@@ -238,7 +238,6 @@ def test_clients_of_older_revisions_are_served(make_task: Callable[..., Path], r
         server.process.wait()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, None])
 def test_no_orphans_however_the_server_ends(make_task: Callable[..., Path], number: signal.Signals | None) -> None:
     root = make_task()

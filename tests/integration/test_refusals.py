@@ -21,7 +21,6 @@ RENAMED_KERNEL = SCALE_KERNEL.replace("values", "elements")
 WRONG_KERNEL = SCALE_KERNEL.replace("values * factor", "values + factor")
 
 
-@pytest.mark.long
 def test_a_branch_moved_by_hand_and_an_altered_journal_are_named(make_task: Callable[..., Path]) -> None:
     root = make_task()
 
@@ -123,7 +122,6 @@ def test_a_baseline_that_fails_ends_the_session_with_the_cause(make_task: Callab
     play(root, scene)
 
 
-@pytest.mark.long
 def test_a_reference_that_fails_is_the_tasks_fault(make_task: Callable[..., Path]) -> None:
     wrong = {
         r"task\.py: work must return Work": SCALE_TASK.replace("return Work(", "return dict("),
@@ -201,7 +199,6 @@ def test_links_and_converted_files_are_refused(make_task: Callable[..., Path]) -
         play(root, scene)
 
 
-@pytest.mark.long
 def test_a_commit_interrupted_by_another_git_command_is_taken_up(make_task: Callable[..., Path]) -> None:
     root = make_task()
 
@@ -220,7 +217,6 @@ def test_a_commit_interrupted_by_another_git_command_is_taken_up(make_task: Call
     play(root, scene)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("line", [b"{}\n", b"\xff\xfe\n"], ids=["no record", "no text"])
 def test_a_journal_line_that_is_no_record_can_be_set_aside(make_task: Callable[..., Path], line: bytes) -> None:
     root = make_task()
@@ -242,7 +238,6 @@ def test_a_journal_line_that_is_no_record_can_be_set_aside(make_task: Callable[.
     play(root, damaged)
 
 
-@pytest.mark.long
 def test_a_baseline_at_the_ceiling_ends_the_session(
     make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,7 +252,6 @@ def test_a_baseline_at_the_ceiling_ends_the_session(
     play(root, scene)
 
 
-@pytest.mark.long
 def test_nothing_is_left_in_the_temporary_folder(
     make_task: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,7 +271,6 @@ def test_nothing_is_left_in_the_temporary_folder(
     assert list(scratch.iterdir()) == []
 
 
-@pytest.mark.long
 def test_a_finished_session_that_was_altered_is_named(make_task: Callable[..., Path]) -> None:
     root = make_task()
 

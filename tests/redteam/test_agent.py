@@ -59,7 +59,6 @@ def test_eased_tasks_do_not_reach_the_referee(make_task: MakeTask) -> None:
     play(root, tolerant)
 
 
-@pytest.mark.long
 def test_files_beside_the_task_are_not_imported(make_task: MakeTask) -> None:
     root = make_task()
     code = "raise SystemExit('imported')\n"
@@ -77,7 +76,6 @@ def test_files_beside_the_task_are_not_imported(make_task: MakeTask) -> None:
     play(root, scene)
 
 
-@pytest.mark.long
 def test_variables_of_the_server_do_not_reach_a_worker(
     make_task: MakeTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,7 +136,6 @@ def test_a_forged_table_is_named_and_rendered_from_the_journal_again(make_task: 
     play(root, scene)
 
 
-@pytest.mark.long
 def test_an_amended_keep_is_not_gone_on_from(make_task: MakeTask) -> None:
     root = make_task()
 
@@ -166,7 +163,6 @@ def _committed_by_hand(root: Path, loop: Loop, content: str) -> None:
     git(root, *author, "commit", "-q", "--all", f"-mmine\n\nTilewright-Candidate: {state.measured.candidate}")
 
 
-@pytest.mark.long
 def test_a_commit_of_other_content_is_not_taken_for_the_measured_one(make_task: MakeTask) -> None:
     root = make_task()
 
@@ -205,7 +201,6 @@ def test_what_lost_cannot_be_checkpointed(make_task: MakeTask) -> None:
     play(root, scene)
 
 
-@pytest.mark.long
 def test_the_candidate_is_the_one_that_was_checked(make_task: MakeTask) -> None:
     root = make_task()
 
@@ -231,7 +226,6 @@ def test_the_candidate_is_the_one_that_was_checked(make_task: MakeTask) -> None:
     play(root, scene)
 
 
-@pytest.mark.long
 def test_links_in_the_place_of_files_are_refused(make_task: MakeTask, tmp_path: Path) -> None:
     root = make_task()
     (tmp_path / "kernel.py").write_text(FASTER_KERNEL)
@@ -253,7 +247,6 @@ def test_links_in_the_place_of_files_are_refused(make_task: MakeTask, tmp_path: 
     play(root, scene)
 
 
-@pytest.mark.long
 def test_a_folder_that_became_a_link_is_refused(make_task: MakeTask, tmp_path: Path) -> None:
     root = make_task()
 
@@ -267,7 +260,6 @@ def test_a_folder_that_became_a_link_is_refused(make_task: MakeTask, tmp_path: P
     play(root, scene)
 
 
-@pytest.mark.long
 def test_replaced_objects_do_not_reach_the_referee(make_task: MakeTask) -> None:
     """`git replace` makes every later git command read another commit in the place of the baseline."""
     root = make_task()
@@ -293,7 +285,6 @@ def test_replaced_objects_do_not_reach_the_referee(make_task: MakeTask) -> None:
     play(root, goes_on)
 
 
-@pytest.mark.long
 def test_hooks_and_filters_change_no_commit(make_task: MakeTask) -> None:
     root = make_task()
 
@@ -347,7 +338,6 @@ def test_a_journal_with_new_hashes_is_not_believed_while_the_server_runs(make_ta
     play(root, scene)
 
 
-@pytest.mark.long
 def test_a_journal_with_new_hashes_is_not_believed_after_a_restart(make_task: MakeTask) -> None:
     root = make_task()
 
@@ -366,7 +356,6 @@ def test_a_journal_with_new_hashes_is_not_believed_after_a_restart(make_task: Ma
     play(root, goes_on)
 
 
-@pytest.mark.long
 def test_an_edited_copy_of_the_evaluators_files_is_not_used(
     make_task: MakeTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -401,7 +390,6 @@ def test_an_edited_copy_of_the_evaluators_files_is_not_used(
     play(root, scene)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("pointer", ["../outside", "forged"])
 def test_another_folder_in_the_place_of_the_sessions_is_not_believed(make_task: MakeTask, pointer: str) -> None:
     root = make_task()

@@ -13,7 +13,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -21,9 +20,9 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import Field
 
-from tilewright.evaluation.processes import worker_environment
 from tilewright.evaluation.snapshot import SnapshotStore
-from tilewright.gpu.lease import GpuBusy, lease
+from tilewright.profile.activity import MARK
+from tilewright.profile.driving import leased, run
 from tilewright.records import Record, cut
 from tilewright.repository import Files
 from tilewright.task import Case
@@ -31,12 +30,8 @@ from tilewright.task import Case
 PLACES = ("/usr/local/cuda/bin/ncu",)
 LIMIT_S = 90.0
 TRIES = 3
-LEASE_TRIES = 20
-"""A second apart."""
 KERNELS = 24
 """Launches of a call that are counted; the rest of a longer one is left out."""
-MARK = "spin_kernel"
-"""torch's kernel that waits: the driver launches it after each case's call."""
 
 STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 REASONS = (
@@ -217,7 +212,7 @@ async def read_counters(
     if ncu is None:
         return Counters(why_not=f"ncu is neither on PATH nor at {PLACES[0]}")
     with tempfile.TemporaryDirectory(prefix="tilewright-ncu-") as name, contextlib.ExitStack() as held:
-        if uuid and (busy := await _leased(uuid, held)):
+        if uuid and (busy := await leased(uuid, held)):
             return Counters(why_not=busy, tool=ncu)
         tree, scratch = Path(name) / "tree", Path(name) / "scratch"
         tree.mkdir()
@@ -228,19 +223,6 @@ async def read_counters(
         return await _counted(ncu, driver, scratch, len(cases), confined, limit_s)
 
 
-async def _leased(uuid: str, held: contextlib.ExitStack) -> str:
-    """Take the GPU until `held` is closed; why not, where another keeps it."""
-    for left in reversed(range(LEASE_TRIES)):
-        try:
-            held.enter_context(lease(uuid, 0.0, lambda _: None))
-            return ""
-        except GpuBusy as error:
-            if not left:
-                return str(error).replace("within 0 s", f"within {LEASE_TRIES} s")
-        await asyncio.sleep(1.0)
-    return ""
-
-
 async def _counted(ncu: str, driver: list[str], scratch: Path, cases: int, confined: bool, limit_s: float) -> Counters:
     """Run ncu; once more without the metrics that it does not know."""
     began = time.monotonic()
@@ -248,7 +230,7 @@ async def _counted(ncu: str, driver: list[str], scratch: Path, cases: int, confi
     for _ in range(TRIES):
         log.unlink(missing_ok=True)
         left = limit_s - (time.monotonic() - began)
-        code, said = await _run(command(ncu, log, metrics, cases, driver), scratch, left)
+        code, said = await run(command(ncu, log, metrics, cases, driver), scratch, left, "ncu")
         written = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
         found = by_case(parse(written), cases)
         spent = round(time.monotonic() - began, 2)
@@ -276,27 +258,3 @@ def by_case(kernels: list[KernelCounters], cases: int) -> list[list[KernelCounte
         else:
             found[-1].append(one)
     return (found + [[] for _ in range(cases)])[:cases]
-
-
-async def _run(arguments: list[str], folder: Path, limit_s: float) -> tuple[int | None, str]:
-    """Run to its end, or end it and all that it started; its status and what it wrote."""
-    process = await asyncio.create_subprocess_exec(
-        *arguments,
-        cwd=folder,
-        env=worker_environment(folder),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
-    )
-    try:
-        async with asyncio.timeout(max(limit_s, 1.0)):
-            said, _ = await process.communicate()
-        return process.returncode, said.decode("utf-8", "replace")
-    except TimeoutError:
-        return None, f"ncu was stopped after {limit_s:.0f} s"
-    finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        if process.returncode is None:
-            await process.wait()

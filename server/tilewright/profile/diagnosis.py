@@ -1,7 +1,8 @@
 """From figures to a diagnosis: what bounds a call, by which evidence, what to try in which order, and when to stop.
 
-Each piece of evidence says how it is known: measured (a clock on the device), ncu (its counters), counted (from the
-grid, the launches and the compiled code), or modelled (roofline/model.py). What the counters say is read in reading.py.
+Each piece of evidence says how it is known: measured (a clock on the device), ncu (its counters), traced (kernel by
+kernel), counted (from the grid, the launches and the compiled code), or modelled (roofline/model.py). What the counters
+say is read in reading.py, what the trace says in tracing.py.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from tilewright.policy import RootCause
 from tilewright.profile.banks import shared_conflicts
 from tilewright.profile.counters import KernelCounters
 from tilewright.profile.reading import CONFLICT_TREATMENTS, GATHER_TREATMENTS, TERMS, Bound, Found, by_counters, counted
+from tilewright.profile.tracing import CaseTrace
+from tilewright.profile.tracing import evidence as traced
 from tilewright.records import Record
 from tilewright.roofline.bounds import Ceilings, roofline_ms
 from tilewright.roofline.model import CLOCK_HZ, LAUNCH_MS, CallProfile, Estimate, LaunchProfile, estimate_launch
@@ -60,11 +63,12 @@ class CaseDiagnosis(Record):
     treatments: list[str] = Field(default_factory=list, description="to try, in this order")
     stop: str = Field("", description="when there is nothing left to try")
     without_counters: Bound | None = Field(None, description="the bound by all but ncu's counters, where it is another")
+    trace: CaseTrace | None = Field(None, description="the kernels of a call, as they were traced on the GPU")
 
 
 class Facts(NamedTuple):
     """What is known of a case: `modelled` is the model's estimate of it, `latency_ms` is measured or the same,
-    `compiled` are its kernels, `counters` ncu's of one call."""
+    `compiled` are its kernels, `counters` ncu's of one call, `trace` the kernels of a call by themselves."""
 
     case: str
     work: Work
@@ -74,6 +78,7 @@ class Facts(NamedTuple):
     modelled: Estimate
     compiled: Sequence[Compilation] = ()
     counters: Sequence[KernelCounters] = ()
+    trace: CaseTrace | None = None
 
 
 def diagnose(facts: Facts, device: DeviceSpec, ceilings: Ceilings, findings: Sequence[Finding]) -> CaseDiagnosis:
@@ -84,7 +89,10 @@ def diagnose(facts: Facts, device: DeviceSpec, ceilings: Ceilings, findings: Seq
         near = _of_sharing(facts, _main(facts, device), device) is None
     found = _at_roofline(facts, ceilings) if near else _bound(facts, device)
     blind = _bound(facts._replace(counters=()), device) if facts.counters and not near else found
-    evidence = [reached, found.evidence, counted(facts.counters), *_context(facts, device)]
+    evidence = [reached, found.evidence, counted(facts.counters)]
+    if facts.trace is not None:
+        evidence += traced(facts.trace, facts.latency_ms if facts.measured else 0.0)
+    evidence += _context(facts, device)
     treatments = [*found.treatments]
     for finding in findings:
         if str(finding) not in treatments and not any(one.startswith(f"{finding.treatment}:") for one in treatments):
@@ -111,6 +119,7 @@ def diagnose(facts: Facts, device: DeviceSpec, ceilings: Ceilings, findings: Seq
         treatments=treatments,
         stop=stop,
         without_counters=blind.bound if blind.bound != found.bound else None,
+        trace=facts.trace,
     )
 
 

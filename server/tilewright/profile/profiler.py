@@ -14,6 +14,7 @@ from tilewright.gpu.specs import spec_by_arch, spec_by_name
 from tilewright.profile.counters import Counters, read_counters
 from tilewright.profile.diagnosis import Facts, diagnose
 from tilewright.profile.report import ProfileReport
+from tilewright.profile.trace import Trace, read_trace
 from tilewright.roofline.model import estimate_call
 from tilewright.session.beginning import Working, backend_for, working_candidate
 from tilewright.session.checkout import Checkout, Misuse
@@ -36,17 +37,20 @@ class _Seen(NamedTuple):
     benchmark: BenchmarkResult
     dumped: Dumped
     counters: Counters
+    trace: Trace
 
 
 class Profiler:
     """Profiles of one checkout's tasks."""
 
     def __init__(self, checkout: Checkout, confined: bool = True) -> None:
-        """`confined`: whether the candidate is confined while ncu counts, as it is in a worker."""
+        """`confined`: whether the candidate is confined while it is counted and traced, as it is in a worker."""
         self._checkout = checkout
         self._confined = confined
         self.counters = Counters(why_not="nothing was profiled")
         """What ncu counted for the latest profile, in full."""
+        self.trace = Trace(failed={"trace": "nothing was profiled"})
+        """The kernels that the latest profile traced, in full."""
         self._results: Results[ProfileReport] = Results(
             "profile", "profile", lambda report: report.status is Status.VOID
         )
@@ -83,13 +87,26 @@ class Profiler:
             benchmark = await measuring.benchmark(found.files, None, new_secret(), LIMIT_S, job.tell)
             works = await measuring.work()
         self.counters = counters = Counters(why_not="nothing ran on a GPU")
+        self.trace = trace = Trace(failed={"trace": "nothing ran on a GPU"})
         if backend is Backend.CUDA and benchmark.status is Status.PASSED:
             job.tell("reading counters with ncu")
             cases, uuid = [timing.case for timing in benchmark.cases], environment.device_uuid
             self.counters = counters = await read_counters(
                 found.committed, found.files, found.folder, cases, uuid, self._confined
             )
-        return _report(_Seen(environment, works, survey, benchmark, dumped, counters))
+            job.tell("tracing the kernels of a call")
+            size, own = [float(work.bytes) for work in works], _names(survey, dumped)
+            self.trace = trace = await read_trace(
+                found.committed, found.files, found.folder, cases, size, own, uuid, self._confined
+            )
+        return _report(_Seen(environment, works, survey, benchmark, dumped, counters, trace)).fitted()
+
+
+def _names(survey: SurveyResult, dumped: Dumped) -> set[str]:
+    """The names of the candidate's kernels, as written and as compiled."""
+    compiled = {name for kernel in dumped.kernels for name in (kernel.made.kernel, kernel.made.symbol) if name}
+    calls = [call for one in survey.variants for call in one.profiles]
+    return compiled | {launch.kernel for call in calls for launch in call.launches}
 
 
 def _report(seen: _Seen) -> ProfileReport:
@@ -117,6 +134,7 @@ def _report(seen: _Seen) -> ProfileReport:
             estimate_call(profile, device),
             [kernel.made for kernel in seen.dumped.kernels],
             seen.counters.cases[index] if index < len(seen.counters.cases) else [],
+            seen.trace.cases[index] if index < len(seen.trace.cases) else None,
         )
         diagnoses.append(diagnose(facts, device, seen.environment.ceilings, _findings(seen.dumped)))
     worst = min(diagnoses, key=lambda one: one.roofline_percent if one.roofline_percent is not None else 100.0)
@@ -136,6 +154,7 @@ def _report(seen: _Seen) -> ProfileReport:
         modelled=not measured,
         cases=diagnoses,
         counters=seen.counters.summary,
+        traced=seen.trace.summary if measured else "",
         would_add=COUNTERS + seen.counters.why_not if seen.counters.why_not else MORE,
         next=advice,
     )

@@ -8,7 +8,11 @@ from pydantic import Field
 
 from tilewright.evaluation.results import Status
 from tilewright.profile.diagnosis import CaseDiagnosis
+from tilewright.profile.tracing import CaseTrace
 from tilewright.records import Record
+
+CHARACTERS = 6000
+"""Of an answer: what an agent reads at once. Tables of kernels are cut until it fits."""
 
 
 class ProfileReport(Record):
@@ -22,5 +26,26 @@ class ProfileReport(Record):
     modelled: bool = Field(False, description="no clock was read")
     cases: list[CaseDiagnosis] = Field(default_factory=list)
     counters: str = Field("", description="how counters were read, or why not; the evidence says what they show")
+    traced: str = Field("", description="how kernels were traced, or why not; each case's `trace` has the table")
     would_add: str = Field("", description="what counters would tell beyond this")
     next: str = ""
+
+    def fitted(self) -> ProfileReport:
+        """The same with as many rows in its tables of kernels as it has room for, else without the tables."""
+        found = self
+        for rows in (12, 8, 6, 4, 2, 1, 0):
+            cases = [case.model_copy(update={"trace": _of_rows(case.trace, rows)}) for case in self.cases]
+            found = self.model_copy(update={"cases": cases})
+            if len(found.model_dump_json()) <= CHARACTERS:
+                return found
+        return found
+
+
+def _of_rows(trace: CaseTrace | None, rows: int) -> CaseTrace | None:
+    """The table's `rows` that take most of a call, in their order; None for no rows: the evidence has the figures."""
+    if trace is None or not rows:
+        return None
+    dearest = sorted(trace.kernels, key=lambda row: -row.launches * row.med_us)[:rows]
+    kept = [row for row in trace.kernels if row in dearest]
+    fewer = {"kernels": kept, "more_kernels": trace.more_kernels + len(trace.kernels) - len(kept), "warnings": []}
+    return trace.model_copy(update=fewer)

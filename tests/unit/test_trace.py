@@ -1,0 +1,400 @@
+"""What is read from traces, what they are found to say, and how the sources of one are tried in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.unit.test_model import H200, profile
+from tests.unit.test_profile import CEILINGS, facts
+from tilewright.profile import trace as tracing_of
+from tilewright.profile import tracedriver
+from tilewright.profile.activity import Activity, Unreadable, in_calls, read_csv, read_events, reduces, short, whose
+from tilewright.profile.diagnosis import diagnose
+from tilewright.profile.report import CHARACTERS, ProfileReport
+from tilewright.profile.trace import FOUND, Trace, read_trace
+from tilewright.profile.tracing import CaseTrace, analysed, evidence, is_wide, table
+from tilewright.roofline.model import CallProfile
+
+EVIDENCE = Path(__file__).parents[2] / "references" / "evidence" / "gemv.json.gz"
+RECORDED = json.loads(gzip.decompress(EVIDENCE.read_bytes()))["parts"]
+GEMV = "gemv_kernel_Kt1_A2f16_1v8l0_2t1_3i16_p16_A1f16_1i16t1_p16_A1f16_1i16t1_p16_I2_I4096"
+NVJET = "nvjet_sm90_hsh_128x8_64x12_4x1_v_bz_splitK_TNT"
+REDUCE = (
+    "void cublasLt::splitKreduce_kernel<32, 16, int, float, __half, false>(cublasLt::cublasSplitKParams<float>, long)"
+)
+SPIN = "at::cuda::(anonymous namespace)::spin_kernel(long)"
+OWN = {"gemv_kernel"}
+
+HEAD = (
+    "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem (MB),DymSMem (MB),Bytes (MB),"
+    "Throughput (MB/s),SrcMemKd,DstMemKd,Device,Ctx,GreenCtx,Strm,Name"
+)
+OLDER = (
+    "Start(nsec),Duration(nsec),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem,DymSMem,Bytes,Thru,SrcMemKd,"
+    "DstMemKd,Device,Ctx,Strm,Name"
+)
+PREAMBLE = (
+    "NOTICE: Existing SQLite export found: /tmp/run.sqlite\n"
+    "        It is assumed file was previously exported from: /tmp/run.nsys-rep\n\n"
+    "Processing [/tmp/run.sqlite] with [/opt/nvidia/reports/cuda_gpu_trace.py]... \n\n"
+)
+
+
+def row(start: float, us: float, launch: int, name: str, green: bool = True) -> str:
+    """A line of nsys's table; copies and fills have no grid."""
+    quoted = f'"{name}"' if "," in name else name
+    middle = ",,,,,,,,,4.194,2048.5,Pageable,Device" if name[0] == "[" else "3584,1,1,128,1,1,40,0.000,0.066,,,,"
+    place = "NVIDIA H200 (0),1,,7" if green else "NVIDIA H200 (0),1,7"
+    return f"{start * 1e3:.0f},{us * 1e3:.0f},{launch},{middle},{place},{quoted}"
+
+
+def test_nsys_s_table_is_read() -> None:
+    names = [SPIN, "[CUDA memcpy Host-to-Device]", NVJET, REDUCE, "[CUDA memset]", SPIN]
+    rows = [row(10.0 * number, 2.5, 100 + number, name) for number, name in enumerate(names)]
+    found = read_csv(PREAMBLE + "\n".join([HEAD, *rows]) + "\n")
+    assert [one.name for one in found] == names
+    assert found[2] == Activity(NVJET, 20.0, 2.5, 102)
+    assert [one.name for one in in_calls(found)[0]] == names[1:-1]
+    rows = [row(1.5, 55.6, 7, NVJET, green=False), row(60.0, 1.8, 8, REDUCE, green=False)]
+    older = read_csv("\n".join([OLDER, *rows]))
+    assert older == [Activity(NVJET, 1.5, 55.6, 7), Activity(REDUCE, 60.0, 1.8, 8)]
+
+
+NO_TABLES = (
+    "", PREAMBLE, "SKIPPED: /tmp/run.sqlite does not contain CUDA trace data.\n", HEAD, "\0\x1b[31m Start (ns)",
+    "Start (parsec),Duration (ns),CorrId,Name\n1,2,3,k\n", f"{HEAD}\n1,2,3\nx,y\n",
+    "Start (ns),Duration (ns),Name\nsoon,2,k\n1,nan,k\n1,-5,k\n",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NO_TABLES)
+def test_what_is_no_table_has_no_activities(text: str) -> None:
+    assert read_csv(text) == []
+
+
+def test_events_of_torch_s_profiler_are_read_and_others_left_out() -> None:
+    good = [["k", 1, 2.5, 9], ["l", 4.0, 1.0, 0]]
+    found = read_events([*good, ["k", "1", 2, 3], ["k", 1.0], None, 7, ["k", 1.0, -2.0, 3]])
+    assert found == [Activity("k", 1.0, 2.5, 9), Activity("l", 4.0, 1.0, 0)]
+    assert read_events({"events": []}) == []
+
+
+def marked(*calls: list[tuple[str, float]], gap: float = 1.0, outside: str = "") -> list[Activity]:
+    """Calls one after the other, each between two marks."""
+    found: list[Activity] = []
+
+    def add(name: str, us: float) -> None:
+        start = found[-1].end_us + gap if found else 0.0
+        found.append(Activity(name, start, us, len(found) + 1))
+
+    for call in calls:
+        if outside:
+            add(outside, 5.0)
+        add(SPIN, 1.0)
+        for name, us in call:
+            add(name, us)
+        add(SPIN, 1.0)
+    return found
+
+
+def test_what_lies_between_marks_is_a_call_s() -> None:
+    calls = in_calls(marked([("a", 1.0), ("b", 2.0)], [], [("a", 1.5)], outside="warm-up"))
+    assert [[one.name for one in call] for call in calls] == [["a", "b"], [], ["a"]]
+
+
+def test_a_stream_beside_the_marks_is_told_apart_by_its_launches() -> None:
+    late = Activity("late", 900.0, 3.0, 3)
+    activities = [Activity(SPIN, 0.0, 1.0, 2), Activity(SPIN, 5.0, 1.0, 4), late]
+    assert in_calls(activities) == [[late]]
+    unnumbered = [one._replace(launch=0) for one in activities]
+    assert in_calls(unnumbered) == [[]]
+    for few in ([], [late], activities[:1]):
+        with pytest.raises(Unreadable, match="marks among"):
+            in_calls(few)
+
+
+FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >(int)"
+CUTLASS = "cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_128x128>"
+SOFTMAX = "void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, float>(float*, int)"
+
+
+NAMES = [
+    (GEMV, "gemv_kernel", "ours"), ("gemv_kernel", "gemv_kernel", "ours"),
+    ("gemv_kernels(int)", "gemv_kernels", "library"), (NVJET, NVJET, "library"),
+    (REDUCE, "splitKreduce_kernel", "library"), ("Memset (Device)", "Memset (Device)", "copy or fill"),
+    ("[CUDA memcpy Device-to-Device]", "[CUDA memcpy Device-to-Device]", "copy or fill"),
+    (FILL, "native::vectorized_elementwise_kernel<FillFunctor>", "copy or fill"),
+    (f"void {CUTLASS}(x::Params)", CUTLASS, "library"), (SOFTMAX, "native::cunn_SoftMaxForward", "library"),
+    ("", "", "library"), ("<<(>>", "<<(>>", "library"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "shown", "of"), NAMES)
+def test_names_are_shortened_and_owned(name: str, shown: str, of: str) -> None:
+    assert (short(name, OWN), whose(name, OWN)) == (shown, of)
+
+
+def test_what_sums_a_split_product_is_known_by_its_name() -> None:
+    cutlass = "void cutlass::Kernel<cutlass::reduction::kernel::ReduceSplitK<cutlass::MatrixShape<4, 128>>>(P)"
+    assert all(map(reduces, [REDUCE, cutlass, "reduce_splitk_f32"]))
+    assert not any(map(reduces, [NVJET, "void k<int>(cublasLt::splitKreduce)"]))
+
+
+def test_a_split_product_is_one() -> None:
+    made = in_calls(marked(*[[(NVJET, 55.5 + 0.1 * (n % 3)), (REDUCE, 1.8)] for n in range(50)]))
+    found = analysed(made, OWN, 234928128.0)
+    assert [row.whose for row in found.kernels] == ["library", "library"]
+    assert [row.product for row in found.kernels] == ["split-K", "split-K"]
+    (product,) = found.products
+    assert (product.kernels, product.med_us) == ([NVJET, "splitKreduce_kernel"], pytest.approx(57.4))
+    assert (found.us, found.kernels_a_call, found.calls, found.warnings) == (pytest.approx(57.4), 2, 50, [])
+    assert found.gb_s == pytest.approx(234928128 / 57.4 / 1e3, abs=0.1)
+    (line,) = evidence(found, 0.0601)
+    assert line == (
+        f"traced: 2 kernels a call, 57.4 us: {NVJET} 55.6 us + splitKreduce_kernel 1.8 us (one product, split-K); "
+        "4,093 GB/s of compulsory bytes by the median"
+    )
+    assert table(found)[-1].endswith("57.40 us together")
+
+
+def test_our_kernel_before_a_reduction_is_no_library_product() -> None:
+    found = analysed(in_calls(marked([(GEMV, 50.0), (REDUCE, 2.0), ("other", 3.0)])), OWN)
+    assert found.products == []
+    assert [row.whose for row in found.kernels] == ["ours", "library", "library"]
+    assert "gemv_kernel 50.0 us, splitKreduce_kernel 2.0 us, other 3.0 us" in evidence(found)[0]
+
+
+def test_gaps_between_kernels_are_summed_and_overlap_is_none() -> None:
+    kernels = [Activity("a", 0.0, 2.0, 1), Activity("b", 5.0, 4.0, 2), Activity("c", 6.0, 1.0, 3)]
+    found = analysed([[*kernels, Activity("d", 10.0, 1.0, 4)]], ())
+    assert (found.us, found.gaps_us) == (8.0, 4.0)
+    assert any("4.0 us of 12.0 lie between the kernels of a call, 33%" in one for one in evidence(found))
+    assert len(evidence(analysed([[Activity("a", 0.0, 50.0, 1), Activity("b", 51.0, 50.0, 2)]], ()))) == 1
+
+
+def test_a_kernel_on_two_shapes_is_no_contamination() -> None:
+    two = analysed(in_calls(marked(*[[("k", 10.0), ("k", 90.0)]] * 20)), ())
+    assert (two.warnings, two.kernels[0].launches, two.kernels[0].stddev_us) == ([], 2, 40.0)
+    assert "2 x k 50.0 us" in evidence(two)[0]
+    mixed = analysed(in_calls(marked(*([[("k", 10.0)]] * 20 + [[("k", 90.0)]] * 10))), ())
+    assert any(one.startswith("contaminated: k took 10.0 to 90.0 us") for one in mixed.warnings)
+
+
+def test_uneven_launches_are_warned_of() -> None:
+    calls: list[list[tuple[str, float]]] = [[("k", 10.0)]] * 45 + [[("fill", 3.0), ("k", 10.0), ("k", 10.0)]] * 5
+    (warning,) = analysed(in_calls(marked(*calls)), ()).warnings
+    assert warning.startswith("uneven: 1 to 3 launches a call, 1 in 45 of 50 calls (k 1 to 2 times, fill 0 to 1 times)")
+    taking_turns = [[(f"kernel_{number % 2}", 10.0)] for number in range(10)]
+    assert any(one.startswith("uneven: 1 to 1") for one in analysed(in_calls(marked(*taking_turns)), ()).warnings)
+
+
+def test_a_trace_slower_than_the_clock_is_not_believed() -> None:
+    with pytest.raises(Unreadable, match="the calls ran nothing"):
+        analysed([[], []], ())
+    found = analysed(in_calls(marked(*[[("k", 100.0)]] * 5)), ())
+    assert "go by the clock" in evidence(found, 0.05)[1]
+    assert len(evidence(found, 0.095)) == 1
+
+
+def drawn(kernel: dict[str, Any]) -> list[float]:
+    """Durations whose average, least, most and standard deviation are about those of a recorded kernel."""
+    number, mean, deviation = kernel["launches"], kernel["avg_us"], kernel["stddev_us"]
+    middle = [mean + deviation * (1 if place % 2 else -1) for place in range(number - 2)]
+    return [kernel["min_us"], *middle, kernel["max_us"]]
+
+
+def test_what_was_recorded_clean_on_an_h200_is_found_clean() -> None:
+    arms = RECORDED["clean"]["arms"]
+    for arm in arms.values():
+        for kernel in arm["kernels"]:
+            assert not is_wide(drawn(kernel)), kernel
+    library = arms["torch.matmul(B, a)"]
+    main, last = (drawn(kernel) for kernel in library["kernels"])
+    names = [kernel["kernel"] for kernel in library["kernels"]]
+    calls = in_calls(marked(*[list(zip(names, times, strict=True)) for times in zip(main, last, strict=True)]))
+    found = analysed(calls, OWN, 234928128.0)
+    assert found.warnings == []
+    assert found.us == pytest.approx(library["calls"]["med_us"], rel=0.02)
+    assert found.products[0].kernels[1] == "splitKreduce_kernel"
+    assert found.gb_s == pytest.approx(library["calls"]["gb_s"], rel=0.02)
+
+
+def test_what_was_recorded_contaminated_on_an_h200_is_found_so() -> None:
+    (searched,) = RECORDED["search in the trace"]["kernels"]
+    assert is_wide(drawn(searched))
+    several = [one for one in RECORDED["search in the trace"]["names"] if one["launches"] in (40, 60)]
+    assert all(is_wide(drawn(one)) for one in several)
+    assert not any(is_wide(drawn(one)) for one in RECORDED["search in the trace"]["names"] if one["launches"] == 20)
+    copy, gemv = RECORDED["a copy alongside"]["kernels"]
+    calls = [[(gemv["kernel"], us)] for us in drawn(gemv)]
+    for call in calls[::4]:
+        call.insert(0, (copy["kernel"], copy["med_us"]))
+    found = analysed(in_calls(marked(*calls)), OWN)
+    assert any("Memcpy DtoD (Device -> Device) 0 to 1 times" in one for one in found.warnings)
+
+
+def case_trace(rows: int) -> CaseTrace:
+    call = [(f"a_kernel_with_a_name_that_takes_some_room_{number}", 10.0 + number) for number in range(rows)]
+    return analysed(in_calls(marked(*[call] * 10)), ())
+
+
+def test_a_diagnosis_holds_its_trace() -> None:
+    call = CallProfile(launches=[profile(blocks=132 * 128)])
+    found = diagnose(facts(call, 0.3)._replace(trace=case_trace(2)), H200, CEILINGS, [])
+    assert found.trace is not None
+    assert any(one.startswith("traced: 2 kernels a call, 21.0 us: a_kernel") for one in found.evidence)
+    assert diagnose(facts(call, 0.3), H200, CEILINGS, []).bound == found.bound
+
+
+@pytest.mark.parametrize("cases", [1, 2, 8])
+def test_an_answer_stays_short(cases: int) -> None:
+    call = CallProfile(launches=[profile(blocks=132 * 128)])
+    bare = diagnose(facts(call, 0.3), H200, CEILINGS, [])
+    case = bare.model_copy(update={"trace": case_trace(40), "evidence": [], "treatments": []})
+    report = ProfileReport(summary="x", cases=[case] * cases).fitted()
+    assert len(report.model_dump_json()) <= CHARACTERS
+    if (first := report.cases[0].trace) is None:
+        assert cases > 4
+    else:
+        assert (first.more_kernels + len(first.kernels), first.kernels[-1].kernel[-3:]) == (40, "_39")
+
+
+class Ears:
+    """A stand-in for torch: `_sleep` and calls leave events, which its profiler gives back."""
+
+    def __init__(self, deaf: int = 0) -> None:
+        self.heard: list[SimpleNamespace] = []
+        self.profiles = 0
+        self.deaf = deaf
+        self.cuda = SimpleNamespace(_sleep=lambda _: self.hear(SPIN), synchronize=lambda: None)
+        kinds = SimpleNamespace(CUDA="cuda", CPU="cpu")
+        self.autograd = SimpleNamespace(DeviceType=SimpleNamespace(CUDA="cuda"))
+        self.profiler = SimpleNamespace(ProfilerActivity=kinds, profile=self.profile)
+
+    def hear(self, name: str, device: str = "cuda") -> None:
+        start = 10.0 * len(self.heard)
+        span = SimpleNamespace(start=start, elapsed_us=lambda: 4.0)
+        self.heard.append(SimpleNamespace(name=name, time_range=span, id=len(self.heard) + 1, device_type=device))
+
+    def profile(self, activities: list[str]) -> Any:
+        first, self.profiles = len(self.heard), self.profiles + 1
+        deaf = self.profiles <= self.deaf
+        return contextlib.nullcontext(SimpleNamespace(events=lambda: [] if deaf else self.heard[first:]))
+
+
+@pytest.mark.parametrize("deaf", [0, 1])
+def test_the_driver_traces_warmed_up_calls_between_marks(deaf: int) -> None:
+    torch = Ears(deaf)
+
+    def call(number: int) -> None:
+        torch.hear("cudaLaunchKernel", "cpu")
+        torch.hear(GEMV)
+
+    listen = tracedriver._ears(torch)
+    found = tracedriver._traced(torch, (call, True), listen, 100.0)
+    calls = in_calls(read_events(json.loads(json.dumps(found["events"]))))
+    assert (len(calls), found["calls"], found["cached"]) == (50, 50, True)
+    assert all([one.name for one in call] == [GEMV] for call in calls)
+    with pytest.raises(RuntimeError, match="recorded no kernel"):
+        tracedriver._ears(Ears(deaf=9))
+
+
+FAKE = """#!/bin/sh
+if [ "$1" = stats ]; then exec cat {table}; fi
+echo "$@" >> {seen}; echo "$DISABLE_AUTOTUNE" >> {seen}
+{profile}
+"""
+WORKS = f"cp {{found}} {FOUND}; touch run.nsys-rep"
+
+
+def fake(folder: Path, profile: str, calls: int = 5) -> Path:
+    """A program that behaves as nsys; its driver found one case."""
+    found, listed = folder / "told.json", folder / "table.csv"
+    found.write_text(json.dumps({"own": [GEMV], "cases": [{"calls": calls, "cached": False, "events": []}]}))
+    activities = marked([], *[[(GEMV, 56.5)]] * 5)
+    rows = [row(one.start_us, one.us, one.launch, one.name) for one in activities]
+    listed.write_text(PREAMBLE + "\n".join([HEAD, *rows]) + "\n")
+    path = folder / "nsys"
+    path.write_text(FAKE.format(seen=folder / "seen", table=listed, profile=profile.format(found=found)))
+    path.chmod(0o755)
+    return path
+
+
+def told_by(script: str) -> Callable[[dict[str, Any], str], list[str]]:
+    return lambda job, source: ["/bin/sh", "-c", script]
+
+
+def read(monkeypatch: pytest.MonkeyPatch, nsys: Path | None, **options: Any) -> Trace:
+    monkeypatch.setattr(tracing_of, "find_nsys", lambda: str(nsys) if nsys else None)
+    files, cases = {"task/kernel.py": b""}, [{"M": 1}]
+    return asyncio.run(read_trace({}, files, PurePosixPath("task"), cases, [234928128.0], **options))
+
+
+def test_nsys_is_asked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = read(monkeypatch, fake(tmp_path, WORKS))
+    assert (found.source, found.failed) == ("nsys", {})
+    (case,) = found.cases
+    assert case is not None
+    assert (case.calls, case.us, case.kernels[0].whose, case.kernels[0].kernel) == (5, 56.5, "ours", "gemv_kernel")
+    assert case.gb_s == pytest.approx(4158.0, abs=0.1)
+    assert found.summary.startswith("nsys, in ")
+    assert "torch.profiler would add which torch operation" in found.summary
+    asked, autotune = (tmp_path / "seen").read_text().splitlines()
+    assert "--capture-range=cudaProfilerApi" in asked
+    assert autotune == "1"
+    old = 'case "$*" in *graph-trace*) echo "unrecognised option --cuda-graph-trace"; exit 1;; esac; ' + WORKS
+    again = read(monkeypatch, fake(tmp_path, old))  # it lacks an option, and is asked without it
+    assert (again.source, again.failed) == ("nsys", {})
+
+
+FAILURES = [
+    ("touch run.qdstrm; echo 'Error: the importer is not there'", 5, "could not make a report of that: Error: the"),
+    ("exit 3", 5, "ended with status 3"), ("touch run.nsys-rep", 5, "left nothing"),
+    (WORKS, 7, "6 calls are in the trace, and 8 were made"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("profile", "calls", "why"), FAILURES)
+def test_where_nsys_fails_cupti_is_tried_and_neither_costs_the_profile(
+    profile: str, calls: int, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracing_of, "_driver", told_by("echo 'RuntimeError: no CUPTI'; exit 1"))
+    found = read(monkeypatch, fake(tmp_path, profile, calls))
+    assert why in found.failed["nsys"]
+    assert (found.summary[:12], found.failed["torch.profiler"]) == ("none: nsys: ", "RuntimeError: no CUPTI")
+
+
+def test_cupti_takes_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = [[*one] for one in marked(*[[(NVJET, 55.0), (REDUCE, 2.0)]] * 5)]
+    path = tmp_path / "told.json"
+    path.write_text(json.dumps({"own": [], "cases": [{"calls": 5, "cached": True, "events": events}]}))
+    monkeypatch.setattr(tracing_of, "_driver", told_by(f"cp {path} {FOUND}; exit 139"))
+    found = read(monkeypatch, None)
+    assert (found.source, found.failed) == ("torch.profiler", {"nsys": "neither on PATH nor where CUDA puts it"})
+    assert found.cases[0] is not None
+    assert "some from the L2 cache" in evidence(found.cases[0])[0]
+    assert "nsys would add the host's calls" in found.summary
+
+
+LEFT = [
+    (f"echo '{{\"own\": 3' > {FOUND}", "cannot be read"), (f"ln -s /etc/passwd {FOUND}", "left nothing"),
+    (f'echo \'{{"own": [], "cases": [{{"calls": 5, "cached": true, "events": [[]]}}]}}\' > {FOUND}', "0 of 5 calls"),
+    ("echo 'CandidateFailure: RuntimeError: no'; exit 1", "RuntimeError: no"), ("sleep 60", "stopped after 1 s"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("script", "why"), LEFT)
+def test_what_the_driver_leaves_is_not_believed(script: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing_of, "_driver", told_by(script))
+    found = read(monkeypatch, None, limit_s=1.0)
+    assert why in found.failed["torch.profiler"]
+    assert found.cases == []
