@@ -82,16 +82,19 @@ def measure(path: Path, backend: Backend) -> None:
 
 
 def show(path: Path) -> None:
+    """The table, with what `runs.json` tells of how each end was reached."""
     raw = path.read_bytes()
     record = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
-    print("| task | with | speedup | interval | ms |\n|---|---|---:|---|---:|")
+    told = {(run["task"], run["end"]): run for run in json.loads((HERE / "runs.json").read_text())}
+    print("| task | with | speedup (95%) | ms | experiments | mistakes |\n|---|---|---|---:|---:|---|")
     for row in record["rows"]:
         if row.get("speedup"):
             low, high = row["interval"]
-            figures = f"{row['speedup']:.3f}x | {low:.3f} to {high:.3f} | {row['latency_ms']:.4f}"
+            figures = f"{row['speedup']:.2f}x ({low:.2f} to {high:.2f}) | {row['latency_ms']:.4f}"
         else:
-            figures = f"{row['status']} | {row.get('message', '')[:60]} | "
-        print(f"| {row['task']} | {row['end']} | {figures} |")
+            figures = f"{row['status']} | "
+        run = told.get((row["task"], row["end"]), {"experiments": "", "mistakes": ""})
+        print(f"| {row['task']} | {row['end']} | {figures} | {run['experiments']} | {run['mistakes']} |")
 
 
 def main() -> None:

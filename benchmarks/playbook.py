@@ -43,6 +43,8 @@ WARM = 3
 L2_BYTES = 60 * 2**20
 MOST_SETS = 24
 TOLERANCE = 1e-2
+FLOOR = 0.005
+"""How far identical code read from no gain; what is as small is no difference."""
 PREPARE_S = 100.0
 PAIR_S = 45.0
 KEPT: list[Any] = []
@@ -279,7 +281,7 @@ def described(row: dict[str, Any]) -> str:
     if "error" in row:
         return "| {} | {} | | | failed: {} | | |".format(*cells, row["error"].splitlines()[0][:120])
     low, high = row["speedup_low"], row["speedup_high"]
-    said = "helps" if low > 1 else "hurts" if high < 1 else "no difference"
+    said = "helps" if low > 1 + FLOOR else "hurts" if high < 1 - FLOOR else "no difference"
     said += "" if row["agrees"] else ", WRONG"
     cells += [f"{row['before_ms']:.4f}", f"{row['after_ms']:.4f}", gain(row), "yes" if row["helps"] else "no", said]
     return f"| {' | '.join(cells)} |"
