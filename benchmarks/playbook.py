@@ -34,7 +34,9 @@ from typing import Any
 import cuda.tile as ct
 import torch
 from playbook_kernels import PAGE, Side, Tensors
-from playbook_pairs import PAIRS, Pair
+from playbook_pairs import PAIRS as FIRST
+from playbook_pairs import Pair
+from playbook_wholes import WHOLES
 from scipy.stats import t as student
 
 ROUNDS = 20
@@ -43,6 +45,7 @@ WARM = 3
 L2_BYTES = 60 * 2**20
 MOST_SETS = 24
 TOLERANCE = 1e-2
+PAIRS = (*FIRST, *WHOLES)
 FLOOR = 0.005
 """How far identical code read from no gain; what is as small is no difference."""
 PREPARE_S = 100.0
