@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.autotune import pruning
+from tilewright.autotune.heuristics import suggested
 from tilewright.autotune.knobs import Knobs, SpaceError, Value
 from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric
-from tilewright.autotune.space import Kind, Space, declared, kind_of, proposed
+from tilewright.autotune.space import PRODUCTS, Kind, Space, declared, kind_of, proposed
 from tilewright.evaluation.results import ORIGINAL, Environment, Raced, Status, Surveyed
 from tilewright.evaluation.seeds import new_secret
 from tilewright.gpu.specs import spec_by_arch
@@ -63,7 +64,9 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
         return _ended(base, first.status, first.message, first.variants)
     original = surveyed[ORIGINAL]
     if space is None:
-        space = proposed(knobs, wanted.kind or _kind(wanted, original, arch), arch)
+        kind = wanted.kind or _kind(wanted, original, arch)
+        tiles = await asyncio.to_thread(suggested, first.calls[0], arch) if kind in PRODUCTS else []
+        space = proposed(knobs, kind, arch, tiles)
         variants = _variants(wanted, knobs, space)
         if others := variants[1:]:
             rest = await modelling.survey(others, backend, LIMIT_S, tell)

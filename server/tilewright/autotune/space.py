@@ -42,6 +42,10 @@ class Kind(StrEnum):
     DUAL = "T9 two products of one operand"
 
 
+PRODUCTS = (Kind.MATMUL, Kind.PERSISTENT, Kind.FP8)
+"""Kinds whose best tiles another library has an opinion on."""
+
+
 @dataclass(frozen=True)
 class Space:
     """The configs to try, the original first, and how they were come by."""
@@ -77,8 +81,9 @@ def declared(knobs: Knobs, values: Mapping[str, Sequence[Value]]) -> Space:
     return Space(_with_original(knobs, configs), "declared")
 
 
-def proposed(knobs: Knobs, kind: Kind, arch: str) -> Space:
-    """A space for a kernel of this kind on this architecture. Raises `SpaceError` where there is nothing to set."""
+def proposed(knobs: Knobs, kind: Kind, arch: str, first: Sequence[tuple[int, int, int]] = ()) -> Space:
+    """A space for a kernel of this kind on this architecture, of a product with the tiles `first` before our own.
+    Raises `SpaceError` where there is nothing to set."""
     tiles = tile_names(knobs)
     if not knobs.kernels and not tiles:
         raise SpaceError(
@@ -93,13 +98,14 @@ def proposed(knobs: Knobs, kind: Kind, arch: str) -> Space:
     elif kind is Kind.DUAL:
         configs = [_fitting(knobs, tile, held=2) for tile in _tiled(tiles, _DUAL_TILES)]
     else:
-        configs = [_fitting(knobs, tile) for tile in _tiled(tiles, _MATMUL_TILES)]
+        configs = [_fitting(knobs, tile) for tile in _tiled(tiles, (*first, *_MATMUL_TILES))]
     groups = [configs]
     if knobs.kernels and kind not in (Kind.ELEMENTWISE, Kind.IN_PLACE):
         groups.append([config | {"occupancy": 2} for config in configs if config.get("num_worker_warps") != 8])
         if wide and kind in (Kind.MATMUL, Kind.FP8, Kind.PERSISTENT):
             groups.append([config | {"num_ctas": 2} for config in configs if config.get("num_worker_warps") == 8])
-    return Space(_with_original(knobs, [config for group in groups for config in group]), f"proposed for {kind}")
+    by = ", the first tiles by nvidia-matmul-heuristics" if first and kind in PRODUCTS else ""
+    return Space(_with_original(knobs, [config for group in groups for config in group]), f"proposed for {kind}{by}")
 
 
 def kind_of(profile: CallProfile, written_inputs: Iterable[str], arguments: Iterable[str], sms: int) -> Kind:
