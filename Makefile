@@ -12,7 +12,7 @@ demo: .venv/ready
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-# With the tests that `make test` leaves out, so that it ends within 20 minutes on two cores.
+# With the tests that `make test` leaves out: a timing that other work upsets, a session on a GPU of several minutes.
 test-all: lint
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "long or not long"
 
