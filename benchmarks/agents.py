@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gzip
 import json
 import shutil
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from git import Repo
+from recorded import read
 
 from tilewright.evaluation.seeds import new_secret
 from tilewright.repository import Repository
@@ -83,8 +83,7 @@ def measure(path: Path, backend: Backend) -> None:
 
 def show(path: Path) -> None:
     """The table, with what `runs.json` tells of how each end was reached."""
-    raw = path.read_bytes()
-    record = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+    record = read(path)
     told = {(run["task"], run["end"]): run for run in json.loads((HERE / "runs.json").read_text())}
     print("| task | with | speedup (95%) | ms | experiments | mistakes |\n|---|---|---|---:|---:|---|")
     for row in record["rows"]:

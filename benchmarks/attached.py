@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gzip
 import json
 import os
 import platform
@@ -36,6 +35,7 @@ from tilewright.session.checkout import Checkout
 from tilewright.session.verification import verify
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
+from benchmarks.recorded import read
 from tests.redteam.harness import STOPPED
 
 REPOSITORIES = Path(__file__).resolve().parents[1] / "tests" / "repositories"
@@ -392,8 +392,7 @@ def main() -> None:
     if options.what == "measure":
         names = options.repository or list(ATTACHED)
         raise SystemExit(measure(options.file, names, options.seconds, options.minutes))
-    raw = options.file.read_bytes()
-    for found in json.loads(gzip.decompress(raw) if options.file.suffix == ".gz" else raw)["sessions"]:
+    for found in read(options.file)["sessions"]:
         print(shown(found))
 
 

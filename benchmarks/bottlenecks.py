@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gzip
 import json
 import platform
 import shutil
@@ -23,6 +22,8 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+from recorded import read
 
 from tilewright.profile.profiler import Profiler
 from tilewright.session.checkout import Checkout
@@ -132,8 +133,7 @@ def total(rows: list[dict[str, Any]]) -> str:
 
 
 def show(path: Path) -> None:
-    raw = path.read_bytes()
-    record = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+    record = read(path)
     for row in record["kernels"]:
         print(line(row))
         for evidence in row.get("report", {}).get("cases", [{}])[:1]:

@@ -10,7 +10,6 @@ python benchmarks/gemv.py show FILE                     anywhere: the table
 from __future__ import annotations
 
 import argparse
-import gzip
 import importlib.util
 import json
 import platform
@@ -25,6 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from recorded import read
+
+from tilewright.profile import tracing
 
 N, K = 7168, 16384
 BYTES = 2 * (K + N * K + N)
@@ -92,14 +94,8 @@ def traced(work: Callable[[], None]) -> list[tuple[str, float, float]]:
 
 def spread(durations: list[float]) -> Row:
     """What `nsys stats` shows of a name, in us."""
-    return {
-        "launches": len(durations),
-        "avg_us": round(statistics.fmean(durations), 3),
-        "med_us": round(statistics.median(durations), 3),
-        "min_us": round(min(durations), 3),
-        "max_us": round(max(durations), 3),
-        "stddev_us": round(statistics.pstdev(durations), 3),
-    }
+    names = ("avg_us", "med_us", "min_us", "max_us", "stddev_us")
+    return {"launches": len(durations)} | dict(zip(names, tracing.spread(durations), strict=True))
 
 
 def by_name(events: list[tuple[str, float, float]]) -> list[Row]:
@@ -274,8 +270,7 @@ def measure(path: Path, seconds: float) -> None:
 
 
 def show(path: Path) -> None:
-    raw = path.read_bytes()
-    record = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+    record = read(path)
     print(f"{record['gpu']}, {record['date']}: n={record['n']} k={record['k']} float16, {record['bytes'] / 1e6:.1f} MB")
     columns = "kernels a call | launches |  avg us |  med us |  min us |  max us |  stddev | by median"
     print(f"| {'trace':20} | {'arm':28} | {columns} |")

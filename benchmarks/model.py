@@ -25,6 +25,7 @@ from typing import Any
 
 import cuda.tile as ct
 import torch
+from recorded import read
 from scipy.stats import spearmanr
 
 from tilewright.autotune.pruning import HOPELESS
@@ -224,8 +225,7 @@ def config_text(config: Config) -> str:
 
 def compare(path: Path, every: int, picture: Path | None, kept: Path | None) -> bool:
     """Whether every kernel's sweep is ranked well, its hopeless configurations flagged, and none of its best."""
-    raw = path.read_bytes()
-    record = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+    record = read(path)
     configs = record["configurations"][::every]
     figures = modelled(configs, kept)
     sweeps: dict[str, list[tuple[float, float]]] = {}

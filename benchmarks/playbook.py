@@ -10,7 +10,6 @@ A process for each entry compiles its kernels, all at once; then the pairs are m
 from __future__ import annotations
 
 import argparse
-import gzip
 import io
 import itertools
 import json
@@ -37,6 +36,7 @@ from playbook_kernels import PAGE, Side, Tensors
 from playbook_pairs import PAIRS as FIRST
 from playbook_pairs import Pair
 from playbook_wholes import WHOLES
+from recorded import read
 from scipy.stats import t as student
 
 ROUNDS = 20
@@ -291,8 +291,7 @@ def described(row: dict[str, Any]) -> str:
 
 
 def load(path: Path) -> dict[str, Any]:
-    raw = path.read_bytes()
-    record = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+    record = read(path)
     record["rows"] = [row | (analysed(row["times"]) if "times" in row else {}) for row in record["rows"]]
     return dict(record)
 

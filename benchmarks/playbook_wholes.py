@@ -8,11 +8,11 @@ import cuda.tile as ct
 import torch
 from playbook_kernels import PAGE as page
 from playbook_kernels import Side, Tensors
-from playbook_pairs import F32, W8, Made, Pair, hinted, mapped
+from playbook_pairs import F32, W8, Made, Pair, mapped
 
 K_MAJOR, TURN = page.int8_after.replace_hints(**W8), page.turn_words.replace_hints()
 ROW_MAJOR = page.int8_before.replace_hints(**W8)
-LOG_SUM = hinted(page.log_sum)[0]
+LOG_SUM = page.log_sum.replace_hints()
 
 
 def turned(m: int, n: int, k: int, *tile: int) -> Any:

@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 from kernels.searched import steps
 from kernels.searched.spaces import BY_NAME, PARTS, Config, Part, configs_of, make_repository
+from recorded import read
 from scipy.stats import t
 
 BATCH = 5
@@ -138,8 +139,7 @@ def surroundings() -> Record:
 
 
 def load(file: Path) -> Record:
-    raw = file.read_bytes()
-    return dict(json.loads(gzip.decompress(raw) if file.suffix == ".gz" else raw))
+    return dict(read(file))
 
 
 def save(file: Path, record: Record) -> None:

@@ -19,10 +19,11 @@ from tilewright.profile import trace as tracing_of
 from tilewright.profile import tracedriver
 from tilewright.profile.activity import Activity, Unreadable, in_calls, read_csv, read_events, reduces, short, whose
 from tilewright.profile.diagnosis import diagnose
-from tilewright.profile.report import CHARACTERS, ProfileReport
+from tilewright.profile.report import ProfileReport
 from tilewright.profile.trace import FOUND, Trace, read_trace
 from tilewright.profile.tracing import CaseTrace, analysed, evidence, is_wide, table
 from tilewright.roofline.model import CallProfile
+from tilewright.session.dumptext import SHOWN_CHARACTERS
 
 EVIDENCE = Path(__file__).parents[2] / "references" / "evidence" / "gemv.json.gz"
 RECORDED = json.loads(gzip.decompress(EVIDENCE.read_bytes()))["parts"]
@@ -261,7 +262,7 @@ def test_an_answer_stays_short(cases: int) -> None:
     bare = diagnose(facts(call, 0.3), H200, CEILINGS, [])
     case = bare.model_copy(update={"trace": case_trace(40), "evidence": [], "treatments": []})
     report = ProfileReport(summary="x", cases=[case] * cases).fitted()
-    assert len(report.model_dump_json()) <= CHARACTERS
+    assert len(report.model_dump_json()) <= SHOWN_CHARACTERS
     if (first := report.cases[0].trace) is None:
         assert cases > 4
     else:

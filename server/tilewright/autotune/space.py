@@ -43,7 +43,7 @@ class Kind(StrEnum):
 
 
 PRODUCTS = (Kind.MATMUL, Kind.PERSISTENT, Kind.FP8)
-"""Kinds whose best tiles another library has an opinion on."""
+"""Kinds that are one large product: pairs of CTAs suit them, and another library has an opinion on their tiles."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def proposed(knobs: Knobs, kind: Kind, arch: str, first: Sequence[tuple[int, int
     groups = [configs]
     if knobs.kernels and kind not in (Kind.ELEMENTWISE, Kind.IN_PLACE):
         groups.append([config | {"occupancy": 2} for config in configs if config.get("num_worker_warps") != 8])
-        if wide and kind in (Kind.MATMUL, Kind.FP8, Kind.PERSISTENT):
+        if wide and kind in PRODUCTS:
             groups.append([config | {"num_ctas": 2} for config in configs if config.get("num_worker_warps") == 8])
     by = ", the first tiles by nvidia-matmul-heuristics" if first and kind in PRODUCTS else ""
     return Space(_with_original(knobs, [config for group in groups for config in group]), f"proposed for {kind}{by}")

@@ -43,7 +43,7 @@ class Candidate:
         except BaseException as error:
             raise self._failure(error, Status.IMPORT_ERROR) from None
         origin = str(getattr(loaded, "__file__", ""))
-        if not origin.startswith(tuple(f"{place}/" for place in self._places)):
+        if not self._is_ours(origin):
             raise CandidateFailure(
                 Status.IMPORT_ERROR, f"importing {module!r} gave {origin or 'a built-in module'}; rename {module}.py"
             )
@@ -64,11 +64,15 @@ class Candidate:
         """Undo the import, so that another snapshot's modules of the same names can be imported."""
         for name, module in list(sys.modules.items()):
             origin = getattr(module, "__file__", None)
-            if origin and origin.startswith(tuple(f"{place}/" for place in self._places)):
+            if origin and self._is_ours(origin):
                 del sys.modules[name]
         sys.path[:] = [place for place in sys.path if place not in self._places]
         del self._entry
         gc.collect()  # what a module registered with torch goes with it
+
+    def _is_ours(self, origin: str) -> bool:
+        """Whether a module's file lies where the candidate's modules do."""
+        return origin.startswith(tuple(f"{place}/" for place in self._places))
 
     def wait(self) -> None:
         """Wait for the device; errors of kernels launched earlier surface here. Raises `CandidateFailure`."""

@@ -8,7 +8,7 @@ import resource
 from collections.abc import Iterable
 from pathlib import Path
 
-from tilewright.evaluation.supervisor import descendants, read_proc
+from tilewright.evaluation.supervisor import descendants, stat_of
 
 FILE_LIMIT = 8 * 2**30
 OPEN_FILES_LIMIT = 4096
@@ -76,7 +76,7 @@ def _tasks_of_user() -> int:
         for entry in entries:
             with contextlib.suppress(OSError):
                 if entry.name.isdigit() and entry.stat().st_uid == user:
-                    count += int(read_proc(f"{entry.path}/stat").rpartition(b")")[2].split()[17])
+                    count += int(stat_of(entry.name)[17])
     return count
 
 

@@ -22,7 +22,7 @@ from tilewright.evaluation.nursery import Nursery
 from tilewright.evaluation.processes import ChildProcess, worker_environment
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import Snapshot
-from tilewright.evaluation.worker import GIVEN
+from tilewright.evaluation.worker import GIVEN_PATH
 from tilewright.task import Task
 
 START_TIMEOUT_S = 120.0
@@ -121,14 +121,14 @@ class WorkerHandle:
     @property
     def root(self) -> str:
         """Where the files of the candidate that it loaded last lie, as it sees them."""
-        return f"/proc/self/fd/{GIVEN}/{self._loaded}"
+        return f"{GIVEN_PATH}/{self._loaded}"
 
     def give(self, file: Path) -> str:
         """Let the process read `file`, which lies in the referee's folder; where it sees it."""
         assert self._given is not None
         if not (self._given / file.name).exists():
             (self._given / file.name).hardlink_to(file)
-        return f"/proc/self/fd/{GIVEN}/{file.name}"
+        return f"{GIVEN_PATH}/{file.name}"
 
     def load(self, task: Task, snapshot: Snapshot, running: bool = True, withheld: bool = False) -> None:
         """Import a candidate; `running` is false where it is only dumped, and `withheld` true where its launches are

@@ -48,7 +48,7 @@ from tilewright.gpu.telemetry import Gpu, Recorder, find_gpu
 LEASE_WAIT_S = 120.0
 LOWERING_S = 60.0
 """For cuTile's front end, over what a call itself may take."""
-INCUMBENT = "incumbent"
+LABELS = CANDIDATE, INCUMBENT = "candidate", "incumbent"
 
 
 class Referee:
@@ -247,37 +247,37 @@ class Referee:
     def _measured(
         self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds, phases: measurement.Phases
     ) -> BenchmarkResult:
-        environment = self._surroundings()
         with contextlib.ExitStack() as stack:
             with phases("start"):
-                labels = ("candidate", INCUMBENT)[: len(snapshots)]
+                labels = LABELS[: len(snapshots)]
                 roles = [*zip(labels, snapshots, strict=True)]
-                random.SystemRandom().shuffle(roles)  # who comes first is not to tell an arm what it is
-                started = {
+                started = {  # in random order: who comes first is not to tell an arm what it is
                     label: stack.enter_context(self._worker(code, snapshot, deadline, label))
-                    for label, snapshot in roles
+                    for label, snapshot in random.SystemRandom().sample(roles, len(roles))
                 }
                 arms = [started[label] for label in labels]
-            assert self._probe is not None
-            recorder = stack.enter_context(self._recorder(arms))
-            bench = measurement.Bench(code, arms, environment, recorder, self._probe, phases, self._pool.waiting)
-            return bench.run(seeds, self._tell)
+            return stack.enter_context(self._bench(code, arms, phases)).run(seeds, self._tell)
 
     def _apart(self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds) -> float:
         """The speedup as two processes show it of which neither can know that there is another: one has ended, and all
         that it might have left behind is gone, before the other starts."""
         latencies: dict[str, float] = {}
-        roles = [*zip(("candidate", INCUMBENT), snapshots, strict=True)]
-        random.SystemRandom().shuffle(roles)
-        environment = self._surroundings()
-        assert self._probe is not None
-        for label, snapshot in roles:
-            with self._worker(code, snapshot, deadline, label) as arm, self._recorder([arm]) as recorder:
-                bench = measurement.Bench(
-                    code, [arm], environment, recorder, self._probe, measurement.Phases(), self._pool.waiting
-                )
+        for label, snapshot in random.SystemRandom().sample([*zip(LABELS, snapshots, strict=True)], len(LABELS)):
+            with (
+                self._worker(code, snapshot, deadline, label) as arm,
+                self._bench(code, [arm], measurement.Phases()) as bench,
+            ):
                 latencies[label] = bench.run(seeds, lambda _: None).latency_ms or math.nan
-        return latencies[INCUMBENT] / latencies["candidate"]
+        return latencies[INCUMBENT] / latencies[CANDIDATE]
+
+    @contextlib.contextmanager
+    def _bench(
+        self, code: TaskCode, arms: list[WorkerHandle], phases: measurement.Phases
+    ) -> Iterator[measurement.Bench]:
+        """What measures these arms, while the device is watched."""
+        with self._recorder(arms) as recorder:
+            assert self._probe is not None
+            yield measurement.Bench(code, arms, self._surroundings(), recorder, self._probe, phases, self._pool.waiting)
 
     def _recorder(self, arms: list[WorkerHandle]) -> Recorder:
         own = {os.getpid(), *(worker.pid for worker in (*arms, *self._pool.waiting))}
@@ -288,7 +288,7 @@ class Referee:
     ) -> BenchmarkResult:
         arms = []
         seed = seeds.next()
-        for snapshot, label in zip(snapshots, ("candidate", INCUMBENT), strict=False):
+        for snapshot, label in zip(snapshots, LABELS, strict=False):
             key = f"{code.task.folder}:{snapshot['id']}"
             if key not in self._profiles:
                 with phases("profile"), self._worker(code, snapshot, deadline, label) as worker:

@@ -52,6 +52,11 @@ def read_proc(path: str) -> bytes:
         os.close(handle)
 
 
+def stat_of(pid: int | str) -> list[bytes]:
+    """What /proc says of a process behind its name, from its state on. Raises OSError where it is gone."""
+    return read_proc(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+
+
 def _children() -> dict[int, list[int]]:
     """The living children of every process, read from /proc."""
     children: dict[int, list[int]] = {}
@@ -59,7 +64,7 @@ def _children() -> dict[int, list[int]]:
         names = [entry.name for entry in entries if entry.name.isdigit()]
     for name in names:
         try:
-            fields = read_proc(f"/proc/{name}/stat").rpartition(b")")[2].split()
+            fields = stat_of(name)
         except OSError:
             continue
         if fields[0] != b"Z":
@@ -82,7 +87,7 @@ def _children_of(parent: int) -> list[int]:
 
 def _is_dead(pid: int) -> bool:
     try:
-        return read_proc(f"/proc/{pid}/stat").rpartition(b")")[2].split()[0] == b"Z"
+        return stat_of(pid)[0] == b"Z"
     except OSError:
         return True
 

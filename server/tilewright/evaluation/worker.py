@@ -34,7 +34,8 @@ AWAKE_S = 0.25
 BEHIND = 10
 """How nice a worker of a survey is to all other processes."""
 GIVEN = 200
-"""File descriptor of the folder where candidates are put for a worker. By way of it (`/proc/self/fd/200`) a candidate
+GIVEN_PATH = f"/proc/self/fd/{GIVEN}"
+"""File descriptor of the folder where candidates are put for a worker, and its path there. By way of it a candidate
 lies at the same place in every worker, which compilers write into their results, and yet no worker sees another's."""
 OPERATIONS = frozenset(
     {"load", "inputs", "call", "estimate", "prepare", "ping", "run", "kernels", "profile", "check", "dump"}

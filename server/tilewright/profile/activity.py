@@ -121,8 +121,13 @@ def whose(name: str, own: Collection[str]) -> Whose:
     """`own` are the names of the candidate's kernels, as written or with their signature."""
     if name.startswith(_FILLS) or any(part in name for part in _FILLING):
         return "copy or fill"
+    return "ours" if _written(name, own) else "library"
+
+
+def _written(name: str, own: Collection[str]) -> str:
+    """Which of the names `own` a kernel has, the shortest if several; empty where none."""
     plain = name.partition("(")[0]
-    return "ours" if plain in own or any(plain.startswith(f"{one}_K") for one in own) else "library"
+    return min((one for one in own if plain == one or plain.startswith(f"{one}_K")), key=len, default="")
 
 
 def reduces(name: str) -> bool:
@@ -134,10 +139,8 @@ def short(name: str, own: Collection[str] = ()) -> str:
     """A name without its parameters and template arguments; one word of these is kept where it says what is done."""
     if name.startswith(_FILLS):
         return name
-    plain = name.partition("(")[0]
-    for one in sorted(own, key=len):
-        if plain == one or plain.startswith(f"{one}_K"):
-            return one.partition("_Kt")[0][:SHOWN]
+    if one := _written(name, own):
+        return one.partition("_Kt")[0][:SHOWN]
     full = _without_parameters(name)
     base = _outside(full, "<", ">").strip().rpartition(" ")[2]
     parts = base.split("::")

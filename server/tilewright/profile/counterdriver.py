@@ -13,10 +13,7 @@ from typing import Any
 
 import torch
 
-from tilewright.evaluation.candidate import Candidate
-from tilewright.evaluation.confinement import confine
-from tilewright.evaluation.taskcode import TaskCode
-from tilewright.task import Backend, load_task
+from tilewright.profile.driven import confine_here, loaded
 
 WARM_UPS = 3
 SEED = 1
@@ -31,12 +28,8 @@ def main(arguments: list[str]) -> None:
     torch.cuda.profiler.start()  # ncu connects and prepares here, while this process still may
     torch.cuda.profiler.stop()
     if job["confined"]:
-        print(f"isolation: {confine(writable=[Path.cwd()], readable=[Path(job['root'])])}", flush=True)
-    folder = Path(job["folder"])
-    task = load_task(folder)
-    code = TaskCode(task, Backend.CUDA)
-    paths = [folder / path for path in task.file.python_path]
-    candidate = Candidate(folder, paths, task.module, task.function, task.file.outputs)
+        confine_here(job["root"])
+    code, candidate = loaded(Path(job["folder"]))
     for case in job["cases"]:
         given = code.arguments(case, code.inputs(case, SEED))
         for _ in range(WARM_UPS):

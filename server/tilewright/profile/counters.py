@@ -6,23 +6,20 @@ gives none. Without ncu, or where it may not read counters, one line says why, a
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import csv
 import json
 import os
 import re
 import shutil
 import sys
-import tempfile
 import time
 from pathlib import Path, PurePosixPath
 
 from pydantic import Field
 
-from tilewright.evaluation.snapshot import SnapshotStore
+from tilewright.gpu.lease import GpuBusy
 from tilewright.profile.activity import MARK
-from tilewright.profile.driving import leased, run
+from tilewright.profile.driving import placed, run
 from tilewright.records import Record, cut
 from tilewright.repository import Files
 from tilewright.task import Case
@@ -211,16 +208,14 @@ async def read_counters(
     ncu = find_ncu()
     if ncu is None:
         return Counters(why_not=f"ncu is neither on PATH nor at {PLACES[0]}")
-    with tempfile.TemporaryDirectory(prefix="tilewright-ncu-") as name, contextlib.ExitStack() as held:
-        if uuid and (busy := await leased(uuid, held)):
-            return Counters(why_not=busy, tool=ncu)
-        tree, scratch = Path(name) / "tree", Path(name) / "scratch"
-        tree.mkdir()
-        scratch.mkdir()
-        (snapshot,) = await asyncio.to_thread(SnapshotStore(tree, protected, task_folder).write, files)
-        job = {"folder": str(snapshot.root / snapshot.task), "root": str(tree), "cases": cases, "confined": confined}
-        driver = [sys.executable, "-I", "-B", "-m", "tilewright.profile.counterdriver", json.dumps(job)]
-        return await _counted(ncu, driver, scratch, len(cases), confined, limit_s)
+    try:
+        async with placed(protected, files, task_folder, cases, uuid, confined) as (folder, job):
+            scratch = folder / "scratch"
+            scratch.mkdir()
+            driver = [sys.executable, "-I", "-B", "-m", "tilewright.profile.counterdriver", json.dumps(job)]
+            return await _counted(ncu, driver, scratch, len(cases), confined, limit_s)
+    except GpuBusy as busy:
+        return Counters(why_not=str(busy), tool=ncu)
 
 
 async def _counted(ncu: str, driver: list[str], scratch: Path, cases: int, confined: bool, limit_s: float) -> Counters:

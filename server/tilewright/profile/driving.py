@@ -6,27 +6,47 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Mapping
-from pathlib import Path
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from tilewright.evaluation.processes import worker_environment
+from tilewright.evaluation.snapshot import SnapshotStore
 from tilewright.gpu.lease import GpuBusy, lease
+from tilewright.repository import Files
+from tilewright.task import Case
 
 LEASE_TRIES = 20
 """A second apart."""
 
 
-async def leased(uuid: str, held: contextlib.ExitStack) -> str:
-    """Take the GPU until `held` is closed; why not, where another keeps it."""
+@contextlib.asynccontextmanager
+async def placed(
+    protected: Files, files: Files, task_folder: PurePosixPath, cases: list[Case], uuid: str, confined: bool
+) -> AsyncIterator[tuple[Path, dict[str, Any]]]:
+    """A folder for what is written, and what a driver is told of the candidate `files` over the files `protected`;
+    `uuid` is the GPU to hold meanwhile, if one. Raises `GpuBusy`."""
+    with tempfile.TemporaryDirectory(prefix="tilewright-profile-") as name, contextlib.ExitStack() as held:
+        if uuid:
+            await _lease(uuid, held)
+        tree = Path(name) / "tree"
+        tree.mkdir()
+        (snapshot,) = await asyncio.to_thread(SnapshotStore(tree, protected, task_folder).write, files)
+        folder = str(snapshot.root / snapshot.task)
+        yield Path(name), {"folder": folder, "root": str(tree), "cases": cases, "confined": confined}
+
+
+async def _lease(uuid: str, held: contextlib.ExitStack) -> None:
+    """Take the GPU until `held` is closed. Raises `GpuBusy`."""
     for left in reversed(range(LEASE_TRIES)):
         try:
             held.enter_context(lease(uuid, 0.0, lambda _: None))
-            return ""
+            return
         except GpuBusy as error:
             if not left:
-                return str(error).replace("within 0 s", f"within {LEASE_TRIES} s")
+                raise GpuBusy(str(error).replace("within 0 s", f"within {LEASE_TRIES} s")) from None
         await asyncio.sleep(1.0)
-    return ""
 
 
 async def run(

@@ -10,9 +10,7 @@ from tilewright.evaluation.results import Status
 from tilewright.profile.diagnosis import CaseDiagnosis
 from tilewright.profile.tracing import CaseTrace
 from tilewright.records import Record
-
-CHARACTERS = 6000
-"""Of an answer: what an agent reads at once. Tables of kernels are cut until it fits."""
+from tilewright.session.dumptext import SHOWN_CHARACTERS
 
 
 class ProfileReport(Record):
@@ -31,12 +29,12 @@ class ProfileReport(Record):
     next: str = ""
 
     def fitted(self) -> ProfileReport:
-        """The same with as many rows in its tables of kernels as it has room for, else without the tables."""
+        """The same with as many rows in its tables of kernels as an answer has room for, else without the tables."""
         found = self
         for rows in (12, 8, 6, 4, 2, 1, 0):
             cases = [case.model_copy(update={"trace": _of_rows(case.trace, rows)}) for case in self.cases]
             found = self.model_copy(update={"cases": cases})
-            if len(found.model_dump_json()) <= CHARACTERS:
+            if len(found.model_dump_json()) <= SHOWN_CHARACTERS:
                 return found
         return found
 

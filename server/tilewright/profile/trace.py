@@ -6,14 +6,12 @@ Where no source works, lines say why, and the diagnosis goes without.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
 import re
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path, PurePosixPath
@@ -21,9 +19,9 @@ from typing import Any
 
 from pydantic import Field
 
-from tilewright.evaluation.snapshot import SnapshotStore
+from tilewright.gpu.lease import GpuBusy
 from tilewright.profile.activity import Activity, Unreadable, in_calls, read_csv, read_events
-from tilewright.profile.driving import leased, run
+from tilewright.profile.driving import placed, run
 from tilewright.profile.tracedriver import FOUND
 from tilewright.profile.tracing import CaseTrace, analysed
 from tilewright.records import Record, cut
@@ -117,20 +115,9 @@ async def read_trace(
     began = time.monotonic()
     failed: dict[str, str] = {}
     try:
-        with tempfile.TemporaryDirectory(prefix="tilewright-trace-") as name, contextlib.ExitStack() as held:
-            if uuid and (busy := await leased(uuid, held)):
-                return Trace(failed={"GPU": busy})
-            tree = Path(name) / "tree"
-            tree.mkdir()
-            (snapshot,) = await asyncio.to_thread(SnapshotStore(tree, protected, task_folder).write, files)
-            job = {
-                "folder": str(snapshot.root / snapshot.task),
-                "root": str(tree),
-                "cases": cases,
-                "confined": confined,
-            }
+        async with placed(protected, files, task_folder, cases, uuid, confined) as (folder, job):
             for source, made in ((NSYS, _by_nsys), (CUPTI, _by_cupti)):
-                scratch = Path(name) / f"scratch-{source}"
+                scratch = folder / f"scratch-{source}"
                 scratch.mkdir()
                 try:
                     told, by_case = await made(job, scratch, limit_s)
@@ -142,6 +129,8 @@ async def read_trace(
                     continue
                 seconds = round(time.monotonic() - began, 2)
                 return Trace(cases=found, source=source, failed=failed, confined=confined, seconds=seconds)
+    except GpuBusy as busy:
+        return Trace(failed={"GPU": str(busy)})
     except Exception as error:  # a trace is an extra: nothing of it may cost the profile
         failed["trace"] = cut(f"{type(error).__name__}: {error}", 200)
     return Trace(failed=failed, confined=confined, seconds=round(time.monotonic() - began, 2))

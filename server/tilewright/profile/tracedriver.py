@@ -14,8 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tilewright.evaluation.confinement import confine
-from tilewright.task import Backend, load_task
+from tilewright.profile.driven import confine_here, loaded
 
 FOUND = "found.json"
 SEED = 1
@@ -34,7 +33,7 @@ def main(arguments: list[str]) -> None:
     job: dict[str, Any] = json.loads(arguments[0])
     outside = job["source"] == "nsys"
     if job["confined"] and not outside:  # before a thread is started: CUPTI needs no more than a worker may
-        _confine(job["root"])
+        confine_here(job["root"])
     import torch
 
     torch.cuda.init()
@@ -43,7 +42,7 @@ def main(arguments: list[str]) -> None:
     if outside:
         torch.cuda.profiler.start()  # nsys connects and prepares here, while this process still may; marks do the rest
         if job["confined"]:
-            _confine(job["root"])
+            confine_here(job["root"])
     listen = _no_ears if outside else _ears(torch)
     found: dict[str, Any] = {"own": [], "cases": []}
     own = _own_names()
@@ -55,10 +54,6 @@ def main(arguments: list[str]) -> None:
         print("traced", flush=True)
     if outside:
         torch.cuda.profiler.stop()
-
-
-def _confine(root: str) -> None:
-    print(f"isolation: {confine(writable=[Path.cwd()], readable=[Path(root)])}", flush=True)
 
 
 def _own_names() -> set[str]:
@@ -77,13 +72,9 @@ def _candidate(folder: str) -> Callable[[Any], tuple[Callable[[int], object], bo
     """From a case, its call on the inputs of that number, and whether the inputs of all calls stay in the L2 cache."""
     import torch
 
-    from tilewright.evaluation.candidate import Candidate
-    from tilewright.evaluation.taskcode import TaskCode, tensor_bytes
+    from tilewright.evaluation.taskcode import tensor_bytes
 
-    task = load_task(Path(folder))
-    code = TaskCode(task, Backend.CUDA)
-    paths = [Path(folder) / path for path in task.file.python_path]
-    candidate = Candidate(Path(folder), paths, task.module, task.function, task.file.outputs)
+    code, candidate = loaded(Path(folder))
     l2_bytes = int(getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0) or L2_BYTES)
 
     def prepared(case: Any) -> tuple[Callable[[int], object], bool]:
