@@ -1,5 +1,8 @@
 """Edit to verdict: how long one run_correctness and one run_benchmark take, warm, for each example, and where it goes.
 
+The edits are comments, which change nothing and compile anew; where the demo knows a real gain for the example, that
+comes last, because what is kept is measured again, by fresh processes, and each version apart.
+
 Run: python benchmarks/turnaround.py [--json FILE] [--only NAME]. Uses the GPU where there is one, else the cpu backend.
 """
 
@@ -20,8 +23,9 @@ from typing import Any
 from mcp import Client, StdioServerParameters
 
 from tilewright.bundled import examples
+from tilewright.demo import EDITS, Aim
 
-EDITS = 4
+COMMENTS = 4
 IGNORED = shutil.ignore_patterns("__pycache__")
 
 
@@ -55,8 +59,11 @@ async def measure(example: Path, parent: Path) -> dict[str, Any]:
         begun = await call(client, "start_session", task=example.name, patience=99)
         start_s = time.monotonic() - started
         file = repository / begun["editable"][0]
-        for number in range(EDITS):
-            file.write_text(file.read_text() + f"\n# edit {number}: every one compiles anew\n")
+        gains = [edit for edit in EDITS.get(example.name, ()) if edit.aim is Aim.GAIN]
+        for number in range(COMMENTS + bool(gains)):
+            text = file.read_text()
+            comment = text + f"\n# edit {number}: every one compiles anew\n"
+            file.write_text(comment if number < COMMENTS else gains[0].change(text))
             started = time.monotonic()
             check = await call(client, "run_correctness")
             checked = time.monotonic()
@@ -71,10 +78,11 @@ async def measure(example: Path, parent: Path) -> dict[str, Any]:
                     "phases": bench["phases"],
                     "speedup": bench["speedup"],
                     "interval": bench["interval"],
+                    "verdict": bench["verdict"]["kind"],
                 }
             )
             await call(client, "revert" if bench["verdict"]["kind"] != "keep" else "git_checkpoint")
-            await call(client, "append_result", optimization=f"comment {number}")
+            await call(client, "append_result", optimization=f"edit {number}")
     return {"example": example.name, "device": begun["device"], "start_s": start_s, "runs": runs}
 
 
@@ -93,6 +101,8 @@ def main() -> None:
             print(f"  edit to verdict: median {statistics.median(totals):.2f} s, worst {max(totals):.2f} s")
             for part in ("correctness_s", "benchmark_s"):
                 print(f"  {part}: median {statistics.median(run[part] for run in result['runs']):.2f}")
+            kept = [f"{run['total_s']:.2f} s" for run in result["runs"] if run["verdict"] == "keep"]
+            print(f"  to a keep: {', '.join(kept) or 'none'}")
             print(f"  benchmark phases of the last run: {result['runs'][-1]['phases']}", flush=True)
             if arguments.json:
                 arguments.json.write_text(json.dumps(found, indent=1) + "\n")
