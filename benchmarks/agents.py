@@ -13,13 +13,11 @@ import asyncio
 import json
 import shutil
 import tempfile
-import time
-from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from git import Repo
-from recorded import read
+from recorded import header, read, write
 
 from tilewright.evaluation.seeds import new_secret
 from tilewright.repository import Repository
@@ -72,13 +70,7 @@ def measure(path: Path, backend: Backend) -> None:
                 rows += asyncio.run(measure_task(folder, backend, Path(parent)))
             except Exception as error:  # one task's trouble is not the others'
                 rows.append({"task": folder.name, "end": "", "status": "error", "message": repr(error)[:600]})
-            record = {
-                "command": "python benchmarks/agents.py measure FILE",
-                "date": time.strftime("%Y-%m-%d"),
-                "versions": {name: version(name) for name in ("torch", "cuda-tile")},
-                "rows": rows,
-            }
-            path.write_text(json.dumps(record, indent=1) + "\n")
+            write(path, header("agents.py measure FILE") | {"rows": rows})
 
 
 def show(path: Path) -> None:

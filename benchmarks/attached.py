@@ -23,7 +23,6 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ from tilewright.session.checkout import Checkout
 from tilewright.session.verification import verify
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from benchmarks.recorded import read
+from benchmarks.recorded import header, read, write
 from tests.redteam.harness import STOPPED
 
 REPOSITORIES = Path(__file__).resolve().parents[1] / "tests" / "repositories"
@@ -359,16 +358,14 @@ def shown(found: Json) -> str:
 def measure(path: Path, names: list[str], seconds: float, minutes: float) -> int:
     """Play the sessions; whether all went as they have to, as an exit status."""
     until = time.monotonic() + seconds
-    record: Json = {
-        "command": f"python benchmarks/attached.py measure FILE --minutes {minutes:g}",
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
+    record: Json = header(f"attached.py measure FILE --minutes {minutes:g}") | {
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}",
         "sessions": [],
     }
 
     def save() -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(record, indent=1) + "\n")
+        write(path, record)
 
     with tempfile.TemporaryDirectory(prefix="tilewright-attached-", ignore_cleanup_errors=True) as folder:
         for name in ("STATE", "CACHE"):

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import platform
 import shutil
 import subprocess
 import sys
@@ -18,12 +16,10 @@ import tempfile
 import time
 import traceback
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from recorded import read
+import recorded
 
 from tilewright.profile.profiler import Profiler
 from tilewright.session.checkout import Checkout
@@ -133,7 +129,7 @@ def total(rows: list[dict[str, Any]]) -> str:
 
 
 def show(path: Path) -> None:
-    record = read(path)
+    record = recorded.read(path)
     for row in record["kernels"]:
         print(line(row))
         for evidence in row.get("report", {}).get("cases", [{}])[:1]:
@@ -142,14 +138,9 @@ def show(path: Path) -> None:
 
 
 def measure(path: Path, seconds: float, only: str) -> None:
-    import torch
 
     began = time.monotonic()
-    record: dict[str, Any] = {
-        "command": "python benchmarks/bottlenecks.py measure FILE",
-        "gpu": torch.cuda.get_device_name(),
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "versions": {name: version(name) for name in ("torch", "cuda-tile")} | {"python": platform.python_version()},
+    record: dict[str, Any] = recorded.header("bottlenecks.py measure FILE") | {
         "confined_refused": "",
         "kernels": [],
     }
@@ -167,7 +158,7 @@ def measure(path: Path, seconds: float, only: str) -> None:
             confined = False
             row = tried(one, Backend.CUDA, confined)
         record["kernels"].append(row)
-        path.write_text(json.dumps(record, indent=1) + "\n")
+        recorded.write(path, record)
         print(line(row), flush=True)
         for evidence in row.get("report", {}).get("cases", [{}])[:1]:
             print("".join(f"    {text}\n" for text in evidence.get("evidence", [])), end="", flush=True)

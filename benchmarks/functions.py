@@ -6,15 +6,13 @@ python benchmarks/functions.py --json FILE    compile them all, and write what c
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import re
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import cuda.tile as ct
 import torch
+from recorded import header, write
 
 from tilewright.compiler.assembling import assemble
 from tilewright.compiler.cutile import lower
@@ -94,9 +92,7 @@ def main() -> None:
     rows = [compiled(*one, arch) for one in WANTED for arch in ARCHS]
     for row in rows:
         print(row)
-    found = {"command": "python benchmarks/functions.py --json FILE", "cuda_tile": version("cuda-tile")}
-    found |= {"compiler": compiler_version(), "rows": rows}
-    target.write_bytes(gzip.compress(json.dumps(found, indent=1).encode(), mtime=0))
+    write(target, header("functions.py --json FILE") | {"compiler": compiler_version(), "rows": rows})
 
 
 if __name__ == "__main__":

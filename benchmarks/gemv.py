@@ -12,19 +12,16 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import platform
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from recorded import read
+from recorded import header, read, write
 
 from tilewright.profile import tracing
 
@@ -247,11 +244,7 @@ def in_process(part: str, best: list[Any]) -> Row:
 
 def measure(path: Path, seconds: float) -> None:
     began = time.monotonic()
-    record: Row = {
-        "command": "python benchmarks/gemv.py measure FILE",
-        "gpu": torch.cuda.get_device_name(),
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "versions": {name: version(name) for name in ("torch", "cuda-tile")} | {"python": platform.python_version()},
+    record: Row = header("gemv.py measure FILE") | {
         "n": N, "k": K, "bytes": BYTES, "calls": CALLS, "trials": TRIALS,
         "parts": {},
     }  # fmt: skip
@@ -264,7 +257,7 @@ def measure(path: Path, seconds: float) -> None:
         found = in_process(part, best)
         best = best or found.get("best", [])
         record["parts"][part] = found | {"seconds": round(time.monotonic() - started, 1)}
-        path.write_text(json.dumps(record, indent=1) + "\n")
+        write(path, record)
         print(f"{part}: {record['parts'][part]['seconds']} s {found.get('error', '')}", flush=True)
     show(path)
 

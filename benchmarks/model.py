@@ -14,18 +14,15 @@ import itertools
 import json
 import multiprocessing
 import os
-import platform
 import statistics
 import sys
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import cuda.tile as ct
 import torch
-from recorded import read
+from recorded import header, read
 from scipy.stats import spearmanr
 
 from tilewright.autotune.pruning import HOPELESS
@@ -169,11 +166,7 @@ def measure(path: Path) -> None:
             found.append(config | {"measured_ms": round(statistics.median(samples), 6)})
             print(found[-1], flush=True)
         del ready[:], tensors
-    record = {
-        "command": "python benchmarks/model.py measure FILE",
-        "gpu": torch.cuda.get_device_name(),
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "versions": {name: version(name) for name in ("torch", "cuda-tile")} | {"python": platform.python_version()},
+    record = header("model.py measure FILE") | {
         "samples": f"median of {ROUNDS} interleaved graph replays of about {REPLAY_MS} ms",
         "configurations": found,
     }

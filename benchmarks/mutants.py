@@ -13,11 +13,8 @@ import argparse
 import ast
 import copy
 import difflib
-import gzip
 import hashlib
 import itertools
-import json
-import platform
 import random
 import re
 import signal
@@ -27,12 +24,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
+from recorded import header, write
 
 from tilewright.bundled import examples
 from tilewright.evaluation.calibration import Trial, make_trial
@@ -477,20 +473,14 @@ def main() -> None:
     seconds = time.monotonic() - started
     print(report(verdicts, sources, seconds))
     if arguments.json:
-        record = {
-            "command": "python benchmarks/mutants.py --json FILE",
-            "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-            "versions": {name: version(name) for name in ("torch", "cuda-tile", "tilewright")}
-            | {"python": platform.python_version()},
+        record = header("mutants.py --json FILE") | {
             "seed": arguments.seed,
             "seconds": round(seconds, 1),
             "outcomes": Counter(verdict.outcome for verdict in verdicts),
             "rate": round(rate(verdicts), 4),
             "mutants": [asdict(verdict) | {"message": verdict.message[:160]} for verdict in verdicts],
         }
-        text = json.dumps(record).replace('{"kernel"', '\n{"kernel"') + "\n"
-        packed = arguments.json.suffix == ".gz"
-        arguments.json.write_bytes(gzip.compress(text.encode(), mtime=0) if packed else text.encode())
+        write(arguments.json, record)
     raise SystemExit(0 if rate(verdicts) >= 0.95 else 1)
 
 

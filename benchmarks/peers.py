@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+from recorded import header, write
 
 from tilewright.evaluation.seeds import new_secret
 from tilewright.repository import Repository
@@ -64,7 +65,7 @@ def main() -> None:
                 f"{case['roofline_percent']:.1f}% of the roofline (copy ceiling {ceiling:.2f} TB/s)"
             )
     if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+        write(arguments.json, header("peers.py DIR --json FILE") | {"comparisons": found})
 
 
 if __name__ == "__main__":

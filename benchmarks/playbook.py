@@ -16,7 +16,6 @@ import json
 import math
 import multiprocessing
 import os
-import platform
 import random
 import shutil
 import statistics
@@ -25,8 +24,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +33,7 @@ from playbook_kernels import PAGE, Side, Tensors
 from playbook_pairs import PAIRS as FIRST
 from playbook_pairs import Pair
 from playbook_wholes import WHOLES
-from recorded import read
+from recorded import header, read
 from scipy.stats import t as student
 
 ROUNDS = 20
@@ -251,11 +248,7 @@ def measure(path: Path, only: str, seconds: float, worker: Any = serve) -> None:
     started = time.monotonic()
     os.environ["CUDA_TILE_CACHE_DIR"] = "0"  # which the processes would share
     chosen = [number for number, pair in enumerate(PAIRS) if only in pair.entry]
-    record: dict[str, Any] = {
-        "command": "python benchmarks/playbook.py measure FILE",
-        "gpu": "",
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "versions": {name: version(name) for name in ("torch", "cuda-tile")} | {"python": platform.python_version()},
+    record: dict[str, Any] = header("playbook.py measure FILE") | {
         "samples": f"{ROUNDS} pairs of graph replays of about {REPLAY_MS} ms each, in random order; inputs rotated "
         f"where three times the L2 holds several sets; errors are norms relative to float32, at most {TOLERANCE}",
     }

@@ -17,22 +17,19 @@ import gzip
 import json
 import math
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from kernels.searched import steps
 from kernels.searched.spaces import BY_NAME, PARTS, Config, Part, configs_of, make_repository
-from recorded import read
+from recorded import header, read
 from scipy.stats import t
 
 BATCH = 5
@@ -123,19 +120,7 @@ def measure_part(
 
 
 def surroundings() -> Record:
-    query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]  # torch would make a context in this process
-    try:
-        name = subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        name = "none"
-    versions = {package: version(package) for package in ("torch", "cuda-tile")}
-    return {
-        "command": "python benchmarks/searches.py measure FILE",
-        "gpu": name,
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "versions": versions | {"python": platform.python_version()},
-        "processors": len(os.sched_getaffinity(0)),
-    }
+    return header("searches.py measure FILE") | {"processors": len(os.sched_getaffinity(0))}
 
 
 def load(file: Path) -> Record:

@@ -3,6 +3,7 @@
 python benchmarks/statistics.py record FILE.npz     on a GPU: pairs of identical kernels, many processes, six durations
 python benchmarks/statistics.py live FILE.json      on a GPU: whole runs of identical kernels, as a session makes them
 python benchmarks/statistics.py analyse FILE.npz    anywhere: trials resampled from the record, as a table, JSON, a plot
+python benchmarks/statistics.py analyse FILE.json   anywhere: what became of the whole runs
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ if __name__ == "statistics":  # a neighbour, run by its path, means the standard
     sys.modules["statistics"] = _module
     _spec.loader.exec_module(_module)
 else:
-    sys.path[:] = [entry for entry in sys.path if not entry.endswith("/benchmarks")]
+    sys.path[:] = [entry for entry in sys.path if not entry.endswith("/benchmarks")] + [__file__.rpartition("/")[0]]
 
 import argparse
 import asyncio
+import itertools
 import json
 import math
 import random
@@ -36,6 +38,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
+from recorded import header, read, write
 
 from tilewright.bundled import examples
 from tilewright.evaluation import statistics as decisions
@@ -160,7 +163,7 @@ def live(target: Path) -> None:
     run where it would be kept. Before them the kernel in processes alone, whose latencies say how far a gain that is
     measured apart may lie from one measured side by side."""
     from tilewright.evaluation.seeds import new_secret
-    from tilewright.policy import APART_NOISE, Rules, confirmed, verdict_of_benchmark, with_steady_incumbent
+    from tilewright.policy import Rules, confirmed, verdict_of_benchmark, with_steady_incumbent
     from tilewright.repository import Repository
     from tilewright.session.runs import Runs
     from tilewright.task import Backend
@@ -197,22 +200,31 @@ def live(target: Path) -> None:
             await runs.close()
         return found
 
-    everything: dict[str, Any] = {}
+    record = header("statistics.py live FILE.json") | {"kernels": {}}
     with tempfile.TemporaryDirectory() as scratch:
         for name in KERNELS:
-            everything[name] = found = asyncio.run(trials(Path(scratch), name))
-            kinds = [trial["verdicts"][-1]["kind"] for trial in found["trials"]]
-            first = sum(trial["verdicts"][0]["kind"] == "keep" for trial in found["trials"])
-            times = [math.log(ms) for ms in found["alone_ms"] if ms]
-            apart = [one - other for one in times for other in times if one is not other]
-            lost = {gain: sum(gap < -gain / 2 - APART_NOISE for gap in apart) / len(apart) for gain in (0.01, 0.03)}
-            print(
-                f"{name}: {kinds.count('keep')} of {len(kinds)} kept, {kinds.count('void')} void, {first} would be "
-                f"kept before the confirming run; processes alone differ by {np.std(apart) / math.sqrt(2):.3%}, and "
-                f"apart a gain of 1% would be lost in {lost[0.01]:.1%} of pairs, one of 3% in {lost[0.03]:.1%}",
-                flush=True,
-            )
-            target.write_text(json.dumps(everything))
+            record["kernels"][name] = found = asyncio.run(trials(Path(scratch), name))
+            print(told(name, found), flush=True)
+            write(target, record)
+
+
+def told(name: str, found: dict[str, Any]) -> str:
+    """What became of the whole runs of one kernel, and how often a gain would be lost where it is measured apart: every
+    ratio of two of the processes that ran alone, as often as the production code asks for one."""
+    kinds = [trial["verdicts"][-1]["kind"] for trial in found["trials"]]
+    first = sum(trial["verdicts"][0]["kind"] == "keep" for trial in found["trials"])
+    ratios = [one / other for one, other in itertools.permutations(found["alone_ms"], 2)]
+    source = random.Random(name)
+
+    def lost(gain: float) -> float:
+        speedups = [decisions.settled_apart(gain, lambda: gain * source.choice(ratios)) for _ in range(TRIALS)]
+        return sum(decisions.contradicts(gain, speedup) for speedup in speedups) / TRIALS
+
+    return (
+        f"{name}: {kinds.count('keep')} of {len(kinds)} kept, {kinds.count('void')} void, {first} would be kept before "
+        f"the confirming run; processes alone differ by {np.std(np.log(ratios)) / math.sqrt(2):.3%}, and apart a gain "
+        f"of 1% would be lost in {lost(1.01):.2%} of runs, one of 3% in {lost(1.03):.2%}"
+    )
 
 
 def resampled(runs: np.ndarray, source: random.Random, gain: float) -> Iterator[Pair]:
@@ -315,6 +327,9 @@ def main() -> None:
         record(asked.file, asked.processes)
     elif asked.what == "live":
         live(asked.file)
+    elif asked.file.suffix == ".json":
+        for name, kernel in read(asked.file)["kernels"].items():
+            print(told(name, kernel))
     else:
         found = analyse(asked.file, asked.trials, (0.0,) if asked.identical else (0.0, *GAINS))
         if asked.json:

@@ -6,18 +6,16 @@ python benchmarks/treatments.py --json FILE    compile all pairs for four archit
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import cuda.tile as ct
 import torch
+from recorded import header, write
 
 from tilewright.compiler.assembling import assemble
 from tilewright.compiler.compilation import Compilation
@@ -230,8 +228,7 @@ def main() -> None:
                 print(f"{pair.treatment:18} {pair.name} on {arch}\n  {before.headline}\n  {after.headline}")
                 sides = {"before": described(before), "after": described(after)}
                 rows.append({"treatment": pair.treatment, "name": pair.name, "arch": arch} | sides)
-    found = {"cuda_tile": version("cuda-tile"), "compiler": compiler_version(), "rows": rows}
-    target.write_bytes(gzip.compress(json.dumps(found, indent=1).encode(), mtime=0))
+    write(target, header("treatments.py --json FILE") | {"compiler": compiler_version(), "rows": rows})
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import shutil
 import statistics
 import subprocess
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mcp import Client, StdioServerParameters
+from recorded import header, write
 
 from tilewright.bundled import examples
 from tilewright.demo import EDITS, Aim
@@ -105,7 +105,7 @@ def main() -> None:
             print(f"  to a keep: {', '.join(kept) or 'none'}")
             print(f"  benchmark phases of the last run: {result['runs'][-1]['phases']}", flush=True)
             if arguments.json:
-                arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+                write(arguments.json, header("turnaround.py --json FILE") | {"examples": found})
 
 
 if __name__ == "__main__":

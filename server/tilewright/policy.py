@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
-from tilewright.evaluation.statistics import RESOLUTION
+from tilewright.evaluation.statistics import RESOLUTION, contradicts
 from tilewright.records import Record
 from tilewright.task import case_label
 
@@ -74,8 +74,6 @@ class Advice(Record):
 
 INCUMBENT_DRIFT = 1.2
 """By how much an incumbent may be slower than when it was kept; clocks alone move by some 15%."""
-APART_NOISE = 0.005
-"""How far the speed of one process may lie from that of the next with the same kernel."""
 HARNESS_DRIFT = 1.5
 """The same by a repository's own harness, whose clock may be a busy CPU's."""
 ROOT_CAUSES = ("memory", "compute", "latency", "launch", "scheduling", "unknown")
@@ -147,7 +145,7 @@ def with_steady_incumbent(result: BenchmarkResult, kept: BenchmarkResult | None)
 
     A kernel may find out that it is not the candidate this time, and play slow so that the next one seems to win.
     """
-    if result.apart is not None and result.speedup and result.apart < 1 + (result.speedup - 1) / 2 - APART_NOISE:
+    if result.apart is not None and result.speedup and contradicts(result.speedup, result.apart):
         return BenchmarkResult(
             status=Status.VOID,
             message=f"{_percent(result.speedup)} speed side by side, and {_percent(result.apart)} where each ran "

@@ -21,7 +21,9 @@ from tilewright.evaluation.statistics import (
     Interval,
     Pair,
     combined,
+    contradicts,
     interval,
+    settled_apart,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -87,6 +89,18 @@ def test_cases_combine_to_their_mean(means: list[float]) -> None:
     found = combined(parts)
     assert math.isclose(found.mean, sum(means) / len(means), abs_tol=1e-12)
     assert found.half_width <= 0.015
+
+
+@pytest.mark.parametrize(
+    ("apart", "expected"),
+    [([1.09], 1.09), ([0.90, 1.12, 1.10], 1.10), ([0.90, 1.02, 1.30], 1.02), ([1.04, 1.04, 1.06], 1.04)],
+)
+def test_a_gain_that_is_not_there_apart_is_looked_for_twice_more(apart: list[float], expected: float) -> None:
+    waiting = list(apart)
+    found = settled_apart(1.10, lambda: waiting.pop(0))
+    assert (found, waiting) == (expected, [])
+    assert contradicts(1.10, found) == (expected < 1.045)
+    assert contradicts(1.10, math.nan)
 
 
 def test_too_little_data_is_refused() -> None:

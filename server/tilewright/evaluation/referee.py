@@ -40,6 +40,7 @@ from tilewright.evaluation.pool import WorkerFailure, WorkerHandle, WorkerPool
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
+from tilewright.evaluation.statistics import settled_apart
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch
@@ -130,11 +131,11 @@ class Referee:
                 started = time.monotonic()
                 run = self._measured if self._backend is Backend.CUDA else self._modelled
                 deadline = started + message["limit_s"]
-                seeds = Seeds(message["secret"])
-                result = run(code, message["arms"], deadline, seeds, phases)
+                seeds, arms = Seeds(message["secret"]), message["arms"]
+                result = run(code, arms, deadline, seeds, phases)
                 if self._backend is Backend.CUDA and message["apart"] and (result.speedup_low or 0.0) > 1:
                     with phases("apart"):
-                        apart = self._apart(code, message["arms"], deadline, seeds)
+                        apart = settled_apart(result.speedup or 1.0, lambda: self._apart(code, arms, deadline, seeds))
                     result = result.model_copy(update={"apart": apart})
         except WorkerFailure as failure:
             fault = failure.label == INCUMBENT and not failure.used_up
@@ -386,12 +387,9 @@ def main(nursery: Nursery, arguments: list[str]) -> None:
         what = f"the {backend} backend cannot be used here: {str(error).strip().splitlines()[0]}"
         channel.send({"misuse": f"{what}; see `tilewright doctor`, or use backend cpu"})
         return
-    handlers: dict[str, Callable[[Message], Message]] = {
-        name: getattr(referee, name)
-        for name in ("environment", "work", "correctness", "check", "benchmark", "dump", "survey", "race")
-    }
+    requests = ("environment", "work", "correctness", "check", "benchmark", "dump", "survey", "race")
     try:
-        channel.answer(handlers, (TaskError, GpuBusy, MissingTool))
+        channel.answer({name: getattr(referee, name) for name in requests}, (TaskError, GpuBusy, MissingTool))
     finally:
         referee.close()
 
