@@ -273,7 +273,9 @@ def generated(
     with host.running(host.Mode.RUN) as launches:
         example.run(**inputs_of(example, 0))
     written = {launch.name: [launch.names[place] for place in launch.counts.stored] for launch in launches}
-    result = result_of(example, [{}, dict(hints)], dict(hints), "", written)
+    tensors = [name for name, value in inputs_of(example, 0).items() if isinstance(value, torch.Tensor)]
+    calls = ", ".join(f"{name}=int8[1]" for name in tensors)  # not the inputs' case
+    result = result_of(example, [{}, dict(hints)], dict(hints), calls, written)
     assert launchcode.why_not(wanted, result) == ""
     code, table = launchcode.write(wanted, result, others or {})
     path = folder / f"tuned_{module.rpartition('.')[2]}.py"
@@ -297,7 +299,7 @@ def test_launch_code_of_every_kind_of_kernel_runs(kind: str, tmp_path: Path, mon
             compare(example, entry(**inputs), expected)
         assert launches
         hints = launches[-1].kernel._compiler_options.hints_by_target().get("default", {})
-        searched = bool(json.loads(table.read_text())["cases"].keys() - {"NVIDIA H200: "})
+        searched = len(json.loads(table.read_text())["cases"]) > 1
         assert (hints.get("occupancy") == 2) == (not searched)
 
 
@@ -439,6 +441,64 @@ def test_launch_code_runs_the_source_that_was_measured(tmp_path: Path, monkeypat
         assert [launch.grid[0] for launch in launches] == [4] * 3
         assert launches[0].kernel._compiler_options.hints_by_target()["default"]["occupancy"] == 4
         (tmp_path / "tricky.py").write_bytes(wanted.knobs().variant(best)["tricky.py"])
+
+
+OPTIONAL = b"""
+import cuda.tile as ct
+import torch
+
+TILE = 64
+
+
+@ct.kernel
+def add_kernel(x, bias, out, T: ct.Constant[int]):
+    block = ct.bid(0)
+    a = ct.load(x, index=(block,), shape=(T,), padding_mode=ct.PaddingMode.ZERO)
+    ct.store(out, index=(block,), tile=a + ct.load(bias, index=(block,), shape=(T,), padding_mode=ct.PaddingMode.ZERO))
+
+
+def add(x: torch.Tensor, bias: torch.Tensor | None = None, *, factor: float = 2.0, flag: bool = False) -> torch.Tensor:
+    out = torch.empty_like(x)
+    bias = torch.zeros_like(x) if bias is None else bias * factor
+    ct.launch(torch.cuda.current_stream(), (ct.cdiv(x.shape[0], TILE),), add_kernel, (x, bias, out, TILE))
+    return out
+"""
+
+
+def test_launch_code_knows_a_case_however_its_arguments_are_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Positional or by name, with a default said or left out, with no tensor where the tuned case has one."""
+    host.install(spec_by_arch("sm_90"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
+    (tmp_path / "optional.py").write_bytes(OPTIONAL)
+    file = TaskFile.model_validate(
+        {"name": "t", "entry": "optional:add", "editable": ["optional.py"], "cases": [{"N": 1}]}
+    )
+    case = "bias=float32[1000], flag=False, x=float32[1000]"  # the table's best over all cases is another config
+    result = result_of(KINDS["T1"], [{}, {"TILE": 128}], {"TILE": 128}, case, {"add_kernel": ["out"]})
+    result = result.model_copy(update={"best": {}})
+    code, table = launchcode.write(wanted_of(Task(file, tmp_path), OPTIONAL), result, {})
+    (tmp_path / "tuned_optional.py").write_text(code)
+    (tmp_path / "tuned_optional.json").write_text(table)
+    tuned = loaded(tmp_path / "tuned_optional.py")
+    x, bias = torch.randn(1000), torch.randn(1000)
+    calls = [
+        lambda: tuned.add(x, bias),
+        lambda: tuned.add(x, bias=bias, factor=2.0),
+        lambda: tuned.add(bias=bias, x=x, flag=False),
+        lambda: tuned.add(x, bias, factor=3.0),  # from here on not the case
+        lambda: tuned.add(x),
+        lambda: tuned.add(x, flag=True),
+    ]
+    expected = [x + 2 * bias] * 3 + [x + 3 * bias, x, x]
+    for _ in range(2):
+        with host.running(host.Mode.RUN) as launches:
+            for call, right in zip(calls, expected, strict=True):
+                torch.testing.assert_close(call(), right)
+        assert [launch.grid[0] for launch in launches] == [8] * 3 + [16] * 3
+    assert len(tuned._plans) == 4
 
 
 @pytest.mark.parametrize(

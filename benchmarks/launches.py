@@ -1,0 +1,182 @@
+"""The launch code that `autotune` writes, for a kernel of each template (T1 to T9): what the first process and the
+second do with it, and what a call costs over the plain one.
+
+python benchmarks/launches.py measure FILE [--only T3]    on a GPU: two processes for each kernel
+python benchmarks/launches.py show FILE                   anywhere: the table
+
+The kernels are those of tests/corpus. The table that comes with the launch code lacks the case: the first process
+searches it and writes it down. In the second a search is an error; calls through the launch code and calls of the very
+entry point that these end in take turns, in batches that the GPU's queue holds, timed on the host until the last is
+queued.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from recorded import header, read, write
+from scipy.stats import t
+
+from tilewright.gpu.specs import spec_by_arch
+from tilewright.interpreter import host
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from tests.gpu.test_corpus import on
+from tests.unit.test_autotune import KINDS, generated, loaded
+from tests.unit.test_corpus import compare, exact, inputs_of
+
+BATCHES = 60
+CALLS = 100
+STEP_S = 100.0
+HINTS = {"occupancy": 2}
+Row = dict[str, Any]
+
+
+def prepare(kind: str, folder: Path) -> Row:
+    """The launch code for this kind's kernel, with a space of two configs and a table without a case."""
+    example = KINDS[kind]
+    host.install(spec_by_arch(example.arch))
+    tuned, table = generated(example, folder, HINTS)
+    table.write_text(json.dumps(json.loads(table.read_text()) | {"cases": {}}))
+    return {"code": str(tuned.__file__)}
+
+
+def checked(kind: str, entry: Callable[..., Any], given: dict[str, Any]) -> float:
+    """Seconds of a first call, whose output has to be the reference's."""
+    example = KINDS[kind]
+    expected = example.reference(**{name: exact(value) for name, value in inputs_of(example, 0).items()})
+    started = time.monotonic()
+    output = entry(**given)
+    torch.cuda.synchronize()
+    seconds = time.monotonic() - started
+    compare(example, on("cpu", output), expected)
+    return seconds
+
+
+def first(kind: str, file: Path) -> Row:
+    """In a process of its own: a call of a case that the table lacks."""
+    os.environ["AUTOTUNE_ON_MISS"] = "1"
+    example, tuned = KINDS[kind], loaded(file)
+    seconds = checked(kind, getattr(tuned, example.run.__name__), inputs_on_gpu(kind))
+    return {"seconds": seconds, "remembers": list(json.loads(file.with_suffix(".json").read_text())["cases"].values())}
+
+
+def second(kind: str, file: Path) -> Row:
+    """In a process of its own: calls of the same case, none of which may search."""
+    os.environ["AUTOTUNE_ON_MISS"] = "1"
+    example, tuned = KINDS[kind], loaded(file)
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise SystemExit("the second process searches")
+
+    tuned.exhaustive_search = refuse
+    entry, given = getattr(tuned, example.run.__name__), inputs_on_gpu(kind)
+    seconds = checked(kind, entry, given)
+    (plan,) = tuned._plans.values()
+    positional = inspect.signature(example.run).bind(**given).args
+    samples = [[per_call(side, positional) for side in (entry, plan)] for _ in turns(lambda: entry(*positional))]
+    return {"seconds": seconds, "entry_us": [one for one, _ in samples], "plain_us": [other for _, other in samples]}
+
+
+def inputs_on_gpu(kind: str) -> dict[str, Any]:
+    return {name: on("cuda", value) for name, value in inputs_of(KINDS[kind], 0).items()}
+
+
+def turns(warm_up: Callable[[], Any]) -> Iterator[int]:
+    for _ in range(CALLS):
+        warm_up()
+    torch.cuda.synchronize()
+    yield from range(BATCHES)
+
+
+def per_call(side: Callable[..., Any], arguments: tuple[Any, ...]) -> float:
+    """Microseconds of the host's time for a call."""
+    started = time.perf_counter()
+    for _ in range(CALLS):
+        side(*arguments)
+    ended = time.perf_counter()
+    torch.cuda.synchronize()
+    return (ended - started) / CALLS * 1e6
+
+
+def step(what: str, kind: str, file: Path) -> Row:
+    """`prepare`, `first` or `second` in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, __file__, what, str(file), "--only", kind], capture_output=True, text=True, timeout=STEP_S
+    )
+    if done.returncode:
+        return {"error": f"{done.stdout[-300:]}{done.stderr[-700:]}"}
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def measure(file: Path, only: str) -> None:
+    rows: list[Row] = []
+    kinds = [kind for kind in sorted(KINDS) if only in ("", kind)]
+    with tempfile.TemporaryDirectory(prefix="launches-") as parent, ThreadPoolExecutor(4) as threads:
+
+        def searched(kind: str) -> Row:
+            """The first process, after one that makes the launch code and takes the place of cuTile's launch for it."""
+            folder = Path(parent) / kind
+            folder.mkdir()
+            row = {"kind": kind, "kernel": KINDS[kind].name} | step("prepare", kind, folder)
+            return row | ({"first": step("first", kind, Path(row["code"]))} if "code" in row else {})
+
+        for row in threads.map(searched, kinds):
+            rows.append(row)
+        for row in rows:  # one at a time, since they are timed
+            if "code" in row:
+                row["second"] = step("second", row["kind"], Path(row.pop("code")))
+            print(described(row), flush=True)
+    write(file, header("launches.py measure FILE") | {"calls": CALLS, "rows": rows})
+
+
+def described(row: Row) -> str:
+    """A row of the table: seconds of the first call in either process, microseconds of a call, and the difference."""
+    failed = [one["error"] for one in (row, row.get("first", {}), row.get("second", {})) if "error" in one]
+    if failed:
+        return f"| {row['kind']} | {row['kernel']} | {failed[0]} |"
+    one, other = row["first"], row["second"]
+    gaps = np.subtract(other["entry_us"], other["plain_us"])
+    half = float(t.ppf(0.975, len(gaps) - 1) * gaps.std(ddof=1) / len(gaps) ** 0.5)
+    return (
+        f"| {row['kind']} | {row['kernel']} | {one['seconds']:.2f} | {other['seconds']:.2f} | "
+        f"{statistics.median(other['entry_us']):.2f} | {statistics.median(other['plain_us']):.2f} | "
+        f"{gaps.mean():.2f} ({gaps.mean() - half:.2f} to {gaps.mean() + half:.2f}) |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["measure", "show", "prepare", "first", "second"])
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--only", default="", help="measure: this kind alone")
+    asked = parser.parse_args()
+    if asked.what == "measure":
+        measure(asked.file, asked.only)
+    elif asked.what == "show":
+        record = read(asked.file)
+        print(f"{record['gpu']}, {record['date']}, {record['versions']}\n")
+        print("| | kernel | first process (s) | second (s) | launch code (us) | plain (us) | difference (95%) |")
+        print("|---|---|---|---|---|---|---|")
+        for row in record["rows"]:
+            print(described(row))
+    else:
+        print(json.dumps({"prepare": prepare, "first": first, "second": second}[asked.what](asked.only, asked.file)))
+
+
+if __name__ == "__main__":
+    main()
