@@ -4,7 +4,6 @@ A footnote is one of
     measured FILE: `expr; expr`      recomputed from raw data under references/evidence/
     computed: `expr; expr`           evaluated; spec(), limits() and rules() give data sheets and the loop's thresholds
     published SOURCE: 1.2, 3.4       what others say, and who
-    observed WHERE: 1.2, 3.4         seen by us, but the raw data was not kept, which the note has to say
 """
 
 from __future__ import annotations
@@ -58,7 +57,8 @@ class Evidence:
         self.data = _load(name)
 
     def names(self) -> dict[str, Any]:
-        return {"data": self.data, "one": self.one, "last": self.last, "gains": self.gains}
+        names = {"data": self.data, "one": self.one, "last": self.last, "gains": self.gains}
+        return names | {"max": max, "min": min}
 
     def _rows(self) -> list[Any]:
         if isinstance(self.data, list):
@@ -88,7 +88,7 @@ class Evidence:
         return next(row for row in reversed(rows[:end]) if row["kind"] == "measured")["result"]
 
 
-def _speedup(times: list[list[float]]) -> list[float]:
+def speedup(times: list[list[float]]) -> list[float]:
     """Before over after, by the mean of the pairs' logarithms, with Student's interval."""
     logs = [math.log(before / after) for before, after in times]
     mean, error = statistics.fmean(logs), statistics.stdev(logs) / math.sqrt(len(logs))
@@ -97,13 +97,13 @@ def _speedup(times: list[list[float]]) -> list[float]:
 
 
 def _gain(times: list[list[float]]) -> list[float]:
-    speedup = _speedup(times)
-    return speedup if speedup[0] >= 2 else [100 * (one - 1) for one in speedup]
+    found = speedup(times)
+    return found if found[0] >= 2 else [100 * (one - 1) for one in found]
 
 
 def said(times: list[list[float]]) -> str:
     """The gain as `benchmarks/playbook.py` writes it."""
-    form = "{:.2f}x ({:.2f} to {:.2f})" if _speedup(times)[0] >= 2 else "{:+.1f}% ({:+.1f} to {:+.1f})"
+    form = "{:.2f}x ({:.2f} to {:.2f})" if speedup(times)[0] >= 2 else "{:+.1f}% ({:+.1f} to {:+.1f})"
     return form.format(*_gain(times))
 
 
@@ -124,14 +124,12 @@ def values(note: str) -> list[float]:
         return _evaluated(query, Evidence(name).names())
     if kind == "computed:":
         return _evaluated(rest, COMPUTING)
-    if kind in ("published", "observed"):
+    if kind == "published":
         source, _, figures = rest.rpartition(": ")
         if len(source) < 12:
-            raise ValueError(f"{kind} by whom? write `{kind} SOURCE: figures`")
-        if kind == "observed" and "raw data not kept" not in source:
-            raise ValueError("an observed figure has to say `raw data not kept`")
+            raise ValueError("published by whom? write `published SOURCE: figures`")
         return [_number(text) for text in re.findall(NUMBER, figures)]
-    raise ValueError("a footnote begins with `measured FILE:`, `computed:`, `published SOURCE:` or `observed SOURCE:`")
+    raise ValueError("a footnote begins with `measured FILE:`, `computed:` or `published SOURCE:`")
 
 
 def _evaluated(query: str, names: dict[str, Any]) -> list[float]:
@@ -150,9 +148,12 @@ def _number(text: str) -> float:
 
 
 def supported(text: str, given: list[float]) -> bool:
-    """Whether one of the figures, rounded as `text` is and whatever its sign, is what it says."""
+    """Whether one of the figures, rounded as `text` is, is what it says; of either sign where it has none."""
     decimals = len(text.partition(".")[2])
     step = 10.0**-decimals
+    if text[0] in "+-":
+        zero = abs(_number(text)) < step  # -0.0 and +0.0 round alike
+        return any(abs((abs(value) if zero else value) - _number(text)) <= step / 2 * (1 + 1e-6) for value in given)
     return any(abs(abs(value) - _number(text)) <= step / 2 * (1 + 1e-6) for value in given)
 
 
@@ -178,7 +179,13 @@ def _claimed(text: str) -> list[str]:
     for match in PRECISE.finditer(text):
         if "." in match[1] or "," in match[1]:
             found[match.start(1)] = match[1]
-    return [*found.values()]
+    return [_sign(text, start) + number for start, number in found.items()]
+
+
+def _sign(text: str, start: int) -> str:
+    """The sign before a number; a hyphen between two things is none."""
+    signed = re.search(r"(?:^|[\s(|:])([+-])$", text[:start])
+    return signed[1] if signed else ""
 
 
 def _plain(text: str) -> str:

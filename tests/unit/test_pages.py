@@ -61,7 +61,11 @@ NOTE = f"\n\n[^n]: measured treatments.json.gz: `{SPILLS}`"
         ("It has 4,728 bytes[^n].\n\n[^n]: measured treatments.json.gz: `one(arch=\"sm_90\")`", "ValueError"),
         ("It has 4,728 bytes[^n].\n\n[^n]: somebody said so: 4728", "a footnote begins with"),
         ("It has 4,728 bytes[^n].\n\n[^n]: published it: 4728", "published by whom?"),
-        ("It has 4,728 bytes[^n].\n\n[^n]: observed on an H200 in 2026: 4728", "raw data not kept"),
+        ("It has 4,728 bytes[^n].\n\n[^n]: observed on an H200 in 2026: 4728", "a footnote begins with"),
+        ("A gain of +7.2% (+7.0 to +7.4)[^c].\n\n[^c]: computed: `7.2; 7; 7.4`", ""),
+        ("A gain of +7.2%[^c].\n\n[^c]: computed: `-7.2`", "+7.2 has no evidence"),
+        ("A gain of -7.2%[^c].\n\n[^c]: computed: `7.2`", "-7.2 has no evidence"),
+        ("Down by 7.2%, from 1.5 ms[^c].\n\n[^c]: computed: `-7.2; 1.5`", ""),
         ("Nothing." + NOTE, "is never cited"),
         ("It takes 5 ms[^m].", "[^m] is not defined"),
         ("Twice 21 ms is 42 ms[^c].\n\n[^c]: computed: `21; 2 * 21`", ""),
@@ -165,11 +169,16 @@ def test_every_entry_of_the_playbook_says_what_it_did_on_the_gpu() -> None:
 def test_the_table_of_the_playbook_is_the_record() -> None:
     listed = (ROOT / "references" / "evidence" / "README.md").read_text()
     record = claims.Evidence("playbook.json.gz").data.rows
-    cells = r"([\w-]+) \| (.+?) \| [\d.]+ \| [\d.]+ \| (.+?) \| (yes|no) \| (.+?)"
-    found = re.findall(rf"^\| {cells} \|$", listed, re.MULTILINE)
-    wanted = [(row.entry, row.kernel, claims.said(row.times), "yes" if row.helps else "no") for row in record]
-    assert [row[:4] for row in found] == wanted
-    assert {row[4] for row in found} == {"helps", "hurts", "no difference"}
+    _, _, table = listed.partition("| entry | kernel |")
+    rows = table.partition("\n\n")[0].splitlines()[2:]
+    wanted = []
+    for row in record:
+        before, after = (f"{statistics.median(side):.4f}" for side in zip(*row.times, strict=True))
+        _, low, high = claims.speedup(row.times)
+        it = "helps" if low > 1.005 else "hurts" if high < 0.995 else "no difference"
+        cells = [row.entry, row.kernel, before, after, claims.said(row.times), "yes" if row.helps else "no", it]
+        wanted.append(f"| {' | '.join(cells)} |")
+    assert rows == wanted
     assert (ROOT / "references" / "evidence" / "playbook.png").stat().st_size < 80_000
 
 
