@@ -122,7 +122,9 @@ def check(page: Page) -> tuple[int, list[Problem]]:
             else:
                 problems += [page.problem(block.line, complaint) for complaint in wrong]
     for fence in page.fences:
-        if fence.language in ("console", "bash", "sh"):
+        if fence.language not in ("console", "python", ""):
+            problems.append(page.problem(fence.line, f"nothing checks a block of {fence.language}"))
+        if fence.language == "console":
             for line in fence.text.splitlines():
                 problems += [page.problem(fence.line, text) for text in _in_command(line.removeprefix("$ "))]
     return links, problems

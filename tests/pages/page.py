@@ -80,8 +80,10 @@ def read(path: Path) -> Page:
     page = Page(path)
     lines = page.text.splitlines()
     at = 0
-    if lines and lines[0] == "---":  # frontmatter
+    if lines and lines[0] == "---":  # frontmatter, whose description agents read first of all
         at = lines.index("---", 1) + 1
+        said = [line for line in lines[1 : at - 1] if line.partition(":")[0] in ("description", "compatibility")]
+        page.blocks.append(Block(2, "\n".join(said)))
     held: list[str] = []
     start, head = 0, ""
 
@@ -95,6 +97,8 @@ def read(path: Path) -> Page:
         if opened := FENCE.match(line):
             close()
             end = next(i for i in range(at + 1, len(lines)) if lines[i].strip() == "```")
+            if not opened[2]:  # a diagram or an example of output, whose figures are claims too
+                page.blocks.append(Block(at + 1, "\n".join(lines[at + 1 : end])))
             check, after = _check(lines, end + 1)
             page.fences.append(Fence(at + 1, opened[2], "\n".join(lines[at + 1 : end]), check))
             at = after
