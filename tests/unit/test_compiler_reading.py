@@ -146,6 +146,7 @@ def test_remarks_are_read_once_each() -> None:
 
 
 def treatments() -> ModuleType:
+    sys.path.append(str(ROOT / "benchmarks"))  # at the end: one of its modules is called statistics
     spec = importlib.util.spec_from_file_location("treatments", ROOT / "benchmarks" / "treatments.py")
     assert spec is not None
     assert spec.loader is not None
