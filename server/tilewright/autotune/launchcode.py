@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,9 @@ from tilewright.autotune.searching import Wanted
 from tilewright.session.checkout import Misuse
 
 TEMPLATE = Path(__file__).with_name("tuned_launch.py.j2")
-_TENSOR = re.compile(r"(\w+)=\w+\[[\d, ]*\]")  # in a call in words: a=bfloat16[8192, 4096], eps=1e-05
+_ARGUMENT = re.compile(
+    r"(?:^|, )(\w+)=(\w+\[[\d, ]*\](?=, |$))?"
+)  # in a call in words: a=bfloat16[8192, 4096], eps=1e-05
 
 
 def why_not(wanted: Wanted, result: SearchResult) -> str:
@@ -53,8 +54,6 @@ def write(wanted: Wanted, result: SearchResult, others: Mapping[str, SearchResul
     applied = wanted.knobs().variant(result.best).get(wanted.found.entry_file, source)
     jinja = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True)
     template = jinja.from_string(TEMPLATE.read_text())
-    parameters = _parameters(source, function)
-    defaults = {f"{name}={value!r}" for name, value in _defaults(parameters).items()}
     table = f"tuned_{module.rpartition('.')[2]}.json"
     code = template.render(
         function=function,
@@ -63,16 +62,14 @@ def write(wanted: Wanted, result: SearchResult, others: Mapping[str, SearchResul
         device=result.device,
         table=table,
         written=repr(_written(source, result)),
-        defaults=repr(sorted(defaults)),
-        dispatch=_dispatch(parameters, result.calls.values()),
+        fast=_fast(source, function, [*result.calls.values()]),
     )
     configs: list[dict[str, Setting]] = []
     cases = {}
     for one in (result, *others.values()):
         device = one.device.removesuffix(" (modelled)")
         for case, config in one.best_by_case.items():
-            named = ", ".join(part for part in one.calls[case].split(", ") if part not in defaults)
-            cases[f"{device}: {named}"] = _place(configs, config)
+            cases[f"{device}: {one.calls[case]}"] = _place(configs, config)
     best = _place(configs, _by_target(result, others))
     space = [_place(configs, config) for config in result.checked]
     content: dict[str, Any] = {
@@ -122,46 +119,25 @@ def _constants(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name not in HINTS}
 
 
-def _parameters(source: bytes, function: str) -> ast.arguments:
-    found = [one for one in ast.parse(source).body if isinstance(one, ast.FunctionDef) and one.name == function]
-    return found[-1].args if found else ast.arguments([], [], ast.arg("args"), [], [], ast.arg("kwargs"), [])
-
-
-def _defaults(parameters: ast.arguments) -> dict[str, Any]:
-    """The parameters' defaults that are literals."""
-    plain = [*parameters.posonlyargs, *parameters.args]
-    given = [*zip(reversed(plain), reversed(parameters.defaults), strict=False)]
-    given += [
-        (one, default) for one, default in zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True) if default
-    ]
-    found = {}
-    for one, default in given:
-        with contextlib.suppress(ValueError):
-            found[one.arg] = ast.literal_eval(default)
-    return found
-
-
-def _dispatch(parameters: ast.arguments, calls: Iterable[str]) -> dict[str, str]:
-    """The entry point's parameters, how it passes them on, and the key of a case: shape and dtype of what is a tensor
-    in all `calls`, which takes half as long as to ask of every argument what it is. Empty where the entry point takes
-    any number of arguments, or a default that is no literal."""
-    found = [set(_TENSOR.findall(call)) for call in calls]
-    tensors = set.intersection(*found) if found else set()
-    count = len(parameters.defaults) + sum(one is not None for one in parameters.kw_defaults)
-    if not tensors or parameters.vararg or parameters.kwarg or len(_defaults(parameters)) < count:
+def _fast(source: bytes, function: str, calls: Sequence[str]) -> dict[str, Any]:
+    """How the launch code finds the config of a call with the arguments of `calls` by position, without asking of each
+    what it is: how many they are, names for them, and the key of a case, which is shape and dtype of a tensor, type and
+    value of anything else. Empty where these are not the first parameters in order, or not of one kind in all calls.
+    """
+    entry = [one for one in ast.parse(source).body if isinstance(one, ast.FunctionDef) and one.name == function]
+    if len(entry) != 1 or not calls:
         return {}
-    plain, named = [*parameters.posonlyargs, *parameters.args], parameters.kwonlyargs
-    for one in (*plain, *named):
-        one.annotation = None  # whose names the launch code may not have
-    names = [one.arg for one in (*plain, *named)]
-    return {
-        "parameters": ast.unparse(parameters),
-        "passed": ", ".join([*(one.arg for one in plain), *(f"{one.arg}={one.arg}" for one in named)]),
-        "key": ", ".join(
-            [f"{name}.shape, {name}.dtype" if name in tensors else name for name in names]
-            + [repr(one.arg) for one in named]
-        ),
-    }
+    kinds = {tuple(sorted((name, bool(shaped)) for name, shaped in _ARGUMENT.findall(call))) for call in calls}
+    tensors = dict(kinds.pop())
+    order = [one.arg for one in (*entry[0].args.posonlyargs, *entry[0].args.args)][: len(tensors)]
+    if kinds or not tensors or {*order} != {*tensors}:
+        return {}
+    names = [f"_{place}" for place in range(len(order))]
+    key = (
+        f"{name}.shape, {name}.dtype" if tensors[parameter] else f"type({name}), {name}"
+        for name, parameter in zip(names, order, strict=True)
+    )
+    return {"count": len(names), "names": ", ".join(names) + ("," if len(names) == 1 else ""), "key": ", ".join(key)}
 
 
 def _written(source: bytes, result: SearchResult) -> dict[str, tuple[int, ...]]:
