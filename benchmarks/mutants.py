@@ -41,7 +41,7 @@ from tilewright.evaluation.tensors import opened, to_buffer, trespass
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
 from tilewright.session.runs import HIDDEN_CASES
-from tilewright.task import Backend, case_label, load_task
+from tilewright.task import Backend, Frontend, case_label, load_task
 
 CALL_S = 20
 SWAPS = {
@@ -400,9 +400,10 @@ def prepare() -> None:
 
 
 def folders() -> list[Path]:
-    """The tasks whose kernels are mutated."""
+    """The tasks whose kernels are mutated: those of cuTile, which the interpreter runs."""
     own = Path(__file__).parent / "kernels"
-    return sorted(path for parent in (examples(), own) for path in parent.iterdir() if (path / "task.toml").is_file())
+    found = sorted(path for parent in (examples(), own) for path in parent.iterdir() if (path / "task.toml").is_file())
+    return [path for path in found if load_task(path).file.frontend is Frontend.CUTILE]
 
 
 def sample(found: list[Mutant], count: int, source: random.Random) -> list[Mutant]:

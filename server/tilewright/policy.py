@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
-from tilewright.evaluation.statistics import RESOLUTION, contradicts
+from tilewright.evaluation.statistics import RESOLUTION, contradicts, speedup_apart
 from tilewright.records import Record
 from tilewright.task import case_label
 
@@ -145,12 +145,12 @@ def with_steady_incumbent(result: BenchmarkResult, kept: BenchmarkResult | None)
 
     A kernel may find out that it is not the candidate this time, and play slow so that the next one seems to win.
     """
-    if result.apart is not None and result.speedup and contradicts(result.speedup, result.apart):
+    if result.apart and result.speedup and contradicts(result.speedup, result.apart):
         return BenchmarkResult(
             status=Status.VOID,
-            message=f"{_percent(result.speedup)} speed side by side, and {_percent(result.apart)} where each ran "
-            "without the other about: a comparison that says two things says nothing. Measure again once the GPU is "
-            "calm; if it stays so, one of the two behaves otherwise when it is being compared",
+            message=f"{_percent(result.speedup)} speed side by side, and {_percent(speedup_apart(result.apart))} where "
+            "each ran without the other about: a comparison that says two things says nothing. Measure again once the "
+            "GPU is calm; if it stays so, one of the two behaves otherwise when it is being compared",
             apart=result.apart,
             seconds=result.seconds,
             telemetry=result.telemetry,

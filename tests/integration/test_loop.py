@@ -328,7 +328,7 @@ def test_a_measured_gain_has_to_show_twice(make_task: Callable[..., Path], monke
         assert real.verdict.detail.endswith("confirmed")
         loop.checkpoint()
         assert "| ~0.800000 | PASS | keep |" in loop.append_result("a real gain").row
-        coming[:] = [result(1.3), result(1.25).model_copy(update={"apart": 1.01})]
+        coming[:] = [result(1.3), result(1.25).model_copy(update={"apart": [(1.0, 1.01), (1.0, 1.3), (1.0, 1.01)]})]
         assert (await judged(loop, FASTER_KERNEL + "\n# slower beside another\n")).verdict is None
         assert asked_apart == [False, True] * 3
         coming[:] = [result(0.9)]

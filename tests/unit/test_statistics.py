@@ -24,6 +24,7 @@ from tilewright.evaluation.statistics import (
     contradicts,
     interval,
     settled_apart,
+    speedup_apart,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -92,15 +93,32 @@ def test_cases_combine_to_their_mean(means: list[float]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("apart", "expected"),
-    [([1.09], 1.09), ([0.90, 1.12, 1.10], 1.10), ([0.90, 1.02, 1.30], 1.02), ([1.04, 1.04, 1.06], 1.04)],
+    ("speedup", "incumbents", "borne_out"),
+    [
+        (1.10, [1.09], True),
+        (1.10, [0.90, 1.12, 1.10], True),
+        (1.10, [0.90, 1.02, 1.30], False),
+        (1.10, [1.04, 1.04, 1.06], False),
+        (
+            1.009,
+            [1.009, 1.0, 1.003],
+            True,
+        ),  # of a small gain one measurement is not enough, and a quarter has to be left
+        (1.009, [1.009, 1.0, 1.001, 1.009, 1.0], False),
+        (1.009, [1.009, 1.0, 1.001, 1.009, 1.009], True),
+        (1.004, [1.0, 1.0, 1.0, 1.0, 1.0], False),
+    ],
 )
-def test_a_gain_that_is_not_there_apart_is_looked_for_twice_more(apart: list[float], expected: float) -> None:
-    waiting = list(apart)
-    found = settled_apart(1.10, lambda: waiting.pop(0))
-    assert (found, waiting) == (expected, [])
-    assert contradicts(1.10, found) == (expected < 1.045)
-    assert contradicts(1.10, math.nan)
+def test_a_gain_has_to_be_there_apart(speedup: float, incumbents: list[float], borne_out: bool) -> None:
+    waiting = list(incumbents)
+    found = settled_apart(speedup, lambda: (1.0, waiting.pop(0)))
+    assert (found, waiting) == ([(1.0, one) for one in incumbents], [])
+    assert contradicts(speedup, found) == (not borne_out)
+
+
+def test_of_processes_apart_the_medians_count() -> None:
+    assert speedup_apart([(1.0, 1.1), (1.2, 1.3), (1.1, 1.1)]) == pytest.approx(1.1 / 1.1)
+    assert contradicts(1.10, [(1.0, math.nan)])
 
 
 def test_too_little_data_is_refused() -> None:

@@ -125,7 +125,7 @@ def calibrate(
     length = max((size for value in floats for size in value.shape), default=1)
     unit = max((unit_of(value.dtype) for value in floats), default=0.0)
     largest = max((float(value.abs().max()) for value in floats if value.numel()), default=0.0)
-    plain = _plain(code, case, inputs) if unit > UNIT32 else None
+    plain = _plain(code, case, inputs) if unit > UNIT32 else single
     if code.task.file.precision == "tfloat32" and 0 < unit <= UNIT32:
         unit, plain = UNIT_TF32, code.expected(case, in_tfloat32(inputs))
     found: list[Honest | None] = []

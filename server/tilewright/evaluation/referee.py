@@ -138,11 +138,11 @@ class Referee:
                         apart = settled_apart(result.speedup or 1.0, lambda: self._apart(code, arms, deadline, seeds))
                     result = result.model_copy(update={"apart": apart})
         except WorkerFailure as failure:
-            fault = failure.label == INCUMBENT and not failure.used_up
-            text = f"the incumbent failed: {failure}" if fault else str(failure)
-            result = BenchmarkResult(
-                status=Status.VOID if fault else failure.status, message=text, output=failure.output
-            )
+            late = failure.used_up and "apart" in phases.seconds  # what was measured until then says a gain
+            fault = late or (failure.label == INCUMBENT and not failure.used_up)
+            text = f"{'measuring apart' if late else 'the incumbent failed'}: {failure}" if fault else str(failure)
+            status = Status.VOID if fault else failure.status
+            result = BenchmarkResult(status=status, message=text, output=failure.output)
         except GpuBusy as busy:
             result = BenchmarkResult(status=Status.VOID, message=str(busy))
         finished = result.model_copy(update={"seconds": time.monotonic() - started, "phases": phases.seconds})
@@ -259,9 +259,9 @@ class Referee:
                 arms = [started[label] for label in labels]
             return stack.enter_context(self._bench(code, arms, phases)).run(seeds, self._tell)
 
-    def _apart(self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds) -> float:
-        """The speedup as two processes show it of which neither can know that there is another: one has ended, and all
-        that it might have left behind is gone, before the other starts."""
+    def _apart(self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds) -> tuple[float, float]:
+        """Milliseconds of candidate and incumbent as two processes show them of which neither can know that there is
+        another: one has ended, and all that it might have left behind is gone, before the other starts."""
         latencies: dict[str, float] = {}
         for label, snapshot in random.SystemRandom().sample([*zip(LABELS, snapshots, strict=True)], len(LABELS)):
             with (
@@ -269,7 +269,7 @@ class Referee:
                 self._bench(code, [arm], measurement.Phases()) as bench,
             ):
                 latencies[label] = bench.run(seeds, lambda _: None).latency_ms or math.nan
-        return latencies[INCUMBENT] / latencies[CANDIDATE]
+        return latencies[CANDIDATE], latencies[INCUMBENT]
 
     @contextlib.contextmanager
     def _bench(

@@ -173,8 +173,8 @@ class BenchmarkResult(Record):
     speedup_high: float | None = None
     outer_low: float | None = Field(None, description="lower end of the speedup's interval by the referee's own clock")
     outer_high: float | None = None
-    apart: float | None = Field(
-        None, description="speedup of one measured after the other, each in a process without the other about"
+    apart: list[tuple[float, float]] = Field(
+        [], description="ms of candidate and incumbent, one measured after the other without the other about"
     )
     cases: list[CaseTiming] = Field(default_factory=list)
     telemetry: Telemetry | None = None

@@ -34,6 +34,8 @@ TRIMMED = 0.2
 """Share of the pairs that is left out at either end."""
 APART_NOISE = 0.005
 """How far the speed of one process may lie from that of the next with the same kernel."""
+SMALL_GAIN = 1.02
+"""A speedup below which a single measurement apart says little."""
 
 
 class Pair(NamedTuple):
@@ -140,13 +142,23 @@ def combined(intervals: Sequence[Interval], error_probability: float = ERROR_PRO
     return Interval(mean, mean - half, mean + half, error, samples)
 
 
-def contradicts(speedup: float, apart: float) -> bool:
-    """Whether less than half of a gain is left, or nothing at all, where the arms were measured one after the other."""
-    return not apart >= 1 + (speedup - 1) / 2 - APART_NOISE
+def contradicts(speedup: float, apart: Sequence[tuple[float, float]]) -> bool:
+    """Whether too little of a gain is left where the arms were measured one after the other: less than half of it, but
+    for what two processes of the same kernel may differ by, and never less than a quarter. `apart`: milliseconds of
+    candidate and incumbent, whose medians count."""
+    gain = speedup - 1
+    return not speedup_apart(apart) >= 1 + gain / 2 - min(APART_NOISE, gain / 4)
 
 
-def settled_apart(speedup: float, measure: Callable[[], float]) -> float:
-    """The speedup by `measure`, once where that bears out `speedup`, else the median of three: one process in ten may
-    lie off by a percent, with its memory's placement."""
-    found = measure()
-    return sorted((found, measure(), measure()))[1] if contradicts(speedup, found) else found
+def speedup_apart(apart: Sequence[tuple[float, float]]) -> float:
+    candidate, incumbent = (sorted(side)[len(side) // 2] for side in zip(*apart, strict=True))
+    return float(incumbent / candidate)
+
+
+def settled_apart(speedup: float, measure: Callable[[], tuple[float, float]]) -> list[tuple[float, float]]:
+    """Milliseconds of candidate and incumbent by `measure`, once, or three times for a `speedup` that is not far above
+    what two processes of the same kernel may differ by; where that does not bear it out, two times more, since one
+    process in ten lies off by a percent."""
+    least = 3 if speedup < SMALL_GAIN else 1
+    found = [measure() for _ in range(least)]
+    return [*found, measure(), measure()] if contradicts(speedup, found) else found
