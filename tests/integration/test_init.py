@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -100,6 +101,13 @@ def test_a_function_becomes_a_native_task(package: Path) -> None:
         assert (await loop.run_correctness(quiet, 250)).status is Status.WRONG_VALUES, "the reference is a frozen copy"
 
     play(package, scene)
+    subprocess.run(["git", "checkout", "-q", "--", "src"], cwd=package, check=True)
+    command = ["compare", "perf/gelu", "--backend", "cpu", "--root", str(package)]
+    compared = subprocess.run(
+        [sys.executable, "-m", "tilewright.cli", *command], capture_output=True, text=True, timeout=250
+    )
+    assert compared.returncode == 0, compared.stderr
+    assert re.search(r"^\| torch \| ~[\d.]+ \|", compared.stdout, re.MULTILINE), compared.stdout
 
 
 KERNELS = """
@@ -177,6 +185,7 @@ def test_inputs_are_taken_from_the_tests_own_calls(package: Path) -> None:
 
 
 def test_what_a_function_lacks_is_asked_for(package: Path) -> None:
+    assert "--dtype is one of bf16" in init(package, "mypkg.ops:gelu", "--shape", "8x8", "--dtype", "fp23").stderr
     assert "--arg n=" in init(package, "mypkg.ops:times", "--shape", "8x8").stderr
     narrow = init(package, "mypkg.ops:times", "--shape", "8x8", "--arg", "n=3", answer="n\n")
     assert "called in float64 it returns float32" in narrow.stdout

@@ -30,6 +30,8 @@ DTYPES = {
     "f32": "float32",
     "half": "float16",
 }
+DRAWN = ("bfloat16", "float16", "float32")
+"""What torch.randn draws and a float64 reference can judge."""
 
 
 def propose(
@@ -61,6 +63,8 @@ def propose(
     import_root = source.path.removesuffix(".py").removesuffix("/__init__").removesuffix(module.replace(".", "/"))
     import_root = import_root.strip("/") or "."
     dtype = DTYPES.get(dtype, dtype)
+    if dtype not in DRAWN:
+        raise Misuse(f"inputs cannot be drawn in {dtype}: --dtype is one of {', '.join(sorted({*DRAWN, *DTYPES}))}")
     called_with = dict(map(_argument, arguments))
     request = {
         "entry": entry,

@@ -29,13 +29,18 @@ import inspect
 import torch
 from task import reference
 
-INPUTS = inspect.signature(reference).parameters
+PARAMETERS = inspect.signature(reference).parameters
 OUTPUTS = {outputs}
+TAKES_ALL = any(one.kind is one.VAR_KEYWORD for one in PARAMETERS.values())
 _call = {call}
 
 
+def _taken(name):
+    return name in PARAMETERS or (TAKES_ALL and name not in (OUTPUTS or ()))
+
+
 def {function}(**arguments):
-    results = _call(**{{name: value for name, value in arguments.items() if name in INPUTS}})
+    results = _call(**{{name: value for name, value in arguments.items() if _taken(name)}})
     if not OUTPUTS:
         return results
     for name, result in zip(OUTPUTS, results if isinstance(results, tuple | list) else [results]):
