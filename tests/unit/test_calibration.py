@@ -282,7 +282,7 @@ def test_a_class_that_does_not_suit_gives_way_to_the_tasks_own_draw(tmp_path: Pa
     assert make_trial(code, case, 1, Values.LARGE).values is Values.LARGE
 
 
-GELU = "return 0.5 * x * (1 + torch.tanh(0.7978845608028654 * (x + 0.044715 * x**3))) * factor"
+GELU = "return 0.5 * x * (1 + torch.tanh(0.7978845608028654 * (x + 0.044715 * x**3)))"
 
 
 def test_what_float32_loses_to_the_difference_of_large_terms_is_honest(tmp_path: Path) -> None:
@@ -291,13 +291,12 @@ def test_what_float32_loses_to_the_difference_of_large_terms_is_honest(tmp_path:
     (tmp_path / "task.py").write_text(SCALE_TASK.replace("return x * factor", GELU))
     (tmp_path / "kernel.py").write_text(SCALE_KERNEL)
     code = TaskCode(load_task(tmp_path), Backend.CPU)
-    case: Case = {"N": 9216, "dtype": "float32"}
+    case: Case = {"N": 2304, "dtype": "float32"}
     for values in Values:
-        for seed in range(5):
+        for seed in range(6):
             trial = make_trial(code, case, seed, values)
-            x, factor = trial.inputs["x"], trial.inputs["factor"]
             for approximate_by, status in (("tanh", Status.PASSED), ("none", Status.WRONG_VALUES)):
-                output = torch.nn.functional.gelu(x, approximate=approximate_by) * factor
+                output = torch.nn.functional.gelu(trial.inputs["x"], approximate=approximate_by)
                 found = judge(code.task, [output], trial.expected, trial.contract, trial.honest)
                 if trial.values is Values.DRAWN or status is Status.PASSED:
                     assert found.status is status, f"{values} {seed} {approximate_by}: {found.message}"
