@@ -92,8 +92,18 @@ def test_a_session_on_a_kernel_library_with_tests_of_its_own(tmp_path: Path) -> 
             await content(connected, "revert")
             await content(connected, "append_result", optimization="leave the root out")
 
+            kernel.write_text(source.replace("ROWS = 1", "ROWS = 64") + "\n# no faster for it\n")
+            assert (await finished(connected, "run_correctness"))["status"] == "passed"
+            for _ in range(TRIES):
+                false = await finished(connected, "run_benchmark")
+                if false["verdict"] is not None:
+                    break
+            assert false["verdict"]["kind"] == "revert", false
+            await content(connected, "revert")
+            await content(connected, "append_result", optimization="say that it is faster")
+
             status = await content(connected, "session_status")
-            assert [row["status"] for row in status["tried"]] == ["keep", "keep", "revert"]
+            assert [row["status"] for row in status["tried"]] == ["keep", "keep", "revert", "revert"]
             assert {row["trust"] for row in status["tried"]} == {"harness-trusted"}
 
     asyncio.run(scene())
