@@ -6,6 +6,8 @@ trusted with its own memory, clock and report, which is why such rows are marked
 
 from __future__ import annotations
 
+import base64
+
 from tilewright.evaluation.results import Status
 
 WRONG = ("out[rows] = centred / np.sqrt(variance + eps) * weight + bias", "out[rows] = centred * weight + bias")
@@ -72,6 +74,23 @@ STOPPED: dict[str, tuple[str, Status]] = {
         REPORT.replace("IDS", "[]").replace("<testsuites>", "<!DOCTYPE b [<!ENTITY a 'x'>]><testsuites>"),
         Status.CRASHED,
     ),
+    "put_a_pickle_in_place_of_the_report": (
+        "import os\nimport pickle\nimport sys\n\n\nclass Runs:\n    def __reduce__(self):\n"
+        "        return os.system, ('kill $PPID',)\n\n\nfor word in sys.argv:\n    if word.startswith('--junitxml='):\n"
+        "        open(word.partition('=')[2], 'wb').write(pickle.dumps(Runs()))\nos._exit(0)\n",
+        Status.CRASHED,
+    ),
+    "install_what_every_python_loads": (
+        "import site\nfrom pathlib import Path\n\nfor place in site.getsitepackages():\n"
+        "    try:\n        Path(place, 'evil.pth').write_text('import os; os._exit(0)')\n"
+        "    except OSError:\n        continue\n    np.testing.assert_allclose = lambda *_, **__: None\n",
+        Status.FAILED,
+    ),
+    "ask_the_network": (
+        "import socket\n\ntry:\n    socket.create_server(('127.0.0.1', 0))\nexcept OSError:\n    pass\nelse:\n"
+        "    np.testing.assert_allclose = lambda *_, **__: None\n",
+        Status.FAILED,
+    ),
     "put_a_link_in_place_of_the_report": (
         "import os\nimport sys\n\nfor word in sys.argv:\n    if word.startswith('--junitxml='):\n"
         "        os.symlink('/etc/hostname', word.partition('=')[2])\nos._exit(0)\n",
@@ -81,6 +100,13 @@ STOPPED: dict[str, tuple[str, Status]] = {
 
 SURVIVE: dict[str, str] = {
     "write_the_report_oneself": REPORT.replace("IDS", repr(IDS)),
+    "draw_kinder_inputs": (
+        "def kind(*shape):\n    return np.where(np.arange(shape[-1]) % 2, 1.0, -1.0) * np.ones(shape)\n\n\n"
+        "np.random.randn = kind\n"
+    ),
+    "hide_in_base64": "import base64\n\nexec(base64.b64decode(b'"
+    + base64.b64encode(b"np.testing.assert_allclose = lambda *_, **__: None").decode()
+    + "'))\n",
     "replace_the_comparison": "np.testing.assert_allclose = lambda *_, **__: None\n",
     "turn_failures_into_passes_in_the_running_pytest": (
         "import _pytest.runner\n\nmake = _pytest.runner.TestReport.from_item_and_call\n\n\n"
