@@ -36,8 +36,8 @@ from tilewright.interpreter import host
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from tests.gpu.test_corpus import on
-from tests.unit.test_autotune import KINDS, generated, loaded
 from tests.unit.test_corpus import compare, exact, inputs_of
+from tests.unit.test_launchcode import KINDS, generated, loaded
 
 BATCHES = 60
 CALLS = 100

@@ -16,8 +16,8 @@ import torch
 
 from tests.conftest import SCALE_KERNEL
 from tests.unit import kernels
-from tests.unit.test_autotune import wanted_of
 from tests.unit.test_corpus import _stand_in  # noqa: F401 (the fixture)
+from tests.unit.test_launchcode import wanted_of
 from tests.unit.test_model import H200, profile
 from tilewright.autotune.pruning import MOST_RACED, pruned, unmodelled
 from tilewright.autotune.searching import search

@@ -1,0 +1,368 @@
+"""The launch code of a search: a case is found, run as it was measured, and searched once where it may be."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+from types import ModuleType
+from typing import Any
+
+import cuda.tile as ct
+import pytest
+import torch
+
+from tests.conftest import SCALE_KERNEL
+from tests.corpus import EXAMPLES, Example
+from tests.unit.test_corpus import _stand_in, compare, exact, inputs_of  # noqa: F401 (the fixture)
+from tilewright.autotune import launchcode
+from tilewright.autotune.report import SearchResult, Speedup, Tried
+from tilewright.autotune.searching import Wanted
+from tilewright.evaluation.results import Status
+from tilewright.gpu.specs import spec_by_arch
+from tilewright.interpreter import host
+from tilewright.session.beginning import Working
+from tilewright.task import Task, TaskFile
+
+KINDS = {
+    example.covers.partition(",")[0]: example
+    for example in reversed(EXAMPLES)
+    if example.covers[:1] == "T" and example.covers[1:2].isdigit()
+}
+
+
+def result_of(
+    example: Example, space: list[dict[str, Any]], best: dict[str, Any], calls: str, written: Any
+) -> SearchResult:
+    speedup = Speedup(value=1.5, low=1.4, high=1.6)
+    tried = [Tried(config=config, place="best" if config == best else "measured", speedup=speedup) for config in space]
+    return SearchResult(
+        status=Status.PASSED, task="t", backend="cpu", device="NVIDIA H200 (modelled)", tried=tried, best=best,
+        cases=["case"], best_by_case={"case": best}, calls={"case": calls}, written=written, checked=space,
+    )  # fmt: skip
+
+
+def loaded(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def wanted_of(task: Task, source: bytes) -> Wanted:
+    name = f"{task.module.replace('.', '/')}.py"
+    return Wanted(Working(task, PurePosixPath(), {name: source}, head="", committed={}), {}, None)
+
+
+def generated(
+    example: Example, folder: Path, hints: dict[str, int], others: dict[str, SearchResult] | None = None
+) -> tuple[ModuleType, Path]:
+    """The launch code for an example of the corpus, imported, and its table."""
+    module, function = example.run.__module__, example.run.__name__
+    source = Path(sys.modules[module].__file__ or "")
+    file = TaskFile.model_validate(
+        {"name": "t", "entry": f"{module}:{function}", "editable": ["kernel.py"], "cases": [{"N": 1}]}
+    )
+    wanted = wanted_of(Task(file, folder), source.read_bytes())
+    with host.running(host.Mode.RUN) as launches:
+        example.run(**inputs_of(example, 0))
+    written = {launch.name: [launch.names[place] for place in launch.counts.stored] for launch in launches}
+    shown = {name: "int8[1]" if isinstance(one, torch.Tensor) else "..." for name, one in inputs_of(example, 0).items()}
+    calls = ", ".join(f"{name}={shown[name]}" for name in sorted(shown))  # not the inputs' case
+    result = result_of(example, [{}, dict(hints)], dict(hints), calls, written)
+    assert launchcode.why_not(wanted, result) == ""
+    code, table = launchcode.write(wanted, result, others or {})
+    path = folder / f"tuned_{module.rpartition('.')[2]}.py"
+    path.write_text(code)
+    path.with_suffix(".json").write_text(table)
+    return loaded(path), path.with_suffix(".json")
+
+
+@pytest.mark.parametrize("kind", [f"T{number}" for number in range(1, 10)])
+def test_launch_code_of_every_kind_of_kernel_runs(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    example = KINDS[kind]
+    host.install(spec_by_arch(example.arch))
+    tuned, table = generated(example, tmp_path, {"occupancy": 2})
+    entry = getattr(tuned, example.run.__name__)
+    for miss in ("0", "1"):  # from the table, then with a search of what it lacks
+        monkeypatch.setenv("AUTOTUNE_ON_MISS", miss)
+        tuned._plans.clear()
+        inputs = inputs_of(example, 0)
+        expected = example.reference(**{name: exact(value) for name, value in inputs.items()})
+        with host.running(host.Mode.RUN) as launches:
+            compare(example, entry(**inputs), expected)
+        assert launches
+        hints = launches[-1].kernel._compiler_options.hints_by_target().get("default", {})
+        searched = len(json.loads(table.read_text())["cases"]) > 1
+        assert (hints.get("occupancy") == 2) == (not searched)
+
+
+def test_launch_code_tunes_once_and_makes_no_kernel_on_the_hot_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = KINDS["T3"]
+    host.install(spec_by_arch("sm_90"))
+    tuned, _ = generated(example, tmp_path, {"occupancy": 2})
+    inputs = inputs_of(example, 0)
+    kernels = []
+    with host.running(host.Mode.RUN) as launches:
+        for _ in range(3):
+            tuned.matmul(**inputs)
+            kernels.append(launches[-1].kernel)
+    assert len({id(kernel) for kernel in kernels}) == 1
+    monkeypatch.setenv("DISABLE_AUTOTUNE", "1")
+    tuned._plans.clear()
+    with host.running(host.Mode.RUN) as launches:
+        tuned.matmul(**inputs)
+    assert launches[-1].kernel._compiler_options.hints_by_target()["default"]["occupancy"] is None
+
+
+def test_a_search_leaves_the_callers_data_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    example = KINDS["T2"]
+    host.install(spec_by_arch("sm_90"))
+    tuned, _ = generated(example, tmp_path, {"occupancy": 2})
+    seen = []
+
+    def search(space: Any, stream: Any, grid_fn: Any, kernel: Any, args_fn: Any, **_: Any) -> Any:
+        for number in space:
+            for _ in range(3):
+                ct.launch(stream, grid_fn(number), kernel(number), args_fn(number))
+            seen.append(number)
+        return type("Found", (), {"best": type("Best", (), {"config": 1})})
+
+    tuned.exhaustive_search = search
+    monkeypatch.setenv("AUTOTUNE_ON_MISS", "1")
+    inputs = inputs_of(example, 0)
+    expected = example.reference(**{name: exact(value) for name, value in inputs.items()})
+    with host.running(host.Mode.RUN):
+        compare(example, getattr(tuned, example.run.__name__)(**inputs), expected)
+    assert seen == [0, 1]
+
+
+def test_launch_code_uses_no_config_for_another_source(tmp_path: Path) -> None:
+    example = KINDS["T3"]
+    host.install(spec_by_arch("sm_90"))
+    _, table = generated(example, tmp_path, {"occupancy": 2})
+    content = json.loads(table.read_text())
+    assert len(content["edits"]) == 2  # of the source as it was searched, and with the best config applied
+    table.write_text(json.dumps(content | {"edits": {"0" * 64: []}}))
+    with pytest.warns(UserWarning, match="is not the source"):
+        again = loaded(table.with_suffix(".py"))
+    with host.running(host.Mode.RUN) as launches:
+        again.matmul(**inputs_of(example, 0))
+    assert launches[-1].kernel._compiler_options.hints_by_target()["default"]["occupancy"] is None
+
+
+def test_hints_of_other_architectures_go_by_target(tmp_path: Path) -> None:
+    example = KINDS["T3"]
+    host.install(spec_by_arch("sm_90"))
+    base = result_of(example, [{}], {}, "a=1", {})
+    others = {
+        "sm_100": base.model_copy(update={"device": "NVIDIA B200 (modelled)", "best": {"occupancy": 4}}),
+        "sm_120": base.model_copy(update={"device": "X", "best": {"occupancy": 8, "M": 64}}),
+    }
+    tuned, table = generated(example, tmp_path, {"occupancy": 2}, others)
+    assert tuned._table["configs"][tuned._table["best"]] == {"occupancy": {"default": 2, "sm_100": 4}}
+    assert "NVIDIA B200: a=1" in json.loads(table.read_text())["cases"]
+    with host.running(host.Mode.RUN) as launches:
+        tuned.matmul(**inputs_of(example, 0))
+    hints = launches[-1].kernel._compiler_options.hints_by_target()
+    assert (hints["default"]["occupancy"], hints["sm_100"]["occupancy"]) == (2, 4)
+
+
+TRICKY = b"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cuda.tile as ct
+import torch
+
+TILE = 64
+STEP = TILE * 2
+OCCUPANCY = 1
+
+
+@dataclass
+class Shape:
+    rows: int
+
+
+@ct.kernel(occupancy=OCCUPANCY)
+def step_kernel(x, out, T: ct.Constant[int]):
+    block = ct.bid(0)
+    ct.store(out, index=(block,), tile=ct.load(x, index=(block,), shape=(T,), padding_mode=ct.PaddingMode.ZERO) * 2)
+
+
+def double(x, sizes=(), tile=TILE):
+    out = torch.empty_like(x)
+    ct.launch(torch.cuda.current_stream(), (ct.cdiv(x.shape[0], 2 * tile),), step_kernel, (x, out, STEP))
+    return out
+"""
+
+
+def test_launch_code_runs_the_source_that_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Constants derived from a knob, defaults and decorators that name one, dataclasses, and lists as arguments."""
+    host.install(spec_by_arch("sm_90"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "tricky.py").write_bytes(TRICKY)
+    file = TaskFile.model_validate(
+        {"name": "t", "entry": "tricky:double", "editable": ["tricky.py"], "cases": [{"N": 1}]}
+    )
+    wanted = wanted_of(Task(file, tmp_path), TRICKY)
+    best = {"TILE": 128, "OCCUPANCY": 4}
+    result = result_of(KINDS["T1"], [{}, best], best, "", {"step_kernel": ["out"]})
+    code, table = launchcode.write(wanted, result, {})
+    (tmp_path / "tuned_tricky.py").write_text(code)
+    (tmp_path / "tuned_tricky.json").write_text(table)
+    for _ in range(2):  # with the source as it was searched, and with the best config applied to it
+        tuned = loaded(tmp_path / "tuned_tricky.py")
+        x = torch.randn(1000)
+        with host.running(host.Mode.RUN) as launches:
+            torch.testing.assert_close(tuned.double(x, [1, x]), x * 2)
+            torch.testing.assert_close(tuned.double(x, (), 128), x * 2)
+            torch.testing.assert_close(tuned.double(x, tile=128), x * 2)
+        assert [launch.grid[0] for launch in launches] == [4] * 3
+        assert launches[0].kernel._compiler_options.hints_by_target()["default"]["occupancy"] == 4
+        (tmp_path / "tricky.py").write_bytes(wanted.knobs().variant(best)["tricky.py"])
+
+
+OPTIONAL = b"""
+import functools
+
+import cuda.tile as ct
+import torch
+
+TILE = 64
+
+
+@ct.kernel
+def add_kernel(x, bias, out, T: ct.Constant[int]):
+    block = ct.bid(0)
+    a = ct.load(x, index=(block,), shape=(T,), padding_mode=ct.PaddingMode.ZERO)
+    ct.store(out, index=(block,), tile=a + ct.load(bias, index=(block,), shape=(T,), padding_mode=ct.PaddingMode.ZERO))
+
+
+def add(x: torch.Tensor, bias: torch.Tensor | None = None, factor: float = 2.0, *, plan=None, _cache={}):
+    out = torch.empty_like(x)
+    bias = torch.zeros_like(x) if bias is None else bias * factor
+    ct.launch(torch.cuda.current_stream(), (ct.cdiv(x.shape[0], TILE),), add_kernel, (x, bias, out, TILE))
+    return out
+
+
+def doubled(function):
+    return functools.partial(function, 2.0)
+
+
+@doubled
+def scale(factor, x, bias):
+    return add(x, bias, factor)
+
+
+def sized(x, bias, SIZE=64):
+    out = torch.empty_like(x)
+    ct.launch(torch.cuda.current_stream(), (ct.cdiv(x.shape[0], SIZE),), add_kernel, (x, bias, out, SIZE))
+    return out
+"""
+
+
+def tuned_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str, best: dict[str, int]) -> ModuleType:
+    """The launch code of OPTIONAL's `entry`, whose tuned case has two vectors of 1000; others are not tuned."""
+    host.install(spec_by_arch("sm_90"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
+    (tmp_path / "optional.py").write_bytes(OPTIONAL)
+    file = TaskFile.model_validate(
+        {"name": "t", "entry": f"optional:{entry}", "editable": ["optional.py"], "cases": [{"N": 1}]}
+    )
+    case = "bias=float32[1000], x=float32[1000]"
+    result = result_of(KINDS["T1"], [{}, best], best, case, {"add_kernel": ["out"]}).model_copy(update={"best": {}})
+    code, table = launchcode.write(wanted_of(Task(file, tmp_path), OPTIONAL), result, {})
+    (tmp_path / f"tuned_{entry}.py").write_text(code)
+    (tmp_path / "tuned_optional.json").write_text(table)
+    return loaded(tmp_path / f"tuned_{entry}.py")
+
+
+def grids(calls: list[tuple[Any, torch.Tensor]]) -> list[int]:
+    """The blocks of each call, made twice, whose results have to be these."""
+    for _ in range(2):
+        with host.running(host.Mode.RUN) as launches:
+            for call, right in calls:
+                torch.testing.assert_close(call(), right)
+    return [launch.grid[0] for launch in launches]
+
+
+def test_launch_code_knows_a_case_however_its_arguments_are_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By position or name, with no tensor where the tuned case has one, with values that are equal but not the same."""
+    tuned = tuned_module(tmp_path, monkeypatch, "add", {"TILE": 128})
+    x, bias = torch.randn(1000), torch.randn(1000)
+    sure = x + 2 * bias
+    case = [(lambda: tuned.add(x, bias), sure), (lambda: tuned.add(x, bias=bias), sure)]
+    others = [
+        (lambda: tuned.add(x, bias, 2.0), sure),
+        (lambda: tuned.add(x, bias, 2), sure),
+        (lambda: tuned.add(x, bias, plan=[1], _cache={"a": x}), sure),
+        (lambda: tuned.add(x), x),
+        (lambda: tuned.add(x, None), x),
+    ]
+    assert grids(case + others) == [8] * 2 + [16] * 5
+    assert len(tuned._plans) == 7
+
+
+def test_launch_code_passes_on_what_it_is_given_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A default may be what was tuned, and a decorator may give an argument of its own."""
+    x, bias = torch.randn(1000), torch.randn(1000)
+    tuned = tuned_module(tmp_path, monkeypatch, "sized", {"SIZE": 128})
+    assert grids([(lambda: tuned.sized(x, bias), x + bias)]) == [8]
+    tuned = tuned_module(tmp_path, monkeypatch, "scale", {"TILE": 128})
+    assert grids([(lambda: tuned.scale(x, bias), x + 2 * bias)]) == [8]
+
+
+def test_launch_code_makes_one_plan_for_many_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tuned = tuned_module(tmp_path, monkeypatch, "add", {"TILE": 128})
+    made: list[int] = []
+
+    def entry(number: int) -> Any:
+        made.append(number)
+        time.sleep(0.05)
+        return lambda *_: number
+
+    monkeypatch.setattr(tuned, "_entry", entry)
+    monkeypatch.setattr(tuned, "_config", lambda *_: 7)
+    x = torch.randn(1000)
+    with ThreadPoolExecutor(4) as threads:
+        assert [*threads.map(lambda _: tuned.add(x, x), range(8))] == [7] * 8
+    assert made == [7]
+
+
+@pytest.mark.parametrize(
+    ("files", "checked", "words"),
+    [
+        ({"kernels.py": SCALE_KERNEL.encode()}, {}, "is not editable"),
+        (
+            {"ops.py": b"def f(x): pass", "kernels.py": SCALE_KERNEL.encode()},
+            {"TILE": 4},
+            "TILE is set in another module",
+        ),
+        (
+            {"ops.py": b"def f(x): pass", "kernels.py": SCALE_KERNEL.encode()},
+            {"occupancy": 4},
+            "lies in another module",
+        ),
+    ],
+)
+def test_launch_code_that_would_not_be_what_was_measured_is_not_written(
+    files: dict[str, bytes], checked: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    file = TaskFile.model_validate({"name": "t", "entry": "ops:f", "editable": list(files), "cases": [{"N": 1}]})
+    committed = files | {"ops.py": b"def f(x): pass"}
+    found = Working(Task(file, tmp_path), PurePosixPath(), files, head="", committed=committed)
+    result = result_of(KINDS["T1"], [{}, checked], checked, "", {})
+    assert words in launchcode.why_not(Wanted(found, {}, None), result)
