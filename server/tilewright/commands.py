@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -136,6 +137,53 @@ def doctor_command() -> None:
         mark = Text("holds   " if one.holds else "open    ", style="green" if one.holds else "yellow")
         console.print(mark, f"{one.name:15}", one.detail)
     raise typer.Exit(1 if any(finding.state is doctor.State.MISSING for finding in findings) else 0)
+
+
+@app.command(name="start-session")
+def start_session(
+    task: Annotated[str, typer.Argument(help="folder that holds task.toml, from the root")],
+    root: Root = HERE,
+    backend: Annotated[str, typer.Option(help="auto, cuda or cpu")] = "auto",
+    max_iterations: Annotated[int, typer.Option(min=1, max=200)] = 25,
+    patience: Annotated[int, typer.Option(min=1, max=200, help="measured iterations without gain before stop")] = 2,
+) -> None:
+    """Begin a session, or take one up, as the tool of that name does."""
+    from tilewright.policy import Rules
+    from tilewright.task import Backend
+
+    if backend not in ("auto", *Backend):
+        raise failed(f"no backend {backend}: auto, cuda or cpu")
+    chosen = None if backend == "auto" else Backend(backend)
+    rules = Rules(max_iterations=max_iterations, patience=patience)
+    report = in_loop(root, lambda loop: loop.start(task, print_progress, chosen, rules=rules, wait_s=math.inf))
+    print_report(report)
+    raise typer.Exit(0 if report.phase == "ready" else 1)
+
+
+@app.command(name="git-checkpoint")
+def git_checkpoint(root: Root = HERE) -> None:
+    """Commit the candidate that was measured and won, as the tool of that name does."""
+    print_report(in_loop(root, lambda loop: _at_once(loop.checkpoint)))
+
+
+@app.command()
+def revert(root: Root = HERE) -> None:
+    """Go back to the incumbent, as the tool of that name does; what is thrown away stays reachable."""
+    print_report(in_loop(root, lambda loop: _at_once(loop.revert)))
+
+
+@app.command(name="append-result")
+def append_result(
+    optimization: Annotated[str, typer.Argument(help="what was tried, in a few words")],
+    root: Root = HERE,
+    root_cause: Annotated[str | None, typer.Option(help="what bounds the kernel, where you know")] = None,
+) -> None:
+    """Close the iteration with one row in the server's figures, as the tool of that name does."""
+    print_report(in_loop(root, lambda loop: _at_once(lambda: loop.append_result(optimization, root_cause))))
+
+
+async def _at_once(work: Callable[[], Any]) -> Any:
+    return work()
 
 
 @app.command(name="run-correctness")

@@ -28,6 +28,30 @@ def tilewright(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment, check=False)
 
 
+def test_a_person_can_play_a_session(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+
+    def done(*arguments: str) -> str:
+        found = tilewright(*arguments, cwd=root)
+        assert found.returncode == 0, found.stdout + found.stderr
+        return found.stdout
+
+    assert "no backend" in tilewright("start-session", "task", "--backend", "tpu", cwd=root).stderr
+    assert "iteration 1" in done("start-session", "task", "--backend", "cpu", "--max-iterations", "2")
+    (root / "task" / "kernel.py").write_text(FASTER_KERNEL)
+    assert "PASS" in done("run-correctness")
+    assert "KEEP" in done("run-benchmark")
+    assert "committed" in done("git-checkpoint")
+    assert "| keep |" in " ".join(done("append-result", "a larger tile").split())
+    (root / "task" / "kernel.py").write_text(FASTER_KERNEL + "\nbroken(\n")
+    assert tilewright("run-correctness", cwd=root).returncode == 1
+    assert "back at" in done("revert")
+    assert "stop: 2 iterations are done" in done("append-result", "a typing error", "--root-cause", "memory")
+    assert tilewright("append-result", "once more", cwd=root).returncode == 2
+    table = (root / "sandbox" / "perf_results.md").read_text()
+    assert [line.split("|")[-2].strip() for line in table.splitlines()[2:]] == ["keep", "keep", "crash"]
+
+
 def test_a_person_can_look_and_end(make_task: Callable[..., Path]) -> None:
     root = make_task()
     assert "no session yet" in tilewright("status", cwd=root).stdout
