@@ -138,7 +138,6 @@ def show(path: Path) -> None:
 
 
 def measure(path: Path, seconds: float, only: str) -> None:
-
     began = time.monotonic()
     record: dict[str, Any] = recorded.header("bottlenecks.py measure FILE") | {
         "confined_refused": "",

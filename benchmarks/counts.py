@@ -16,6 +16,7 @@ import cuda.tile as ct
 import torch
 from playbook_kernels import PAGE as page
 from recorded import header, write
+from treatments import matmul
 
 from tilewright.compiler import sass
 from tilewright.compiler.assembling import assemble
@@ -65,16 +66,6 @@ def folded_row(x, out, STEPS: Size, T: Size, CHECK: Flag):
         else:
             total += ct.load(x, (ct.bid(0), step), (1, T), check_bounds=False, allow_tma=False)
     ct.store(out, (ct.bid(0), 0), total, check_bounds=CHECK, allow_tma=False)
-
-
-@ct.kernel
-def matmul(a, b, out, M: Size, N: Size, K: Size):
-    total = ct.zeros((M, N), ct.float32)
-    for k in range(ct.num_tiles(a, axis=1, shape=(M, K))):
-        left = ct.load(a, index=(ct.bid(0), k), shape=(M, K), padding_mode=ZERO)
-        right = ct.load(b, index=(k, ct.bid(1)), shape=(K, N), padding_mode=ZERO)
-        total = ct.mma(left, right, total)
-    ct.store(out, index=(ct.bid(0), ct.bid(1)), tile=total.astype(out.dtype))
 
 
 @ct.kernel

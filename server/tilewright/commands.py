@@ -21,6 +21,7 @@ from tilewright.skillcommands import skills_app
 from tilewright.terminal import (
     HERE,
     Root,
+    chosen_backend,
     console,
     errors,
     failed,
@@ -149,11 +150,8 @@ def start_session(
 ) -> None:
     """Begin a session, or take one up, as the tool of that name does."""
     from tilewright.policy import Rules
-    from tilewright.task import Backend
 
-    if backend not in ("auto", *Backend):
-        raise failed(f"no backend {backend}: auto, cuda or cpu")
-    chosen = None if backend == "auto" else Backend(backend)
+    chosen = chosen_backend(backend)
     rules = Rules(max_iterations=max_iterations, patience=patience)
     report = in_loop(root, lambda loop: loop.start(task, print_progress, chosen, rules=rules, wait_s=math.inf))
     print_report(report)

@@ -141,7 +141,7 @@ def confirmed(verdict: Verdict | None) -> Verdict | None:
 
 def with_steady_incumbent(result: BenchmarkResult, kept: BenchmarkResult | None) -> BenchmarkResult:
     """The result; void where the incumbent ran far slower than in `kept`, the run that made it the incumbent, or where
-    less than half of the gain is left when each runs without the other about.
+    too little of the gain is left when each runs without the other about (`contradicts`).
 
     A kernel may find out that it is not the candidate this time, and play slow so that the next one seems to win.
     """

@@ -18,9 +18,8 @@ from tilewright.autotune.searching import Wanted
 from tilewright.session.checkout import Misuse
 
 TEMPLATE = Path(__file__).with_name("tuned_launch.py.j2")
-_ARGUMENT = re.compile(
-    r"(?:^|, )(\w+)=(\w+\[[\d, ]*\](?=, |$))?"
-)  # in a call in words: a=bfloat16[8192, 4096], eps=1e-05
+_ARGUMENT = re.compile(r"(?:^|, )(\w+)=(\w+\[[\d, ]*\](?=, |$))?")
+"""In a call in words: `a=bfloat16[8192, 4096], eps=1e-05`. The second group is a tensor's dtype and shape."""
 
 
 def why_not(wanted: Wanted, result: SearchResult) -> str:
