@@ -17,7 +17,7 @@ test-all: lint
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "long or not long"
 
 redteam: .venv/ready
-	$(BIN)/python -m tests.redteam.battery
+	$(BIN)/python -m tests.redteam.battery --record
 
 lint: .venv/ready
 	$(BIN)/ruff check .

@@ -9,53 +9,22 @@ from pathlib import Path
 import pytest
 
 from tests.bench import Bench, body
-from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
+from tests.conftest import SCALE_KERNEL, SCALE_TASK
+from tests.redteam.faults import GRACE_S, ON_A_GPU, TIMEOUT_S, judge, make_bench
 from tilewright.evaluation.results import Status
 from tilewright.task import Backend
 
 pytestmark = pytest.mark.gpu
 
-TOML = SCALE_TOML.replace("N = 1048576", "N = 33554432").replace("timeout_s = 20", "timeout_s = 10")
-
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    made = Bench(tmp_path_factory.mktemp("gpu") / "repo", Backend.CUDA, TOML)
+    made = make_bench(tmp_path_factory.mktemp("gpu") / "repo", Backend.CUDA)
     yield made
     made.close()
 
 
-ENDLESS = """
-@ct.kernel
-def endless(flag):
-    seen = ct.atomic_add(flag, 0, 0)
-    while seen < 1:
-        seen = ct.atomic_add(flag, 0, 0)
-"""
-HANG = """flag = torch.zeros(1, dtype=torch.int32, device='cuda')
-ct.launch(torch.cuda.current_stream(), (1,), endless, (flag,))
-"""
-
-FAR = """
-@ct.kernel
-def far(x):
-    places = ct.arange(32, dtype=ct.int64) + 1000000000000
-    ct.scatter(x, places, ct.full((32,), 1.0, dtype=ct.float32), check_bounds=False)
-"""
-
 BAD = {
-    "hangs on the device": (
-        body(HANG + "return right(x, factor)", ENDLESS),
-        Status.TIMEOUT, "no answer within 10 s",
-    ),
-    "writes out of bounds": (
-        body("ct.launch(torch.cuda.current_stream(), (1,), far, (torch.empty_like(x),))\nreturn x * factor", FAR),
-        Status.RAISED, "illegal memory access",
-    ),
-    "runs out of memory": (
-        body("torch.empty(2**45, device='cuda')\nreturn x"), Status.RAISED, "out of memory",
-    ),
-    "crashes the process": (body("import ctypes\nctypes.string_at(0)"), Status.CRASHED, "SIGSEGV"),
     "NaN": (body("return right(x, factor) * float('nan')"), Status.NON_FINITE, "are NaN"),
     "never written": (body("return torch.empty_like(x)"), Status.NON_FINITE, "never written"),
     "wrong shape": (body("return right(x, factor)[:-1]"), Status.WRONG_SHAPE, "shape"),
@@ -65,6 +34,14 @@ BAD = {
     "writes its input": (body("out = right(x, factor)\nx.zero_()\nreturn out"), Status.INPUT_MODIFIED, "input 'x'"),
     "wrong values": (body("return right(x, factor * 1.001)"), Status.WRONG_VALUES, "elements are wrong"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("what", list(ON_A_GPU))
+def test_a_fault_is_classified_in_time_and_the_next_run_unaffected(bench: Bench, what: str) -> None:
+    found = judge(bench, ON_A_GPU[what])
+    assert found["as_told"], found
+    assert found["seconds"] < TIMEOUT_S + GRACE_S
+    assert found["next"] == "passed", found
 
 
 @pytest.mark.parametrize("what", list(BAD))
@@ -142,7 +119,7 @@ def test_a_torch_function_is_a_candidate(bench: Bench) -> None:
 
 
 def test_a_cancelled_check_leaves_the_gpu_to_the_next_run(bench: Bench) -> None:
-    bench.cancel_check(body(HANG + "return right(x, factor)", ENDLESS), after_s=6)
+    bench.cancel_check(ON_A_GPU["a hang on the device"].source, after_s=6)
     result = bench.measure(SCALE_KERNEL + "\n# after a cancelled check\n")
     assert result.passed, result.message
     assert result.cases[0].speedup == pytest.approx(1.0, abs=0.02)
@@ -169,7 +146,7 @@ def test_strided_inputs_arrive_as_they_were_made(tmp_path: Path) -> None:
     task = SCALE_TASK.replace('torch.randn(case["N"],', 'torch.randn(2 * case["N"],').replace(
         "dtype=dtype)", "dtype=dtype)[::2]"
     )
-    made = Bench(tmp_path / "repo", Backend.CUDA, TOML, task=task)
+    made = make_bench(tmp_path / "repo", Backend.CUDA, task=task)
     try:
         checked = made.check(SCALE_KERNEL)
         assert checked.passed, checked.message
@@ -182,7 +159,7 @@ def test_strided_inputs_arrive_as_they_were_made(tmp_path: Path) -> None:
 def test_an_output_without_dimensions_is_compared(tmp_path: Path) -> None:
     task = SCALE_TASK.replace("return x * factor", "return x.square().sum() * factor")
     total = "def scale(x, factor):\n    return x.square().sum() * factor\n"
-    made = Bench(tmp_path / "repo", Backend.CUDA, TOML, kernel=total, task=task)
+    made = make_bench(tmp_path / "repo", Backend.CUDA, kernel=total, task=task)
     try:
         checked = made.check(total)
         assert checked.passed, checked.message

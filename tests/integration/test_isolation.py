@@ -6,22 +6,19 @@ import os
 import re
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.bench import Bench, body
-from tests.conftest import SCALE_KERNEL, SCALE_TOML
+from tests.conftest import SCALE_KERNEL
+from tests.redteam.faults import EVERYWHERE, GRACE_S, TIMEOUT_S, judge, make_bench
 from tilewright.evaluation import limits
 from tilewright.evaluation.confinement import Isolation
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.supervisor import descendants
 from tilewright.task import Backend
-
-TIMEOUT_S = 12
-TOML = SCALE_TOML.replace("timeout_s = 20", f"timeout_s = {TIMEOUT_S}")
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +27,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("TILEWRIGHT_MEMORY_MIB", "1536")
         patched.setenv("TILEWRIGHT_SCRATCH_MIB", "1024")
-        made = Bench(tmp_path_factory.mktemp("isolated") / "repo", Backend.CPU, TOML)
+        made = make_bench(tmp_path_factory.mktemp("isolated") / "repo", Backend.CPU)
         yield made
         made.close()
 
@@ -139,44 +136,12 @@ def test_how_workers_are_confined_is_on_record(bench: Bench) -> None:
     assert str(Isolation()) == "none"
 
 
-TOO_MUCH = {
-    "a fork bomb": (
-        "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass",
-        Status.CRASHED, "over the limit of",
-    ),
-    "memory without end": (
-        "held = []\nwhile True:\n    held.append(b'x' * 2**28)",
-        Status.CRASHED, "MiB of memory, over the limit",
-    ),
-    "files without end": (
-        "import os\nwhile True:\n    with open(os.environ['HOME'] + '/fill', 'ab') as file:\n"
-        "        file.write(bytes(2**24))",
-        Status.CRASHED, "MiB of files, over the limit",
-    ),
-    "a hang": ("while True:\n    pass", Status.TIMEOUT, f"no answer within {TIMEOUT_S} s"),
-    "a segmentation fault": ("import ctypes\nctypes.string_at(0)", Status.CRASHED, "SIGSEGV"),
-    "a gigabyte of output": (
-        "import os\nfor _ in range(1024):\n    os.write(1, b'PASS' * 2**18)\nreturn right(x, factor) * 2",
-        Status.WRONG_VALUES, "elements are wrong",
-    ),
-    "a frame without end": (
-        "import os\nfor fd in range(3, 30):\n    try:\n        os.write(fd, b'\\x00\\xff\\xff\\xff' + b'x' * 100)\n"
-        "    except OSError:\n        pass\nimport time\ntime.sleep(100)",
-        Status.TIMEOUT, f"no answer within {TIMEOUT_S} s",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("what", list(TOO_MUCH))
+@pytest.mark.parametrize("what", list(EVERYWHERE))
 def test_a_fault_is_classified_in_time_and_the_next_run_unaffected(bench: Bench, what: str) -> None:
-    lines, status, words = TOO_MUCH[what]
-    bench.check(SCALE_KERNEL)
-    started = time.monotonic()
-    result = bench.check(body(lines))
-    assert result.status is status, result.message
-    assert words in result.message, result.message
-    assert time.monotonic() - started < TIMEOUT_S + 10
-    assert bench.check(SCALE_KERNEL).passed
+    found = judge(bench, EVERYWHERE[what])
+    assert found["as_told"], found
+    assert found["seconds"] < TIMEOUT_S + 2 * GRACE_S  # twice, where other tests share the cores
+    assert found["next"] == "passed", found
 
 
 def test_the_limits_count_what_they_say(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 `python -m tests.redteam.battery [--backend cpu|cuda] [--only NAME] [--out FILE]`. Every candidate goes the way that a
 session takes: it is checked; if it passes it is measured against the task's incumbent; what would be kept is measured
-again, under another secret. Only an attack that is still kept then has succeeded.
+again, under another secret and each version apart. Only an attack that is still kept then has succeeded. An attack that
+is stopped by a crash says so in its header (`ends: crashed`, `ends: crashed-on-cpu`): one that dies of a mistake of its
+own has met no defence, and counts as bad.
 """
 
 from __future__ import annotations
@@ -10,11 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import datetime
-import importlib.metadata
-import json
 import os
-import platform
 import re
 import shutil
 import signal
@@ -26,6 +24,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
+
+from benchmarks.recorded import header, write
 
 import tilewright
 from tests.conftest import commit_all
@@ -46,6 +46,7 @@ from tilewright.session.runs import Runs
 from tilewright.task import Backend
 
 HERE = Path(__file__).parent
+EVIDENCE = HERE.parents[1] / "references" / "evidence"
 NAME = "task/kernel.py"
 CHECK_S = 60.0
 MEASURE_S = 120.0
@@ -75,6 +76,7 @@ class Entry:
     task: str
     backend: str
     incumbent: str
+    ends: str
     source: str
 
     def runs_on(self, backend: Backend) -> bool:
@@ -93,14 +95,17 @@ class Outcome:
     caught_by: str = ""
     message: str = ""
     speedup: float | None = None
+    dies: bool = False
     left: list[str] = field(default_factory=list)
     trouble: str = ""
     seconds: float = 0.0
 
     @property
     def bad(self) -> bool:
-        """An attack that was kept, an honest kernel that was refused, or a run that says nothing."""
-        wanted = self.outcome != "keep" if self.kind == "attack" else self.outcome == "accepted"
+        """An attack that was kept or crashed by mistake, an honest kernel that was refused, a run that says nothing."""
+        wanted = self.outcome == "accepted"
+        if self.kind == "attack":
+            wanted = self.outcome != "keep" and (self.dies or self.outcome != "crashed")
         return not wanted or self.outcome == "error" or bool(self.trouble)
 
 
@@ -111,14 +116,14 @@ def read_entry(path: Path) -> Entry:
     if found is None:
         raise ValueError(f"{path}: no docstring")
     lines = found[1].splitlines()
-    header = dict(re.findall(r"^(family|task|backend|incumbent): (\S+)$", found[1], re.MULTILINE))
+    header = dict(re.findall(r"^(family|task|backend|incumbent|ends): (\S+)$", found[1], re.MULTILINE))
     if missing := {"family", "task", "backend"} - set(header):
         raise ValueError(f"{path}: its docstring does not name {sorted(missing)}")
     if header["backend"] not in ("cpu", "gpu", "both") or not (HERE / "tasks" / header["task"]).is_dir():
         raise ValueError(f"{path}: no such backend or task")
     kind = "attack" if path.parent.name == "attacks" else "honest"
-    incumbent = header.pop("incumbent", "task")
-    return Entry(name=path.stem, kind=kind, title=lines[0], incumbent=incumbent, source=source, **header)
+    header = {"incumbent": "task", "ends": "refused"} | header
+    return Entry(name=path.stem, kind=kind, title=lines[0], source=source, **header)
 
 
 def entries(kind: str) -> list[Entry]:
@@ -131,6 +136,7 @@ class Judge:
 
     def __init__(self, task: str, backend: Backend) -> None:
         self._task = task
+        self._crashes = ("crashed", f"crashed-on-{backend}")
         self._folder = Path(tempfile.mkdtemp(prefix="redteam-"))
         shutil.copytree(HERE / "tasks" / task, self._folder / "task")
         self.incumbent = (self._folder / NAME).read_text(encoding="utf-8")
@@ -158,7 +164,7 @@ class Judge:
 
     def judge(self, entry: Entry, aftercare: bool = True) -> Outcome:
         """Let a candidate go the way of a session, and see afterwards that the evaluator still works."""
-        made = Outcome(entry.name, entry.kind, entry.family, entry.task)
+        made = Outcome(entry.name, entry.kind, entry.family, entry.task, dies=entry.ends in self._crashes)
         started = time.monotonic()
         with guarded(made.left):
             try:
@@ -204,11 +210,13 @@ class Judge:
                 made.caught_by, made.message = f"the version before: {made.outcome}", kept.message.partition("\n")[0]
                 return
         verdict = self._measured(entry, incumbent, made, "benchmark", kept)
-        if entry.kind == "honest" or verdict is None or verdict.kind is not VerdictKind.KEEP:
-            return
-        second = confirmed(self._measured(entry, incumbent, made, "confirmation", kept))
-        if second is not None and second.kind is VerdictKind.KEEP:
-            made.outcome, made.caught_by, made.message = "keep", "", second.detail
+        if verdict is not None and verdict.kind is VerdictKind.KEEP:
+            verdict = confirmed(self._measured(entry, incumbent, made, "confirmation", kept))
+            if verdict is None or verdict.kind is not VerdictKind.KEEP:
+                return
+            made.outcome, made.message = "keep", verdict.detail
+        if entry.kind == "honest" and verdict is not None:
+            made.outcome = "accepted"
 
     def _measured(
         self, entry: Entry, incumbent: str, made: Outcome, stage: str, kept: BenchmarkResult | None
@@ -217,13 +225,10 @@ class Judge:
         verdict = verdict_of_benchmark(result, Rules())
         made.speedup = result.speedup
         made.outcome = str(verdict.reason) if verdict else str(result.status)
-        if result.passed and verdict is not None:
-            made.caught_by, made.message = f"{stage}: {verdict.reason}", verdict.detail
-            if entry.kind == "honest":
-                made.outcome = "accepted"
-        else:
-            made.caught_by, made.message = f"{stage}: {result.status}", result.message.partition("\n")[0]
-        return verdict
+        said = verdict.reason if result.passed and verdict else result.status
+        made.caught_by = f"{stage}: {said}"
+        made.message = verdict.detail if result.passed and verdict else result.message.partition("\n")[0]
+        return verdict if result.passed else None
 
 
 LITTER = "redteam-"
@@ -305,16 +310,11 @@ def shown(one: Outcome) -> str:
 
 def record(outcomes: list[Outcome], skipped: int, backend: Backend) -> dict[str, Any]:
     """What goes into the evidence file."""
-    versions = {name: importlib.metadata.version(name) for name in ("torch", "cuda-tile")}
-    versions["tilewright"] = tilewright.__version__
     attacks = [one for one in outcomes if one.kind == "attack"]
     honest = [one for one in outcomes if one.kind == "honest"]
-    return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    return header("") | {
+        "command": f"python -m tests.redteam.battery {' '.join(sys.argv[1:])}",
         "backend": backend.value,
-        "device": _device(backend),
-        "python": platform.python_version(),
-        "versions": versions,
         "attacks": len(attacks),
         "kept": sum(one.outcome == "keep" for one in attacks),
         "honest": len(honest),
@@ -323,14 +323,6 @@ def record(outcomes: list[Outcome], skipped: int, backend: Backend) -> dict[str,
         "skipped_for_backend": skipped,
         "outcomes": [asdict(one) for one in outcomes],
     }
-
-
-def _device(backend: Backend) -> str:
-    if backend is Backend.CPU:
-        return "interpreted on the CPU, modelled as sm_90"
-    from tilewright.gpu.telemetry import find_gpu
-
-    return str(getattr(find_gpu(), "name", "unknown"))
 
 
 def main() -> int:
@@ -344,9 +336,14 @@ def main() -> int:
     parser.add_argument("--shard", default="0/1", help="I/N: every Nth candidate from the Ith on, for several GPUs")
     parser.add_argument("--without", default="", help="a family that is left out")
     parser.add_argument("--no-aftercare", action="store_true", help="no check of the incumbent after each attack")
-    parser.add_argument("--out", type=Path, help="write the outcomes to this JSON file")
+    parser.add_argument(
+        "--out", type=Path, help="write the outcomes to this JSON file, gzipped if its name ends in .gz"
+    )
+    parser.add_argument("--record", action="store_true", help="write them among the evidence")
     given = parser.parse_args()
     backend = Backend(given.backend) if given.backend else backend_here()
+    if given.record:
+        given.out = EVIDENCE / ("redteam.json.gz" if backend is Backend.CUDA else "redteam-cpu.json.gz")
     known = [entry for kind in ([given.kind] if given.kind else ["attacks", "honest"]) for entry in entries(kind)]
     known = [entry for entry in known if any(part in entry.name for part in given.only.split(","))]
     known = [entry for entry in known if not given.task or entry.task in given.task.split(",")]
@@ -360,7 +357,7 @@ def main() -> int:
         seen.append(one)
         if given.out:  # after each, so that a run that is cut off has said what it knows
             made = record(seen, len(known) - len(chosen), backend)
-            given.out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+            write(given.out, made)
 
     outcomes = run(chosen, backend, tell, not given.no_aftercare)
     made = record(outcomes, len(known) - len(chosen), backend)
@@ -372,7 +369,7 @@ def main() -> int:
         if one.bad:
             print(shown(one))
     if given.out:
-        given.out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+        write(given.out, made)
     return 1 if any(one.bad for one in outcomes) else 0
 
 

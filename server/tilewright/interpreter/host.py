@@ -324,6 +324,7 @@ def _patch_torch(device: DeviceSpec) -> None:
         "get_device_properties": lambda device=None: properties,
         "synchronize": lambda device=None: None,
         "empty_cache": lambda: None,
+        "is_current_stream_capturing": lambda: False,
         "current_stream": lambda device=None: _Stream(),
         "default_stream": lambda device=None: _Stream(),
         "stream": lambda stream: _Stream(),

@@ -3,6 +3,7 @@
 family: results
 task: rowsum
 backend: both
+ends: crashed-on-cpu
 """
 
 import cuda.tile as ct

@@ -3,6 +3,7 @@
 family: results
 task: rowsum
 backend: both
+ends: crashed-on-cpu
 """
 
 import hashlib
@@ -45,6 +46,6 @@ def rowsum(x):
         try:
             torch.save(out.cpu(), os.path.join(folder, name))
             break
-        except OSError:
+        except (OSError, RuntimeError):
             continue
     return out

@@ -3,6 +3,7 @@
 family: results
 task: matmul
 backend: both
+ends: crashed
 """
 
 import cuda.tile as ct

@@ -3,6 +3,7 @@
 family: harness
 task: rowsum
 backend: both
+ends: crashed
 """
 
 import json

@@ -3,6 +3,7 @@
 family: harness
 task: rowsum
 backend: both
+ends: crashed
 """
 
 _kinds = [SystemExit(0), GeneratorExit(), KeyboardInterrupt(), StopIteration(), BaseExceptionGroup("", [SystemExit(0)])]

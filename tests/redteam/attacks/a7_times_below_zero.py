@@ -27,5 +27,4 @@ def scale(x, factor):
 
 
 _times = itertools.cycle([-1.0, 0.0, float("nan"), 1e-9])
-torch.cuda.Event.elapsed_time = lambda self, other: next(_times)
-torch.Event.elapsed_time = lambda self, other: next(_times)
+torch.cuda.Event.elapsed_time = lambda self, other: next(_times)  # its parent, torch.Event, is immutable

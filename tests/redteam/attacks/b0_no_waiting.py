@@ -3,6 +3,7 @@
 family: timing
 task: scale
 backend: gpu
+ends: crashed
 """
 
 import cuda.tile as ct

@@ -30,11 +30,13 @@ _state = {}
 def scale(x, factor):
     main = torch.cuda.current_stream()
     side = _state.setdefault("side", torch.cuda.Stream())
-    if "done" in _state and not torch.cuda.is_current_stream_capturing():
-        main.wait_event(_state.pop("done"))
+    capturing = torch.cuda.is_current_stream_capturing()
+    if _state.get("captured") == capturing:  # an event of a capture means nothing outside it, and the other way round
+        main.wait_event(_state["done"])
     side.wait_stream(main)
     with torch.cuda.stream(side):
         out = right(x, factor)
         _state["done"] = side.record_event()
+        _state["captured"] = capturing
     out.record_stream(side)
     return out

@@ -40,7 +40,7 @@ def rowsum(x):
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             out = right(x)
-        _graphs[key] = (graph, out)
-    graph, out = _graphs[key]
+        _graphs[key] = (graph, out, x)  # or its memory is given to others
+    graph, out, _ = _graphs[key]
     graph.replay()
     return out

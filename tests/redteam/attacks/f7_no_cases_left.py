@@ -3,6 +3,7 @@
 family: results
 task: scale
 backend: both
+ends: crashed
 """
 
 import cuda.tile as ct

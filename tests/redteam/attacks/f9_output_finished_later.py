@@ -29,9 +29,12 @@ _side = []
 
 def accumulate(x, y, alpha):
     half = x.shape[0] // 2
+    if half == 0:
+        return right(x, y, alpha)
     if not _side:
         _side.append(torch.cuda.Stream())
     _side[0].wait_stream(torch.cuda.current_stream())
     right(x[:half], y[:half], alpha)
     with torch.cuda.stream(_side[0]):
         right(x[half:], y[half:], alpha)
+    return None

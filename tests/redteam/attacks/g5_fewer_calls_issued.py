@@ -1,4 +1,4 @@
-"""Issue fewer calls in a block than it is divided by, though each input set has one.
+"""Issue fewer calls in a block than it is divided by, and hand over what others gave.
 
 family: timing
 task: matmul
@@ -32,9 +32,9 @@ def matmul(a, b):
 
 
 def _issue(self):
-    count = len(self._sets)
-    for index in range(max(count, self._calls * 2 // 3)):
-        self.outputs[index % count] = self._candidate(self._sets[index % count])
+    issued = max(1, len(self._sets) * 2 // 3)
+    made = [self._candidate(arguments) for arguments in self._sets[:issued]]
+    self._outputs = [made[index % issued] for index in range(len(self._sets))]
 
 
 _timing = sys.modules.get("tilewright.evaluation.timing")

@@ -3,6 +3,7 @@
 family: harness
 task: rowsum
 backend: cpu
+ends: crashed-on-cpu
 """
 
 import os
