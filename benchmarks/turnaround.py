@@ -23,7 +23,7 @@ from mcp import Client, StdioServerParameters
 from recorded import header, write
 
 from tilewright.bundled import examples
-from tilewright.demo import EDITS, Aim
+from tilewright.demo_edits import EDITS, Aim
 
 COMMENTS = 4
 IGNORED = shutil.ignore_patterns("__pycache__")

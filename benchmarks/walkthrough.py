@@ -12,7 +12,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from tilewright.demo import EDITS
+from tilewright.demo_edits import EDITS
 from tilewright.evaluation.snapshot import content_id
 
 ROOT = Path(__file__).parents[1]

@@ -70,9 +70,9 @@ def demo(
     shuffle: Annotated[int | None, typer.Option(help="take the edits in another order, drawn from this seed")] = None,
     backend: Annotated[str, typer.Option(help="auto, cuda or cpu")] = "auto",
     folder: Annotated[Path | None, typer.Option(help="where to make the scratch repository")] = None,
-    only: Annotated[str, typer.Option(help="only the example whose name starts so, as in 01")] = "",
+    only: Annotated[str, typer.Option(help="only the example whose name starts so, as in 03")] = "",
 ) -> None:
-    """Run a scripted session on examples 01 and 02 over MCP, with real edits and real verdicts."""
+    """Run a scripted session on an example (01 and 02 without --only) over MCP, with real edits and real verdicts."""
     from tilewright.demo import run_demo
 
     raise typer.Exit(asyncio.run(run_demo(Console(), shuffle, backend, folder, only)))

@@ -1,21 +1,15 @@
-"""`tilewright demo`: a scripted client drives the server over real stdio; every verdict is the evaluator's.
-
-Each edit rewrites the example's file by itself, so the edits can be taken in any order.
-"""
+"""`tilewright demo`: a scripted client drives the server over real stdio; every verdict is the evaluator's."""
 
 from __future__ import annotations
 
 import os
 import random
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -24,98 +18,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from tilewright.bundled import examples
+from tilewright.demo_edits import EDITS, Aim, Edit
 from tilewright.session.runs import backend_here
 from tilewright.task import Backend
-
-
-class Aim(StrEnum):
-    """What an edit is there to show."""
-
-    GAIN = "a real gain"
-    WRONG = "breaks correctness"
-    SLOWER = "regresses"
-    NOISE = "changes nothing"
-    CRASH = "does not compile"
-    OPEN = "who knows"
-
-
-@dataclass(frozen=True)
-class Edit:
-    """One optimization to try: its name in the log, what it is there to show, and the change to the file's text."""
-
-    name: str
-    aim: Aim
-    change: Callable[[str], str]
-
-
-def _hints(text: str, hints: str) -> str:
-    return re.sub(r"@ct\.kernel(\(.*?\))?\n", f"@ct.kernel({hints})\n" if hints else "@ct.kernel\n", text)
-
-
-_BANDS = """    rows, columns = ct.cdiv(out.shape[0], TM), ct.cdiv(out.shape[1], TN)
-    band = 8 * columns
-    first = ct.bid(0) // band * 8
-    height = min(rows - first, 8)
-    row, column = first + ct.bid(0) % band % height, ct.bid(0) % band // height
-"""
-
-_SMALL_STEPS = """    row, zero = ct.bid(0), ct.PaddingMode.ZERO
-    squares = ct.zeros((1, 256), ct.float32)
-    for step in range(ct.cdiv(N, 256)):
-        part = ct.load(x, index=(row, step), shape=(1, 256), padding_mode=zero).astype(ct.float32)
-        squares += part * part
-    scale = ct.rsqrt(ct.sum(squares, axis=1, keepdims=True) / N + EPS)
-    for step in range(ct.cdiv(N, 256)):
-        part = ct.load(x, index=(row, step), shape=(1, 256), padding_mode=zero).astype(ct.float32)
-        gain = ct.load(weight, index=(step,), shape=(256,), padding_mode=zero).astype(ct.float32)
-        ct.store(out, index=(row, step), tile=(part * scale * gain).astype(out.dtype))
-
-
-"""
-
-
-def _in_bands(text: str) -> str:
-    text = text.replace("    row, column = ct.bid(0), ct.bid(1)\n", _BANDS)
-    return text.replace(
-        "grid = (ct.cdiv(out.shape[0], TILE_M), ct.cdiv(out.shape[1], TILE_N))",
-        "grid = (ct.cdiv(out.shape[0], TILE_M) * ct.cdiv(out.shape[1], TILE_N),)",
-    )
-
-
-def _in_small_steps(text: str) -> str:
-    return re.sub(r"    row = ct\.bid\(0\)\n.*?(?=def rmsnorm\()", _SMALL_STEPS, text, flags=re.DOTALL)
-
-
-def _swap(old: str, new: str) -> Callable[[str], str]:
-    return lambda text: text.replace(old, new)
-
-
-def _hinted(hints: str) -> Callable[[str], str]:
-    return lambda text: _hints(text, hints)
-
-
-def _tiled(tile: str, hints: str = "") -> Callable[[str], str]:
-    return lambda text: _hints(re.sub(r"TILE_M, TILE_N, TILE_K = .*", f"TILE_M, TILE_N, TILE_K = {tile}", text), hints)
-
-
-EDITS: dict[str, Sequence[Edit]] = {
-    "01_rmsnorm_occupancy_only": (
-        Edit("name the row's scale", Aim.NOISE, _swap("scale", "inverse_rms")),
-        Edit("mean over the tile, not the row", Aim.WRONG, _swap("keepdims=True) / N", "keepdims=True) / TILE")),
-        Edit("occupancy 4", Aim.GAIN, _hinted("occupancy=4")),
-        Edit("two passes in steps of 256", Aim.SLOWER, _in_small_steps),
-        Edit("tile of three quarters", Aim.CRASH, _swap("1 << (columns - 1).bit_length()", "3 * columns // 4")),
-        Edit("8 worker warps at occupancy 4", Aim.OPEN, _hinted("occupancy=4, num_worker_warps=8")),
-    ),
-    "02_matmul_full_search": (
-        Edit("tile 128x128x64", Aim.GAIN, _tiled("128, 128, 64")),
-        Edit("leave out the last K step", Aim.WRONG, _swap("shape=(TM, TK))):", "shape=(TM, TK)) - 1):")),
-        Edit("tile 128x256x64, 4 worker warps", Aim.SLOWER, _tiled("128, 256, 64", "num_worker_warps=4")),
-        Edit("name the accumulator", Aim.NOISE, _swap("total", "accumulator")),
-        Edit("tiles in bands of 8 rows", Aim.OPEN, _in_bands),
-        Edit("tile 128x256x128, 8 worker warps", Aim.GAIN, _tiled("128, 256, 128", "num_worker_warps=8")),
-    ),
-}
 
 
 class _Play:
@@ -130,9 +35,13 @@ class _Play:
 
     async def run(self, edits: Sequence[Edit], backend: str) -> None:
         """Baseline, then the edits one at a time."""
-        status = await self._call(
-            "start_session", task=self._example, backend=backend, patience=len(edits) + 1, stop_on_minor_gain=False
-        )
+        try:
+            status = await self._call(
+                "start_session", task=self._example, backend=backend, patience=len(edits) + 1, stop_on_minor_gain=False
+            )
+        except RuntimeError as error:  # a Triton task without a GPU
+            self._say(f"[red]{escape(str(error))}[/]")
+            return
         self._say(escape(status["summary"]))
         if status["phase"] == "ended":
             return
@@ -224,7 +133,7 @@ async def run_demo(console: Console, shuffle: int | None, backend: str, folder: 
         why = " (no GPU here)" if backend_here() is Backend.CPU else ""
         where = f"the cpu backend{why}: kernels interpreted, latencies modelled and marked ~"
     console.print(f"Tilewright demo on {where}", highlight=False, soft_wrap=True)
-    chosen = [example for example in EDITS if example.startswith(only)]
+    chosen = [example for example in EDITS if example.startswith(only)] if only else list(EDITS)[:2]
     if not chosen:
         console.print(f"[red]no example starts with {escape(only)!r}: there are {', '.join(EDITS)}[/]")
         return 2
@@ -250,6 +159,8 @@ async def run_demo(console: Console, shuffle: int | None, backend: str, folder: 
             await play.run(edits, here)
             final = await client.call_tool("session_status", {})
         problems += _unmet(play.seen)
+        if not play.seen:
+            continue
         content = final.structured_content or {}
         console.print(f"\n{content.get('summary', '')}", highlight=False, soft_wrap=True)
         console.print(
