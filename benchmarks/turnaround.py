@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import shutil
 import statistics
 import subprocess
@@ -23,6 +24,7 @@ from mcp import Client, StdioServerParameters
 from recorded import header, write
 
 from tilewright.bundled import examples
+from tilewright.demo import PASSED
 from tilewright.demo_edits import EDITS, Aim
 
 COMMENTS = 4
@@ -51,7 +53,9 @@ async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
 async def measure(example: Path, parent: Path) -> dict[str, Any]:
     repository = scratch(parent, example)
     server = StdioServerParameters(
-        command=sys.executable, args=["-m", "tilewright.cli", "serve", "--root", str(repository)]
+        command=sys.executable,
+        args=["-m", "tilewright.cli", "serve", "--root", str(repository)],
+        env={name: os.environ[name] for name in PASSED if name in os.environ},
     )
     runs = []
     async with Client(server) as client:

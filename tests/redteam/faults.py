@@ -139,6 +139,7 @@ def judge(bench: Bench, fault: Fault) -> dict[str, Any]:
         "seconds": round(ended - started, 2),
         "as_told": result.status is fault.status and fault.words in result.message,
         "next": str(following.status),
+        "next_message": following.message.partition("\n")[0],
         "next_s": round(time.monotonic() - ended, 2),
     }
 

@@ -12,8 +12,8 @@ from tilewright.evaluation.supervisor import descendants, stat_of
 
 FILE_LIMIT = 8 * 2**30
 OPEN_FILES_LIMIT = 4096
-PROCESS_LIMIT = 512
-"""Processes below one worker. Compilers run a few, one for each core at most."""
+PROCESS_LIMIT = 256
+"""Processes below one worker. Compilers run a few, one for each core at most; a container may allow few more."""
 THREADS_OF_USER = 8192
 """By how much the tasks of the whole user may grow; the kernel holds root to no such limit."""
 MEMORY_SHARE = 0.75

@@ -154,6 +154,9 @@ class ChildProcess:
         self.channel.close()
 
     def _end(self) -> None:
+        if self._process.poll() is None:  # all of its group at once: what forks faster than it can be listed, too
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGSTOP)
         kill_all(lambda: descendants(self._process.pid))
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
