@@ -1,6 +1,6 @@
-"""What a real session did, step by step, for people: WALKTHROUGH.md of the two demo examples, from their journals.
+"""What a real session did, step by step, for people: WALKTHROUGH.md of every example, from its journal.
 
-python benchmarks/walkthrough.py    write both anew; each edit is checked against the candidate that the journal names
+python benchmarks/walkthrough.py    write all anew; each edit is checked against the candidate that the journal names
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from tilewright.demo_edits import EDITS
 from tilewright.evaluation.snapshot import content_id
 
 ROOT = Path(__file__).parents[1]
-JOURNALS = {"01_rmsnorm_occupancy_only": "demo-rmsnorm", "02_matmul_full_search": "demo-matmul"}
+JOURNALS = {
+    "01_rmsnorm_occupancy_only": "demo-rmsnorm",
+    "02_matmul_full_search": "demo-matmul",
+    "03_rope_inplace_splitbuffer": "demo-rope",
+    "04_layernorm_torch": "demo-layernorm",
+    "05_softmax_triton": "demo-softmax",
+}
 IDEAS = {
     "name the row's scale": "A new name for a variable changes nothing that is computed. Does the referee see a gain "
     "where none is?",
@@ -34,6 +40,24 @@ IDEAS = {
     "name the accumulator": "A new name again. By its latency alone it looks slower than the row before it.",
     "tiles in bands of 8 rows": "Neighbouring blocks share rows and columns of the operands, so that L2 holds both.",
     "tile 128x256x128, 8 worker warps": "The large tile, with the warps that it needs to stay in registers.",
+    "turn the other way": "A sign that is easily mistaken, and nothing that a latency would show.",
+    "name the second half": "A new name again, for the referee to see through.",
+    "03 occupancy 4": "`dump_ir` says 3 CTAs per SM, limited by registers (158 a thread). The hint makes the compiler "
+    "leave room for a fourth.",
+    "tile of 128 positions": "Fewer and larger blocks: fewer starts, but each waits longer for its first bytes.",
+    "tile of 48 positions": "Tiles are powers of two.",
+    "tile of 16 positions": "More and smaller blocks: more of them are under way on an SM at a time.",
+    "four heads a block share their angles": "All heads turn by the same angles. A block that turns four heads loads "
+    "them once, and the work of one block is under way while the next begins.",
+    "name the centre": "In torch code, too, a name is nothing.",
+    "double precision, to be safe": "Sums of thousands of terms look as if they wanted it. The check says whether "
+    "they do; the clock says what it costs.",
+    "mean of the squares less the mean squared": "One pass instead of two, by a formula of every textbook, in the "
+    "input's own precision. Its two terms are nearly equal where the mean is far from zero.",
+    "mean and variance in one operation": "Fewer operations, each of which reads and writes the matrix.",
+    "torch's own layer_norm": "One operation. The task allows what torch has (`library_calls`).",
+    "torch.compile": "The compiler writes a kernel for it. It does so anew in each fresh process of the evaluator, so "
+    "that this verdict took most of a minute.",
 }
 
 
@@ -44,21 +68,28 @@ def walkthrough(example: str) -> str:
     started, place = records[0], records[0]["editable"][0]
     where = started["environment"]
     text = (ROOT / "assets" / "examples" / example / "fixed_launch.py").read_text()
+    edits = EDITS.get(example, ())
+    what = f"demo --only {example[:2]}" if edits else f"start-session {example}"
+    scripted = " The edits are scripted, good ones and bad ones; checks, measurements and verdicts are real." * bool(
+        edits
+    )
     parts = [
         f"# A session on {started['task_name']}, step by step\n",
-        f"What `tilewright demo` did on one {where['device']} ({where['arch']}, driver {where['driver']}, cuda-tile "
+        f"What `tilewright {what}` did on one {where['device']} ({where['arch']}, driver {where['driver']}, cuda-tile "
         f"{where['cuda_tile']}, compiler {where['compiler']}), as its journal has it: "
-        f"`references/evidence/{JOURNALS[example]}.journal.jsonl.gz`. The edits are scripted, good ones and bad ones; "
-        "checks, measurements and verdicts are real. This page is made by `python benchmarks/walkthrough.py`.\n",
+        f"`references/evidence/{JOURNALS[example]}.journal.jsonl.gz`.{scripted if edits else ''} This page is made by "
+        "`python benchmarks/walkthrough.py`.\n",
         _table(records),
     ]
     steps = _steps(records)
     _same(text, place, steps[0])
     parts += ["## 0: baseline\n", _checked(steps[0]), _measured(steps[0])]
-    for number, (edit, step) in enumerate(zip(EDITS[example], steps[1:], strict=True), 1):
+    if (advice := steps[0][-1]["advice"])["action"] == "stop":
+        parts.append(f"**stop**: {advice['reason']}.\n")
+    for number, (edit, step) in enumerate(zip(edits, steps[1:], strict=True), 1):
         after = edit.change(text)
         _same(after, place, step)
-        idea = _filled(IDEAS[edit.name])
+        idea = _filled(IDEAS.get(f"{example[:2]} {edit.name}") or IDEAS[edit.name])
         parts.append(f"## {number}: {edit.name}\n\n{idea}\n```diff\n{_difference(text, after)}\n```\n")
         parts += [said for said in (_checked(step), _measured(step)) if said]
         verdict, advice = step[-1]["verdict"], step[-1]["advice"]

@@ -83,28 +83,6 @@ _LAYER_NORMS = {
 """,
 }
 
-_THREE_PASSES = """    row = tl.program_id(0).to(tl.int64)
-    columns, low = tl.arange(0, 512), float("-inf")
-    tops, sums = tl.full((512,), low, tl.float32), tl.zeros((512,), tl.float32)
-    for start in range(0, N, 512):
-        values = tl.load(x + row * stride + start + columns, mask=start + columns < N, other=low)
-        tops = tl.maximum(tops, values.to(tl.float32))
-    top = tl.max(tops, axis=0)
-    for start in range(0, N, 512):
-        values = tl.load(x + row * stride + start + columns, mask=start + columns < N, other=low)
-        sums += tl.exp(values.to(tl.float32) - top)
-    total = tl.sum(sums, axis=0)
-    for start in range(0, N, 512):
-        values = tl.load(x + row * stride + start + columns, mask=start + columns < N, other=low)
-        shares = tl.exp(values.to(tl.float32) - top) / total
-        tl.store(out + row * N + start + columns, shares.to(out.dtype.element_ty), mask=start + columns < N)
-
-
-"""
-
-
-_EXP2 = "tl.exp2((values - tl.max(values, axis=0)) * 1.4426950408889634)"
-
 
 def _in_bands(text: str) -> str:
     text = text.replace("    row, column = ct.bid(0), ct.bid(1)\n", _BANDS)
@@ -123,17 +101,9 @@ def _sharing_angles(text: str) -> str:
     return text.replace("(batch * heads,", "(batch * ct.cdiv(heads, 4),")
 
 
-def _in_three_passes(text: str) -> str:
-    return re.sub(r"    row = tl\..*?(?=def softmax\()", _THREE_PASSES, text, flags=re.DOTALL)
-
-
 def _layer_norm(way: str) -> Callable[[str], str]:
     pattern = re.compile(r"(?<=\"\"\"\n)    (?:values|mean|variance|return).*?(?=\n\nif __name__)", re.DOTALL)
     return lambda text: pattern.sub(lambda _: _LAYER_NORMS[way], text)
-
-
-def _warps(count: int) -> Callable[[str], str]:
-    return lambda text: re.sub(r"(_of_2\(columns\)).*?\)", rf"\1, num_warps={count})", text)
 
 
 def _swap(old: str, new: str) -> Callable[[str], str]:
@@ -181,14 +151,5 @@ EDITS: dict[str, Sequence[Edit]] = {
         Edit("mean and variance in one operation", Aim.GAIN, _layer_norm("of both")),
         Edit("torch's own layer_norm", Aim.GAIN, _layer_norm("of torch")),
         Edit("torch.compile", Aim.OPEN, _swap("\ndef layernorm(", "\n@torch.compile\ndef layernorm(")),
-    ),
-    "05_softmax_triton": (
-        Edit("name the quotients", Aim.NOISE, _swap("shares", "quotients")),
-        Edit("zeros beyond a row's end", Aim.WRONG, _swap('other=float("-inf")', "other=0.0")),
-        Edit("three passes in steps of 512", Aim.SLOWER, _in_three_passes),
-        Edit("tile as wide as the row", Aim.CRASH, _swap("triton.next_power_of_2(columns)", "columns")),
-        Edit("8 warps", Aim.GAIN, _warps(8)),
-        Edit("16 warps", Aim.OPEN, _warps(16)),
-        Edit("a power of two", Aim.OPEN, _swap("tl.exp(values - tl.max(values, axis=0))", _EXP2)),
     ),
 }
