@@ -7,7 +7,8 @@ python benchmarks/launches.py show FILE                   anywhere: the table
 The kernels are those of tests/corpus. The table that comes with the launch code lacks the case: the first process
 searches it and writes it down. In the second a search is an error; calls through the launch code and calls of the very
 entry point that these end in take turns, in batches that the GPU's queue holds, timed on the host until the last is
-queued.
+queued. A third does the same with AUTOTUNE_ON_MISS=1, under which each call is looked up, as with a table of several
+configs; in the second all cases have one config, and nothing is.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +74,16 @@ def first(kind: str, file: Path) -> Row:
     os.environ["AUTOTUNE_ON_MISS"] = "1"
     example, tuned = KINDS[kind], loaded(file)
     seconds = checked(kind, getattr(tuned, example.run.__name__), inputs_on_gpu(kind))
-    return {"seconds": seconds, "remembers": list(json.loads(file.with_suffix(".json").read_text())["cases"].values())}
+    table = json.loads(file.with_suffix(".json").read_text())
+    remembers = list(table["cases"].values())
+    table["best"] = remembers[0]  # as after `autotune` on this case
+    file.with_suffix(".json").write_text(json.dumps(table))
+    return {"seconds": seconds, "remembers": remembers}
 
 
-def second(kind: str, file: Path) -> Row:
+def second(kind: str, file: Path, miss: str = "0") -> Row:
     """In a process of its own: calls of the same case, none of which may search."""
-    os.environ["AUTOTUNE_ON_MISS"] = "1"
+    os.environ["AUTOTUNE_ON_MISS"] = miss
     example, tuned = KINDS[kind], loaded(file)
 
     def refuse(*_: Any, **__: Any) -> Any:
@@ -114,7 +120,7 @@ def per_call(side: Callable[..., Any], arguments: tuple[Any, ...]) -> float:
 
 
 def step(what: str, kind: str, file: Path) -> Row:
-    """`prepare`, `first` or `second` in a process of its own."""
+    """`prepare`, `first`, `second` or `third` in a process of its own."""
     done = subprocess.run(
         [sys.executable, __file__, what, str(file), "--only", kind], capture_output=True, text=True, timeout=STEP_S
     )
@@ -139,29 +145,38 @@ def measure(file: Path, only: str) -> None:
             rows.append(row)
         for row in rows:  # one at a time, since they are timed
             if "code" in row:
-                row["second"] = step("second", row["kind"], Path(row.pop("code")))
+                code = Path(row.pop("code"))
+                row |= {what: step(what, row["kind"], code) for what in ("second", "third")}
             print(described(row), flush=True)
     write(file, header("launches.py measure FILE") | {"calls": CALLS, "rows": rows})
 
 
 def described(row: Row) -> str:
     """A row of the table: seconds of the first call in either process, microseconds of a call, and the difference."""
-    failed = [one["error"] for one in (row, row.get("first", {}), row.get("second", {})) if "error" in one]
-    if failed:
+    steps = [row.get(what, {}) for what in ("first", "second", "third")]
+    if failed := [one["error"] for one in (row, *steps) if "error" in one]:
         return f"| {row['kind']} | {row['kernel']} | {failed[0]} |"
-    one, other = row["first"], row["second"]
-    gaps = np.subtract(other["entry_us"], other["plain_us"])
-    half = float(t.ppf(0.975, len(gaps) - 1) * gaps.std(ddof=1) / len(gaps) ** 0.5)
+    first, second, third = steps
+    later = second or third
     return (
-        f"| {row['kind']} | {row['kernel']} | {one['seconds']:.2f} | {other['seconds']:.2f} | "
-        f"{statistics.median(other['entry_us']):.2f} | {statistics.median(other['plain_us']):.2f} | "
-        f"{gaps.mean():.2f} ({gaps.mean() - half:.2f} to {gaps.mean() + half:.2f}) |"
+        f"| {row['kind']} | {row['kernel']} | {first['seconds']:.2f} | {later['seconds']:.2f} | "
+        f"{statistics.median(later['plain_us']):.2f} | {difference(second)} | {difference(third)} |"
     )
+
+
+def difference(row: Row) -> str:
+    """Microseconds that a call costs over a plain one, with their 95% interval (Student's t over the batches); a dash
+    where that was not measured."""
+    if not row:
+        return "-"
+    gaps = np.subtract(row["entry_us"], row["plain_us"])
+    half = float(t.ppf(0.975, len(gaps) - 1) * gaps.std(ddof=1) / len(gaps) ** 0.5)
+    return f"{gaps.mean():.2f} ({gaps.mean() - half:.2f} to {gaps.mean() + half:.2f})"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["measure", "show", "prepare", "first", "second"])
+    parser.add_argument("what", choices=["measure", "show", "prepare", "first", "second", "third"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--only", default="", help="measure: this kind alone")
     asked = parser.parse_args()
@@ -170,12 +185,13 @@ def main() -> None:
     elif asked.what == "show":
         record = read(asked.file)
         print(f"{record['gpu']}, {record['date']}, {record['versions']}\n")
-        print("| | kernel | first process (s) | second (s) | launch code (us) | plain (us) | difference (95%) |")
+        print("| | kernel | first process (s) | second (s) | plain (us) | over it, one config (us) | looked up (us) |")
         print("|---|---|---|---|---|---|---|")
         for row in record["rows"]:
             print(described(row))
     else:
-        print(json.dumps({"prepare": prepare, "first": first, "second": second}[asked.what](asked.only, asked.file)))
+        steps = {"prepare": prepare, "first": first, "second": second, "third": partial(second, miss="1")}
+        print(json.dumps(steps[asked.what](asked.only, asked.file)))
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ def test_launch_code_tunes_once_and_makes_no_kernel_on_the_hot_path(
 ) -> None:
     example = KINDS["T3"]
     host.install(spec_by_arch("sm_90"))
-    tuned, _ = generated(example, tmp_path, {"occupancy": 2})
+    tuned, table = generated(example, tmp_path, {"occupancy": 2})
     inputs = inputs_of(example, 0)
     kernels = []
     with host.running(host.Mode.RUN) as launches:
@@ -116,10 +116,31 @@ def test_launch_code_tunes_once_and_makes_no_kernel_on_the_hot_path(
             kernels.append(launches[-1].kernel)
     assert len({id(kernel) for kernel in kernels}) == 1
     monkeypatch.setenv("DISABLE_AUTOTUNE", "1")
-    tuned._plans.clear()
+    tuned = loaded(table.with_suffix(".py"))
     with host.running(host.Mode.RUN) as launches:
         tuned.matmul(**inputs)
     assert launches[-1].kernel._compiler_options.hints_by_target()["default"]["occupancy"] is None
+
+
+@pytest.mark.parametrize("configs", ["one", "several", "searched"])
+def test_launch_code_looks_nothing_up_where_all_cases_have_one_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configs: str
+) -> None:
+    example = KINDS["T3"]
+    host.install(spec_by_arch("sm_90"))
+    _, table = generated(example, tmp_path, {"occupancy": 2})
+    content = json.loads(table.read_text())
+    if configs == "several":
+        table.write_text(json.dumps(content | {"cases": content["cases"] | {"NVIDIA H200: another": 1}, "best": 0}))
+    monkeypatch.setenv("AUTOTUNE_ON_MISS", "1" if configs == "searched" else "0")
+    tuned = loaded(table.with_suffix(".py"))
+    inputs = inputs_of(example, 0)
+    for _ in range(2):
+        expected = example.reference(**{name: exact(value) for name, value in inputs.items()})
+        with host.running(host.Mode.RUN):
+            compare(example, tuned.matmul(**inputs), expected)
+        inputs = {name: value[:32] if name == "a" else value for name, value in inputs.items()}  # another case
+    assert len(tuned._plans) == (1 if configs == "one" else 2)
 
 
 def test_a_search_leaves_the_callers_data_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

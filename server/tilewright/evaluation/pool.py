@@ -26,6 +26,8 @@ from tilewright.evaluation.worker import GIVEN_PATH
 from tilewright.task import Task
 
 START_TIMEOUT_S = 120.0
+LEAST_DISK = 2**20
+"""Bytes of the disk under the scratch folder without which a worker does not start."""
 COMPILED = "compiled"
 """The folder of a worker's scratch that holds its compile cache."""
 CACHE_LIMIT = 512 * 2**20
@@ -81,6 +83,8 @@ class WorkerHandle:
             self.close()
             said = self.output().strip().splitlines()[-1:]
             text = ": ".join([f"a worker could not start ({reason})", *said])
+            if shutil.disk_usage(self._scratch.parent).free < LEAST_DISK:
+                text = f"the disk that holds {self._scratch.parent} is full, so that {text}"
             raise self._failure(Status.VOID, f"{text}: {error}") from None
         self._ready = True
 
