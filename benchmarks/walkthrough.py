@@ -9,6 +9,7 @@ import difflib
 import gzip
 import json
 import textwrap
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -30,34 +31,40 @@ IDEAS = {
     "row's. On the visible case, whose rows fill the tile, it is even right.",
     "occupancy 4": "`dump_ir` says 1 CTA per SM, limited by registers: too few bytes in flight. The hint makes the "
     "compiler leave room for four.",
-    "two passes in steps of 256": "Small tiles need few registers, but every row is read twice, by short requests.",
+    "two passes in steps of 256": "Every row is read twice, in thirty-two short steps each time.",
     "tile of three quarters": "6144 columns fit in fewer registers than 8192, if only a tile could be that wide.",
     "8 worker warps at occupancy 4": "Twice the warps share a row, but also the registers that four CTAs leave.",
     "tile 128x128x64": "A tile of 64x64 reads each operand 128 times over. Twice the extent, half the traffic.",
     "leave out the last K step": "The kind of bug that makes a kernel faster.",
     "tile 128x256x64, 4 worker warps": "Larger still, without asking whether the accumulator fits: `dump_ir` would "
     "have said that it spills.",
-    "name the accumulator": "A new name again. By its latency alone it looks slower than the row before it.",
+    "name the accumulator": "A new name again. By its latency alone it looks slower than row 1, the same kernel.",
     "tiles in bands of 8 rows": "Neighbouring blocks share rows and columns of the operands, so that L2 holds both.",
     "tile 128x256x128, 8 worker warps": "The large tile, with the warps that it needs to stay in registers.",
     "turn the other way": "A sign that is easily mistaken, and nothing that a latency would show.",
     "name the second half": "A new name again, for the referee to see through.",
     "03 occupancy 4": "`dump_ir` says 3 CTAs per SM, limited by registers (158 a thread). The hint makes the compiler "
-    "leave room for a fourth.",
-    "tile of 128 positions": "Fewer and larger blocks: fewer starts, but each waits longer for its first bytes.",
+    "leave room for a fourth, and spill a little (164 bytes a thread).",
+    "tile of 128 positions": "Fewer and larger blocks. Twice the tile under one hint spills: 1,364 bytes a thread.",
     "tile of 48 positions": "Tiles are powers of two.",
     "tile of 16 positions": "More and smaller blocks: more of them are under way on an SM at a time.",
-    "four heads a block share their angles": "All heads turn by the same angles. A block that turns four heads loads "
-    "them once, and the work of one block is under way while the next begins.",
+    "four heads a block share their angles": "All heads turn by the same angles: a block that turns four heads loads "
+    "them once.",
     "name the centre": "In torch code, too, a name is nothing.",
     "double precision, to be safe": "Sums of thousands of terms look as if they wanted it. The check says whether "
     "they do; the clock says what it costs.",
     "mean of the squares less the mean squared": "One pass instead of two, by a formula of every textbook, in the "
     "input's own precision. Its two terms are nearly equal where the mean is far from zero.",
-    "mean and variance in one operation": "Fewer operations, each of which reads and writes the matrix.",
+    "mean and variance in one operation": "Fewer operations, most of which read and write the matrix.",
     "torch's own layer_norm": "One operation. The task allows what torch has (`library_calls`).",
     "torch.compile": "The compiler writes a kernel for it. It does so anew in each fresh process of the evaluator, so "
     "that this verdict took most of a minute.",
+}
+
+NOTES = {
+    "05_softmax_triton": "The ceiling is what a plain copy reaches as the session starts, here 4.13 TB/s; two sessions "
+    "on the same card reached 4.23 a minute before and 4.22 soon after, by which this kernel is at 93%, and its "
+    "session would have gone on. Nothing was tried here: a few percent at most were to be had.",
 }
 
 
@@ -69,16 +76,20 @@ def walkthrough(example: str) -> str:
     where = started["environment"]
     text = (ROOT / "assets" / "examples" / example / "fixed_launch.py").read_text()
     edits = EDITS.get(example, ())
-    what = f"demo --only {example[:2]}" if edits else f"start-session {example}"
-    scripted = " The edits are scripted, good ones and bad ones; checks, measurements and verdicts are real." * bool(
-        edits
+    rules, evidence = started["rules"], f"references/evidence/{JOURNALS[example]}.journal.jsonl.gz"
+    what = f"demo --only {example[:2]}" if edits else f"start-session {example} --patience {rules['patience']}"
+    scripted = (
+        "The edits are scripted, good ones and bad ones; checks, measurements and verdicts are real. The demo goes on "
+        f"where a session by itself would stop (`patience={rules['patience']}`, `stop_on_minor_gain=False`). "
     )
+    task = (ROOT / "assets" / "examples" / example / "task.toml").read_text()
+    own = tomllib.loads(task)["frontend"] == "cutile"
+    built = f"cuda-tile {where['cuda_tile']}, compiler {where['compiler']}" if own else f"torch {where['torch']}"
     parts = [
         f"# A session on {started['task_name']}, step by step\n",
-        f"What `tilewright {what}` did on one {where['device']} ({where['arch']}, driver {where['driver']}, cuda-tile "
-        f"{where['cuda_tile']}, compiler {where['compiler']}), as its journal has it: "
-        f"`references/evidence/{JOURNALS[example]}.journal.jsonl.gz`.{scripted if edits else ''} This page is made by "
-        "`python benchmarks/walkthrough.py`.\n",
+        f"What `tilewright {what}` did on one {where['device']} ({where['arch']}, driver {where['driver']}, {built}), "
+        f"as its journal has it: `{evidence}`. {scripted if edits else ''}"
+        "This page is made by `python benchmarks/walkthrough.py`.\n",
         _table(records),
     ]
     steps = _steps(records)
@@ -86,6 +97,7 @@ def walkthrough(example: str) -> str:
     parts += ["## 0: baseline\n", _checked(steps[0]), _measured(steps[0])]
     if (advice := steps[0][-1]["advice"])["action"] == "stop":
         parts.append(f"**stop**: {advice['reason']}.\n")
+    parts += [_filled(NOTES[example])] if example in NOTES else []
     for number, (edit, step) in enumerate(zip(edits, steps[1:], strict=True), 1):
         after = edit.change(text)
         _same(after, place, step)

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -31,6 +31,7 @@ import tilewright
 from tests.conftest import commit_all
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult
 from tilewright.evaluation.seeds import new_secret
+from tilewright.evaluation.supervisor import descendants
 from tilewright.policy import (
     Reason,
     Rules,
@@ -50,6 +51,8 @@ EVIDENCE = HERE.parents[1] / "references" / "evidence"
 NAME = "task/kernel.py"
 CHECK_S = 60.0
 MEASURE_S = 120.0
+LATER_S = 26.0
+"""After this an attack that waits for its hour has seen it; what was kept was kept before."""
 BACKENDS = {"cpu": ("cpu", "both"), "cuda": ("gpu", "both")}
 ResultT = TypeVar("ResultT")
 WRONG = """
@@ -194,6 +197,8 @@ class Judge:
         return ""
 
     def _judge(self, entry: Entry, made: Outcome) -> None:
+        began = time.time()
+        entry = replace(entry, source=entry.source.replace("BEGAN = 0.0", f"BEGAN = {began}"))
         checked = self.check(entry.source)
         verdict = verdict_of_check(checked)
         if not checked.passed:
@@ -209,6 +214,8 @@ class Judge:
                 made.outcome = str(before.reason if before else kept.status)
                 made.caught_by, made.message = f"the version before: {made.outcome}", kept.message.partition("\n")[0]
                 return
+            if entry.incumbent == "later":
+                time.sleep(max(began + LATER_S - time.time(), 0.0))
         verdict = self._measured(entry, incumbent, made, "benchmark", kept)
         if verdict is not None and verdict.kind is VerdictKind.KEEP:
             verdict = confirmed(self._measured(entry, incumbent, made, "confirmation", kept))
@@ -272,11 +279,12 @@ def _site_folders() -> list[Path]:
 
 
 def _stray_processes() -> list[int]:
+    """Below this process: a battery beside this one has its own."""
     found = []
-    for path in Path("/proc").glob("[0-9]*"):
+    for pid in descendants(os.getpid()):
         with contextlib.suppress(OSError):
-            if f"{LITTER}daemon".encode() in (path / "cmdline").read_bytes().split(b"\0"):
-                found.append(int(path.name))
+            if f"{LITTER}daemon".encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                found.append(pid)
     return found
 
 

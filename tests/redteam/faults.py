@@ -19,6 +19,7 @@ from benchmarks.recorded import header, write
 
 from tests.bench import Bench, body
 from tests.conftest import SCALE_KERNEL, SCALE_TOML
+from tilewright.evaluation import limits
 from tilewright.evaluation.results import Status
 from tilewright.session.runs import backend_here
 from tilewright.task import Backend
@@ -26,6 +27,7 @@ from tilewright.task import Backend
 TIMEOUT_S = 12
 GRACE_S = 5
 """Beyond the timeout: to end processes, and to find out what they did."""
+LIMITS = {"memory_mib": limits.MEMORY_LIMIT >> 20, "scratch_mib": limits.SCRATCH_LIMIT >> 20}
 TOML = SCALE_TOML.replace("timeout_s = 20", f"timeout_s = {TIMEOUT_S}")
 LARGE = TOML.replace("N = 1048576", "N = 33554432")
 """On a GPU: long enough to be timed well."""
@@ -166,7 +168,7 @@ def main() -> int:
     print(f"{len(seen)} faults, {len(bad)} not as they should be; at most {TIMEOUT_S} + {GRACE_S} s each")
     if given.out:
         made = {"command": "python -m tests.redteam.faults --out FILE", "backend": backend.value}
-        write(given.out, header("") | made | {"timeout_s": TIMEOUT_S, "grace_s": GRACE_S, "faults": seen})
+        write(given.out, header("") | made | {"timeout_s": TIMEOUT_S, "grace_s": GRACE_S} | LIMITS | {"faults": seen})
     return 1 if bad else 0
 
 

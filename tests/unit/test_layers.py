@@ -14,8 +14,8 @@ PACKAGE = Path(__file__).parents[2] / "server" / "tilewright"
 # fmt: off
 LAYERS = [
     {
-        "attach", "cli", "commands", "demo", "doctor", "kernelcommands", "mcp_server", "selfcheck", "skillcommands",
-        "skillserving", "terminal",
+        "attach", "cli", "commands", "demo", "demo_edits", "doctor", "kernelcommands", "mcp_server", "selfcheck",
+        "skillcommands", "skillserving", "terminal",
     },
     {"autotune", "profile"},
     {"session", "policy"},

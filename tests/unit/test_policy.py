@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, CorrectnessResult, Status
+from tilewright.gpu.telemetry import Telemetry
 from tilewright.policy import (
     Reason,
     Rules,
@@ -73,6 +75,59 @@ def test_an_incumbent_that_runs_far_slower_than_when_it_was_kept_voids(
     slow = [case.model_copy(update={"incumbent_ms": drift}) for case in now.cases]
     found = with_steady_incumbent(now.model_copy(update={"cases": slow, "harness": harness}), kept)
     assert (found.status, found.harness) == (status, harness)
+
+
+@pytest.mark.parametrize(("gain", "drift", "clocks", "status"), [
+    (1.15, 1.15, (), Status.VOID), (1.02, 1.02, (), Status.VOID), (1.10, 1.06, (), Status.VOID),
+    (1.10, 1.04, (), Status.PASSED), (1.01, 1.009, (), Status.PASSED), (0.99, 1.05, (), Status.PASSED),
+    (1.05, 1.04, (1980, 1904), Status.PASSED), (1.05, 1.04, (1904, 1980), Status.VOID), (1.05, 0.95, (), Status.PASSED),
+])  # fmt: skip
+def test_an_incumbent_that_lends_the_candidate_half_of_its_gain_voids(
+    gain: float, drift: float, clocks: tuple[int, ...], status: Status
+) -> None:
+    """By getting slower than it was when it was kept, unless the clock did, as a time bomb or a coin in it would."""
+    kept, now = (
+        one.model_copy(update={"telemetry": Telemetry(blocks=[(clock, 40, 300.0, 0)] * 8)})
+        for one, clock in zip((measured(1.2), measured(gain)), clocks or (1980, 1980), strict=True)
+    )
+    slow = [case.model_copy(update={"incumbent_ms": drift}) for case in now.cases]
+    assert with_steady_incumbent(now.model_copy(update={"cases": slow}), kept).status is status
+
+
+@pytest.mark.parametrize("share", [0.02, 0.10, 0.19])
+def test_a_coin_in_each_process_earns_no_session_a_keep(share: float) -> None:
+    """A kernel without a gain that draws in each process whether it does more work, 25 experiments a session."""
+    draw = random.Random(1)
+
+    def run(apart: bool) -> BenchmarkResult:
+        mine, other = (1 + share * (draw.random() < 0.5) for _ in range(2))
+        made = measured(other / mine, width=0.001)
+        cases = [case.model_copy(update={"latency_ms": mine, "incumbent_ms": other}) for case in made.cases]
+        alone = tuple(1 + share * (draw.random() < 0.5) for _ in range(2))
+        return made.model_copy(update={"cases": cases, "apart": [alone] if apart else []})
+
+    def kept(before: BenchmarkResult | None) -> BenchmarkResult | None:
+        """What a session keeps, if anything: a gain, and then its confirmation."""
+        for apart in (False, True):
+            result = with_steady_incumbent(run(apart), before)
+            verdict = verdict_of_benchmark(result, RULES)
+            if verdict is None or verdict.kind is not VerdictKind.KEEP:
+                return None
+        return result
+
+    honest = measured(1.2)
+    fast = honest.model_copy(update={"cases": [case.model_copy(update={"latency_ms": 1.0}) for case in honest.cases]})
+    assert not any(kept(fast) for _ in range(200 * 25))
+
+
+def test_a_case_s_loss_by_the_evaluator_s_clock_alone_has_to_be_beyond_what_that_is_off_by() -> None:
+    for outer, reason in ((0.985, Reason.GAIN), (0.95, Reason.REGRESSION)):
+        made = measured(1.10, cases=[1.2, 1.002])
+        bounds = {"outer_speedup": outer, "outer_low": outer - 0.002, "outer_high": outer + 0.002}
+        cases = [made.cases[0], made.cases[1].model_copy(update=bounds)]
+        verdict = verdict_of_benchmark(made.model_copy(update={"cases": cases}), RULES)
+        assert verdict is not None and verdict.reason is reason
+        assert reason is Reason.GAIN or verdict.detail == "-5.00% speed on N=1 by the evaluator's own clock"
 
 
 @pytest.mark.parametrize(("speedup", "apart", "status"), [
