@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-from benchmarks.recorded import header, write
+from benchmarks.recorded import header, read, write
 
 import tilewright
 from tests.conftest import commit_all
@@ -102,6 +102,7 @@ class Outcome:
     left: list[str] = field(default_factory=list)
     trouble: str = ""
     seconds: float = 0.0
+    commit: str = ""
 
     @property
     def bad(self) -> bool:
@@ -333,6 +334,16 @@ def record(outcomes: list[Outcome], skipped: int, backend: Backend) -> dict[str,
     }
 
 
+def merged(files: list[Path]) -> dict[str, Any]:
+    """One record of several parts of a battery, each outcome with the commit of its own; a later file's replaces an
+    earlier one's of the same name. GPU, date and versions are the first part's."""
+    parts = [read(file) for file in files]
+    outcomes = {one["name"]: Outcome(**one) for part in parts for one in part["outcomes"]}
+    made = record([*outcomes.values()], 0, Backend(parts[0]["backend"]))
+    kept = {key: parts[0][key] for key in ("gpu", "date", "versions")}
+    return made | kept | {"commit": ", ".join(sorted({one.commit for one in outcomes.values()}))}
+
+
 def main() -> int:
     from tilewright.session.runs import backend_here
 
@@ -348,7 +359,14 @@ def main() -> int:
         "--out", type=Path, help="write the outcomes to this JSON file, gzipped if its name ends in .gz"
     )
     parser.add_argument("--record", action="store_true", help="write them among the evidence")
+    parser.add_argument("--commit", default=header("")["commit"], help="what is judged by; default: git's HEAD")
+    parser.add_argument(
+        "--merge", type=Path, nargs="+", help="judge nothing: write such files' outcomes as one, to --out"
+    )
     given = parser.parse_args()
+    if given.merge:
+        write(given.out, merged(given.merge))
+        return 0
     backend = Backend(given.backend) if given.backend else backend_here()
     if given.record:
         given.out = EVIDENCE / ("redteam.json.gz" if backend is Backend.CUDA else "redteam-cpu.json.gz")
@@ -361,6 +379,7 @@ def main() -> int:
     seen: list[Outcome] = []
 
     def tell(one: Outcome) -> None:
+        one.commit = given.commit
         print(shown(one), flush=True)
         seen.append(one)
         if given.out:  # after each, so that a run that is cut off has said what it knows
