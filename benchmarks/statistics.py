@@ -32,7 +32,7 @@ import subprocess
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -243,8 +243,9 @@ def resampled(runs: np.ndarray, source: random.Random, gain: float) -> Iterator[
             yield Pair(one / (1 + gain), other, outer_one - one + one / (1 + gain), outer_other)
 
 
-def trial(runs: np.ndarray, source: random.Random, gain: float) -> tuple[bool, float]:
-    """One experiment by the production code: whether it ends as a keep, and the ms of GPU time that it took."""
+def trial(runs: np.ndarray, source: random.Random, gain: float, alone: Sequence[float] = ()) -> tuple[bool, float]:
+    """One experiment by the production code: whether it ends as a keep, and the ms of GPU time that its pairs took.
+    `alone`: ms of lone processes of one kernel, from which what is measured apart is drawn; without, it is left out."""
     from tilewright.evaluation.measurement import combined_intervals, paired
     from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Status
     from tilewright.policy import Rules, VerdictKind, confirmed, verdict_of_benchmark
@@ -267,11 +268,18 @@ def trial(runs: np.ndarray, source: random.Random, gain: float) -> tuple[bool, f
         assert verdict is not None
         if verdict.kind is not VerdictKind.KEEP:
             return False, spent
+    if alone and result.speedup is not None:
+        apart = decisions.settled_apart(
+            result.speedup, lambda: (source.choice(alone) / (1 + gain), source.choice(alone))
+        )
+        return not decisions.contradicts(result.speedup, apart), spent
     return True, spent
 
 
-def analyse(record_file: Path, trials: int, gains: tuple[float, ...]) -> dict[str, Any]:
-    """False keeps (a gain of zero) and power of every kernel of the record."""
+def analyse(
+    record_file: Path, trials: int, gains: tuple[float, ...], alone: Mapping[str, Sequence[float]]
+) -> dict[str, Any]:
+    """False keeps (a gain of zero) and power of every kernel of the record; `alone`: ms of lone processes by kernel."""
     recorded = np.load(record_file)
     found: dict[str, Any] = {}
     for name in (name for name in KERNELS if name in recorded):
@@ -281,14 +289,20 @@ def analyse(record_file: Path, trials: int, gains: tuple[float, ...]) -> dict[st
         for gain in gains:
             source = random.Random(f"{name} {gain}")
             count = trials if gain in (0.0, 0.01, 0.03) else max(trials // 10, 1)
-            ended = [trial(runs, source, gain) for _ in range(count)]
+            ended = [trial(runs, source, gain, alone.get(name, ())) for _ in range(count)]
             calls = min(max(round(10.0 / latency_ms), 1), 512)
             rows[str(gain)] = {
                 "trials": count,
                 "kept": sum(kept for kept, _ in ended) / count,
                 "gpu_seconds": float(np.mean([spent for _, spent in ended])) * calls / 1e3,
             }
-        found[name] = {"latency_ms": latency_ms, "pairs": int(runs.shape[0] * runs.shape[1]), "by_gain": rows}
+        found[name] = {
+            "latency_ms": latency_ms,
+            "process_pairs": int(runs.shape[0]),
+            "pairs": int(runs.shape[0] * runs.shape[1]),
+            "processes_alone": len(alone.get(name, ())),
+            "by_gain": rows,
+        }
         false = rows["0.0"]["kept"]
         print(
             f"{name:>7}: {latency_ms * 1e3:7.1f} us  false keeps {false:.3%}  "
@@ -323,6 +337,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--processes", type=int, default=MOST_PROCESSES, help="with record: at most, of each kernel")
     parser.add_argument("--identical", action="store_true", help="with analyse: no gains, identical kernels alone")
+    parser.add_argument("--alone", type=Path, help="with analyse: what `live` recorded, to measure keeps apart too")
     parser.add_argument("--json", type=Path, help="with analyse: where the figures go")
     parser.add_argument("--plot", type=Path, help="with analyse: where the picture goes (PNG)")
     asked = parser.parse_args()
@@ -334,7 +349,9 @@ def main() -> None:
         for name, kernel in read(asked.file)["kernels"].items():
             print(told(name, kernel))
     else:
-        found = analyse(asked.file, asked.trials, (0.0,) if asked.identical else (0.0, *GAINS))
+        kernels = read(asked.alone)["kernels"] if asked.alone else {}
+        alone = {name: [ms for ms in kernel["alone_ms"] if ms] for name, kernel in kernels.items()}
+        found = analyse(asked.file, asked.trials, (0.0,) if asked.identical else (0.0, *GAINS), alone)
         if asked.json:
             asked.json.write_text(json.dumps(found, indent=1) + "\n")
         if asked.plot:
