@@ -173,7 +173,9 @@ def with_steady_incumbent(result: BenchmarkResult, kept: BenchmarkResult | None)
     then_mhz, now_mhz = _mean_clock(kept), _mean_clock(result)
     excused = max(1.0, then_mhz / now_mhz) if then_mhz and now_mhz else 1.0
     most = HARNESS_DRIFT if result.harness else INCUMBENT_DRIFT
-    steady = math.inf if result.harness else STEADY_MODEL if result.modelled else STEADY
+    steady = STEADY_MODEL if result.modelled else STEADY
+    if result.harness or kept is None or kept.speedup is None:  # a baseline ran alone, at another clock and heat
+        steady = math.inf
     for case in result.cases:
         then = before.get(case_label(case.case))
         if not then or not case.incumbent_ms:

@@ -92,6 +92,8 @@ def test_an_incumbent_that_lends_the_candidate_half_of_its_gain_voids(
     )
     slow = [case.model_copy(update={"incumbent_ms": drift}) for case in now.cases]
     assert with_steady_incumbent(now.model_copy(update={"cases": slow}), kept).status is status
+    baseline = kept.model_copy(update={"speedup": None})
+    assert with_steady_incumbent(now.model_copy(update={"cases": slow}), baseline).passed
 
 
 @pytest.mark.parametrize("share", [0.02, 0.10, 0.19])
