@@ -188,8 +188,9 @@ def test_a_full_disk_is_named_and_the_next_run_unaffected(tmp_path: Path) -> Non
         pytest.skip(f"no disk can be mounted here: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr
     filling, (status, message), after = json.loads(done.stdout)
-    assert (filling["status"], filling["next"]) == ("crashed", "passed"), filling
-    assert "filled the disk" in filling["message"], filling
+    assert filling["next"] == "passed", filling
+    words = {"crashed": "filled the disk", "raised": "No space left on device"}  # who sees it first
+    assert words[filling["status"]] in filling["message"], filling
     assert filling["seconds"] < TIMEOUT_S + 2 * GRACE_S, filling
     assert (status, after) == ("void", "passed"), message
     assert f"the disk that holds {disk}" in message, message
