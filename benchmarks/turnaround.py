@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from mcp import Client, StdioServerParameters
+from mcp import Client
 from recorded import header, write
 
 from tilewright.bundled import examples
-from tilewright.demo import PASSED
+from tilewright.demo import server_in
 from tilewright.demo_edits import EDITS, Aim
 
 COMMENTS = 4
@@ -52,13 +50,8 @@ async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
 
 async def measure(example: Path, parent: Path) -> dict[str, Any]:
     repository = scratch(parent, example)
-    server = StdioServerParameters(
-        command=sys.executable,
-        args=["-m", "tilewright.cli", "serve", "--root", str(repository)],
-        env={name: os.environ[name] for name in PASSED if name in os.environ},
-    )
     runs = []
-    async with Client(server) as client:
+    async with Client(server_in(repository)) as client:
         started = time.monotonic()
         begun = await call(client, "start_session", task=example.name, patience=99)
         start_s = time.monotonic() - started

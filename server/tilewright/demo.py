@@ -26,6 +26,15 @@ PASSED = ("TILEWRIGHT_STATE", "XDG_STATE_HOME", "CUDA_VISIBLE_DEVICES", "CUDA_DE
 """What the server gets of this process's environment, beside what an MCP client passes by itself (PATH, HOME)."""
 
 
+def server_in(repository: Path) -> StdioServerParameters:
+    """How a client starts the server over a repository, on the GPU and with the state that this process has."""
+    return StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "tilewright.cli", "serve", "--root", str(repository)],
+        env={name: os.environ[name] for name in PASSED if name in os.environ},
+    )
+
+
 class _Play:
     """One example, from scratch repository to finished table."""
 
@@ -42,7 +51,7 @@ class _Play:
             status = await self._call(
                 "start_session", task=self._example, backend=backend, patience=len(edits) + 1, stop_on_minor_gain=False
             )
-        except RuntimeError as error:  # a Triton task without a GPU
+        except RuntimeError as error:  # the reason is all that there is to show
             self._say(f"[red]{escape(str(error))}[/]")
             return
         self._say(escape(status["summary"]))
@@ -154,13 +163,8 @@ async def run_demo(console: Console, shuffle: int | None, backend: str, folder: 
             random.Random(shuffle).shuffle(edits)
         repository = _scratch(parent, example)
         console.print(f"\n[bold]{example}[/] in {repository}", highlight=False)
-        server = StdioServerParameters(
-            command=sys.executable,
-            args=["-m", "tilewright.cli", "serve", "--root", str(repository)],
-            env={name: os.environ[name] for name in PASSED if name in os.environ},
-        )
         async with AsyncExitStack() as stack:
-            client = await stack.enter_async_context(Client(server))
+            client = await stack.enter_async_context(Client(server_in(repository)))
             play = _Play(console, client, repository, example)
             await play.run(edits, here)
             final = await client.call_tool("session_status", {})
