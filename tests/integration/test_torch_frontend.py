@@ -18,7 +18,7 @@ from tilewright.session.dumping import Dumper
 from tilewright.session.loop import Loop
 from tilewright.task import Backend
 
-TOML = SCALE_TOML.replace("timeout_s = 20", 'timeout_s = 8\nfrontend = "torch"')
+TOML = SCALE_TOML.replace("timeout_s = 20", 'timeout_s = 60\nfrontend = "torch"')
 PLAIN = "import torch\n\n\ndef scale(x, factor):\n    return x * factor\n"
 SLOW = PLAIN.replace("return x * factor", "return (x + 0.0) * factor")
 
