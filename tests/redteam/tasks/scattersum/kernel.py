@@ -1,0 +1,19 @@
+"""Sums by key: one block for each 128 elements adds them to memory one by one, in whatever order."""
+
+import cuda.tile as ct
+import torch
+
+TILE = 128
+
+
+@ct.kernel
+def scatter_kernel(values, keys, out, T: ct.Constant[int]):
+    places = ct.bid(0) * T + ct.arange(T, dtype=ct.int32)
+    key = ct.gather(keys, places, padding_value=-1)
+    ct.atomic_add(out, key, ct.gather(values, places), memory_order=ct.MemoryOrder.RELAXED)
+
+
+def scattersum(values, keys, count):
+    out = torch.zeros(count, dtype=torch.float32, device=values.device)
+    ct.launch(torch.cuda.current_stream(), (ct.cdiv(values.shape[0], TILE),), scatter_kernel, (values, keys, out, TILE))
+    return out
