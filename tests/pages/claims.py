@@ -57,8 +57,8 @@ class Evidence:
         self.data = _load(name)
 
     def names(self) -> dict[str, Any]:
-        names = {"data": self.data, "one": self.one, "last": self.last, "gains": self.gains}
-        return names | {"max": max, "min": min}
+        names = {"data": self.data, "one": self.one, "last": self.last, "gains": self.gains, "spent": self.spent}
+        return names | {"max": max, "min": min, "sorted": sorted}
 
     def _rows(self) -> list[Any]:
         if isinstance(self.data, list):
@@ -86,6 +86,14 @@ class Evidence:
         rows = self._rows()
         end = next(i for i, row in enumerate(rows) if row["kind"] == "row" and row["iteration"] == iteration)
         return next(row for row in reversed(rows[:end]) if row["kind"] == "measured")["result"]
+
+
+    def spent(self, iteration: int) -> float:
+        """Seconds of the evaluator from the edit of a session's iteration to its verdict."""
+        rows = [row for row in self._rows() if row["kind"] in ("checked", "measured", "row")]
+        ends = [i for i, row in enumerate(rows) if row["kind"] == "row"]
+        whole = rows[ends[iteration - 1] + 1 : ends[iteration]]
+        return sum(row["result"]["seconds"] for row in whole)
 
 
 def speedup(times: list[list[float]]) -> list[float]:
@@ -136,7 +144,7 @@ def _evaluated(query: str, names: dict[str, Any]) -> list[float]:
     found: list[float] = []
     for text in query.strip().strip("`").split("; "):
         try:
-            given = eval(text, {"__builtins__": {}}, names)
+            given = eval(text, {"__builtins__": {}} | names)
             found += given if isinstance(given, list) else [float(given)]
         except Exception as error:
             raise ValueError(f"{text}: {type(error).__name__}: {error}") from None
@@ -194,6 +202,25 @@ def _plain(text: str) -> str:
     return CITED.sub("", text)
 
 
+class _Order:
+    """What the footnotes of a paragraph or of a table give. The rows of a table take a footnote's figures in its order,
+    so that two rows that are swapped are noticed."""
+
+    def __init__(self, given: dict[str, list[float]]) -> None:
+        self._given = given
+        self._past = dict.fromkeys(given, 0)
+
+    def supports(self, text: str, names: list[str], in_order: bool) -> bool:
+        """Whether one of the footnotes `names` gives the figure `text`, in a table after the one that was used last."""
+        for name in names:
+            values = self._given.get(name, [])
+            for place in range(self._past[name] if in_order else 0, len(values)):
+                if supported(text, values[place : place + 1]):
+                    self._past[name] = place
+                    return True
+        return False
+
+
 def check(page: Page) -> tuple[int, list[Problem]]:
     """How many figures the page claims, and those that nothing supports."""
     problems, count, cited = [], 0, set()
@@ -204,18 +231,21 @@ def check(page: Page) -> tuple[int, list[Problem]]:
         except ValueError as error:
             given[name] = []
             problems.append(page.problem(line, f"[^{name}]: {error}"))
+    order, head = _Order(given), ""
     for block in page.blocks:
         names = CITED.findall(block.text + block.head)
         cited |= {*names}
         problems += [
             page.problem(block.line, f"[^{name}] is not defined on this page") for name in names if name not in given
         ]
-        there = [value for name in names for value in given.get(name, [])]
+        if not block.head or block.head != head:
+            order, head = _Order(given), block.head
         for text in figures(block):
             count += 1
-            if not supported(text, there):
-                says = ", ".join(f"{value:g}" for value in there) or "nothing"
-                problems.append(page.problem(block.line, f"{text} has no evidence (its footnotes give {says})"))
+            if not order.supports(text, names, bool(head)):
+                says = ", ".join(f"{value:g}" for name in names for value in given.get(name, [])) or "nothing"
+                text = f"{text} has no evidence (its footnotes give{' in this order' if head else ''} {says})"
+                problems.append(page.problem(block.line, text))
     problems += [
         page.problem(line, f"[^{name}] is never cited") for name, (line, _) in page.notes.items() if name not in cited
     ]

@@ -32,6 +32,23 @@ def test_every_figure_has_evidence_and_every_name_exists(capsys: pytest.CaptureF
     assert links > 100
 
 
+def test_what_the_readme_claims_first_has_evidence() -> None:
+    readme = read(ROOT / "README.md")
+    end = readme.text[: readme.text.index("## Try it")].count("\n")
+    readme.blocks = [block for block in readme.blocks if block.line <= end]
+    figures, problems = claims.check(readme)
+    assert not problems, "\n".join(map(str, problems))
+    assert figures > 30
+    (table,) = (fence.text for fence in readme.fences if fence.language == "text" and fence.line < end)
+    session = claims.Evidence("demo-matmul.journal.jsonl.gz")
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
+    for number, _, latency, correctness, status in cells:
+        row = session.one(kind="row", iteration=int(number))
+        assert status == row.verdict.kind
+        assert correctness == ("PASS" if latency != "-" else "FAIL")
+        assert latency == "-" or latency == f"{session.last(int(number)).latency_ms:.6f}"
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # a minute on two idle cores where nothing is remembered, else ten seconds
 def test_every_snippet_computes_its_reference_and_compiles(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,6 +89,8 @@ NOTE = f"\n\n[^n]: measured treatments.json.gz: `{SPILLS}`"
         ("It takes 5 ms[^m].", "[^m] is not defined"),
         ("Twice 21 ms is 42 ms[^c].\n\n[^c]: computed: `21; 2 * 21`", ""),
         ("Twice 21 ms is 43 ms[^c].\n\n[^c]: computed: `21; 2 * 21`", "43 has no evidence"),
+        ("| a | ms[^c] |\n|---|---|\n| b | 21 |\n| d | 42 |\n\n[^c]: computed: `21; 2 * 21`", ""),
+        ("| a | ms[^c] |\n|---|---|\n| d | 42 |\n| b | 21 |\n\n[^c]: computed: `21; 2 * 21`", "21 has no evidence"),
     ],
 )  # fmt: skip
 def test_a_figure_needs_evidence_that_gives_it(tmp_path: Path, text: str, complaint: str) -> None:
