@@ -87,7 +87,6 @@ class Evidence:
         end = next(i for i, row in enumerate(rows) if row["kind"] == "row" and row["iteration"] == iteration)
         return next(row for row in reversed(rows[:end]) if row["kind"] == "measured")["result"]
 
-
     def spent(self, iteration: int) -> float:
         """Seconds of the evaluator from the edit of a session's iteration to its verdict."""
         rows = [row for row in self._rows() if row["kind"] in ("checked", "measured", "row")]

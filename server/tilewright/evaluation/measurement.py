@@ -72,6 +72,8 @@ class Phases:
 class Bench:
     """One benchmark run on the device: `arms` are the candidate and, unless this is the baseline, the incumbent."""
 
+    block_ms = BLOCK_MS
+
     def __init__(
         self,
         code: TaskCode,
@@ -157,7 +159,7 @@ class Bench:
         return timing, evidence
 
     def _block_of(self, case: Case, seeds: Seeds) -> Block:
-        """Warm both arms up, and lay out a block of as many calls as take about `BLOCK_MS`."""
+        """Warm both arms up, and lay out a block of as many calls as take about `block_ms`."""
         timeout = self._task.file.timeout_s
         few = Block(self._code, case, seeds, calls=3)
         for arm in self._arms:
@@ -168,7 +170,7 @@ class Bench:
         free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         needed = 2 * few.input_bytes + (1 + len(self._arms)) * few.output_bytes
         most = min(INPUT_LIMIT // max(few.input_bytes, 1), int(free * MEMORY_SHARE) // max(needed, 1), MAX_CALLS)
-        calls = max(min(math.ceil(BLOCK_MS / max(min(estimates), 1e-3)), most), 1)
+        calls = max(min(math.ceil(self.block_ms / max(min(estimates), 1e-3)), most), 1)
         del few
         torch.cuda.empty_cache()
         block = Block(self._code, case, seeds, calls)

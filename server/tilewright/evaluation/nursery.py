@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -48,6 +49,7 @@ class Nursery:
                 _serve(theirs)
         theirs.close()
         self._socket = ours
+        self._turn = threading.Lock()  # of a question and its answer: workers are ended side by side
 
     def start(
         self, channel: socket.socket, arguments: Sequence[str], environment: Mapping[str, str], folder: Path
@@ -73,11 +75,12 @@ class Nursery:
             return -signal.SIGKILL  # whom the nursery leaves behind, the kernel ends
 
     def _ask(self, asked: Mapping[str, Any], handles: list[int]) -> int:
-        try:
-            socket.send_fds(self._socket, [json.dumps(asked).encode()], handles)
-            answer = self._socket.recv(MAX_REQUEST)
-        except OSError:
-            answer = b""
+        with self._turn:
+            try:
+                socket.send_fds(self._socket, [json.dumps(asked).encode()], handles)
+                answer = self._socket.recv(MAX_REQUEST)
+            except OSError:
+                answer = b""
         if not answer:
             raise RuntimeError("the process that starts workers is gone")
         return int(answer)

@@ -10,7 +10,8 @@ import signal
 import stat
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tilewright.evaluation.nursery import Nursery
 from tilewright.evaluation.processes import ChildProcess, worker_environment
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import Snapshot
+from tilewright.evaluation.supervisor import kill_orphans
 from tilewright.evaluation.worker import GIVEN_PATH
 from tilewright.task import Task
 
@@ -177,9 +179,13 @@ class WorkerHandle:
         """The last that the worker printed."""
         return self._process.output()
 
+    def end(self) -> None:
+        """Kill the worker; what it left on disk stays until `close`."""
+        self._process.kill()
+
     def close(self) -> None:
         """Kill the worker and delete its scratch folder."""
-        self._process.kill()
+        self.end()
         if self._cache is not None:
             copy_cache(self._scratch / COMPILED, self._cache)
         shutil.rmtree(self._scratch, ignore_errors=True)
@@ -244,6 +250,28 @@ class WorkerPool:
         worker.label, worker.deadline = label, deadline
         worker.wait_ready()
         return worker
+
+    @contextlib.contextmanager
+    def loaded(
+        self, task: Task, candidates: Sequence[tuple[str, Snapshot]], deadline: float
+    ) -> Iterator[list[WorkerHandle]]:
+        """A fresh worker for each candidate with its label, taken in this order, which import theirs side by side and
+        are ended side by side: a process that holds a CUDA context takes its time for both."""
+        workers: list[WorkerHandle] = []
+        with ThreadPoolExecutor(len(candidates)) as threads:
+            try:
+                self.prepare(len(candidates))
+                for label, _ in candidates:
+                    workers.append(self.take(label, deadline))
+                snapshots = [snapshot for _, snapshot in candidates]
+                list(threads.map(lambda worker, snapshot: worker.load(task, snapshot), workers, snapshots))
+                yield workers
+            finally:
+                list(threads.map(WorkerHandle.end, workers))
+                for worker in workers:  # one by one: two may have one cache to be kept
+                    worker.close()
+                kill_orphans()
+                self.refill()
 
     def refill(self) -> None:
         """Start workers until `spares` wait; they get ready while the referee does something else."""

@@ -76,19 +76,31 @@ def survivors(intervals: dict[int, statistics.Interval]) -> list[int]:
 
 
 class Heat(measurement.Bench):
-    """One benchmark run of more than two arms; the first is the original."""
+    """One benchmark run of more than two arms; the first is the original. What wins is confirmed by a run of two, so
+    that blocks may be short: drawing fresh values for a block takes longer than the block."""
+
+    block_ms = 4.0
 
     def lanes(self, case: Case, seeds: Seeds) -> list[Lane]:
         """Race the arms on one case. Raises `WorkerFailure` with the arm's label where one fails or is wrong."""
-        block = self._block_of(case, seeds)
-        self._prepare(block)
+        with self._clock("compile and warm up"):
+            block = self._block_of(case, seeds)
+        with self._clock("capture"):
+            self._prepare(block)
         with self._standing_still():
-            for index in range(len(self._arms)):
-                self._prove(block, index)
-            found = halve(len(self._arms), lambda arm: self._timed(block, arm, [])[0][0], self._order)
+            with self._clock("verify"):
+                for index in range(len(self._arms)):
+                    self._prove(block, index)
+            with self._clock("rounds"):
+                found = halve(len(self._arms), lambda arm: self._timed(block, arm, [])[0][0], self._order)
         for arm in self._arms:
             arm.request("inputs", self._task.file.timeout_s, sets=[])
         return found
+
+    @property
+    def seconds(self) -> str:
+        """Where its time went."""
+        return ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self._clock.seconds.items())
 
     def _block_of(self, case: Case, seeds: Seeds) -> Block:
         """The arms' first calls, which compile, side by side; then as for two arms."""
@@ -141,7 +153,7 @@ def race(
             parts = [rivals[start : start + at_once - 1] for start in range(0, len(rivals), at_once - 1)]
             for part in parts:
                 tell(f"racing {len(part) + 1} configs on {case_label(case)}")
-                lanes = _heat(case, [ORIGINAL, *part], heat, seeds, found, out)
+                lanes = _heat(case, [ORIGINAL, *part], heat, seeds, found, out, tell)
                 for number, lane in lanes.items():
                     if number != ORIGINAL or found[ORIGINAL][index].ms is None:
                         found[number][index] = _raced(lane)
@@ -158,12 +170,15 @@ def _heat(
     seeds: Seeds,
     found: list[list[Raced]],
     out: set[int],
+    tell: Callable[[str], None],
 ) -> dict[int, Lane]:
     """The lanes of these configs on a case; what fails is noted down for all cases, and the rest start anew."""
     while len(numbers) > 1:
         try:
             with heat(numbers) as running:
-                return dict(zip(numbers, running.lanes(case, seeds), strict=True))
+                lanes = running.lanes(case, seeds)
+                tell(f"raced {len(numbers)} configs: {running.seconds}")
+            return dict(zip(numbers, lanes, strict=True))
         except WorkerFailure as failure:
             number = int(failure.label) if failure.label.isdigit() else ORIGINAL
             if number == ORIGINAL or failure.used_up or failure.status is Status.VOID:

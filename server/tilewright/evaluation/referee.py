@@ -216,17 +216,14 @@ class Referee:
 
                 @contextlib.contextmanager
                 def heat(numbers: list[int]) -> Iterator[racing.Heat]:
+                    phases = measurement.Phases()
                     with contextlib.ExitStack() as stack:
-                        self._pool.prepare(len(numbers))
-                        arms = [
-                            stack.enter_context(self._worker(code, snapshots[number], deadline, str(number)))
-                            for number in numbers
-                        ]
+                        with phases("start"):
+                            chosen = [(str(number), Snapshot.model_validate(snapshots[number])) for number in numbers]
+                            arms = stack.enter_context(self._pool.loaded(code.task, chosen, deadline))
                         recorder = stack.enter_context(self._recorder(arms))
                         assert self._probe is not None
-                        yield racing.Heat(
-                            code, arms, environment, recorder, self._probe, measurement.Phases(), self._pool.waiting
-                        )
+                        yield racing.Heat(code, arms, environment, recorder, self._probe, phases, self._pool.waiting)
 
                 found = racing.race(
                     cases,
@@ -250,13 +247,10 @@ class Referee:
     ) -> BenchmarkResult:
         with contextlib.ExitStack() as stack:
             with phases("start"):
-                labels = LABELS[: len(snapshots)]
-                roles = [*zip(labels, snapshots, strict=True)]
-                started = {  # in random order: who comes first is not to tell an arm what it is
-                    label: stack.enter_context(self._worker(code, snapshot, deadline, label))
-                    for label, snapshot in random.SystemRandom().sample(roles, len(roles))
-                }
-                arms = [started[label] for label in labels]
+                roles = [*zip(LABELS, map(Snapshot.model_validate, snapshots), strict=False)]
+                random.SystemRandom().shuffle(roles)  # who comes first is not to tell an arm what it is
+                arms = stack.enter_context(self._pool.loaded(code.task, roles, deadline))
+                arms.sort(key=lambda arm: LABELS.index(arm.label))
             return stack.enter_context(self._bench(code, arms, phases)).run(seeds, self._tell)
 
     def _apart(self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds) -> tuple[float, float]:

@@ -1,0 +1,79 @@
+"""Many workers at once: loaded side by side, and none left where one of them fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
+
+SCRIPT = """
+import json, math, os, sys, time
+from pathlib import Path, PurePosixPath
+from tilewright.evaluation.nursery import Nursery
+from tilewright.evaluation.pool import WorkerFailure, WorkerPool
+from tilewright.evaluation.snapshot import SnapshotStore
+from tilewright.task import Backend, load_task
+
+folder, kernel = Path(sys.argv[1]), sys.argv[2]
+nursery = Nursery(Backend.CPU)
+files = {f"task/{path.name}": path.read_bytes() for path in (folder / "task").iterdir()}
+store = SnapshotStore(folder, files, PurePosixPath("task"))
+sources = [f"import time\\ntime.sleep(2)\\n{kernel}\\nNUMBER = {number}\\n" for number in range(5)]
+snapshots = store.write(*({"task/kernel.py": text.encode()} for text in [*sources, "raise ValueError('no')"]))
+task = load_task(folder / "task")
+pool = WorkerPool(nursery, "cpu:sm_90", folder, spares=1)
+labels = [str(number) for number in range(6)]
+said = {}
+with pool.loaded(task, [*zip(labels, snapshots[:5])], math.inf):  # all imports that come but once are over
+    pass
+started = time.monotonic()
+with pool.loaded(task, [*zip(labels, snapshots[:5])], math.inf) as workers:
+    said["seconds"] = time.monotonic() - started
+    said["labels"] = [worker.label for worker in workers]
+    for worker in workers:
+        worker.request("ping", 5.0)
+    pids = [worker.pid for worker in workers]
+try:
+    with pool.loaded(task, [*zip(labels, snapshots)], math.inf) as workers:
+        said["failed"] = "nothing"
+except WorkerFailure as failure:
+    said["failed"] = [failure.label, failure.status, str(failure).splitlines()[0]]
+said["alive"] = [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
+said["left"] = len([entry for entry in folder.iterdir() if entry.name.startswith(("worker-", "given-"))])
+said["waiting"] = len(pool.waiting)
+pool.close()
+print(json.dumps(said))
+"""
+
+
+def test_workers_load_side_by_side_and_none_is_left(tmp_path: Path) -> None:
+    (tmp_path / "task").mkdir()
+    for name, text in {"task.toml": SCALE_TOML, "task.py": SCALE_TASK, "kernel.py": SCALE_KERNEL}.items():
+        (tmp_path / "task" / name).write_text(text)
+    (tmp_path / "own").mkdir()
+    script = tmp_path / "own" / "script.py"
+    script.write_text(SCRIPT)
+    supervised = [sys.executable, "-I", "-m", "tilewright.evaluation.supervisor", sys.executable, str(script)]
+    process = subprocess.Popen(  # whose end is the supervisor's standard input's
+        [*supervised, str(tmp_path), SCALE_KERNEL],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TILEWRIGHT_FOLDER": str(tmp_path / "none")},
+    )
+    assert process.stdout is not None and process.stderr is not None
+    out, err = process.stdout.read(), process.stderr.read()
+    process.communicate(timeout=30)
+    assert out, err[-2000:]
+    said = json.loads(out.splitlines()[-1])
+    assert said["labels"] == ["0", "1", "2", "3", "4"]
+    assert said["seconds"] < 9, "five that take two seconds each"
+    assert said["failed"][:2] == ["5", "import_error"], said["failed"]
+    assert said["alive"] == []
+    assert said["waiting"] == 1
+    assert said["left"] == 2  # of the one that waits
