@@ -13,6 +13,7 @@ import pytest
 from tests.bench import Bench
 from tests.conftest import SCALE_TOML
 from tests.stage import play, quiet, start
+from tilewright.autotune.tuner import Tuner
 from tilewright.evaluation.results import Status
 from tilewright.session.checkout import Misuse
 from tilewright.session.checks import check_task
@@ -121,6 +122,17 @@ BAD: dict[str, tuple[str, Status, str]] = {
 @pytest.mark.parametrize("what", list(BAD))
 def test_a_bad_triton_kernel_is_data_with_a_status(bench: Bench, what: str) -> None:
     bench.assert_fails(*BAD[what])
+
+
+def test_nothing_is_searched_without_a_gpu(make_task: Callable[..., Path]) -> None:
+    pytest.importorskip("triton")
+
+    async def scene(loop: Loop) -> None:
+        tuner = Tuner(loop.checkout)
+        with pytest.raises(Misuse, match="autotune races its configs on a GPU"):
+            await tuner.tune(FOLDER, quiet, backend=Backend.CPU, values={"TILE": [32, 64]})
+
+    play(make_task(toml=TOML, kernel=KERNEL), scene)
 
 
 def test_no_latency_is_invented(bench: Bench, make_task: Callable[..., Path]) -> None:

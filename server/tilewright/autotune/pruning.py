@@ -52,7 +52,8 @@ def pruned(surveyed: Sequence[Surveyed]) -> dict[int, str]:
         if place >= kept:
             reasons[number] = f"{place + 1}th of {len(left)} by the model ({ms / best:.2f}x the best): {kept} are raced"
     for number in blank[max(MOST_RACED - len(left), MOST_RACED // 2) :]:
-        reasons[number] = f"{surveyed[number].message}; {MOST_RACED} configs are raced, and others came before"
+        why = surveyed[number].message or "not modelled"
+        reasons[number] = f"{why}; {MOST_RACED} configs are raced, and others came before"
     reasons.pop(ORIGINAL, None)
     return reasons
 

@@ -18,7 +18,7 @@ from tilewright.gpu.specs import spec_by_arch
 from tilewright.repository import Files
 from tilewright.session.beginning import Working
 from tilewright.session.runs import Runs, SurveyResult
-from tilewright.task import Backend, case_label
+from tilewright.task import Backend, Frontend, case_label
 
 LIMIT_S = 3600.0
 """For each part of a search."""
@@ -41,6 +41,11 @@ class Wanted:
     def files(self) -> Files:
         return self.found.files
 
+    @property
+    def unmodelled(self) -> bool:
+        """Whether nothing but the race can tell configs apart: no model knows what a Triton kernel does."""
+        return self.found.task.file.frontend is Frontend.TRITON
+
     def knobs(self) -> Knobs:
         """Raises `SpaceError`."""
         return Knobs(self.files, self.found.entry_file, self.found.task.function)
@@ -56,7 +61,10 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
     knobs = wanted.knobs()
     space = declared(knobs, wanted.values) if wanted.values else None
     variants = _variants(wanted, knobs, space)  # all at once where it is known which
-    environment, first = await _begun(modelling, measuring, variants, backend, tell)
+    if wanted.unmodelled:
+        environment, first = await measuring.environment(), _unseen(wanted, variants, backend)
+    else:
+        environment, first = await _begun(modelling, measuring, variants, backend, tell)
     base = _result(wanted, backend, environment)
     arch = environment.arch
     surveyed = _to_race(first.variants, backend)
@@ -147,6 +155,13 @@ async def _begun(
         environment.cancel()
         survey.cancel()
         await asyncio.gather(environment, survey, return_exceptions=True)
+
+
+def _unseen(wanted: Wanted, variants: list[Files], backend: Backend) -> SurveyResult:
+    """What a survey says where none can be made: every variant is for the race."""
+    cases = wanted.found.task.benchmark_cases(backend)
+    seen = [Surveyed() for _ in variants]
+    return SurveyResult(status=Status.PASSED, cases=cases, calls=[""] * len(cases), variants=seen)
 
 
 def _to_race(surveyed: list[Surveyed], backend: Backend) -> list[Surveyed]:

@@ -50,9 +50,15 @@ class Tuner:
         kernels of `kind` (T1 to T9) or of the kind that the kernel seems to be. The launch code also knows what the
         model says for the architectures `also`. `apply` writes the best into the editable files. Raises `Misuse`."""
         wanted = self._wanted(folder, values or {}, kind)
+        backend = backend_for(self._checkout, folder, backend)
+        if wanted.unmodelled and (backend is Backend.CPU or not values or also):
+            raise Misuse(
+                "no model knows what a Triton kernel does: autotune races its configs on a GPU (backend cuda), in a "
+                "space that you declare (values), for that GPU alone. Its knobs are module-level constants of the "
+                "editable files and keywords of the entry point, num_warps and num_stages among them if written so"
+            )
         if unknown := [one for one in also if one not in DEFAULT_BY_ARCH]:
             raise Misuse(f"no model of {unknown[0]}: the model knows {', '.join(DEFAULT_BY_ARCH)}")
-        backend = backend_for(self._checkout, folder, backend)
         space = sorted((values or {}).items())
         text = f"{folder} {wanted.found.head} {content_id(wanted.files)} {backend} {arch} {space} {kind} {also}"
         key = hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -74,8 +80,6 @@ class Tuner:
 
     def _wanted(self, folder: PurePosixPath, values: Mapping[str, Sequence[Value]], kind: str) -> Wanted:
         found = working_candidate(self._checkout, folder)
-        if found.task.file.frontend is Frontend.TRITON:
-            raise Misuse("autotune searches cuTile's and torch's tasks; tune a Triton kernel with triton.autotune")
         kinds = {one.value.partition(" ")[0]: one for one in Kind}
         if kind and kind not in kinds:
             raise Misuse(f"kind is one of {', '.join(one.value for one in Kind)}; give T1 to T9")
