@@ -116,6 +116,10 @@ def test_check_finds_what_a_run_may_not_show(make_task: Callable[..., Path]) -> 
     assert racing.returncode == 1
     assert "kernel.py:13: race" in racing.stdout
     assert "no task's folder" in tilewright("check", "README.md", cwd=ROOT).stderr
+    (root / "task" / "task.toml").write_text((root / "task" / "task.toml").read_text() + "\n# another case soon\n")
+    stale = tilewright("check", "task", cwd=root)
+    assert stale.returncode == 2
+    assert "task/task.toml differs from HEAD, whose version would be used" in stale.stderr
 
 
 def test_doctor_and_help_answer() -> None:

@@ -86,10 +86,12 @@ def working_candidate(checkout: Checkout, folder: PurePosixPath) -> Working:
     except (TaskError, RepositoryError) as error:
         raise Misuse(str(error)) from None
     head = repository.head()
-    committed = repository.files(head)
+    committed, changed = repository.files(head), repository.changed(head)
     for name in (folder / "task.toml", folder / "task.py"):
         if name.as_posix() not in committed:
             raise Misuse(f"{name} is not committed; run `git add {folder}` and `git commit` first")
+        if name.as_posix() in changed:
+            raise Misuse(f"{name} differs from HEAD, whose version would be used; commit it, or `git checkout {name}`")
     return Working(task, folder, files, head, committed)
 
 
