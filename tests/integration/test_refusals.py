@@ -109,6 +109,7 @@ def test_a_baseline_that_fails_ends_the_session_with_the_cause(make_task: Callab
         report = await start(loop)
         assert report.phase == "ended"
         assert "the baseline itself failed (wrong_values: N=512" in report.summary
+        assert report.branch == ""
         assert "start_session again" in report.next
         assert (root / "sandbox" / "perf_results.md").read_text().count("\n") == 2
         assert git(root, "branch", "--show-current") == "main"

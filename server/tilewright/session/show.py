@@ -98,7 +98,7 @@ def status(state: State, then: str, job: Job | None, note: Exception | None = No
         intensity=started.intensity_class
         if started.harness
         else f"{started.intensity:.1f} flops per byte: {started.intensity_class}",
-        branch=started.branch,
+        branch=started.branch if state.rows or state.phase is not Phase.ENDED else "",  # a failed baseline leaves none
         phase=state.phase,
         iteration=state.iteration if state.phase is not Phase.ENDED else done,
         editable=started.editable,
