@@ -147,13 +147,24 @@ def start_session(
     backend: Annotated[str, typer.Option(help="auto, cuda or cpu")] = "auto",
     max_iterations: Annotated[int, typer.Option(min=1, max=200)] = 25,
     patience: Annotated[int, typer.Option(min=1, max=200, help="measured iterations without gain before stop")] = 2,
+    iteration_minutes: Annotated[float, typer.Option(min=0.1, max=120, help="evaluation time per iteration")] = 10.0,
+    stop_on_minor_gain: Annotated[bool, typer.Option(help="end the session after a gain under 2%")] = True,
+    include_dirty: Annotated[bool, typer.Option(help="take uncommitted edits into the baseline")] = False,
+    arch: Annotated[str, typer.Option(help="the architecture that cpu models")] = "sm_90",
 ) -> None:
     """Begin a session, or take one up, as the tool of that name does."""
     from tilewright.policy import Rules
 
     chosen = chosen_backend(backend)
-    rules = Rules(max_iterations=max_iterations, patience=patience)
-    report = in_loop(root, lambda loop: loop.start(task, print_progress, chosen, rules=rules, wait_s=math.inf))
+    rules = Rules(
+        max_iterations=max_iterations,
+        patience=patience,
+        iteration_minutes=iteration_minutes,
+        stop_on_minor_gain=stop_on_minor_gain,
+    )
+    report = in_loop(
+        root, lambda loop: loop.start(task, print_progress, chosen, arch, rules, include_dirty, wait_s=math.inf)
+    )
     print_report(report)
     raise typer.Exit(0 if report.phase == "ready" else 1)
 
