@@ -2,7 +2,7 @@
 
 `benchmarks/agents/TASK/` holds each task with the kernel that all began with (`kernel.py`) and the one that each ended
 with (`CONDITION-RUN.py`). All worked without a GPU, ten experiments at most.
-python benchmarks/agents.py measure FILE [--backend cpu]    check and time every end against the beginning
+python benchmarks/agents.py measure FILE [--backend cpu] [--only TASK ...]    check and time ends against the beginning
 python benchmarks/agents.py show FILE                       the table
 """
 
@@ -62,10 +62,14 @@ async def measure_task(folder: Path, backend: Backend, parent: Path) -> list[dic
     return found
 
 
-def measure(path: Path, backend: Backend) -> None:
-    rows: list[dict[str, Any]] = []
+def measure(path: Path, backend: Backend, only: list[str]) -> None:
+    """Measure the ends of the tasks `only`, or of all; what `path` holds of other tasks stays."""
+    known = read(path)["rows"] if path.exists() else []
+    tasks = sorted(entry for entry in HERE.iterdir() if (entry / "task.toml").is_file())
+    chosen = [entry for entry in tasks if not only or entry.name in only]
+    rows: list[dict[str, Any]] = [row for row in known if row["task"] not in {entry.name for entry in chosen}]
     with tempfile.TemporaryDirectory() as parent:
-        for folder in sorted(entry for entry in HERE.iterdir() if (entry / "task.toml").is_file()):
+        for folder in chosen:
             try:
                 rows += asyncio.run(measure_task(folder, backend, Path(parent)))
             except Exception as error:  # one task's trouble is not the others'
@@ -93,9 +97,10 @@ def main() -> None:
     parser.add_argument("what", choices=["measure", "show"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--backend", choices=["cpu", "cuda"], default="cuda")
+    parser.add_argument("--only", nargs="*", default=[], metavar="TASK")
     given = parser.parse_args()
     if given.what == "measure":
-        measure(given.file, Backend(given.backend))
+        measure(given.file, Backend(given.backend), given.only)
     else:
         show(given.file)
 

@@ -32,8 +32,9 @@ from recorded import header, write
 
 from tilewright.bundled import examples
 from tilewright.evaluation.calibration import Trial, make_trial
+from tilewright.evaluation.calling import Done, Given, cpu_arguments
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
-from tilewright.evaluation.correctness import Done, Given, Run, check_trial, cpu_arguments, planned_runs
+from tilewright.evaluation.correctness import Run, check_trial, planned_runs
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.taskcode import Inputs, TaskCode

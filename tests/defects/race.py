@@ -330,3 +330,31 @@ def every_second_kept():
     x, out = torch.randn(5, 16, device="cuda"), torch.zeros(5, 8, device="cuda")
     ct.launch(torch.cuda.current_stream(), (5,), compacted_kernel, (x, out, 16))
     return out
+
+
+@ct.kernel
+def narrow_sums_kernel(x, keys, out, T: Size):
+    places = ct.bid(0) * T + ct.arange(T, dtype=ct.int32)
+    key = ct.gather(keys, places, padding_value=-1)
+    order, scope = ct.MemoryOrder.RELAXED, ct.MemoryScope.BLOCK
+    ct.atomic_add(out, key, ct.gather(x, places), memory_order=order, memory_scope=scope)  # DEFECT
+
+
+@entry("race")
+def sums_of_a_narrow_scope():
+    """Blocks add to the same sums, each by additions that are atomic within itself alone."""
+    x = torch.randn(64, device="cuda")
+    keys = torch.arange(64, device="cuda", dtype=torch.int32) % 5
+    out = torch.zeros(5, device="cuda")
+    ct.launch(torch.cuda.current_stream(), (4,), narrow_sums_kernel, (x, keys, out, 16))
+    return out
+
+
+@clean
+def narrow_sums_of_one_block():
+    """The same additions where one block makes them all."""
+    x = torch.randn(64, device="cuda")
+    keys = torch.arange(64, device="cuda", dtype=torch.int32) % 5
+    out = torch.zeros(5, device="cuda")
+    ct.launch(torch.cuda.current_stream(), (1,), narrow_sums_kernel, (x, keys, out, 64))
+    return out

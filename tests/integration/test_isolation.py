@@ -57,6 +57,8 @@ FORBIDDEN = {
     "make a user namespace": "check(libc.unshare(0x10000000))",
     "leave memory to later processes": "check(libc.shmget(0x7471, 4096, 0o1600) < 0)",
     "leave messages to later processes": "check(libc.msgget(0x7471, 0o1600) < 0)",
+    "see which pages of a file are in memory": "waitless(torch.__file__)",
+    "see which mapped pages are in memory": "check(libc.mincore(PAGE, 4096, ctypes.create_string_buffer(1)))",
     "mark a file of all": "os.setxattr(torch.__file__, 'user.mark', b'1')",
 }
 FEIGNED = {
@@ -79,6 +81,9 @@ def test_what_a_candidate_may_not_do(bench: Bench, tmp_path: Path) -> None:
         top = (
             "import ctypes, os, socket, threading\nlibc = ctypes.CDLL(None, use_errno=True)\n"
             "def check(result):\n    if result: raise PermissionError(ctypes.get_errno(), 'refused')\n"
+            "def waitless(path):\n    try:\n        os.preadv(os.open(path, 0), [bytearray(1)], 0, os.RWF_NOWAIT)\n"
+            "    except OSError as error:\n        raise PermissionError(error.errno, 'refused')\n"
+            "PAGE = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(libc, 'environ')) & ~4095)\n"
             "refused = []\n"
             f"def attempts(x):\n    for what, code in {list(FORBIDDEN.items())!r}:\n"
             f"        try:\n            exec(code, globals() | {names!r} | {{'x': x}})\n"

@@ -200,12 +200,6 @@ class Judge:
     def _judge(self, entry: Entry, made: Outcome) -> None:
         began = time.time()
         entry = replace(entry, source=entry.source.replace("BEGAN = 0.0", f"BEGAN = {began}"))
-        checked = self.check(entry.source)
-        verdict = verdict_of_check(checked)
-        if not checked.passed:
-            made.outcome = str(verdict.reason) if verdict else str(checked.status)
-            made.caught_by, made.message = f"check: {checked.status}", checked.message.partition("\n")[0]
-            return
         incumbent, kept = self.incumbent, None
         if entry.incumbent != "task":  # it has to have been kept before, as it would have been in a session
             incumbent = entry.source + "\n# the version before\n"
@@ -215,8 +209,14 @@ class Judge:
                 made.outcome = str(before.reason if before else kept.status)
                 made.caught_by, made.message = f"the version before: {made.outcome}", kept.message.partition("\n")[0]
                 return
-            if entry.incumbent == "later":
-                time.sleep(max(began + LATER_S - time.time(), 0.0))
+        checked = self.check(entry.source)
+        verdict = verdict_of_check(checked)
+        if not checked.passed:
+            made.outcome = str(verdict.reason) if verdict else str(checked.status)
+            made.caught_by, made.message = f"check: {checked.status}", checked.message.partition("\n")[0]
+            return
+        if entry.incumbent == "later":
+            time.sleep(max(began + LATER_S - time.time(), 0.0))
         verdict = self._measured(entry, incumbent, made, "benchmark", kept)
         if verdict is not None and verdict.kind is VerdictKind.KEEP:
             verdict = confirmed(self._measured(entry, incumbent, made, "confirmation", kept))

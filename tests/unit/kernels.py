@@ -95,3 +95,13 @@ def scatter_out_of_bounds(x, out, T: Size):
 def asserts(x, T: Size):
     a = ct.load(x, index=(0,), shape=(T,))
     ct.assert_(a > 0, "all positive")
+
+
+@ct.kernel
+def triangle(x, out):
+    """Block i of a row of blocks reads i + 1 tiles."""
+    i = ct.bid(0)
+    total = ct.zeros((4,), ct.float32)
+    for step in range(i + 1):
+        total += ct.load(x, index=(i * 64 + step, 0), shape=(1, 4)).reshape((4,))
+    ct.store(out, index=(i + 64 * (ct.bid(1) + 3 * ct.bid(2)),), tile=ct.sum(total, axis=0, keepdims=True))

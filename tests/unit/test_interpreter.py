@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.unit import kernels
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
 from tilewright.interpreter.machine import KernelFault
+from tilewright.interpreter.sampling import SAMPLED_BLOCKS, UNEVEN_BLOCKS, sample
 
 RANDOM = torch.Generator().manual_seed(7)
 
@@ -140,11 +142,34 @@ def test_sampling_runs_a_few_blocks_and_capture_none() -> None:
     x, out = randn(4096), torch.zeros(4096)
     with host.running(host.Mode.SAMPLE) as launches:
         ct.launch(None, (128,), kernels.casts, (x, out, 32))
-    assert (launches[0].blocks, launches[0].counts.blocks) == (128, host.SAMPLED_BLOCKS)
+    assert (launches[0].blocks, launches[0].counts.blocks) == (128, SAMPLED_BLOCKS)
     assert launches[0].dram_bytes() == pytest.approx(2 * 4096 * 4)
     with host.running(host.Mode.CAPTURE) as launches:
         ct.launch(None, (128,), kernels.casts, (x, torch.zeros(4096), 32))
     assert launches[0].counts.blocks == 0
+
+
+def test_blocks_of_different_work_are_sampled_more_and_alike_for_every_seed() -> None:
+    x, out = randn(64 * 64, 4), torch.zeros(64 * 6)
+    trips = []
+    for seed in range(12):
+        with host.running(host.Mode.SAMPLE, seed) as launches:
+            ct.launch(None, (64, 3, 2), kernels.triangle, (x, out))
+        assert launches[0].counts.blocks == UNEVEN_BLOCKS
+        trips.append(launches[0].counts.loop_trips / UNEVEN_BLOCKS)
+    whole = (1 + 64) / 2
+    assert max(trips) < 1.06 * whole
+    assert min(trips) > 0.94 * whole
+
+
+def test_a_sample_covers_every_axis() -> None:
+    for seed in range(20):
+        numbers = sample((30, 8, 3), 17, random.Random(seed)).tolist()
+        assert len(numbers) == len(set(numbers)) == 17
+        assert {number % 30 * 16 // 30 for number in numbers} == set(range(16))
+        assert {number // 30 % 8 for number in numbers} == set(range(8))
+        assert {number // 240 for number in numbers} == set(range(3))
+    assert sample((6, 1, 1), 6, random.Random(0)).max() < 6
 
 
 def test_a_search_without_a_clock_takes_the_first_config_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
-from tilewright.evaluation.correctness import Call, Done, Given, Run
+from tilewright.evaluation.calling import Call, Done, Given
+from tilewright.evaluation.correctness import Run
 from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.statelessness import depends_on_earlier_calls

@@ -38,6 +38,7 @@ from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
 from tilewright.interpreter.hostops import counting
 from tilewright.interpreter.numerics import UnsupportedOperation
+from tilewright.interpreter.sampling import SAMPLED_BLOCKS
 from tilewright.roofline.bounds import Ceilings
 from tilewright.roofline.model import CallProfile
 from tilewright.session.checkout import Misuse
@@ -173,7 +174,7 @@ def test_a_sample_that_takes_too_long_is_given_up() -> None:
         call()
     with host.running(host.Mode.SAMPLE, limit_s=60.0) as launches:
         call()
-    assert launches[0].counts.loop_trips == 4 * host.SAMPLED_BLOCKS
+    assert launches[0].counts.loop_trips == 4 * SAMPLED_BLOCKS
     with host.running(host.Mode.RUN, limit_s=0.0):
         call()
     torch.testing.assert_close(out, a @ b)

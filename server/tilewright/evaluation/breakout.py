@@ -24,6 +24,7 @@ def attempts(outside: Path, tcp_port: int) -> dict[str, Callable[[], object]]:
     """What a worker may not do, by name; each raises OSError where it is refused."""
     parent = os.getppid()
     libc = ctypes.CDLL(None, use_errno=True)
+    file = os.open(sys.executable, os.O_RDONLY)
 
     def trace() -> None:
         if libc.ptrace(16, parent, 0, 0):  # PTRACE_ATTACH
@@ -38,6 +39,7 @@ def attempts(outside: Path, tcp_port: int) -> dict[str, Callable[[], object]]:
         "read another process's environment": lambda: Path(f"/proc/{parent}/environ").read_bytes(),
         "trace another process": trace,
         "signal another process": lambda: os.kill(parent, 0),
+        "see which pages of a file are in memory": lambda: os.preadv(file, [bytearray(1)], 0, os.RWF_NOWAIT),
         "connect by TCP": lambda: socket.create_connection(("127.0.0.1", tcp_port), timeout=2).close(),
         "open a UDP socket": lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close(),
     }

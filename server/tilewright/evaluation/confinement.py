@@ -42,8 +42,8 @@ _PR_CAPBSET_DROP, _CAPABILITY_VERSION_3 = 24, 0x20080522
 _AF_UNIX = 1
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
-_EPERM = 1
-_ARGUMENT_0, _ARGUMENT_1, _SIXTH_BIT_SET = 16, 24, 0x40000000
+_EPERM, _ENOSYS = 1, 38
+_ARGUMENT_0, _ARGUMENT_1, _ARGUMENT_2, _SIXTH_BIT_SET = 16, 24, 32, 0x40000000
 
 # Numbers by machine: x86-64's, then those that arm64 shares with all newer machines.
 _REFUSED = {
@@ -64,7 +64,7 @@ _REFUSED = {
     "shmget": (29, 194), "shmat": (30, 196), "semget": (64, 190), "semop": (65, 193), "semtimedop": (220, 192),
     "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "mq_open": (240, 180),
     "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "removexattr": (197, 14),
-    "lremovexattr": (198, 15), "fremovexattr": (199, 16),
+    "lremovexattr": (198, 15), "fremovexattr": (199, 16), "mincore": (27, 232), "cachestat": (451, 451),
 }  # fmt: skip
 """System calls that no kernel needs: to reach other processes, the network, mounts, clocks or the kernel itself, or to
 leave word for a later process where Landlock does not look."""
@@ -79,10 +79,15 @@ _NONE = 2**32 - 1
 _FEIGNED = {
     "flock": (73, 32), "chmod": (90, _NONE), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
     "chown": (92, _NONE), "fchown": (93, 55), "lchown": (94, _NONE), "fchownat": (260, 54), "utime": (132, _NONE),
-    "utimes": (235, _NONE), "futimesat": (261, _NONE), "utimensat": (280, 88),
+    "utimes": (235, _NONE), "futimesat": (261, _NONE), "utimensat": (280, 88), "fadvise64": (221, 223),
+    "readahead": (187, 213),
 }  # fmt: skip
 """Answered as if they had succeeded, since harmless programs make them: a lock, a mode or a time of a file that all may
-read would tell one process of another, and Landlock does not guard them."""
+read, or which of its pages are in memory, would tell one process of another, and Landlock does not guard them."""
+_MADVISE, _PAGED_OUT = (28, 233), (20, 21)
+"""Feigned, too, with this advice (MADV_COLD, MADV_PAGEOUT)."""
+_PREADV2 = (327, 286)
+"""Answered as by a kernel that does not have it, and libc then takes preadv: RWF_NOWAIT tells what is in memory."""
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
@@ -214,6 +219,15 @@ def _filter(column: int, machine: int) -> bytes:
             refuse,
             _instruction(_RETURN, _ALLOW),
         ]
+    program += [_instruction(_EQUAL, _PREADV2[column], 0, 1), _instruction(_RETURN, _ERRNO | _ENOSYS)]
+    program += [
+        _instruction(_EQUAL, _MADVISE[column], 0, 5),
+        _instruction(_LOAD, _ARGUMENT_2),
+        _instruction(_EQUAL, _PAGED_OUT[0], 1, 0),
+        _instruction(_EQUAL, _PAGED_OUT[1], 0, 1),
+        _instruction(_RETURN, _ERRNO),
+        _instruction(_RETURN, _ALLOW),
+    ]
     program += [
         _instruction(_EQUAL, _SOCKET[column], 0, 3),
         _instruction(_LOAD, _ARGUMENT_0),

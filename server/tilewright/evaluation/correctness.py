@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from pydantic import ValidationError
 
 from tilewright.evaluation.calibration import Honest, Trial, make_trial
+from tilewright.evaluation.calling import Call, Done, Given, Kept, calls_of, cpu_arguments
 from tilewright.evaluation.comparison import TFLOAT32, Comparison, compare
 from tilewright.evaluation.fingerprint import inputs_hash
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
-from tilewright.evaluation.results import CaseCheck, Defect, Status
+from tilewright.evaluation.results import OVERWRITTEN, CaseCheck, Defect, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.taskcode import Inputs, TaskCode
-from tilewright.evaluation.tensors import (
-    GUARD,
-    Argument,
-    SharedTensor,
-    TensorSpec,
-    from_buffer,
-    guarded,
-    plain_argument,
-    poison,
-    same_bytes,
-    to_buffer,
-    trespass,
-)
+from tilewright.evaluation.tensors import same_bytes
 from tilewright.evaluation.values import other_strides
 from tilewright.task import Backend, Case, Frontend, Task, TaskError, Values, case_label
 
@@ -44,7 +32,8 @@ CHECKER_SLOWDOWN = 4
 class Run:
     """One run of a correctness check: a shape, a seed, and a class of values for the floating-point inputs.
 
-    `twice`: the same inputs again must give the same bytes. `strided`: in other strides than the task's own."""
+    `twice`: the same inputs again must give the same bytes. `strided`: in other strides than the task's own. What the
+    `first` run of a shape returned must be the same after the `last`."""
 
     case: Case
     hidden: bool
@@ -52,6 +41,8 @@ class Run:
     values: Values = Values.DRAWN
     twice: bool = False
     strided: bool = False
+    first: bool = False
+    last: bool = False
 
 
 def planned_runs(task: Task, backend: Backend, seeds: Seeds, hidden: int) -> list[Run]:
@@ -72,15 +63,17 @@ def planned_runs(task: Task, backend: Backend, seeds: Seeds, hidden: int) -> lis
         for place, choice in enumerate(values):
             twice = task.file.deterministic and place == again
             strided = task.file.strided and place % 3 == 2
-            runs.append(Run(case, is_hidden, seeds.next(), choice, twice, strided))
+            ends = (place == 0, place == len(values) - 1)
+            runs.append(Run(case, is_hidden, seeds.next(), choice, twice, strided, *ends))
     return runs
 
 
-def check_case(worker: WorkerHandle, code: TaskCode, planned: Run, backend: Backend) -> CaseCheck:
-    """One run on a worker that has loaded the candidate. A wrong result is data; a dead worker raises."""
+def check_case(worker: WorkerHandle, code: TaskCode, planned: Run, backend: Backend, kept: Kept) -> CaseCheck:
+    """One run on a worker that has loaded the candidate. A wrong result is data; a dead worker raises. `kept` is for
+    all the runs on this worker."""
     trial = make_trial(code, planned.case, planned.seed, planned.values)
     try:
-        found = check_trial(code, planned, trial, calls_of(worker, code, backend))
+        found = check_trial(code, planned, trial, calls_of(worker, code, backend), kept)
     except WorkerFailure as failure:
         if not failure.status.is_incorrect:
             raise
@@ -100,11 +93,14 @@ def check_case(worker: WorkerHandle, code: TaskCode, planned: Run, backend: Back
     )
 
 
-def check_trial(code: TaskCode, planned: Run, trial: Trial, call: Call) -> Comparison:
-    """One run on a candidate that `call` reaches: its outputs, its inputs, and a second call where one is planned."""
+def check_trial(code: TaskCode, planned: Run, trial: Trial, call: Call, kept: Kept | None = None) -> Comparison:
+    """One run on a candidate that `call` reaches: its outputs, its inputs, a second call where one is planned, and what
+    the first run of this shape has `kept`."""
     inputs = other_strides(trial.inputs, transposed=bool(planned.seed % 2)) if planned.strided else trial.inputs
     arguments = code.arguments(planned.case, inputs, trial.contract)
-    given = Given(inputs, trial.contract, odd=planned.strided)
+    shape = case_label(planned.case) if kept is not None and not code.task.file.outputs else ""
+    keep, recall = shape if planned.first else "", shape if planned.last else ""
+    given = Given(inputs, trial.contract, odd=planned.strided, keep=keep, recall=recall)
     done = call(arguments, given)
     found = judge(code.task, done.outputs, trial.expected, trial.contract, trial.honest)
     if found.status in (Status.PASSED, Status.WRONG_VALUES, Status.NON_FINITE):
@@ -112,14 +108,13 @@ def check_trial(code: TaskCode, planned: Run, trial: Trial, call: Call) -> Compa
     if found.status is Status.PASSED:
         found = _unmodified(code.task, inputs, done.after) or found
     if found.status is Status.PASSED and planned.twice:
-        found = _repeated(done.outputs, call(arguments, given).outputs) or found
+        found = _repeated(done.outputs, call(arguments, Given(inputs, trial.contract, given.odd)).outputs) or found
+    if kept is not None and keep:
+        kept[shape] = done.outputs
+    if kept is not None and done.earlier is not None and found.status is Status.PASSED:
+        stands = all(map(same_bytes, kept.pop(shape), done.earlier))
+        return found if stands else Comparison(Status.OVERWRITTEN, OVERWRITTEN)
     return found
-
-
-def calls_of(worker: WorkerHandle, code: TaskCode, backend: Backend) -> Call:
-    """How the candidate on a worker is called."""
-    call = _run_on_device if backend is Backend.CUDA else _run_in_frames
-    return lambda arguments, given: call(worker, code.task, arguments, given)
 
 
 def need_informative(checks: list[CaseCheck]) -> None:
@@ -162,33 +157,6 @@ def judge(
     return worst
 
 
-@dataclass(frozen=True)
-class Given:
-    """What a call is given beside its arguments: the inputs among them as they were, the empty tensors that its outputs
-    must be like, whether tensors lie at odd addresses, and inputs that it is called on first, in the same memory."""
-
-    inputs: Inputs
-    contract: list[torch.Tensor]
-    odd: bool = False
-    before: Inputs | None = None
-
-    def zones(self, tensor: torch.Tensor) -> tuple[int, int]:
-        """Bytes of red zone before and after a tensor."""
-        return GUARD + (tensor.element_size() if self.odd else 0), GUARD
-
-
-@dataclass(frozen=True)
-class Done:
-    """A call's outputs, its tensor arguments afterwards, and where it wrote beside them, by name."""
-
-    outputs: list[torch.Tensor]
-    after: Inputs
-    trespasses: dict[str, str]
-
-
-Call = Callable[[Inputs, Given], Done]
-
-
 def defects_of(worker: WorkerHandle, code: TaskCode, runs: list[Run]) -> list[Defect]:
     """What the checker finds on the first run of each shape; nothing where the task is not written in cuTile."""
     if code.task.file.frontend is not Frontend.CUTILE:
@@ -210,99 +178,6 @@ def defects_of(worker: WorkerHandle, code: TaskCode, runs: list[Run]) -> list[De
         for defect in defects:
             found.setdefault((defect.kind, defect.file, defect.line), defect)
     return list(found.values())
-
-
-def cpu_arguments(inputs: Inputs, given: Given | None = None) -> tuple[list[Argument], list[memoryview]]:
-    """A case's arguments for a frame, with the buffers that carry its tensors, between red zones where `given` is."""
-    arguments: list[Argument] = []
-    buffers: list[memoryview] = []
-    for name, value in inputs.items():
-        if isinstance(value, torch.Tensor):
-            before, after = given.zones(value) if given else (0, 0)
-            spec = TensorSpec.of(value)
-            arguments.append(Argument(name=name, tensor=spec, buffer=len(buffers), before=before, after=after))
-            buffers.append(guarded(value, before, after) if given else to_buffer(value))
-        else:
-            arguments.append(plain_argument(name, value))
-    return arguments, buffers
-
-
-def _run_in_frames(worker: WorkerHandle, task: Task, arguments: Inputs, given: Given) -> Done:
-    for name in arguments.keys() - given.inputs.keys():
-        poison(arguments[name])
-    if given.before is not None:
-        described, buffers = cpu_arguments(arguments | given.before, given)
-        worker.request("inputs", task.file.timeout_s, list(buffers), sets=[[item.model_dump() for item in described]])
-        worker.request("call", task.file.timeout_s, boxes=[])
-    described, buffers = cpu_arguments(arguments, given)
-    sets = [[argument.model_dump() for argument in described]]
-    again = given.before is not None
-    worker.request("inputs", task.file.timeout_s, list(buffers), sets=sets, again=again)
-    reply, received = worker.request("call", task.file.timeout_s, boxes=[])
-    after: Inputs = {}
-    trespasses: dict[str, str] = {}
-    try:
-        specs = [TensorSpec.model_validate(spec) for spec in reply.get("outputs", [])]
-        outputs = [from_buffer(spec, received[index]) for index, spec in enumerate(specs)]
-        tensors = [argument for argument in described if argument.tensor is not None]
-        for item, buffer in zip(tensors, received[len(specs) :], strict=True):
-            assert item.tensor is not None
-            after[item.name] = from_buffer(item.tensor, buffer, item.before, item.after)
-            trespasses[item.name] = trespass(torch.frombuffer(buffer, dtype=torch.uint8), item.before, item.after)
-    except (ValueError, IndexError, RuntimeError) as error:
-        raise WorkerFailure(Status.CRASHED, f"the process described its outputs wrongly: {error}") from None
-    return Done(outputs, after, trespasses)
-
-
-def _run_on_device(worker: WorkerHandle, task: Task, arguments: Inputs, given: Given) -> Done:
-    shared, described = share_inputs(arguments | (given.before or {}), given)
-    boxes = Boxes(given.contract)
-    worker.request("inputs", task.file.timeout_s, sets=[[argument.model_dump() for argument in described]])
-    if given.before is not None:
-        worker.request("call", task.file.timeout_s, boxes=boxes.described)
-        for name, tensor in shared.items():
-            tensor.fill_from(arguments[name])
-        plain = [plain_argument(name, value) for name, value in arguments.items() if name not in shared]
-        worker.request("inputs", task.file.timeout_s, sets=[[item.model_dump() for item in plain]], again=True)
-        boxes = Boxes(given.contract)
-    for name in arguments.keys() - given.inputs.keys():
-        shared[name].poison()
-    torch.cuda.synchronize()
-    worker.request("call", task.file.timeout_s, boxes=boxes.described)
-    worker.request("inputs", task.file.timeout_s, sets=[])
-    torch.cuda.synchronize()
-    after = {name: tensor.copy() for name, tensor in shared.items()}
-    return Done(boxes.tensors(), after, {name: tensor.trespass() for name, tensor in shared.items()})
-
-
-class Boxes:
-    """Shared device memory into which a worker copies its outputs; poisoned first."""
-
-    def __init__(self, contract: list[torch.Tensor]) -> None:
-        self._shared = [SharedTensor(TensorSpec.of(like)) for like in contract]
-        for box in self._shared:
-            box.poison()
-        torch.cuda.synchronize()
-        self.described = [box.argument(f"box {index}").model_dump() for index, box in enumerate(self._shared)]
-
-    def tensors(self) -> list[torch.Tensor]:
-        """What they hold now."""
-        return [box.copy() for box in self._shared]
-
-
-def share_inputs(inputs: Inputs, given: Given | None = None) -> tuple[dict[str, SharedTensor], list[Argument]]:
-    """A case's arguments in shared device memory, between red zones where `given` is, and what a worker opens them
-    by."""
-    shared: dict[str, SharedTensor] = {}
-    arguments: list[Argument] = []
-    for name, value in inputs.items():
-        if isinstance(value, torch.Tensor):
-            shared[name] = SharedTensor(TensorSpec.of(value), *(given.zones(value) if given else ()))
-            shared[name].fill_from(value)
-            arguments.append(shared[name].argument(name))
-        else:
-            arguments.append(plain_argument(name, value))
-    return shared, arguments
 
 
 def _within_bounds(done: Done) -> Comparison | None:

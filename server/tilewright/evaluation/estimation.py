@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tilewright.evaluation.correctness import cpu_arguments
+from tilewright.evaluation.calling import cpu_arguments
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Status, geometric_mean
 from tilewright.evaluation.taskcode import TaskCode

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from tilewright.evaluation.calling import Kept, calls_of
 from tilewright.evaluation.correctness import (
     Run,
-    calls_of,
     check_case,
     defects_of,
     need_informative,
@@ -28,12 +28,13 @@ Tell = Callable[[str], None]
 def judged(code: TaskCode, backend: Backend, runs: list[Run], start: Start, tell: Tell) -> CorrectnessResult:
     """Check a candidate on `runs`. Raises `WorkerFailure` where it could not even be loaded."""
     checks: list[CaseCheck] = []
+    kept: Kept = {}
     output = ""
     with start(False) as worker:
         for number, planned in enumerate(runs):
             tell(f"checking run {number + 1} of {len(runs)}")
             try:
-                checks.append(check_case(worker, code, planned, backend))
+                checks.append(check_case(worker, code, planned, backend, kept))
             except WorkerFailure as failure:
                 checks.append(
                     CaseCheck(

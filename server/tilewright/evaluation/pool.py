@@ -200,6 +200,7 @@ _DOING = {
     "load": "while it was imported",
     "inputs": "while it took its inputs",
     "call": "in a call of the entry point (compilation included)",
+    "returned": "in calls of the entry point, one after the other",
     "estimate": "in its warm-up calls",
     "prepare": "while its calls were captured",
     "ping": "between timed blocks",

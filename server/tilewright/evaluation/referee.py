@@ -71,6 +71,8 @@ class Referee:
         self._pool.refill()
         self._code: dict[str, TaskCode] = {}
         self._profiles: dict[str, estimation.Profiles] = {}
+        self._sample = random.SystemRandom().getrandbits(48)
+        """The seed of all its samples: arms whose blocks differ in work are compared on like blocks."""
         self._environment: Environment | None = None
         self._probe: IdleProbe | None = None
 
@@ -282,7 +284,6 @@ class Referee:
         self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds, phases: measurement.Phases
     ) -> BenchmarkResult:
         arms = []
-        seed = seeds.next()
         for snapshot, label in zip(snapshots, LABELS, strict=False):
             key = f"{code.task.folder}:{snapshot['id']}"
             if key not in self._profiles:
@@ -290,7 +291,7 @@ class Referee:
                     profiles: estimation.Profiles = {}
                     for case in code.task.benchmark_cases(Backend.CPU):
                         self._tell(f"modelling {case_label(case)}")
-                        profiles[case_label(case)] = estimation.profile(worker, code, case, seed)
+                        profiles[case_label(case)] = estimation.profile(worker, code, case, self._sample)
                 self._profiles[key] = profiles
             arms.append(self._profiles[key])
         return estimation.estimate(code, arms, spec_by_arch(self._arch))

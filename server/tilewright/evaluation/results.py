@@ -26,6 +26,7 @@ class Status(StrEnum):
     INPUT_MODIFIED = "input_modified"
     OUT_OF_BOUNDS = "out_of_bounds"
     NONDETERMINISTIC = "nondeterministic"
+    OVERWRITTEN = "overwritten"
     DEFECTIVE = "defective"
     LIBRARY_CALLS = "library_calls"
     STATEFUL = "stateful"
@@ -62,6 +63,7 @@ _INCORRECT = {
     Status.INPUT_MODIFIED,
     Status.OUT_OF_BOUNDS,
     Status.NONDETERMINISTIC,
+    Status.OVERWRITTEN,
     Status.DEFECTIVE,
     Status.LIBRARY_CALLS,
     Status.STATEFUL,
@@ -79,6 +81,12 @@ _CRASH = {
     Status.CRASHED,
     Status.TIMEOUT,
 }
+
+
+OVERWRITTEN = (
+    "a later call overwrites what an earlier one returned: results are the caller's, so make the output anew in each "
+    "call (torch.empty_like), or return a copy of what is kept (.clone() of a graph's output)"
+)
 
 
 class CaseCheck(Record):

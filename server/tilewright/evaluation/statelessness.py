@@ -9,7 +9,8 @@ call overwrites first.
 
 from __future__ import annotations
 
-from tilewright.evaluation.correctness import Call, Given, Run, judge
+from tilewright.evaluation.calling import Call, Given
+from tilewright.evaluation.correctness import Run, judge
 from tilewright.evaluation.fingerprint import inputs_hash
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.taskcode import TaskCode

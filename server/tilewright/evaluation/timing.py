@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import cuda.tile as ct
 import torch
 
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
-from tilewright.evaluation.results import Status
+from tilewright.evaluation.results import OVERWRITTEN, Status
 
 WARM_UP_CALLS = 3
 ESTIMATE_CALLS = 3
@@ -31,7 +31,6 @@ class TimedCalls:
         self._candidate = candidate
         self._sets = sets
         self._boxes: list[Tensors] = []
-        self._copied_at_once = False
         self._work: torch.cuda.CUDAGraph | None = None
         self._delivery: torch.cuda.CUDAGraph | None = None
         self._kernels: list[Any] = []
@@ -56,24 +55,21 @@ class TimedCalls:
         self._boxes = boxes
         self._work = self._delivery = None
         self._kernels.clear()  # after the graphs that use them
-        self._copied_at_once = False
         self._issue()
         self._deliver()
         self._candidate.wait()
-        self._copied_at_once = _overlap(self._outputs)
+        self._need_own_outputs()
         if not graph:
             return ""
         try:
             with _kernels_kept(self._kernels):
                 self._work = _captured(self._issue)
-                if _overlap(self._outputs) and not self._copied_at_once:
-                    self._copied_at_once = True
-                    self._work = _captured(self._issue)
             self._delivery = _captured(self._deliver)
         except Exception as error:
             self._work = self._delivery = None
             torch.cuda.synchronize()
             return str(error) if isinstance(error, CandidateFailure) else f"{type(error).__name__}: {error}"
+        self._need_own_outputs()
         for _ in range(2):  # a first replay uploads the graphs
             self._work.replay()
             self._delivery.replay()
@@ -97,17 +93,17 @@ class TimedCalls:
         return float(start.elapsed_time(end))
 
     def _issue(self) -> None:
-        self._outputs = []
-        for arguments, boxes in zip(self._sets, self._boxes, strict=True):
-            outputs = self._candidate(arguments)
-            if self._copied_at_once:
-                copy_outputs(outputs, boxes)
-            self._outputs.append(outputs)
+        self._outputs = [self._candidate(arguments) for arguments in self._sets]
 
     def _deliver(self) -> None:
-        if not self._copied_at_once:
-            for outputs, boxes in zip(self._outputs, self._boxes, strict=True):
-                copy_outputs(outputs, boxes)
+        for outputs, boxes in zip(self._outputs, self._boxes, strict=True):
+            copy_outputs(outputs, boxes)
+
+    def _need_own_outputs(self) -> None:
+        """Raises `CandidateFailure` where calls of a block return the same memory. Where this is made to see nothing,
+        what is delivered is wrong: after the block, each of these holds the last call's results."""
+        if overlapping(self._outputs):
+            raise CandidateFailure(Status.OVERWRITTEN, OVERWRITTEN)
 
 
 def _captured(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
@@ -117,8 +113,8 @@ def _captured(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def _overlap(calls: list[Tensors]) -> bool:
-    """Whether outputs of different calls share memory, so that a later call overwrites an earlier one's."""
+def overlapping(calls: Sequence[Tensors]) -> bool:
+    """Whether tensors of different entries share memory: outputs of calls, which the later one then overwrites."""
     places = []
     for number, outputs in enumerate(calls):
         for output in outputs:

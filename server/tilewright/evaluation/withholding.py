@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import torch
 
-from tilewright.evaluation.correctness import Call, Given, Run
+from tilewright.evaluation.calling import Call, Given
+from tilewright.evaluation.correctness import Run
 from tilewright.evaluation.librarycalls import REMEDY
 from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.taskcode import Inputs, TaskCode

@@ -11,8 +11,9 @@ import math
 import os
 import socket
 import tempfile
+import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from tilewright.evaluation.librarycalls import Recorder, withhold_launches
 from tilewright.evaluation.limits import apply_limits
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.tensors import Argument, Memory, TensorSpec, opened, poison, to_buffer
-from tilewright.evaluation.timing import TimedCalls, copy_outputs
+from tilewright.evaluation.timing import TimedCalls, copy_outputs, overlapping
 from tilewright.evaluation.unchanged import Unchanged
 from tilewright.task import Backend, Frontend
 
@@ -38,8 +39,10 @@ GIVEN_PATH = f"/proc/self/fd/{GIVEN}"
 """File descriptor of the folder where candidates are put for a worker, and its path there. By way of it a candidate
 lies at the same place in every worker, which compilers write into their results, and yet no worker sees another's."""
 OPERATIONS = frozenset(
-    {"load", "inputs", "call", "estimate", "prepare", "ping", "run", "kernels", "profile", "check", "dump"}
+    {"load", "inputs", "call", "returned", "estimate", "prepare", "ping", "run", "kernels", "profile", "check", "dump"}
 )
+AGAIN_S = 0.25
+"""For further calls, after which what an earlier one returned has to be what it was."""
 Reply = tuple[Message, list[memoryview]]
 
 
@@ -53,6 +56,7 @@ class Worker:
         self._candidate: Candidate | None = None
         self._sets: list[dict[str, Any]] = []
         self._buffers: list[bytearray] = []
+        self._kept: dict[str, list[torch.Tensor]] = {}
         self._timed: TimedCalls | None = None
         self._recorder: Recorder | None = None
         self._withheld = False
@@ -120,7 +124,8 @@ class Worker:
         return {}, []
 
     def call(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """Call the candidate once on input set 0. On `cpu` its outputs and the inputs' buffers come back."""
+        """Call the candidate once on input set 0. On `cpu` its outputs and the inputs' buffers come back. What it
+        returned is held on to under the name `keep`, if there is one."""
         arguments = self._sets[0]
         if self._backend is Backend.CUDA:
             boxes = [opened(Argument.model_validate(box), buffers) for box in message["boxes"]]
@@ -129,16 +134,39 @@ class Worker:
             with self._forbidding():
                 outputs = self.candidate(arguments)
                 self.candidate.wait()
+            self._keep(message["keep"], outputs, arguments)
             copy_outputs(outputs, boxes)
             self.candidate.wait()
             return {}, []
         with self._host() as launches, self._forbidding(launches):
             outputs = self.candidate(arguments)
-        outputs = [output.contiguous() for output in outputs]
-        described = [TensorSpec.of(output).model_dump() for output in outputs]
-        return {"outputs": described}, [to_buffer(output) for output in outputs] + [
-            memoryview(buffer) for buffer in self._buffers
-        ]
+        self._keep(message["keep"], outputs, arguments)
+        described, views = _described(outputs)
+        return {"outputs": described}, views + [memoryview(buffer) for buffer in self._buffers]
+
+    def returned(self, message: Message, buffers: list[bytearray]) -> Reply:
+        """Call the candidate some more times on input set 0; then hand over what the call returned whose outputs were
+        kept under the name `keep`, as it is now. `kept` is false where there is nothing: it returned its arguments."""
+        kept = self._kept.pop(message["keep"], None)
+        if kept is None:
+            return {"kept": False}, []
+        end = time.monotonic() + AGAIN_S
+        more: list[list[torch.Tensor]] = []
+        with self._host():
+            while len(more) < message["times"] and time.monotonic() < end:
+                more.append(self.candidate(self._sets[0]))
+        if self._backend is Backend.CPU:
+            described, views = _described(kept)
+            return {"kept": True, "outputs": described}, views
+        self.candidate.wait()
+        copy_outputs(kept, [opened(Argument.model_validate(box), buffers) for box in message["boxes"]])
+        self.candidate.wait()
+        return {"kept": True}, []
+
+    def _keep(self, name: str, outputs: list[torch.Tensor], arguments: Mapping[str, Any]) -> None:
+        """Hold on to outputs, unless they lie in the arguments' memory, which is gone after the call."""
+        if name and not overlapping([outputs, [one for one in arguments.values() if isinstance(one, torch.Tensor)]]):
+            self._kept[name] = outputs
 
     def estimate(self, message: Message, buffers: list[bytearray]) -> Reply:
         """Warm up on the input sets; one call's device time in ms."""
@@ -209,6 +237,11 @@ class Worker:
     def describes(self, op: str) -> bool:
         """Whether the answer to `op` says what the candidate's call does, in words of this process."""
         return op == "profile" or (op == "call" and self._recorder is not None and self._backend is Backend.CPU)
+
+
+def _described(outputs: list[torch.Tensor]) -> tuple[list[Message], list[memoryview]]:
+    outputs = [output.contiguous() for output in outputs]
+    return [TensorSpec.of(output).model_dump() for output in outputs], [to_buffer(output) for output in outputs]
 
 
 def _opened(described: list[Message], buffers: list[bytearray], memory: Memory) -> dict[str, Any]:

@@ -216,7 +216,7 @@ def _tile_atomic(machine: Machine, op: Any, values: Values) -> Any:
     dtype, shape = dtype_of(operand), shape_of(op.result_vars[0])
     if machine.checker is not None:
         machine.checker.used(machine, values.cell(operand.name)[1], "is stored", place.inside)
-        machine.checker.atomic(machine, pointer, place.offset, place.inside, op.memory_order.name)
+        machine.checker.atomic(machine, pointer, place.offset, place.inside, op)
     if machine.group.size > 1:
         _add(machine, pointer, place, values[operand.name])
         return torch.zeros((1, *shape), dtype=values[operand.name].dtype), None
@@ -250,7 +250,7 @@ def _tile_atomic_red_view(machine: Machine, op: Any, values: Values) -> Any:
     if machine.checker is not None:
         taint = values.cell(op.update.name)[1]
         machine.checker.used(machine, None if taint is None else taint.permute(inverse), "is stored", place.inside)
-        machine.checker.atomic(machine, view.base, place.offset, place.inside, op.memory_order.name)
+        machine.checker.atomic(machine, view.base, place.offset, place.inside, op)
     if op.mode.name in ("ADD_INT", "ADD_FLOAT"):
         _add(machine, view.base, place, update)
     else:

@@ -181,7 +181,7 @@ class Checker:
         self.stores.setdefault(pointer.buffer.data_ptr(), set()).add((str(loc.filename), int(loc.line), function))
 
     def atomic(
-        self, machine: Machine, pointer: Pointer, offset: torch.Tensor, inside: torch.Tensor | None, order: str
+        self, machine: Machine, pointer: Pointer, offset: torch.Tensor, inside: torch.Tensor | None, op: Any
     ) -> None:
         """Note an atomic operation: it reads, and what it orders is known to have happened."""
         offset, inside = _spread(offset, inside)
@@ -192,7 +192,7 @@ class Checker:
             what = f"updates {self._name(pointer)} where nobody has written it"
             self.report(UNWRITTEN, machine.op.loc, what, shown(number, machine.grid))
         self._mark_written(pointer, access.places)
-        self._races.atomic(machine, access, order)
+        self._races.atomic(machine, access, op.memory_order.name, op.memory_scope.name)
 
     # Taint
 

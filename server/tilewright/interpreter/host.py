@@ -32,6 +32,7 @@ from tilewright.interpreter.hostops import paused, watching
 from tilewright.interpreter.machine import BlockIndex, Counts
 from tilewright.interpreter.memory import flat_buffer
 from tilewright.interpreter.numerics import UnsupportedOperation, held_dtype
+from tilewright.interpreter.sampling import SAMPLED_BLOCKS, UNEVEN_BLOCKS, sample, uneven
 from tilewright.interpreter.values import Pointer
 
 
@@ -43,7 +44,6 @@ class Mode(StrEnum):
     CAPTURE = "capture"
 
 
-SAMPLED_BLOCKS = 4
 FAKE_DEVICE = torch.device("cuda", 0)
 
 
@@ -138,15 +138,6 @@ def _flat_array(tensor: torch.Tensor, constraint: Any) -> list[Any]:
     return [pointer, *(torch.tensor([size], dtype=index) for size in (*tensor.shape, *tensor.stride()))]
 
 
-def _sample(total: int, count: int, source: random.Random) -> torch.Tensor:
-    """`count` of `total` blocks: one from somewhere in the inner half of each of `count - 1` equal parts of the grid
-    (one at its edge stands for no part of it, and one that a kernel can foresee stands for none), and the neighbour of
-    one of them, which shows what the two share."""
-    parts = count - 1
-    found = [int((part + 0.25 + 0.5 * source.random()) * total / parts) for part in range(parts)]
-    return torch.tensor(sorted({*found, min(found[parts // 2] + 1, total - 1)}))
-
-
 def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /, **_: Any) -> None:
     """`ct.launch` on the interpreter."""
     assert _host is not None
@@ -175,11 +166,15 @@ def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /
             if _host.checker is not None:
                 _host.checker.next_launch()
                 _host.checker.names |= launch.names
-            machine = Execution(_host.programs[key], launch.grid, _host.checker)
-            machine.deadline = _host.deadline
+            flat = flatten_arguments(arguments, signature)
             sampled = _host.mode is Mode.SAMPLE and launch.blocks > SAMPLED_BLOCKS
-            numbers = _sample(launch.blocks, SAMPLED_BLOCKS, _host.source) if sampled else None
-            launch.counts = machine.run(flatten_arguments(arguments, signature), numbers)
+            for count in (SAMPLED_BLOCKS, UNEVEN_BLOCKS):
+                machine = Execution(_host.programs[key], launch.grid, _host.checker)
+                machine.deadline = _host.deadline
+                few = sample(launch.grid, min(count, launch.blocks), _host.source) if sampled else None
+                launch.counts = machine.run(flat, few)
+                if not sampled or not uneven(launch.counts):
+                    break
             for line in machine.printed:
                 print(line)
         if _host.launches is not None:

@@ -20,6 +20,7 @@ NOBODY, SEVERAL = -1, -2
 _GROUPS = -10
 """From here down: all blocks of a group stored one value; groups are numbered."""
 _ACQUIRES, _RELEASES = {"ACQUIRE", "ACQ_REL"}, {"RELEASE", "ACQ_REL"}
+_NARROW = {"BLOCK", "CLUSTER"}
 Report = Callable[[Any, str, str], None]
 
 
@@ -147,13 +148,19 @@ class Races:
                 what = "writes more than one value, and any of them stays"
                 self._tell(machine, access, strange & ~apart, who[final], None, what)
 
-    def atomic(self, machine: Machine, access: _Access, order: str) -> None:
-        """Note an atomic operation, and the order that it gives."""
+    def atomic(self, machine: Machine, access: _Access, order: str, scope: str) -> None:
+        """Note an atomic operation, and the order that it gives: with a narrow `scope`, it is one to its own block
+        alone."""
         written, read, updated = self._memory(access.pointer.buffer).traces
         self.acquire(machine, access, order)
         self._compare(machine, access, written, "updates what block {} writes", None)
         self._compare(machine, access, read, "updates what block {} reads", None)
+        if scope in _NARROW:
+            what = f"updates, with memory_scope {scope}, what block {{}} updates"
+            self._compare(machine, access, updated, what, None)
         self._put(machine, updated, access, access.owners, SEVERAL)
+        if scope in _NARROW and (several := updated.who[access.units] == SEVERAL).any():
+            self._tell(machine, access, several, updated.who[access.units], None, what)
         self.release(machine, access, order)
 
     def acquire(self, machine: Machine, access: _Access, order: str) -> None:
@@ -215,10 +222,10 @@ class Races:
         other, block, place = int(others[first]), int(access.owners[first]), int(access.places[first // access.each])
         if other == block:  # the access stands for all blocks of its group
             block = int(machine.group.numbers[-1])
-        named = "another" if other < 0 else shown(other, machine.grid)
+        named = "another block" if other < 0 else f"block {shown(other, machine.grid)}"
         line = f" (line {int(trace.line[access.units[first]])})" if trace is not None else ""
         element = place - access.pointer.low
-        message = f"{what.format(named)}{line}: element {element} of {access.name}, in the same launch"
+        message = f"{what.replace('block {}', named)}{line}: element {element} of {access.name}, in the same launch"
         self._report(machine.op.loc, message, shown(block, machine.grid))
 
 

@@ -1,0 +1,177 @@
+"""How the referee calls a candidate on a worker: arguments between red zones, poisoned boxes for what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from tilewright.evaluation.channel import Message
+from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
+from tilewright.evaluation.results import Status
+from tilewright.evaluation.taskcode import Inputs, TaskCode
+from tilewright.evaluation.tensors import (
+    GUARD,
+    Argument,
+    SharedTensor,
+    TensorSpec,
+    from_buffer,
+    guarded,
+    plain_argument,
+    poison,
+    to_buffer,
+    trespass,
+)
+from tilewright.task import Backend, Task
+
+MORE_CALLS = 40
+"""Made at most, before what the first one on a shape returned is looked at once more."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a call is given beside its arguments: the inputs among them as they were, the empty tensors that its outputs
+    must be like, whether tensors lie at odd addresses, and inputs that it is called on first, in the same memory; the
+    name under which what it returns is kept, and that of what is asked for afterwards."""
+
+    inputs: Inputs
+    contract: list[torch.Tensor]
+    odd: bool = False
+    before: Inputs | None = None
+    keep: str = ""
+    recall: str = ""
+
+    def zones(self, tensor: torch.Tensor) -> tuple[int, int]:
+        """Bytes of red zone before and after a tensor."""
+        return GUARD + (tensor.element_size() if self.odd else 0), GUARD
+
+
+@dataclass(frozen=True)
+class Done:
+    """A call's outputs, its tensor arguments afterwards, and where it wrote beside them, by name; and what an earlier
+    call had returned, as it is now, where that was asked for and is there."""
+
+    outputs: list[torch.Tensor]
+    after: Inputs
+    trespasses: dict[str, str]
+    earlier: list[torch.Tensor] | None = None
+
+
+Kept = dict[str, list[torch.Tensor]]
+"""What the first run of each shape returned."""
+Call = Callable[[Inputs, Given], Done]
+
+
+def calls_of(worker: WorkerHandle, code: TaskCode, backend: Backend) -> Call:
+    """How the candidate on a worker is called."""
+    call = _run_on_device if backend is Backend.CUDA else _run_in_frames
+    return lambda arguments, given: call(worker, code.task, arguments, given)
+
+
+def cpu_arguments(inputs: Inputs, given: Given | None = None) -> tuple[list[Argument], list[memoryview]]:
+    """A case's arguments for a frame, with the buffers that carry its tensors, between red zones where `given` is."""
+    arguments: list[Argument] = []
+    buffers: list[memoryview] = []
+    for name, value in inputs.items():
+        if isinstance(value, torch.Tensor):
+            before, after = given.zones(value) if given else (0, 0)
+            spec = TensorSpec.of(value)
+            arguments.append(Argument(name=name, tensor=spec, buffer=len(buffers), before=before, after=after))
+            buffers.append(guarded(value, before, after) if given else to_buffer(value))
+        else:
+            arguments.append(plain_argument(name, value))
+    return arguments, buffers
+
+
+def _run_in_frames(worker: WorkerHandle, task: Task, arguments: Inputs, given: Given) -> Done:
+    for name in arguments.keys() - given.inputs.keys():
+        poison(arguments[name])
+    if given.before is not None:
+        described, buffers = cpu_arguments(arguments | given.before, given)
+        worker.request("inputs", task.file.timeout_s, list(buffers), sets=[[item.model_dump() for item in described]])
+        worker.request("call", task.file.timeout_s, boxes=[], keep="")
+    described, buffers = cpu_arguments(arguments, given)
+    sets = [[argument.model_dump() for argument in described]]
+    again = given.before is not None
+    worker.request("inputs", task.file.timeout_s, list(buffers), sets=sets, again=again)
+    reply, received = worker.request("call", task.file.timeout_s, boxes=[], keep=given.keep)
+    after: Inputs = {}
+    trespasses: dict[str, str] = {}
+    earlier = None
+    try:
+        outputs = _outputs(reply, received)
+        if given.recall:
+            told = worker.request("returned", task.file.timeout_s, boxes=[], keep=given.recall, times=MORE_CALLS)
+            earlier = _outputs(*told) if told[0].get("kept") else None
+        tensors = [argument for argument in described if argument.tensor is not None]
+        for item, buffer in zip(tensors, received[len(outputs) :], strict=True):
+            assert item.tensor is not None
+            after[item.name] = from_buffer(item.tensor, buffer, item.before, item.after)
+            trespasses[item.name] = trespass(torch.frombuffer(buffer, dtype=torch.uint8), item.before, item.after)
+    except (ValueError, LookupError, RuntimeError) as error:
+        raise WorkerFailure(Status.CRASHED, f"the process described its outputs wrongly: {error}") from None
+    return Done(outputs, after, trespasses, earlier)
+
+
+def _outputs(reply: Message, received: list[bytearray]) -> list[torch.Tensor]:
+    specs = [TensorSpec.model_validate(spec) for spec in reply.get("outputs", [])]
+    return [from_buffer(spec, received[index]) for index, spec in enumerate(specs)]
+
+
+def _run_on_device(worker: WorkerHandle, task: Task, arguments: Inputs, given: Given) -> Done:
+    shared, described = share_inputs(arguments | (given.before or {}), given)
+    boxes = Boxes(given.contract)
+    worker.request("inputs", task.file.timeout_s, sets=[[argument.model_dump() for argument in described]])
+    if given.before is not None:
+        worker.request("call", task.file.timeout_s, boxes=boxes.described, keep="")
+        for name, tensor in shared.items():
+            tensor.fill_from(arguments[name])
+        plain = [plain_argument(name, value) for name, value in arguments.items() if name not in shared]
+        worker.request("inputs", task.file.timeout_s, sets=[[item.model_dump() for item in plain]], again=True)
+        boxes = Boxes(given.contract)
+    for name in arguments.keys() - given.inputs.keys():
+        shared[name].poison()
+    torch.cuda.synchronize()
+    worker.request("call", task.file.timeout_s, boxes=boxes.described, keep=given.keep)
+    earlier = None
+    if given.recall:
+        old = Boxes(given.contract)
+        told, _ = worker.request(
+            "returned", task.file.timeout_s, boxes=old.described, keep=given.recall, times=MORE_CALLS
+        )
+        earlier = old.tensors() if told.get("kept") else None
+    worker.request("inputs", task.file.timeout_s, sets=[])
+    torch.cuda.synchronize()
+    after = {name: tensor.copy() for name, tensor in shared.items()}
+    return Done(boxes.tensors(), after, {name: tensor.trespass() for name, tensor in shared.items()}, earlier)
+
+
+class Boxes:
+    """Shared device memory into which a worker copies its outputs; poisoned first."""
+
+    def __init__(self, contract: list[torch.Tensor]) -> None:
+        self._shared = [SharedTensor(TensorSpec.of(like)) for like in contract]
+        for box in self._shared:
+            box.poison()
+        torch.cuda.synchronize()
+        self.described = [box.argument(f"box {index}").model_dump() for index, box in enumerate(self._shared)]
+
+    def tensors(self) -> list[torch.Tensor]:
+        """What they hold now."""
+        return [box.copy() for box in self._shared]
+
+
+def share_inputs(inputs: Inputs, given: Given | None = None) -> tuple[dict[str, SharedTensor], list[Argument]]:
+    """A case's arguments in shared device memory, between red zones where `given` is, and what a worker opens them
+    by."""
+    shared: dict[str, SharedTensor] = {}
+    arguments: list[Argument] = []
+    for name, value in inputs.items():
+        if isinstance(value, torch.Tensor):
+            shared[name] = SharedTensor(TensorSpec.of(value), *(given.zones(value) if given else ()))
+            shared[name].fill_from(value)
+            arguments.append(shared[name].argument(name))
+        else:
+            arguments.append(plain_argument(name, value))
+    return shared, arguments

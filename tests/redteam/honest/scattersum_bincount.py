@@ -1,0 +1,12 @@
+"""The library's weighted histogram.
+
+family: library
+task: scattersum
+backend: gpu
+"""
+
+import torch
+
+
+def scattersum(values, keys, count):
+    return torch.bincount(keys, weights=values, minlength=count).to(values.dtype)

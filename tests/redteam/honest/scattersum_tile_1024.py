@@ -1,0 +1,25 @@
+"""Eight times as many elements in a block.
+
+family: tiles
+task: scattersum
+backend: both
+"""
+
+import cuda.tile as ct
+import torch
+
+TILE = 1024
+
+
+@ct.kernel
+def scatter_kernel(values, keys, out, T: ct.Constant[int]):
+    places = ct.bid(0) * T + ct.arange(T, dtype=ct.int32)
+    key = ct.gather(keys, places, padding_value=-1)
+    ct.atomic_add(out, key, ct.gather(values, places), memory_order=ct.MemoryOrder.RELAXED)
+
+
+def scattersum(values, keys, count):
+    out = torch.zeros(count, dtype=torch.float32, device=values.device)
+    grid = (ct.cdiv(values.shape[0], TILE),)
+    ct.launch(torch.cuda.current_stream(), grid, scatter_kernel, (values, keys, out, TILE))
+    return out
