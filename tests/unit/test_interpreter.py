@@ -164,11 +164,11 @@ def test_blocks_of_different_work_are_sampled_more_and_alike_for_every_seed() ->
 
 def test_a_sample_covers_every_axis() -> None:
     for seed in range(20):
-        numbers = sample((30, 8, 3), 17, random.Random(seed)).tolist()
+        numbers = sample((32, 8, 3), 17, random.Random(seed)).tolist()
         assert len(numbers) == len(set(numbers)) == 17
-        assert {number % 30 * 16 // 30 for number in numbers} == set(range(16))
-        assert {number // 30 % 8 for number in numbers} == set(range(8))
-        assert {number // 240 for number in numbers} == set(range(3))
+        assert {number % 32 // 2 for number in numbers} == set(range(16))
+        assert {number // 32 % 8 for number in numbers} == set(range(8))
+        assert {number // 256 for number in numbers} == set(range(3))
     assert sample((6, 1, 1), 6, random.Random(0)).max() < 6
 
 
