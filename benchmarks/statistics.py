@@ -83,8 +83,9 @@ def make_task(parent: Path, name: str) -> tuple[Path, bytes]:
     return folder, (folder / toml["editable"][0]).read_bytes()
 
 
-def record(target: Path, most: int) -> None:
-    """Pairs of the same kernel against itself, each pair of processes new, by the production `Bench`."""
+def record(target: Path, most: int, only: Sequence[str]) -> None:
+    """Pairs of the same kernel against itself, each pair of processes new, by the production `Bench`; of the kernels
+    `only`, or of all. What `target` holds of others stays."""
     import torch
 
     from tilewright.evaluation import measurement
@@ -93,6 +94,7 @@ def record(target: Path, most: int) -> None:
     from tilewright.evaluation.pool import WorkerPool
     from tilewright.evaluation.results import Environment
     from tilewright.evaluation.seeds import Seeds, new_secret
+    from tilewright.evaluation.snapshot import Snapshot
     from tilewright.evaluation.taskcode import TaskCode
     from tilewright.gpu.telemetry import Recorder, find_gpu
     from tilewright.roofline.bounds import Ceilings
@@ -120,20 +122,27 @@ def record(target: Path, most: int) -> None:
         ceilings=Ceilings(copy_bytes_per_s=1, flops={}, measured=False),
     )
     found: dict[str, Any] = {}
+    if target.exists():
+        with np.load(target) as known:
+            found = {name: known[name] for name in KERNELS if name in known}
     with tempfile.TemporaryDirectory() as scratch:
         parent = Path(scratch)
         pool = WorkerPool(nursery, f"cuda:{gpu.arch}", parent, spares=4)
         pool.refill()
-        for name in KERNELS:
+        for name in only or KERNELS:
             folder, _ = make_task(parent / "snapshots", name)
             code = TaskCode(load_task(folder), Backend.CUDA)
             started = time.monotonic()
             runs = []
+            snapshots = []
+            for index in range(2):  # of one source, with a compile cache each
+                (cache := parent / f"cache-{index}" / name).mkdir(parents=True)
+                snapshots.append(Snapshot(id=f"{index}", root=folder, task=PurePosixPath(), cache=cache))
             count = min(FEW_PROCESSES.get(name, MOST_PROCESSES), most)
             for _ in range(count):
                 arms = [pool.take(label, math.inf) for label in ("candidate", "incumbent")]
-                for index, arm in enumerate(arms):
-                    arm.load(code.task, folder, parent / f"cache-{name}-{index}")
+                for arm, snapshot in zip(arms, snapshots, strict=True):
+                    arm.load(code.task, snapshot)
                 pool.refill()
                 with Recorder(gpu.uuid, set()) as recorder:
                     bench = Unswept(code, arms, environment, recorder, probe, measurement.Phases(), pool.waiting)
@@ -336,13 +345,14 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--processes", type=int, default=MOST_PROCESSES, help="with record: at most, of each kernel")
+    parser.add_argument("--only", nargs="+", default=[], choices=[*KERNELS], metavar="KERNEL", help="with record")
     parser.add_argument("--identical", action="store_true", help="with analyse: no gains, identical kernels alone")
     parser.add_argument("--alone", type=Path, help="with analyse: what `live` recorded, to measure keeps apart too")
     parser.add_argument("--json", type=Path, help="with analyse: where the figures go")
     parser.add_argument("--plot", type=Path, help="with analyse: where the picture goes (PNG)")
     asked = parser.parse_args()
     if asked.what == "record":
-        record(asked.file, asked.processes)
+        record(asked.file, asked.processes, asked.only)
     elif asked.what == "live":
         live(asked.file)
     elif asked.file.suffix == ".json":
