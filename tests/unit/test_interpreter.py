@@ -162,14 +162,17 @@ def test_blocks_of_different_work_are_sampled_more_and_alike_for_every_seed() ->
     assert min(trips) > 0.94 * whole
 
 
-def test_a_sample_covers_every_axis() -> None:
-    for seed in range(20):
-        numbers = sample((32, 8, 3), 17, random.Random(seed)).tolist()
-        assert len(numbers) == len(set(numbers)) == 17
-        assert {number % 32 // 2 for number in numbers} == set(range(16))
-        assert {number // 32 % 8 for number in numbers} == set(range(8))
-        assert {number // 256 for number in numbers} == set(range(3))
-    assert sample((6, 1, 1), 6, random.Random(0)).max() < 6
+def test_a_sample_covers_every_axis_and_what_axes_have_together() -> None:
+    for seed in range(50):
+        numbers = sample((68, 34, 3), UNEVEN_BLOCKS, random.Random(seed)).tolist()
+        assert UNEVEN_BLOCKS - 2 <= len(numbers) <= UNEVEN_BLOCKS
+        assert {number % 68 // 2 for number in numbers} == set(range(34))
+        assert {number // 68 % 34 for number in numbers} >= set(range(34))
+        assert {number // (68 * 34) for number in numbers} == set(range(3))
+        triangle = sample((64, 64, 1), UNEVEN_BLOCKS, random.Random(seed)).tolist()
+        assert 0.45 < sum(number % 64 >= number // 64 for number in triangle) / len(triangle) < 0.56
+    assert sample((6, 2, 1), UNEVEN_BLOCKS, random.Random(0)).tolist() == [*range(12)]
+    assert len(sample((7, 1, 1), SAMPLED_BLOCKS, random.Random(0))) in (3, 4)
 
 
 def test_a_search_without_a_clock_takes_the_first_config_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:

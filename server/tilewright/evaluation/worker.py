@@ -151,14 +151,16 @@ class Worker:
         if kept is None:
             return {"kept": False}, []
         end = time.monotonic() + AGAIN_S
-        more: list[list[torch.Tensor]] = []
-        with self._host():
-            while len(more) < message["times"] and time.monotonic() < end:
-                more.append(self.candidate(self._sets[0]))
+        for _ in range(message["times"]):
+            with self._host():
+                self.candidate(self._sets[0])
+            if self._backend is Backend.CUDA:
+                self.candidate.wait()
+            if time.monotonic() > end:
+                break
         if self._backend is Backend.CPU:
             described, views = _described(kept)
             return {"kept": True, "outputs": described}, views
-        self.candidate.wait()
         copy_outputs(kept, [opened(Argument.model_validate(box), buffers) for box in message["boxes"]])
         self.candidate.wait()
         return {"kept": True}, []

@@ -171,7 +171,7 @@ def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /
             for count in (SAMPLED_BLOCKS, UNEVEN_BLOCKS):
                 machine = Execution(_host.programs[key], launch.grid, _host.checker)
                 machine.deadline = _host.deadline
-                few = sample(launch.grid, min(count, launch.blocks), _host.source) if sampled else None
+                few = sample(launch.grid, count, _host.source) if sampled else None
                 launch.counts = machine.run(flat, few)
                 if not sampled or not uneven(launch.counts):
                     break

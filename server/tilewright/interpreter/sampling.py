@@ -1,4 +1,4 @@
-"""Which blocks stand for a launch, where the latency model wants to know what blocks do and all of them would take long."""
+"""Which blocks stand for a launch, where the model wants to know what blocks do and all of them would take long."""
 
 from __future__ import annotations
 
@@ -10,29 +10,35 @@ import torch
 
 from tilewright.interpreter.machine import BlockIndex, Counts
 
-SAMPLED_BLOCKS, UNEVEN_BLOCKS = 4, 17
+SAMPLED_BLOCKS, UNEVEN_BLOCKS = 4, 35
 """Blocks that stand for a launch, and so many where the first do different amounts of work."""
 UNEVEN = 1.25
 """Loads of one block over another's, from which they do."""
+_STEPS = {3: (1, 2, 2), 34: (1, 13, 25)}
+"""By the number of points, what a lattice advances by along each axis: all prime to that number."""
 
 
 def sample(grid: BlockIndex, count: int, source: random.Random) -> torch.Tensor:
-    """The numbers of `count` blocks: `count - 1`, of which each axis of the grid has one somewhere in the inner half of
-    each of as many equal parts (one at its edge stands for no part of it, and one that a kernel can foresee stands for
-    none), and the neighbour of one of them, which shows what the two share.
+    """The numbers of `count` blocks, or of all: `count - 1` points of a lattice, which has one somewhere in the inner
+    half of each of as many equal parts of every axis (one at an edge stands for no part, and one that a kernel can
+    foresee stands for none), and the neighbour of one of them, which shows what the two share.
 
-    Method: M. D. McKay, R. J. Beckman, W. J. Conover, "A comparison of three methods for selecting values of input
-    variables", Technometrics 1979 (Latin hypercube sampling).
+    Method: rank-1 lattices, shifted at random; R. Cranley, T. N. L. Patterson, "Randomization of number theoretic
+    methods for multiple integration", SIAM J. Numer. Anal. 1976. Half of a square of blocks is found to within 8%.
     """
+    total = math.prod(grid)
+    if total <= count:
+        return torch.arange(total)
     parts = count - 1
-    orders = [range(parts), *(source.sample(range(parts), parts) for _ in grid[1:])]
+    shifts = [source.randrange(parts) for _ in grid]
     found = []
-    for places in zip(*orders, strict=True):
+    for point in range(parts):
         x, y, z = (
-            int((place + 0.25 + 0.5 * source.random()) * size / parts) for place, size in zip(places, grid, strict=True)
+            int(((point * step + shift) % parts + 0.25 + 0.5 * source.random()) * size / parts)
+            for step, shift, size in zip(_STEPS[parts], shifts, grid, strict=True)
         )
         found.append(x + grid[0] * (y + grid[1] * z))
-    return torch.tensor(sorted({*found, min(found[parts // 2] + 1, math.prod(grid) - 1)}))
+    return torch.tensor(sorted({*found, min(found[parts // 2] + 1, total - 1)}))
 
 
 def uneven(counts: Counts) -> bool:
