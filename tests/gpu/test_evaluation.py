@@ -33,6 +33,10 @@ BAD = {
     "on the wrong device": (body("return right(x, factor).cpu()"), Status.NO_OUTPUT, "is on cpu"),
     "writes its input": (body("out = right(x, factor)\nx.zero_()\nreturn out"), Status.INPUT_MODIFIED, "input 'x'"),
     "wrong values": (body("return right(x, factor * 1.001)"), Status.WRONG_VALUES, "elements are wrong"),
+    "the same memory again": (
+        body("_kept.setdefault(x.shape, torch.empty_like(x)).copy_(right(x, factor))\nreturn _kept[x.shape]", "_kept = {}"),
+        Status.OVERWRITTEN, "results are the caller's",
+    ),
 }  # fmt: skip
 
 
@@ -67,6 +71,18 @@ def test_twice_the_work_takes_twice_the_time(bench: Bench) -> None:
     assert result.speedup == pytest.approx(0.5, abs=0.05)
     assert result.speedup_high is not None
     assert result.speedup_high < 0.6
+
+
+def test_a_long_ring_of_results_is_found_in_the_timed_block(bench: Bench) -> None:
+    ring = (
+        "ring = _rings.setdefault(x.shape, [torch.empty_like(x) for _ in range(4)])\n"
+        "ring.append(ring.pop(0).copy_(right(x, factor)))\nreturn ring[-1]"
+    )
+    result = bench.measure(body(ring, "_rings = {}"))  # which no check came before
+    assert result.status is Status.OVERWRITTEN, result.message
+    own = "out = _kept.setdefault(x.shape, torch.empty_like(x)).copy_(right(x, factor))\nreturn out.clone()"
+    assert bench.check(body(own, "_kept = {}")).passed
+    assert bench.measure(body(own, "_kept = {}")).passed
 
 
 @pytest.mark.parametrize(
