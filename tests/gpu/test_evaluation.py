@@ -34,7 +34,7 @@ BAD = {
     "writes its input": (body("out = right(x, factor)\nx.zero_()\nreturn out"), Status.INPUT_MODIFIED, "input 'x'"),
     "wrong values": (body("return right(x, factor * 1.001)"), Status.WRONG_VALUES, "elements are wrong"),
     "the same memory again": (
-        body("_kept.setdefault(x.shape, torch.empty_like(x)).copy_(right(x, factor))\nreturn _kept[x.shape]", "_kept = {}"),
+        body("return _kept.setdefault(x.shape, torch.empty_like(x)).copy_(right(x, factor))", "_kept = {}"),
         Status.OVERWRITTEN, "results are the caller's",
     ),
 }  # fmt: skip
