@@ -185,7 +185,9 @@ def revert(root: Root = HERE) -> None:
 def append_result(
     optimization: Annotated[str, typer.Argument(help="what was tried, in a few words")],
     root: Root = HERE,
-    root_cause: Annotated[str | None, typer.Option(help="what bounds the kernel, where you know")] = None,
+    root_cause: Annotated[
+        str | None, typer.Option(help="what bounds the kernel: memory, compute, latency, launch, scheduling, unknown")
+    ] = None,
 ) -> None:
     """Close the iteration with one row in the server's figures, as the tool of that name does."""
     print_report(in_loop(root, lambda loop: _at_once(lambda: loop.append_result(optimization, root_cause))))

@@ -14,6 +14,7 @@ import pytest
 
 from tests.conftest import FASTER_KERNEL, RACING_KERNEL, SCALE_KERNEL, SCALE_TOML
 from tests.stage import play, quiet, start
+from tilewright.policy import ROOT_CAUSES
 from tilewright.session.checkout import Misuse
 from tilewright.session.dumping import Dumper
 from tilewright.session.loop import Loop
@@ -129,6 +130,8 @@ def test_doctor_and_help_answer() -> None:
     assert tilewright("--version").stdout.strip()
     for command in ("serve", "demo", "doctor", "status", "dump-ir", "clean", "session"):
         assert tilewright(command, "--help").returncode == 0
+    causes = "".join(tilewright("append-result", "--help").stdout.split())
+    assert all(cause in causes for cause in ROOT_CAUSES)
     assert "no such folder" in tilewright("serve", "--root", "/nowhere").stderr
 
 

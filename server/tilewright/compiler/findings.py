@@ -172,10 +172,14 @@ def _occupancy(made: Compilation) -> Iterator[_Found]:
         evidence = (
             f"{found.ctas_per_sm} CTA{'s' if found.ctas_per_sm != 1 else ''} of {found.threads // 32} warps per SM "
             f"({share:.0%} of what it holds), limited by {found.limited_by}: {found.registers} registers a thread, "
-            f"{found.shared_bytes} bytes of shared memory"
+            f"{found.shared_bytes} bytes of shared memory{_hinted(made)}"
         )
         treatment = Treatment.RAISE_OCCUPANCY if "registers" in found.limited_by else Treatment.SMALLER_TILES
         yield treatment, "", evidence, 1.8 if share < 0.2 else 1.4
+
+
+def _hinted(made: Compilation) -> str:
+    return f", at occupancy={made.hints['occupancy']}" if "occupancy" in made.hints else ""
 
 
 def _divisions(made: Compilation) -> Iterator[_Found]:
