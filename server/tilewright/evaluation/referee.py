@@ -16,6 +16,7 @@ if __name__ == "__main__":  # before a worker's imports are joined by the refere
     nursery = Nursery(Backend(sys.argv[1].partition(":")[0]), close=[int(sys.argv[4])])
 
 import contextlib
+import hashlib
 import importlib.metadata
 import math
 import os
@@ -71,8 +72,8 @@ class Referee:
         self._pool.refill()
         self._code: dict[str, TaskCode] = {}
         self._profiles: dict[str, estimation.Profiles] = {}
-        self._sample = random.SystemRandom().getrandbits(48)
-        """The seed of all its samples: arms whose blocks differ in work are compared on like blocks."""
+        self._own = f"{random.SystemRandom().getrandbits(64)}"
+        """Stands for a session where runs are of none."""
         self._environment: Environment | None = None
         self._probe: IdleProbe | None = None
 
@@ -131,10 +132,13 @@ class Referee:
         try:
             with self._device():
                 started = time.monotonic()
-                run = self._measured if self._backend is Backend.CUDA else self._modelled
                 deadline = started + message["limit_s"]
                 seeds, arms = Seeds(message["secret"]), message["arms"]
-                result = run(code, arms, deadline, seeds, phases)
+                if self._backend is Backend.CUDA:
+                    result = self._measured(code, arms, deadline, seeds, phases)
+                else:  # on the same blocks whenever a session asks: their work may differ
+                    name = hashlib.sha256((message["session"] or self._own).encode()).hexdigest()
+                    result = self._modelled(code, arms, deadline, Seeds(name), phases)
                 if self._backend is Backend.CUDA and message["apart"] and (result.speedup_low or 0.0) > 1:
                     with phases("apart"):
                         apart = settled_apart(result.speedup or 1.0, lambda: self._apart(code, arms, deadline, seeds))
@@ -284,6 +288,7 @@ class Referee:
         self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds, phases: measurement.Phases
     ) -> BenchmarkResult:
         arms = []
+        seed = seeds.next()
         for snapshot, label in zip(snapshots, LABELS, strict=False):
             key = f"{code.task.folder}:{snapshot['id']}"
             if key not in self._profiles:
@@ -291,7 +296,7 @@ class Referee:
                     profiles: estimation.Profiles = {}
                     for case in code.task.benchmark_cases(Backend.CPU):
                         self._tell(f"modelling {case_label(case)}")
-                        profiles[case_label(case)] = estimation.profile(worker, code, case, self._sample)
+                        profiles[case_label(case)] = estimation.profile(worker, code, case, seed)
                 self._profiles[key] = profiles
             arms.append(self._profiles[key])
         return estimation.estimate(code, arms, spec_by_arch(self._arch))

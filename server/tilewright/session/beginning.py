@@ -185,6 +185,7 @@ async def begin(
         notes=_notes(found, backend) if isinstance(found, Task) else _lacking(found),
         harness=work is None,
     )
+    runs.session = started.session
     return started, runs
 
 

@@ -98,6 +98,8 @@ class Runs:
         self._protected = protected
         self._about: dict[str, Any] = {} if working_tree is None else {"hidden": str(working_tree)}
         self._read_by = 0
+        self.session = ""
+        """Whose runs these are: all of a session's are modelled from the same blocks, whichever process asks."""
         try:
             self._store = SnapshotStore(self._evaluator.folder, protected, task_folder)
         except ValueError as error:
@@ -136,7 +138,7 @@ class Runs:
         """Measure a candidate against the incumbent, or alone. `apart`: a gain on a GPU is looked for a second time in
         processes that run one after the other."""
         arms = [files] if incumbent is None else [files, incumbent]
-        result = await self._run("benchmark", limit_s, tell, arms, secret=secret, apart=apart)
+        result = await self._run("benchmark", limit_s, tell, arms, secret=secret, apart=apart, session=self.session)
         return BenchmarkResult.model_validate(result)
 
     async def check(self, files: Files, secret: str, limit_s: float, tell: Tell) -> CorrectnessResult:
@@ -214,8 +216,11 @@ def runs_of(started: Started, repository: Repository) -> Runs:
     """The runs of a session that has begun. Raises `Misuse`."""
     place = PurePosixPath(started.task)
     if started.harness:
-        return Runs(started.backend, started.arch, repository.whole(started.baseline), place, repository.root)
-    return Runs(started.backend, started.arch, repository.files(started.baseline), place)
+        runs = Runs(started.backend, started.arch, repository.whole(started.baseline), place, repository.root)
+    else:
+        runs = Runs(started.backend, started.arch, repository.files(started.baseline), place)
+    runs.session = started.session
+    return runs
 
 
 @contextlib.asynccontextmanager
