@@ -358,3 +358,18 @@ def narrow_sums_of_one_block():
     out = torch.zeros(5, device="cuda")
     ct.launch(torch.cuda.current_stream(), (1,), narrow_sums_kernel, (x, keys, out, 64))
     return out
+
+
+@ct.kernel
+def narrow_total_kernel(x, out, T: Size):
+    part = ct.sum(ct.load(x, index=(ct.bid(0),), shape=(T,)))
+    ct.atomic_add(out, 0, part, memory_order=ct.MemoryOrder.RELAXED, memory_scope=ct.MemoryScope.BLOCK)  # DEFECT
+
+
+@entry("race")
+def total_of_a_narrow_scope():
+    """Blocks add to one total, each by additions that are atomic within itself alone."""
+    x = torch.randn(64, device="cuda")
+    out = torch.zeros(1, device="cuda")
+    ct.launch(torch.cuda.current_stream(), (4,), narrow_total_kernel, (x, out, 16))
+    return out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -33,7 +33,7 @@ MORE_CALLS = 40
 class Given:
     """What a call is given beside its arguments: the inputs among them as they were, the empty tensors that its outputs
     must be like, whether tensors lie at odd addresses, and inputs that it is called on first, in the same memory; the
-    name under which what it returns is kept, and that of what is asked for afterwards."""
+    name under which what it returns is kept; the name of what is asked for afterwards, and what that was."""
 
     inputs: Inputs
     contract: list[torch.Tensor]
@@ -41,6 +41,7 @@ class Given:
     before: Inputs | None = None
     keep: str = ""
     recall: str = ""
+    recalled: list[torch.Tensor] = field(default_factory=list)
 
     def zones(self, tensor: torch.Tensor) -> tuple[int, int]:
         """Bytes of red zone before and after a tensor."""
@@ -136,7 +137,7 @@ def _run_on_device(worker: WorkerHandle, task: Task, arguments: Inputs, given: G
     worker.request("call", task.file.timeout_s, boxes=boxes.described, keep=given.keep)
     earlier = None
     if given.recall:
-        old = Boxes(given.contract)
+        old = Boxes(given.recalled)
         told, _ = worker.request(
             "returned", task.file.timeout_s, boxes=old.described, keep=given.recall, times=MORE_CALLS
         )

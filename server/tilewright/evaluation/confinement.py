@@ -65,6 +65,7 @@ _REFUSED = {
     "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "mq_open": (240, 180),
     "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "removexattr": (197, 14),
     "lremovexattr": (198, 15), "fremovexattr": (199, 16), "mincore": (27, 232), "cachestat": (451, 451),
+    "io_setup": (206, 0),
 }  # fmt: skip
 """System calls that no kernel needs: to reach other processes, the network, mounts, clocks or the kernel itself, or to
 leave word for a later process where Landlock does not look."""

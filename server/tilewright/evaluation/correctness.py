@@ -100,7 +100,8 @@ def check_trial(code: TaskCode, planned: Run, trial: Trial, call: Call, kept: Ke
     arguments = code.arguments(planned.case, inputs, trial.contract)
     shape = case_label(planned.case) if kept is not None and not code.task.file.outputs else ""
     keep, recall = shape if planned.first else "", shape if planned.last else ""
-    given = Given(inputs, trial.contract, odd=planned.strided, keep=keep, recall=recall)
+    known = (kept or {}).get(recall, [])
+    given = Given(inputs, trial.contract, odd=planned.strided, keep=keep, recall=recall, recalled=known)
     done = call(arguments, given)
     found = judge(code.task, done.outputs, trial.expected, trial.contract, trial.honest)
     if found.status in (Status.PASSED, Status.WRONG_VALUES, Status.NON_FINITE):
@@ -112,7 +113,8 @@ def check_trial(code: TaskCode, planned: Run, trial: Trial, call: Call, kept: Ke
     if kept is not None and keep:
         kept[shape] = done.outputs
     if kept is not None and done.earlier is not None and found.status is Status.PASSED:
-        stands = all(map(same_bytes, kept.pop(shape), done.earlier))
+        before = kept.pop(shape)
+        stands = len(before) == len(done.earlier) and all(map(same_bytes, before, done.earlier))
         return found if stands else Comparison(Status.OVERWRITTEN, OVERWRITTEN)
     return found
 

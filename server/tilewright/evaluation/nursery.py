@@ -95,6 +95,7 @@ class Forked:
         self.stdout = os.fdopen(reading, "rb", buffering=0)
         self._watch: int | None = os.pidfd_open(pid)  # there until somebody has asked for its status
         self._status: int | None = None
+        self._turn = threading.Lock()
 
     def poll(self) -> int | None:
         """Its exit status, or minus the signal that ended it; None while it runs."""
@@ -104,16 +105,17 @@ class Forked:
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end. Raises `subprocess.TimeoutExpired` after `timeout` seconds."""
-        if self._watch is not None:
-            poll = select.poll()
-            poll.register(self._watch, select.POLLIN)
-            if not poll.poll(None if timeout is None else max(timeout, 0.0) * 1000):
-                raise subprocess.TimeoutExpired("worker", timeout or 0.0)
-            os.close(self._watch)
-            self._watch = None
-            self._status = self._nursery.status_of(self.pid)
-        assert self._status is not None
-        return self._status
+        with self._turn:
+            if self._watch is not None:
+                poll = select.poll()
+                poll.register(self._watch, select.POLLIN)
+                if not poll.poll(None if timeout is None else max(timeout, 0.0) * 1000):
+                    raise subprocess.TimeoutExpired("worker", timeout or 0.0)
+                os.close(self._watch)
+                self._watch = None
+                self._status = self._nursery.status_of(self.pid)
+            assert self._status is not None
+            return self._status
 
 
 def _fork() -> int:

@@ -11,7 +11,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -265,10 +265,13 @@ class WorkerPool:
                 for label, _ in candidates:
                     workers.append(self.take(label, deadline))
                 snapshots = [snapshot for _, snapshot in candidates]
-                list(threads.map(lambda worker, snapshot: worker.load(task, snapshot), workers, snapshots))
+                loads = [threads.submit(worker.load, task, one) for worker, one in zip(workers, snapshots, strict=True)]
+                wait(loads)  # for all, whatever fails: nobody else may have to do with a worker that is ended
+                for load in loads:
+                    load.result()
                 yield workers
             finally:
-                list(threads.map(WorkerHandle.end, workers))
+                wait([threads.submit(worker.end) for worker in workers])
                 for worker in workers:  # one by one: two may have one cache to be kept
                     worker.close()
                 kill_orphans()

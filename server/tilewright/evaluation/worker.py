@@ -25,7 +25,7 @@ from tilewright.evaluation.channel import Channel, ChannelClosed, Message
 from tilewright.evaluation.confinement import Isolation, confine
 from tilewright.evaluation.librarycalls import Recorder, withhold_launches
 from tilewright.evaluation.limits import apply_limits
-from tilewright.evaluation.results import Status
+from tilewright.evaluation.results import OVERWRITTEN, Status
 from tilewright.evaluation.tensors import Argument, Memory, TensorSpec, opened, poison, to_buffer
 from tilewright.evaluation.timing import TimedCalls, copy_outputs, overlapping
 from tilewright.evaluation.unchanged import Unchanged
@@ -158,10 +158,14 @@ class Worker:
                 self.candidate.wait()
             if time.monotonic() > end:
                 break
-        if self._backend is Backend.CPU:
-            described, views = _described(kept)
-            return {"kept": True, "outputs": described}, views
-        copy_outputs(kept, [opened(Argument.model_validate(box), buffers) for box in message["boxes"]])
+        boxes = [opened(Argument.model_validate(box), buffers) for box in message["boxes"]]
+        try:
+            if self._backend is Backend.CPU:
+                described, views = _described(kept)
+                return {"kept": True, "outputs": described}, views
+            copy_outputs(kept, boxes)
+        except RuntimeError:  # torch.compile takes back what a graph of its own has overwritten
+            raise CandidateFailure(Status.OVERWRITTEN, OVERWRITTEN) from None
         self.candidate.wait()
         return {"kept": True}, []
 

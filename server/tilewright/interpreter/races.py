@@ -159,7 +159,8 @@ class Races:
             what = f"updates, with memory_scope {scope}, what block {{}} updates"
             self._compare(machine, access, updated, what, None)
         self._put(machine, updated, access, access.owners, SEVERAL)
-        if scope in _NARROW and (several := updated.who[access.units] == SEVERAL).any():
+        several = (updated.who[access.units] == SEVERAL) | access.several  # one place for all blocks of the group
+        if scope in _NARROW and several.any():
             self._tell(machine, access, several, updated.who[access.units], None, what)
         self.release(machine, access, order)
 

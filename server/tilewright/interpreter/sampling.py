@@ -38,13 +38,16 @@ def sample(grid: BlockIndex, count: int, source: random.Random) -> torch.Tensor:
             for step, shift, size in zip(_STEPS[parts], shifts, grid, strict=True)
         )
         found.append(x + grid[0] * (y + grid[1] * z))
-    return torch.tensor(sorted({*found, min(found[parts // 2] + 1, total - 1)}))
+    neighbour = next(number + 1 for number in (*found[parts // 2 :], *found) if number + 1 < total)
+    return torch.tensor(sorted({*found, neighbour}))
 
 
 def uneven(counts: Counts) -> bool:
-    """Whether blocks of a sample load different amounts."""
+    """Whether blocks of a sample load different amounts; not where none loads anything that is counted."""
     loads: Counter[int] = Counter()
     for by_block in counts.parts.values():
         for number, parts in by_block.items():
             loads[number] += parts.total()
+    if not loads:
+        return False
     return len(loads) < counts.blocks or max(loads.values()) > UNEVEN * min(loads.values())
