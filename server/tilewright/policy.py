@@ -80,7 +80,7 @@ STEADY = 1.01
 """By how much it may be slower, beyond what the SM's clock explains, where that makes up over half of a gain: at one
 clock, runs of the same kernel were seen to differ by 0.2%, and single processes of one kernel by 1%."""
 STEADY_MODEL = 1.02
-"""The same for modelled latencies, whose samples differ."""
+"""The same for modelled latencies."""
 OUTER_BIAS = 0.03
 """A case's loss by the evaluator's own clock alone counts beyond this: at 3 us, processes of one kernel were seen to
 differ by 2% on it."""

@@ -254,18 +254,25 @@ class WorkerPool:
 
     @contextlib.contextmanager
     def loaded(
-        self, task: Task, candidates: Sequence[tuple[str, Snapshot]], deadline: float
+        self,
+        task: Task,
+        candidates: Sequence[tuple[str, Snapshot]],
+        deadline: float,
+        running: bool = True,
+        withheld: bool = False,
     ) -> Iterator[list[WorkerHandle]]:
-        """A fresh worker for each candidate with its label, taken in this order, which import theirs side by side and
-        are ended side by side: a process that holds a CUDA context takes its time for both."""
+        """A fresh worker for each candidate with its label, taken in this order, which import theirs side by side (see
+        `WorkerHandle.load`) and are ended side by side: a process that holds a CUDA context takes its time for both."""
         workers: list[WorkerHandle] = []
         with ThreadPoolExecutor(len(candidates)) as threads:
             try:
                 self.prepare(len(candidates))
                 for label, _ in candidates:
                     workers.append(self.take(label, deadline))
-                snapshots = [snapshot for _, snapshot in candidates]
-                loads = [threads.submit(worker.load, task, one) for worker, one in zip(workers, snapshots, strict=True)]
+                loads = [
+                    threads.submit(worker.load, task, snapshot, running, withheld)
+                    for worker, (_, snapshot) in zip(workers, candidates, strict=True)
+                ]
                 wait(loads)  # for all, whatever fails: nobody else may have to do with a worker that is ended
                 for load in loads:
                     load.result()

@@ -76,8 +76,8 @@ def survivors(intervals: dict[int, statistics.Interval]) -> list[int]:
 
 
 class Heat(measurement.Bench):
-    """One benchmark run of more than two arms; the first is the original. What wins is confirmed by a run of two, so
-    that blocks may be short: drawing fresh values for a block takes longer than the block."""
+    """One benchmark run of more than two arms; the first is the original. No verdict rests on it (what a search finds
+    is confirmed by a run of two), so that blocks may be short: drawing fresh values for one takes longer than it."""
 
     block_ms = 4.0
 

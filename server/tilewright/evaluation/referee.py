@@ -341,17 +341,9 @@ class Referee:
         running: bool = True,
         withheld: bool = False,
     ) -> Iterator[WorkerHandle]:
-        where = Snapshot.model_validate(snapshot)
-        try:
-            worker = self._pool.take(label, deadline)
-            try:
-                worker.load(code.task, where, running, withheld)
-                yield worker
-            finally:
-                worker.close()
-                kill_orphans()
-        finally:
-            self._pool.refill()
+        one = [(label, Snapshot.model_validate(snapshot))]
+        with self._pool.loaded(code.task, one, deadline, running, withheld) as (worker,):
+            yield worker
 
     def _device(self) -> contextlib.AbstractContextManager[None]:
         return lease(self._gpu.uuid, LEASE_WAIT_S, self._tell) if self._gpu else contextlib.nullcontext()

@@ -17,7 +17,7 @@ from tilewright.repository import Files, Repository, RepositoryError
 from tilewright.roofline.bounds import intensity_class
 from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.history import Started
-from tilewright.session.runs import Runs, backend_here
+from tilewright.session.runs import Runs, backend_here, runs_from
 from tilewright.task import Backend, Frontend, Task, TaskError, load_task
 
 
@@ -152,11 +152,9 @@ async def begin(
     baseline = head
     if repository.changed(head):
         baseline = repository.commit(repository.read(editable), head, "tilewright: baseline\n")
-    if isinstance(found, Task):
-        runs = Runs(backend, arch, repository.files(baseline), folder)
-    else:
-        runs = Runs(backend, arch, repository.whole(baseline), folder, repository.root)
     date = datetime.now(UTC).strftime("%Y-%m-%d")
+    session = f"{found.name}-{date}-{secrets.token_hex(3)}"
+    runs = runs_from(repository, baseline, folder, backend, arch, session, harness=not isinstance(found, Task))
     try:
         environment = await runs.environment()
         work = (await runs.work())[0] if isinstance(found, Task) else None
@@ -168,7 +166,7 @@ async def begin(
         await runs.close()
         raise
     started = Started(
-        session=f"{found.name}-{date}-{secrets.token_hex(3)}",
+        session=session,
         task=folder.as_posix(),
         task_name=found.name,
         branch=branch,
@@ -185,7 +183,6 @@ async def begin(
         notes=_notes(found, backend) if isinstance(found, Task) else _lacking(found),
         harness=work is None,
     )
-    runs.session = started.session
     return started, runs
 
 

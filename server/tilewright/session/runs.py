@@ -86,8 +86,10 @@ class Runs:
         protected: Files,
         task_folder: PurePosixPath,
         working_tree: Path | None = None,
+        session: str = "",
     ) -> None:
         """`working_tree` is the repository's folder where the task is a command task, whose runs must not read there.
+        `session` is whose runs these are: all of a session's are modelled from the same blocks, whichever process asks.
 
         Raises `Misuse` where the repository is too large to take snapshots of.
         """
@@ -98,8 +100,7 @@ class Runs:
         self._protected = protected
         self._about: dict[str, Any] = {} if working_tree is None else {"hidden": str(working_tree)}
         self._read_by = 0
-        self.session = ""
-        """Whose runs these are: all of a session's are modelled from the same blocks, whichever process asks."""
+        self._session = session
         try:
             self._store = SnapshotStore(self._evaluator.folder, protected, task_folder)
         except ValueError as error:
@@ -138,7 +139,7 @@ class Runs:
         """Measure a candidate against the incumbent, or alone. `apart`: a gain on a GPU is looked for a second time in
         processes that run one after the other."""
         arms = [files] if incumbent is None else [files, incumbent]
-        result = await self._run("benchmark", limit_s, tell, arms, secret=secret, apart=apart, session=self.session)
+        result = await self._run("benchmark", limit_s, tell, arms, secret=secret, apart=apart, session=self._session)
         return BenchmarkResult.model_validate(result)
 
     async def check(self, files: Files, secret: str, limit_s: float, tell: Tell) -> CorrectnessResult:
@@ -214,13 +215,25 @@ class Runs:
 
 def runs_of(started: Started, repository: Repository) -> Runs:
     """The runs of a session that has begun. Raises `Misuse`."""
-    place = PurePosixPath(started.task)
-    if started.harness:
-        runs = Runs(started.backend, started.arch, repository.whole(started.baseline), place, repository.root)
-    else:
-        runs = Runs(started.backend, started.arch, repository.files(started.baseline), place)
-    runs.session = started.session
-    return runs
+    return runs_from(
+        repository, started.baseline, PurePosixPath(started.task), started.backend, started.arch, started.session,
+        started.harness,
+    )  # fmt: skip
+
+
+def runs_from(
+    repository: Repository,
+    baseline: str,
+    folder: PurePosixPath,
+    backend: Backend,
+    arch: str,
+    session: str,
+    harness: bool,
+) -> Runs:
+    """The runs of a session whose baseline is this commit, on a command task where `harness` holds. Raises `Misuse`."""
+    if harness:
+        return Runs(backend, arch, repository.whole(baseline), folder, repository.root, session)
+    return Runs(backend, arch, repository.files(baseline), folder, session=session)
 
 
 @contextlib.asynccontextmanager
