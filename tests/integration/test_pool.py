@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
+from tilewright.evaluation.processes import ChildProcess
 
 SCRIPT = """
 import json, math, os, sys, time
@@ -60,22 +63,31 @@ def test_workers_load_side_by_side_and_none_is_left(tmp_path: Path) -> None:
     script = tmp_path / "own" / "script.py"
     script.write_text(SCRIPT)
     supervised = [sys.executable, "-I", "-m", "tilewright.evaluation.supervisor", sys.executable, str(script)]
-    process = subprocess.Popen(  # whose end is the supervisor's standard input's
-        [*supervised, str(tmp_path), SCALE_KERNEL],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"TILEWRIGHT_FOLDER": str(tmp_path / "none")},
-    )
-    assert process.stdout is not None and process.stderr is not None
-    out, err = process.stdout.read(), process.stderr.read()
-    process.communicate(timeout=30)
-    assert out, err[-2000:]
-    said = json.loads(out.splitlines()[-1])
+    with (tmp_path / "out").open("w") as out, (tmp_path / "err").open("w") as err:
+        process = subprocess.Popen(  # whose end is the supervisor's standard input's
+            [*supervised, str(tmp_path), SCALE_KERNEL],
+            stdin=subprocess.PIPE,
+            stdout=out,
+            stderr=err,
+            env=os.environ | {"TILEWRIGHT_FOLDER": str(tmp_path / "none")},
+        )
+        process.wait(120)
+    written = (tmp_path / "out").read_text()
+    assert written, (tmp_path / "err").read_text()[-2000:]
+    said = json.loads(written.splitlines()[-1])
     assert said["labels"] == ["0", "1", "2", "3", "4"]
     assert said["seconds"] < 9, "five that take two seconds each"
     assert said["failed"] == [["5", "import_error"]] * 2, said["failed"]
     assert said["alive"] == []
     assert said["waiting"] == 1
     assert said["left"] == 2  # of the one that waits
+
+
+def test_a_process_is_ended_before_it_has_a_group_of_its_own(tmp_path: Path) -> None:
+    """As a worker is which the nursery has just forked."""
+    child = ChildProcess(lambda _: subprocess.Popen(["sleep", "60"], stdout=subprocess.PIPE), tmp_path)
+    ending = threading.Thread(target=child.kill, daemon=True)
+    ending.start()
+    ending.join(20)
+    assert not ending.is_alive()
+    assert child.exit_reason() == f"killed by {signal.SIGKILL.name}"

@@ -155,13 +155,17 @@ class ChildProcess:
 
     def _end(self) -> None:
         if self._process.poll() is None:  # all of its group at once: what forks faster than it can be listed, too
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGSTOP)
+            self._signal_group(signal.SIGSTOP)
         kill_all(lambda: descendants(self._process.pid))
         if self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            self._signal_group(signal.SIGKILL)
             self._process.wait()
+
+    def _signal_group(self, number: int) -> None:
+        """Signal the process and its group, which it may have had no time to make."""
+        for send in (os.kill, os.killpg):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                send(self._process.pid, number)
 
     def _read_output(self) -> None:
         assert self._process.stdout is not None
