@@ -216,12 +216,13 @@ def config_text(config: Config) -> str:
     return str({name: value for name, value in config.items() if name != "measured_ms"})
 
 
-def compare(path: Path, every: int, picture: Path | None, kept: Path | None) -> bool:
+def compare(path: Path, every: int, picture: Path | None, kept: Path | None, told: Path | None) -> bool:
     """Whether every kernel's sweep is ranked well, its hopeless configurations flagged, and none of its best."""
     record = read(path)
     configs = record["configurations"][::every]
     figures = modelled(configs, kept)
     sweeps: dict[str, list[tuple[float, float]]] = {}
+    found: dict[str, dict[str, float]] = {}
     well = True
     for kernel, group in itertools.groupby(zip(configs, figures, strict=True), key=lambda pair: pair[0]["kernel"]):
         pairs = sorted(((config, config["measured_ms"], figure) for config, figure in group), key=lambda pair: pair[1])
@@ -233,6 +234,9 @@ def compare(path: Path, every: int, picture: Path | None, kept: Path | None) -> 
         sweeps[kernel] = [(measured, figure) for _, measured, figure in pairs]
         rank = spearmanr(*zip(*sweeps[kernel], strict=True)).statistic
         slow = [figure > bar for measured, figure in sweeps[kernel] if measured > SLOW * pairs[0][1]]
+        ratios = [figure / measured for measured, figure in sweeps[kernel]]
+        extremes = {"least": min(ratios), "most": max(ratios)}
+        found[kernel] = {"rank": float(rank), "configurations": len(pairs), **extremes}
         lost = sum(figure > bar for _, figure in sweeps[kernel][:BEST])
         print(f"{kernel}: {len(pairs)} configurations, Spearman rank correlation {rank:.2f}")
         print(f"{kernel}: {sum(slow)} of {len(slow)} slower than {SLOW:g} times the best flagged", end="")
@@ -240,6 +244,8 @@ def compare(path: Path, every: int, picture: Path | None, kept: Path | None) -> 
         well = well and rank >= WANTED_RANK and all(slow) and not lost
     if picture is not None:
         plot(sweeps, record["gpu"], picture)
+    if told is not None:
+        told.write_text(json.dumps(found, indent=1) + "\n")
     return well
 
 
@@ -272,10 +278,11 @@ def main() -> None:
     parser.add_argument(
         "--profiles", type=Path, metavar="FILE.gz", help="compare: what was compiled and sampled; made where it is not"
     )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="compare: rank and modelled over measured, by kernel")
     arguments = parser.parse_args()
     if arguments.what == "measure":
         measure(arguments.file)
-    elif not compare(arguments.file, arguments.every, arguments.plot, arguments.profiles):
+    elif not compare(arguments.file, arguments.every, arguments.plot, arguments.profiles, arguments.json):
         sys.exit(1)
 
 

@@ -3,7 +3,7 @@
 python benchmarks/statistics.py record FILE.npz     on a GPU: pairs of identical kernels, many processes, six durations
 python benchmarks/statistics.py live FILE.json      on a GPU: whole runs of identical kernels, as a session makes them
 python benchmarks/statistics.py analyse FILE.npz    anywhere: trials resampled from the record, as a table, JSON, a plot
-python benchmarks/statistics.py analyse FILE.json   anywhere: what became of the whole runs
+python benchmarks/statistics.py analyse FILE.json   anywhere: what became of the whole runs, and would of gains apart
 """
 
 from __future__ import annotations
@@ -212,16 +212,15 @@ def live(target: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         for name in KERNELS:
             record["kernels"][name] = found = asyncio.run(trials(Path(scratch), name))
+            found["apart"] = shares_apart(name, found["alone_ms"])
             write(target, record)
             print(told(name, found), flush=True)
 
 
-def told(name: str, found: dict[str, Any]) -> str:
-    """What became of the whole runs of one kernel, and how often a gain would be lost where it is measured apart, and
-    how often none would pass for a gain of 1%: drawn from the processes that ran alone, as the production code asks."""
-    kinds = [trial["verdicts"][-1]["kind"] for trial in found["trials"]]
-    first = sum(trial["verdicts"][0]["kind"] == "keep" for trial in found["trials"])
-    alone = [ms for ms in found["alone_ms"] if ms]  # a run may have been void
+def shares_apart(name: str, alone_ms: Sequence[float | None]) -> dict[str, float]:
+    """How often a gain of 1% or 3% would be lost where it is measured apart, and one of 1% that is none would pass:
+    drawn from the latencies of processes that ran alone (one may be void), as the production code asks for them."""
+    alone = [ms for ms in alone_ms if ms]
     source = random.Random(name)
 
     def lost(gain: float, true: float) -> float:
@@ -231,11 +230,20 @@ def told(name: str, found: dict[str, Any]) -> str:
         runs = (decisions.settled_apart(gain, pair) for _ in range(TRIALS))
         return sum(decisions.contradicts(gain, run) for run in runs) / TRIALS
 
+    shares = {"lost_of_1": lost(1.01, 1.01), "lost_of_3": lost(1.03, 1.03), "feigned_1": 1 - lost(1.01, 1.0)}
+    return {"spread": float(np.std(np.log(alone)))} | {what: round(share, 6) for what, share in shares.items()}
+
+
+def told(name: str, found: dict[str, Any]) -> str:
+    """What became of the whole runs of one kernel, and what would become of gains where they are measured apart."""
+    kinds = [trial["verdicts"][-1]["kind"] for trial in found["trials"]]
+    first = sum(trial["verdicts"][0]["kind"] == "keep" for trial in found["trials"])
+    shares = found["apart"]
     return (
         f"{name}: {kinds.count('keep')} of {len(kinds)} kept, {kinds.count('void')} void, {first} would be kept before "
-        f"the confirming run; processes alone differ by {np.std(np.log(alone)):.3%}, and apart a gain of 1% would be "
-        f"lost in {lost(1.01, 1.01):.2%} of runs, one of 3% in {lost(1.03, 1.03):.2%}, and a feigned one of 1% would "
-        f"pass in {1 - lost(1.01, 1.0):.2%}"
+        f"the confirming run; processes alone differ by {shares['spread']:.3%}, and apart a gain of 1% would be lost "
+        f"in {shares['lost_of_1']:.2%} of runs, one of 3% in {shares['lost_of_3']:.2%}, and a feigned one of 1% would "
+        f"pass in {shares['feigned_1']:.2%}"
     )
 
 
@@ -356,8 +364,12 @@ def main() -> None:
     elif asked.what == "live":
         live(asked.file)
     elif asked.file.suffix == ".json":
-        for name, kernel in read(asked.file)["kernels"].items():
+        whole = read(asked.file)
+        for name, kernel in whole["kernels"].items():
+            kernel["apart"] = shares_apart(name, kernel["alone_ms"])
             print(told(name, kernel))
+        if asked.json:
+            write(asked.json, whole)
     else:
         kernels = read(asked.alone)["kernels"] if asked.alone else {}
         alone = {name: [ms for ms in kernel["alone_ms"] if ms] for name, kernel in kernels.items()}

@@ -2,13 +2,15 @@
 
 A footnote is one of
     measured FILE: `expr; expr`      recomputed from raw data under references/evidence/
-    computed: `expr; expr`           evaluated; spec(), limits() and rules() give data sheets and the loop's thresholds
+    computed: `expr; expr`           evaluated; spec(), limits() and rules() give data sheets and the loop's thresholds,
+                                     code() the constants of a module of tilewright
     published SOURCE: 1.2, 3.4       what others say, and who
 """
 
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 import math
 import re
@@ -118,7 +120,18 @@ def _spec(name: str) -> Any:
     return spec_by_name(name) or spec_by_arch(name)
 
 
-COMPUTING = {"spec": _spec, "limits": SM_LIMITS.__getitem__, "rules": Rules, "math": math, "round": round}
+def _code(module: str) -> Any:
+    return importlib.import_module(f"tilewright.{module}")
+
+
+COMPUTING = {
+    "code": _code,
+    "spec": _spec,
+    "limits": SM_LIMITS.__getitem__,
+    "rules": Rules,
+    "math": math,
+    "round": round,
+}
 
 
 def values(note: str) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -50,15 +51,15 @@ def figures(text: str) -> dict[str, tuple[float, float]]:
 
 
 @pytest.mark.slow
-def test_the_model_ranks_configurations_as_an_h200_does_and_flags_the_hopeless() -> None:
-    code, text = compared("--profiles", PROFILES)
+def test_the_model_ranks_configurations_as_an_h200_does_and_flags_the_hopeless(tmp_path: Path) -> None:
+    code, text = compared("--profiles", PROFILES, "--json", str(tmp_path / "model.json"))
     assert code == 0, text
-    ranks = dict(re.findall(r"^(\w+): \d+ configurations, Spearman rank correlation (\S+)$", text, re.MULTILINE))
-    assert set(ranks) == {"rmsnorm", "matmul", "rope", "attention", "softmax"}
-    assert all(float(rank) >= 0.8 for rank in ranks.values()), ranks
-    found = figures(text)
-    assert len(found) == 123
-    assert all(0.5 < modelled / measured < 1.7 for measured, modelled in found.values())
+    found = json.loads((tmp_path / "model.json").read_text())
+    assert found == json.loads((ROOT / "references" / "evidence" / "model-ranks.json").read_text())
+    assert set(found) == {"rmsnorm", "matmul", "rope", "attention", "softmax"}
+    assert all(one["rank"] >= 0.8 for one in found.values()), found
+    assert sum(one["configurations"] for one in found.values()) == len(figures(text)) == 123
+    assert all(one["least"] > 0.5 and one["most"] < 1.7 for one in found.values())
 
 
 @pytest.mark.slow

@@ -10,7 +10,9 @@ import pytest
 
 from tests.pages import claims, names, snippets
 from tests.pages.page import ROOT, Page, pages, read
+from tests.redteam import battery
 from tilewright.compiler.treatments import DO, Treatment
+from tilewright.task import Backend
 
 PAGES = pages()
 
@@ -32,13 +34,12 @@ def test_every_figure_has_evidence_and_every_name_exists(capsys: pytest.CaptureF
     assert links > 100
 
 
-def test_what_the_readme_claims_first_has_evidence() -> None:
+def test_what_the_readme_claims_has_evidence() -> None:
     readme = read(ROOT / "README.md")
-    end = readme.text[: readme.text.index("## Try it")].count("\n")
-    readme.blocks = [block for block in readme.blocks if block.line <= end]
     figures, problems = claims.check(readme)
     assert not problems, "\n".join(map(str, problems))
-    assert figures > 30
+    assert figures > 50
+    end = readme.text[: readme.text.index("## Try it")].count("\n")
     (table,) = (fence.text for fence in readme.fences if fence.language == "text" and fence.line < end)
     session = claims.Evidence("demo-matmul.journal.jsonl.gz")
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
@@ -47,6 +48,28 @@ def test_what_the_readme_claims_first_has_evidence() -> None:
         assert status == row.verdict.kind
         assert correctness == ("PASS" if latency != "-" else "FAIL")
         assert latency == "-" or latency == f"{session.last(int(number)).latency_ms:.6f}"
+
+
+def test_the_readme_counts_what_the_red_team_did() -> None:
+    words = " ".join((ROOT / "README.md").read_text().split())
+    attacks, honest = battery.entries("attacks"), battery.entries("honest")
+    gpu, cpu = (claims.Evidence(name).data for name in ("redteam.json.gz", "redteam-cpu.json.gz"))
+    assert f" {len(attacks)} attacks on all of this and {len(honest)} honest kernels " in words
+    assert (gpu.kept, gpu.refused, cpu.refused) == (0, 0, 0)
+    assert f"{cpu.kept} of the attacks are known to end as a modelled keep" in words
+    later = sum(one.runs_on(Backend.CUDA) for one in attacks) - gpu.attacks
+    unseen = f" ({later} that were written later have not run there)" if later else ""
+    assert (
+        f"none of {gpu.attacks} attacks that a GPU can run was kept{unseen}, and none of {gpu.honest} honest" in words
+    )
+    twice = sum(one.kind == "honest" and one.caught_by.startswith("confirmation") for one in gpu.outcomes)
+    assert f" {twice} of which went on to a second run" in words
+    live = [
+        trial for kernel in claims.Evidence("statistics-live.json").data.kernels.values() for trial in kernel.trials
+    ]
+    assert f"of {len(live)} whole runs of identical kernels" in words
+    assert not [trial for trial in live if trial.verdicts[-1].kind == "keep"]
+    assert f" {len(claims.Evidence('faults.json.gz').data.faults)} faults there, from a fork bomb" in words
 
 
 @pytest.mark.slow

@@ -160,3 +160,9 @@ def test_recorded_pairs_through_the_production_decision(
     source = random.Random(5)
     kept = sum(script.trial(runs, source, gain, live["kernels"][name]["alone_ms"])[0] for _ in range(100)) / 100
     assert least <= kept <= most
+
+
+@pytest.mark.parametrize("name", ["10 us", "500 us"])
+def test_what_becomes_of_gains_apart_is_as_recorded(name: str) -> None:
+    live = json.loads((ROOT / "references" / "evidence" / "statistics-live.json").read_text())["kernels"][name]
+    assert benchmark_script().shares_apart(name, live["alone_ms"]) == pytest.approx(live["apart"])

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from statistics import median_low
 from types import SimpleNamespace
 from typing import Any
 
@@ -70,16 +71,15 @@ class Launch:
         return self.grid[0] * self.grid[1] * self.grid[2]
 
     def streams(self) -> dict[str, tuple[float, float]]:
-        """Parameters of which a block and its neighbour in the grid load other parts: their bytes, and what all blocks
-        together load of such parts, each block a part once."""
+        """Parameters of which most blocks and their neighbours in the grid load other parts: their bytes, and what all
+        blocks together load of such parts, each block a part once."""
         found = {}
         scale = self.blocks / max(self.counts.blocks, 1)
         for address, by_block in self.counts.parts.items():
             pairs = [(by_block[one], by_block[one + 1]) for one in by_block if one + 1 in by_block]
-            own = sum(len(mine.keys() - theirs.keys()) for mine, theirs in pairs)
-            loads = sum(mine.total() for mine, _ in pairs)
-            if own:
-                moved = self.counts.loaded[address] * scale * own / loads
+            own = [len(mine.keys() - theirs.keys()) / mine.total() for mine, theirs in pairs]
+            if own and (share := median_low(own)):
+                moved = self.counts.loaded[address] * scale * share
                 found[self.names.get(address, "")] = (float(self.tensor_bytes.get(address, moved)), moved)
         return found
 
@@ -172,7 +172,8 @@ def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /
                 machine = Execution(_host.programs[key], launch.grid, _host.checker)
                 machine.deadline = _host.deadline
                 few = sample(launch.grid, count, _host.source) if sampled else None
-                launch.counts = machine.run(flat, few)
+                parts, launch.counts = launch.counts.parts, machine.run(flat, few)
+                launch.counts.parts = parts or launch.counts.parts  # the first sample is the one of neighbours
                 if not sampled or not uneven(launch.counts):
                     break
             for line in machine.printed:

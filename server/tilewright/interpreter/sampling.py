@@ -10,7 +10,9 @@ import torch
 
 from tilewright.interpreter.machine import BlockIndex, Counts
 
-SAMPLED_BLOCKS, UNEVEN_BLOCKS = 4, 35
+NEIGHBOURS = 3
+"""Blocks in a row behind one of a sample: in most pairs of these, neither lies across two bands of tiles."""
+SAMPLED_BLOCKS, UNEVEN_BLOCKS = 3 + NEIGHBOURS, 34
 """Blocks that stand for a launch, and so many where the first do different amounts of work."""
 UNEVEN = 1.25
 """Loads of one block over another's, from which they do."""
@@ -19,9 +21,9 @@ _STEPS = {3: (1, 2, 2), 34: (1, 13, 25)}
 
 
 def sample(grid: BlockIndex, count: int, source: random.Random) -> torch.Tensor:
-    """The numbers of `count` blocks, or of all: `count - 1` points of a lattice, which has one somewhere in the inner
-    half of each of as many equal parts of every axis (one at an edge stands for no part, and one that a kernel can
-    foresee stands for none), and the neighbour of one of them, which shows what the two share.
+    """The numbers of `count` blocks, or of all: points of a lattice, which has one somewhere in the inner half of each
+    of as many equal parts of every axis (one at an edge stands for no part, and one that a kernel can foresee stands
+    for none). Among `SAMPLED_BLOCKS` are `NEIGHBOURS` in a row with one of them, which show what neighbours share.
 
     Method: rank-1 lattices, shifted at random; R. Cranley, T. N. L. Patterson, "Randomization of number theoretic
     methods for multiple integration", SIAM J. Numer. Anal. 1976. Half of a square of blocks is found to within 8%.
@@ -29,7 +31,8 @@ def sample(grid: BlockIndex, count: int, source: random.Random) -> torch.Tensor:
     total = math.prod(grid)
     if total <= count:
         return torch.arange(total)
-    parts = count - 1
+    neighbours = NEIGHBOURS if count == SAMPLED_BLOCKS else 0
+    parts = count - neighbours
     shifts = [source.randrange(parts) for _ in grid]
     found = []
     for point in range(parts):
@@ -38,8 +41,8 @@ def sample(grid: BlockIndex, count: int, source: random.Random) -> torch.Tensor:
             for step, shift, size in zip(_STEPS[parts], shifts, grid, strict=True)
         )
         found.append(x + grid[0] * (y + grid[1] * z))
-    neighbour = next(number + 1 for number in (*found[parts // 2 :], *found) if number + 1 < total)
-    return torch.tensor(sorted({*found, neighbour}))
+    first = min(found[parts // 2], total - 1 - neighbours)
+    return torch.tensor(sorted({*found, *range(first, first + neighbours + 1)}))
 
 
 def uneven(counts: Counts) -> bool:
