@@ -259,16 +259,16 @@ def replay(
 
 
 @session_app.command()
-def end(
-    reason: Annotated[str, typer.Option(help="why, for the record")] = "ended by the user", root: Root = HERE
-) -> None:
+def end(reason: Annotated[str, typer.Option(help="why, for the record")] = "", root: Root = HERE) -> None:
     """End the current session; its branch, journal and table stay."""
+
+    why = f"ended by the user{f': {reason}' if reason else ''}"  # never to be taken for the loop's own reason
 
     async def work(loop: Any) -> str:
         try:
-            text: str = loop.end(reason)
+            text: str = loop.end(why)
         except CheckoutBusy as busy:
-            if not loop.checkout.request_end(reason):
+            if not loop.checkout.request_end(why):
                 raise
             text = f"{busy.args[0].partition(';')[0]}; it will end the session at its next call"
         return text

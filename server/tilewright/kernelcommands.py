@@ -157,6 +157,9 @@ def compare(
         list[str] | None, typer.Option("--with", help="another module with the entry point, as in triton=path.py")
     ] = None,
     backend: Annotated[str, typer.Option(help="auto, cuda or cpu (which models the latency)")] = "auto",
+    before: Annotated[
+        str, typer.Option(help="commit that has the kernel before; default: where the branch's session began, or HEAD")
+    ] = "",
     root: Root = HERE,
 ) -> None:
     """Time a task's kernel before and after, torch, torch.compile and others in one run; a table for a pull request."""
@@ -172,7 +175,8 @@ def compare(
 
     async def work(loop: Any) -> Any:
         folder, arch = loop.task_of(task)
-        return await run(loop.checkout, folder, usable_backend(chosen_backend(backend)), arch, named, print_progress)
+        here = usable_backend(chosen_backend(backend))
+        return await run(loop.checkout, folder, here, arch, named, print_progress, before)
 
     found = in_loop(root, work)
     typer.echo(found.markdown)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import TypeAdapter
 
 from tilewright.heads import Head
-from tilewright.records import Record, sync_folder
+from tilewright.records import Record, printable, sync_folder
 
 EntryT = TypeVar("EntryT", bound=Record)
 
@@ -182,10 +183,18 @@ def shown_latency(value: float | None, modelled: bool) -> str:
     return "-" if value is None else f"{'~' if modelled else ''}{value:.6f}"
 
 
+def _literal(text: str) -> str:
+    """A text as Markdown shows it as it is, in a cell: no borders, tags, entities, links or images come of it."""
+    text = re.sub(r"&(?=#?\w)", "&amp;", printable(text))
+    text = re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text)
+    text = re.sub(r"\\+(?=\|)", lambda found: "&#92;" * len(found[0]), text)
+    return text.replace("](", "]\\(").replace("|", "\\|")
+
+
 def _cells(row: TableRow) -> tuple[str, ...]:
     return (
         str(row.iteration),
-        row.optimization.replace("|", "\\|") + (f" [{row.trust}]" if row.trust else ""),
+        _literal(row.optimization) + (f" [{row.trust}]" if row.trust else ""),
         shown_latency(row.latency_ms, row.modelled),
         "PASS" if row.passed else "FAIL",
         row.status,

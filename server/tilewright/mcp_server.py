@@ -26,6 +26,7 @@ from tilewright.autotune.report import AutotuneReport
 from tilewright.policy import RootCause
 from tilewright.profile.report import ProfileReport
 from tilewright.session.reports import (
+    NAME_LIMIT,
     AppendReport,
     BenchmarkReport,
     CheckpointReport,
@@ -203,7 +204,9 @@ def build_server(desk: Desk) -> MCPServer[None]:
 
     @mcp.tool(title="Log the iteration", annotations=_WRITES)
     async def append_result(
-        optimization: Annotated[str, Field(min_length=1, max_length=120, description="what was tried, in a few words")],
+        optimization: Annotated[
+            str, Field(min_length=1, max_length=NAME_LIMIT, description="what was tried, in a few words")
+        ],
         root_cause: Annotated[
             RootCause | None,
             Field(description="what bounds the kernel, if a diagnosis was made; scheduling and unknown escalate"),

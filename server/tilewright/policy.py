@@ -174,7 +174,8 @@ def with_steady_incumbent(result: BenchmarkResult, kept: BenchmarkResult | None)
     excused = max(1.0, then_mhz / now_mhz) if then_mhz and now_mhz else 1.0
     most = HARNESS_DRIFT if result.harness else INCUMBENT_DRIFT
     steady = STEADY_MODEL if result.modelled else STEADY
-    if result.harness or kept is None or kept.speedup is None:  # a baseline ran alone, at another clock and heat
+    alone = kept is None or (kept.speedup is None and not result.modelled)  # a baseline: at another clock and heat
+    if result.harness or alone:
         steady = math.inf
     for case in result.cases:
         then = before.get(case_label(case.case))

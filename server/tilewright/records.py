@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
+
+_UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn"}
 
 
 class Record(BaseModel):
     """Immutable, strict about its fields, and free of NaN and infinity, so that it is always valid JSON."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def printable(text: str) -> str:
+    """A text without what moves a terminal's cursor, turns the direction of writing, shows nothing, or is no character:
+    `?` stands there. Line ends and tabs stay."""
+    return "".join("?" if unicodedata.category(one) in _UNSEEN and one not in "\n\t" else one for one in text)
 
 
 def cut(text: str, limit: int) -> str:

@@ -129,7 +129,8 @@ class Draw(Strict):
         return self
 
     def draw(self, count: int, source: random.Random) -> list[CaseValue]:
-        """`count` values, shuffled: the choices in turn, or a range's ends and odd ones between them (log scale)."""
+        """`count` values, shuffled: the choices in turn, or a range's ends and values between them (log scale), half of
+        which are made odd, since most tiles divide no odd size."""
         if self.choices is not None:
             turns = -(-count // len(self.choices))
             found = [value for _ in range(turns) for value in source.sample(self.choices, len(self.choices))][:count]
@@ -142,8 +143,10 @@ class Draw(Strict):
             inner = count - 2 if count > 2 else 1 if count == 1 else 0
             places = [start + (end - start) * (part + source.random()) / inner for part in range(inner)]
             drawn = [min(max(int(math.exp(place)) + shift, low + (low < high)), high) for place in places]
-            odd = [value if value % 2 else value + 1 if value < high else max(value - 1, low) for value in drawn]
-            found = [value * self.multiple_of for value in [low, high][: count - inner] + odd]
+            for place, value in enumerate(drawn):
+                if value % 2 == 0 and source.random() < 0.5:
+                    drawn[place] = value + 1 if value < high else max(value - 1, low)
+            found = [value * self.multiple_of for value in [low, high][: count - inner] + drawn]
         return source.sample(found, count)
 
 

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from tilewright.records import Record
+from tilewright.records import Record, printable
 from tilewright.session.checkout import Misuse
 from tilewright.task import Backend
 
@@ -37,7 +37,7 @@ def chosen_backend(text: str) -> Backend | None:
 
 
 def failed(text: str) -> typer.Exit:
-    errors.print(text, style="red")
+    errors.print(printable(text), style="red")
     return typer.Exit(2)
 
 
@@ -68,17 +68,17 @@ def print_report(report: Record) -> None:
         if value in ("", None, [], {}):
             continue
         if name == "summary":
-            console.print(value, style="bold")
+            console.print(printable(value), style="bold")
         elif isinstance(value, list | dict):
             console.print(f"{name}:")
             console.print_json(data=value)
         else:
-            console.print(f"{name}: {value}")
+            console.print(printable(f"{name}: {value}"))
 
 
 def print_lines(lines: list[Line]) -> None:
     """What was checked, a line each; ends the command, with 1 where anything failed."""
     colours = {"ok": "green", "warn": "yellow", "FAIL": "red"}
     for line in lines:
-        console.print(Text(f"{line.mark:5}", style=colours[line.mark]), f"{line.what:16}", line.detail)
+        console.print(Text(f"{line.mark:5}", style=colours[line.mark]), f"{line.what:16}", printable(line.detail))
     raise typer.Exit(1 if any(line.mark == "FAIL" for line in lines) else 0)

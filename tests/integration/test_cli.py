@@ -74,7 +74,7 @@ def test_a_person_can_look_and_end(make_task: Callable[..., Path]) -> None:
     status = json.loads(tilewright("status", "--json", cwd=root).stdout)
     assert status["phase"] == "measured"
     ended = tilewright("session", "end", "--reason", "enough", cwd=root)
-    assert "ended after 1 rows: enough" in ended.stdout
+    assert "ended after 1 rows: ended by the user: enough" in ended.stdout
     assert "ended: enough" in tilewright("status", cwd=root).stdout
     assert "the session has ended" in tilewright("session", "end", cwd=root).stderr
     archive = root.parent / "out.tgz"

@@ -398,7 +398,8 @@ def test_replay_agrees_with_an_honest_log_and_changes_nothing(root: Path) -> Non
     assert "modelled speedup" in done.stdout
     assert snapshot() == before
     assert tilewright("replay", "1", cwd=root).returncode == 0
-    assert "iteration 7 has no check on record" in tilewright("replay", "7", cwd=root).stderr
+    missing = tilewright("replay", "7", cwd=root).stderr
+    assert "iteration 7 has no check on record; the session has iterations 0 to 2\n" in missing
 
 
 def test_replay_disagrees_with_forged_figures_and_secrets(root: Path) -> None:

@@ -57,6 +57,18 @@ def test_protected_files_are_watched_and_never_reach_a_run(make_task: Callable[.
         tampered = await loop.run_correctness(quiet)
         assert tampered.status is Status.TAMPERED
         assert "task/task.py" in tampered.message
+        assert loop.status().next.endswith("then call run_correctness again")
+        again = await loop.run_correctness(quiet)
+        assert again.status is Status.TAMPERED
+        git(root, "checkout", "--", "task/task.py")
+        assert "run_correctness again" in loop.status().next
+        mended = await loop.run_correctness(quiet)
+        assert mended.status is Status.PASSED, mended.summary
+        loop.revert()
+        loop.append_result("eased the reference, and mended that")
+        edit(root, FASTER_KERNEL + "# eased\n")
+        (root / "task" / "task.py").write_text("raise SystemExit\n")
+        assert (await loop.run_correctness(quiet)).status is Status.TAMPERED
         reverted = loop.revert()
         assert reverted.left_alone == ["task/task.py"]
         loop.append_result("eased the reference")

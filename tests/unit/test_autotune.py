@@ -312,3 +312,36 @@ def test_a_kernel_that_no_model_knows_is_raced_alone(tmp_path: Path) -> None:
     assert "wrong_values" in told[2][1]
     assert told[4][0] == "best"
     assert told[8][0] == told[16][0] == "measured"
+
+
+def test_hints_are_given_to_the_kernels_that_the_entry_point_may_launch() -> None:
+    source = b"""
+import cuda.tile as ct
+import helpers
+
+@ct.kernel
+def near(a): pass
+
+@ct.kernel
+def far(a): pass
+
+@ct.kernel
+def other(a): pass
+
+KERNELS = {"far": far}
+
+def launch(a):
+    ct.launch(None, (1,), KERNELS["far"], (a,))
+
+def entry(a):
+    ct.launch(None, (1,), near, (a,))
+    launch(a)
+
+def another(a):
+    ct.launch(None, (1,), other, (a,))
+"""
+    found = knobs(source)
+    assert [kernel.name for kernel in found.kernels] == ["near", "far"]
+    made = found.variant({"occupancy": 4})["task/kernel.py"].decode()
+    assert made.count("@ct.kernel(occupancy=4)") == 2
+    assert "@ct.kernel\ndef other" in made

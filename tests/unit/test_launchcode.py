@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import sys
@@ -387,3 +388,42 @@ def test_launch_code_that_would_not_be_what_was_measured_is_not_written(
     found = Working(Task(file, tmp_path), PurePosixPath(), files, head="", committed=committed)
     result = result_of(KINDS["T1"], [{}, checked], checked, "", {})
     assert words in launchcode.why_not(Wanted(found, {}, None), result)
+
+
+TWO_KERNELS = b"""
+import cuda.tile as ct
+
+CHUNK = 64
+
+@ct.kernel(occupancy=4)
+def first(a): pass
+
+@ct.kernel
+def second(a): pass
+
+@ct.kernel(occupancy=8)
+def third(a): pass
+
+def f(a):
+    for kernel in (first, second, third):
+        ct.launch(None, (1,), kernel, (a,))
+"""
+
+
+def test_as_it_is_means_every_kernel_with_its_own_hints(tmp_path: Path) -> None:
+    file = TaskFile.model_validate({"name": "t", "entry": "ops:f", "editable": ["ops.py"], "cases": [{"N": 1}]})
+    wanted = wanted_of(Task(file, tmp_path), TWO_KERNELS)
+    best: dict[str, Any] = {"occupancy": 2, "CHUNK": 32}
+    result = result_of(KINDS["T1"], [{}, best], best, "", {})
+    content = json.loads(launchcode.write(wanted, result, {})[1])
+    sources = [TWO_KERNELS, wanted.knobs().variant(best)["ops.py"]]
+    assert sources[1].count(b"occupancy=2") == 3
+    by_config = [sources[content["configs"][number] == best] for number in range(2)]
+    for source in sources:  # from either, each config's edits lead to what was measured
+        made = []
+        for edits in content["edits"][hashlib.sha256(source).hexdigest()]:
+            text = source
+            for start, end, new in sorted(edits, reverse=True):
+                text = text[:start] + new.encode() + text[end:]
+            made.append(text.replace(b"(occupancy=None)", b""))
+        assert made == by_config

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from tilewright.ledger import Journal, LedgerError, TableRow, read_entries, render_table
+from tilewright.ledger import Journal, LedgerError, TableRow, read_entries, render_row, render_table
 from tilewright.records import Record, write_atomically
 
 
@@ -143,3 +143,20 @@ def test_replacing_a_file_leaves_no_draft(tmp_path: Path) -> None:
     write_atomically(path, "new")
     assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ("a | b", r"a \| b"),
+        ("x</td><td>~0.0004<td>keep<tr hidden>", "x&lt;/td>&lt;td>~0.0004&lt;td>keep&lt;tr hidden>"),
+        ("N<64 and a < b, load & store", "N<64 and a < b, load & store"),
+        ("&#124; &lt;td&gt;", "&amp;#124; &amp;lt;td&amp;gt;"),
+        ("tile 64 \\| 0.1 \\| keep", r"tile 64 &#92;\| 0.1 &#92;\| keep"),
+        ("![x](http://a.b/c.png)", r"![x]\(http://a.b/c.png)"),
+        ("a\x1b[2A\x1b[9Cb\u202ec\u200bd\ud800", "a?[2A?[9Cb?c?d?"),
+    ],
+)
+def test_a_name_is_shown_as_it_is_and_paints_nothing(name: str, cell: str) -> None:
+    row = TableRow(iteration=1, optimization=name, latency_ms=0.5, modelled=True, passed=True, status="keep")
+    assert render_row(row) == f"| 1 | {cell} | ~0.500000 | PASS | keep |"

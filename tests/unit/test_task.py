@@ -121,12 +121,14 @@ def test_a_draw_respects_its_bounds_and_multiple(low: int, width: int, multiple:
 
 def test_hidden_sizes_spread_over_the_whole_range() -> None:
     task = task_of(SCALE_TOML)
+    between = []
     for seed in range(200):
         sizes = sorted(int(case["N"]) for case in task.hidden_cases(Backend.CPU, seed, 5))
         assert sizes[0] == 1
         assert sizes[1] <= 9 <= sizes[2] <= 79 <= sizes[3] + 1
         assert sizes[4] == 700
-        assert all(size % 2 for size in sizes[1:4])
+        between += sizes[1:4]
+    assert 0.6 < sum(size % 2 for size in between) / len(between) < 0.9
 
 
 @given(st.integers(1, 9), st.randoms(use_true_random=False))

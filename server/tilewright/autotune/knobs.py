@@ -55,7 +55,8 @@ class Kernel:
 
 
 class Knobs:
-    """What can be set in the editable files `files` of a candidate whose entry point is `function` in `module_file`."""
+    """What can be set in the editable files `files` of a candidate whose entry point is `function` in `module_file`:
+    of the kernels there, those that the entry point may launch."""
 
     def __init__(self, files: Files, module_file: str, function: str) -> None:
         """Raises `SpaceError` for a file that is no Python."""
@@ -63,6 +64,7 @@ class Knobs:
         self._places: dict[str, list[_Place]] = {}
         self._ambiguous: set[str] = set()
         self._decorators: list[tuple[str, ast.expr, Kernel]] = []
+        mentioned: dict[str, set[str]] = {}
         for name, content in self._files.items():
             try:
                 tree = ast.parse(content)
@@ -71,10 +73,13 @@ class Knobs:
             offsets = _line_offsets(content)
             for statement in tree.body:
                 self._constants(name, statement, offsets)
+                _mention(statement, mentioned)
                 if isinstance(statement, ast.FunctionDef):
                     self._kernel(name, statement)
                     if (name, statement.name) == (module_file, function):
                         self._defaults(name, statement, offsets)
+        reached = _reached(function, mentioned)
+        self._decorators = [one for one in self._decorators if one[2].name in reached] or self._decorators
 
     @property
     def constants(self) -> dict[str, Value]:
@@ -123,8 +128,11 @@ class Knobs:
             found[file] = content
         return found
 
-    def edits(self, config: Mapping[str, Setting]) -> dict[str, list[Edit]]:
-        """What makes the config's source, by file; a hint that is None is left to the compiler."""
+    def edits(
+        self, config: Mapping[str, Setting], otherwise: Mapping[str, Mapping[str, Setting]] | None = None
+    ) -> dict[str, list[Edit]]:
+        """What makes the config's source, by file; a hint that is None is left to the compiler. `otherwise`: by kernel,
+        the hints that it is to have where the config leaves them out; by default those that it has."""
         found: dict[str, list[Edit]] = {}
         for name, places in self._places.items():
             for place in places if name in config else ():
@@ -132,7 +140,8 @@ class Knobs:
                     found.setdefault(place.file, []).append((place.start, place.end, setting(config[name])))
         hints = {name: value for name, value in config.items() if name not in self._places}
         for file, decorator, kernel in self._decorators:
-            wanted = {name: value for name, value in hints.items() if kernel.hints.get(name) != value}
+            whole = {**(otherwise or {}).get(kernel.name, {}), **hints}
+            wanted = {name: value for name, value in whole.items() if kernel.hints.get(name) != value}
             if wanted:
                 found.setdefault(file, []).extend(_hinted(decorator, wanted, _line_offsets(self._files[file])))
         return found
@@ -185,6 +194,33 @@ class Knobs:
 
 
 _NUMBERS = {int, float}
+
+
+def _mention(statement: ast.stmt, found: dict[str, set[str]]) -> None:
+    """Add, for each name that a module's statement defines, the names that stand in it."""
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        for one in statement.names:
+            found.setdefault(one.asname or one.name, set()).add(one.name)
+        return
+    inside = [*ast.walk(statement)]
+    names = {node.id for node in inside if isinstance(node, ast.Name)}
+    names |= {node.attr for node in inside if isinstance(node, ast.Attribute)}
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        found.setdefault(statement.name, set()).update(names)
+    else:
+        for node in inside:
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found.setdefault(node.id, set()).update(names)
+
+
+def _reached(name: str, mentioned: Mapping[str, set[str]]) -> set[str]:
+    """The names that can be come to from `name`, whatever their modules."""
+    reached, waiting = {name}, [name]
+    while waiting:
+        new = mentioned.get(waiting.pop(), set()) - reached
+        reached |= new
+        waiting += new
+    return reached
 
 
 def _literal(node: ast.expr) -> Value | None:

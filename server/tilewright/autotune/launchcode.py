@@ -81,10 +81,12 @@ def write(wanted: Wanted, result: SearchResult, others: Mapping[str, SearchResul
         "configs": configs,
     }
     names = sorted({name for config in configs for name in config})
-    start = wanted.knobs().original(names)
-    full = [{name: config.get(name, start.get(name)) for name in names} for config in configs]
+    own = _own(wanted, source)
+    start = {name: value for name, value in own.constants.items() if name in names}
+    full = [{**start, **config} for config in configs]
+    before = {one.name: {name: one.hints.get(name) for name in HINTS.keys() & {*names}} for one in own.kernels}
     content["edits"] = {
-        hashlib.sha256(text).hexdigest(): [_own(wanted, text).edits(config).get(".py", []) for config in full]
+        hashlib.sha256(text).hexdigest(): [_own(wanted, text).edits(config, before).get(".py", []) for config in full]
         for text in (source, applied)
     }
     return code, json.dumps(content, indent=1)

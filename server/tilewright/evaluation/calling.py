@@ -25,15 +25,17 @@ from tilewright.evaluation.tensors import (
 )
 from tilewright.task import Backend, Task
 
-MORE_CALLS = 40
-"""Made at most, before what the first one on a shape returned is looked at once more."""
+MORE_CALLS, MANY_CALLS = 40, 4000
+"""Made at most, before what the first one on a shape returned is looked at once more: on a hidden shape, and on one of
+the task's own."""
 
 
 @dataclass(frozen=True)
 class Given:
     """What a call is given beside its arguments: the inputs among them as they were, the empty tensors that its outputs
     must be like, whether tensors lie at odd addresses, and inputs that it is called on first, in the same memory; the
-    name under which what it returns is kept; the name of what is asked for afterwards, and what that was."""
+    name under which what it returns is kept; the name of what is asked for afterwards, what that was, and how
+    many more calls come before."""
 
     inputs: Inputs
     contract: list[torch.Tensor]
@@ -42,6 +44,7 @@ class Given:
     keep: str = ""
     recall: str = ""
     recalled: list[torch.Tensor] = field(default_factory=list)
+    times: int = MORE_CALLS
 
     def zones(self, tensor: torch.Tensor) -> tuple[int, int]:
         """Bytes of red zone before and after a tensor."""
@@ -103,14 +106,14 @@ def _run_in_frames(worker: WorkerHandle, task: Task, arguments: Inputs, given: G
     try:
         outputs = _outputs(reply, received)
         if given.recall:
-            told = worker.request("returned", task.file.timeout_s, boxes=[], keep=given.recall, times=MORE_CALLS)
+            told = worker.request("returned", task.file.timeout_s, boxes=[], keep=given.recall, times=given.times)
             earlier = _outputs(*told) if told[0].get("kept") else None
         tensors = [argument for argument in described if argument.tensor is not None]
         for item, buffer in zip(tensors, received[len(outputs) :], strict=True):
             assert item.tensor is not None
             after[item.name] = from_buffer(item.tensor, buffer, item.before, item.after)
             trespasses[item.name] = trespass(torch.frombuffer(buffer, dtype=torch.uint8), item.before, item.after)
-    except (ValueError, LookupError, RuntimeError) as error:
+    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError, MemoryError) as error:
         raise WorkerFailure(Status.CRASHED, f"the process described its outputs wrongly: {error}") from None
     return Done(outputs, after, trespasses, earlier)
 
@@ -139,7 +142,7 @@ def _run_on_device(worker: WorkerHandle, task: Task, arguments: Inputs, given: G
     if given.recall:
         old = Boxes(given.recalled)
         told, _ = worker.request(
-            "returned", task.file.timeout_s, boxes=old.described, keep=given.recall, times=MORE_CALLS
+            "returned", task.file.timeout_s, boxes=old.described, keep=given.recall, times=given.times
         )
         earlier = old.tensors() if told.get("kept") else None
     worker.request("inputs", task.file.timeout_s, sets=[])

@@ -34,6 +34,7 @@ class Candidate:
         self.folder = folder
         self._outputs = outputs
         self._places = [str(folder), *map(os.path.normpath, paths)]
+        self._root = os.path.commonpath(self._places)
         sys.path[:0] = self._places
         try:
             loaded = importlib.import_module(module)
@@ -110,10 +111,12 @@ class Candidate:
             text = f"called sys.exit({error.code!r})"
         else:
             text = f"{type(error).__name__}: {error}"
-        own = [frame for frame in traceback.extract_tb(error.__traceback__) if str(self.folder) in frame.filename]
+        own = [frame for frame in traceback.extract_tb(error.__traceback__) if self._is_ours(frame.filename)]
         if own:
-            text += f"\n  at {Path(own[-1].filename).name}:{own[-1].lineno}: {own[-1].line}"
-        text = text.replace(f"{self.folder}/", "")
+            text += f"\n  at {own[-1].filename}:{own[-1].lineno}: {own[-1].line}"
+        if isinstance(error, ModuleNotFoundError):
+            text += "\n  (a candidate comes with the committed files alone: a new module has to be committed first)"
+        text = text.replace(f"{self._root}/", "")
         if len(text) > MESSAGE_LIMIT:
             text = f"{text[: MESSAGE_LIMIT // 2]}\n...\n{text[-MESSAGE_LIMIT // 2 :]}"
         return CandidateFailure(status, text)

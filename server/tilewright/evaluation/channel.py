@@ -132,7 +132,10 @@ class Channel:
         self._socket.close()
 
     def _read(self, size: int, deadline: float | None) -> bytearray:
-        data = bytearray(size)
+        try:
+            data = bytearray(size)
+        except MemoryError:
+            raise ChannelError(f"a buffer of {size} bytes is more than there is memory for") from None
         view = memoryview(data)
         while view:
             if deadline is not None:

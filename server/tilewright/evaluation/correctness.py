@@ -9,7 +9,16 @@ import torch
 from pydantic import ValidationError
 
 from tilewright.evaluation.calibration import Honest, Trial, make_trial
-from tilewright.evaluation.calling import Call, Done, Given, Kept, calls_of, cpu_arguments
+from tilewright.evaluation.calling import (
+    MANY_CALLS,
+    MORE_CALLS,
+    Call,
+    Done,
+    Given,
+    Kept,
+    calls_of,
+    cpu_arguments,
+)
 from tilewright.evaluation.comparison import TFLOAT32, Comparison, compare
 from tilewright.evaluation.fingerprint import inputs_hash
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
@@ -101,7 +110,8 @@ def check_trial(code: TaskCode, planned: Run, trial: Trial, call: Call, kept: Ke
     shape = case_label(planned.case) if kept is not None and not code.task.file.outputs else ""
     keep, recall = shape if planned.first else "", shape if planned.last else ""
     known = (kept or {}).get(recall, [])
-    given = Given(inputs, trial.contract, odd=planned.strided, keep=keep, recall=recall, recalled=known)
+    times = MORE_CALLS if planned.hidden else MANY_CALLS
+    given = Given(inputs, trial.contract, odd=planned.strided, keep=keep, recall=recall, recalled=known, times=times)
     done = call(arguments, given)
     found = judge(code.task, done.outputs, trial.expected, trial.contract, trial.honest)
     if found.status in (Status.PASSED, Status.WRONG_VALUES, Status.NON_FINITE):

@@ -25,6 +25,7 @@ from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.supervisor import kill_orphans
 from tilewright.evaluation.worker import GIVEN_PATH
+from tilewright.records import printable
 from tilewright.task import Task
 
 START_TIMEOUT_S = 120.0
@@ -120,9 +121,9 @@ class WorkerHandle:
         status = reply.get("status")
         if status == Status.PASSED:
             return reply, received
-        if status not in _FROM_WORKER:
+        if not isinstance(status, str) or status not in _FROM_WORKER:
             raise self._failure(Status.CRASHED, f"the process answered with status {str(status)[:50]!r}")
-        raise self._failure(Status(status), str(reply.get("message", ""))[:4000])
+        raise self._failure(Status(status), printable(str(reply.get("message", ""))[:4000]))
 
     @property
     def root(self) -> str:
@@ -177,7 +178,7 @@ class WorkerHandle:
 
     def output(self) -> str:
         """The last that the worker printed."""
-        return self._process.output()
+        return printable(self._process.output())
 
     def end(self) -> None:
         """Kill the worker; what it left on disk stays until `close`."""

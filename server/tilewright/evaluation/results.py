@@ -135,6 +135,7 @@ class CorrectnessResult(Record):
     message: str = Field("", description="the first failure, with its cause; empty where all passed")
     cases: list[CaseCheck] = Field(default_factory=list)
     defects: list[Defect] = Field(default_factory=list, description="of the `cpu` backend's checker")
+    note: str = Field("", description="what was left out of the check")
     output: str = Field("", description="the last lines that the candidate printed, where it failed")
     seconds: float = 0.0
 

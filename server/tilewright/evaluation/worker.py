@@ -242,7 +242,9 @@ class Worker:
 
     def describes(self, op: str) -> bool:
         """Whether the answer to `op` says what the candidate's call does, in words of this process."""
-        return op == "profile" or (op == "call" and self._recorder is not None and self._backend is Backend.CPU)
+        return op in ("profile", "check") or (
+            op == "call" and self._recorder is not None and self._backend is Backend.CPU
+        )
 
 
 def _described(outputs: list[torch.Tensor]) -> tuple[list[Message], list[memoryview]]:
@@ -279,7 +281,7 @@ def serve(channel: Channel, worker: Worker, isolation: Isolation) -> None:
 def get_ready(backend: Backend) -> None:
     """Import what workers of `backend` need beyond this module, and open nothing."""
     if backend is Backend.CPU:
-        from tilewright.evaluation import modelling  # noqa: F401
+        from tilewright.evaluation import checking, modelling  # noqa: F401
 
 
 def main(backend: str, given: str, channel: socket.socket) -> None:

@@ -6,6 +6,7 @@ under torch.compile, and modules that the user names. On a GPU they are timed in
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -15,13 +16,14 @@ from tilewright.evaluation.seeds import new_secret
 from tilewright.gpu.specs import spec_by_arch, spec_by_name
 from tilewright.repository import Files
 from tilewright.roofline.bounds import roofline_ms
-from tilewright.session.beginning import Working, session_on, working_candidate
-from tilewright.session.checkout import Checkout, EditableFiles, Misuse
+from tilewright.session.beginning import Working, working_candidate
+from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.jobs import Progress
 from tilewright.session.runs import Runs
 from tilewright.task import Backend, Frontend, Work, case_label
 
 LIMIT_S = 1800.0
+BEFORE = "before"
 REFERENCE = '''"""The task's reference in torch, in the inputs' own dtypes."""
 
 import inspect
@@ -70,12 +72,14 @@ async def compare(
     arch: str,
     others: Mapping[str, Path],
     progress: Progress,
+    base: str = "",
 ) -> Comparison:
-    """Time all arms on the task's benchmark cases. `others` are modules with the same entry point. Raises `Misuse`."""
+    """Time all arms on the task's benchmark cases. `others` are modules with the same entry point, `base` the revision
+    that has the kernel before; by default where the session of this branch began, else HEAD. Raises `Misuse`."""
     found = working_candidate(checkout, folder)
     if found.task.file.frontend is Frontend.TRITON and backend is Backend.CPU:
         raise Misuse("a Triton task is compared on a GPU: no model counts the traffic of Triton kernels")
-    arms = _arms(checkout, found, backend, others)
+    arms = _arms(checkout, found, backend, others, base)
     runs = Runs(backend, arch, found.committed, folder)
     try:
         environment = await runs.environment()
@@ -94,6 +98,13 @@ async def compare(
                 raise Misuse(f"{surveyed.status}: {surveyed.message}")
             cases = surveyed.cases
             timed = [one.against(surveyed.variants[ORIGINAL], len(cases)) for one in surveyed.variants]
+        for number, arm in enumerate(arms):
+            passed = timed[number][0].status is Status.PASSED
+            if passed and arm.frontend is found.task.file.frontend and arm.name != BEFORE:
+                await progress(f"checking {arm.name}")
+                checked = await runs.correctness(arm.files, new_secret(), LIMIT_S, _quiet)
+                if checked.status is not Status.PASSED:
+                    timed[number] = [Raced(status=checked.status, message=checked.message) for _ in cases]
     finally:
         await runs.close()
     failures = [
@@ -108,13 +119,10 @@ async def compare(
 def _quiet(_: str) -> None: ...
 
 
-def _arms(checkout: Checkout, found: Working, backend: Backend, others: Mapping[str, Path]) -> list[Arm]:
-    if session := session_on(checkout, found.folder):
-        before = EditableFiles(checkout.repository, session).at(session.baseline)
-    else:
-        before = {name: found.committed[name] for name in found.files if name in found.committed}
+def _arms(checkout: Checkout, found: Working, backend: Backend, others: Mapping[str, Path], base: str) -> list[Arm]:
+    before = _before(checkout, found, base)
     frontend = found.task.file.frontend
-    arms = [Arm("before", before, frontend)]
+    arms = [Arm(BEFORE, before, frontend)]
     if before != found.files:
         arms.append(Arm("after", found.files, frontend))
     entry = found.entry_file
@@ -123,11 +131,28 @@ def _arms(checkout: Checkout, found: Working, backend: Backend, others: Mapping[
         compiled = _reference(found, "torch.compile(reference)")
         arms.append(Arm("torch.compile", found.files | {entry: compiled}, Frontend.TORCH))
     for name, path in others.items():
+        if not re.fullmatch(r"[\w .+-]{1,40}", name):
+            raise Misuse(f"--with {name}: a name has letters, digits, spaces and .+-_, 40 at most")
         try:
             arms.append(Arm(name, found.files | {entry: path.read_bytes()}, frontend))
         except OSError as error:
             raise Misuse(f"{path}: {error.strerror}; give a module that defines {found.task.function}") from None
     return arms
+
+
+def _before(checkout: Checkout, found: Working, base: str) -> Files:
+    """The editable files as they were before all that is to be compared."""
+    state = checkout.peek()
+    if not base and state is not None and PurePosixPath(state.started.task) == found.folder:
+        here = state.ended is None or checkout.repository.branch() == state.started.branch
+        base = state.started.baseline if here else ""
+    commit = checkout.repository.resolve(base or found.head)
+    if commit is None:
+        raise Misuse(f"--before {base}: this repository has no such commit")
+    there = checkout.repository.files(commit, list(found.files))
+    if missing := sorted(found.files.keys() - there.keys()):
+        raise Misuse(f"commit {commit[:12]} has no {missing[0]}: give another with --before")
+    return there
 
 
 def _reference(found: Working, call: str) -> bytes:

@@ -74,6 +74,11 @@ class Checked(Record):
     result: CorrectnessResult
     verdict: Verdict | None
 
+    @property
+    def no_run(self) -> bool:
+        """Whether no kernel ran, since protected files had been changed."""
+        return self.result.status is Status.TAMPERED and not self.result.cases and not self.result.seconds
+
 
 class Measured(Record):
     """A benchmark run ended."""
@@ -140,11 +145,6 @@ Entry = Annotated[
 ENTRY: TypeAdapter[Entry] = TypeAdapter(Entry)
 
 
-def _counted(result: CorrectnessResult | BenchmarkResult) -> float:
-    """What a run takes of its iteration's time; a run that was void was not the candidate's doing."""
-    return 0.0 if result.status is Status.VOID else result.seconds
-
-
 class Phase(StrEnum):
     """Where an iteration stands, and so what may come next."""
 
@@ -172,6 +172,10 @@ class State:
         self.resolution: Kept | Reverted | None = None
         self.ended: str | None = None
         self.notices: list[Noticed] = []
+        self.remarks: dict[int, list[str]] = {}
+        """By iteration, what a reader of its row should know: runs without a result, and what was not looked at."""
+        self.in_vain = 0
+        """Runs of the iteration under way that were broken off or void."""
         self.seconds = 0.0
 
     @classmethod
@@ -189,12 +193,14 @@ class State:
     def apply(self, entry: Entry) -> None:
         """Take one more record into account."""
         match entry:
+            case Interrupted():
+                self.in_vain += 1
             case Checked():
                 self.checked, self.measured = entry, None
-                self.seconds += _counted(entry.result)
+                self._count(entry.result)
             case Measured():
                 self.measured = entry
-                self.seconds += _counted(entry.result)
+                self._count(entry.result)
             case Kept():
                 self.resolution = entry
                 self.incumbent_commit, self.incumbent_candidate = entry.commit, entry.candidate
@@ -217,9 +223,20 @@ class State:
         if row.iteration == 0 and self.measured is not None and self.checked is not None:
             self.incumbent_candidate = self.checked.candidate
             self.incumbent_result = self.measured.result
+        said = [self.checked.result.note] if self.checked is not None and self.checked.result.note else []
+        if self.in_vain:
+            said.append(f"{self.in_vain} of its runs ended without a result")
+        self.remarks[row.iteration] = said
         self.rows.append(row)
         self.checked = self.measured = self.resolution = None
-        self.seconds = 0.0
+        self.seconds, self.in_vain = 0.0, 0
+
+    def _count(self, result: CorrectnessResult | BenchmarkResult) -> None:
+        """What a run takes of its iteration's time; a run that was void was not the candidate's doing."""
+        if result.status is Status.VOID:
+            self.in_vain += 1
+        else:
+            self.seconds += result.seconds
 
     @property
     def iteration(self) -> int:

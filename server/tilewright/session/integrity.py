@@ -160,7 +160,7 @@ def table_changed(folder: Path, sandbox: Path, state: State) -> str:
     wanted = render_table(rows)
     for path in tables:
         text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else wanted
-        if text in (wanted, render_table(rows[:-1])):
+        if text == wanted or (state.ended is None and text == render_table(rows[:-1])):
             continue
         pairs = zip_longest(text.splitlines(), wanted.splitlines(), fillvalue="nothing")
         line, (found, right) = next(

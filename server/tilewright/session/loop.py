@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
 from tilewright.policy import ROOT_CAUSES, Rules
+from tilewright.records import printable
 from tilewright.session import show
 from tilewright.session.beginning import task_path
 from tilewright.session.book import Book
@@ -27,6 +28,7 @@ from tilewright.session.history import (
 from tilewright.session.integrity import refs_of
 from tilewright.session.jobs import WAIT_S, Job, Progress
 from tilewright.session.reports import (
+    NAME_LIMIT,
     AppendReport,
     BenchmarkReport,
     CheckpointReport,
@@ -104,8 +106,9 @@ class Loop:
         files = self._book.tree.read()
         identity = content_id(files)
         known = state.checked if state.checked and state.checked.result.status is not Status.VOID else None
-        if known is None or known.candidate != identity:
-            if state.phase in (Phase.FAILED, Phase.MEASURED):
+        mended = state.checked is not None and state.checked.no_run and not self._book.tree.protected_changes()
+        if known is None or known.candidate != identity or mended:
+            if state.phase in (Phase.FAILED, Phase.MEASURED) and not mended:
                 raise Misuse(f"run_correctness does not come now: {self._next(state)}")
             if self._job is None or self._job.done:
                 self._refuse_repeats(state, identity)
@@ -181,8 +184,11 @@ class Loop:
         """Close the iteration with one row; every figure in it is the evaluator's."""
         state = self._ready_for("append_result", Phase.RESOLVED)
         name = " ".join(optimization.split())
-        if not name:
-            raise Misuse("name the optimization in a few words, such as `TMA instead of gather`")
+        if not name or len(name) > NAME_LIMIT or printable(name) != name:
+            raise Misuse(
+                "name the optimization in a few words, such as `TMA instead of gather`: at most "
+                f"{NAME_LIMIT} characters, all of them visible"
+            )
         if root_cause is not None and root_cause not in ROOT_CAUSES:
             raise Misuse(f"root_cause is one of {', '.join(ROOT_CAUSES)}")
         self._book.record(close_iteration(state, name, root_cause))
@@ -270,8 +276,12 @@ class Loop:
         if there := self.checkout.elsewhere(state):
             return there
         tree = self._book.tree
-        if state.phase is Phase.READY and (changed := tree.protected_changes()):
-            return f"protected files differ from the baseline's: {tree.how_to_restore(changed)}"
+        stopped = state.phase is Phase.FAILED and state.checked is not None and state.checked.no_run
+        if (state.phase is Phase.READY or stopped) and (changed := tree.protected_changes()):
+            then = ", then call run_correctness again" if stopped else ""
+            return f"protected files differ from the baseline's: {tree.how_to_restore(changed)}{then}"
+        if stopped:
+            return "call run_correctness again: the protected files are as they were"
         present = tree.present()
         checked = state.checked is not None and content_id(present) == state.checked.candidate
         return show.next_step(state, present != tree.at(state.incumbent_commit), checked)

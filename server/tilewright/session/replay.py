@@ -62,7 +62,8 @@ def find_trial(entries: list[Entry], iteration: int) -> Trial:
         elif isinstance(entry, Row):
             row = entry
     if checked is None:
-        raise Misuse(f"iteration {iteration} has no check on record; the session has iterations 0 to {state.iteration}")
+        last = state.iteration - (state.checked is None)  # the one under way has its number before its first check
+        raise Misuse(f"iteration {iteration} has no check on record; the session has iterations 0 to {max(last, 0)}")
     return Trial(started, checked, measured, row, incumbent, secret_sha256)
 
 
@@ -79,7 +80,7 @@ async def replay(checkout: Checkout, iteration: int, session: str, progress: Pro
         lines.append(Line("secret", Mark.OK, "the revealed secret is the one that was committed to before the run"))
     else:
         lines.append(Line("secret", Mark.FAIL, "the revealed secret is not the one that was committed to"))
-    if checked.result.status is Status.TAMPERED and not checked.result.cases:
+    if checked.no_run:
         return [*lines, Line("check", Mark.WARN, f"no run was made: {checked.result.message.partition(';')[0]}")]
     incumbent: Files | None = None
     if trial.measured is not None and trial.measured.incumbent is not None:

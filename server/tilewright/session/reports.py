@@ -63,6 +63,10 @@ class BenchmarkReport(Record):
     next: str = ""
 
 
+NAME_LIMIT = 120
+"""Characters of an optimization's name in the table."""
+
+
 class RowReport(Record):
     """One row of the log."""
 

@@ -38,7 +38,10 @@ def next_step(state: State, edited: bool = False, checked: bool = True) -> str:
         case Phase.READY:
             if edited:
                 return "call run_correctness on the edited files"
-            return f"apply ONE optimization to {', '.join(state.started.editable)}, then call run_correctness"
+            go_on = f"apply ONE optimization to {', '.join(state.started.editable)}, then call run_correctness"
+            if state.rows[-1].advice.action == "escalate":
+                return f"stop here and ask the user how to go on: {state.rows[-1].advice.reason}. Then {go_on}"
+            return go_on
         case Phase.CHECKED:
             return "call run_benchmark" if checked else "the files changed since they passed: call run_correctness"
         case Phase.FAILED:
@@ -79,7 +82,8 @@ def status(state: State, then: str, job: Job | None, note: Exception | None = No
     done = max(len(state.rows) - 1, 0)
     so_far = f"{keeps} of {done} kept, {mark}{state.total_speedup:.3f}x the baseline"
     if state.phase is Phase.ENDED:
-        summary = f"ended: {state.ended}. {where}{f': {so_far}' if state.rows else ''}"
+        open_end = f"; the last candidate has no row ({_pending(state)})" if state.rows and state.checked else ""
+        summary = f"ended: {state.ended}. {where}{f': {so_far}' if state.rows else ''}{open_end}"
     else:
         pending = f"; pending: {state.verdict.kind}, {state.phase}" if state.verdict is not None else ""
         summary = f"{where}: iteration {state.iteration}{pending}; {so_far}{doing}"
@@ -104,7 +108,7 @@ def status(state: State, then: str, job: Job | None, note: Exception | None = No
         editable=started.editable,
         incumbent=_incumbent(state),
         pending=_pending(state) if state.phase is not Phase.ENDED else "",
-        tried=[_row(row) for row in state.rows],
+        tried=[_row(row, state) for row in state.rows],
         budget=f"{left} of {rules.max_iterations} iterations left; "
         f"{minutes:.1f} of {rules.iteration_minutes:g} minutes of evaluation left in this one",
         notes=[*started.notes, *(f"{notice.what}: {notice.detail}" for notice in state.notices)],
@@ -134,6 +138,8 @@ def correctness(checked: Checked, then: str, started: Started) -> CorrectnessRep
         summary = f"PASS: {passed} runs, {hidden} of them on hidden cases, in {result.seconds:.1f} s"
         if started.modelled:
             summary += "; interpreted, at the sizes of the cpu cases: code that only larger sizes reach did not run"
+        if result.note:
+            summary += f"; {result.note}"
     else:
         first = result.message.splitlines()[0] if result.message else ""
         summary = f"{result.status.upper()}: {first}"[:400]
@@ -186,7 +192,7 @@ def benchmark(measured: Measured, then: str) -> BenchmarkReport:
 def appended(state: State, then: str) -> AppendReport:
     """A row just added."""
     row = state.rows[-1]
-    shown = _row(row)
+    shown = _row(row, state)
     text = render_row(state.table()[-1])
     then = {
         "continue": then,
@@ -224,7 +230,8 @@ def _timing(case: CaseTiming) -> CaseReport:
     )
 
 
-def _row(row: Row) -> RowReport:
+def _row(row: Row, state: State) -> RowReport:
+    reason = f"{row.verdict.reason}: {cut(row.verdict.detail, 160)}" if row.verdict.detail else row.verdict.reason
     return RowReport(
         iteration=row.iteration,
         optimization=row.optimization,
@@ -232,7 +239,7 @@ def _row(row: Row) -> RowReport:
         correctness="PASS" if row.passed else "FAIL",
         status=row.verdict.kind,
         trust=row.trust,
-        reason=f"{row.verdict.reason}: {cut(row.verdict.detail, 160)}" if row.verdict.detail else row.verdict.reason,
+        reason="; ".join([reason, *state.remarks.get(row.iteration, [])]),
     )
 
 

@@ -72,6 +72,8 @@ def verify(checkout: Checkout, session: str = "") -> list[Line]:
              f"{chain.hashes[-1][:12]}"),
         *_outside(folder, chain, state),
     ]  # fmt: skip
+    in_vain = {number: said for number, said in state.remarks.items() if said}
+    lines += [Line("runs", Mark.WARN, f"iteration {number}: {'; '.join(said)}") for number, said in in_vain.items()]
     aspects: list[tuple[str, str, Callable[[], Iterator[str]]]] = [
         ("commits", "candidates and kept commits hold what was judged", lambda: _commits(checkout, chain)),
         ("trailers", "the commits' trailers name records of this journal", lambda: _trailers(checkout, chain)),
