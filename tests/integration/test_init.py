@@ -30,6 +30,18 @@ def gelu(x: torch.Tensor, approximate: bool = True):
 
 def times(x, n: int):
     return x.float() * n
+
+
+def shifted(x, shift=None):
+    return x if shift is None else x + shift
+
+
+def joined(xs: list):
+    return sum(xs)
+
+
+def doubled(x):
+    x *= 2
 """
 EXACT = "    return torch.nn.functional.gelu(x)\n"
 
@@ -139,12 +151,14 @@ def test_the_kernels_behind_a_function_handed_on_are_what_is_edited(package: Pat
     (package / "src/mypkg/plain.py").write_text("def scale(x):\n    return x * 2.0\n")
     commit_all(package, "kernels")
     lacking = init(package, "mypkg:scale", "--shape", "4096").stderr
-    assert "mypkg:scale launches kernels of src/mypkg/_kernels.py, which give no float64 reference" in lacking
+    assert "mypkg._impl:scale launches kernels of src/mypkg/_kernels.py, which give no float64 reference" in lacking
     done = init(package, "mypkg:scale", "--shape", "4096", "--reference", "mypkg.plain:scale", "--yes")
     assert done.returncode == 0, done.stderr
     task = tomllib.loads((package / "perf/scale/task.toml").read_text())
     assert task["editable"] == ["../../src/mypkg/_kernels.py", "../../src/mypkg/_impl.py"]
     assert (task["frontend"], task["python_path"]) == ("cutile", ["../../src"])
+    assert task["entry"] == "mypkg._impl:scale"  # not the package's, which no launch code could take the place of
+    assert [case["N"] for case in task["cases"] if case.get("backend") == "cpu"] == [96, 2100]
 
 
 TESTS = """
@@ -162,6 +176,17 @@ def test_gelu(m, n, dtype):
 
 def test_times():
     assert ops.times([torch.ones(3)][0], n=2).sum() == 6
+
+
+@pytest.mark.parametrize("shift", [True, False])
+def test_shifted(shift):
+    x = torch.ones(7, 130)
+    assert ops.shifted(x, x[0] if shift else None).shape == x.shape
+
+
+@pytest.mark.skip(reason="needs a GPU")
+def test_joined():
+    ops.joined([torch.ones(3)])
 """
 
 
@@ -178,15 +203,18 @@ def test_inputs_are_taken_from_the_tests_own_calls(package: Path) -> None:
         {"M": 4, "N": 96, "dtype": "float32"},
     ]
     assert "ARGUMENTS = {'approximate': True}" in (package / "perf/gelu/task.py").read_text()
-    (package / "tests/test_ops.py").write_text("def test_nothing(): ...\n")
-    commit_all(package, "no calls")
-    never = init(package, "mypkg.ops:gelu", "--test", "tests/test_ops.py")
-    assert "no test of tests/test_ops.py calls mypkg.ops:gelu by that name" in never.stderr
+    shifted = init(package, "mypkg.ops:shifted", "--test", "tests/test_ops.py", "--yes")
+    assert shifted.returncode == 0, shifted.stderr
+    assert "SHAPES = {'x': ['M', 'N'], 'shift': ['N']}" in (package / "perf/shifted/task.py").read_text()
+    never = init(package, "mypkg.ops:joined", "--test", "tests/test_ops.py")
+    assert re.search(r"no test of tests/test_ops.py that ran calls mypkg.ops:joined .*1 skipped", never.stderr)
 
 
 def test_what_a_function_lacks_is_asked_for(package: Path) -> None:
     assert "--dtype is one of bf16" in init(package, "mypkg.ops:gelu", "--shape", "8x8", "--dtype", "fp23").stderr
     assert "--arg n=" in init(package, "mypkg.ops:times", "--shape", "8x8").stderr
+    assert "write a function that takes such alone" in init(package, "mypkg.ops:joined", "--shape", "8x8").stderr
+    assert "by hand, with outputs" in init(package, "mypkg.ops:doubled", "--shape", "8x8").stderr
     narrow = init(package, "mypkg.ops:times", "--shape", "8x8", "--arg", "n=3", answer="n\n")
     assert "called in float64 it returns float32" in narrow.stdout
     assert "no committed Python file is module other" in init(package, "other:f", "--shape", "8").stderr

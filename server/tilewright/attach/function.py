@@ -74,7 +74,10 @@ def propose(
     }
     calls: list[Call] = []
     with Trial(files, Path(repository.root)) as trial:
-        made = _made_of(trial, entry, source, sources, files, import_root)
+        made, defining = _made_of(trial, entry, source, sources, files, import_root)
+        if defining is not source and _defines(files[defining.path], function):
+            tell(f"{entry} is defined in {defining.module}, which the task names")
+            entry = request["entry"] = f"{defining.module}:{function}"
         if made.frontend != "torch" and not reference:
             raise Misuse(
                 f"{entry} launches kernels of {made.editable[0]}, which give no float64 reference: name the same "
@@ -114,10 +117,14 @@ class Made(NamedTuple):
     """Files with kernels of other frontends, which the function reaches too."""
 
 
+def _defines(content: bytes, function: str) -> bool:
+    return any(isinstance(one, ast.FunctionDef) and one.name == function for one in ast.parse(content).body)
+
+
 def _made_of(
     trial: Trial, entry: str, source: Source, sources: dict[str, Source], files: Files, import_root: str
-) -> Made:
-    """Where the entry's function is defined, by importing it, and which kernels it launches, by its source."""
+) -> tuple[Made, Source]:
+    """Which kernels the entry's function launches, by its source, and where that is, by importing it."""
     found = _probed(trial, {"entry": entry, "locate": True}, import_root)
     defining = _source_at(found["path"], sources) or source
     modules = {one.module: one.path for one in sources.values()}
@@ -125,7 +132,7 @@ def _made_of(
     frontend = kernels[0].frontend if kernels else "torch"
     own = list(dict.fromkeys(kernel.path for kernel in kernels if kernel.frontend == frontend))
     left = {kernel.path for kernel in kernels} - {*own, defining.path}
-    return Made(list(dict.fromkeys([*own, defining.path])), frontend, sorted(left))
+    return Made(list(dict.fromkeys([*own, defining.path])), frontend, sorted(left)), defining
 
 
 def _source_at(path: str, sources: dict[str, Source]) -> Source | None:
@@ -168,7 +175,10 @@ def _calls(trial: Trial, entry: str, test: str, import_root: str) -> list[Call]:
         raise Misuse(f"the tests: the command {tried.ran.ended}\n{tried.ran.last_words[-1200:]}")
     noted: list[dict[str, Any]] = json.loads(tried.out)
     if not noted:
-        raise Misuse(f"no test of {test} calls {entry} by that name: give --shape instead, or another --test")
+        said = next(reversed(tried.ran.last_words.strip().splitlines()), "").strip("= ")
+        raise Misuse(
+            f"no test of {test} that ran calls {entry} by that name ({said}): give --shape instead, or another --test"
+        )
     found, why = [], ""
     for call in noted:
         dtypes = sorted({tensor["dtype"] for tensor in call["tensors"].values()})
@@ -249,7 +259,8 @@ def _toml(
         return f"[[cases]]\n{lines}\n"
 
     common = "\n".join(map(table, cases))
-    of_cpu = table({"backend": "cpu"} | found["small"] | {"dtype": cases[0]["dtype"]})
+    smaller = [found["small"], *([found["long"]] if found["long"] else [])]
+    of_cpu = "\n".join(table({"backend": "cpu"} | sizes | {"dtype": cases[0]["dtype"]}) for sizes in smaller)
     hidden = "\n".join(f"{dim} = {{ min = 1, max = {found['sizes'][dim]} }}" for dim in sorted(found["hidden"]))
     small = "\n".join(f"{dim} = {{ min = 1, max = {found['small'][dim]} }}" for dim in sorted(found["hidden"]))
     ranges = f'\n[[hidden]]\n{hidden}\n\n[[hidden]]\nbackend = "cpu"\n{small}\n' if hidden else ""

@@ -18,8 +18,16 @@ import torch
 NAMES = ("N", "M", "K", "B", "H", "D", "E", "F")
 """Of dimensions, from the last one of the first tensor on."""
 SMALL = 96
+SHORT, LONG = 5, 2100
+"""Of the case in which loops over the first tensor's last dimension turn more than once; no tile divides the longer."""
 ODD = (1, 7, 33)
 Shapes = dict[str, list[str]]
+PLAIN = (int, float, bool, str)
+NAMED = {one.__name__ for one in PLAIN}
+WRAP = (
+    "arguments are tensors, numbers, words and None; write a function that takes such alone (a module's weights as "
+    "tensors, the parts of a list one by one) and calls this one, commit it, and name that"
+)
 
 
 class Unusable(Exception):
@@ -33,7 +41,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         name = getattr(inspect.unwrap(function), "__name__", "")
         return {"path": str(path), "function": name or request["entry"].partition(":")[2]}
     reference, reference_path = _imported(request["reference"]) if request["reference"] else (function, path)
-    tensors = _tensors(function, request["arguments"])
+    tensors = _tensors(function, request["arguments"], request["shapes"])
     shapes, sizes = _shapes(reference, tensors, request)
     small = {name: min(size, SMALL) for name, size in sizes.items()}
     arguments = request["arguments"]
@@ -45,6 +53,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         "shapes": shapes,
         "sizes": sizes,
         "small": small,
+        "long": _long(sizes, shapes[tensors[0]][-1:]),
         "hidden": [name for name in sizes if _runs_on_odd(name, reference, shapes, small, arguments)],
         "narrow": narrow[0].removeprefix("torch.") if narrow else "",
     }
@@ -67,21 +76,28 @@ def _imported(entry: str) -> tuple[Callable[..., Any], Path]:
     return function, Path(path).resolve()
 
 
-def _tensors(function: Callable[..., Any], given: dict[str, Any]) -> list[str]:
-    """The parameters that take tensors: annotated so, or with neither annotation nor default."""
+def _long(sizes: dict[str, int], last: list[str]) -> dict[str, int]:
+    """Sizes of which one is long; none where the function takes no such ones."""
+    if not any(sizes[name] > SMALL for name in last):
+        return {}
+    return {name: min(size, LONG if name in last else SHORT) for name, size in sizes.items()}
+
+
+def _tensors(function: Callable[..., Any], given: dict[str, Any], shapes: dict[str, Any]) -> list[str]:
+    """The parameters that take tensors: given a shape, annotated so, or with neither annotation nor default."""
     found = []
     for parameter in inspect.signature(function).parameters.values():
         said = str(parameter.annotation)
         if parameter.name in given or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        if parameter.default is not parameter.empty and not ("Tensor" in said and parameter.default is not None):
+        optional = parameter.default is not parameter.empty
+        if parameter.name not in shapes and optional and not ("Tensor" in said and parameter.default is not None):
             continue
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise Unusable(f"parameter {parameter.name} is positional only; arguments are passed by name: wrap it")
-        if parameter.annotation is not parameter.empty and "Tensor" not in said:
-            raise Unusable(
-                f"parameter {parameter.name} is {said}, without a default: give it as --arg {parameter.name}=…"
-            )
+        if parameter.name not in shapes and parameter.annotation is not parameter.empty and "Tensor" not in said:
+            how = f"give it as --arg {parameter.name}=…" if parameter.annotation in PLAIN or said in NAMED else WRAP
+            raise Unusable(f"parameter {parameter.name} is {said}, without a default: {how}")
         found.append(parameter.name)
     if not found:
         raise Unusable("the function takes no tensor: there is nothing to draw")
@@ -140,6 +156,10 @@ def _call(
     drawn = {name: torch.randn([sizes[dim] for dim in dims], dtype=dtype) for name, dims in shapes.items()}
     made = function(**drawn, **arguments)
     outputs = list(made) if isinstance(made, tuple | list) else [made]
+    if made is None:
+        raise TypeError(
+            "it returns nothing: for one that writes into its arguments write task.toml by hand, with outputs"
+        )
     if not outputs or not all(isinstance(one, torch.Tensor) for one in outputs):
         raise TypeError(f"it returns {type(made).__name__}, no tensors")
     return outputs

@@ -180,7 +180,7 @@ async def begin(
         intensity=min(work.intensity, 1e9) if work else 0.0,
         intensity_class=intensity_class(work) if work else "unknown: a command task says nothing of its work",
         rules=rules,
-        notes=_notes(found, backend) if isinstance(found, Task) else _lacking(found),
+        notes=_notes(found, backend) if isinstance(found, Task) else _lacking(found, backend),
         harness=work is None,
     )
     return started, runs
@@ -236,7 +236,7 @@ def _notes(task: Task, backend: Backend) -> list[str]:
     return notes
 
 
-def _lacking(task: CommandTask) -> list[str]:
+def _lacking(task: CommandTask, backend: Backend) -> list[str]:
     """What a reader of a command task's log should know: which guarantees a native task would add."""
     notes = [
         "harness-trusted: whether a candidate is right, and how fast, is what this repository's own tests and "
@@ -246,6 +246,11 @@ def _lacking(task: CommandTask) -> list[str]:
         "tell the user so, and offer a native task around the same function: `tilewright init package.module:function "
         "--shape 4096x8192 --dtype bfloat16` writes one",
     ]
+    if backend is Backend.CPU:
+        notes.append(
+            "no GPU is used: where the repository's code goes another way without one, no kernel ran in its tests or "
+            "its benchmark, whose latencies are the CPU's"
+        )
     if not holds(task.file.correctness.command, JUNIT):
         notes.append(
             "the correctness command writes no JUnit report, so its exit status is all that is seen: tests that are "
