@@ -75,7 +75,7 @@ def test_a_person_can_look_and_end(make_task: Callable[..., Path]) -> None:
     assert status["phase"] == "measured"
     ended = tilewright("session", "end", "--reason", "enough", cwd=root)
     assert "ended after 1 rows: ended by the user: enough" in ended.stdout
-    assert "ended: enough" in tilewright("status", cwd=root).stdout
+    assert "ended by the user: enough. scale" in tilewright("status", cwd=root).stdout
     assert "the session has ended" in tilewright("session", "end", cwd=root).stderr
     archive = root.parent / "out.tgz"
     assert "name the file to write" in tilewright("session", "export", str(root.parent), cwd=root).stderr

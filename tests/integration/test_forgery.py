@@ -260,6 +260,20 @@ def test_a_journal_changed_under_the_server_is_named_and_set_aside(root: Path) -
     play(root, scene)
 
 
+def test_a_pointer_back_to_an_earlier_session_is_named(root: Path) -> None:
+    first = (root / "sandbox" / "current").read_text()
+
+    async def another(loop: Loop) -> None:
+        loop.end("enough")
+        await start(loop)
+        loop.end("enough, too")
+
+    play(root, another)
+    assert "begun later" not in tilewright("verify", cwd=root).stdout
+    (root / "sandbox" / "current").write_text(first)
+    assert "begun later than this one" in tilewright("verify", cwd=root).stdout
+
+
 def test_a_changed_table_is_named_and_rendered_again(root: Path) -> None:
     table = root / "sandbox" / "perf_results.md"
     right = table.read_text()

@@ -114,6 +114,16 @@ SURVIVE: dict[str, str] = {
         "else call.excinfo\n    return make(item, call)\n\n\n"
         "_pytest.runner.TestReport.from_item_and_call = kind\n"
     ),
+    "be_right_where_a_comparison_follows": (
+        "import os\n\nlaunch_all = ct.launch\n\n\ndef careful(grid, kernel, arguments):\n"
+        "    launch_all(grid, kernel, arguments)\n"
+        "    if 'test_perf' not in os.environ.get('PYTEST_CURRENT_TEST', ''):\n"
+        "        x, weight, bias, out, eps = arguments\n"
+        "        centred = x - x.mean(axis=1, keepdims=True)\n"
+        "        variance = (centred * centred).mean(axis=1, keepdims=True)\n"
+        "        out[:] = centred / np.sqrt(variance + eps) * weight + bias\n\n\n"
+        "ct.launch = careful\n"
+    ),
 }
 SLOW_CLOCK = "import time\n\nclock = time.process_time\ntime.process_time = lambda: clock() / 1000\n"
 """Survives too: figures a thousand times too small."""

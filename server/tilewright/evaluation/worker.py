@@ -151,13 +151,13 @@ class Worker:
         if kept is None:
             return {"kept": False}, []
         end = time.monotonic() + AGAIN_S
-        for _ in range(message["times"]):
-            with self._host():
+        with self._host():
+            for _ in range(message["times"]):
                 self.candidate(self._sets[0])
-            if self._backend is Backend.CUDA:
-                self.candidate.wait()
-            if time.monotonic() > end:
-                break
+                if self._backend is Backend.CUDA:
+                    self.candidate.wait()
+                if time.monotonic() > end:
+                    break
         boxes = [opened(Argument.model_validate(box), buffers) for box in message["boxes"]]
         try:
             if self._backend is Backend.CPU:

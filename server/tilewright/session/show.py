@@ -83,7 +83,8 @@ def status(state: State, then: str, job: Job | None, note: Exception | None = No
     so_far = f"{keeps} of {done} kept, {mark}{state.total_speedup:.3f}x the baseline"
     if state.phase is Phase.ENDED:
         open_end = f"; the last candidate has no row ({_pending(state)})" if state.rows and state.checked else ""
-        summary = f"ended: {state.ended}. {where}{f': {so_far}' if state.rows else ''}{open_end}"
+        ended = state.ended if str(state.ended).startswith("ended ") else f"ended: {state.ended}"
+        summary = f"{ended}. {where}{f': {so_far}' if state.rows else ''}{open_end}"
     else:
         pending = f"; pending: {state.verdict.kind}, {state.phase}" if state.verdict is not None else ""
         summary = f"{where}: iteration {state.iteration}{pending}; {so_far}{doing}"

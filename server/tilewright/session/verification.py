@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -72,6 +74,8 @@ def verify(checkout: Checkout, session: str = "") -> list[Line]:
              f"{chain.hashes[-1][:12]}"),
         *_outside(folder, chain, state),
     ]  # fmt: skip
+    if not session and (later := _begun_later(checkout, folder)):
+        lines.append(Line("sessions", Mark.WARN, f"begun later than this one, in sandbox/: {', '.join(later)}"))
     in_vain = {number: said for number, said in state.remarks.items() if said}
     lines += [Line("runs", Mark.WARN, f"iteration {number}: {'; '.join(said)}") for number, said in in_vain.items()]
     aspects: list[tuple[str, str, Callable[[], Iterator[str]]]] = [
@@ -87,6 +91,15 @@ def verify(checkout: Checkout, session: str = "") -> list[Line]:
         found = list(check())
         lines += [Line(what, Mark.FAIL, text) for text in found] or [Line(what, Mark.OK, good)]
     return lines
+
+
+def _begun_later(checkout: Checkout, folder: Path) -> list[str]:
+    """The sessions of this checkout that began after the one that is taken for the current one."""
+    begun = {}
+    for journal in checkout.sandbox.glob("*/journal.jsonl"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError), journal.open(encoding="utf-8") as file:
+            begun[journal.parent.name] = str(json.loads(file.readline())["time"])
+    return sorted(name for name, time in begun.items() if time > begun.get(folder.name, ""))
 
 
 def _outside(folder: Path, chain: Chain, state: State) -> Iterator[Line]:
