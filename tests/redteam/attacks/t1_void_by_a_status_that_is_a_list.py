@@ -3,6 +3,7 @@
 family: harness
 task: scale
 backend: both
+ends: crashed
 """
 
 import gc

@@ -3,6 +3,7 @@
 family: harness
 task: scale
 backend: cpu
+ends: crashed
 """
 
 import gc
