@@ -184,17 +184,18 @@ def shown_latency(value: float | None, modelled: bool) -> str:
 
 
 def _literal(text: str) -> str:
-    """A text as Markdown shows it as it is, in a cell: no borders, tags, entities, links or images come of it."""
+    """A text as it is shown in a cell: no borders, tags, entities, links with a text of their own, or images of it."""
     text = re.sub(r"&(?=#?\w)", "&amp;", printable(text))
     text = re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text)
     text = re.sub(r"\\+(?=\|)", lambda found: "&#92;" * len(found[0]), text)
     return text.replace("](", "]\\(").replace("|", "\\|")
 
 
-def _cells(row: TableRow) -> tuple[str, ...]:
+def _cells(row: TableRow, earlier: bool = False) -> tuple[str, ...]:
+    name = row.optimization.replace("|", "\\|") if earlier else _literal(row.optimization)
     return (
         str(row.iteration),
-        _literal(row.optimization) + (f" [{row.trust}]" if row.trust else ""),
+        name + (f" [{row.trust}]" if row.trust else ""),
         shown_latency(row.latency_ms, row.modelled),
         "PASS" if row.passed else "FAIL",
         row.status,
@@ -206,9 +207,10 @@ def render_row(row: TableRow) -> str:
     return "| " + " | ".join(_cells(row)) + " |"
 
 
-def render_table(rows: list[TableRow]) -> str:
-    """The Markdown table of `perf_results.md`: five columns, one line for each iteration, nothing else."""
-    cells = [_cells(row) for row in rows]
+def render_table(rows: list[TableRow], earlier: bool = False) -> str:
+    """The Markdown table of `perf_results.md`: five columns, one line for each iteration, nothing else; with `earlier`
+    as it was written before names were escaped."""
+    cells = [_cells(row, earlier) for row in rows]
     widths = [max(len(text) for text in column) for column in zip(COLUMNS, *cells, strict=True)]
     lines = [_line(COLUMNS, widths, header=True)]
     lines.append(

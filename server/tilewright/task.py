@@ -129,8 +129,8 @@ class Draw(Strict):
         return self
 
     def draw(self, count: int, source: random.Random) -> list[CaseValue]:
-        """`count` values, shuffled: the choices in turn, or a range's ends and values between them (log scale), half of
-        which are made odd, since most tiles divide no odd size."""
+        """`count` values, shuffled: the choices in turn, or a range's ends and values between them (log scale). Half of
+        those that are even are made odd, since most tiles divide no odd size."""
         if self.choices is not None:
             turns = -(-count // len(self.choices))
             found = [value for _ in range(turns) for value in source.sample(self.choices, len(self.choices))][:count]

@@ -42,6 +42,10 @@ def joined(xs: list):
 
 def doubled(x):
     x *= 2
+
+
+def grouped(x):
+    return (x.view(x.shape[0], x.shape[1] // 32, 32) * 2).reshape(x.shape)
 """
 EXACT = "    return torch.nn.functional.gelu(x)\n"
 
@@ -214,6 +218,12 @@ def test_what_a_function_lacks_is_asked_for(package: Path) -> None:
     assert "--dtype is one of bf16" in init(package, "mypkg.ops:gelu", "--shape", "8x8", "--dtype", "fp23").stderr
     assert "--arg n=" in init(package, "mypkg.ops:times", "--shape", "8x8").stderr
     assert "write a function that takes such alone" in init(package, "mypkg.ops:joined", "--shape", "8x8").stderr
+    grouped = init(package, "mypkg.ops:grouped", "--shape", "64x4096", "--yes")
+    assert grouped.returncode == 0, grouped.stderr
+    task = tomllib.loads((package / "perf/grouped/task.toml").read_text())
+    assert [case for case in task["cases"] if "backend" in case][1] == {
+        "backend": "cpu", "M": 8, "N": 2048, "dtype": "bfloat16",
+    }  # fmt: skip
     assert "by hand, with outputs" in init(package, "mypkg.ops:doubled", "--shape", "8x8").stderr
     narrow = init(package, "mypkg.ops:times", "--shape", "8x8", "--arg", "n=3", answer="n\n")
     assert "called in float64 it returns float32" in narrow.stdout

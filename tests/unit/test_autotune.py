@@ -341,7 +341,26 @@ def another(a):
     ct.launch(None, (1,), other, (a,))
 """
     found = knobs(source)
-    assert [kernel.name for kernel in found.kernels] == ["near", "far"]
+    assert [kernel.name for kernel in found.kernels] == ["near", "far"], "the third is launched by another function"
     made = found.variant({"occupancy": 4})["task/kernel.py"].decode()
     assert made.count("@ct.kernel(occupancy=4)") == 2
     assert "@ct.kernel\ndef other" in made
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "try:\n    def run(a):\n        ct.launch(None, (1,), far, (a,))\nexcept ImportError:\n    run = None",
+        "if True:\n    from kernels import far as run",
+        "run = {}\nrun['x'] = far",
+        "class run:\n    pass\n\nrun.kernel = far",
+        "@torch.library.custom_op('my::half', mutates_args=())\ndef half(a):\n    ct.launch(None, (1,), far, (a,))\n\n"
+        "run = torch.ops",
+        "def half(a):\n    ct.launch(None, (1,), far, (a,))\n\nregister('far', half)\nrun = registered",
+    ],
+)
+def test_a_kernel_that_is_reached_by_a_detour_is_not_left_out(way: str) -> None:
+    kernels = "@ct.kernel\ndef near(a): pass\n\n@ct.kernel\ndef far(a): pass\n\n@ct.kernel\ndef other(a): pass\n"
+    entry = "def entry(a):\n    near, run\n"
+    found = knobs(f"import torch\nimport cuda.tile as ct\n\n{kernels}\n{way}\n\n{entry}".encode())
+    assert [kernel.name for kernel in found.kernels] == ["near", "far"]

@@ -160,3 +160,9 @@ def test_replacing_a_file_leaves_no_draft(tmp_path: Path) -> None:
 def test_a_name_is_shown_as_it_is_and_paints_nothing(name: str, cell: str) -> None:
     row = TableRow(iteration=1, optimization=name, latency_ms=0.5, modelled=True, passed=True, status="keep")
     assert render_row(row) == f"| 1 | {cell} | ~0.500000 | PASS | keep |"
+
+
+def test_a_table_that_an_earlier_version_rendered_has_its_own_rendering() -> None:
+    row = TableRow(iteration=1, optimization="a<b | c", latency_ms=0.5, modelled=True, passed=True, status="keep")
+    assert "| a<b \\| c " in render_table([row], earlier=True)
+    assert "| a&lt;b \\| c " in render_table([row])

@@ -74,10 +74,10 @@ def propose(
     }
     calls: list[Call] = []
     with Trial(files, Path(repository.root)) as trial:
-        made, defining = _made_of(trial, entry, source, sources, files, import_root)
-        if defining is not source and _defines(files[defining.path], function):
-            tell(f"{entry} is defined in {defining.module}, which the task names")
-            entry = request["entry"] = f"{defining.module}:{function}"
+        made, there = _made_of(trial, entry, source, sources, files, import_root)
+        if there and there != entry:
+            tell(f"{entry} is {there}, which the task names")
+            entry = request["entry"] = there
         if made.frontend != "torch" and not reference:
             raise Misuse(
                 f"{entry} launches kernels of {made.editable[0]}, which give no float64 reference: name the same "
@@ -117,14 +117,11 @@ class Made(NamedTuple):
     """Files with kernels of other frontends, which the function reaches too."""
 
 
-def _defines(content: bytes, function: str) -> bool:
-    return any(isinstance(one, ast.FunctionDef) and one.name == function for one in ast.parse(content).body)
-
-
 def _made_of(
     trial: Trial, entry: str, source: Source, sources: dict[str, Source], files: Files, import_root: str
-) -> tuple[Made, Source]:
-    """Which kernels the entry's function launches, by its source, and where that is, by importing it."""
+) -> tuple[Made, str]:
+    """Which kernels the entry's function launches, by its source, and how the module that defines this very function
+    has it, by importing it; nothing where none does."""
     found = _probed(trial, {"entry": entry, "locate": True}, import_root)
     defining = _source_at(found["path"], sources) or source
     modules = {one.module: one.path for one in sources.values()}
@@ -132,7 +129,8 @@ def _made_of(
     frontend = kernels[0].frontend if kernels else "torch"
     own = list(dict.fromkeys(kernel.path for kernel in kernels if kernel.frontend == frontend))
     left = {kernel.path for kernel in kernels} - {*own, defining.path}
-    return Made(list(dict.fromkeys([*own, defining.path])), frontend, sorted(left)), defining
+    there = f"{defining.module}:{found['function']}" if found["handed_on"] else ""
+    return Made(list(dict.fromkeys([*own, defining.path])), frontend, sorted(left)), there
 
 
 def _source_at(path: str, sources: dict[str, Source]) -> Source | None:

@@ -38,8 +38,9 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     """What is known of the function that is asked for. Raises `Unusable`."""
     function, path = _imported(request["entry"])
     if request.get("locate"):
-        name = getattr(inspect.unwrap(function), "__name__", "")
-        return {"path": str(path), "function": name or request["entry"].partition(":")[2]}
+        name = getattr(inspect.unwrap(function), "__name__", "") or request["entry"].partition(":")[2]
+        itself = getattr(sys.modules.get(getattr(function, "__module__", "")), name, None) is function
+        return {"path": str(path), "function": name, "handed_on": itself}
     reference, reference_path = _imported(request["reference"]) if request["reference"] else (function, path)
     tensors = _tensors(function, request["arguments"], request["shapes"])
     shapes, sizes = _shapes(reference, tensors, request)
@@ -53,7 +54,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         "shapes": shapes,
         "sizes": sizes,
         "small": small,
-        "long": _long(sizes, shapes[tensors[0]][-1:]),
+        "long": _long(reference, shapes, sizes, shapes[tensors[0]][-1:], arguments),
         "hidden": [name for name in sizes if _runs_on_odd(name, reference, shapes, small, arguments)],
         "narrow": narrow[0].removeprefix("torch.") if narrow else "",
     }
@@ -76,11 +77,18 @@ def _imported(entry: str) -> tuple[Callable[..., Any], Path]:
     return function, Path(path).resolve()
 
 
-def _long(sizes: dict[str, int], last: list[str]) -> dict[str, int]:
+def _long(
+    function: Callable[..., Any], shapes: Shapes, sizes: dict[str, int], last: list[str], arguments: dict[str, Any]
+) -> dict[str, int]:
     """Sizes of which one is long; none where the function takes no such ones."""
-    if not any(sizes[name] > SMALL for name in last):
-        return {}
-    return {name: min(size, LONG if name in last else SHORT) for name, size in sizes.items()}
+    for long, short in ((LONG, SHORT), (2048, 8)) if any(sizes[name] > SMALL for name in last) else ():
+        found = {name: min(size, long if name in last else short) for name, size in sizes.items()}
+        try:
+            _call(function, shapes, found, torch.float64, arguments)
+        except Exception:
+            continue
+        return found
+    return {}
 
 
 def _tensors(function: Callable[..., Any], given: dict[str, Any], shapes: dict[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ launches.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from tilewright.repository import Files
@@ -58,8 +58,8 @@ class Knobs:
     """What can be set in the editable files `files` of a candidate whose entry point is `function` in `module_file`:
     of the kernels there, those that the entry point may launch."""
 
-    def __init__(self, files: Files, module_file: str, function: str) -> None:
-        """Raises `SpaceError` for a file that is no Python."""
+    def __init__(self, files: Files, module_file: str, function: str, only: Collection[str] | None = None) -> None:
+        """`only`: the names of the kernels, where they are known. Raises `SpaceError` for a file that is no Python."""
         self._files = {name: content for name, content in files.items() if name.endswith(".py")}
         self._places: dict[str, list[_Place]] = {}
         self._ambiguous: set[str] = set()
@@ -78,7 +78,7 @@ class Knobs:
                     self._kernel(name, statement)
                     if (name, statement.name) == (module_file, function):
                         self._defaults(name, statement, offsets)
-        reached = _reached(function, mentioned)
+        reached = _reached({function, ROOT}, mentioned) if only is None else only
         self._decorators = [one for one in self._decorators if one[2].name in reached] or self._decorators
 
     @property
@@ -185,8 +185,7 @@ class Knobs:
 
     def _kernel(self, file: str, function: ast.FunctionDef) -> None:
         for decorator in function.decorator_list:
-            called = decorator.func if isinstance(decorator, ast.Call) else decorator
-            if ast.unparse(called).rpartition(".")[2] == "kernel":
+            if _is_kernel(decorator):
                 keywords = decorator.keywords if isinstance(decorator, ast.Call) else []
                 given = {keyword.arg: _literal(keyword.value) for keyword in keywords if keyword.arg in HINTS}
                 hints = {name: value for name, value in given.items() if name and value is not None}
@@ -196,26 +195,42 @@ class Knobs:
 _NUMBERS = {int, float}
 
 
+ROOT = ""
+"""Stands for what runs when modules are imported, and whoever is handed a function then."""
+
+
 def _mention(statement: ast.stmt, found: dict[str, set[str]]) -> None:
-    """Add, for each name that a module's statement defines, the names that stand in it."""
-    if isinstance(statement, ast.Import | ast.ImportFrom):
-        for one in statement.names:
-            found.setdefault(one.asname or one.name, set()).add(one.name)
-        return
-    inside = [*ast.walk(statement)]
-    names = {node.id for node in inside if isinstance(node, ast.Name)}
-    names |= {node.attr for node in inside if isinstance(node, ast.Attribute)}
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        found.setdefault(statement.name, set()).update(names)
-    else:
-        for node in inside:
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                found.setdefault(node.id, set()).update(names)
+    """Add, for each name that a module's statement defines or stores to, the names that stand in it. What is decorated,
+    and what a call at the module's level names, may be launched from anywhere."""
+    names: set[str] = set()
+    defined: set[str] = {ROOT} if isinstance(statement, ast.Expr) else set()
+    for node in ast.walk(statement):
+        if isinstance(node, ast.alias):
+            defined.add(node.asname or node.name)
+            names.add(node.name.rpartition(".")[2])
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            defined.add(node.name)
+            if any(not _is_kernel(one) for one in node.decorator_list):
+                found.setdefault(ROOT, set()).add(node.name)
+        elif isinstance(node, ast.Name):
+            (defined if isinstance(node.ctx, ast.Store) else names).add(node.id)
+        elif isinstance(node, ast.Attribute):
+            names.add(node.attr)
+        if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            defined |= {one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)}
+            defined |= {node.attr} if isinstance(node, ast.Attribute) else set()
+    for name in defined:
+        found.setdefault(name, set()).update(names | defined)
 
 
-def _reached(name: str, mentioned: Mapping[str, set[str]]) -> set[str]:
-    """The names that can be come to from `name`, whatever their modules."""
-    reached, waiting = {name}, [name]
+def _is_kernel(decorator: ast.expr) -> bool:
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return ast.unparse(called).rpartition(".")[2] == "kernel"
+
+
+def _reached(names: set[str], mentioned: Mapping[str, set[str]]) -> set[str]:
+    """The names that can be come to from `names`, whatever their modules."""
+    reached, waiting = {*names}, [*names]
     while waiting:
         new = mentioned.get(waiting.pop(), set()) - reached
         reached |= new

@@ -34,7 +34,7 @@ def why_not(wanted: Wanted, result: SearchResult) -> str:
     named = {name for config in result.checked for name in config}
     if foreign := sorted(named - own.constants.keys() - HINTS.keys()):
         return f"{foreign[0]} is set in another module than the entry point's, which the launch code cannot do"
-    if named & HINTS.keys() and len(own.kernels) < len(knobs.kernels):
+    if named & HINTS.keys() and any(kernel.file != entry for kernel in knobs.kernels):
         return (
             "a kernel with hints lies in another module than the entry point, and the launch code rewrites that alone"
         )
@@ -94,7 +94,8 @@ def write(wanted: Wanted, result: SearchResult, others: Mapping[str, SearchResul
 
 def _own(wanted: Wanted, source: bytes) -> Knobs:
     """The knobs of the entry point's module alone, when its source is this."""
-    return Knobs({".py": source}, ".py", wanted.found.task.function)
+    names = {kernel.name for kernel in wanted.knobs().kernels}
+    return Knobs({".py": source}, ".py", wanted.found.task.function, names)
 
 
 def _place(configs: list[dict[str, Setting]], config: Mapping[str, Setting]) -> int:

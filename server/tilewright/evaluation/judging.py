@@ -74,14 +74,16 @@ def _watched(
     if backend is not Backend.CPU or code.task.file.frontend is not Frontend.CUTILE:
         return [], ""
     tell("looking for races and other defects")
+    where = ""
     try:
         with start(False) as fresh:
             found = defects_of(fresh, code, runs)
+        where = " in a process that had made many calls"
         return found or defects_of(worker, code, [run for run in runs if not run.hidden]), ""
     except WorkerFailure as failure:
         if failure.status is not Status.TIMEOUT:
             raise
-        return [], "not looked at for races and other defects, which took too long"
+        return [], f"not looked at for races and other defects{where}, which took too long"
 
 
 def _rule_broken(

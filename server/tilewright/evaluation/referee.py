@@ -38,7 +38,7 @@ from tilewright.evaluation.compiling import cpus
 from tilewright.evaluation.correctness import defects_of, planned_runs
 from tilewright.evaluation.judging import judged
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle, WorkerPool
-from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Status
+from tilewright.evaluation.results import DRAWS, BenchmarkResult, CorrectnessResult, Environment, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.statistics import settled_apart
@@ -322,6 +322,7 @@ class Referee:
                 python=platform.python_version(),
                 isolation=self._pool.isolation(),
                 ceilings=ceilings,
+                draws=DRAWS,
             )
         return self._environment
 

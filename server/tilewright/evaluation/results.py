@@ -217,6 +217,10 @@ class Environment(Record):
     isolation: str = Field("not recorded", description="what the kernel enforces on a worker, and what it cannot")
     startup: str = Field("", description="of a command task: SHA-256 over what Python loads unasked, and its packages")
     ceilings: Ceilings
+    draws: int = Field(1, description="by which rules runs are drawn from a secret: 2 where hidden sizes may be even")
+
+
+DRAWS = 2
 
 
 def geometric_mean(values: list[float]) -> float:

@@ -23,7 +23,6 @@ from tilewright.session.runs import Runs
 from tilewright.task import Backend, Frontend, Work, case_label
 
 LIMIT_S = 1800.0
-BEFORE = "before"
 REFERENCE = '''"""The task's reference in torch, in the inputs' own dtypes."""
 
 import inspect
@@ -100,7 +99,7 @@ async def compare(
             timed = [one.against(surveyed.variants[ORIGINAL], len(cases)) for one in surveyed.variants]
         for number, arm in enumerate(arms):
             passed = timed[number][0].status is Status.PASSED
-            if passed and arm.frontend is found.task.file.frontend and arm.name != BEFORE:
+            if passed and arm.frontend is found.task.file.frontend and number != ORIGINAL:
                 await progress(f"checking {arm.name}")
                 checked = await runs.correctness(arm.files, new_secret(), LIMIT_S, _quiet)
                 if checked.status is not Status.PASSED:
@@ -122,7 +121,7 @@ def _quiet(_: str) -> None: ...
 def _arms(checkout: Checkout, found: Working, backend: Backend, others: Mapping[str, Path], base: str) -> list[Arm]:
     before = _before(checkout, found, base)
     frontend = found.task.file.frontend
-    arms = [Arm(BEFORE, before, frontend)]
+    arms = [Arm("before", before, frontend)]
     if before != found.files:
         arms.append(Arm("after", found.files, frontend))
     entry = found.entry_file
@@ -133,6 +132,8 @@ def _arms(checkout: Checkout, found: Working, backend: Backend, others: Mapping[
     for name, path in others.items():
         if not re.fullmatch(r"[\w .+-]{1,40}", name):
             raise Misuse(f"--with {name}: a name has letters, digits, spaces and .+-_, 40 at most")
+        if name in {arm.name for arm in arms}:
+            raise Misuse(f"--with {name}: the table has a row of that name; give another")
         try:
             arms.append(Arm(name, found.files | {entry: path.read_bytes()}, frontend))
         except OSError as error:
@@ -144,14 +145,13 @@ def _before(checkout: Checkout, found: Working, base: str) -> Files:
     """The editable files as they were before all that is to be compared."""
     state = checkout.peek()
     if not base and state is not None and PurePosixPath(state.started.task) == found.folder:
-        here = state.ended is None or checkout.repository.branch() == state.started.branch
-        base = state.started.baseline if here else ""
+        base = state.started.baseline if checkout.repository.branch() == state.started.branch else ""
     commit = checkout.repository.resolve(base or found.head)
     if commit is None:
-        raise Misuse(f"--before {base}: this repository has no such commit")
+        raise Misuse(f"this repository has no commit {base}: give one with --before")
     there = checkout.repository.files(commit, list(found.files))
-    if missing := sorted(found.files.keys() - there.keys()):
-        raise Misuse(f"commit {commit[:12]} has no {missing[0]}: give another with --before")
+    if not there:
+        raise Misuse(f"commit {commit[:12]} has no {min(found.files)}: give another with --before")
     return there
 
 

@@ -109,6 +109,7 @@ class Book:
                 self._check_untouched()
             self.state = None
             self.record(Ended(reason=reason))
+            self.checkout.write_table(folder, State.of(self.entries))
             return f"session {folder.name} ended: {reason}"
         except Misuse as error:
             self.checkout.forget_current()

@@ -107,6 +107,7 @@ class Loop:
         identity = content_id(files)
         known = state.checked if state.checked and state.checked.result.status is not Status.VOID else None
         mended = state.checked is not None and state.checked.no_run and not self._book.tree.protected_changes()
+        mended = mended or (self._job is not None and not self._job.done)  # and is checked anew
         if known is None or known.candidate != identity or mended:
             if state.phase in (Phase.FAILED, Phase.MEASURED) and not mended:
                 raise Misuse(f"run_correctness does not come now: {self._next(state)}")

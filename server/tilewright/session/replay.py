@@ -102,7 +102,7 @@ async def replay(checkout: Checkout, iteration: int, session: str, progress: Pro
                 lines.append(Line(name, Mark.WARN, f"{then} when it was logged, {now} here"))
         limit = 60 * started.rules.iteration_minutes
         again = await runs.correctness(candidate, checked.secret, limit, said.append)
-        lines += compare_checks(checked.result, again)
+        lines += compare_checks(checked.result, again, here.draws == started.environment.draws)
         if trial.measured is not None:
             fresh = await runs.benchmark(candidate, incumbent, new_secret(), limit, said.append)
             lines += compare_benchmarks(trial.measured.result, fresh, trial.row)
@@ -112,14 +112,18 @@ async def replay(checkout: Checkout, iteration: int, session: str, progress: Pro
     return lines
 
 
-def compare_checks(logged: CorrectnessResult, again: CorrectnessResult) -> list[Line]:
-    """The logged check and the one of now: the same status on the same inputs."""
+def compare_checks(logged: CorrectnessResult, again: CorrectnessResult, same_rules: bool = True) -> list[Line]:
+    """The logged check and the one of now: the same status on the same inputs, where these are drawn by the same
+    rules."""
     if again.status is Status.VOID:
         return [Line("check", Mark.FAIL, f"could not be made again: {again.message}")]
     lines = []
     hashes = [(one.inputs_hash, other.inputs_hash) for one, other in zip(logged.cases, again.cases, strict=False)]
     known = [pair for pair in hashes if all(pair)]
-    if changed := [number for number, pair in enumerate(hashes) if all(pair) and pair[0] != pair[1]]:
+    if not same_rules:
+        text = "another version drew the logged ones: the same secret gives other sizes here"
+        lines.append(Line("inputs", Mark.WARN, text))
+    elif changed := [number for number, pair in enumerate(hashes) if all(pair) and pair[0] != pair[1]]:
         label = logged.cases[changed[0]].label
         lines.append(Line("inputs", Mark.FAIL, f"{len(changed)} of {len(hashes)} cases had other inputs, as {label}"))
     elif known:
