@@ -478,5 +478,8 @@ def test_results_are_compared_by_interval_and_by_status() -> None:
     assert [line.mark for line in lines] == ["FAIL", "FAIL"]
     lines = compare_checks(checked(Status.PASSED, ""), checked(Status.PASSED, "b"))
     assert [line.mark for line in lines] == ["warn", "ok"]
+    lines = compare_checks(checked(Status.PASSED, "a"), checked(Status.PASSED, "b"), same_rules=False)
+    assert [line.mark for line in lines] == ["warn", "ok"]
+    assert "another version" in lines[0].detail
     assert commitment("a") != commitment("b")
     assert integrity.refs_of("s") == "refs/tilewright/s"
