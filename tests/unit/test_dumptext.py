@@ -31,7 +31,7 @@ def dumped(*made: Compilation) -> Dumped:
     return Dumped(status=Status.PASSED, case="N=1", kernels=[DumpedKernel(grid=[1, 1, 1], made=one) for one in made])
 
 
-@pytest.mark.parametrize("count", [1, 2, 5, 12, 60])
+@pytest.mark.parametrize("count", [1, 2, 5, 30])
 @pytest.mark.parametrize("stage", ["resources", "cutile_ir"])
 def test_a_report_keeps_to_its_budget(count: int, stage: dumptext.Stage) -> None:
     held = dumped(*(compilation(f"kernel_{number}") for number in range(count)))
