@@ -90,7 +90,7 @@ def test_a_bad_candidate_is_data_with_a_status(bench: Bench, what: str) -> None:
 def test_the_next_candidate_is_unaffected(bench: Bench) -> None:
     result = bench.check(SCALE_KERNEL)
     assert result.passed, result.message
-    assert len({case.case["N"] for case in result.cases if case.hidden}) == 3
+    assert len({case.case["N"] for case in result.cases if case.hidden}) >= 3
     assert {case.values for case in result.cases} == set(Values)
     for size in {case.case["N"] for case in result.cases}:
         assert sum(case.case["N"] == size for case in result.cases) >= 5

@@ -30,7 +30,7 @@ from tilewright.evaluation.values import other_strides
 from tilewright.task import Backend, Case, Frontend, Task, TaskError, Values, case_label
 
 CLASSES = [values for values in Values if values not in (Values.DRAWN, Values.INTEGERS)]
-SHARE = 3
+SHARE = 2
 """Classes from `CLASSES` that each of several shapes is run on, in turn, beside `integers` and two own draws."""
 
 CHECKER_SLOWDOWN = 4

@@ -24,7 +24,7 @@ from tilewright.session.checkout import Misuse
 from tilewright.session.history import Started
 from tilewright.task import Backend, Case, Frontend, TaskError, Work
 
-HIDDEN_CASES = 3
+HIDDEN_CASES = 4
 START_TIMEOUT_S = 300.0
 GRACE_S = 180.0
 """Over an evaluation's own limit: waiting for the GPU, and starting a referee."""
