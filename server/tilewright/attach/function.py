@@ -74,10 +74,10 @@ def propose(
     }
     calls: list[Call] = []
     with Trial(files, Path(repository.root)) as trial:
-        made, there = _made_of(trial, entry, source, sources, files, import_root)
-        if there and there != entry:
-            tell(f"{entry} is {there}, which the task names")
-            entry = request["entry"] = there
+        made = _made_of(trial, entry, source, sources, files, import_root)
+        if made.entry != entry:
+            tell(f"{entry} is {made.entry}, which the task names")
+            entry = request["entry"] = made.entry
         if made.frontend != "torch" and not reference:
             raise Misuse(
                 f"{entry} launches kernels of {made.editable[0]}, which give no float64 reference: name the same "
@@ -111,6 +111,8 @@ def propose(
 class Made(NamedTuple):
     """What a function is made of: the files to edit, those with kernels first, and the frontend of the kernels."""
 
+    entry: str
+    """As the module that defines the function has it; as asked for where none has this very one."""
     editable: list[str]
     frontend: str
     left: list[str]
@@ -119,9 +121,8 @@ class Made(NamedTuple):
 
 def _made_of(
     trial: Trial, entry: str, source: Source, sources: dict[str, Source], files: Files, import_root: str
-) -> tuple[Made, str]:
-    """Which kernels the entry's function launches, by its source, and how the module that defines this very function
-    has it, by importing it; nothing where none does."""
+) -> Made:
+    """Where the entry's function is defined, by importing it, and which kernels it launches, by its source."""
     found = _probed(trial, {"entry": entry, "locate": True}, import_root)
     defining = _source_at(found["path"], sources) or source
     modules = {one.module: one.path for one in sources.values()}
@@ -129,8 +130,8 @@ def _made_of(
     frontend = kernels[0].frontend if kernels else "torch"
     own = list(dict.fromkeys(kernel.path for kernel in kernels if kernel.frontend == frontend))
     left = {kernel.path for kernel in kernels} - {*own, defining.path}
-    there = f"{defining.module}:{found['function']}" if found["handed_on"] else ""
-    return Made(list(dict.fromkeys([*own, defining.path])), frontend, sorted(left)), there
+    there = f"{defining.module}:{found['function']}" if found["itself"] else entry
+    return Made(there, list(dict.fromkeys([*own, defining.path])), frontend, sorted(left))
 
 
 def _source_at(path: str, sources: dict[str, Source]) -> Source | None:

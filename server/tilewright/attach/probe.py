@@ -40,7 +40,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     if request.get("locate"):
         name = getattr(inspect.unwrap(function), "__name__", "") or request["entry"].partition(":")[2]
         itself = getattr(sys.modules.get(getattr(function, "__module__", "")), name, None) is function
-        return {"path": str(path), "function": name, "handed_on": itself}
+        return {"path": str(path), "function": name, "itself": itself}
     reference, reference_path = _imported(request["reference"]) if request["reference"] else (function, path)
     tensors = _tensors(function, request["arguments"], request["shapes"])
     shapes, sizes = _shapes(reference, tensors, request)

@@ -80,15 +80,16 @@ def write(wanted: Wanted, result: SearchResult, others: Mapping[str, SearchResul
         "space": space,
         "configs": configs,
     }
-    names = sorted({name for config in configs for name in config})
+    names = {name for config in configs for name in config}
     own = _own(wanted, source)
     start = {name: value for name, value in own.constants.items() if name in names}
     full = [{**start, **config} for config in configs]
-    before = {one.name: {name: one.hints.get(name) for name in HINTS.keys() & {*names}} for one in own.kernels}
-    content["edits"] = {
-        hashlib.sha256(text).hexdigest(): [_own(wanted, text).edits(config, before).get(".py", []) for config in full]
-        for text in (source, applied)
-    }
+    before = {one.name: {name: one.hints.get(name) for name in HINTS.keys() & names} for one in own.kernels}
+    content["edits"] = {}
+    for text in (source, applied):
+        knobs = _own(wanted, text)
+        edits = [knobs.edits(config, before).get(".py", []) for config in full]
+        content["edits"][hashlib.sha256(text).hexdigest()] = edits
     return code, json.dumps(content, indent=1)
 
 

@@ -217,10 +217,11 @@ class Environment(Record):
     isolation: str = Field("not recorded", description="what the kernel enforces on a worker, and what it cannot")
     startup: str = Field("", description="of a command task: SHA-256 over what Python loads unasked, and its packages")
     ceilings: Ceilings
-    draws: int = Field(1, description="by which rules runs are drawn from a secret: 2 where hidden sizes may be even")
+    draws: int = Field(1, description="the rules (`DRAWS`) by which a native task's runs are drawn from a secret")
 
 
 DRAWS = 2
+"""1: of hidden sizes, those between a range's ends are odd. 2: they may be even."""
 
 
 def geometric_mean(values: list[float]) -> float:

@@ -8,7 +8,7 @@ import platform
 import sys
 from pathlib import Path
 
-from tilewright.evaluation.results import DRAWS, Environment
+from tilewright.evaluation.results import Environment
 from tilewright.gpu.telemetry import Gpu
 from tilewright.roofline.bounds import Ceilings
 from tilewright.task import Backend
@@ -31,7 +31,6 @@ def environment(backend: Backend, gpu: Gpu | None, isolation: str, startup: str)
         isolation=isolation,
         startup=startup,
         ceilings=Ceilings(copy_bytes_per_s=0.0, flops={}, measured=False),
-        draws=DRAWS,
     )
 
 

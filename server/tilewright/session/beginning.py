@@ -227,8 +227,7 @@ def _notes(task: Task, backend: Backend) -> list[str]:
         notes.append(
             "the task has no [hidden] table for this backend: a candidate may be right on the visible sizes alone"
         )
-    given = task.file.tolerance.model_dump(exclude_none=True)
-    if given := {name: value for name, value in given.items() if value is not None}:
+    if given := task.file.tolerance.model_dump(exclude_none=True):
         said = ", ".join(f"{name} = {value:g}" for name, value in given.items())
         notes.append(f"the task sets what an output may be off by itself: {said}")
     if excluded := task.file.values.exclude:

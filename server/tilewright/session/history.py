@@ -265,6 +265,11 @@ class State:
             return Phase.CHECKED
         return Phase.READY
 
+    @property
+    def stopped(self) -> bool:
+        """Whether the candidate under way was not run, since protected files had been changed."""
+        return self.phase is Phase.FAILED and self.checked is not None and self.checked.no_run
+
     def table(self) -> list[TableRow]:
         """The rows as the table shows them."""
         return [

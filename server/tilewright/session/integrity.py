@@ -158,10 +158,11 @@ def table_changed(folder: Path, sandbox: Path, state: State) -> str:
     if pointer.is_file() and pointer.read_text(encoding="utf-8").strip() == folder.name:
         tables.append(sandbox / "perf_results.md")
     wanted = render_table(rows)
+    behind = [rows[:-1]] if state.ended is None else []
+    known = {render_table(some, earlier) for some in (rows, *behind) for earlier in (False, True)}
     for path in tables:
         text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else wanted
-        behind = [rows[:-1]] if state.ended is None else []
-        if any(text == render_table(known, earlier) for known in (rows, *behind) for earlier in (False, True)):
+        if text in known:
             continue
         pairs = zip_longest(text.splitlines(), wanted.splitlines(), fillvalue="nothing")
         line, (found, right) = next(

@@ -106,12 +106,12 @@ class Loop:
         files = self._book.tree.read()
         identity = content_id(files)
         known = state.checked if state.checked and state.checked.result.status is not Status.VOID else None
-        mended = state.checked is not None and state.checked.no_run and not self._book.tree.protected_changes()
-        mended = mended or (self._job is not None and not self._job.done)  # and is checked anew
-        if known is None or known.candidate != identity or mended:
-            if state.phase in (Phase.FAILED, Phase.MEASURED) and not mended:
+        running = self._job is not None and not self._job.done
+        mended = state.stopped and not self._book.tree.protected_changes()
+        if running or mended or known is None or known.candidate != identity:
+            if state.phase in (Phase.FAILED, Phase.MEASURED) and not (running or mended):
                 raise Misuse(f"run_correctness does not come now: {self._next(state)}")
-            if self._job is None or self._job.done:
+            if not running:
                 self._refuse_repeats(state, identity)
             job = self._attach("run_correctness", lambda job: self._trials.check(files, job.tell))
             if not await job.attend(wait_s, progress):
@@ -277,11 +277,10 @@ class Loop:
         if there := self.checkout.elsewhere(state):
             return there
         tree = self._book.tree
-        stopped = state.phase is Phase.FAILED and state.checked is not None and state.checked.no_run
-        if (state.phase is Phase.READY or stopped) and (changed := tree.protected_changes()):
-            then = ", then call run_correctness again" if stopped else ""
+        if (state.phase is Phase.READY or state.stopped) and (changed := tree.protected_changes()):
+            then = ", then call run_correctness again" if state.stopped else ""
             return f"protected files differ from the baseline's: {tree.how_to_restore(changed)}{then}"
-        if stopped:
+        if state.stopped:
             return "call run_correctness again: the protected files are as they were"
         present = tree.present()
         checked = state.checked is not None and content_id(present) == state.checked.candidate

@@ -240,7 +240,7 @@ def _row(row: Row, state: State) -> RowReport:
         correctness="PASS" if row.passed else "FAIL",
         status=row.verdict.kind,
         trust=row.trust,
-        reason="; ".join([reason, *state.remarks.get(row.iteration, [])]),
+        reason="; ".join([reason, *state.remarks[row.iteration]]),
     )
 
 

@@ -76,8 +76,9 @@ def verify(checkout: Checkout, session: str = "") -> list[Line]:
     ]  # fmt: skip
     if not session and (later := _begun_later(checkout, folder)):
         lines.append(Line("sessions", Mark.WARN, f"begun later than this one, in sandbox/: {', '.join(later)}"))
-    in_vain = {number: said for number, said in state.remarks.items() if said}
-    lines += [Line("runs", Mark.WARN, f"iteration {number}: {'; '.join(said)}") for number, said in in_vain.items()]
+    for number, said in state.remarks.items():
+        if said:
+            lines.append(Line("runs", Mark.WARN, f"iteration {number}: {'; '.join(said)}"))
     aspects: list[tuple[str, str, Callable[[], Iterator[str]]]] = [
         ("commits", "candidates and kept commits hold what was judged", lambda: _commits(checkout, chain)),
         ("trailers", "the commits' trailers name records of this journal", lambda: _trailers(checkout, chain)),
