@@ -15,13 +15,13 @@ from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
 from tilewright.bundled import examples
 from tilewright.evaluation.calibration import make_trial
 from tilewright.evaluation.comparison import _limits
-from tilewright.evaluation.correctness import judge, need_informative, planned_runs
+from tilewright.evaluation.correctness import judge, judge_drawn, need_informative, planned_runs
 from tilewright.evaluation.results import CaseCheck, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.task import Backend, Case, TaskError, Values, load_task
 
-KERNELS = Path(__file__).parents[2] / "benchmarks" / "kernels"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 F32 = torch.float32
 SEEDS = range(3)
 Outputs = Any
@@ -29,8 +29,8 @@ Outputs = Any
 
 @cache
 def task(name: str) -> TaskCode:
-    own = KERNELS / name
-    return TaskCode(load_task(own if own.is_dir() else next(examples().glob(f"*{name}*"))), Backend.CPU)
+    own = [BENCHMARKS / "kernels" / name, BENCHMARKS / "agents" / name, *examples().glob(f"*{name}*")]
+    return TaskCode(load_task(next(folder for folder in own if folder.is_dir())), Backend.CPU)
 
 
 CASES: dict[str, list[Case]] = {
@@ -44,6 +44,8 @@ CASES: dict[str, list[Case]] = {
     "affine": [{"M": 20, "N": 24, "dtype": "bfloat16"}],
     "xent": [{"M": 9, "N": 150, "dtype": "float32"}],
     "swiglu": [{"M": 9, "N": 50, "dtype": "float32"}],
+    "int4gemm": [{"M": rows, "N": 1024, "K": 256, "dtype": "bfloat16"} for rows in (1, 3)],
+    "windowattention": [{"B": 1, "H": 4, "G": 2, "S": 200, "D": 32, "W": 70, "dtype": "bfloat16"}],
 }
 
 
@@ -71,6 +73,25 @@ def flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rounded: bool) -> t
     total = weights.sum(-1, keepdim=True)
     weights = weights.to(v.dtype).to(F32) if rounded else weights
     return (weights @ v.to(F32) / total).to(q.dtype)
+
+
+def windowed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int) -> torch.Tensor:
+    """A flash kernel's arithmetic: weights relative to the largest, rounded to the values' dtype, their sum not."""
+    k, v = (tensor.repeat_interleave(q.shape[1] // k.shape[1], 1) for tensor in (k, v))
+    place = torch.arange(q.shape[2])
+    far = place[:, None] - place[None, :]
+    scores = q.to(F32) @ k.to(F32).transpose(-1, -2) * q.shape[-1] ** -0.5
+    scores = scores.masked_fill((far < 0) | (far >= window), float("-inf"))
+    weights = approximate(torch.exp(scores - scores.amax(-1, keepdim=True)))
+    total = weights.sum(-1, keepdim=True)
+    return (weights.to(v.dtype).to(F32) @ v.to(F32) / total).to(q.dtype)
+
+
+def four_bits(x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, rounded: bool) -> torch.Tensor:
+    """`rounded`: each weight is rounded once it is scaled, as tensor cores want it."""
+    wide = torch.cat([packed & 15, packed >> 4]).to(F32) - 8
+    weights = wide * scale.to(F32).repeat_interleave(128, 0)
+    return in_steps(x, weights.to(x.dtype) if rounded else weights, 128).to(x.dtype)
 
 
 def one_pass_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> torch.Tensor:
@@ -130,6 +151,9 @@ HONEST: dict[str, tuple[str, Callable[..., Outputs]]] = {
         "affine", lambda x, gain, shift, low: torch.clamp(x * gain + shift[:, None], min=low),
     ),
     "late difference": ("xent", late_difference),
+    "scaled weights rounded": ("int4gemm", lambda x, packed, scale: four_bits(x, packed, scale, rounded=True)),
+    "scaled weights in float32": ("int4gemm", lambda x, packed, scale: four_bits(x, packed, scale, rounded=False)),
+    "weights in a window rounded": ("windowattention", windowed),
     "by division": (
         "swiglu",
         lambda x: (h := x.shape[1] // 2) and x[:, :h] / (1 + approximate(torch.exp(-x[:, :h]))) * x[:, h:],
@@ -160,6 +184,20 @@ def test_honest_arithmetic_passes_with_room_to_spare(what: str) -> None:
                     worst = max(worst, float(torch.where(error > 0, error / limit.element, 0.0).max()))
     print(f"{what}: uses {worst:.2f} of what an element is allowed")
     assert worst < 0.85
+
+
+def test_rows_of_other_scales_pass_where_no_scales_were_at_hand() -> None:
+    """A timed call's outputs: the first rows of a window see few keys, and are far larger than the last."""
+    code = task("windowattention")
+    case: Case = {"B": 1, "H": 4, "G": 2, "S": 2048, "D": 64, "W": 2048, "dtype": "bfloat16"}
+    inputs = code.inputs(case, seed=6)
+    contract = code.contract(case, inputs)
+    output = windowed(**inputs)
+    assert judge(code.task, [output], code.expected(case, inputs), contract).status is Status.WRONG_VALUES
+    found = judge_drawn(code, case, inputs, [output], contract)
+    assert found.status is Status.PASSED, found.message
+    for wrong in (windowed(**inputs | {"window": 1948}), output * 1.02):
+        assert judge_drawn(code, case, inputs, [wrong], contract).status is Status.WRONG_VALUES
 
 
 def without_one(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

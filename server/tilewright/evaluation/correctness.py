@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from pydantic import ValidationError
 
-from tilewright.evaluation.calibration import Honest, Trial, make_trial
+from tilewright.evaluation.calibration import Honest, Trial, calibrate, make_trial
 from tilewright.evaluation.calling import (
     MANY_CALLS,
     MORE_CALLS,
@@ -167,6 +167,21 @@ def judge(
             worst = found
     assert worst is not None
     return worst
+
+
+def judge_drawn(
+    code: TaskCode, case: Case, inputs: Inputs, outputs: list[torch.Tensor], contract: list[torch.Tensor]
+) -> Comparison:
+    """Compare the outputs of one call on the task's own draw, for whoever makes many: by the bounds of each dtype, and
+    only where these are passed over by an honest kernel's error scales, which take ten references. A dtype's bounds
+    suit outputs of one scale; in causal attention the first rows are many times larger than the last."""
+    expected = code.expected(case, inputs)
+    found = judge(code.task, outputs, expected, contract)
+    if found.status is not Status.WRONG_VALUES:
+        return found
+    generator = torch.Generator(device=code.device).manual_seed(0)
+    honest = calibrate(code, case, inputs, expected, contract, Values.DRAWN, generator)
+    return judge(code.task, outputs, expected, contract, honest)
 
 
 def defects_of(worker: WorkerHandle, code: TaskCode, runs: list[Run]) -> list[Defect]:

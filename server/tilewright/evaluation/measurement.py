@@ -25,7 +25,7 @@ import torch
 from tilewright.evaluation import statistics
 from tilewright.evaluation.block import Block
 from tilewright.evaluation.ceilings import IdleProbe
-from tilewright.evaluation.correctness import judge
+from tilewright.evaluation.correctness import judge_drawn
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Environment, Status, geometric_mean
 from tilewright.evaluation.seeds import Seeds
@@ -295,8 +295,7 @@ class Bench:
 
     def _verify(self, block: Block, number: int, inputs: Inputs, outputs: list[torch.Tensor]) -> None:
         """Compare a call's outputs, as they were handed over, with the reference."""
-        expected = self._code.expected(block.case, inputs)
-        found = judge(self._task, outputs, expected, block.contract)
+        found = judge_drawn(self._code, block.case, inputs, outputs, block.contract)
         if found.status is not Status.PASSED:
             where = f"{case_label(block.case)}, in timed call {number + 1} of {block.calls}"
             raise WorkerFailure(found.status, f"{where}: {found.message}")

@@ -10,7 +10,7 @@ call overwrites first.
 from __future__ import annotations
 
 from tilewright.evaluation.calling import Call, Given
-from tilewright.evaluation.correctness import Run, judge
+from tilewright.evaluation.correctness import Run, judge_drawn
 from tilewright.evaluation.fingerprint import inputs_hash
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.taskcode import TaskCode
@@ -42,7 +42,7 @@ def _result(code: TaskCode, run: Run, call: Call, again: bool) -> tuple[str, str
     contract = code.contract(run.case, inputs)
     given = Given(inputs, contract, before=before if again else None)
     outputs = call(code.arguments(run.case, inputs, contract), given).outputs
-    found = judge(code.task, outputs, code.expected(run.case, inputs), contract)
+    found = judge_drawn(code, run.case, inputs, outputs, contract)
     return inputs_hash(
         {str(number): output for number, output in enumerate(outputs)}
     ), "" if found.status is Status.PASSED else found.message
