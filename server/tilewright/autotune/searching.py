@@ -77,6 +77,8 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
         space = proposed(knobs, kind, arch, tiles)
         variants = _variants(wanted, knobs, space)
         if others := variants[1:]:
+            if modelling is not measuring:
+                await measuring.ready(len(variants))
             rest = await modelling.survey(others, backend, LIMIT_S, tell)
             if rest.status is not Status.PASSED:
                 return _ended(base, rest.status, rest.message, [])
@@ -147,7 +149,13 @@ async def _begun(
     if modelling is measuring:
         return await measuring.environment(), await modelling.survey(variants, backend, LIMIT_S, tell)
     tell("starting: what compiles and models, and what measures")
-    environment = asyncio.create_task(measuring.environment())
+
+    async def prepared() -> Environment:
+        found = await measuring.environment()
+        await measuring.ready(len(variants))
+        return found
+
+    environment = asyncio.create_task(prepared())
     survey = asyncio.create_task(modelling.survey(variants, backend, LIMIT_S, tell))
     try:
         return await asyncio.gather(environment, survey)

@@ -127,8 +127,7 @@ class Bench:
             latencies, evidence = self._pairs(block, looks, limit_s)
         if self._task.file.library_calls == "forbid":
             self._arms[0].request("kernels", self._task.file.timeout_s)
-        for arm in self._arms:  # let go of shared memory before it is freed here
-            arm.request("inputs", self._task.file.timeout_s, sets=[])
+        self._ask("inputs", sets=[])  # they let go of shared memory before it is freed here
         latency = plain_statistics.median(latencies)
         work = self._code.work(case)
         percent, bound = roofline_share(latency, work, self._environment.ceilings)
@@ -159,27 +158,33 @@ class Bench:
         return timing, evidence
 
     def _block_of(self, case: Case, seeds: Seeds) -> Block:
-        """Warm both arms up, and lay out a block of as many calls as take about `block_ms`."""
+        """Warm the arms up, and lay out a block of as many calls as take about `block_ms`."""
         timeout = self._task.file.timeout_s
         few = Block(self._code, case, seeds, calls=3)
-        for arm in self._arms:
-            arm.request("inputs", timeout, sets=few.arguments.described)
-        estimates = [_milliseconds(arm.request("estimate", timeout)[0]) for arm in self._arms]
-        for arm in self._arms:
-            arm.request("inputs", timeout, sets=[])
+        self._ask("inputs", sets=few.arguments.described)
+        self._warm_up()
+        shortest = min(_milliseconds(arm.request("estimate", timeout)[0]) for arm in self._arms)
+        self._ask("inputs", sets=[])
         free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         needed = 2 * few.input_bytes + (1 + len(self._arms)) * few.output_bytes
         most = min(INPUT_LIMIT // max(few.input_bytes, 1), int(free * MEMORY_SHARE) // max(needed, 1), MAX_CALLS)
-        calls = max(min(math.ceil(self.block_ms / max(min(estimates), 1e-3)), most), 1)
+        calls = max(min(math.ceil(self.block_ms / max(shortest, 1e-3)), most), 1)
         del few
         torch.cuda.empty_cache()
         block = Block(self._code, case, seeds, calls)
-        for arm in self._arms:
-            arm.request("inputs", timeout, sets=block.arguments.described)
-            arm.request("estimate", timeout)  # on these very tensors: what is cached by address is ready
+        self._ask("inputs", sets=block.arguments.described)
+        self._ask("estimate")  # on these very tensors: what is cached by address is ready
         if block.in_place:
             block.fill()
         return block
+
+    def _warm_up(self) -> None:
+        """What the arms do before they are asked how long a call takes: nothing, each takes its time then."""
+
+    def _ask(self, op: str, **message: Any) -> None:
+        """Ask every arm for the same, one after the other: what one tunes itself by is not to be the other's doing."""
+        for arm in self._arms:
+            arm.request(op, self._task.file.timeout_s, **message)
 
     def _prepare(self, block: Block) -> str:
         timeout = self._task.file.timeout_s

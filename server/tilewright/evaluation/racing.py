@@ -15,10 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
 from tilewright.evaluation import measurement, statistics
 from tilewright.evaluation.block import Block
-from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
+from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import ORIGINAL, Raced, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.task import Case, case_label
@@ -83,7 +84,7 @@ class Heat(measurement.Bench):
 
     def lanes(self, case: Case, seeds: Seeds) -> list[Lane]:
         """Race the arms on one case. Raises `WorkerFailure` with the arm's label where one fails or is wrong."""
-        with self._clock("compile and warm up"):
+        with self._clock("warm up"):
             block = self._block_of(case, seeds)
         with self._clock("capture"):
             self._prepare(block)
@@ -93,28 +94,25 @@ class Heat(measurement.Bench):
                     self._prove(block, index)
             with self._clock("rounds"):
                 found = halve(len(self._arms), lambda arm: self._timed(block, arm, [])[0][0], self._order)
-        for arm in self._arms:
-            arm.request("inputs", self._task.file.timeout_s, sets=[])
+        self._ask("inputs", sets=[])
         return found
 
     @property
     def seconds(self) -> str:
-        """Where its time went."""
+        """Where its time went; compiling is a part of warming up."""
         return ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self._clock.seconds.items())
 
-    def _block_of(self, case: Case, seeds: Seeds) -> Block:
-        """The arms' first calls, which compile, side by side; then as for two arms."""
-        few = Block(self._code, case, seeds, calls=1)
+    def _warm_up(self) -> None:
+        """The arms' first calls, which compile."""
+        with self._clock("compile"):
+            self._ask("estimate")
+
+    def _ask(self, op: str, **message: Any) -> None:
+        """Ask all arms side by side: each maps the shared memory of a block for itself, which takes its time."""
         timeout = self._task.file.timeout_s
-
-        def warm_up(arm: WorkerHandle) -> None:
-            arm.request("inputs", timeout, sets=few.arguments.described)
-            arm.request("estimate", timeout)
-            arm.request("inputs", timeout, sets=[])
-
         with ThreadPoolExecutor(len(self._arms)) as threads:
-            list(threads.map(warm_up, self._arms))
-        return super()._block_of(case, seeds)
+            for asked in [threads.submit(arm.request, op, timeout, **message) for arm in self._arms]:
+                asked.result()
 
     def _prove(self, block: Block, index: int) -> None:
         """Compare one of an arm's outputs."""

@@ -210,6 +210,11 @@ class Referee:
         calls = [surveying.described(code.arguments(case, code.cached_inputs(case, seed=0))) for case in cases]
         return {"result": {"status": Status.PASSED, "cases": cases, "calls": calls, "variants": variants}}
 
+    def ready(self, message: Message) -> Message:
+        """Start the workers of a race of this many variants, which get ready while others compile these."""
+        self._pool.prepare(min(message["count"], self._heat_size()))
+        return {}
+
     def race(self, message: Message) -> Message:
         """Measure many variants against the first. For referees of the `cuda` backend."""
         code = self._task(message)
@@ -237,7 +242,7 @@ class Referee:
                     heat,
                     seeds,
                     self._tell,
-                    racing.heat_size(torch.cuda.get_device_properties(0).total_memory),
+                    self._heat_size(),
                 )
         except (WorkerFailure, GpuBusy) as failure:
             status = failure.status if isinstance(failure, WorkerFailure) else Status.VOID
@@ -346,6 +351,9 @@ class Referee:
         with self._pool.loaded(code.task, one, deadline, running, withheld) as (worker,):
             yield worker
 
+    def _heat_size(self) -> int:
+        return racing.heat_size(torch.cuda.get_device_properties(0).total_memory)
+
     def _device(self) -> contextlib.AbstractContextManager[None]:
         return lease(self._gpu.uuid, LEASE_WAIT_S, self._tell) if self._gpu else contextlib.nullcontext()
 
@@ -380,7 +388,7 @@ def main(nursery: Nursery, arguments: list[str]) -> None:
         what = f"the {backend} backend cannot be used here: {str(error).strip().splitlines()[0]}"
         channel.send({"misuse": f"{what}; see `tilewright doctor`, or use backend cpu"})
         return
-    requests = ("environment", "work", "correctness", "check", "benchmark", "dump", "survey", "race")
+    requests = ("environment", "work", "correctness", "check", "benchmark", "dump", "survey", "ready", "race")
     try:
         channel.answer({name: getattr(referee, name) for name in requests}, (TaskError, GpuBusy, MissingTool))
     finally:

@@ -174,6 +174,14 @@ class Runs:
         result = await self._run("survey", limit_s, tell, variants, cases_of=cases_of, frontends=list(frontends))
         return SurveyResult.model_validate({name: result[name] for name in result if name != "seconds"})
 
+    async def ready(self, count: int) -> None:
+        """Let the workers of a race of `count` variants start, for a race that is to come; `cuda` backend only.
+
+        Raises `Misuse` where the referee cannot start."""
+        with _startup():
+            await self._prepared()
+            await self._evaluator.request("ready", lambda _: None, START_TIMEOUT_S, count=count)
+
     async def race(self, variants: list[Files], secret: str, limit_s: float, tell: Tell) -> RaceResult:
         """Measure variants of a candidate against the first of them; `cuda` backend only."""
         result = await self._run("race", limit_s, tell, variants, secret=secret)
