@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import random
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
@@ -18,6 +19,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from tilewright.taskerrors import TaskError as TaskError
 from tilewright.taskerrors import problems
 
+LARGE_CASES = 4
+"""Hidden cases at most, of one table, in which all ranges are near their upper ends."""
+LARGE_SHARES = (1.0, 0.5, 0.25)
 NAME = r"^[a-z0-9][a-z0-9_-]{0,63}$"
 CaseValue = int | float | str | bool
 Case = dict[str, CaseValue]
@@ -149,6 +153,17 @@ class Draw(Strict):
             found = [value * self.multiple_of for value in [low, high][: count - inner] + drawn]
         return source.sample(found, count)
 
+    def draw_large(self, count: int, share: float, source: random.Random) -> list[CaseValue]:
+        """`count` values: the choices in turn, or from the upper half of a range cut off at `share` of its maximum,
+        odd where it holds such."""
+        if self.choices is not None:
+            return self.draw(count, source)
+        assert self.min is not None and self.max is not None
+        low = -(-self.min // self.multiple_of)
+        high = max(int(self.max * share) // self.multiple_of, low)
+        drawn = [source.randint(max(low, high // 2), high) for _ in range(count)]
+        return [(value - (value % 2 == 0 and value > low)) * self.multiple_of for value in drawn]
+
 
 class CaseEntry(BaseModel):
     """One `[[cases]]` table: the case itself, and the backend it is for (any, where none is named)."""
@@ -169,6 +184,19 @@ class HiddenEntry(BaseModel):
     __pydantic_extra__: dict[str, Draw]
     backend: Backend | None = None
 
+    def draw_large(self, visible: list[Case], source: random.Random) -> list[Case]:
+        """Cases with all ranges near their upper ends together: one, or one for each of a list's choices. As far below
+        these ends as it takes to be no larger than the largest of `visible`, by the product of what is drawn."""
+        rules = self.__pydantic_extra__
+        count = min(max([len(rule.choices or ()) for rule in rules.values()], default=0) or 1, LARGE_CASES)
+        most = max(_volume(case, rules) for case in visible)
+        for share in LARGE_SHARES:
+            drawn = {name: rule.draw_large(count, share, source) for name, rule in rules.items()}
+            cases = [source.choice(visible) | {name: drawn[name][turn] for name in drawn} for turn in range(count)]
+            if all(_volume(case, rules) <= most for case in cases):
+                return cases
+        return []
+
     def draw(self, bases: list[Case], source: random.Random) -> list[Case]:
         """One hidden case over each of `bases`, visible cases; the ranges are turned against each other."""
         rules = source.sample(list(self.__pydantic_extra__.items()), len(self.__pydantic_extra__))
@@ -178,6 +206,10 @@ class HiddenEntry(BaseModel):
             up = sorted(drawn[name], key=int)
             drawn[name] = up[::-1] if len(ranges) == 2 and number else up[number:] + up[:number]
         return [base | {name: values[number] for name, values in drawn.items()} for number, base in enumerate(bases)]
+
+
+def _volume(case: Case, names: Iterable[str]) -> int:
+    return math.prod(max(value, 1) for name in names if isinstance(value := case[name], int))
 
 
 def _entry_point(text: str) -> str:
@@ -290,17 +322,24 @@ class Task:
 
     def hidden_cases(self, backend: Backend, seed: int, count: int) -> list[Case]:
         """`count` cases drawn from the hidden ranges for `backend`; the same seed draws the same ones."""
-        entries = [entry for entry in self.file.hidden if entry.backend == backend]
-        entries = entries or [entry for entry in self.file.hidden if entry.backend is None]
-        if not entries:
-            return []
         source = random.Random(seed)
-        visible = self.correctness_cases(backend)
+        entries, visible = self._hidden(backend), self.correctness_cases(backend)
         cases: list[Case] = []
         for number, entry in enumerate(entries):
             share = max(len(range(number, count, len(entries))), min(count, 2))  # both ends of every range
             cases += entry.draw([source.choice(visible) for _ in range(share)], source)
         return cases
+
+    def large_cases(self, backend: Backend, seed: int) -> list[Case]:
+        """Cases in which every hidden range is near its upper end, with each choice of a list: what goes wrong only
+        from some size on, and only for such a choice, is not left to chance."""
+        source = random.Random(seed)
+        visible = self.correctness_cases(backend)
+        return [case for entry in self._hidden(backend) for case in entry.draw_large(visible, source)]
+
+    def _hidden(self, backend: Backend) -> list[HiddenEntry]:
+        entries = [entry for entry in self.file.hidden if entry.backend == backend]
+        return entries or [entry for entry in self.file.hidden if entry.backend is None]
 
 
 _KNOWN = {

@@ -13,12 +13,20 @@ import torch
 
 from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
 from tilewright.bundled import examples
-from tilewright.evaluation.calibration import make_trial
+from tilewright.evaluation.calibration import Trial, make_trial
+from tilewright.evaluation.calling import Done, Given
 from tilewright.evaluation.comparison import _limits
-from tilewright.evaluation.correctness import judge, judge_drawn, need_informative, planned_runs
+from tilewright.evaluation.correctness import (
+    Run,
+    check_trial,
+    judge,
+    judge_drawn,
+    need_informative,
+    planned_runs,
+)
 from tilewright.evaluation.results import CaseCheck, Status
 from tilewright.evaluation.seeds import Seeds
-from tilewright.evaluation.taskcode import TaskCode
+from tilewright.evaluation.taskcode import Inputs, TaskCode
 from tilewright.task import Backend, Case, TaskError, Values, load_task
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -341,7 +349,9 @@ def test_what_float32_loses_to_the_difference_of_large_terms_is_honest(tmp_path:
 
 
 def test_a_plan_has_every_class_and_several_seeds_for_each_shape() -> None:
-    runs = planned_runs(task("matmul").task, Backend.CPU, Seeds("a secret"), 3)
+    *runs, large = planned_runs(task("matmul").task, Backend.CPU, Seeds("a secret"), 3)
+    assert large.hidden
+    assert large.values is Values.DRAWN
     shapes = {tuple(run.case.items()) for run in runs}
     assert len(shapes) >= 4
     assert {run.values for run in runs} == set(Values)
@@ -351,6 +361,29 @@ def test_a_plan_has_every_class_and_several_seeds_for_each_shape() -> None:
         assert sum(run.twice for run in own) == 1
     sizes = {run.case["M"] for run in runs if run.hidden}
     assert {1, 300} <= sizes
+
+
+def test_the_last_run_of_a_shape_is_made_where_other_values_were() -> None:
+    code = task("matmul")
+    runs = planned_runs(code.task, Backend.CPU, Seeds("a secret"), 1)
+    before: dict[int, Inputs | None] = {}
+    for run in runs[-6:]:
+        trial = make_trial(code, run.case, run.seed, run.values)
+
+        def call(_: Inputs, given: Given, run: Run = run, trial: Trial = trial) -> Done:
+            before.setdefault(run.seed, given.before)
+            return Done([trial.expected[0].to(torch.bfloat16)], dict(given.inputs), {})
+
+        assert check_trial(code, run, trial, call).status is Status.PASSED
+    assert [run.last for run in runs[-6:]] == [False, False, False, False, True, False]  # and the large case
+    for run in runs[-6:]:
+        other = before[run.seed]
+        assert (other is not None) == run.last
+        if other is not None:
+            own = code.inputs(run.case, run.seed)
+            assert all(
+                other[name].shape == own[name].shape and not torch.equal(other[name], own[name]) for name in "ab"
+            )
 
 
 def test_a_reference_that_tells_nothing_is_refused() -> None:

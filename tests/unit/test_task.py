@@ -131,6 +131,30 @@ def test_hidden_sizes_spread_over_the_whole_range() -> None:
     assert 0.6 < sum(size % 2 for size in between) / len(between) < 0.9
 
 
+def two_sizes(size: int, hidden: str) -> Task:
+    text = SCALE_TOML[: SCALE_TOML.index("[hidden]")]
+    for known in (1048576, 512):
+        text = text.replace(f"N = {known}\n", f"N = {size}\nM = {size}\n")
+    return task_of(f"{text}[hidden]\nN = {{ min = 1, max = 700 }}\nM = {hidden}\n")
+
+
+@given(st.integers(0, 2**62))
+def test_a_large_case_has_every_choice_and_is_odd_where_it_can_be(seed: int) -> None:
+    drawn = two_sizes(5000, "{ choices = [512, 1000, 4096] }").large_cases(Backend.CPU, seed)
+    assert sorted(int(case["M"]) for case in drawn) == [512, 1000, 4096]
+    assert all(349 <= int(case["N"]) <= 700 and int(case["N"]) % 2 for case in drawn)
+
+
+@pytest.mark.parametrize(("size", "least", "most"), [(700, 349, 700), (351, 174, 350), (176, 86, 175)])
+def test_a_large_case_is_no_larger_than_what_the_task_itself_names(size: int, least: int, most: int) -> None:
+    for seed in range(50):
+        (case,) = two_sizes(size, "{ min = 1, max = 700 }").large_cases(Backend.CPU, seed)
+        assert int(case["N"]) * int(case["M"]) <= size * size
+        assert max(int(case["N"]), int(case["M"])) <= 2 * most
+        assert min(int(case["N"]), int(case["M"])) >= least // 2
+    assert not two_sizes(20, "{ min = 1, max = 700 }").large_cases(Backend.CPU, 1)
+
+
 @given(st.integers(1, 9), st.randoms(use_true_random=False))
 def test_choices_are_taken_in_turn(count: int, source: random.Random) -> None:
     drawn = Draw(choices=["a", "b", "c"]).draw(count, source)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from pydantic import ValidationError
@@ -25,7 +25,7 @@ from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import OVERWRITTEN, CaseCheck, Defect, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.taskcode import Inputs, TaskCode
-from tilewright.evaluation.tensors import same_bytes
+from tilewright.evaluation.tensors import TensorSpec, same_bytes
 from tilewright.evaluation.values import other_strides
 from tilewright.task import Backend, Case, Frontend, Task, TaskError, Values, case_label
 
@@ -33,6 +33,8 @@ CLASSES = [values for values in Values if values not in (Values.DRAWN, Values.IN
 SHARE = 2
 """Classes from `CLASSES` that each of several shapes is run on, in turn, beside `integers` and two own draws."""
 
+OTHER_DRAW = 8
+"""Makes of a run's seed that of a draw which no other call sees."""
 CHECKER_SLOWDOWN = 4
 """How many times a call's limit the checker may take for one."""
 
@@ -42,7 +44,8 @@ class Run:
     """One run of a correctness check: a shape, a seed, and a class of values for the floating-point inputs.
 
     `twice`: the same inputs again must give the same bytes. `strided`: in other strides than the task's own. What the
-    `first` run of a shape returned must be the same after the `last`."""
+    `first` run of a shape returned must be the same after the `last`, which is made in memory that held other values in
+    a call before."""
 
     case: Case
     hidden: bool
@@ -56,7 +59,8 @@ class Run:
 
 def planned_runs(task: Task, backend: Backend, seeds: Seeds, hidden: int) -> list[Run]:
     """Every visible case and `hidden` drawn ones, each on several seeds and classes of values; one run of each shape
-    is made twice if the task is deterministic. A task that allows classes has all of them among its runs."""
+    is made twice if the task is deterministic. A task that allows classes has all of them among its runs. Then large
+    hidden cases, once each."""
     shapes = [(case, False) for case in task.correctness_cases(backend)]
     shapes += [(case, True) for case in task.hidden_cases(backend, seeds.next(), hidden)]
     order = random.Random(seeds.next())
@@ -74,7 +78,7 @@ def planned_runs(task: Task, backend: Backend, seeds: Seeds, hidden: int) -> lis
             strided = task.file.strided and place % 3 == 2
             ends = (place == 0, place == len(values) - 1)
             runs.append(Run(case, is_hidden, seeds.next(), choice, twice, strided, *ends))
-    return runs
+    return runs + [Run(case, True, seeds.next()) for case in task.large_cases(backend, seeds.next())]
 
 
 def check_case(worker: WorkerHandle, code: TaskCode, planned: Run, backend: Backend, kept: Kept) -> CaseCheck:
@@ -83,6 +87,8 @@ def check_case(worker: WorkerHandle, code: TaskCode, planned: Run, backend: Back
     trial = make_trial(code, planned.case, planned.seed, planned.values)
     try:
         found = check_trial(code, planned, trial, calls_of(worker, code, backend), kept)
+        if planned.last and found.status is Status.WRONG_VALUES:
+            found = replace(found, message=f"{found.message}; in a call before, the same memory held other values")
     except WorkerFailure as failure:
         if not failure.status.is_incorrect:
             raise
@@ -111,7 +117,8 @@ def check_trial(code: TaskCode, planned: Run, trial: Trial, call: Call, kept: Ke
     keep, recall = shape if planned.first else "", shape if planned.last else ""
     known = (kept or {}).get(recall, [])
     times = MORE_CALLS if planned.hidden else MANY_CALLS
-    given = Given(inputs, trial.contract, odd=planned.strided, keep=keep, recall=recall, recalled=known, times=times)
+    others = _other_values(code, planned) if planned.last else None
+    given = Given(inputs, trial.contract, planned.strided, others, keep, recall, known, times)
     done = call(arguments, given)
     found = judge(code.task, done.outputs, trial.expected, trial.contract, trial.honest)
     if found.status in (Status.PASSED, Status.WRONG_VALUES, Status.NON_FINITE):
@@ -127,6 +134,16 @@ def check_trial(code: TaskCode, planned: Run, trial: Trial, call: Call, kept: Ke
         stands = len(before) == len(done.earlier) and all(map(same_bytes, before, done.earlier))
         return found if stands else Comparison(Status.OVERWRITTEN, OVERWRITTEN)
     return found
+
+
+def _other_values(code: TaskCode, planned: Run) -> Inputs | None:
+    """Inputs of another draw that fit into the same memory; None where a task's draws differ in more than values."""
+    drawn = [code.inputs(planned.case, planned.seed ^ other) for other in (0, OTHER_DRAW)]
+    layouts = [
+        {name: TensorSpec.of(value) for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+        for inputs in drawn
+    ]
+    return drawn[1] if layouts[0] == layouts[1] else None
 
 
 def need_informative(checks: list[CaseCheck]) -> None:

@@ -220,7 +220,7 @@ class Environment(Record):
     draws: int = Field(1, description="the rules (`DRAWS`) by which a native task's runs are drawn from a secret")
 
 
-DRAWS = 2
+DRAWS = 3
 """1: of hidden sizes, those between a range's ends are odd. 2: they may be even."""
 
 
