@@ -67,13 +67,13 @@ class Referee:
         if backend is Backend.CPU:
             torch.set_num_threads(1)  # cases are small here; threads would mostly wait for each other
         self._arch = self._gpu.arch if self._gpu else arch
+        self._heat_size = racing.heat_size(torch.cuda.get_device_properties(0).total_memory if self._gpu else 0)
         spares = int(os.environ.get("TILEWRIGHT_SPARES", 3 if backend is Backend.CUDA else 1))
         self._pool = WorkerPool(nursery, f"{backend}:{self._arch}", folder, spares)
         self._pool.refill()
         self._code: dict[str, TaskCode] = {}
         self._profiles: dict[str, estimation.Profiles] = {}
-        self._own = f"{random.SystemRandom().getrandbits(64)}"
-        """Stands for a session where runs are of none."""
+        self._own = f"{random.SystemRandom().getrandbits(64)}"  # stands for a session where runs are of none
         self._environment: Environment | None = None
         self._probe: IdleProbe | None = None
 
@@ -211,8 +211,12 @@ class Referee:
         return {"result": {"status": Status.PASSED, "cases": cases, "calls": calls, "variants": variants}}
 
     def ready(self, message: Message) -> Message:
-        """Start the workers of a race of this many variants, which get ready while others compile these."""
-        self._pool.prepare(min(message["count"], self._heat_size()))
+        """Start the workers of a race of this many variants and try the task's functions out, while others compile."""
+        self._pool.prepare(min(message["count"], self._heat_size))
+        code = self._task(message)
+        with self._device():
+            for case in code.task.benchmark_cases(self._backend):
+                code.try_out(case)
         return {}
 
     def race(self, message: Message) -> Message:
@@ -242,7 +246,7 @@ class Referee:
                     heat,
                     seeds,
                     self._tell,
-                    self._heat_size(),
+                    self._heat_size,
                 )
         except (WorkerFailure, GpuBusy) as failure:
             status = failure.status if isinstance(failure, WorkerFailure) else Status.VOID
@@ -350,9 +354,6 @@ class Referee:
         one = [(label, Snapshot.model_validate(snapshot))]
         with self._pool.loaded(code.task, one, deadline, running, withheld) as (worker,):
             yield worker
-
-    def _heat_size(self) -> int:
-        return racing.heat_size(torch.cuda.get_device_properties(0).total_memory)
 
     def _device(self) -> contextlib.AbstractContextManager[None]:
         return lease(self._gpu.uuid, LEASE_WAIT_S, self._tell) if self._gpu else contextlib.nullcontext()

@@ -175,12 +175,13 @@ class Runs:
         return SurveyResult.model_validate({name: result[name] for name in result if name != "seconds"})
 
     async def ready(self, count: int) -> None:
-        """Let the workers of a race of `count` variants start, for a race that is to come; `cuda` backend only.
+        """Let the referee get ready for a race of `count` variants that is to come; `cuda` backend only.
 
-        Raises `Misuse` where the referee cannot start."""
+        Raises `Misuse` where the task's own code fails."""
         with _startup():
             await self._prepared()
-            await self._evaluator.request("ready", lambda _: None, START_TIMEOUT_S, count=count)
+            task = str(self._store.task_folder())
+            await self._evaluator.request("ready", lambda _: None, START_TIMEOUT_S, task=task, count=count)
 
     async def race(self, variants: list[Files], secret: str, limit_s: float, tell: Tell) -> RaceResult:
         """Measure variants of a candidate against the first of them; `cuda` backend only."""
