@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import math
 import os
 import re
 import shutil
@@ -31,6 +32,7 @@ import tilewright
 from tests.conftest import commit_all
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult
 from tilewright.evaluation.seeds import new_secret
+from tilewright.evaluation.statistics import RESOLUTION
 from tilewright.evaluation.supervisor import descendants
 from tilewright.policy import (
     Reason,
@@ -190,8 +192,12 @@ class Judge:
             if self.check(self.incumbent + WRONG.format(task=self._task)).passed:
                 return "a wrong kernel passes"
             if thorough:
-                verdict = verdict_of_benchmark(self.measure(self.incumbent + "\n# again\n", self.incumbent), Rules())
-                if verdict is None or verdict.reason is not Reason.NOISE:
+                again = self.measure(self.incumbent + "\n# again\n", self.incumbent)
+                verdict = verdict_of_benchmark(again, Rules())
+                small = again.speedup is not None and abs(math.log(again.speedup)) < RESOLUTION  # memory lay otherwise
+                if verdict is None or not (
+                    verdict.reason is Reason.NOISE or (small and verdict.kind is not VerdictKind.KEEP)
+                ):
                     return f"the incumbent against itself is {verdict.reason if verdict else 'void'}"
         except Exception as error:
             return f"{type(error).__name__}: {error}".partition("\n")[0]
