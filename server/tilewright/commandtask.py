@@ -15,7 +15,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from tilewright.task import NAME, Strict, Task, is_command_task, load_task, relative
+from tilewright.cases import Strict
+from tilewright.task import NAME, Task, is_command_task, load_task, relative
 from tilewright.taskerrors import TaskError, problems
 
 

@@ -58,7 +58,8 @@ def frontmatter(text: str) -> dict[str, str]:
 
 
 def install(names: list[str], target: Path) -> list[Path]:
-    """Write the skills into folders of their names under `target`, over older copies of themselves.
+    """Write the skills into folders of their names under `target`, over older copies of themselves, of whose pages and
+    examples none stays that is no longer there.
 
     Raises `SkillError`, before anything is written, where such a folder holds something else.
     """
@@ -68,6 +69,9 @@ def install(names: list[str], target: Path) -> list[Path]:
         if folder.is_symlink() or (folder.exists() and not _is_copy(folder, skill.name)):
             raise SkillError(f"{folder} is there and is no copy of the skill; move it away, or give another --to")
     for skill in skills:
+        for path in (path for kept in ("references", "assets") for path in (target / skill.name / kept).rglob("*")):
+            if path.is_file() and path.relative_to(target / skill.name).as_posix() not in skill.files:
+                path.unlink()
         for place, data in skill.files.items():
             path = target / skill.name / place
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,31 +8,21 @@ from __future__ import annotations
 import math
 import random
 import tomllib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from tilewright.cases import Backend as Backend
+from tilewright.cases import Case as Case
+from tilewright.cases import CaseEntry, Draw, HiddenEntry, Strict
+from tilewright.cases import case_label as case_label
 from tilewright.taskerrors import TaskError as TaskError
 from tilewright.taskerrors import problems
 
-LARGE_CASES = 4
-"""Hidden cases at most, of one table, in which all ranges are near their upper ends."""
-LARGE_SHARES = (1.0, 0.5, 0.25)
 NAME = r"^[a-z0-9][a-z0-9_-]{0,63}$"
-CaseValue = int | float | str | bool
-Case = dict[str, CaseValue]
-"""One concrete workload: its shapes, dtypes and flags by name."""
-
-
-class Backend(StrEnum):
-    """Where kernels run: `cuda` is measured, `cpu` is interpreted and its latency modelled."""
-
-    CUDA = "cuda"
-    CPU = "cpu"
 
 
 class Frontend(StrEnum):
@@ -75,17 +65,6 @@ class Work:
         return self.flops / self.bytes if self.bytes else math.inf
 
 
-def case_label(case: Case) -> str:
-    """A case as one short line, the way tables and messages show it."""
-    return " ".join(f"{name}={value}" for name, value in case.items())
-
-
-class Strict(BaseModel):
-    """A table of a task file: unknown keys are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
 class Tolerance(Strict):
     """How far an output may be from the float64 reference. What is left out follows from the dtype."""
 
@@ -97,7 +76,7 @@ class Tolerance(Strict):
 class ValueRules(Strict):
     """Classes of values that no check of a task uses, and why its inputs never hold such."""
 
-    exclude: list[Values] = []
+    exclude: list[Values] = Field([])
     reason: str = ""
 
     @model_validator(mode="after")
@@ -107,109 +86,6 @@ class ValueRules(Strict):
         if self.exclude and not self.reason:
             raise ValueError("exclude needs reason, one sentence")
         return self
-
-
-class Draw(Strict):
-    """A range or list from which the referee draws one value of a hidden case."""
-
-    min: int | None = None
-    max: int | None = None
-    multiple_of: int = Field(1, ge=1)
-    choices: list[CaseValue] | None = Field(None, min_length=1)
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> Draw:
-        if self.choices is not None:
-            if self.min is not None or self.max is not None:
-                raise ValueError("give either choices, or min and max, not both")
-            for choice in self.choices:
-                if isinstance(choice, int) and choice % self.multiple_of:
-                    raise ValueError(f"choice {choice} is no multiple of {self.multiple_of}")
-            return self
-        if self.min is None or self.max is None:
-            raise ValueError("give min and max, or choices")
-        if -(-self.min // self.multiple_of) * self.multiple_of > self.max:
-            raise ValueError(f"no multiple of {self.multiple_of} lies between {self.min} and {self.max}")
-        return self
-
-    def draw(self, count: int, source: random.Random) -> list[CaseValue]:
-        """`count` values, shuffled: the choices in turn, or a range's ends and values between them (log scale). Half of
-        those that are even are made odd, since most tiles divide no odd size."""
-        if self.choices is not None:
-            turns = -(-count // len(self.choices))
-            found = [value for _ in range(turns) for value in source.sample(self.choices, len(self.choices))][:count]
-        else:
-            assert self.min is not None and self.max is not None
-            low = -(-self.min // self.multiple_of)
-            high = self.max // self.multiple_of
-            shift = min(low - 1, 0)  # zero and below come to lie at 1
-            start, end = math.log(low - shift), math.log(high - shift + 1)
-            inner = count - 2 if count > 2 else 1 if count == 1 else 0
-            places = [start + (end - start) * (part + source.random()) / inner for part in range(inner)]
-            drawn = [min(max(int(math.exp(place)) + shift, low + (low < high)), high) for place in places]
-            for place, value in enumerate(drawn):
-                if value % 2 == 0 and source.random() < 0.5:
-                    drawn[place] = value + 1 if value < high else max(value - 1, low)
-            found = [value * self.multiple_of for value in [low, high][: count - inner] + drawn]
-        return source.sample(found, count)
-
-    def draw_large(self, count: int, share: float, source: random.Random) -> list[CaseValue]:
-        """`count` values: the choices in turn, or from the upper half of a range cut off at `share` of its maximum,
-        odd where it holds such."""
-        if self.choices is not None:
-            return self.draw(count, source)
-        assert self.min is not None and self.max is not None
-        low = -(-self.min // self.multiple_of)
-        high = max(int(self.max * share) // self.multiple_of, low)
-        drawn = [source.randint(max(low, high // 2), high) for _ in range(count)]
-        return [(value - (value % 2 == 0 and value > low)) * self.multiple_of for value in drawn]
-
-
-class CaseEntry(BaseModel):
-    """One `[[cases]]` table: the case itself, and the backend it is for (any, where none is named)."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-    __pydantic_extra__: dict[str, CaseValue]
-    backend: Backend | None = None
-
-    @property
-    def case(self) -> Case:
-        return dict(self.__pydantic_extra__)
-
-
-class HiddenEntry(BaseModel):
-    """One `[hidden]` table: the ranges from which further cases are drawn."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-    __pydantic_extra__: dict[str, Draw]
-    backend: Backend | None = None
-
-    def draw_large(self, visible: list[Case], source: random.Random) -> list[Case]:
-        """Cases with all ranges near their upper ends together: one, or one for each of a list's choices. As far below
-        these ends as it takes to be no larger than the largest of `visible`, by the product of what is drawn."""
-        rules = self.__pydantic_extra__
-        count = min(max([len(rule.choices or ()) for rule in rules.values()], default=0) or 1, LARGE_CASES)
-        most = max(_volume(case, rules) for case in visible)
-        for share in LARGE_SHARES:
-            drawn = {name: rule.draw_large(count, share, source) for name, rule in rules.items()}
-            cases = [source.choice(visible) | {name: drawn[name][turn] for name in drawn} for turn in range(count)]
-            if all(_volume(case, rules) <= most for case in cases):
-                return cases
-        return []
-
-    def draw(self, bases: list[Case], source: random.Random) -> list[Case]:
-        """One hidden case over each of `bases`, visible cases; the ranges are turned against each other."""
-        rules = source.sample(list(self.__pydantic_extra__.items()), len(self.__pydantic_extra__))
-        drawn = {name: rule.draw(len(bases), source) for name, rule in rules}
-        ranges = [name for name, rule in rules if rule.choices is None]
-        for number, name in enumerate(ranges):
-            up = sorted(drawn[name], key=int)
-            drawn[name] = up[::-1] if len(ranges) == 2 and number else up[number:] + up[:number]
-        return [base | {name: values[number] for name, values in drawn.items()} for number, base in enumerate(bases)]
-
-
-def _volume(case: Case, names: Iterable[str]) -> int:
-    return math.prod(max(value, 1) for name in names if isinstance(value := case[name], int))
 
 
 def _entry_point(text: str) -> str:
@@ -331,8 +207,8 @@ class Task:
         return cases
 
     def large_cases(self, backend: Backend, seed: int) -> list[Case]:
-        """Cases in which every hidden range is near its upper end, with each choice of a list: what goes wrong only
-        from some size on, and only for such a choice, is not left to chance."""
+        """Cases in which every hidden range is near its upper end, with the choices of a list in turn: what goes wrong
+        only from some size on, and only for such a choice, is not left to chance."""
         source = random.Random(seed)
         visible = self.correctness_cases(backend)
         return [case for entry in self._hidden(backend) for case in entry.draw_large(visible, source)]

@@ -386,6 +386,90 @@ def test_the_last_run_of_a_shape_is_made_where_other_values_were() -> None:
             )
 
 
+EIGHT_TERMS = """
+import torch
+
+
+def make_inputs(case, generator):
+    draw = lambda *shape: torch.randn(*shape, generator=generator).to(torch.bfloat16)
+    return {"x": draw(8, case["N"], 64), "w": draw(8)}
+
+
+def reference(x, w):
+    total = x[0] * w[0]
+    for row in range(1, 8):
+        total = total + x[row] * w[row]
+    return total
+
+
+def work(case):
+    return None
+"""
+
+
+def test_the_reference_in_its_own_dtype_is_honest_where_float32_is_exact(tmp_path: Path) -> None:
+    """It rounds fifteen times; a kernel that leaves one term of eight out is still seen."""
+    (tmp_path / "task.toml").write_text(SCALE_TOML)
+    (tmp_path / "kernel.py").write_text(SCALE_KERNEL)
+    (tmp_path / "task.py").write_text(EIGHT_TERMS)
+    code = TaskCode(load_task(tmp_path), Backend.CPU)
+    case: Case = {"N": 512, "dtype": "bfloat16"}
+    for seed in range(5):
+        trial = make_trial(code, case, seed, Values.INTEGERS)
+        assert trial.honest[0] is not None
+        assert trial.honest[0].exact
+        eager = code.expected(case, trial.inputs, None)
+        assert judge(code.task, eager, trial.expected, trial.contract, trial.honest).status is Status.PASSED
+        x, w = trial.inputs["x"][:-1].to(F32), trial.inputs["w"][:-1].to(F32)
+        short = [torch.einsum("kmn,k->mn", x, w).to(torch.bfloat16)]
+        assert judge(code.task, short, trial.expected, trial.contract, trial.honest).status is Status.WRONG_VALUES
+
+
+FIRST_OF = """
+import torch
+
+
+def make_inputs(case, generator):
+    n = int(torch.randint(1, 9, (1,), generator=generator))
+    return {"x": torch.randn(case["N"], 3, generator=generator), "n": n}
+
+
+def reference(x, n):
+    return x * 2 if SAME else x[:n] * 2
+
+
+def work(case):
+    return None
+"""
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_no_other_values_come_before_where_they_do_not_fit(tmp_path: Path, same: bool) -> None:
+    """The strides of a strided run are theirs, too; where numbers differ, of which shapes may be made, nothing fits."""
+    (tmp_path / "task.toml").write_text(SCALE_TOML)
+    (tmp_path / "kernel.py").write_text(SCALE_KERNEL)
+    text = FIRST_OF.replace("SAME", str(same))
+    (tmp_path / "task.py").write_text(
+        text.replace("int(torch.randint(1, 9, (1,), generator=generator))", "4") if same else text
+    )
+    code = TaskCode(load_task(tmp_path), Backend.CPU)
+    for seed in range(12):
+        run = Run({"N": 16, "dtype": "float32"}, False, seed, strided=True, last=True)
+        trial = make_trial(code, run.case, seed)
+        seen = []
+
+        def call(arguments: Inputs, given: Given, trial: Trial = trial, seen: list[Given] = seen) -> Done:
+            seen.append(given)
+            return Done([trial.expected[0].to(F32)], dict(given.inputs), {})
+
+        assert check_trial(code, run, trial, call).status is Status.PASSED
+        before = seen[0].before
+        assert before is None or same
+        if before is not None:
+            assert before["x"].stride() == seen[0].inputs["x"].stride()
+    assert (before is not None) == same
+
+
 def test_a_reference_that_tells_nothing_is_refused() -> None:
     case: Case = {"N": 4}
     silent = CaseCheck(case=case, hidden=False, informative=False, status=Status.PASSED)

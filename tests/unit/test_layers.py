@@ -23,7 +23,8 @@ LAYERS = [
     {"evaluation"},
     {"compiler", "interpreter", "roofline"},
     {
-        "task", "commandtask", "taskerrors", "ledger", "heads", "repository", "gpu", "records", "bundled", "skillpack",
+        "task", "cases", "commandtask", "taskerrors", "ledger", "heads", "repository", "gpu", "records", "bundled",
+        "skillpack",
     },
 ]
 # fmt: on

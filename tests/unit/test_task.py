@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
-from tilewright.task import Backend, Draw, Task, TaskError, load_task, parse_task
+from tilewright.cases import Draw
+from tilewright.task import Backend, Task, TaskError, load_task, parse_task
 
 ORIGIN = Path("task.toml")
 
@@ -145,14 +146,28 @@ def test_a_large_case_has_every_choice_and_is_odd_where_it_can_be(seed: int) -> 
     assert all(349 <= int(case["N"]) <= 700 and int(case["N"]) % 2 for case in drawn)
 
 
-@pytest.mark.parametrize(("size", "least", "most"), [(700, 349, 700), (351, 174, 350), (176, 86, 175)])
-def test_a_large_case_is_no_larger_than_what_the_task_itself_names(size: int, least: int, most: int) -> None:
+@pytest.mark.parametrize("size", [1, 20, 176, 351, 700])
+def test_a_large_case_is_no_larger_than_what_the_task_itself_names(size: int) -> None:
     for seed in range(50):
         (case,) = two_sizes(size, "{ min = 1, max = 700 }").large_cases(Backend.CPU, seed)
-        assert int(case["N"]) * int(case["M"]) <= size * size
-        assert max(int(case["N"]), int(case["M"])) <= 2 * most
-        assert min(int(case["N"]), int(case["M"])) >= least // 2
-    assert not two_sizes(20, "{ min = 1, max = 700 }").large_cases(Backend.CPU, 1)
+        assert size * size / 16 <= int(case["N"]) * int(case["M"]) <= size * size
+
+
+def test_a_large_choice_drops_no_other() -> None:
+    drawn = two_sizes(350, "{ choices = [64, 128, 40960, 5, 6] }").large_cases(Backend.CPU, 1)
+    assert len({case["M"] for case in drawn}) == 4
+    assert all(int(case["N"]) <= 350 for case in drawn)
+    assert not task_of(SCALE_TOML.replace("{ min = 1, max = 700 }", "{ choices = [1, 2] }")).large_cases(Backend.CPU, 1)
+
+
+@given(st.integers(-50, 50), st.integers(0, 60), st.integers(1, 16), st.randoms(use_true_random=False))
+def test_large_values_lie_in_the_upper_half(low: int, width: int, multiple: int, source: random.Random) -> None:
+    high = low + width + multiple
+    least = max(low, high // 2 - multiple + 1) if high > 0 else low
+    for value in Draw(min=low, max=high, multiple_of=multiple).draw_large(4, 1.0, source):
+        assert isinstance(value, int)
+        assert least <= value <= high
+        assert value % multiple == 0
 
 
 @given(st.integers(1, 9), st.randoms(use_true_random=False))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from tilewright.autotune import pruning
 from tilewright.autotune.heuristics import suggested
@@ -27,6 +28,8 @@ COPIES_LIMIT = 4 * 2**30
 CONFIRMED_AT_MOST = 6
 """Configs that may fail their confirmation before the original is left as it is."""
 Tell = Callable[[str], None]
+OneT = TypeVar("OneT")
+OtherT = TypeVar("OtherT")
 
 
 @dataclass(frozen=True)
@@ -77,9 +80,8 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
         space = proposed(knobs, kind, arch, tiles)
         variants = _variants(wanted, knobs, space)
         if others := variants[1:]:
-            if modelling is not measuring:
-                await measuring.ready(len(variants))
-            rest = await modelling.survey(others, backend, LIMIT_S, tell)
+            surveying = modelling.survey(others, backend, LIMIT_S, tell)
+            _, rest = await _side_by_side(_ready(measuring, modelling, len(variants)), surveying)
             if rest.status is not Status.PASSED:
                 return _ended(base, rest.status, rest.message, [])
             surveyed = [original, *_to_race(rest.variants, backend)]
@@ -152,17 +154,27 @@ async def _begun(
 
     async def prepared() -> Environment:
         found = await measuring.environment()
-        await measuring.ready(len(variants))
+        await _ready(measuring, modelling, len(variants))
         return found
 
-    environment = asyncio.create_task(prepared())
-    survey = asyncio.create_task(modelling.survey(variants, backend, LIMIT_S, tell))
+    return await _side_by_side(prepared(), modelling.survey(variants, backend, LIMIT_S, tell))
+
+
+async def _ready(measuring: Runs, modelling: Runs, count: int) -> None:
+    """Let what measures get ready for a race of `count` configs, if that is not what models them."""
+    if measuring is not modelling and count > 1:
+        await measuring.ready(count)
+
+
+async def _side_by_side(one: Coroutine[Any, Any, OneT], other: Coroutine[Any, Any, OtherT]) -> tuple[OneT, OtherT]:
+    """Both results; where one fails, the other is given up."""
+    first, second = asyncio.create_task(one), asyncio.create_task(other)
     try:
-        return await asyncio.gather(environment, survey)
+        return await asyncio.gather(first, second)
     finally:
-        environment.cancel()
-        survey.cancel()
-        await asyncio.gather(environment, survey, return_exceptions=True)
+        first.cancel()
+        second.cancel()
+        await asyncio.gather(first, second, return_exceptions=True)
 
 
 def _unseen(wanted: Wanted, variants: list[Files], backend: Backend) -> SurveyResult:

@@ -39,8 +39,8 @@ TFLOAT32 = _ALLOWED[torch.float16]
 ROUNDINGS = 3.0
 """Roundings to the output's or the inputs' dtype that an honest kernel may make on the way, the last one among them."""
 EXACT_ROOM = 4.0
-"""Times what the reference itself errs where its own dtype rounds a product that float32 would keep; large, since few
-draws tell the spread, and the largest of millions of roundings is far from a usual one."""
+"""Times what the reference itself errs where its own dtype rounds a product that float32 would keep, up to a rounding;
+large, since few draws tell the spread, and the largest of millions of roundings is far from a usual one."""
 BLOCK = 16
 BLOCK_SHARE = 0.6
 """Every run of `BLOCK` elements may, in root mean square, use this share of what its elements are allowed."""
@@ -158,8 +158,10 @@ def _limits(
     if given:
         allowed = outer
     elif honest.exact:
-        excess = min(EXACT_ROOM * honest.excess, max(honest.excess, 1.0)) if honest.excess > 0.05 else 0.0
-        rounded = ROUNDINGS * excess * honest.unit * spread
+        rounded: torch.Tensor | float = 0.0
+        if honest.excess > 0.05:  # the reference itself is not exact in its own dtype
+            excess = max(min(EXACT_ROOM * honest.excess, 1.0), 2 * honest.excess)
+            rounded = ROUNDINGS * excess * honest.unit * spread + 2 * honest.plain
         allowed = _ulp(size, dtype) + rounded + single
     else:
         rounded = ROUNDINGS * (once + max(honest.excess, 1.0) * honest.unit * spread)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -87,8 +88,6 @@ def check_case(worker: WorkerHandle, code: TaskCode, planned: Run, backend: Back
     trial = make_trial(code, planned.case, planned.seed, planned.values)
     try:
         found = check_trial(code, planned, trial, calls_of(worker, code, backend), kept)
-        if planned.last and found.status is Status.WRONG_VALUES:
-            found = replace(found, message=f"{found.message}; in a call before, the same memory held other values")
     except WorkerFailure as failure:
         if not failure.status.is_incorrect:
             raise
@@ -117,10 +116,12 @@ def check_trial(code: TaskCode, planned: Run, trial: Trial, call: Call, kept: Ke
     keep, recall = shape if planned.first else "", shape if planned.last else ""
     known = (kept or {}).get(recall, [])
     times = MORE_CALLS if planned.hidden else MANY_CALLS
-    others = _other_values(code, planned) if planned.last else None
+    others = _other_values(code, planned, inputs, trial.contract) if planned.last else None
     given = Given(inputs, trial.contract, planned.strided, others, keep, recall, known, times)
     done = call(arguments, given)
     found = judge(code.task, done.outputs, trial.expected, trial.contract, trial.honest)
+    if found.status is Status.WRONG_VALUES and others is not None:
+        found = replace(found, message=f"{found.message}; in a call before, the same memory held other values")
     if found.status in (Status.PASSED, Status.WRONG_VALUES, Status.NON_FINITE):
         found = _within_bounds(done) or found
     if found.status is Status.PASSED:
@@ -136,14 +137,19 @@ def check_trial(code: TaskCode, planned: Run, trial: Trial, call: Call, kept: Ke
     return found
 
 
-def _other_values(code: TaskCode, planned: Run) -> Inputs | None:
-    """Inputs of another draw that fit into the same memory; None where a task's draws differ in more than values."""
-    drawn = [code.inputs(planned.case, planned.seed ^ other) for other in (0, OTHER_DRAW)]
-    layouts = [
-        {name: TensorSpec.of(value) for name, value in inputs.items() if isinstance(value, torch.Tensor)}
-        for inputs in drawn
-    ]
-    return drawn[1] if layouts[0] == layouts[1] else None
+def _other_values(code: TaskCode, planned: Run, inputs: Inputs, contract: list[torch.Tensor]) -> Inputs | None:
+    """Inputs of another draw, for a call before in the memory of `inputs`; None where that does not fit: where draws
+    differ in a number, or in a shape of what goes in or comes out."""
+    drawn = code.inputs(planned.case, planned.seed ^ OTHER_DRAW)
+    fits = _layout(code.contract(planned.case, drawn)) == _layout(contract)
+    others = other_strides(drawn, transposed=bool(planned.seed % 2)) if planned.strided else drawn
+    return others if fits and _layout(others) == _layout(inputs) else None
+
+
+def _layout(values: Inputs | list[torch.Tensor]) -> list[Any]:
+    """What two calls' values must share to lie in the same memory."""
+    each = values.items() if isinstance(values, dict) else enumerate(values)
+    return [(name, TensorSpec.of(value) if isinstance(value, torch.Tensor) else value) for name, value in each]
 
 
 def need_informative(checks: list[CaseCheck]) -> None:

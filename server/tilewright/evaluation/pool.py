@@ -286,8 +286,10 @@ class WorkerPool:
                 self.refill()
 
     def refill(self) -> None:
-        """Start workers until `spares` wait; they get ready while the referee does something else."""
+        """Start workers until `spares` wait, which get ready while the referee goes on; end those beyond."""
         self.prepare(self._spares)
+        while len(self._waiting) > self._spares:
+            self._waiting.pop().close()
 
     def prepare(self, count: int) -> None:
         """Start workers until `count` wait: those that are taken at once get ready side by side."""

@@ -108,7 +108,11 @@ class Heat(measurement.Bench):
             self._ask("estimate")
 
     def _ask(self, op: str, **message: Any) -> None:
-        """Ask all arms side by side: each maps the shared memory of a block for itself, which takes its time."""
+        """Ask all arms side by side: each maps the shared memory of a block for itself, which takes its time. But not
+        where their calls would write to each other's inputs."""
+        if op == "estimate" and self._in_place:
+            super()._ask(op, **message)
+            return
         timeout = self._task.file.timeout_s
         with ThreadPoolExecutor(len(self._arms)) as threads:
             for asked in [threads.submit(arm.request, op, timeout, **message) for arm in self._arms]:
