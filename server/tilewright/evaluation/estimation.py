@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import ValidationError
@@ -27,6 +28,7 @@ COMPULSORY_SHARE = 0.9
 
 What is missing to 1 is left to the error of sampling.
 """
+LOOKS = 2
 Profiles = dict[str, CallProfile]
 """What one candidate's call does, by case."""
 
@@ -60,6 +62,30 @@ def sampled(worker: WorkerHandle, timeout_s: float, seed: int, limit_s: float | 
         return CallProfile.model_validate(reply["profile"])
     except (KeyError, TypeError, ValidationError) as error:
         raise WorkerFailure(Status.CRASHED, f"the process described its launches wrongly: {error}") from None
+
+
+def profiles(worker: WorkerHandle, code: TaskCode, seed: int, tell: Callable[[str], None]) -> Profiles:
+    """What one call on each benchmark case does."""
+    found: Profiles = {}
+    for case in code.task.benchmark_cases(Backend.CPU):
+        tell(f"modelling {case_label(case)}")
+        found[case_label(case)] = profile(worker, code, case, seed)
+    return found
+
+
+def looks_again(result: BenchmarkResult) -> int:
+    """How often both arms are sampled anew, each time in a process of its own, before a result counts: a gain may be
+    the luck of a coin that each process tosses."""
+    return LOOKS if result.passed and (result.speedup_low or 0.0) > 1 else 0
+
+
+def need_same(known: Profiles, again: Profiles, device: DeviceSpec, label: str) -> None:
+    """Raises `WorkerFailure` where an arm's modelled latency is another in another process."""
+    for case, profile in known.items():
+        before, now = (estimate_call(one, device).ms for one in (profile, again[case]))
+        if abs(now / before - 1) > MODEL_RESOLUTION:
+            text = f"{case}: modelled at ~{before:.4f} ms in one process and at ~{now:.4f} ms in another"
+            raise WorkerFailure(Status.TAMPERED, f"{text}: a call's work may not differ so", label=label)
 
 
 def shortfall(profile: CallProfile, latency_ms: float, work: Work, device: DeviceSpec) -> str:

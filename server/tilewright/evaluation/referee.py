@@ -302,13 +302,13 @@ class Referee:
             key = f"{code.task.folder}:{snapshot['id']}"
             if key not in self._profiles:
                 with phases("profile"), self._worker(code, snapshot, deadline, label) as worker:
-                    profiles: estimation.Profiles = {}
-                    for case in code.task.benchmark_cases(Backend.CPU):
-                        self._tell(f"modelling {case_label(case)}")
-                        profiles[case_label(case)] = estimation.profile(worker, code, case, seed)
-                self._profiles[key] = profiles
+                    self._profiles[key] = estimation.profiles(worker, code, seed, self._tell)
             arms.append(self._profiles[key])
-        return estimation.estimate(code, arms, spec_by_arch(self._arch))
+        found = estimation.estimate(code, arms, device := spec_by_arch(self._arch))
+        for snapshot, label, known in [*zip(snapshots, LABELS, arms, strict=False)] * estimation.looks_again(found):
+            with phases("profile again"), self._worker(code, snapshot, deadline, label) as worker:
+                estimation.need_same(known, estimation.profiles(worker, code, seed, self._tell), device, label)
+        return found
 
     def _surroundings(self) -> Environment:
         if self._environment is None:
