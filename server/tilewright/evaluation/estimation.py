@@ -28,7 +28,9 @@ COMPULSORY_SHARE = 0.9
 
 What is missing to 1 is left to the error of sampling.
 """
-LOOKS = 2
+LOOKS = 1
+"""Further processes in which both arms of a gain are modelled. A coin tossed in each process brings a gain in a quarter
+of all tries, and then passes this in a quarter of those."""
 Profiles = dict[str, CallProfile]
 """What one candidate's call does, by case."""
 
