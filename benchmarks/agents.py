@@ -13,6 +13,7 @@ import asyncio
 import json
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -77,19 +78,22 @@ def measure(path: Path, backend: Backend, only: list[str]) -> None:
             write(path, header("agents.py measure FILE") | {"rows": rows})
 
 
-def show(path: Path) -> None:
-    """The table, with what `runs.json` tells of how each end was reached."""
-    record = read(path)
+def show(path: Path) -> Iterator[str]:
+    """The table's lines, with what `runs.json` tells of how each end was reached, and of an end that is known to be
+    wrong, which a run's hidden cases happened not to show."""
     told = {(run["task"], run["end"]): run for run in json.loads((HERE / "runs.json").read_text())}
-    print("| task | with | speedup (95%) | ms | experiments | mistakes |\n|---|---|---|---:|---:|---|")
-    for row in record["rows"]:
+    yield "| task | with | speedup (95%) | ms | experiments | mistakes |"
+    yield "|---|---|---|---:|---:|---|"
+    for row in read(path)["rows"]:
+        run = told.get((row["task"], row["end"]), {"experiments": "", "mistakes": ""})
+        figures = f"{row['status']} | "
         if row.get("speedup"):
             low, high = row["interval"]
             figures = f"{row['speedup']:.2f}x ({low:.2f} to {high:.2f}) | {row['latency_ms']:.4f}"
-        else:
-            figures = f"{row['status']} | "
-        run = told.get((row["task"], row["end"]), {"experiments": "", "mistakes": ""})
-        print(f"| {row['task']} | {row['end']} | {figures} | {run['experiments']} | {run['mistakes']} |")
+        if "wrong" in run:
+            figures = f"wrong {run['wrong']} | "
+        mistakes = "not kept" if run["mistakes"] is None else run["mistakes"] or "none"
+        yield f"| {row['task']} | {row['end']} | {figures} | {run['experiments']} | {mistakes} |"
 
 
 def main() -> None:
@@ -102,7 +106,7 @@ def main() -> None:
     if given.what == "measure":
         measure(given.file, Backend(given.backend), given.only)
     else:
-        show(given.file)
+        print("\n".join(show(given.file)))
 
 
 if __name__ == "__main__":

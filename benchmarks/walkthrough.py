@@ -62,9 +62,9 @@ IDEAS = {
 }
 
 NOTES = {
-    "05_softmax_triton": "The ceiling is what a plain copy reaches as the session starts, here 4.13 TB/s; two sessions "
-    "on the same card reached 4.23 a minute before and 4.22 soon after, by which this kernel is at 93%, and its "
-    "session would have gone on. Nothing was tried here: a few percent at most were to be had.",
+    "05_softmax_triton": "The ceiling is what a plain copy reaches as the session starts, which differs from one start "
+    "to the next by a few percent: another session may well have gone on. Nothing was tried here: a few percent at "
+    "most were to be had.",
 }
 
 

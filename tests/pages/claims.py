@@ -27,10 +27,13 @@ from tilewright.gpu.specs import SM_LIMITS, spec_by_arch, spec_by_name
 from tilewright.policy import Rules
 
 NUMBER = r"(?<![\w.^])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
-RATES = r"[TGM]B/s|[TG]FLOP/s|flops per byte|KiB|MiB|GiB|GB|ns|us|ms|s|seconds?|minutes?|hours?|%|percent|times|×"
+RATES = (
+    r"[TGM]B/s|[TG]FLOP(?:/s|S)|flops per byte|KiB|MiB|GiB|GB|ns|[uµμ]s|ms|s|seconds?|minutes?|hours?|%|per ?cent|"
+    r"times|-?fold|×"
+)
 COUNTS = r"bytes|instructions|registers"
 JOIN = r"\s*(?:to|and|or|against|instead of|,|/|-)\s*"
-CLAIM = re.compile(rf"({NUMBER}(?:{JOIN}{NUMBER})*)(?:\s?({RATES})(?!\w)|(x)(?!\w)|\s({COUNTS})\b)")
+CLAIM = re.compile(rf"({NUMBER}(?:{JOIN}{NUMBER})*)(?:\s?({RATES})(?!\w)|([xX])(?!\w)|\s({COUNTS})\b)")
 UNIT_HEAD = re.compile(rf"(?<!\w)(?:{RATES}|{COUNTS})(?!\w)")
 PRECISE = re.compile(rf"(?<!tileiras )(?<!cuda-tile )(?<!CUDA )(?<!Triton )(?<!Python )({NUMBER})(?![.\d])")
 EVIDENCE = ROOT / "references" / "evidence"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import statistics
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,13 @@ def test_the_readme_counts_what_the_red_team_did() -> None:
     assert f" {len(claims.Evidence('faults.json.gz').data.faults)} faults there, from a fork bomb" in words
 
 
+def test_the_table_of_the_agents_ends_is_what_the_record_gives() -> None:
+    command = [sys.executable, "benchmarks/agents.py", "show", "references/evidence/agents.json.gz"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert shown.count("\n") == 26
+    assert shown in (ROOT / "references" / "evidence" / "README.md").read_text()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # a minute on two idle cores where nothing is remembered, else ten seconds
 def test_every_snippet_computes_its_reference_and_compiles(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,6 +102,11 @@ NOTE = f"\n\n[^n]: measured treatments.json.gz: `{SPILLS}`"
         ("It spills 4,729 bytes[^n]." + NOTE, "4,729 has no evidence"),
         ("It is 17 times faster.", "17 has no evidence"),
         ("It is 17x faster.", "17 has no evidence"),
+        ("It is 17X, or 17-fold.", "17 has no evidence"),
+        ("It is 17-fold.", "17 has no evidence"),
+        ("It takes 17 µs.", "17 has no evidence"),
+        ("It reaches 700 TFLOPS, 5 per cent more.", "700 has no evidence"),
+        ("It is 5 per cent more.", "5 has no evidence"),
         ("```\nIt is 17x faster.\n```", "17 has no evidence"),
         ("---\nname: x\ndescription: It is 17x faster.\n---\n", "17 has no evidence"),
         ("It took 3.1 as long.", "3.1 has no evidence"),
