@@ -92,7 +92,12 @@ def test_installed_skills_hold_all_they_link_to(tmp_path: Path) -> None:
     assert "[^warps]: measured treatments.json.gz, in Tilewright's references/evidence\n" in playbook
     assert "stores 4,728 bytes of spills a thread" in playbook
     assert (tmp_path / "autotuning" / "assets/examples/02_matmul_full_search/autotuned_launch.py").is_file()
+    old = [tmp_path / "tune" / name for name in ("references/gone.md", "assets/examples/gone/kernel.py", "mine.txt")]
+    for path in old:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("of an older copy, or somebody's")
     install(["tune"], tmp_path)  # over itself
+    assert [path.exists() for path in old] == [False, False, True]
 
 
 def test_what_is_no_copy_is_left_alone(tmp_path: Path) -> None:
