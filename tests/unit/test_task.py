@@ -163,7 +163,8 @@ def test_a_large_choice_drops_no_other() -> None:
 @given(st.integers(-50, 50), st.integers(0, 60), st.integers(1, 16), st.randoms(use_true_random=False))
 def test_large_values_lie_in_the_upper_half(low: int, width: int, multiple: int, source: random.Random) -> None:
     high = low + width + multiple
-    least = max(low, high // 2 - multiple + 1) if high > 0 else low
+    top = high // multiple * multiple
+    least = max(low, top // 2 - multiple + 1) if top > 0 else low
     for value in Draw(min=low, max=high, multiple_of=multiple).draw_large(4, 1.0, source):
         assert isinstance(value, int)
         assert least <= value <= high
