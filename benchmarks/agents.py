@@ -86,12 +86,13 @@ def show(path: Path) -> Iterator[str]:
     yield "|---|---|---|---:|---:|---|"
     for row in read(path)["rows"]:
         run = told.get((row["task"], row["end"]), {"experiments": "", "mistakes": ""})
-        figures = f"{row['status']} | "
-        if row.get("speedup"):
-            low, high = row["interval"]
-            figures = f"{row['speedup']:.2f}x ({low:.2f} to {high:.2f}) | {row['latency_ms']:.4f}"
         if "wrong" in run:
             figures = f"wrong {run['wrong']} | "
+        elif row.get("speedup"):
+            low, high = row["interval"]
+            figures = f"{row['speedup']:.2f}x ({low:.2f} to {high:.2f}) | {row['latency_ms']:.4f}"
+        else:
+            figures = f"{row['status']} | "
         mistakes = "not kept" if run["mistakes"] is None else run["mistakes"] or "none"
         yield f"| {row['task']} | {row['end']} | {figures} | {run['experiments']} | {mistakes} |"
 

@@ -65,9 +65,7 @@ class Draw(Strict):
             turns = -(-count // len(self.choices))
             found = [value for _ in range(turns) for value in source.sample(self.choices, len(self.choices))][:count]
         else:
-            assert self.min is not None and self.max is not None
-            low = -(-self.min // self.multiple_of)
-            high = self.max // self.multiple_of
+            low, high = self._ends
             shift = min(low - 1, 0)  # zero and below come to lie at 1
             start, end = math.log(low - shift), math.log(high - shift + 1)
             inner = count - 2 if count > 2 else 1 if count == 1 else 0
@@ -80,17 +78,20 @@ class Draw(Strict):
         return source.sample(found, count)
 
     def draw_large(self, count: int, share: float, source: random.Random) -> list[CaseValue]:
-        """`count` values: the choices in turn, or from the upper half of a range cut off at `share` of its maximum,
-        odd where it holds such."""
-        if self.choices is not None:
-            return self.draw(count, source)
-        assert self.min is not None and self.max is not None
-        low, high = -(-self.min // self.multiple_of), self.max // self.multiple_of
+        """`count` values from the upper half of a range that is cut off at `share` of its maximum, odd where it holds
+        such."""
+        low, high = self._ends
         high = max(int(high * share), low) if high > 0 else high
         half = max(low, high // 2) if high > 0 else low
         drawn = [source.randint(half, high) for _ in range(count)]
         odd = [value - 1 if value % 2 == 0 and value > half else value for value in drawn]
         return [(value + (value % 2 == 0 and value < high)) * self.multiple_of for value in odd]
+
+    @property
+    def _ends(self) -> tuple[int, int]:
+        """A range's least and largest value, in multiples."""
+        assert self.min is not None and self.max is not None
+        return -(-self.min // self.multiple_of), self.max // self.multiple_of
 
 
 class CaseEntry(BaseModel):
@@ -128,7 +129,7 @@ class HiddenEntry(BaseModel):
                 case = source.choice(visible) | {name: values[place] for name, values in drawn.items()}
                 if _volume(case, ranges) <= most:
                     found[turn] = case
-        lists = {name: rule.draw_large(len(found), 1.0, source) for name, rule in rules.items() if rule.choices}
+        lists = {name: rule.draw(len(found), source) for name, rule in rules.items() if rule.choices}
         return [
             case | {name: values[turn] for name, values in lists.items()} for turn, case in enumerate(found.values())
         ]

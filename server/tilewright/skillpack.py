@@ -69,11 +69,13 @@ def install(names: list[str], target: Path) -> list[Path]:
         if folder.is_symlink() or (folder.exists() and not _is_copy(folder, skill.name)):
             raise SkillError(f"{folder} is there and is no copy of the skill; move it away, or give another --to")
     for skill in skills:
-        for path in (path for kept in ("references", "assets") for path in (target / skill.name / kept).rglob("*")):
-            if path.is_file() and path.relative_to(target / skill.name).as_posix() not in skill.files:
+        home = target / skill.name
+        old = [path for kept in ("references", "assets") for path in (home / kept).rglob("*") if path.is_file()]
+        for path in old:
+            if path.relative_to(home).as_posix() not in skill.files:
                 path.unlink()
         for place, data in skill.files.items():
-            path = target / skill.name / place
+            path = home / place
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
     return [target / skill.name for skill in skills]

@@ -110,7 +110,7 @@ def check_case(worker: WorkerHandle, code: TaskCode, planned: Run, backend: Back
 def check_trial(code: TaskCode, planned: Run, trial: Trial, call: Call, kept: Kept | None = None) -> Comparison:
     """One run on a candidate that `call` reaches: its outputs, its inputs, a second call where one is planned, and what
     the first run of this shape has `kept`."""
-    inputs = other_strides(trial.inputs, transposed=bool(planned.seed % 2)) if planned.strided else trial.inputs
+    inputs = _in_strides(planned, trial.inputs)
     arguments = code.arguments(planned.case, inputs, trial.contract)
     shape = case_label(planned.case) if kept is not None and not code.task.file.outputs else ""
     keep, recall = shape if planned.first else "", shape if planned.last else ""
@@ -142,8 +142,12 @@ def _other_values(code: TaskCode, planned: Run, inputs: Inputs, contract: list[t
     differ in a number, or in a shape of what goes in or comes out."""
     drawn = code.inputs(planned.case, planned.seed ^ OTHER_DRAW)
     fits = _layout(code.contract(planned.case, drawn)) == _layout(contract)
-    others = other_strides(drawn, transposed=bool(planned.seed % 2)) if planned.strided else drawn
+    others = _in_strides(planned, drawn)
     return others if fits and _layout(others) == _layout(inputs) else None
+
+
+def _in_strides(planned: Run, inputs: Inputs) -> Inputs:
+    return other_strides(inputs, transposed=bool(planned.seed % 2)) if planned.strided else inputs
 
 
 def _layout(values: Inputs | list[torch.Tensor]) -> list[Any]:

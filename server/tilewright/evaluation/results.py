@@ -221,7 +221,7 @@ class Environment(Record):
 
 
 DRAWS = 3
-"""1: of hidden sizes, those between a range's ends are odd. 2: they may be even."""
+"""1: of hidden sizes, those between a range's ends are odd. 2: they may be even. 3: large cases follow the others."""
 
 
 def geometric_mean(values: list[float]) -> float:
