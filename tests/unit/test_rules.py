@@ -146,3 +146,13 @@ def test_a_result_that_follows_from_the_arguments_is_fine(code: TaskCode) -> Non
         return torch.mul(x, factor, out=spaces.setdefault(x.shape, torch.empty_like(x))).clone()
 
     assert depends_on_earlier_calls(code, RUNS, called(through_a_workspace), called(lambda x, factor: x * factor)) == ""
+
+
+def test_draws_of_other_lengths_are_called_apart(tmp_path: Path) -> None:
+    """Where a task's lengths follow from the seed, no call comes before in the same memory; results are compared."""
+    drawn = SCALE_TASK.replace('case["N"], gen', "int(torch.randint(1, 999, (1,), generator=generator)), gen")
+    for name, text in (("task.toml", SCALE_TOML), ("task.py", drawn), ("kernel.py", SCALE_KERNEL)):
+        (tmp_path / name).write_text(text)
+    code = TaskCode(load_task(tmp_path), Backend.CPU)
+    assert depends_on_earlier_calls(code, RUNS, called(lambda x, f: x * f), called(lambda x, f: x * f)) == ""
+    assert depends_on_earlier_calls(code, RUNS, called(Counting()), called(Counting())) != ""

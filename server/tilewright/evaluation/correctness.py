@@ -141,16 +141,16 @@ def _other_values(code: TaskCode, planned: Run, inputs: Inputs, contract: list[t
     """Inputs of another draw, for a call before in the memory of `inputs`; None where that does not fit: where draws
     differ in a number, or in a shape of what goes in or comes out."""
     drawn = code.inputs(planned.case, planned.seed ^ OTHER_DRAW)
-    fits = _layout(code.contract(planned.case, drawn)) == _layout(contract)
+    fits = layout(code.contract(planned.case, drawn)) == layout(contract)
     others = _in_strides(planned, drawn)
-    return others if fits and _layout(others) == _layout(inputs) else None
+    return others if fits and layout(others) == layout(inputs) else None
 
 
 def _in_strides(planned: Run, inputs: Inputs) -> Inputs:
     return other_strides(inputs, transposed=bool(planned.seed % 2)) if planned.strided else inputs
 
 
-def _layout(values: Inputs | list[torch.Tensor]) -> list[Any]:
+def layout(values: Inputs | list[torch.Tensor]) -> list[Any]:
     """What two calls' values must share to lie in the same memory."""
     each = values.items() if isinstance(values, dict) else enumerate(values)
     return [(name, TensorSpec.of(value) if isinstance(value, torch.Tensor) else value) for name, value in each]

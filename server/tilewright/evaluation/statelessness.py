@@ -9,8 +9,10 @@ call overwrites first.
 
 from __future__ import annotations
 
+import torch
+
 from tilewright.evaluation.calling import Call, Given
-from tilewright.evaluation.correctness import Run, judge_drawn
+from tilewright.evaluation.correctness import Run, judge_drawn, layout
 from tilewright.evaluation.fingerprint import inputs_hash
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.taskcode import TaskCode
@@ -37,10 +39,14 @@ def depends_on_earlier_calls(code: TaskCode, runs: list[Run], warm: Call, fresh:
 
 
 def _result(code: TaskCode, run: Run, call: Call, again: bool) -> tuple[str, str]:
-    """A hash over a call's outputs, and what is wrong with them; `again`: after a call on other values there."""
+    """A hash over a call's outputs, and what is wrong with them; `again`: after a call on other values there, where
+    their tensors are of the same shapes."""
     before, inputs = (code.inputs(run.case, run.seed ^ other) for other in OTHER_DRAWS)
+    tensors = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
     contract = code.contract(run.case, inputs)
-    given = Given(inputs, contract, before=before if again else None)
+    fits = layout(tensors) == layout({name: before.get(name) for name in tensors})
+    fits = fits and layout(contract) == layout(code.contract(run.case, before))
+    given = Given(inputs, contract, before=before if again and fits else None)
     outputs = call(code.arguments(run.case, inputs, contract), given).outputs
     found = judge_drawn(code, run.case, inputs, outputs, contract)
     return inputs_hash(
