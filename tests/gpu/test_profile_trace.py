@@ -9,7 +9,9 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from tests.conftest import commit_all
 from tests.integration.test_cli import tilewright
+from tilewright.bundled import examples
 from tilewright.gpu.telemetry import find_gpu
 from tilewright.profile import trace as tracing_of
 from tilewright.profile.trace import Trace, read_trace
@@ -120,3 +122,15 @@ def test_a_profile_shows_the_kernels_of_a_call(make_task: Callable[..., Path]) -
     assert "traced: 1 kernel a call, " in done.stdout
     assert "scale_kernel" in done.stdout.partition("the kernels of a call")[2]
     assert "would add" in done.stdout
+
+
+def test_a_triton_kernel_is_profiled_by_what_ran(tmp_path: Path) -> None:
+    example = examples() / "05_softmax_triton"
+    shutil.copytree(example, tmp_path / "task", ignore=shutil.ignore_patterns("__pycache__"))
+    commit_all(tmp_path)
+    done = tilewright("profile", "task", "--backend", "cuda", "--root", str(tmp_path))
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "traced: 1 kernel a call, " in done.stdout
+    assert "softmax_kernel" in done.stdout.partition("the kernels of a call")[2]
+    assert "modelled" not in done.stdout

@@ -21,16 +21,15 @@ from tilewright.profile.counters import KernelCounters
 from tilewright.profile.reading import CONFLICT_TREATMENTS, GATHER_TREATMENTS, TERMS, Bound, Found, by_counters, counted
 from tilewright.profile.tracing import CaseTrace
 from tilewright.profile.tracing import evidence as traced
+from tilewright.profile.unmodelled import bound_unmodelled, launching
 from tilewright.records import Record
 from tilewright.roofline.bounds import Ceilings, roofline_ms
-from tilewright.roofline.model import CLOCK_HZ, LAUNCH_MS, CallProfile, Estimate, LaunchProfile, estimate_launch
+from tilewright.roofline.model import CLOCK_HZ, CallProfile, Estimate, LaunchProfile, estimate_launch
 from tilewright.task import Work
 
 AT_CEILING = 0.95
 """Of what the ceilings allow: the rest is not worth an iteration."""
 NEAR_CEILING = 0.8
-LAUNCH_SHARE = 0.3
-"""Share of the latency that launching takes, from which it bounds the call."""
 SPILL_SHARE = 0.15
 RAGGED = 1.15
 """Time of the last wave, as a multiple of a full one's share, from which the tail bounds a launch."""
@@ -68,7 +67,8 @@ class CaseDiagnosis(Record):
 
 class Facts(NamedTuple):
     """What is known of a case: `modelled` is the model's estimate of it, `latency_ms` is measured or the same,
-    `compiled` are its kernels, `counters` ncu's of one call, `trace` the kernels of a call by themselves."""
+    `compiled` are its kernels, `counters` ncu's of one call, `trace` the kernels of a call by themselves. Of a
+    call that the model does not see, a Triton kernel's, `profile` and `modelled` are empty."""
 
     case: str
     work: Work
@@ -86,7 +86,7 @@ def diagnose(facts: Facts, device: DeviceSpec, ceilings: Ceilings, findings: Seq
     share, reached = _reached(facts, ceilings)
     near = share is not None and share >= NEAR_CEILING
     if near and not facts.measured:  # the model does not see bank conflicts
-        near = _of_sharing(facts, _main(facts, device), device) is None
+        near = _of_sharing(facts, _main(facts.profile, device), device) is None
     found = _at_roofline(facts, ceilings) if near else _bound(facts, device)
     blind = _bound(facts._replace(counters=()), device) if facts.counters and not near else found
     evidence = [reached, found.evidence, counted(facts.counters)]
@@ -135,15 +135,11 @@ def _at_roofline(facts: Facts, ceilings: Ceilings) -> Found:
 def _bound(facts: Facts, device: DeviceSpec) -> Found:
     """The first that holds, from what hides all else to what is left."""
     profile, estimate = facts.profile, facts.modelled
-    launches = len(profile.launches) + len(profile.host)
-    launching = launches * LAUNCH_MS
-    if launching >= LAUNCH_SHARE * facts.latency_ms:
-        return Found(
-            "launch overhead", "launch",
-            f"counted: {launches} launches of about {LAUNCH_MS * 1e3:.0f} us each in {facts.latency_ms * 1e3:.1f} us",
-            ("fuse the launches into one kernel", "let the caller capture its calls in a CUDA graph"),
-        )  # fmt: skip
-    main = _main(facts, device)
+    if not (profile.launches or profile.host):
+        return bound_unmodelled(facts.latency_ms, facts.work, facts.compiled, facts.counters, facts.trace)
+    if (found := launching(len(profile.launches) + len(profile.host), facts.latency_ms)) is not None:
+        return found
+    main = _main(profile, device)
     host_ms = estimate.terms.get("torch operations beside the kernels", estimate.terms.get("torch operations", 0.0))
     if main is None or host_ms > 0.5 * estimate.ms:
         names = ", ".join(dict.fromkeys(work.name for work in sorted(profile.host, key=lambda work: -work.bytes)[:4]))
@@ -172,9 +168,9 @@ def _bound(facts: Facts, device: DeviceSpec) -> Found:
     return _of_terms(facts, main, device)
 
 
-def _main(facts: Facts, device: DeviceSpec) -> LaunchProfile | None:
+def _main(profile: CallProfile, device: DeviceSpec) -> LaunchProfile | None:
     """The launch that takes longest by the model."""
-    return max(facts.profile.launches, key=lambda launch: estimate_launch(launch, device).ms, default=None)
+    return max(profile.launches, key=lambda launch: estimate_launch(launch, device).ms, default=None)
 
 
 def _of_code(main: LaunchProfile, estimate: Estimate) -> Found | None:

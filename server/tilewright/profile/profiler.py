@@ -15,7 +15,7 @@ from tilewright.profile.counters import Counters, read_counters
 from tilewright.profile.diagnosis import Facts, diagnose
 from tilewright.profile.report import ProfileReport
 from tilewright.profile.trace import Trace, read_trace
-from tilewright.roofline.model import estimate_call
+from tilewright.roofline.model import CallProfile, Estimate, estimate_call
 from tilewright.session.beginning import Working, backend_for, working_candidate
 from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.jobs import WAIT_S, Job, Progress, Results
@@ -25,6 +25,8 @@ from tilewright.task import Backend, Frontend, Work, case_label
 LIMIT_S = 600.0
 COMPILE_S = 60.0
 COUNTERS = "counters by ncu would add stall reasons, cache hit rates and bank conflicts, and none were read: "
+UNSEEN = SurveyResult(status=Status.PASSED, variants=[Surveyed()])
+"""Of a Triton kernel: no model sees it."""
 MORE = "`ncu --set full --clock-control none` on the fixed config would add counters by source line"
 
 
@@ -65,9 +67,9 @@ class Profiler:
     ) -> ProfileReport:
         """Diagnose the working tree's candidate as it is: nothing is tuned. Raises `Misuse`."""
         found = working_candidate(self._checkout, folder)
-        if found.task.file.frontend is Frontend.TRITON:
-            raise Misuse("profile reads cuTile's and torch's launches; for a Triton kernel use dump_ir, and ncu")
         backend = backend_for(self._checkout, folder, backend)
+        if found.task.file.frontend is Frontend.TRITON and backend is Backend.CPU:
+            raise Misuse("a Triton task is profiled on a GPU: no model sees Triton kernels; without one use dump_ir")
         key = f"{folder} {found.head} {content_id(found.files)} {backend} {arch}"
         report = await self._results.get(key, lambda job: self._work(job, found, backend, arch), wait_s, progress)
         if report is None:
@@ -81,7 +83,8 @@ class Profiler:
     async def _work(self, job: Job, found: Working, backend: Backend, arch: str) -> ProfileReport:
         async with with_model(backend, arch, found.committed, found.folder) as (measuring, modelling):
             environment = await measuring.environment()
-            survey = await modelling.survey([found.files], backend, LIMIT_S, job.tell)
+            triton = found.task.file.frontend is Frontend.TRITON
+            survey = UNSEEN if triton else await modelling.survey([found.files], backend, LIMIT_S, job.tell)
             dumped = await modelling.dump(found.files, [environment.arch], COMPILE_S, LIMIT_S, job.tell)
             job.tell("timing the candidate alone")
             benchmark = await measuring.benchmark(found.files, None, new_secret(), LIMIT_S, job.tell)
@@ -124,14 +127,14 @@ def _report(seen: _Seen) -> ProfileReport:
     measured = not seen.benchmark.modelled
     diagnoses = []
     for index, timing in enumerate(seen.benchmark.cases):
-        profile = original.profiles[index]
+        profile = original.profiles[index] if original.profiles else CallProfile(launches=[])
         facts = Facts(
             case_label(timing.case),
             seen.works[index],
             timing.latency_ms,
             measured,
             profile,
-            estimate_call(profile, device),
+            estimate_call(profile, device) if original.profiles else Estimate(0.0, {}),
             [kernel.made for kernel in seen.dumped.kernels],
             seen.counters.cases[index] if index < len(seen.counters.cases) else [],
             seen.trace.cases[index] if index < len(seen.trace.cases) else None,

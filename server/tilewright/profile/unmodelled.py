@@ -1,0 +1,82 @@
+"""What bounds a call that no model sees, a Triton kernel's: by its trace, ncu's counters and the compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.compiler.compilation import Compilation
+from tilewright.compiler.treatments import DO_IN_TRITON, Treatment
+from tilewright.profile.counters import KernelCounters
+from tilewright.profile.reading import FEW_WARPS_PERCENT, Bound, Found, by_counters
+from tilewright.profile.tracing import CaseTrace
+from tilewright.roofline.model import LAUNCH_MS
+from tilewright.task import Work
+
+LAUNCH_SHARE = 0.3
+"""Share of the latency that launching takes, from which it bounds the call."""
+TRITON_TREATMENTS: dict[Bound, tuple[str, ...]] = {
+    "bytes in flight": ("more warps a program (num_warps), each with fewer values", "smaller tiles, so that more fit"),
+    "tensor cores": ("search tiles, num_warps and num_stages together", "a shorter dtype where the tolerance allows"),
+    "instruction issue": ("rows and strides that are multiples of 16: wider loads", "num_warps=8"),
+    "uncoalesced access": ("let tl.arange run along the dimension whose elements are neighbours in memory",),
+    "bank conflicts": ("another order or size of the tile that is transposed or reduced",),
+}
+"""What to try in Triton's words, where cuTile's differ."""
+
+
+def launching(launches: float, latency_ms: float) -> Found | None:
+    """Whether launches, of which a call has so many, take much of its latency."""
+    if launches * LAUNCH_MS < LAUNCH_SHARE * latency_ms:
+        return None
+    return Found(
+        "launch overhead", "launch",
+        f"counted: {launches:g} launches of about {LAUNCH_MS * 1e3:.0f} us each in {latency_ms * 1e3:.1f} us",
+        ("fuse the launches into one kernel", "let the caller capture its calls in a CUDA graph"),
+    )  # fmt: skip
+
+
+def bound_unmodelled(
+    latency_ms: float,
+    work: Work,
+    compiled: Sequence[Compilation],
+    counters: Sequence[KernelCounters],
+    trace: CaseTrace | None,
+) -> Found:
+    """What bounds a call of `work` that took `latency_ms`: the first that holds, from what hides all else."""
+    if trace is not None and (found := launching(trace.kernels_a_call, latency_ms)) is not None:
+        return found
+    made = [(one, one.resources) for one in compiled if one.resources is not None]
+    for one, resources in made:
+        if one.has_products and not resources.tensor_core:
+            return Found(
+                "missing tensor cores", "compute",
+                f"counted: {one.kernel} multiplies matrices, and has no tensor-core instruction",
+                (f"{Treatment.TENSOR_CORE_DTYPE}: {DO_IN_TRITON[Treatment.TENSOR_CORE_DTYPE]}",),
+            )  # fmt: skip
+    spills = max((resources.spill_bytes for _, resources in made), default=0)
+    found = by_counters(counters, work)
+    if found is not None and not (spills and found.bound in ("bytes in flight", "instruction issue")):
+        return found._replace(treatments=TRITON_TREATMENTS.get(found.bound, found.treatments))
+    if spills:
+        return Found(
+            "spilled registers", "memory",
+            f"counted: each thread stores {spills} bytes of registers",
+            (f"{Treatment.MORE_WORKER_WARPS}: {DO_IN_TRITON[Treatment.MORE_WORKER_WARPS]}", "a smaller tile"),
+        )  # fmt: skip
+    if found is not None:
+        return found._replace(treatments=TRITON_TREATMENTS.get(found.bound, found.treatments))
+    for one, resources in made:
+        held = 100 * (resources.warps_per_sm or 0) / max(resources.max_warps_per_sm, 1)
+        if resources.warps_per_sm and held < FEW_WARPS_PERCENT:
+            return Found(
+                "bytes in flight", "latency",
+                f"counted: {one.kernel} fills {held:.0f}% of the warps that an SM holds, limited by "
+                f"{resources.limited_by}",
+                TRITON_TREATMENTS["bytes in flight"],
+            )  # fmt: skip
+    return Found(
+        "unexplained", "unknown",
+        "no model sees a Triton kernel, and neither its counters, its trace nor its code explain the latency; stall "
+        "reasons and hit rates would (ncu --set full)",
+        (),
+    )  # fmt: skip
