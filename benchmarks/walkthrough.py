@@ -57,16 +57,17 @@ IDEAS = {
     "input's own precision. Its two terms are nearly equal where the mean is far from zero.",
     "mean and variance in one operation": "Fewer operations, most of which read and write the matrix.",
     "torch's own layer_norm": "One operation. The task allows what torch has (`library_calls`).",
+    "no maximum taken off": "A pass over the row saved, and right as long as no element is large: exp overflows in "
+    "float32 from 88.8 on.",
+    "name the row's start": "A name in Triton, for the referee to see through.",
+    "8 warps": "Triton's default of 4 warps leaves each thread 128 of the row's 16,384 elements. Twice the threads "
+    "have more loads under way.",
+    "05 tile of three quarters": "The range of a Triton program is a power of two, too.",
+    "one reciprocal a row": "One division for a row instead of one for each of its elements.",
+    "16 warps": "Twice the threads again.",
     "torch.compile": "The compiler writes a kernel for it. It does so anew in each fresh process of the evaluator, so "
     "that this verdict took most of a minute.",
 }
-
-NOTES = {
-    "05_softmax_triton": "The ceiling is what a plain copy reaches as the session starts, which differs from one start "
-    "to the next by a few percent: another session may well have gone on. Nothing was tried here: a few percent at "
-    "most were to be had.",
-}
-
 
 def walkthrough(example: str) -> str:
     """The page of one example."""
@@ -97,7 +98,6 @@ def walkthrough(example: str) -> str:
     parts += ["## 0: baseline\n", _checked(steps[0]), _measured(steps[0])]
     if (advice := steps[0][-1]["advice"])["action"] == "stop":
         parts.append(f"**stop**: {advice['reason']}.\n")
-    parts += [_filled(NOTES[example])] if example in NOTES else []
     for number, (edit, step) in enumerate(zip(edits, steps[1:], strict=True), 1):
         after = edit.change(text)
         _same(after, place, step)

@@ -128,8 +128,9 @@ def _unmet(seen: list[tuple[Edit, str]]) -> list[str]:
         if (edit.aim in (Aim.WRONG, Aim.SLOWER, Aim.NOISE) and status != "revert")
         or (edit.aim is Aim.CRASH and status != "crash")
     ]
-    if not any(edit.aim is Aim.GAIN and status == "keep" for edit, status in seen):
-        problems.append("no gain was kept")
+    gains = [status for edit, status in seen if edit.aim is Aim.GAIN]
+    if not seen or (gains and "keep" not in gains):
+        problems.append("no gain was kept" if seen else "nothing was tried")
     return problems
 
 

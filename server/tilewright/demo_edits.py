@@ -118,6 +118,15 @@ def _tiled(tile: str, hints: str = "") -> Callable[[str], str]:
     return lambda text: _hints(re.sub(r"TILE_M, TILE_N, TILE_K = .*", f"TILE_M, TILE_N, TILE_K = {tile}", text), hints)
 
 
+def _launched(option: str) -> Callable[[str], str]:
+    return lambda text: re.sub(r"next_power_of_2\(columns\).*\)\n", f"next_power_of_2(columns), {option})\n", text)
+
+
+def _from_a_start(text: str) -> str:
+    text = text.replace("    inside = columns < N\n", "    inside = columns < N\n    start = x + row * stride\n")
+    return text.replace("tl.load(x + row * stride + columns", "tl.load(start + columns")
+
+
 EDITS: dict[str, Sequence[Edit]] = {
     "01_rmsnorm_occupancy_only": (
         Edit("name the row's scale", Aim.NOISE, _swap("scale", "inverse_rms")),
@@ -151,5 +160,17 @@ EDITS: dict[str, Sequence[Edit]] = {
         Edit("mean and variance in one operation", Aim.GAIN, _layer_norm("of both")),
         Edit("torch's own layer_norm", Aim.GAIN, _layer_norm("of torch")),
         Edit("torch.compile", Aim.OPEN, _swap("\ndef layernorm(", "\n@torch.compile\ndef layernorm(")),
+    ),
+    "05_softmax_triton": (
+        Edit("no maximum taken off", Aim.WRONG, _swap("tl.exp(values - tl.max(values, axis=0))", "tl.exp(values)")),
+        Edit("name the row's start", Aim.NOISE, _from_a_start),
+        Edit("8 warps", Aim.GAIN, _launched("num_warps=8")),
+        Edit("tile of three quarters", Aim.CRASH, _swap("triton.next_power_of_2(columns)", "3 * columns // 4")),
+        Edit(
+            "one reciprocal a row",
+            Aim.OPEN,
+            _swap("powers / tl.sum(powers, axis=0)", "powers * (1 / tl.sum(powers, axis=0))"),
+        ),
+        Edit("16 warps", Aim.GAIN, _launched("num_warps=16")),
     ),
 }

@@ -57,13 +57,13 @@ def test_the_readme_counts_what_the_red_team_did() -> None:
     attacks, honest = battery.entries("attacks"), battery.entries("honest")
     gpu, cpu = (claims.Evidence(name).data for name in ("redteam.json.gz", "redteam-cpu.json.gz"))
     assert f" {len(attacks)} attacks on all of this and {len(honest)} honest kernels " in words
-    assert (gpu.kept, gpu.refused, cpu.refused) == (0, 0, 0)
+    assert (gpu.kept, cpu.refused) == (0, 0)
+    assert gpu.refused <= 0.02 * gpu.honest
     assert f"{cpu.kept} of the attacks are known to end as a modelled keep" in words
     later = sum(one.runs_on(Backend.CUDA) for one in attacks) - gpu.attacks
     unseen = f" ({later} that were written later have not run there)" if later else ""
-    assert (
-        f"none of {gpu.attacks} attacks that a GPU can run was kept{unseen}, and none of {gpu.honest} honest" in words
-    )
+    refused = f"{gpu.refused or 'none'} of {gpu.honest} honest kernels were refused"
+    assert f"none of {gpu.attacks} attacks that a GPU can run was kept{unseen}, and {refused}" in words
     twice = sum(one.kind == "honest" and one.caught_by.startswith("confirmation") for one in gpu.outcomes)
     assert f" {twice} of which went on to a second run" in words
     live = [
@@ -77,7 +77,7 @@ def test_the_readme_counts_what_the_red_team_did() -> None:
 def test_the_table_of_the_agents_ends_is_what_the_record_gives() -> None:
     command = [sys.executable, "benchmarks/agents.py", "show", "references/evidence/agents.json.gz"]
     shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert shown.count("\n") == 26
+    assert shown.count("\n") == 31
     assert shown in (ROOT / "references" / "evidence" / "README.md").read_text()
 
 
