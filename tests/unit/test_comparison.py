@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 
+from tilewright.evaluation.calibration import make_trial
 from tilewright.evaluation.comparison import compare
 from tilewright.evaluation.results import Status
-from tilewright.task import Tolerance
+from tilewright.evaluation.taskcode import TaskCode
+from tilewright.task import Backend, Case, Tolerance, Values, load_task
 
 DEFAULT = Tolerance()
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
@@ -86,3 +92,35 @@ def test_integers_are_exact_and_a_task_can_allow_more() -> None:
 
 def test_an_empty_output_is_right() -> None:
     assert compare("out", torch.empty(0, 3), torch.empty(0, 3, dtype=torch.float64), DEFAULT).status is Status.PASSED
+
+
+@pytest.mark.parametrize("count", [1, 16, 4096])
+def test_a_norm_has_room_for_the_elements_that_a_task_allows(count: int) -> None:
+    """A lone element may be off by all that its task allows; many may not all be."""
+    expected = 2 + torch.rand(count, dtype=torch.float64)
+    given = Tolerance(rtol=1e-4, atol=0.0)
+    for share, passes in ((0.2, True), (0.9, count == 1), (1.1, False)):
+        off = (expected * (1 + share * 1e-4)).to(torch.float32)
+        assert (compare("out", off, expected, given).status is Status.PASSED) == passes, share
+    off = (expected * (1 + 0.2 * 1e-4)).to(torch.float32)
+    assert compare("out", off, expected, Tolerance(rtol=1e-4, atol=0.0, rel_l2=1e-5)).status is Status.WRONG_VALUES
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_million_numbers_may_be_added_one_by_one(given: bool) -> None:
+    """In float32, onto one sum, in whatever order, as atomic additions come: a few 1e-5 off."""
+    task = load_task(Path(__file__).parents[1] / "redteam" / "tasks" / "scattersum")
+    if not given:
+        task = replace(task, file=task.file.model_copy(update={"tolerance": Tolerance()}))
+    code: TaskCode = TaskCode(task, Backend.CPU)
+    case: Case = {"N": 1_000_000, "C": 1, "dtype": "float32"}
+    for seed in range(3):
+        for values in (Values.DRAWN, Values.ONES):
+            trial = make_trial(code, case, seed, values)
+            order = np.random.default_rng(seed).permutation(case["N"])
+            added = np.add.accumulate(trial.inputs["values"].numpy()[order], dtype=np.float32)[-1:]
+            scales = trial.honest[0]
+            found = compare("out", torch.from_numpy(added.copy()), trial.expected[0], task.file.tolerance, scales)
+            assert found.status is Status.PASSED, (seed, values, found.message)
+            short = torch.from_numpy(added * np.float32(1 - 1e-3))
+            assert compare("out", short, trial.expected[0], task.file.tolerance, scales).status is Status.WRONG_VALUES
