@@ -274,7 +274,7 @@ def trial(runs: np.ndarray, source: random.Random, gain: float, alone: Sequence[
         for look in decisions.LOOKS:
             while len(evidence.pairs) < look:
                 evidence.pairs.append(next(pairs))
-            if evidence.is_decided():
+            if evidence.is_decided(only=True):
                 break
         spent += sum(pair.candidate + pair.incumbent for pair in evidence.pairs)
         timing = CaseTiming(case={}, latency_ms=1.0, **paired(evidence))

@@ -37,11 +37,11 @@ def evidence_of(ratios: np.ndarray, outer: np.ndarray | None = None) -> Evidence
     return Evidence([Pair(1.0, math.exp(one), 2.0, 2 * math.exp(two)) for one, two in zip(ratios, outer, strict=True)])
 
 
-def decided_at_a_look(sample: np.ndarray) -> Interval:
+def decided_at_a_look(sample: np.ndarray, only: bool = False) -> Interval:
     """What the production loop ends with: it stops at the first look that decides."""
     for look in LOOKS:
         found = evidence_of(sample[:look])
-        if found.is_decided():
+        if found.is_decided(only):
             break
     return found.device
 
@@ -58,6 +58,21 @@ def test_a_gain_of_one_percent_is_found_through_half_a_percent_of_noise() -> Non
     trials = 500
     found = sum(decided_at_a_look(source.normal(0.01, 0.005, LOOKS[-1])).low > RESOLUTION for _ in range(trials))
     assert found / trials >= 0.95
+
+
+def test_a_lone_case_without_a_gain_is_closed_sooner_and_a_gain_is_found_as_often() -> None:
+    def ends(gain: float, only: bool) -> list[Interval]:
+        source = np.random.default_rng(7)
+        return [decided_at_a_look(source.normal(gain, 0.004, LOOKS[-1]), only) for _ in range(300)]
+
+    slow, quick = ends(0.0, only=False), ends(0.0, only=True)
+    assert sum(one.samples for one in quick) < 0.6 * sum(one.samples for one in slow)
+    assert not any(one.low > RESOLUTION for one in quick)
+    for gain in (0.005, 0.01):
+        kept = [sum(one.low > RESOLUTION for one in ends(gain, only)) for only in (False, True)]
+        assert abs(kept[1] - kept[0]) <= 3
+    loss = evidence_of(np.random.default_rng(8).normal(-0.02, 0.03, 8))
+    assert not loss.is_decided(only=True)  # how much is lost is not known yet
 
 
 def test_a_gain_that_only_the_device_events_show_stays_open() -> None:
