@@ -69,6 +69,7 @@ IDEAS = {
     "that this verdict took most of a minute.",
 }
 
+
 def walkthrough(example: str) -> str:
     """The page of one example."""
     with gzip.open(ROOT / "references" / "evidence" / f"{JOURNALS[example]}.journal.jsonl.gz", "rt") as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
 import subprocess
@@ -74,11 +75,23 @@ def test_the_readme_counts_what_the_red_team_did() -> None:
     assert f" {len(claims.Evidence('faults.json.gz').data.faults)} faults there, from a fork bomb" in words
 
 
-def test_the_table_of_the_agents_ends_is_what_the_record_gives() -> None:
-    command = [sys.executable, "benchmarks/agents.py", "show", "references/evidence/agents.json.gz"]
+@pytest.mark.parametrize(("benchmark", "lines"), [("agents", 31), ("evals", 6)])
+def test_tables_of_agents_are_what_their_records_give(benchmark: str, lines: int) -> None:
+    command = [sys.executable, f"benchmarks/{benchmark}.py", "show", f"references/evidence/{benchmark}.json.gz"]
     shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert shown.count("\n") == 31
-    assert shown in (ROOT / "references" / "evidence" / "README.md").read_text()
+    table = [line for line in shown.splitlines(keepends=True) if line.startswith("|")]
+    assert len(table) == lines
+    assert "".join(table) in (ROOT / "references" / "evidence" / "README.md").read_text()
+
+
+def test_the_evals_record_is_of_the_evals_that_there_are() -> None:
+    """What is asserted of an answer is not reworded afterwards."""
+    asked = {(row.skill, row.id): row.assertions for row in claims.Evidence("evals.json.gz").data.rows}
+    there = {}
+    for path in sorted(ROOT.glob("skills/*/evals/evals.json")):
+        evals = json.loads(path.read_text())
+        there |= {(evals["skill_name"], one["id"]): one["assertions"] for one in evals["evals"] if not one["files"]}
+    assert asked.items() <= there.items()
 
 
 @pytest.mark.slow

@@ -1,0 +1,112 @@
+"""The skills' evals, put to agents and graded blindly; agents work by files, so that any will do.
+
+python benchmarks/evals.py ask FOLDER             FOLDER/questions.json: the prompts that need no file, in random order
+    Two agents answer, one with the skills installed, one without: FOLDER/with.json and without.json, each a list of
+    {"n", "answer"}. From the skills' descriptions alone the first says beforehand which skill it would load, or none:
+    FOLDER/choices.json, a list of {"n", "skill"}.
+python benchmarks/evals.py blind FOLDER           FOLDER/sheet.json: both answers side by side, which is which unsaid
+    A third agent grades: FOLDER/grades.json, a list of {"n", "A", "B"}, whether each assertion holds.
+python benchmarks/evals.py score FOLDER FILE      what came of it, with all answers, as a record
+python benchmarks/evals.py show FILE              the record as a table, and what did not hold
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from recorded import header, read, write
+
+ROOT = Path(__file__).parents[1]
+SIDES = ("with", "without")
+NONE = "near-miss"
+"""What the names of evals begin with for which their own skill must not be loaded."""
+
+
+def questions() -> list[dict[str, Any]]:
+    """All evals that an answer in words settles, numbered in an order that says nothing of their skills."""
+    found = []
+    for path in sorted(ROOT.glob("skills/*/evals/evals.json")):
+        evals = json.loads(path.read_text())
+        found += [one | {"skill": evals["skill_name"]} for one in evals["evals"] if not one["files"]]
+    random.Random(3).shuffle(found)
+    return [one | {"n": number} for number, one in enumerate(found, 1)]
+
+
+def order(number: int) -> tuple[str, str]:
+    """Which answer is A, and which is B."""
+    first, second = random.Random(f"sheet {number}").sample(SIDES, 2)
+    return first, second
+
+
+def by_number(path: Path, what: str) -> dict[int, Any]:
+    return {one["n"]: one[what] for one in json.loads(path.read_text())}
+
+
+def sheet(folder: Path) -> list[dict[str, Any]]:
+    answers = {side: by_number(folder / f"{side}.json", "answer") for side in SIDES}
+    rows = []
+    for one in questions():
+        a, b = order(one["n"])
+        shown = {"n": one["n"], "prompt": one["prompt"], "assertions": one["assertions"]}
+        rows.append(shown | {"A": answers[a][one["n"]], "B": answers[b][one["n"]]})
+    return rows
+
+
+def score(folder: Path) -> dict[str, Any]:
+    """The record: each eval with the skill that was chosen, both answers, and which assertions held."""
+    chosen = by_number(folder / "choices.json", "skill")
+    graded = {one["n"]: one for one in json.loads((folder / "grades.json").read_text())}
+    rows = []
+    for one, shown in zip(questions(), sheet(folder), strict=True):
+        row = {"skill": one["skill"], "id": one["id"], "chosen": chosen[one["n"]], "assertions": one["assertions"]}
+        for place, side in zip("AB", order(one["n"]), strict=True):
+            held = graded[one["n"]][place]
+            assert len(held) == len(one["assertions"]), f"question {one['n']}: {len(held)} grades"
+            row[side] = {"answer": shown[place], "held": held}
+        rows.append(row)
+    return header("evals.py score FOLDER FILE") | {"rows": rows}
+
+
+def show(record: dict[str, Any]) -> Iterator[str]:
+    rows = record["rows"]
+    yield "| skill | evals | loaded as meant | assertions | with the skill | without |"
+    yield "|---|---:|---:|---:|---:|---:|"
+    for skill in (*dict.fromkeys(sorted(row["skill"] for row in rows)), "all"):
+        own = [row for row in rows if skill in ("all", row["skill"])]
+        meant = sum((row["chosen"] == row["skill"]) != row["id"].startswith(NONE) for row in own)
+        held = {side: sum(sum(row[side]["held"]) for row in own) for side in SIDES}
+        asked = sum(len(row["assertions"]) for row in own)
+        yield f"| {skill} | {len(own)} | {meant} | {asked} | {held['with']} | {held['without']} |"
+    for row in rows:
+        if (row["chosen"] == row["skill"]) == row["id"].startswith(NONE):
+            yield f"{row['skill']}/{row['id']}: loaded {row['chosen'] or 'none'}"
+        for side in SIDES:
+            for assertion, held in zip(row["assertions"], row[side]["held"], strict=True):
+                if not held:
+                    yield f"{row['skill']}/{row['id']}, {side}: not: {assertion}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["ask", "blind", "score", "show"])
+    parser.add_argument("folder", type=Path, help="show: the record")
+    parser.add_argument("file", type=Path, nargs="?", help="score: where the record goes")
+    given = parser.parse_args()
+    if given.what == "ask":
+        asked = [{"n": one["n"], "prompt": one["prompt"]} for one in questions()]
+        (given.folder / "questions.json").write_text(json.dumps(asked, indent=1))
+    elif given.what == "blind":
+        (given.folder / "sheet.json").write_text(json.dumps(sheet(given.folder), indent=1))
+    elif given.what == "score":
+        write(given.file, score(given.folder))
+    else:
+        print("\n".join(show(read(given.folder))))
+
+
+if __name__ == "__main__":
+    main()
