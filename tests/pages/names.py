@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import builtins
 import contextlib
 import importlib
 import inspect
+import keyword
 import re
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,8 +31,11 @@ LINK = re.compile(r"\[[^\]\n]+\]\(([^)\s]+)\)")
 SNAKE = re.compile(r"(?<![\w.\-/])[a-z][a-z0-9]*(?:_[a-z0-9]+)+(?![\w\-/])")
 KEYWORD = re.compile(r"(?<![\w.\-])([a-z]\w*)=(?!=)")
 DOTTED = re.compile(r"(?<![\w.])(ct|torch)((?:\.[A-Za-z_]\w*)+)")
+WORD = re.compile(r"[a-z][a-z0-9]*")
+ATTRIBUTE = re.compile(r"(?<=[\w)\]])\.([a-z]\w*)|^\.([a-z]\w*)")
 VARIABLE = re.compile(r"(?<![\w.])[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+(?!\w)")
-FILE = re.compile(r"[\w.-]+(?:/[\w.-]+)+/?|[\w-]+\.(?:md|toml|json|py|gz)")
+FILE = re.compile(r"[\w.-]+(?:/[\w.-]+)+/?|[\w-]+(?:\.[\w-]+)*\.(?:md|toml|json|py|gz|npz|png)")
+EVIDENCE = ROOT / "references" / "evidence"
 GENERATED = ("sandbox", "perf/", "path/", ".claude/", ".agents/", "refs/", "perf_results.md")
 
 # What other programs call things. Sources: ncu's and nsys's manuals, Triton's documentation, README.md and
@@ -39,9 +45,14 @@ ELSEWHERE = {
     "nsys": "--trace --output --report",
     "names": "num_warps num_stages warp_specialize cuda_gpu_kern_sum make_tensor_descriptor libdevice input_precision "
     "multi_processor_count",
+    "words": "python pytest torch ex2 wgmma",
+    "attributes": "constexpr dot num_programs program_id tile_experimental",
     "variables": "ENABLE_TILE CUTILE_ENABLE_APPROX CUTILE_ENABLE_FTZ TILEIR_ENABLE_APPROX TILEIR_ENABLE_FTZ "
     "DISABLE_AUTOTUNE BLOCK_SIZE",
 }
+
+ARGUMENTS = ["b", "causal", "dbias", "dweight", "gelu", "none", "rowsum", "weights"]
+"""What pages call arguments and functions of kernels that they tell of without showing them, and rows of tables."""
 
 
 @cache
@@ -115,14 +126,14 @@ def check(page: Page) -> tuple[int, list[Problem]]:
             if complaint := _broken(page, target):
                 problems.append(page.problem(block.line, complaint))
         for before, code, after in CODE.findall(block.text):
-            wrong = _unknown(code, local)
+            wrong = _unknown(code, local, page.path.parent)
             if before and after:
                 if not wrong:
                     problems.append(page.problem(block.line, f"`{code}` is struck out, and exists"))
             else:
                 problems += [page.problem(block.line, complaint) for complaint in wrong]
     for fence in page.fences:
-        if fence.language not in ("console", "python", ""):
+        if fence.language not in ("console", "python", "diff", ""):
             problems.append(page.problem(fence.line, f"nothing checks a block of {fence.language}"))
         if fence.language == "console":
             for line in fence.text.splitlines():
@@ -142,13 +153,13 @@ def _broken(page: Page, target: str) -> str:
     return ""
 
 
-def _unknown(code: str, local: frozenset[str]) -> list[str]:
-    """What is wrong with a span of code."""
+def _unknown(code: str, local: frozenset[str], folder: Path) -> list[str]:
+    """What is wrong with a span of code on a page in `folder`."""
     wrong = _in_command(code)
-    if wrong or re.match(r"(tilewright|ncu|nsys|tileiras|git|pip|npx|claude|codex) ", code):
+    if wrong or re.match(r"(tilewright|python|ncu|nsys|tileiras|git|pip|npx|claude|codex) ", code):
         return wrong
     if FILE.fullmatch(code) and not re.fullmatch(r"[A-Z]{1,3}(/[A-Z]{1,3})+|ct\.\w+", code):
-        there = any((place / code).exists() for place in (ROOT, ROOT / "server" / "tilewright"))
+        there = any((place / code).exists() for place in (folder, ROOT, ROOT / "server" / "tilewright", EVIDENCE))
         there = there or any(ROOT.glob(f"*/*/*/{code}")) or any(ROOT.glob(f"references/{code}"))
         return [] if there or code.startswith(GENERATED) else [f"there is no file `{code}`"]
     for root, rest in DOTTED.findall(code):
@@ -162,6 +173,9 @@ def _unknown(code: str, local: frozenset[str]) -> list[str]:
         if not _resolves(module):
             wrong.append(f"`{module}` does not exist")
     words = {*SNAKE.findall(DOTTED.sub("", code)), *KEYWORD.findall(code)}
+    if WORD.fullmatch(code) and code not in _plain_words():
+        words.add(code)
+    wrong += [f"`{code}`: nothing has a `.{name}`" for name in _attributes(code) - known() - local - _tensors()]
     architectures = {word for word in words if re.fullmatch(r"sm_\d+", word)}
     wrong += [f"`{word}` is no architecture of tileiras" for word in architectures if word not in _architectures()]
     strange = words - architectures - known() - local
@@ -170,6 +184,29 @@ def _unknown(code: str, local: frozenset[str]) -> list[str]:
         if word not in local and word not in ELSEWHERE["variables"].split() and word not in _sources():
             wrong.append(f"`{word}` is no variable that anything reads")
     return wrong
+
+
+def _attributes(code: str) -> set[str]:
+    """The attributes that a span of code asks of anything but a module, a file or an instruction."""
+    if FILE.fullmatch(code) or re.search(r"\.(py|async)\b", code):
+        return set()
+    plain = re.sub(r"(?<![\w.])cuda(?:\.\w+)+", "", DOTTED.sub("", code))
+    return {first or last for first, last in ATTRIBUTE.findall(plain)}
+
+
+@cache
+def _plain_words() -> frozenset[str]:
+    """Words that mean something without being a tool's or a kernel's name."""
+    python = [*keyword.kwlist, *dir(builtins), *sys.stdlib_module_names]
+    folders = [path.name for place in ("*/*/", "*/*/*/") for path in ROOT.glob(place)]
+    kinds = ["computed", "published", *(one.value for one in task.Values)]
+    return frozenset([*python, *folders, *kinds, *ELSEWHERE["words"].split(), *ARGUMENTS, *_command().commands])
+
+
+@cache
+def _tensors() -> frozenset[str]:
+    """What torch's tensors and other programs' objects have."""
+    return frozenset([*dir(torch.Tensor), *ELSEWHERE["attributes"].split()])
 
 
 @cache
@@ -190,7 +227,11 @@ def _architectures() -> frozenset[str]:
 
 def _in_command(line: str) -> list[str]:
     """What is wrong with a command line; nothing for programs that are not looked at."""
-    program, *words = line.split()[:1] + line.split()[1:] if line.split() else [""]
+    program, *words = line.split() or [""]
+    if program == "python" and words:
+        module = words[1].replace(".", "/") + ".py" if words[0] == "-m" and len(words) > 1 else words[0]
+        there = module.startswith("-") or any((ROOT / place / module).exists() for place in ("", "server"))
+        return [] if there or not (module.startswith(("tests", "benchmarks"))) else [f"there is no {module} to run"]
     flags = [word.partition("=")[0] for word in words if word.startswith("--")]
     if program in ("tileiras", "ncu", "nsys"):
         end = next((i for i, word in enumerate(words) if word in ("python", "tilewright")), len(words))

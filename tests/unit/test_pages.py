@@ -37,6 +37,14 @@ def test_every_figure_has_evidence_and_every_name_exists(capsys: pytest.CaptureF
     assert links > 100
 
 
+def test_names_exist_on_pages_for_people_too() -> None:
+    """Their figures are written from journals, or compared with what the records give."""
+    listed = [ROOT / "references" / "evidence" / "README.md", *sorted(ROOT.glob("assets/examples/*/WALKTHROUGH.md"))]
+    assert len(listed) == 6
+    problems = [str(problem) for path in listed for problem in names.check(read(path))[1]]
+    assert not problems, "\n".join(problems)
+
+
 def test_what_the_readme_claims_has_evidence() -> None:
     readme = read(ROOT / "README.md")
     figures, problems = claims.check(readme)
@@ -155,6 +163,11 @@ def test_a_figure_needs_evidence_that_gives_it(tmp_path: Path, text: str, compla
     [
         ("Call `run_benchmark`, then `ct.load(x, index=(0,), shape=(4,), latency=2)`.", ""),
         ("Call `autotune_launch`.", "`autotune_launch` is no name"),
+        ("Call `offset`, then `result.best.config` and `packed.view(torch.int16)`.", ""),
+        ("Call `retune`.", "`retune` is no name"),
+        ("Take `result.winner`.", "nothing has a `.winner`"),
+        ("Take `x.reshaped(4)`.", "nothing has a `.reshaped`"),
+        ("See `nowhere.json.gz`.", "there is no file"),
         ("Call `ct.constexpr`.", "`ct.constexpr` does not exist"),
         ("Take `cuda.tile_experimental`.", "`cuda.tile_experimental` does not exist"),
         ("Gone: ~~`ct.constexpr`~~, ~~`best_config`~~.", ""),
@@ -163,6 +176,7 @@ def test_a_figure_needs_evidence_that_gives_it(tmp_path: Path, text: str, compla
         ("Pass `ct.load(x, prefetch=True)`.", "`prefetch` is no name"),
         ("For `sm_91`.", "`sm_91` is no architecture"),
         ("Set `CUDA_TILE_FASTER=1`.", "`CUDA_TILE_FASTER` is no variable"),
+        ("Run `python benchmarks/nothing.py`.", "there is no benchmarks/nothing.py to run"),
         ("Run `tilewright optimise`.", "`tilewright optimise` is no command"),
         ("Run `tilewright dump-ir task --fast`.", "has no --fast"),
         ("```toml\nentry = 1\n```", "nothing checks a block of toml"),
