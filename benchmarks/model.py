@@ -8,7 +8,6 @@ python benchmarks/model.py compare FILE    anywhere: the model's figure beside e
 from __future__ import annotations
 
 import argparse
-import gzip
 import importlib.util
 import itertools
 import json
@@ -22,7 +21,7 @@ from typing import Any
 
 import cuda.tile as ct
 import torch
-from recorded import header, read
+from recorded import header, read, write
 from scipy.stats import spearmanr
 
 from tilewright.autotune.pruning import HOPELESS
@@ -202,13 +201,13 @@ def modelled(configs: list[Config], kept: Path | None) -> list[float]:
     """The model's latency of each configuration in ms, from the profiles in `kept`, which is made where it is not."""
     asked = [config_text(config) for config in configs]
     if kept is not None and kept.exists():
-        stored = json.loads(gzip.decompress(kept.read_bytes()))
+        stored = read(kept)["profiles"]
         profiles = {text: LaunchProfile.model_validate(one) for text, one in stored.items()}
     else:
         profiles = dict(zip(asked, profiled(configs), strict=True))
     if kept is not None and not kept.exists():
-        text = json.dumps({config: one.model_dump(mode="json") for config, one in profiles.items()})
-        kept.write_bytes(gzip.compress(text.encode(), mtime=0))
+        made = {config: one.model_dump(mode="json") for config, one in profiles.items()}
+        write(kept, header("model.py compare SWEEPS --profiles FILE") | {"profiles": made})
     return [estimate_launch(profiles[text], spec_by_arch("sm_90")).ms for text in asked]
 
 
@@ -245,7 +244,7 @@ def compare(path: Path, every: int, picture: Path | None, kept: Path | None, tol
     if picture is not None:
         plot(sweeps, record["gpu"], picture)
     if told is not None:
-        told.write_text(json.dumps(found, indent=1) + "\n")
+        write(told, header("model.py compare SWEEPS --json FILE") | {"kernels": found})
     return well
 
 

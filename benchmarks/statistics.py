@@ -375,7 +375,9 @@ def main() -> None:
         alone = {name: [ms for ms in kernel["alone_ms"] if ms] for name, kernel in kernels.items()}
         found = analyse(asked.file, asked.trials, (0.0,) if asked.identical else (0.0, *GAINS), alone)
         if asked.json:
-            asked.json.write_text(json.dumps(found, indent=1) + "\n")
+            with np.load(asked.file) as recorded:
+                on = {name: str(recorded[name]) for name in ("device", "driver", "torch") if name in recorded}
+            write(asked.json, header("statistics.py analyse FILE.npz --json FILE") | {"recorded": on, "kernels": found})
         if asked.plot:
             plot(found, asked.plot)
 
