@@ -183,7 +183,7 @@ def revert(root: Root = HERE) -> None:
 
 @app.command(name="append-result")
 def append_result(
-    optimization: Annotated[str, typer.Argument(help="what was tried, in a few words")],
+    optimization: Annotated[str, typer.Argument(help="what was tried, in at most 120 characters")],
     root: Root = HERE,
     root_cause: Annotated[
         str | None, typer.Option(help="what bounds the kernel: memory, compute, latency, launch, scheduling, unknown")

@@ -65,11 +65,19 @@ def dump_ir(
     ] = "resources",
     compare: Annotated[str, typer.Option(help="incumbent: what changed against the session's incumbent")] = "",
     compile_seconds: Annotated[float, typer.Option(min=1, max=300, help="for each kernel and architecture")] = 60.0,
+    case: Annotated[
+        list[str] | None, typer.Option(help="a value instead of the first case's, as in M=700; may be given often")
+    ] = None,
     root: Root = HERE,
 ) -> None:
     """What the compiler makes of the kernels that a task launches. Needs no GPU."""
+    from tilewright.autotune.knobs import SpaceError, parse_values
     from tilewright.session.dumping import COMPARISONS, STAGES, Dumper
 
+    try:
+        values = {name: value for name, (value,) in parse_values(case or []).items()}
+    except (SpaceError, ValueError):
+        raise failed("--case takes one value of the case, as in --case M=700") from None
     if wrong := [name for name in arch or [] if not re.fullmatch(r"sm_\d{2,3}", name)]:
         raise failed(f"--arch {wrong[0]}: an architecture is written sm_90")
     if stage not in STAGES:
@@ -82,7 +90,7 @@ def dump_ir(
         dumper = Dumper(loop.checkout)
         try:
             report = await dumper.dump(
-                folder, arch or [default], stage, print_progress, math.inf, compare, compile_seconds
+                folder, arch or [default], stage, print_progress, math.inf, compare, compile_seconds, values
             )
             return report, dumper.text(report.resource.rpartition("/")[2]) or ""
         finally:

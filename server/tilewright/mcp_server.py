@@ -205,7 +205,10 @@ def build_server(desk: Desk) -> MCPServer[None]:
     @mcp.tool(title="Log the iteration", annotations=_WRITES)
     async def append_result(
         optimization: Annotated[
-            str, Field(min_length=1, max_length=NAME_LIMIT, description="what was tried, in a few words")
+            str,
+            Field(
+                min_length=1, max_length=NAME_LIMIT, description=f"what was tried, in at most {NAME_LIMIT} characters"
+            ),
         ],
         root_cause: Annotated[
             RootCause | None,
@@ -230,13 +233,23 @@ def build_server(desk: Desk) -> MCPServer[None]:
             Literal["", "incumbent"], Field(description="incumbent: show what changed against the session's incumbent")
         ] = "",
         compile_seconds: Annotated[float, Field(ge=1, le=300, description="for each kernel and architecture")] = 60.0,
+        case: Annotated[
+            dict[str, int | float | bool | str],
+            Field(description="values to compile with instead of the first case's, as a hidden case may have them"),
+        ] = {},  # noqa: B006
     ) -> DumpReport:
         """Compile the working tree's kernels, GPU or not: what costs time and what to do, then the stage asked for."""
 
         async def work() -> DumpReport:
             folder, default = desk.loop.task_of(task)
             return await desk.dumper.dump(
-                folder, arch or [default], stage, _progress(context), compare=compare, compile_s=compile_seconds
+                folder,
+                arch or [default],
+                stage,
+                _progress(context),
+                compare=compare,
+                compile_s=compile_seconds,
+                case=case,
             )
 
         return await _told(work)

@@ -200,3 +200,59 @@ def test_nothing_is_compared_without_an_incumbent(make_task: Callable[..., Path]
             await dumper.dump(FOLDER, ["sm_90"], "resources", quiet, compare="incumbent")
 
     play(make_task(), scene)
+
+
+def test_another_shape_than_the_first_case_s_is_compiled(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+
+    async def scene(loop: Loop) -> None:
+        dumper = Dumper(loop.checkout)
+        try:
+            own = await dumper.dump(FOLDER, ["sm_90"], "resources", quiet)
+            other = await dumper.dump(FOLDER, ["sm_90"], "resources", quiet, case={"N": 12345})
+            assert own.case != other.case
+            assert other.case.startswith("N=12345 ")
+            assert own.kernels[0].grid != other.kernels[0].grid
+            with pytest.raises(Misuse, match="the task's cases have no 'M'; they have N, dtype"):
+                await dumper.dump(FOLDER, ["sm_90"], "resources", quiet, case={"M": 1})
+        finally:
+            await dumper.close()
+
+    play(root, scene)
+
+
+GATHERING = """
+import cuda.tile as ct
+import torch
+
+
+@ct.kernel
+def scale_kernel(x, out, factor, FEW: ct.Constant[int]):
+    first = ct.gather(x, (ct.bid(0) * FEW + ct.arange(FEW, dtype=ct.int32)) * 3)
+    ct.scatter(out, ct.bid(0) * FEW + ct.arange(FEW, dtype=ct.int32), first * factor)
+
+
+def scale(x, factor):
+    out = torch.empty_like(x)
+    ct.launch(torch.cuda.current_stream(), (ct.cdiv(x.shape[0], COUNT),), scale_kernel, (x, out, factor, COUNT))
+    return out
+"""
+
+
+def test_a_gather_of_few_elements_is_no_finding(make_task: Callable[..., Path]) -> None:
+    root = make_task(kernel=GATHERING.replace("COUNT", "8"))
+    loads: dict[int, int] = {}
+
+    async def scene(loop: Loop) -> None:
+        dumper = Dumper(loop.checkout)
+        try:
+            for count in (8, 1024):
+                (root / "task" / "kernel.py").write_text(GATHERING.replace("COUNT", str(count)))
+                report = await dumper.dump(FOLDER, ["sm_90"], "resources", quiet)
+                found = [one for kernel in report.kernels for one in kernel.findings]
+                loads[count] = sum("loads" in one.evidence for one in found if one.treatment == "tiles-for-gathers")
+        finally:
+            await dumper.close()
+
+    play(root, scene)
+    assert loads == {8: 0, 1024: 1}

@@ -24,6 +24,8 @@ SLOW_COMPILE_S = 20.0
 FEW_WARPS = 0.25
 NARROW_BYTES = 4
 FULL_BYTES = 16
+FEW_ELEMENTS = 64
+"""Of a gather, up to which it costs next to nothing: indices and lengths that others need."""
 MANY_NARROW = 16
 MANY_PERMUTES = 32
 MANY_CALLS = 4
@@ -148,7 +150,8 @@ def _gathers(made: Compilation) -> Iterator[_Found]:
     if made.resources is None:
         return
     by_tma = made.has_products and has_tma(made.arch)
-    if "= load_pointer" in made.cutile_ir:
+    shapes = re.findall(r"Tile\[\w+,\(([\d,]*)\)\][^\n]*= load_pointer", made.cutile_ir)
+    if any(math.prod(int(one) for one in shape.split(",") if one) > FEW_ELEMENTS for shape in shapes):
         for one in sorted(made.mix, key=lambda one: -one.async_copies - sum(one.loads.values()))[:2]:
             narrow = min(one.loads, default=FULL_BYTES) < FULL_BYTES
             if (one.async_copies or one.loads) and not one.tma_loads and (by_tma or narrow):

@@ -21,7 +21,7 @@ from tilewright.session.dumptext import STAGES, Stage
 from tilewright.session.jobs import WAIT_S, Job, Progress
 from tilewright.session.reports import DumpReport
 from tilewright.session.runs import Dumped, Runs
-from tilewright.task import Backend
+from tilewright.task import Backend, Case
 
 Compare = Literal["", "incumbent"]
 COMPARISONS: tuple[Compare, ...] = ("", "incumbent")
@@ -55,8 +55,10 @@ class Dumper:
         wait_s: float = WAIT_S,
         compare: Compare = "",
         compile_s: float = COMPILE_S,
+        case: Case | None = None,
     ) -> DumpReport:
-        """Compile what the task's entry point launches, for each of `archs`, in `compile_s` seconds a kernel at most.
+        """Compile what the task's entry point launches, for each of `archs`, in `compile_s` seconds a kernel at most:
+        on the first case, where `case` does not give other values of its names.
 
         With `compare`, show what changed against the incumbent of the current session. Raises `Misuse`.
         """
@@ -65,13 +67,17 @@ class Dumper:
             raise Misuse(f"the compiler here knows no {unknown[0]}; it knows {', '.join(sorted(known_archs()))}")
         found = working_candidate(self._checkout, folder)
         head, committed = found.head, found.committed
+        names = found.task.file.cases[0].case
+        if strange := [name for name in case or {} if name not in names]:
+            raise Misuse(f"case: the task's cases have no {strange[0]!r}; they have {', '.join(names)}")
         arms = {"candidate": found.files}
         if compare:
             arms["incumbent"] = self._incumbent(folder)
         keys = {
-            arm: f"{folder} {head} {content_id(held)} {' '.join(archs)} {compile_s:g}" for arm, held in arms.items()
+            arm: f"{folder} {head} {content_id(held)} {' '.join(archs)} {compile_s:g} {sorted((case or {}).items())}"
+            for arm, held in arms.items()
         }
-        if not await self._made(folder, head, committed, arms, keys, archs, compile_s, progress, wait_s):
+        if not await self._made(folder, head, committed, arms, keys, archs, compile_s, progress, wait_s, case):
             assert self._job is not None
             again = "call dump_ir again, the same way"
             return DumpReport(summary=f"still compiling: {self._job.message}", state="running", next=again)
@@ -121,6 +127,7 @@ class Dumper:
         compile_s: float,
         progress: Progress,
         wait_s: float,
+        case: Case | None,
     ) -> bool:
         """Have every arm's dump in `_dumps`; False where that takes longer than `wait_s`. Raises `Misuse`."""
         wanted = " / ".join(keys.values())
@@ -137,7 +144,7 @@ class Dumper:
                     job.tell(f"{arm}: {text}" if len(keys) > 1 else text)
 
                 tell(f"compiling for {', '.join(archs)}")
-                self._dumps[key] = await runs.dump(arms[arm], archs, compile_s, LIMIT_S, tell)
+                self._dumps[key] = await runs.dump(arms[arm], archs, compile_s, LIMIT_S, tell, case)
 
         _shorten(self._dumps, KEPT_DUMPS, keep=keys.values())
         if any(key not in self._dumps for key in keys.values()):

@@ -147,12 +147,23 @@ class Runs:
         result = await self._run("check", limit_s, tell, [files], secret=secret, hidden=HIDDEN_CASES)
         return CorrectnessResult.model_validate(result)
 
-    async def dump(self, files: Files, archs: list[str], compile_s: float, limit_s: float, tell: Tell) -> Dumped:
-        """Compile what a candidate launches, each kernel for each architecture; `cpu` backend only."""
+    async def dump(
+        self, files: Files, archs: list[str], compile_s: float, limit_s: float, tell: Tell, case: Case | None = None
+    ) -> Dumped:
+        """Compile what a candidate launches on the first case, each kernel for each architecture; `cpu` backend only.
+        `case`: values that take the place of the case's own."""
         into = self._evaluator.folder / "dumped"
         store = str(cache_folder())
         result = await self._run(
-            "dump", limit_s, tell, [files], archs=archs, compile_s=compile_s, store=store, into=str(into)
+            "dump",
+            limit_s,
+            tell,
+            [files],
+            archs=archs,
+            compile_s=compile_s,
+            store=store,
+            into=str(into),
+            case=case or {},
         )
         try:
             return await asyncio.to_thread(_read_dump, result, into)
