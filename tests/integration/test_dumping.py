@@ -256,3 +256,25 @@ def test_a_gather_of_few_elements_is_no_finding(make_task: Callable[..., Path]) 
 
     play(root, scene)
     assert loads == {8: 0, 1024: 1}
+
+
+def test_loads_that_wait_for_each_other_are_told(make_task: Callable[..., Path]) -> None:
+    """As they do, by machine code, where the kernel behind is let go after a loop."""
+    launch = "ct.launch(stream, (8, 8), product, (halves, halves, halves, 128, 128, 64))"
+    plain = SLOW_KERNELS.replace("LAUNCH", launch)
+    last = "    ct.store(out, index=(i, j)"
+    held = plain.replace(last, "    ct.grid_dependency_control_launch_dependents()\n" + last)
+    root = make_task(kernel=plain)
+    summaries = []
+
+    async def scene(loop: Loop) -> None:
+        dumper = Dumper(loop.checkout)
+        try:
+            for text in (plain, held):
+                (root / "task" / "kernel.py").write_text(text)
+                summaries.append((await dumper.dump(FOLDER, ["sm_90"], "resources", quiet)).summary)
+        finally:
+            await dumper.close()
+
+    play(root, scene)
+    assert ["each load waited for before the next" in one for one in summaries] == [False, True]

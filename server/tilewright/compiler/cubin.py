@@ -116,6 +116,7 @@ def resources(cubin: bytes, listed: list[sass.Instruction], arch: str, dynamic_s
         instructions=len(listed),
         tensor_core={name: mix[name] for name in sass.TENSOR_CORE if mix[name]},
         tma={name: mix[name] for name in sass.TMA if mix[name]},
+        waited_loads=sum(one.name == "SYNCS" and one.modifiers[:2] == ("CCTL", "IV") for one in listed),
         async_copies=mix["LDGSTS"],
         plain_loads=mix["LDG"],
         plain_stores=mix["STG"],

@@ -32,6 +32,7 @@ class Resources(Record):
     instructions: int = 0
     tensor_core: dict[str, int] = Field({}, description="tensor-core instructions by mnemonic")
     tma: dict[str, int] = Field({}, description="bulk tensor copies by mnemonic")
+    waited_loads: int = Field(0, description="bulk loads that are waited for before the next one (SYNCS.CCTL.IV)")
     async_copies: int = Field(0, description="copies from global to shared memory by threads, cp.async (LDGSTS)")
     plain_loads: int = Field(0, description="loads from global memory that are not bulk copies (LDG)")
     plain_stores: int = Field(0, description="stores to global memory that are not bulk copies (STG)")
@@ -68,7 +69,8 @@ class Resources(Record):
         ]
         loads = ", ".join(other)
         if "UTMALDG" in self.tma or "UBLKCP" in self.tma:
-            return f"TMA, and {loads}" if other else "TMA"
+            tma = "TMA, each load waited for before the next" if self.waited_loads else "TMA"
+            return f"{tma}, and {loads}" if other else tma
         if self.tma:
             return f"TMA stores only, {loads or 'no loads'}"
         missing = f"no TMA ({arch} has none)" if arch and not has_tma(arch) else "no TMA"
