@@ -1,6 +1,7 @@
 """The skills' evals, put to agents and graded blindly; agents work by files, so that any will do.
 
-python benchmarks/evals.py ask FOLDER             FOLDER/questions.json: the prompts that need no file, in random order
+python benchmarks/evals.py ask FOLDER             FOLDER/questions.json: the prompts that need no file, in random order;
+                                                  what is wanted of answers goes to FOLDER/key.json, not for agents
     Two agents answer, one with the skills installed, one without: FOLDER/with.json and without.json, each a list of
     {"n", "answer"}. From the skills' descriptions alone the first says beforehand which skill it would load, or none:
     FOLDER/choices.json, a list of {"n", "skill"}.
@@ -47,10 +48,16 @@ def by_number(path: Path, what: str) -> dict[int, Any]:
     return {one["n"]: one[what] for one in json.loads(path.read_text())}
 
 
+def asked(folder: Path) -> list[dict[str, Any]]:
+    """The evals as they were when `ask` was run."""
+    found: list[dict[str, Any]] = json.loads((folder / "key.json").read_text())
+    return found
+
+
 def sheet(folder: Path) -> list[dict[str, Any]]:
     answers = {side: by_number(folder / f"{side}.json", "answer") for side in SIDES}
     rows = []
-    for one in questions():
+    for one in asked(folder):
         a, b = order(one["n"])
         shown = {"n": one["n"], "prompt": one["prompt"], "assertions": one["assertions"]}
         rows.append(shown | {"A": answers[a][one["n"]], "B": answers[b][one["n"]]})
@@ -62,7 +69,7 @@ def score(folder: Path) -> dict[str, Any]:
     chosen = by_number(folder / "choices.json", "skill")
     graded = {one["n"]: one for one in json.loads((folder / "grades.json").read_text())}
     rows = []
-    for one, shown in zip(questions(), sheet(folder), strict=True):
+    for one, shown in zip(asked(folder), sheet(folder), strict=True):
         row = {"skill": one["skill"], "id": one["id"], "chosen": chosen[one["n"]], "assertions": one["assertions"]}
         for place, side in zip("AB", order(one["n"]), strict=True):
             held = graded[one["n"]][place]
@@ -98,8 +105,9 @@ def main() -> None:
     parser.add_argument("file", type=Path, nargs="?", help="score: where the record goes")
     given = parser.parse_args()
     if given.what == "ask":
-        asked = [{"n": one["n"], "prompt": one["prompt"]} for one in questions()]
-        (given.folder / "questions.json").write_text(json.dumps(asked, indent=1))
+        prompts = [{"n": one["n"], "prompt": one["prompt"]} for one in questions()]
+        (given.folder / "questions.json").write_text(json.dumps(prompts, indent=1))
+        (given.folder / "key.json").write_text(json.dumps(questions(), indent=1))
     elif given.what == "blind":
         (given.folder / "sheet.json").write_text(json.dumps(sheet(given.folder), indent=1))
     elif given.what == "score":

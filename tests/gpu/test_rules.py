@@ -45,6 +45,10 @@ HONEST = {
             "main.wait_stream(side)\nout.record_stream(main)\nreturn out"
         ),
     ),
+    "a call that waits, and is not captured": (
+        SCALE_KERNEL,
+        body("out = right(x, factor)\nassert out[0].item() == out[0].item()\nreturn out"),
+    ),
     "copies and fills": (
         SCALE_KERNEL,
         body("out = torch.zeros_like(x)\nout.copy_(right(x.clone(), factor))\nreturn out"),

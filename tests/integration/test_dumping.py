@@ -229,6 +229,7 @@ import torch
 @ct.kernel
 def scale_kernel(x, out, factor, FEW: ct.Constant[int]):
     first = ct.gather(x, (ct.bid(0) * FEW + ct.arange(FEW, dtype=ct.int32)) * 3)
+    first = first + TILE
     ct.scatter(out, ct.bid(0) * FEW + ct.arange(FEW, dtype=ct.int32), first * factor)
 
 
@@ -239,23 +240,26 @@ def scale(x, factor):
 """
 
 
-def test_a_gather_of_few_elements_is_no_finding(make_task: Callable[..., Path]) -> None:
-    root = make_task(kernel=GATHERING.replace("COUNT", "8"))
-    loads: dict[int, int] = {}
+def test_a_gather_of_few_elements_beside_tiles_is_no_finding(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+    tile = "ct.sum(ct.load(x, index=(ct.bid(0),), shape=(2048,)))"
+    loads: dict[tuple[int, bool], int] = {}
 
     async def scene(loop: Loop) -> None:
         dumper = Dumper(loop.checkout)
         try:
-            for count in (8, 1024):
-                (root / "task" / "kernel.py").write_text(GATHERING.replace("COUNT", str(count)))
+            for count, beside in ((8, False), (8, True), (1024, True)):
+                text = GATHERING.replace("COUNT", str(count)).replace("TILE", tile if beside else "0.0")
+                (root / "task" / "kernel.py").write_text(text)
                 report = await dumper.dump(FOLDER, ["sm_90"], "resources", quiet)
                 found = [one for kernel in report.kernels for one in kernel.findings]
-                loads[count] = sum("loads" in one.evidence for one in found if one.treatment == "tiles-for-gathers")
+                gathers = [one for one in found if one.treatment == "tiles-for-gathers" and "loads" in one.evidence]
+                loads[count, beside] = len(gathers)
         finally:
             await dumper.close()
 
     play(root, scene)
-    assert loads == {8: 0, 1024: 1}
+    assert loads == {(8, False): 1, (8, True): 0, (1024, True): 1}
 
 
 def test_loads_that_wait_for_each_other_are_told(make_task: Callable[..., Path]) -> None:

@@ -198,7 +198,8 @@ def _attributes(code: str) -> set[str]:
 def _plain_words() -> frozenset[str]:
     """Words that mean something without being a tool's or a kernel's name."""
     python = [*keyword.kwlist, *dir(builtins), *sys.stdlib_module_names]
-    folders = [path.name for place in ("*/*/", "*/*/*/") for path in ROOT.glob(place)]
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    folders = [name for file in listed.splitlines() for name in file.split("/")[1:-1]]
     kinds = ["computed", "published", *(one.value for one in task.Values)]
     return frozenset([*python, *folders, *kinds, *ELSEWHERE["words"].split(), *ARGUMENTS, *_command().commands])
 
@@ -229,9 +230,13 @@ def _in_command(line: str) -> list[str]:
     """What is wrong with a command line; nothing for programs that are not looked at."""
     program, *words = line.split() or [""]
     if program == "python" and words:
-        module = words[1].replace(".", "/") + ".py" if words[0] == "-m" and len(words) > 1 else words[0]
-        there = module.startswith("-") or any((ROOT / place / module).exists() for place in ("", "server"))
-        return [] if there or not (module.startswith(("tests", "benchmarks"))) else [f"there is no {module} to run"]
+        named = words[0] == "-m" and len(words) > 1
+        module = words[1].replace(".", "/") if named else words[0]
+        if module.startswith("-") or (named and module.partition("/")[0] not in ("tests", "benchmarks", "tilewright")):
+            return []
+        ways = [module, f"{module}.py", f"{module}/__main__.py"] if named else [module]
+        there = any((ROOT / place / way).is_file() for place in ("", "server") for way in ways)
+        return [] if there or "/" not in module else [f"there is no {module}{'.py' * named} to run"]
     flags = [word.partition("=")[0] for word in words if word.startswith("--")]
     if program in ("tileiras", "ncu", "nsys"):
         end = next((i for i, word in enumerate(words) if word in ("python", "tilewright")), len(words))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -106,21 +105,31 @@ def test_a_norm_has_room_for_the_elements_that_a_task_allows(count: int) -> None
     assert compare("out", off, expected, Tolerance(rtol=1e-4, atol=0.0, rel_l2=1e-5)).status is Status.WRONG_VALUES
 
 
-@pytest.mark.parametrize("given", [True, False])
-def test_a_million_numbers_may_be_added_one_by_one(given: bool) -> None:
+def test_a_million_numbers_may_be_added_one_by_one_where_a_task_says_how_near() -> None:
     """In float32, onto one sum, in whatever order, as atomic additions come: a few 1e-5 off."""
     task = load_task(Path(__file__).parents[1] / "redteam" / "tasks" / "scattersum")
-    if not given:
-        task = replace(task, file=task.file.model_copy(update={"tolerance": Tolerance()}))
-    code: TaskCode = TaskCode(task, Backend.CPU)
+    code = TaskCode(task, Backend.CPU)
     case: Case = {"N": 1_000_000, "C": 1, "dtype": "float32"}
     for seed in range(3):
         for values in (Values.DRAWN, Values.ONES):
             trial = make_trial(code, case, seed, values)
             order = np.random.default_rng(seed).permutation(case["N"])
             added = np.add.accumulate(trial.inputs["values"].numpy()[order], dtype=np.float32)[-1:]
-            scales = trial.honest[0]
-            found = compare("out", torch.from_numpy(added.copy()), trial.expected[0], task.file.tolerance, scales)
+            expected, scales = trial.expected[0], trial.honest[0]
+            found = compare("out", torch.from_numpy(added.copy()), expected, task.file.tolerance, scales)
             assert found.status is Status.PASSED, (seed, values, found.message)
-            short = torch.from_numpy(added * np.float32(1 - 1e-3))
-            assert compare("out", short, trial.expected[0], task.file.tolerance, scales).status is Status.WRONG_VALUES
+            for short, tolerance in ((2.5e-4, task.file.tolerance), (5e-5, DEFAULT), (5e-5, Tolerance(atol=1e-3))):
+                less = (expected * (1 - short)).to(torch.float32)
+                assert compare("out", less, expected, tolerance, scales).status is Status.WRONG_VALUES, tolerance
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_absolute_tolerance_gives_the_norm_no_room(dtype: torch.dtype) -> None:
+    """Elements below it may be anything, one by one; not all of them."""
+    expected = torch.softmax(reference(seed=3).repeat(1, 100), dim=-1)
+    for given in (Tolerance(atol=1e-2), Tolerance(rtol=1e-2, atol=1e-2)):
+        assert float(expected.max()) < 1e-2
+        assert compare("out", torch.zeros_like(expected, dtype=dtype), expected, given).status is Status.WRONG_VALUES
+        kept = torch.where(expected > 1e-3, expected, 0.0).to(dtype)
+        assert compare("out", kept, expected, given).status is Status.WRONG_VALUES
+        assert compare("out", expected.to(dtype), expected, given).status is Status.PASSED

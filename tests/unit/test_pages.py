@@ -177,6 +177,8 @@ def test_a_figure_needs_evidence_that_gives_it(tmp_path: Path, text: str, compla
         ("For `sm_91`.", "`sm_91` is no architecture"),
         ("Set `CUDA_TILE_FASTER=1`.", "`CUDA_TILE_FASTER` is no variable"),
         ("Run `python benchmarks/nothing.py`.", "there is no benchmarks/nothing.py to run"),
+        ("Run `python -m tilewright.nothing`.", "there is no tilewright/nothing.py to run"),
+        ("Run `python -m pytest`, `python -m tests.redteam.battery` and `python -m tests.pages`.", ""),
         ("Run `tilewright optimise`.", "`tilewright optimise` is no command"),
         ("Run `tilewright dump-ir task --fast`.", "has no --fast"),
         ("```toml\nentry = 1\n```", "nothing checks a block of toml"),

@@ -156,3 +156,28 @@ def test_draws_of_other_lengths_are_called_apart(tmp_path: Path) -> None:
     code = TaskCode(load_task(tmp_path), Backend.CPU)
     assert depends_on_earlier_calls(code, RUNS, called(lambda x, f: x * f), called(lambda x, f: x * f)) == ""
     assert depends_on_earlier_calls(code, RUNS, called(Counting()), called(Counting())) != ""
+
+
+def test_an_argument_that_is_drawn_or_left_out_is_no_memory_to_call_in_before(tmp_path: Path) -> None:
+    drawn = SCALE_TASK.replace('"factor": 3.0}', '"factor": 3.0, "bias": maybe(generator)}')
+    drawn = drawn.replace("def reference(x, factor)", "def reference(x, factor, bias)") + MAYBE
+    for name, text in (("task.toml", SCALE_TOML), ("task.py", drawn), ("kernel.py", SCALE_KERNEL)):
+        (tmp_path / name).write_text(text)
+    code, ways = TaskCode(load_task(tmp_path), Backend.CPU), set()
+
+    def call(arguments: Inputs, given: Given) -> Done:
+        if given.before is not None:
+            ways.add((arguments["bias"] is None, given.before["bias"] is None))
+        return Done([arguments["x"] * arguments["factor"]], arguments, {})
+
+    for seed in range(16):
+        runs = [Run({"N": 500, "dtype": "float32"}, False, seed)]
+        assert depends_on_earlier_calls(code, runs, call, call) == ""
+    assert ways == {(True, True), (False, False)}
+
+
+MAYBE = """
+
+def maybe(generator):
+    return torch.ones(1) if torch.randint(2, (1,), generator=generator) else None
+"""

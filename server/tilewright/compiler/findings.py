@@ -25,7 +25,7 @@ FEW_WARPS = 0.25
 NARROW_BYTES = 4
 FULL_BYTES = 16
 FEW_ELEMENTS = 64
-"""Of a gather, up to which it costs next to nothing: indices and lengths that others need."""
+"""Of a gather, up to which it is held to be of indices or lengths where a kernel loads tiles besides."""
 MANY_NARROW = 16
 MANY_PERMUTES = 32
 MANY_CALLS = 4
@@ -151,7 +151,8 @@ def _gathers(made: Compilation) -> Iterator[_Found]:
         return
     by_tma = made.has_products and has_tma(made.arch)
     shapes = re.findall(r"Tile\[\w+,\(([\d,]*)\)\][^\n]*= load_pointer", made.cutile_ir)
-    if any(math.prod(int(one) for one in shape.split(",") if one) > FEW_ELEMENTS for shape in shapes):
+    large = any(math.prod(int(one) for one in shape.split(",") if one) > FEW_ELEMENTS for shape in shapes)
+    if large or (shapes and "= tile_load" not in made.cutile_ir):
         for one in sorted(made.mix, key=lambda one: -one.async_copies - sum(one.loads.values()))[:2]:
             narrow = min(one.loads, default=FULL_BYTES) < FULL_BYTES
             if (one.async_copies or one.loads) and not one.tma_loads and (by_tma or narrow):

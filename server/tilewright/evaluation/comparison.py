@@ -139,7 +139,7 @@ def _limits(
 ) -> _Limits:
     """`wanted` is the reference in float64, finite. A dtype's table bounds what honest scales would allow; they let it
     grow only where elements are small results of large terms. On other values than the task's own draw, a tolerance of
-    the task is taken relative to the terms too. One that is given for elements alone, the norm has room for."""
+    the task is taken relative to the terms too; an `rtol` without a `rel_l2`, the norm has room for."""
     table = table or _ALLOWED.get(dtype, _EXACT)
     size = wanted.abs()
     count = wanted.numel()
@@ -149,10 +149,11 @@ def _limits(
     rtol = tolerance.rtol if tolerance.rtol is not None else table.rtol
     atol = tolerance.atol if tolerance.atol is not None else table.rms_tol * rms
     rel_l2 = tolerance.rel_l2 if tolerance.rel_l2 is not None else table.rel_l2
-    lone = given and tolerance.rel_l2 is None
+    relative = (tolerance.rtol or 0.0) if tolerance.rel_l2 is None else 0.0
     if honest is None or dtype not in _ALLOWED or (given and honest.drawn):
         element = atol + rtol * size
-        return _Limits(element, max(rel_l2 * norm, _norm_of_largest(element) if lone else 0.0), blocks=False)
+        room = min(_norm_of_largest(element), relative * norm)
+        return _Limits(element, max(rel_l2 * norm, room), blocks=False)
     spread = honest.spread
     single = honest.terms * UNIT32 * spread + honest.floor  # float32 arithmetic in any order
     once = unit_of(dtype) * size
@@ -171,9 +172,8 @@ def _limits(
         allowed = torch.maximum(torch.minimum(calibrated, outer), once + single / 4)
     base = float(torch.linalg.vector_norm(torch.maximum(size, spread / 4)))
     least = float(torch.linalg.vector_norm(once + single / 4))
-    if lone or honest.unit <= UNIT32:  # float32 sums of a million terms go by more than a dtype's table says
-        least = max(least, _norm_of_largest(allowed))
-    limit = max(rel_l2 * base, least) + float(torch.linalg.vector_norm(honest.floor + torch.zeros_like(size)))
+    room = min(_norm_of_largest(allowed), relative * base)
+    limit = max(rel_l2 * base, least, room) + float(torch.linalg.vector_norm(honest.floor + torch.zeros_like(size)))
     return _Limits(allowed, limit, blocks=not given)
 
 

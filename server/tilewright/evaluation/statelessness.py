@@ -1,10 +1,10 @@
 """Whether a call's result follows from its arguments alone, for tasks with `state = "forbid"`.
 
 A candidate that has been called many times, on every shape, is called again on two draws of each, the second in the
-first's memory; a fresh process is called on the second draws alone, in the opposite order. Both must give the same
-bytes (where a task is not deterministic: right results), so that what a call returns owes nothing to caches, counters,
-workspaces or tuning that earlier calls left behind. Compiled kernels may of course live on, and so may memory that a
-call overwrites first.
+first's memory where their tensors are of the same shapes; a fresh process is called on the second draws alone, in the
+opposite order. Both must give the same bytes (where a task is not deterministic: right results), so that what a call
+returns owes nothing to caches, counters, workspaces or tuning that earlier calls left behind. Compiled kernels may of
+course live on, and so may memory that a call overwrites first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tilewright.evaluation.calling import Call, Given
 from tilewright.evaluation.correctness import Run, judge_drawn, layout
 from tilewright.evaluation.fingerprint import inputs_hash
 from tilewright.evaluation.results import Status
-from tilewright.evaluation.taskcode import TaskCode
+from tilewright.evaluation.taskcode import Inputs, TaskCode
 from tilewright.task import case_label
 
 OTHER_DRAWS = (2, 4)
@@ -42,9 +42,8 @@ def _result(code: TaskCode, run: Run, call: Call, again: bool) -> tuple[str, str
     """A hash over a call's outputs, and what is wrong with them; `again`: after a call on other values there, where
     their tensors are of the same shapes."""
     before, inputs = (code.inputs(run.case, run.seed ^ other) for other in OTHER_DRAWS)
-    tensors = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
     contract = code.contract(run.case, inputs)
-    fits = layout(tensors) == layout({name: before.get(name) for name in tensors})
+    fits = layout(_tensors(inputs)) == layout(_tensors(before))
     fits = fits and layout(contract) == layout(code.contract(run.case, before))
     given = Given(inputs, contract, before=before if again and fits else None)
     outputs = call(code.arguments(run.case, inputs, contract), given).outputs
@@ -52,3 +51,7 @@ def _result(code: TaskCode, run: Run, call: Call, again: bool) -> tuple[str, str
     return inputs_hash(
         {str(number): output for number, output in enumerate(outputs)}
     ), "" if found.status is Status.PASSED else found.message
+
+
+def _tensors(inputs: Inputs) -> Inputs:
+    return {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}

@@ -95,9 +95,9 @@ class Evidence:
     def is_decided(self, only: bool = False) -> bool:
         """Whether more pairs would change nothing: a clear loss, a gain clear by both clocks, or a difference that is
         too small to matter and known well enough. `only`: there is no other case whose gain it might be weighed with,
-        so that what can no longer count as a gain need not be known as well."""
+        so that what can no longer count as a gain need not be known as well: a loss of less than that may stay open."""
         found = self.device
-        if only and found.high < RESOLUTION and found.half_width < 2 * RESOLUTION:
+        if only and found.high < RESOLUTION and found.half_width < RESOLUTION:
             return True
         if found.high < 0 and found.half_width < 0.25 * abs(found.mean):
             return True

@@ -22,15 +22,17 @@ TRITON_TREATMENTS: dict[Bound, tuple[str, ...]] = {
     "bank conflicts": ("another order or size of the tile that is transposed or reduced",),
 }
 """What to try in Triton's words, where cuTile's differ."""
+MANY_SPILLED = 64
+"""Bytes a thread from which spills are held to be why warps wait or issue without end."""
 
 
-def launching(launches: float, latency_ms: float) -> Found | None:
-    """Whether launches, of which a call has so many, take much of its latency."""
+def launching(launches: float, latency_ms: float, how: str = "counted") -> Found | None:
+    """Whether launches, of which a call has so many, take much of its latency; `how` they are known."""
     if launches * LAUNCH_MS < LAUNCH_SHARE * latency_ms:
         return None
     return Found(
         "launch overhead", "launch",
-        f"counted: {launches:g} launches of about {LAUNCH_MS * 1e3:.0f} us each in {latency_ms * 1e3:.1f} us",
+        f"{how}: {launches:g} launches of about {LAUNCH_MS * 1e3:.0f} us each in {latency_ms * 1e3:.1f} us",
         ("fuse the launches into one kernel", "let the caller capture its calls in a CUDA graph"),
     )  # fmt: skip
 
@@ -43,9 +45,11 @@ def bound_unmodelled(
     trace: CaseTrace | None,
 ) -> Found:
     """What bounds a call of `work` that took `latency_ms`: the first that holds, from what hides all else."""
-    if trace is not None and (found := launching(trace.kernels_a_call, latency_ms)) is not None:
+    if trace is not None and (found := launching(trace.kernels_a_call, latency_ms, "traced")) is not None:
         return found
-    made = [(one, one.resources) for one in compiled if one.resources is not None]
+    longest = _longest(counters, trace)
+    own = [one for one in compiled if one.kernel in longest] or compiled
+    made = [(one, one.resources) for one in own if one.resources is not None]
     for one, resources in made:
         if one.has_products and not resources.tensor_core:
             return Found(
@@ -53,18 +57,13 @@ def bound_unmodelled(
                 f"counted: {one.kernel} multiplies matrices, and has no tensor-core instruction",
                 (f"{Treatment.TENSOR_CORE_DTYPE}: {DO_IN_TRITON[Treatment.TENSOR_CORE_DTYPE]}",),
             )  # fmt: skip
-    spills = max((resources.spill_bytes for _, resources in made), default=0)
+    spilled = max((resources.spill_bytes for _, resources in made), default=0)
     found = by_counters(counters, work)
-    if found is not None and not (spills and found.bound in ("bytes in flight", "instruction issue")):
-        return found._replace(treatments=TRITON_TREATMENTS.get(found.bound, found.treatments))
-    if spills:
-        return Found(
-            "spilled registers", "memory",
-            f"counted: each thread stores {spills} bytes of registers",
-            (f"{Treatment.MORE_WORKER_WARPS}: {DO_IN_TRITON[Treatment.MORE_WORKER_WARPS]}", "a smaller tile"),
-        )  # fmt: skip
-    if found is not None:
-        return found._replace(treatments=TRITON_TREATMENTS.get(found.bound, found.treatments))
+    if found is not None and (spilled < MANY_SPILLED or found.bound not in ("bytes in flight", "instruction issue")):
+        triton = any(one.is_triton for one in own)
+        return found._replace(treatments=TRITON_TREATMENTS.get(found.bound, found.treatments)) if triton else found
+    if spilled >= MANY_SPILLED:
+        return _spills(spilled)
     for one, resources in made:
         held = 100 * (resources.warps_per_sm or 0) / max(resources.max_warps_per_sm, 1)
         if resources.warps_per_sm and held < FEW_WARPS_PERCENT:
@@ -74,9 +73,27 @@ def bound_unmodelled(
                 f"{resources.limited_by}",
                 TRITON_TREATMENTS["bytes in flight"],
             )  # fmt: skip
+    if spilled:
+        return _spills(spilled)
     return Found(
         "unexplained", "unknown",
-        "no model sees a Triton kernel, and neither its counters, its trace nor its code explain the latency; stall "
-        "reasons and hit rates would (ncu --set full)",
+        "no model sees this call, and neither its counters, its trace nor its code explain the latency; stall reasons "
+        "and hit rates would (ncu --set full)",
         (),
+    )  # fmt: skip
+
+
+def _longest(counters: Sequence[KernelCounters], trace: CaseTrace | None) -> str:
+    """The name of the kernel that takes longest in a call, as far as that is known."""
+    if counters:
+        return max(counters, key=lambda one: one.time_ns).kernel
+    rows = trace.kernels if trace is not None else []
+    return max(rows, key=lambda row: row.launches * row.med_us).kernel if rows else ""
+
+
+def _spills(spilled: int) -> Found:
+    return Found(
+        "spilled registers", "memory",
+        f"counted: each thread stores {spilled} bytes of registers",
+        (f"{Treatment.MORE_WORKER_WARPS}: {DO_IN_TRITON[Treatment.MORE_WORKER_WARPS]}", "a smaller tile"),
     )  # fmt: skip
