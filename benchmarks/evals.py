@@ -87,8 +87,8 @@ def show(record: dict[str, Any]) -> Iterator[str]:
         own = [row for row in rows if skill in ("all", row["skill"])]
         meant = sum((row["chosen"] == row["skill"]) != row["id"].startswith(NONE) for row in own)
         held = {side: sum(sum(row[side]["held"]) for row in own) for side in SIDES}
-        asked = sum(len(row["assertions"]) for row in own)
-        yield f"| {skill} | {len(own)} | {meant} | {asked} | {held['with']} | {held['without']} |"
+        assertions = sum(len(row["assertions"]) for row in own)
+        yield f"| {skill} | {len(own)} | {meant} | {assertions} | {held['with']} | {held['without']} |"
     for row in rows:
         if (row["chosen"] == row["skill"]) == row["id"].startswith(NONE):
             yield f"{row['skill']}/{row['id']}: loaded {row['chosen'] or 'none'}"

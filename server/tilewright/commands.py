@@ -16,7 +16,7 @@ from rich.text import Text
 from tilewright import __version__, doctor
 from tilewright.kernelcommands import kernel_app
 from tilewright.session.checkout import Checkout, CheckoutBusy
-from tilewright.session.reports import StatusReport
+from tilewright.session.reports import NAME_LIMIT, StatusReport
 from tilewright.skillcommands import skills_app
 from tilewright.terminal import (
     HERE,
@@ -183,7 +183,7 @@ def revert(root: Root = HERE) -> None:
 
 @app.command(name="append-result")
 def append_result(
-    optimization: Annotated[str, typer.Argument(help="what was tried, in at most 120 characters")],
+    optimization: Annotated[str, typer.Argument(help=f"what was tried, in at most {NAME_LIMIT} characters")],
     root: Root = HERE,
     root_cause: Annotated[
         str | None, typer.Option(help="what bounds the kernel: memory, compute, latency, launch, scheduling, unknown")

@@ -152,7 +152,7 @@ def _limits(
     relative = (tolerance.rtol or 0.0) if tolerance.rel_l2 is None else 0.0
     if honest is None or dtype not in _ALLOWED or (given and honest.drawn):
         element = atol + rtol * size
-        room = min(_norm_of_largest(element), relative * norm)
+        room = _room(element, relative * norm)
         return _Limits(element, max(rel_l2 * norm, room), blocks=False)
     spread = honest.spread
     single = honest.terms * UNIT32 * spread + honest.floor  # float32 arithmetic in any order
@@ -172,14 +172,17 @@ def _limits(
         allowed = torch.maximum(torch.minimum(calibrated, outer), once + single / 4)
     base = float(torch.linalg.vector_norm(torch.maximum(size, spread / 4)))
     least = float(torch.linalg.vector_norm(once + single / 4))
-    room = min(_norm_of_largest(allowed), relative * base)
+    room = _room(allowed, relative * base)
     limit = max(rel_l2 * base, least, room) + float(torch.linalg.vector_norm(honest.floor + torch.zeros_like(size)))
     return _Limits(allowed, limit, blocks=not given)
 
 
-def _norm_of_largest(element: torch.Tensor) -> float:
-    """The norm of normal errors the largest of which are as `element` allows: of n, about sqrt(2 ln n) deviations."""
-    return float(torch.linalg.vector_norm(element)) / math.sqrt(max(2 * math.log(element.numel()), 1.0))
+def _room(element: torch.Tensor, most: float) -> float:
+    """The norm of normal errors the largest of which are as `element` allows, at most `most`: of n, the largest is
+    about sqrt(2 ln n) deviations."""
+    if not most:
+        return 0.0
+    return min(float(torch.linalg.vector_norm(element)) / math.sqrt(max(2 * math.log(element.numel()), 1.0)), most)
 
 
 def _ulp(size: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

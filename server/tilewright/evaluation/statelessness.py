@@ -43,9 +43,9 @@ def _result(code: TaskCode, run: Run, call: Call, again: bool) -> tuple[str, str
     their tensors are of the same shapes."""
     before, inputs = (code.inputs(run.case, run.seed ^ other) for other in OTHER_DRAWS)
     contract = code.contract(run.case, inputs)
-    fits = layout(_tensors(inputs)) == layout(_tensors(before))
+    fits = again and layout(_tensors(inputs)) == layout(_tensors(before))
     fits = fits and layout(contract) == layout(code.contract(run.case, before))
-    given = Given(inputs, contract, before=before if again and fits else None)
+    given = Given(inputs, contract, before=before if fits else None)
     outputs = call(code.arguments(run.case, inputs, contract), given).outputs
     found = judge_drawn(code, run.case, inputs, outputs, contract)
     return inputs_hash(

@@ -109,16 +109,13 @@ class TimedCalls:
     def _deliver_together(self) -> None:
         """The same with few launches, where the host makes them in each block: it may just have waited for the last
         call's end, and each launch would keep the referee's clock waiting."""
-        calls = list(zip(self._outputs, self._boxes, strict=True))
-        for outputs, boxes in calls:
+        if not all(box.dtype in TOGETHER for boxes in self._boxes for box in boxes):
+            self._deliver()
+            return
+        for outputs, boxes in zip(self._outputs, self._boxes, strict=True):
             need_fit(outputs, boxes)
-        for number in range(len(self._boxes[0]) if self._boxes else 0):
-            into, held = [boxes[number] for _, boxes in calls], [outputs[number] for outputs, _ in calls]
-            if into[0].dtype in TOGETHER:
-                torch._foreach_copy_(into, held)
-            else:
-                for box, output in zip(into, held, strict=True):
-                    box.copy_(output)
+        for held, into in zip(zip(*self._outputs, strict=True), zip(*self._boxes, strict=True), strict=True):
+            torch._foreach_copy_(list(into), list(held))
 
     def _need_own_outputs(self) -> None:
         """Raises `CandidateFailure` where calls of a block return the same memory. Where this is made to see nothing,

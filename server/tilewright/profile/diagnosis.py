@@ -18,10 +18,19 @@ from tilewright.gpu.specs import DeviceSpec
 from tilewright.policy import RootCause
 from tilewright.profile.banks import shared_conflicts
 from tilewright.profile.counters import KernelCounters
-from tilewright.profile.reading import CONFLICT_TREATMENTS, GATHER_TREATMENTS, TERMS, Bound, Found, by_counters, counted
+from tilewright.profile.reading import (
+    CONFLICT_TREATMENTS,
+    GATHER_TREATMENTS,
+    TERMS,
+    Bound,
+    Found,
+    by_counters,
+    counted,
+    launching,
+)
 from tilewright.profile.tracing import CaseTrace
 from tilewright.profile.tracing import evidence as traced
-from tilewright.profile.unmodelled import bound_unmodelled, launching
+from tilewright.profile.unmodelled import bound_unmodelled
 from tilewright.records import Record
 from tilewright.roofline.bounds import Ceilings, roofline_ms
 from tilewright.roofline.model import CLOCK_HZ, CallProfile, Estimate, LaunchProfile, estimate_launch

@@ -15,7 +15,7 @@ from tilewright.profile.counters import Counters, read_counters
 from tilewright.profile.diagnosis import Facts, diagnose
 from tilewright.profile.report import ProfileReport
 from tilewright.profile.trace import Trace, read_trace
-from tilewright.roofline.model import CallProfile, Estimate, estimate_call
+from tilewright.roofline.model import CallProfile, estimate_call
 from tilewright.session.beginning import Working, backend_for, working_candidate
 from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.jobs import WAIT_S, Job, Progress, Results
@@ -134,7 +134,7 @@ def _report(seen: _Seen) -> ProfileReport:
             timing.latency_ms,
             measured,
             profile,
-            estimate_call(profile, device) if original.profiles else Estimate(0.0, {}),
+            estimate_call(profile, device),
             [kernel.made for kernel in seen.dumped.kernels],
             seen.counters.cases[index] if index < len(seen.counters.cases) else [],
             seen.trace.cases[index] if index < len(seen.trace.cases) else None,

@@ -1,4 +1,4 @@
-"""What can bound a kernel, and which of it ncu's counters name."""
+"""What can bound a kernel, and which of it the number of launches and ncu's counters name."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 from tilewright.compiler.treatments import Treatment
 from tilewright.policy import RootCause
 from tilewright.profile.counters import KernelCounters
+from tilewright.roofline.model import LAUNCH_MS
 from tilewright.task import Work
 
 DRAM_PERCENT = 80.0
@@ -21,6 +22,8 @@ SCATTERED = 18.0
 """Sectors a request: above what the widest coalesced load takes, which is 16."""
 SECTOR_BYTES = 32
 FEW_WARPS_PERCENT = 50.0
+LAUNCH_SHARE = 0.3
+"""Share of the latency that launching takes, from which it bounds the call."""
 
 Bound = Literal[
     "DRAM bandwidth", "L2 bandwidth", "tensor cores", "missing tensor cores", "arithmetic", "instruction issue",
@@ -70,6 +73,17 @@ TERMS: dict[str, tuple[Bound, RootCause, tuple[str, ...]]] = {
         (f"{Treatment.WIDER_ACCESS}: fewer, wider loads", "num_worker_warps=8, so that more warps issue"),
     ),
 }  # fmt: skip
+
+
+def launching(launches: float, latency_ms: float, how: str = "counted") -> Found | None:
+    """Whether launches, of which a call has so many, take much of its latency; `how` they are known."""
+    if launches * LAUNCH_MS < LAUNCH_SHARE * latency_ms:
+        return None
+    return Found(
+        "launch overhead", "launch",
+        f"{how}: {launches:g} launches of about {LAUNCH_MS * 1e3:.0f} us each in {latency_ms * 1e3:.1f} us",
+        ("fuse the launches into one kernel", "let the caller capture its calls in a CUDA graph"),
+    )  # fmt: skip
 
 
 def counted(counters: Sequence[KernelCounters]) -> str:

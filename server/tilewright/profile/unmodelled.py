@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.treatments import DO_IN_TRITON, Treatment
 from tilewright.profile.counters import KernelCounters
-from tilewright.profile.reading import FEW_WARPS_PERCENT, Bound, Found, by_counters
+from tilewright.profile.reading import FEW_WARPS_PERCENT, Bound, Found, by_counters, launching
 from tilewright.profile.tracing import CaseTrace
-from tilewright.roofline.model import LAUNCH_MS
 from tilewright.task import Work
 
-LAUNCH_SHARE = 0.3
-"""Share of the latency that launching takes, from which it bounds the call."""
 TRITON_TREATMENTS: dict[Bound, tuple[str, ...]] = {
     "bytes in flight": ("more warps a program (num_warps), each with fewer values", "smaller tiles, so that more fit"),
     "tensor cores": ("search tiles, num_warps and num_stages together", "a shorter dtype where the tolerance allows"),
@@ -24,17 +21,6 @@ TRITON_TREATMENTS: dict[Bound, tuple[str, ...]] = {
 """What to try in Triton's words, where cuTile's differ."""
 MANY_SPILLED = 64
 """Bytes a thread from which spills are held to be why warps wait or issue without end."""
-
-
-def launching(launches: float, latency_ms: float, how: str = "counted") -> Found | None:
-    """Whether launches, of which a call has so many, take much of its latency; `how` they are known."""
-    if launches * LAUNCH_MS < LAUNCH_SHARE * latency_ms:
-        return None
-    return Found(
-        "launch overhead", "launch",
-        f"{how}: {launches:g} launches of about {LAUNCH_MS * 1e3:.0f} us each in {latency_ms * 1e3:.1f} us",
-        ("fuse the launches into one kernel", "let the caller capture its calls in a CUDA graph"),
-    )  # fmt: skip
 
 
 def bound_unmodelled(
