@@ -7,7 +7,6 @@ import math
 import os
 import shutil
 import signal
-import stat
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from tilewright.evaluation.caches import COMPILED, copy_cache
 from tilewright.evaluation.channel import Buffer, ChannelClosed, ChannelError, ChannelTimeout, Message
 from tilewright.evaluation.confinement import Isolation
 from tilewright.evaluation.nursery import Nursery
@@ -31,9 +31,6 @@ from tilewright.task import Task
 START_TIMEOUT_S = 120.0
 LEAST_DISK = 2**20
 """Bytes of the disk under the scratch folder without which a worker does not start."""
-COMPILED = "compiled"
-"""The folder of a worker's scratch that holds its compile cache."""
-CACHE_LIMIT = 512 * 2**20
 _FROM_WORKER = {status.value for status in Status} - {Status.VOID}
 
 
@@ -212,25 +209,6 @@ _DOING = {
     "compile": "while kernels were compiled",
     "check": "while the checker watched it",
 }
-
-
-def copy_cache(source: Path, target: Path) -> None:
-    """Copy the files of the compile cache (SQLite: the database and its journal), and nothing that a link leads to."""
-    try:
-        folder = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:  # nothing was compiled
-        return
-    try:
-        for name in ("cache.db", "cache.db-journal", "cache.db-wal", "cache.db-shm"):
-            with contextlib.suppress(OSError):
-                handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-                with os.fdopen(handle, "rb") as file:
-                    found = os.fstat(handle)
-                    if stat.S_ISREG(found.st_mode) and found.st_size <= CACHE_LIMIT:
-                        target.mkdir(mode=0o700, parents=True, exist_ok=True)
-                        (target / name).write_bytes(file.read(CACHE_LIMIT))
-    finally:
-        os.close(folder)
 
 
 class WorkerPool:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Protocol
 
+from tilewright.evaluation.caches import triton_cache
 from tilewright.evaluation.channel import Channel
 from tilewright.evaluation.limits import overuse
 from tilewright.evaluation.supervisor import descendants, kill_all
@@ -54,7 +55,7 @@ def worker_environment(scratch: Path) -> dict[str, str]:
         "XDG_CACHE_HOME": str(scratch / "cache"),
         "CUDA_CACHE_PATH": str(scratch / "cache" / "cuda"),
         "CUDA_TILE_CACHE_DIR": str(scratch / "cache" / "cutile"),
-        "TRITON_CACHE_DIR": str(scratch / "cache" / "triton"),
+        "TRITON_CACHE_DIR": str(triton_cache(scratch)),
         "TORCHINDUCTOR_CACHE_DIR": str(scratch / "cache" / "inductor"),
         "PYTHONHASHSEED": "0",
     }

@@ -1,0 +1,57 @@
+"""What compilers made of a candidate, carried from a worker that ran it to the next one that does.
+
+A worker writes to its own folder alone, and what it compiled is shown to no worker of another candidate. So the referee
+copies: in before a candidate is loaded, out once its worker has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from pathlib import Path
+
+COMPILED = "compiled"
+"""The folder of a worker's scratch that holds what was compiled: cuTile's database, and a folder of Triton's."""
+LIMIT = 512 * 2**20
+"""Bytes that are carried at most."""
+ENTRIES = 10_000
+"""Files that are carried at most."""
+GROUP = "__grp__"
+"""How the names of files begin in which Triton lists, by absolute paths, what belongs together."""
+
+
+def triton_cache(scratch: Path) -> Path:
+    """Where Triton keeps what it compiles in the worker with this scratch folder."""
+    return scratch / COMPILED / "triton"
+
+
+def copy_cache(source: Path, target: Path) -> None:
+    """Copy the plain files below `source` to below `target`, as far as the limits go, and nothing that a link leads
+    to."""
+    if not source.is_dir():  # nothing was compiled
+        return
+    left, count = LIMIT, 0
+    for parent, _, names, folder in os.fwalk(source, follow_symlinks=False):
+        into = target / os.path.relpath(parent, source)
+        for name in names:
+            count += 1
+            if count > ENTRIES:
+                return
+            with contextlib.suppress(OSError):
+                handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+                with os.fdopen(handle, "rb") as file:
+                    found = os.fstat(handle)
+                    if stat.S_ISREG(found.st_mode) and found.st_size <= left:
+                        left -= found.st_size
+                        into.mkdir(mode=0o700, parents=True, exist_ok=True)
+                        (into / name).write_bytes(_moved(name, file.read(found.st_size), source, target))
+
+
+def _moved(name: str, content: bytes, source: Path, target: Path) -> bytes:
+    """The file's content, with paths below `target` in place of those below `source` where it is a list of files."""
+    if not name.startswith(GROUP):
+        return content
+    old, new = (json.dumps(str(folder))[1:-1].encode() for folder in (source, target))
+    return content.replace(old, new)
