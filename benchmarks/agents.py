@@ -1,7 +1,8 @@
 """What agents reached: with the skills and the tools, with the tools alone, with neither; paired runs of the evaluator.
 
 `benchmarks/agents/TASK/` holds each task with the kernel that all began with (`kernel.py`) and the one that each ended
-with (`CONDITION-RUN.py`); `runs.json` has what they tried, by the table that a session left or in number alone. All
+with (`CONDITION-RUN.py`), and some of these with one thing changed by hand, to see what it was worth
+(`CONDITION-RUN-CHANGE.py`); `runs.json` has what they tried, by the table that a session left or in number alone. All
 worked without a GPU, ten experiments at most.
 python benchmarks/agents.py measure FILE [--backend cpu] [--only TASK ...]    check and time ends against the beginning
 python benchmarks/agents.py show FILE                       the table

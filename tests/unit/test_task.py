@@ -6,11 +6,13 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
 from tilewright.cases import Draw
+from tilewright.evaluation.arena import need_shape
 from tilewright.task import Backend, Task, TaskError, load_task, parse_task
 
 ORIGIN = Path("task.toml")
@@ -176,3 +178,11 @@ def test_choices_are_taken_in_turn(count: int, source: random.Random) -> None:
     drawn = Draw(choices=["a", "b", "c"]).draw(count, source)
     assert len(drawn) == count
     assert max(drawn.count(value) for value in "abc") - min(drawn.count(value) for value in "abc") <= 1
+
+
+def test_a_shape_that_follows_from_the_seed_cannot_be_measured() -> None:
+    row = torch.empty(4, 8)
+    need_shape("x", row, torch.ones(4, 8))
+    need_shape("x", row, 3)
+    with pytest.raises(TaskError, match=r"'x' the shape \(4, 8\) for one seed and \(4, 9\) for another"):
+        need_shape("x", row, torch.ones(4, 9))

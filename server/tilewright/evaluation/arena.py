@@ -10,6 +10,7 @@ import torch
 from tilewright.evaluation.taskcode import Inputs
 from tilewright.evaluation.tensors import POISON, Argument, TensorSpec, plain_argument, raw_bytes
 from tilewright.gpu.memory import DeviceBuffer
+from tilewright.task import TaskError
 
 ALIGNMENT = 512
 """Bytes; what torch's own allocator gives."""
@@ -49,9 +50,11 @@ class Arena:
         return self._buffer.size
 
     def fill(self, index: int, values: Inputs) -> None:
-        """Put values into set `index`, gaps between the elements of strided tensors included."""
+        """Put values into set `index`, gaps between the elements of strided tensors included. Raises `TaskError` where
+        they are not of the shape that this case had before."""
         for name, target in self.sets[index].items():
             value = values.get(name)
+            need_shape(name, target, value)
             if isinstance(value, torch.Tensor) and value.numel():
                 if target.is_contiguous():
                     target.copy_(value)
@@ -70,3 +73,13 @@ class Arena:
         for one in self._memory:
             for name in names:
                 one[name].fill_(POISON)
+
+
+def need_shape(name: str, like: torch.Tensor, value: Any) -> None:
+    """Raises `TaskError` where an argument that is drawn anew for a case is not of the shape of the last draw."""
+    if isinstance(value, torch.Tensor) and value.shape != like.shape:
+        raise TaskError(
+            f"task.py: make_inputs gives {name!r} the shape {tuple(like.shape)} for one seed and {tuple(value.shape)} "
+            "for another, which can be checked but not measured on a GPU, where all calls of a case are of one size: "
+            "let the case's own values decide the shapes"
+        )
