@@ -1,13 +1,15 @@
 """Tilewright's search beside cuTile's own over the same space: what each takes, and how good what each finds is.
 
-python benchmarks/searches.py measure FILE [--only NAME ...] [--seconds N]    on a GPU: a part for each kernel and space
+python benchmarks/searches.py measure FILE [--only NAME ...] [--seconds N] [--without STEP ...]
+                                                                              on a GPU: a part for each kernel and space
 python benchmarks/searches.py show FILE ...                                   anywhere: tables from such records
 python benchmarks/searches.py check [--only NAME ...]                         anywhere: each task, searched on the cpu
                                                                               backend, a few configs of its space
 
 A part runs both searches, each in a process of its own with nothing compiled before, then measures all configs of the
-space, and the best ones once more in many rounds with what each search found and with the original. Spaces of 200 and
-more are searched by Tilewright alone. FILE is written after every step, and parts that it holds are not run again.
+space, and the best ones once more in many rounds with what each search found and with the original. FILE is written
+after every step, and parts that it holds are not run again; `show` takes each step of a part from the last of its files
+that has it, so that two GPUs can share a part.
 """
 
 from __future__ import annotations
@@ -35,14 +37,15 @@ from scipy.stats import t
 BATCH = 5
 """Consecutive rounds whose mean is one sample of an interval, since neighbours resemble each other."""
 OURS_S, THEIRS_S, WARM_S, FULL_S = 150.0, 90.0, 120.0, 90.0
-"""What a step may take; ours and the last take twice that in a wide space."""
+"""What a step may take; in a wide space ours and the last take twice that, and theirs six times."""
 MARGIN_S = 30.0
 """By how much the last step may exceed the whole budget."""
 Record = dict[str, Any]
 
 
-def measure(file: Path, names: Sequence[str], seconds: float, spares: int | None) -> None:
-    """Run the parts `names`, or all, that `file` does not hold yet; `spares` is for our search."""
+def measure(file: Path, names: Sequence[str], without: Sequence[str], seconds: float, spares: int | None) -> None:
+    """Run the parts `names`, or all, that `file` does not hold yet, but for the steps `without`; `spares` is for our
+    search."""
     deadline = time.monotonic() + seconds
     more = {"TILEWRIGHT_SPARES": str(spares)} if spares is not None else {}
     record: Record = load(file) if file.exists() else {"parts": {}}
@@ -57,7 +60,7 @@ def measure(file: Path, names: Sequence[str], seconds: float, spares: int | None
                 save(file, record)
 
             try:
-                measure_part(part, Path(name), deadline, found, write, more)
+                measure_part(part, Path(name), deadline, found, write, more, without)
             except Exception:
                 found["error"] = traceback.format_exc()[-1000:]
                 print(found["error"], flush=True)
@@ -68,7 +71,13 @@ def measure(file: Path, names: Sequence[str], seconds: float, spares: int | None
 
 
 def measure_part(
-    part: Part, parent: Path, deadline: float, found: Record, write: Callable[[], None], more: dict[str, str]
+    part: Part,
+    parent: Path,
+    deadline: float,
+    found: Record,
+    write: Callable[[], None],
+    more: dict[str, str],
+    without: Sequence[str],
 ) -> None:
     """The steps of one part, as long as there is time."""
     repository = make_repository(parent, part)
@@ -79,6 +88,8 @@ def measure_part(
     def step(what: str, limit_s: float, *more: str, **environment: str) -> bool:
         """Run a step in a process of its own; whether its result is there."""
         left = deadline - time.monotonic()
+        if what in without:
+            return False
         if left < 0:
             print(f"{part.name}: {what} not begun, the time is over", flush=True)
             return False
@@ -104,11 +115,10 @@ def measure_part(
 
     complete, longer = False, 2 if part.wide else 1
     step("ours", OURS_S * longer, **more)
-    if not part.wide:
-        complete = step("theirs", THEIRS_S, **steps.compiling(cache))
+    complete = step("theirs", THEIRS_S * (6 if part.wide else 1), **steps.compiling(cache))
     configs = configs_of(part, repository)
     failed = [configs.index(config) for config, _ in found.get("theirs", {}).get("failures", [])]
-    if not complete and time.monotonic() < deadline:
+    if not complete and "full" not in without and time.monotonic() < deadline:
         print(f"{part.name}: compiling {len(configs)} configs", flush=True)
         limit_s = min(WARM_S, deadline + MARGIN_S - time.monotonic())
         found["compiled"] = steps.precompile(part, repository, folder, cache, limit_s)
@@ -178,7 +188,9 @@ def show(files: Sequence[Path]) -> None:
     parts: dict[str, Record] = {}
     for file in files:
         record = load(file)
-        parts |= {name: found for name, found in record["parts"].items() if found}
+        for name, found in record["parts"].items():
+            if found:
+                parts[name] = parts.get(name, {}) | found
         print(f"{file}: {record['gpu']}, {record['processors']} processors, {record['date']}, {record['versions']}")
     for part in PARTS:
         if part.name in parts:
@@ -281,12 +293,13 @@ def main() -> None:
     parser.add_argument("what", choices=["measure", "show", "check", "step"])
     parser.add_argument("rest", nargs="*", help="measure: one file; show: files")
     parser.add_argument("--only", nargs="+", default=[], choices=sorted(BY_NAME), metavar="NAME")
+    parser.add_argument("--without", nargs="+", default=[], choices=["ours", "theirs", "full"], metavar="STEP")
     parser.add_argument("--seconds", type=float, default=math.inf, help="after which nothing new is begun")
     parser.add_argument("--spares", type=int, help="measure: workers that our search keeps ready")
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.what == "measure":
-        measure(Path(*arguments.rest), arguments.only, arguments.seconds, arguments.spares)
+        measure(Path(*arguments.rest), arguments.only, arguments.without, arguments.seconds, arguments.spares)
     elif arguments.what == "show":
         show([Path(file) for file in arguments.rest])
     elif arguments.what == "check":
