@@ -4,8 +4,9 @@
 with (`CONDITION-RUN.py`), and some of these with one thing changed by hand, to see what it was worth
 (`CONDITION-RUN-CHANGE.py`); `runs.json` has what they tried, by the table that a session left or in number alone. All
 worked without a GPU, ten experiments at most.
-python benchmarks/agents.py measure FILE [--backend cpu] [--only TASK ...]    check and time ends against the beginning
-python benchmarks/agents.py show FILE                       the table
+python benchmarks/agents.py measure FILE [--backend cpu] [--only TASK ...] [--ends END ...]
+                                        check and time ends against the beginning; FILE keeps its rows of other ends
+python benchmarks/agents.py show FILE   the table
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ HERE = Path(__file__).parent / "agents"
 LIMIT_S = 120.0
 
 
-async def measure_task(folder: Path, backend: Backend, parent: Path) -> list[dict[str, Any]]:
-    """Every end of a task: its check, and its speed relative to the beginning."""
+async def measure_task(folder: Path, ends: list[str], backend: Backend, parent: Path) -> list[dict[str, Any]]:
+    """These ends of a task, or all: their check, and their speed relative to the beginning."""
     root = parent / folder.name
     (root / folder.name).mkdir(parents=True)
     for name in ("task.toml", "task.py", "kernel.py"):
@@ -47,7 +48,7 @@ async def measure_task(folder: Path, backend: Backend, parent: Path) -> list[dic
     found = []
     try:
         device = (await runs.environment()).device
-        for path in sorted(folder.glob("*-*.py")):
+        for path in ends_of(folder, ends):
             candidate, before = {name: path.read_bytes()}, {name: tip[name]}
             checked = await runs.correctness(candidate, new_secret(), LIMIT_S, lambda _: None)
             row: dict[str, Any] = {"task": folder.name, "end": path.stem, "device": device, "status": checked.status}
@@ -56,28 +57,37 @@ async def measure_task(folder: Path, backend: Backend, parent: Path) -> list[dic
                 row |= {"status": timed.status, "message": timed.message[:300], "speedup": timed.speedup}
                 row |= {"interval": [timed.speedup_low, timed.speedup_high], "latency_ms": timed.latency_ms}
                 row |= {"roofline_percent": [case.roofline_percent for case in timed.cases]}
+                row |= {"samples": [case.samples for case in timed.cases]}
             else:
                 row["message"] = checked.message[:600]
-            print(json.dumps(row), flush=True)
+            print(json.dumps({name: value for name, value in row.items() if name != "samples"}), flush=True)
             found.append(row)
     finally:
         await runs.close()
     return found
 
 
-def measure(path: Path, backend: Backend, only: list[str]) -> None:
-    """Measure the ends of the tasks `only`, or of all; what `path` holds of other tasks stays."""
+def ends_of(folder: Path, ends: list[str]) -> list[Path]:
+    return [path for path in sorted(folder.glob("*-*.py")) if not ends or path.stem in ends]
+
+
+def measure(path: Path, backend: Backend, only: list[str], ends: list[str]) -> None:
+    """Measure these ends of the tasks `only`, or all; what `path` holds of others stays."""
     known = read(path)["rows"] if path.exists() else []
     tasks = sorted(entry for entry in HERE.iterdir() if (entry / "task.toml").is_file())
     chosen = [entry for entry in tasks if not only or entry.name in only]
-    rows: list[dict[str, Any]] = [row for row in known if row["task"] not in {entry.name for entry in chosen}]
+    anew = {(folder.name, end.stem) for folder in chosen for end in ends_of(folder, ends)}
+    rows: list[dict[str, Any]] = [row for row in known if (row["task"], row["end"]) not in anew]
+    now = header("agents.py measure FILE")
     with tempfile.TemporaryDirectory() as parent:
         for folder in chosen:
             try:
-                rows += asyncio.run(measure_task(folder, backend, Path(parent)))
+                found = asyncio.run(measure_task(folder, ends, backend, Path(parent)))
+                rows += [row | {"commit": now["commit"], "date": now["date"]} for row in found]
             except Exception as error:  # one task's trouble is not the others'
                 rows.append({"task": folder.name, "end": "", "status": "error", "message": repr(error)[:600]})
-            write(path, header("agents.py measure FILE") | {"rows": rows})
+            rows.sort(key=lambda row: (row["task"], row["end"]))
+            write(path, now | {"commit": "that of each row", "rows": rows})
 
 
 def show(path: Path) -> Iterator[str]:
@@ -102,9 +112,10 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--backend", choices=["cpu", "cuda"], default="cuda")
     parser.add_argument("--only", nargs="*", default=[], metavar="TASK")
+    parser.add_argument("--ends", nargs="*", default=[], metavar="END")
     given = parser.parse_args()
     if given.what == "measure":
-        measure(given.file, Backend(given.backend), given.only)
+        measure(given.file, Backend(given.backend), given.only, given.ends)
     else:
         print("\n".join(show(given.file)))
 

@@ -1,13 +1,17 @@
 """The machine code behind single sentences of the playbook: instructions, shared memory, opcodes for sm_90. No GPU.
 
-python benchmarks/counts.py --json FILE    compile them all, and write what came out
+python benchmarks/counts.py --json FILE [--only NAME]    compile them all, or those whose name contains NAME, and write
+                                                         what came out; FILE keeps what it holds of others
 """
 
 from __future__ import annotations
 
 import argparse
+import runpy
+import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +19,7 @@ from typing import Any
 import cuda.tile as ct
 import torch
 from playbook_kernels import PAGE as page
-from recorded import header, write
+from recorded import header, read, write
 from treatments import matmul
 
 from tilewright.compiler import sass
@@ -27,7 +31,7 @@ from tilewright.compiler.tools import compiler_version
 Size, Flag = ct.Constant[int], ct.Constant[bool]
 ZERO = ct.PaddingMode.ZERO
 ARCH = "sm_90"
-OPCODES = ("BAR", "BRA", "LDG", "PRMT", "SHFL")
+OPCODES = ("BAR", "BRA", "LDG", "LDSM", "PRMT", "SHFL")
 SLOW_S = 600.0
 
 
@@ -115,10 +119,29 @@ WANTED: list[tuple[str, Any, tuple[Any, ...]]] = [
 ]
 
 
-def counted(wanted: tuple[str, Any, tuple[Any, ...]]) -> dict[str, Any]:
-    name, kernel, given = wanted
+def wanted(only: str) -> Iterator[tuple[str, Any]]:
+    """Each kernel as cuTile's front end lowers it."""
+    for name, kernel, given in WANTED:
+        if only in name:
+            yield name, lower(kernel, signature_of(kernel, given), ARCH)
+    source = (Path(__file__).parent / "agents" / "int4gemm" / "skill-4.py").read_text()
+    given = (
+        made(BF16, 32, 8192), made(torch.int16, 4096, 4096), made(torch.int32, 2, 32, 4096), made(F32, 8, 4096, 32),
+        0x000F000F, 32, 64, 8, 128,
+    )  # fmt: skip
+    for what in ("-(-pair)", "~(~pair)", "pair"):  # front ends read sources from files
+        if only in (name := f"int4_part, {what}"):
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder) / "kernel.py"
+                file.write_text(source.replace("pair = -(-pair)", f"pair = {what}"))
+                kernel = runpy.run_path(str(file))["int4_part"]
+                yield name, lower(kernel, signature_of(kernel, given), ARCH)
+
+
+def counted(one: tuple[str, Any]) -> dict[str, Any]:
+    name, lowered = one
     started = time.monotonic()
-    found = assemble(lower(kernel, signature_of(kernel, given), ARCH), timeout_s=SLOW_S)
+    found = assemble(lowered, timeout_s=SLOW_S)
     seconds = time.monotonic() - started
     if found.resources is None:
         return {"name": name, "error": found.headline}
@@ -129,6 +152,7 @@ def counted(wanted: tuple[str, Any, tuple[Any, ...]]) -> dict[str, Any]:
         "instructions": found.resources.instructions,
         "shared_bytes": found.resources.shared_bytes,
         "headline": found.headline,
+        "spill_bytes": found.resources.spill_bytes,
         "opcodes": {opcode: opcodes[opcode] for opcode in OPCODES},
     }
 
@@ -136,11 +160,14 @@ def counted(wanted: tuple[str, Any, tuple[Any, ...]]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, required=True)
-    target = parser.parse_args().json
+    parser.add_argument("--only", default="", metavar="NAME")
+    target, only = (given := parser.parse_args()).json, given.only
     with ThreadPoolExecutor(2) as threads:
-        rows = list(threads.map(counted, WANTED))
+        rows = list(threads.map(counted, wanted(only)))
     for row in rows:
         print(row)
+    if only:
+        rows = [row for row in read(target)["rows"] if only not in row["name"]] + rows
     write(target, header("counts.py --json FILE") | {"arch": ARCH, "compiler": compiler_version(), "rows": rows})
 
 

@@ -31,7 +31,8 @@ RATES = (
     r"[TGM]B/s|[TG]FLOP(?:/s|S)|flops per byte|KiB|MiB|GiB|GB|ns|[uµμ]s|ms|s|seconds?|minutes?|hours?|%|per ?cent|"
     r"times|-?fold|×"
 )
-COUNTS = r"bytes|instructions|registers"
+COUNTS = r"bytes|instructions|registers|opcodes"
+OPCODE = re.compile(r"[A-Z][A-Z0-9]{2,}(?:\.[A-Z0-9]+)*")
 JOIN = r"\s*(?:to|and|or|against|instead of|,|/|-)\s*"
 CLAIM = re.compile(rf"({NUMBER}(?:{JOIN}{NUMBER})*)(?:\s?({RATES})(?!\w)|([xX])(?!\w)|\s({COUNTS})\b)")
 UNIT_HEAD = re.compile(rf"(?<!\w)(?:{RATES}|{COUNTS})(?!\w)")
@@ -193,7 +194,8 @@ def figures(block: Block) -> Iterator[str]:
 
 
 def _claimed(text: str) -> list[str]:
-    """Figures in running text. Small counts of bytes, registers and instructions are rules rather than results."""
+    """Figures in running text. Small counts of bytes, registers, instructions and opcodes are rules rather than
+    results."""
     found: dict[int, str] = {}
     for match in CLAIM.finditer(text):
         for number in re.finditer(NUMBER, match[1]):
@@ -212,7 +214,7 @@ def _sign(text: str, start: int) -> str:
 
 
 def _plain(text: str) -> str:
-    text = CODE.sub(lambda match: "·" * 3, text.replace("\n", " "))
+    text = CODE.sub(lambda code: "opcodes" if OPCODE.fullmatch(code[0].strip("`")) else "···", text.replace("\n", " "))
     text = re.sub(r"\]\([^)]*\)", "]", text)
     return CITED.sub("", text)
 
