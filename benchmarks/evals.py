@@ -1,13 +1,13 @@
 """The skills' evals, put to agents and graded blindly; agents work by files, so that any will do.
 
-python benchmarks/evals.py ask FOLDER             FOLDER/questions.json: the prompts that need no file, in random order;
-                                                  what is wanted of answers goes to FOLDER/key.json, not for agents
+python benchmarks/evals.py ask FOLDER [--files]   FOLDER/questions.json: the prompts that need no file, or that do, in
+                                                  random order; what is wanted goes to FOLDER/key.json, not for agents
     Two agents answer, one with the skills installed, one without: FOLDER/with.json and without.json, each a list of
     {"n", "answer"}. From the skills' descriptions alone the first says beforehand which skill it would load, or none:
     FOLDER/choices.json, a list of {"n", "skill"}.
 python benchmarks/evals.py blind FOLDER           FOLDER/sheet.json: both answers side by side, which is which unsaid
     A third agent grades: FOLDER/grades.json, a list of {"n", "A", "B"}, whether each assertion holds.
-python benchmarks/evals.py score FOLDER FILE      what came of it, with all answers, as a record
+python benchmarks/evals.py score FOLDER FILE      what came of it, with all answers; FILE keeps its rows of other evals
 python benchmarks/evals.py show FILE              the record as a table, and what did not hold
 """
 
@@ -28,12 +28,13 @@ NONE = "near-miss"
 """What the names of evals begin with for which their own skill must not be loaded."""
 
 
-def questions() -> list[dict[str, Any]]:
-    """All evals that an answer in words settles, numbered in an order that says nothing of their skills."""
+def questions(files: bool) -> list[dict[str, Any]]:
+    """All evals that an answer in words settles, or with `files` those that end in a session or a file, numbered in an
+    order that says nothing of their skills."""
     found = []
     for path in sorted(ROOT.glob("skills/*/evals/evals.json")):
         evals = json.loads(path.read_text())
-        found += [one | {"skill": evals["skill_name"]} for one in evals["evals"] if not one["files"]]
+        found += [one | {"skill": evals["skill_name"]} for one in evals["evals"] if bool(one["files"]) == files]
     random.Random(3).shuffle(found)
     return [one | {"n": number} for number, one in enumerate(found, 1)]
 
@@ -64,8 +65,9 @@ def sheet(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def score(folder: Path) -> dict[str, Any]:
-    """The record: each eval with the skill that was chosen, both answers, and which assertions held."""
+def score(folder: Path, known: list[dict[str, Any]]) -> dict[str, Any]:
+    """The record: each eval with the skill that was chosen, both answers, and which assertions held; `known` are rows
+    of it that stay where their evals are others."""
     chosen = by_number(folder / "choices.json", "skill")
     graded = {one["n"]: one for one in json.loads((folder / "grades.json").read_text())}
     rows = []
@@ -76,7 +78,9 @@ def score(folder: Path) -> dict[str, Any]:
             assert len(held) == len(one["assertions"]), f"question {one['n']}: {len(held)} grades"
             row[side] = {"answer": shown[place], "held": held}
         rows.append(row)
-    return header("evals.py score FOLDER FILE") | {"rows": rows}
+    anew = {(row["skill"], row["id"]) for row in rows}
+    rows = [row for row in known if (row["skill"], row["id"]) not in anew] + rows
+    return header("evals.py score FOLDER FILE") | {"rows": sorted(rows, key=lambda row: (row["skill"], row["id"]))}
 
 
 def show(record: dict[str, Any]) -> Iterator[str]:
@@ -103,15 +107,17 @@ def main() -> None:
     parser.add_argument("what", choices=["ask", "blind", "score", "show"])
     parser.add_argument("folder", type=Path, help="show: the record")
     parser.add_argument("file", type=Path, nargs="?", help="score: where the record goes")
+    parser.add_argument("--files", action="store_true", help="ask: the evals that end in a session or a file")
     given = parser.parse_args()
     if given.what == "ask":
-        prompts = [{"n": one["n"], "prompt": one["prompt"]} for one in questions()]
+        asked_now = questions(given.files)
+        prompts = [{"n": one["n"], "prompt": one["prompt"]} for one in asked_now]
         (given.folder / "questions.json").write_text(json.dumps(prompts, indent=1))
-        (given.folder / "key.json").write_text(json.dumps(questions(), indent=1))
+        (given.folder / "key.json").write_text(json.dumps(asked_now, indent=1))
     elif given.what == "blind":
         (given.folder / "sheet.json").write_text(json.dumps(sheet(given.folder), indent=1))
     elif given.what == "score":
-        write(given.file, score(given.folder))
+        write(given.file, score(given.folder, read(given.file)["rows"] if given.file.exists() else []))
     else:
         print("\n".join(show(read(given.folder))))
 
