@@ -76,7 +76,9 @@ def measure(path: Path, backend: Backend, only: list[str], ends: list[str]) -> N
     known = read(path)["rows"] if path.exists() else []
     tasks = sorted(entry for entry in HERE.iterdir() if (entry / "task.toml").is_file())
     chosen = [entry for entry in tasks if not only or entry.name in only]
-    anew = {(folder.name, end.stem) for folder in chosen for end in ends_of(folder, ends)}
+    anew = {(folder.name, stem) for folder in chosen for stem in ("", *(end.stem for end in ends_of(folder, ends)))}
+    if not [end for _, end in anew if end]:
+        raise SystemExit(f"no end of {only or 'any task'} is named {ends}")
     rows: list[dict[str, Any]] = [row for row in known if (row["task"], row["end"]) not in anew]
     now = header("agents.py measure FILE")
     with tempfile.TemporaryDirectory() as parent:

@@ -70,9 +70,10 @@ def score(folder: Path, known: list[dict[str, Any]]) -> dict[str, Any]:
     of it that stay where their evals are others."""
     chosen = by_number(folder / "choices.json", "skill")
     graded = {one["n"]: one for one in json.loads((folder / "grades.json").read_text())}
-    rows = []
+    rows, now = [], header("evals.py score FOLDER FILE")
     for one, shown in zip(asked(folder), sheet(folder), strict=True):
         row = {"skill": one["skill"], "id": one["id"], "chosen": chosen[one["n"]], "assertions": one["assertions"]}
+        row["commit"] = now["commit"]
         for place, side in zip("AB", order(one["n"]), strict=True):
             held = graded[one["n"]][place]
             assert len(held) == len(one["assertions"]), f"question {one['n']}: {len(held)} grades"
@@ -80,7 +81,7 @@ def score(folder: Path, known: list[dict[str, Any]]) -> dict[str, Any]:
         rows.append(row)
     anew = {(row["skill"], row["id"]) for row in rows}
     rows = [row for row in known if (row["skill"], row["id"]) not in anew] + rows
-    return header("evals.py score FOLDER FILE") | {"rows": sorted(rows, key=lambda row: (row["skill"], row["id"]))}
+    return now | {"commit": "that of each row", "rows": sorted(rows, key=lambda row: (row["skill"], row["id"]))}
 
 
 def show(record: dict[str, Any]) -> Iterator[str]:

@@ -121,6 +121,7 @@ NOTE = f"\n\n[^n]: measured treatments.json.gz: `{SPILLS}`"
     [
         ("It spills 4,728 bytes[^n]." + NOTE, ""),
         ("It spills 4,729 bytes[^n]." + NOTE, "4,729 has no evidence"),
+        ("It takes 228 `PRMT`.", "228 has no evidence"),
         ("It is 17 times faster.", "17 has no evidence"),
         ("It is 17x faster.", "17 has no evidence"),
         ("It is 17X, or 17-fold.", "17 has no evidence"),
