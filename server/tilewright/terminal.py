@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -24,6 +25,10 @@ errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
 ResultT = TypeVar("ResultT")
 Root = Annotated[Path, typer.Option("--root", help="the checkout to work in", file_okay=False, exists=True)]
 HERE = Path()
+BLANK: tuple[Any, ...] = ("", None, [], {})
+"""What a reply's field holds where there is nothing to say."""
+LINE = 240
+"""Characters of a part of a reply that goes on one line."""
 
 
 async def print_progress(text: str) -> None:
@@ -65,15 +70,27 @@ def in_loop(root: Path, work: Callable[[Any], Coroutine[Any, Any, ResultT]]) -> 
 
 def print_report(report: Record) -> None:
     for name, value in report.model_dump(mode="json").items():
-        if value in ("", None, [], {}):
+        if value in BLANK:
             continue
         if name == "summary":
             console.print(printable(value), style="bold")
         elif isinstance(value, list | dict):
             console.print(f"{name}:")
-            console.print_json(data=value)
+            parts = value if isinstance(value, list) and isinstance(value[0], dict) else [value]
+            for one in map(_filled, parts):
+                text = json.dumps(one, ensure_ascii=False)
+                console.print(f"  {printable(text)}") if len(text) <= LINE else console.print_json(data=one)
         else:
             console.print(printable(f"{name}: {value}"))
+
+
+def _filled(value: Any) -> Any:
+    """The same without what says nothing."""
+    if isinstance(value, list):
+        return [_filled(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _filled(one) for name, one in value.items() if one not in BLANK}
+    return value
 
 
 def print_lines(lines: list[Line]) -> None:
