@@ -32,8 +32,8 @@ HERE = Path(__file__).parent / "agents"
 LIMIT_S = 120.0
 
 
-async def measure_task(folder: Path, ends: list[str], backend: Backend, parent: Path) -> list[dict[str, Any]]:
-    """These ends of a task, or all: their check, and their speed relative to the beginning."""
+async def measure_task(folder: Path, ends: list[Path], backend: Backend, parent: Path) -> list[dict[str, Any]]:
+    """These ends of a task: their check, and their speed relative to the beginning."""
     root = parent / folder.name
     (root / folder.name).mkdir(parents=True)
     for name in ("task.toml", "task.py", "kernel.py"):
@@ -48,7 +48,7 @@ async def measure_task(folder: Path, ends: list[str], backend: Backend, parent: 
     found = []
     try:
         device = (await runs.environment()).device
-        for path in ends_of(folder, ends):
+        for path in ends:
             candidate, before = {name: path.read_bytes()}, {name: tip[name]}
             checked = await runs.correctness(candidate, new_secret(), LIMIT_S, lambda _: None)
             row: dict[str, Any] = {"task": folder.name, "end": path.stem, "device": device, "status": checked.status}
@@ -67,24 +67,23 @@ async def measure_task(folder: Path, ends: list[str], backend: Backend, parent: 
     return found
 
 
-def ends_of(folder: Path, ends: list[str]) -> list[Path]:
-    return [path for path in sorted(folder.glob("*-*.py")) if not ends or path.stem in ends]
-
-
 def measure(path: Path, backend: Backend, only: list[str], ends: list[str]) -> None:
     """Measure these ends of the tasks `only`, or all; what `path` holds of others stays."""
     known = read(path)["rows"] if path.exists() else []
-    tasks = sorted(entry for entry in HERE.iterdir() if (entry / "task.toml").is_file())
-    chosen = [entry for entry in tasks if not only or entry.name in only]
-    anew = {(folder.name, stem) for folder in chosen for stem in ("", *(end.stem for end in ends_of(folder, ends)))}
-    if not [end for _, end in anew if end]:
+    chosen: dict[Path, list[Path]] = {}
+    for end in sorted(HERE.glob("*/*-*.py")):
+        task = end.parent
+        if (not only or task.name in only) and (not ends or end.stem in ends):
+            chosen.setdefault(task, []).append(end)
+    if not chosen:
         raise SystemExit(f"no end of {only or 'any task'} is named {ends}")
+    anew = {(task.name, stem) for task, paths in chosen.items() for stem in ("", *(end.stem for end in paths))}
     rows: list[dict[str, Any]] = [row for row in known if (row["task"], row["end"]) not in anew]
     now = header("agents.py measure FILE")
     with tempfile.TemporaryDirectory() as parent:
-        for folder in chosen:
+        for folder, paths in chosen.items():
             try:
-                found = asyncio.run(measure_task(folder, ends, backend, Path(parent)))
+                found = asyncio.run(measure_task(folder, paths, backend, Path(parent)))
                 rows += [row | {"commit": now["commit"], "date": now["date"]} for row in found]
             except Exception as error:  # one task's trouble is not the others'
                 rows.append({"task": folder.name, "end": "", "status": "error", "message": repr(error)[:600]})

@@ -1,7 +1,6 @@
 """The machine code behind single sentences of the playbook: instructions, shared memory, opcodes for sm_90. No GPU.
 
-python benchmarks/counts.py --json FILE [--only NAME]    compile them all, or those whose name contains NAME, and write
-                                                         what came out; FILE keeps what it holds of others
+python benchmarks/counts.py --json FILE    compile them all, and write what came out
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 import cuda.tile as ct
 import torch
 from playbook_kernels import PAGE as page
-from recorded import header, read, write
+from recorded import header, write
 from treatments import matmul
 
 from tilewright.compiler import sass
@@ -119,23 +118,21 @@ WANTED: list[tuple[str, Any, tuple[Any, ...]]] = [
 ]
 
 
-def wanted(only: str) -> Iterator[tuple[str, Any]]:
+def wanted() -> Iterator[tuple[str, Any]]:
     """Each kernel as cuTile's front end lowers it."""
     for name, kernel, given in WANTED:
-        if only in name:
-            yield name, lower(kernel, signature_of(kernel, given), ARCH)
+        yield name, lower(kernel, signature_of(kernel, given), ARCH)
     source = (Path(__file__).parent / "agents" / "int4gemm" / "skill-4.py").read_text()
     given = (
         made(BF16, 32, 8192), made(torch.int16, 4096, 4096), made(torch.int32, 2, 32, 4096), made(F32, 8, 4096, 32),
         0x000F000F, 32, 64, 8, 128,
     )  # fmt: skip
-    for what in ("-(-pair)", "~(~pair)", "pair"):  # front ends read sources from files
-        if only in (name := f"int4_part, {what}"):
-            with tempfile.TemporaryDirectory() as folder:
-                file = Path(folder) / "kernel.py"
-                file.write_text(source.replace("pair = -(-pair)", f"pair = {what}"))
-                kernel = runpy.run_path(str(file))["int4_part"]
-                yield name, lower(kernel, signature_of(kernel, given), ARCH)
+    with tempfile.TemporaryDirectory() as folder:  # the front end reads sources from files
+        for number, what in enumerate(("-(-pair)", "~(~pair)", "pair")):
+            file = Path(folder) / f"kernel{number}.py"
+            file.write_text(source.replace("pair = -(-pair)", f"pair = {what}"))
+            kernel = runpy.run_path(str(file))["int4_part"]
+            yield f"int4_part, {what}", lower(kernel, signature_of(kernel, given), ARCH)
 
 
 def counted(one: tuple[str, Any]) -> dict[str, Any]:
@@ -160,14 +157,11 @@ def counted(one: tuple[str, Any]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, required=True)
-    parser.add_argument("--only", default="", metavar="NAME")
-    target, only = (given := parser.parse_args()).json, given.only
+    target = parser.parse_args().json
     with ThreadPoolExecutor(2) as threads:
-        rows = list(threads.map(counted, wanted(only)))
+        rows = list(threads.map(counted, wanted()))
     for row in rows:
         print(row)
-    if only:
-        rows = [row for row in read(target)["rows"] if only not in row["name"]] + rows
     write(target, header("counts.py --json FILE") | {"arch": ARCH, "compiler": compiler_version(), "rows": rows})
 
 

@@ -72,8 +72,8 @@ def score(folder: Path, known: list[dict[str, Any]]) -> dict[str, Any]:
     graded = {one["n"]: one for one in json.loads((folder / "grades.json").read_text())}
     rows, now = [], header("evals.py score FOLDER FILE")
     for one, shown in zip(asked(folder), sheet(folder), strict=True):
-        row = {"skill": one["skill"], "id": one["id"], "chosen": chosen[one["n"]], "assertions": one["assertions"]}
-        row["commit"] = now["commit"]
+        row = {"skill": one["skill"], "id": one["id"], "chosen": chosen[one["n"]], "assertions": one["assertions"],
+               "commit": now["commit"]}  # fmt: skip
         for place, side in zip("AB", order(one["n"]), strict=True):
             held = graded[one["n"]][place]
             assert len(held) == len(one["assertions"]), f"question {one['n']}: {len(held)} grades"

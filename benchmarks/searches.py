@@ -87,9 +87,9 @@ def measure_part(
 
     def step(what: str, limit_s: float, *more: str, **environment: str) -> bool:
         """Run a step in a process of its own; whether its result is there."""
-        left = deadline - time.monotonic()
         if what in without:
             return False
+        left = deadline - time.monotonic()
         if left < 0:
             print(f"{part.name}: {what} not begun, the time is over", flush=True)
             return False
@@ -113,7 +113,7 @@ def measure_part(
         write()
         return "error" not in found[what]
 
-    complete, longer = False, 2 if part.wide else 1
+    longer = 2 if part.wide else 1
     step("ours", OURS_S * longer, **more)
     complete = step("theirs", THEIRS_S * (6 if part.wide else 1), **steps.compiling(cache))
     configs = configs_of(part, repository)

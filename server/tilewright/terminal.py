@@ -69,15 +69,13 @@ def in_loop(root: Path, work: Callable[[Any], Coroutine[Any, Any, ResultT]]) -> 
 
 
 def print_report(report: Record) -> None:
-    for name, value in report.model_dump(mode="json").items():
-        if value in BLANK:
-            continue
+    for name, value in _filled(report.model_dump(mode="json")).items():
         if name == "summary":
             console.print(printable(value), style="bold")
         elif isinstance(value, list | dict):
             console.print(f"{name}:")
             parts = value if isinstance(value, list) and isinstance(value[0], dict) else [value]
-            for one in map(_filled, parts):
+            for one in parts:
                 text = json.dumps(one, ensure_ascii=False)
                 console.print(f"  {printable(text)}") if len(text) <= LINE else console.print_json(data=one)
         else:

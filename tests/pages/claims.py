@@ -214,7 +214,7 @@ def _sign(text: str, start: int) -> str:
 
 
 def _plain(text: str) -> str:
-    text = CODE.sub(lambda code: "opcodes" if OPCODE.fullmatch(code[0].strip("`")) else "···", text.replace("\n", " "))
+    text = CODE.sub(lambda code: "opcodes" if OPCODE.fullmatch(code[2]) else "···", text.replace("\n", " "))
     text = re.sub(r"\]\([^)]*\)", "]", text)
     return CITED.sub("", text)
 
