@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tilewright.evaluation.pool import WorkerFailure
-from tilewright.evaluation.racing import ORIGINAL, Lane, halve, heat_size, race
+from tilewright.evaluation.racing import ORIGINAL, Lane, halve, heat_size, race, started_ahead
 from tilewright.evaluation.results import Raced, Status
 from tilewright.evaluation.seeds import Seeds
 
@@ -54,6 +54,11 @@ class Track:
 
 def test_a_large_device_holds_more_configs_at_once() -> None:
     assert [heat_size(gib * 2**30) for gib in (8, 24, 80, 141)] == [6, 6, 20, 24]
+
+
+def test_the_next_heat_is_started_ahead_where_memory_allows() -> None:
+    assert [started_ahead(217, gib * 2**30) for gib in (8, 24, 80, 141)] == [7, 10, 33, 47]
+    assert started_ahead(17, 141 * 2**30) == 17
 
 
 def test_many_configs_race_in_heats_and_the_first_of_each_once_more() -> None:

@@ -261,16 +261,16 @@ class WorkerPool:
                 for worker in workers:  # one by one: two may have one cache to be kept
                     worker.close()
                 kill_orphans()
-                self.refill()
+                self.prepare(self._spares)
 
     def refill(self) -> None:
-        """Start workers until `spares` wait, which get ready while the referee goes on; end those beyond."""
+        """Have `spares` workers wait: start those that are missing, end those beyond."""
         self.prepare(self._spares)
         while len(self._waiting) > self._spares:
             self._waiting.pop().close()
 
     def prepare(self, count: int) -> None:
-        """Start workers until `count` wait: those that are taken at once get ready side by side."""
+        """Start workers until `count` wait: they get ready side by side, while the referee goes on."""
         while len(self._waiting) < count:
             self._waiting.append(self._start())
 

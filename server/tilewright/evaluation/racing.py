@@ -29,6 +29,9 @@ AT_ONCE = range(6, 25)
 """Configs of one heat, the original among them, at least and at most."""
 GIB_EACH = 4
 """Of the device's memory for each config of a heat: its context, and an output for every call."""
+GIB_WAITING = 6
+"""Of the device's memory for each worker that is started ahead for the heat after the first: its context takes about
+half a GiB."""
 FINALISTS = 3
 """Configs that go on from each heat, where there are several."""
 
@@ -132,6 +135,13 @@ class Heat(measurement.Bench):
 def heat_size(device_bytes: int) -> int:
     """How many configs race at once on a device with this much memory."""
     return min(max(device_bytes // (GIB_EACH * 2**30), AT_ONCE.start), AT_ONCE.stop - 1)
+
+
+def started_ahead(configs: int, device_bytes: int) -> int:
+    """How many workers of a race of `configs` are started before it: those of its first heat, and of the next as many
+    as there is memory for."""
+    first = heat_size(device_bytes)
+    return min(configs, first + min(first, device_bytes // (GIB_WAITING * 2**30)))
 
 
 def race(

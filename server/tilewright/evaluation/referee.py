@@ -67,7 +67,7 @@ class Referee:
         if backend is Backend.CPU:
             torch.set_num_threads(1)  # cases are small here; threads would mostly wait for each other
         self._arch = self._gpu.arch if self._gpu else arch
-        self._heat_size = racing.heat_size(torch.cuda.get_device_properties(0).total_memory if self._gpu else 0)
+        self._memory = torch.cuda.get_device_properties(0).total_memory if self._gpu else 0
         spares = int(os.environ.get("TILEWRIGHT_SPARES", 3 if backend is Backend.CUDA else 1))
         self._pool = WorkerPool(nursery, f"{backend}:{self._arch}", folder, spares)
         self._pool.refill()
@@ -212,7 +212,7 @@ class Referee:
 
     def ready(self, message: Message) -> Message:
         """Start the workers of a race of this many variants and try the task's functions out, while others compile."""
-        self._pool.prepare(min(message["count"], self._heat_size))
+        self._pool.prepare(racing.started_ahead(message["count"], self._memory))
         code = self._task(message)
         with self._device():
             for case in code.task.benchmark_cases(self._backend):
@@ -240,17 +240,13 @@ class Referee:
                         assert self._probe is not None
                         yield racing.Heat(code, arms, environment, recorder, self._probe, phases, self._pool.waiting)
 
-                found = racing.race(
-                    cases,
-                    len(snapshots),
-                    heat,
-                    seeds,
-                    self._tell,
-                    self._heat_size,
-                )
+                at_once = racing.heat_size(self._memory)
+                found = racing.race(cases, len(snapshots), heat, seeds, self._tell, at_once)
         except (WorkerFailure, GpuBusy) as failure:
             status = failure.status if isinstance(failure, WorkerFailure) else Status.VOID
             return {"result": {"status": status, "message": str(failure)}}
+        finally:
+            self._pool.refill()
         configs = [[one.model_dump(mode="json") for one in by_case] for by_case in found]
         return {"result": {"status": Status.PASSED, "cases": cases, "configs": configs}}
 
