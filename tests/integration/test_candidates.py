@@ -183,6 +183,24 @@ def test_work_done_by_torch_beside_the_kernel_is_charged(bench: Bench) -> None:
     assert bench.measure(cached, SCALE_KERNEL).speedup == pytest.approx(1.0)
 
 
+def test_a_search_in_the_wrapper_is_said_to_take_its_first_config(bench: Bench) -> None:
+    lines = """
+if not found:
+    result = exhaustive_search(
+        [{"tile": 128}, {"tile": 256}], torch.cuda.current_stream(), lambda _: (1,), None, lambda _: (), quiet=True
+    )
+    found.append(result.best.config)
+return right(x, factor)
+"""
+    searching = body(lines, "from cuda.tile.tune import exhaustive_search\nfound = []")
+    assert bench.check(searching).passed
+    result = bench.measure(searching, SCALE_KERNEL)
+    assert result.passed, result.message
+    assert result.cases[0].note.startswith("with the first config of the entry point's own search, which has no clock")
+    assert "{'tile': 128}; modelled: mostly" in result.cases[0].note
+    assert "search" not in bench.measure(SCALE_KERNEL, searching).cases[0].note
+
+
 def test_a_call_that_does_less_than_the_work_is_no_result(bench: Bench) -> None:
     nothing = SCALE_KERNEL.replace("(ct.cdiv(x.shape[0], TILE),)", "(0,)")
     assert nothing != SCALE_KERNEL

@@ -221,6 +221,30 @@ def test_the_mean_of_cases_is_geometric() -> None:
     assert 0.8 < mean.low < 1.0 < mean.high < 1.2
 
 
+def tried(place: str, speedup: tuple[float, float, float] | None, **config: Any) -> Tried:
+    known = Speedup(value=speedup[0], low=speedup[1], high=speedup[2]) if speedup else None
+    return Tried.model_validate({"config": config, "place": place, "speedup": known})
+
+
+def test_a_search_says_what_it_leaves_open() -> None:
+    configs = [
+        tried("best", (1.5, 1.49, 1.51), TILE=256, warps=8),
+        tried("measured", (1.48, 1.46, 1.495), TILE=128, warps=8),
+        tried("measured", (1.2, 1.19, 1.21), TILE=64, warps=4),
+        tried("failed", None, TILE=64, warps=8),
+        tried("measured", (1.0, 1.0, 1.0)),
+    ]
+    result = SearchResult(status=Status.PASSED, task="t", backend="cuda", tried=configs)
+    assert result.left_open == [
+        "not told apart from the best: TILE=128 warps=8",
+        "TILE=256 is the largest that was tried: the best may lie beyond it",
+    ]
+    settled = [configs[0], *configs[2:], tried("failed", None, TILE=512, warps=8)]
+    assert result.model_copy(update={"tried": settled}).left_open == []
+    original = tried("best", (1.0, 1.0, 1.0))
+    assert result.model_copy(update={"tried": [original, *configs[1:4]]}).left_open == []
+
+
 def test_a_picture_is_drawn_of_any_search(tmp_path: Path) -> None:
     resources = profile().resources
     speedup = Speedup(value=1.2, low=1.1, high=1.3)

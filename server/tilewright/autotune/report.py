@@ -12,6 +12,8 @@ from tilewright.compiler.resources import Resources
 from tilewright.evaluation.results import Status
 from tilewright.records import Record
 
+LEAST_VALUES = 3
+"""Of a knob, from which on the first and the last may be called an end: of two each is one."""
 Place = Literal["best", "measured", "modelled", "pruned", "failed"]
 
 
@@ -66,6 +68,23 @@ class SearchResult(Record):
     written: dict[str, list[str]] = Field(default_factory=dict, description="parameters that each kernel writes")
     seconds: float = 0.0
 
+    @property
+    def left_open(self) -> list[str]:
+        """What the ranking does not settle, a line each: ties with the best, and knobs at an end of their values."""
+        best = next((one for one in self.tried if one.place == "best"), None)
+        if best is None or not best.config or best.speedup is None:
+            return []
+        low = best.speedup.low
+        equal = [one.label for one in self.tried if one is not best and one.speedup and one.speedup.high >= low]
+        said = [f"not told apart from the best: {', '.join(equal[:3])}{_more(len(equal) - 3)}"] if equal else []
+        for name, value in best.config.items():
+            numbers = {one.config[name] for one in self.tried if isinstance(one.config.get(name), int)}
+            if len(numbers) < LEAST_VALUES or value not in (min(numbers), max(numbers)):
+                continue
+            which = "largest" if value == max(numbers) else "smallest"
+            said.append(f"{name}={value} is the {which} that was tried: the best may lie beyond it")
+        return said
+
 
 class ConfigReport(Record):
     """One line of the ranked table."""
@@ -91,8 +110,15 @@ class AutotuneReport(Record):
     best_by_case: dict[str, str] = Field(default_factory=dict, description="where it differs from the one best")
     configs: list[ConfigReport] = Field(default_factory=list, description="ranked; the rest is in the file")
     more_configs: int = 0
+    left_open: list[str] = Field(
+        default_factory=list, description="ties with the best, and knobs whose best value ends the tried ones"
+    )
     files: dict[str, str] = Field(default_factory=dict)
     next: str = ""
+
+
+def _more(count: int) -> str:
+    return f" and {count} more" if count > 0 else ""
 
 
 def label(config: dict[str, Value]) -> str:

@@ -174,6 +174,7 @@ def _report(result: SearchResult, files: dict[str, str], applied: str) -> Autotu
         best_by_case=differing | ({"loss of the one best": f"{result.loss:.1%}"} if differing else {}),
         configs=[_line(one) for one in result.tried[:SHOWN]],
         more_configs=max(len(result.tried) - SHOWN, 0),
+        left_open=result.left_open,
         files=files,
         next=applied or ("call autotune again with apply to write it into the editable files" if result.best else ""),
     )

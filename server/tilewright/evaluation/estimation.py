@@ -134,8 +134,9 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec) -> Benchm
                 latency_ms=latency,
                 roofline_percent=percent,
                 bound=bound,
-                note=f"modelled: mostly {estimates[0].limit} ({_terms(estimates[0])}); moves {moved / 1e6:.1f} MB, the "
-                f"work is {work.bytes / 1e6:.1f} MB; the interval is the model's resolution",
+                note=f"{_searched(arms[0][case_label(case)])}modelled: mostly {estimates[0].limit} "
+                f"({_terms(estimates[0])}); moves {moved / 1e6:.1f} MB, the work is {work.bytes / 1e6:.1f} MB; the "
+                "interval is the model's resolution",
                 **paired,
             )
         )
@@ -149,6 +150,14 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec) -> Benchm
         cases=timings,
         **overall,
     )
+
+
+def _searched(profile: CallProfile) -> str:
+    """What to know of a candidate that searches its configs itself, where nothing can be timed."""
+    if not profile.searched:
+        return ""
+    taken = " and ".join(profile.searched[:3])
+    return f"with the first config of the entry point's own search, which has no clock here: {taken}; "
 
 
 def _terms(estimate: Estimate) -> str:

@@ -69,7 +69,7 @@ def profile_call(
             "the entry point launched no block of a cuTile kernel, so there is nothing to model; measure it on a GPU",
         )
     profiles = [profile_launch(launch, arch) for launch in launches if launch.blocks]
-    return CallProfile(launches=profiles, host=ops).model_dump()
+    return CallProfile(launches=profiles, host=ops, searched=[*dict.fromkeys(host.searched)]).model_dump()
 
 
 def profile_launch(launch: host.Launch, arch: str) -> LaunchProfile:

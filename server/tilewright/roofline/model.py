@@ -90,6 +90,7 @@ class CallProfile(Record):
 
     launches: list[LaunchProfile]
     host: list[HostWork] = Field(default_factory=list)
+    searched: list[str] = Field([], description="what the entry point's own searches took: the first of their configs")
 
     @property
     def where(self) -> str:
