@@ -1,0 +1,88 @@
+"""Changing a session's record as a forger would, and what the tools then say."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import FASTER_KERNEL, SCALE_KERNEL
+from tests.integration.test_cli import tilewright
+from tests.stage import edit, journal_of, play, quiet
+from tilewright.heads import HeadStore
+from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.loop import Loop
+from tilewright.session.transfer import export_session
+from tilewright.session.verification import verify
+
+WRONG_KERNEL = SCALE_KERNEL.replace("values * factor", "values + factor")
+Records = list[dict[str, Any]]
+
+
+def records(root: Path) -> Records:
+    return [json.loads(line) for line in journal_of(root).read_text().splitlines()]
+
+
+def rechained(found: Records) -> str:
+    """A journal of these records with a chain that is right again."""
+    head, lines = "0" * 64, []
+    for number, record in enumerate(found):
+        body = {"seq": number, "time": record["time"], "prev": head, "data": record["data"]}
+        head = hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        lines.append(json.dumps(body | {"hash": head}, separators=(",", ":")))
+    return "\n".join(lines) + "\n"
+
+
+def forge(root: Path, change: Callable[[Records], Records | None], head: bool = False) -> None:
+    """Change the records and chain them again; `head`: put the outside head where the forged journal stands too."""
+    journal = journal_of(root)
+    found = records(root)
+    journal.write_text(rechained(change(found) or found))
+    if head:
+        last = records(root)[-1]
+        HeadStore(journal.parent.name).write(last["seq"], last["hash"], journal)
+
+
+def of_kind(found: Records, kind: str, number: int = -1) -> dict[str, Any]:
+    data: dict[str, Any] = [record["data"] for record in found if record["data"]["kind"] == kind][number]
+    return data
+
+
+def faster(found: Records) -> None:
+    result = of_kind(found, "measured")["result"]
+    result["latency_ms"] /= 2
+
+
+def refused(root: Path, words: str) -> None:
+    """Every tool that runs or writes is refused with these words, and so is an export; the status shows them."""
+
+    async def scene(loop: Loop) -> None:
+        edit(root, FASTER_KERNEL.replace("1024", "2048"))
+        with pytest.raises(Misuse, match=words):
+            await loop.run_correctness(quiet)
+        with pytest.raises(Misuse, match=words):
+            loop.append_result("mine")
+
+    before = journal_of(root).read_bytes()
+    play(root, scene)
+    assert journal_of(root).read_bytes() == before
+    shown = tilewright("status", cwd=root)
+    assert re.search(words, shown.stdout + shown.stderr)
+    with pytest.raises(Misuse, match=words):
+        export_session(Checkout(root), root.parent / "out.tgz")
+    lines = [line for line in verify(Checkout(root)) if line.mark == "FAIL"]
+    assert any(re.search(words, line.detail) for line in lines), lines
+
+
+def failures(root: Path) -> dict[str, str]:
+    """What `verify` finds wrong: the details of each kind, a line each."""
+    found: dict[str, str] = {}
+    for line in verify(Checkout(root)):
+        if line.mark == "FAIL":
+            found[line.what] = f"{found[line.what]}\n{line.detail}" if line.what in found else line.detail
+    return found

@@ -1,0 +1,48 @@
+"""One session that is played, of which each test that forges takes a copy."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TASK, SCALE_TOML, commit_all
+from tests.forging import WRONG_KERNEL
+from tests.stage import edit, judged, play, quiet, start
+from tilewright.session.loop import Loop
+
+
+@pytest.fixture(scope="session")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a repository and a state folder: a baseline, a wrong candidate, a keep, and a pending check."""
+    place = tmp_path_factory.mktemp("played")
+    folder = place / "repo" / "task"
+    folder.mkdir(parents=True)
+    for name, text in (("task.toml", SCALE_TOML), ("task.py", SCALE_TASK), ("kernel.py", SCALE_KERNEL)):
+        (folder / name).write_text(text)
+    (place / "repo" / "README.md").write_text("a user's repository\n")
+    commit_all(place / "repo")
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        edit(place / "repo", WRONG_KERNEL)
+        await loop.run_correctness(quiet)
+        loop.revert()
+        loop.append_result("adds instead")
+        await judged(loop, FASTER_KERNEL)
+        loop.checkpoint()
+        loop.append_result("large tiles")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TILEWRIGHT_STATE", str(place / "state"))
+        play(place / "repo", scene)
+    return place
+
+
+@pytest.fixture
+def root(played: Path, tmp_path: Path, state_folder: Path) -> Path:
+    """The repository of a copy of that session, whose state folder is the test's own."""
+    shutil.copytree(played / "repo", tmp_path / "repo")
+    shutil.copytree(played / "state", state_folder.parent)
+    return tmp_path / "repo"

@@ -1,0 +1,214 @@
+"""Forged commits, refs and runs: what git and the recorded secrets give is found where the journal says otherwise."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import FASTER_KERNEL, git
+from tests.forging import Records, failures, faster, forge, of_kind, records, refused
+from tests.integration.test_cli import tilewright
+from tests.stage import edit, play
+from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CorrectnessResult, Status
+from tilewright.evaluation.seeds import commitment
+from tilewright.heads import HeadStore
+from tilewright.session import integrity
+from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.loop import Loop
+from tilewright.session.replay import compare_benchmarks, compare_checks
+from tilewright.session.transfer import export_session, import_session
+
+
+def amend(root: Path, message: str | None = None) -> str:
+    """Another commit in the place of the branch's last one, which the branch is moved to."""
+    said = git(root, "log", "-1", "--format=%B") if message is None else message
+    commit = git(root, "-c", "user.name=t", "-c", "user.email=t@localhost", "commit-tree", "HEAD^{tree}", "-p", "HEAD^",
+                 "-m", said)  # fmt: skip
+    git(root, "update-ref", "HEAD", commit)
+    return commit
+
+
+def test_an_amended_commit_is_named(root: Path) -> None:
+    amend(root, "mine")
+    refused(root, r"branch perf/\S+ is at \w+, but the session left it at \w+; `git reset --soft")
+
+
+@pytest.mark.parametrize("what", ["trailers", "content"])
+def test_a_kept_commit_that_the_journal_was_made_to_name(root: Path, what: str) -> None:
+    if what == "trailers":
+        kept = of_kind(records(root), "kept")["candidate"]
+        commit = amend(root, f"mine\n\nTilewright-Candidate: {kept}\nTilewright-Journal: 0 {'a' * 64}")
+    else:
+        edit(root, FASTER_KERNEL.replace("1024", "4096"))
+        git(root, "add", "--all")
+        git(root, "-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "-q", "--amend", "--no-edit")
+        commit = git(root, "rev-parse", "HEAD")
+
+    def change(found: Records) -> None:
+        of_kind(found, "kept")["commit"] = commit
+
+    forge(root, change, head=True)
+    found = failures(root)
+    if what == "trailers":
+        assert "says that it belongs to session" in found["trailers"]
+    else:
+        assert re.search(r"iteration 2, kept: commit \w+ holds content \w+, not \w+", found["commits"])
+
+
+def test_a_commit_with_the_right_trailer_and_other_content_is_not_taken_up(root: Path) -> None:
+    forge(root, lambda found: [record for record in found if record["data"]["kind"] not in ("kept",)][:-1], head=True)
+    edit(root, FASTER_KERNEL.replace("1024", "4096"))
+    git(root, "add", "--all")
+    git(root, "-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "-q", "--amend", "--no-edit")
+
+    async def scene(loop: Loop) -> None:
+        with pytest.raises(Misuse, match="the session left it at"):
+            loop.append_result("mine")
+
+    play(root, scene)
+
+
+@pytest.mark.parametrize("what", ["deleted", "moved"])
+def test_refs_that_are_gone_are_named_with_what_brings_them_back(root: Path, what: str) -> None:
+    for ref in git(root, "for-each-ref", "--format=%(refname)", "refs/tilewright").split():
+        git(root, "update-ref", *(["-d", ref] if what == "deleted" else [ref, "main"]))
+    refused(root, r"is no longer kept: refs/tilewright/\S+ was deleted or moved; `git update-ref")
+    git(root, "checkout", "--", "task/kernel.py")
+    for _ in range(8):
+        found = failures(root)
+        if "refs" not in found:
+            break
+        git(root, *found["refs"].split("`git ")[1].split("`")[0].split())
+    assert failures(root) == {}
+
+
+def test_a_replaced_object_deceives_nobody(root: Path) -> None:
+    other = git(root, "rev-parse", "HEAD^")
+    git(root, "replace", "HEAD", other)
+    assert failures(root) == {}
+
+
+@pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree"])
+def test_a_protected_file_that_git_was_told_to_overlook_is_named(root: Path, flag: str) -> None:
+    git(root, "update-index", flag, "task/task.py")
+    assert failures(root) == {}
+    (root / "task" / "task.py").write_text("raise SystemExit\n")
+    assert "task/task.py" in failures(root)["protected"]
+
+
+def test_a_secret_that_was_not_committed_to_is_named(root: Path) -> None:
+    def change(found: Records) -> None:
+        of_kind(found, "checked")["secret"] = "0" * 64
+
+    forge(root, change, head=True)
+    assert "is not the one that was committed to" in failures(root)["secrets"]
+
+
+def test_a_run_that_was_not_committed_to_is_named(root: Path) -> None:
+    def change(found: Records) -> Records:
+        gone = of_kind(found, "committed")
+        return [record for record in found if record["data"] is not gone]
+
+    forge(root, change, head=True)
+    assert "was not committed to before it was made" in failures(root)["secrets"]
+
+
+def test_a_verdict_that_its_result_does_not_give_is_named(root: Path) -> None:
+    def change(found: Records) -> None:
+        of_kind(found, "measured")["verdict"] |= {"kind": "revert", "reason": "noise"}
+        of_kind(found, "row")["optimization"] = "mine"
+        of_kind(found, "row")["latency_ms"] = 1e-6
+
+    forge(root, change, head=True)
+    found = failures(root)["verdicts"]
+    assert "the row's latency_ms, verdict" in found
+    assert "the benchmark's verdict is revert (noise), its result gives keep (gain)" in found
+    assert "a candidate was kept that no verdict keeps" in found
+
+
+def test_replay_agrees_with_an_honest_log_and_changes_nothing(root: Path) -> None:
+    def snapshot() -> dict[str, bytes]:
+        names = [path for path in (root / "sandbox").rglob("*") if path.is_file()]
+        return {str(path): path.read_bytes() for path in names} | {"refs": git(root, "for-each-ref").encode()}
+
+    before = snapshot()
+    done = tilewright("replay", "2", cwd=root)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"inputs +the same in (\d+) of \1 cases", done.stdout), done.stdout
+    assert "modelled speedup" in done.stdout
+    assert snapshot() == before
+    assert tilewright("replay", "1", cwd=root).returncode == 0
+    missing = tilewright("replay", "7", cwd=root).stderr
+    assert "iteration 7 has no check on record; the session has iterations 0 to 2\n" in missing
+
+
+def test_replay_disagrees_with_forged_figures_and_secrets(root: Path) -> None:
+    def change(found: Records) -> None:
+        faster(found)
+        of_kind(found, "row")["latency_ms"] /= 2
+        of_kind(found, "checked")["secret"] = "0" * 64
+
+    forge(root, change, head=True)
+    done = tilewright("replay", "2", cwd=root)
+    assert done.returncode == 1
+    assert "FAIL  modelled latency" in done.stdout
+    assert "FAIL  secret" in done.stdout
+    assert re.search(r"FAIL  inputs +\d+ of \d+ cases had other inputs", done.stdout), done.stdout
+
+
+def test_replay_names_what_is_missing(root: Path) -> None:
+    for ref in git(root, "for-each-ref", "--format=%(refname)", "refs/tilewright").split():
+        git(root, "update-ref", "-d", ref)
+    git(root, "reflog", "expire", "--expire=now", "--all")
+    git(root, "gc", "-q", "--prune=now")
+    done = tilewright("replay", "1", cwd=root)
+    assert done.returncode == 2
+    assert re.search(r"the candidate of iteration 1, commit \w+, is not in this repository", done.stderr)
+    assert "this repository no longer has it" in failures(root)["refs"]
+
+
+def test_an_archive_is_compared_with_what_is_known(root: Path, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "-q", "--branch", "main", str(root), "clone")
+    archive = tmp_path / "session.tgz"
+    checkout = Checkout(root)
+    export_session(checkout, archive)
+    checkout.release()
+
+    async def scene(loop: Loop) -> None:
+        loop.end("enough")
+
+    play(root, scene)
+    with pytest.raises(Misuse, match=r"names record .* it was cut off, or is an older copy"):
+        import_session(Checkout(tmp_path / "clone"), archive)
+    os.environ["TILEWRIGHT_STATE"] = str(tmp_path / "another machine's")  # the fixture puts it back
+    state = import_session(Checkout(tmp_path / "clone"), archive)
+    assert failures(tmp_path / "clone") == {}
+    assert HeadStore(state.started.session).path.is_file()
+
+
+def test_results_are_compared_by_interval_and_by_status() -> None:
+    def timed(low: float, high: float) -> BenchmarkResult:
+        return BenchmarkResult(status=Status.PASSED, latency_ms=1.0, speedup=low, speedup_low=low, speedup_high=high)
+
+    def checked(status: Status, digest: str) -> CorrectnessResult:
+        case = CaseCheck(case={"N": 1}, hidden=False, status=status, inputs_hash=digest)
+        return CorrectnessResult(status=status, cases=[case])
+
+    (near,) = compare_benchmarks(timed(1.01, 1.03), timed(1.02, 1.05), None)
+    (far,) = compare_benchmarks(timed(1.01, 1.03), timed(1.04, 1.05), None)
+    assert (near.mark, far.mark) == ("ok", "FAIL")
+    assert far.detail.endswith("do not overlap")
+    (crashed,) = compare_benchmarks(timed(1.01, 1.03), BenchmarkResult(status=Status.CRASHED), None)
+    assert crashed.mark == "FAIL"
+    lines = compare_checks(checked(Status.PASSED, "a"), checked(Status.WRONG_VALUES, "b"))
+    assert [line.mark for line in lines] == ["FAIL", "FAIL"]
+    lines = compare_checks(checked(Status.PASSED, ""), checked(Status.PASSED, "b"))
+    assert [line.mark for line in lines] == ["warn", "ok"]
+    lines = compare_checks(checked(Status.PASSED, "a"), checked(Status.PASSED, "b"), same_rules=False)
+    assert [line.mark for line in lines] == ["warn", "ok"]
+    assert "another version" in lines[0].detail
+    assert commitment("a") != commitment("b")
+    assert integrity.refs_of("s") == "refs/tilewright/s"
