@@ -43,9 +43,8 @@ from tilewright.bundled import examples
 from tilewright.evaluation import statistics as decisions
 from tilewright.evaluation.statistics import Evidence, Pair
 
-FEW_PROCESSES = {"10 us": 6, "100 us": 6}
-"""Pairs of processes recorded of a kernel; of the others, `MOST_PROCESSES`."""
 MOST_PROCESSES = 16
+"""Pairs of processes recorded of a kernel."""
 PAIRS = 126
 """Recorded of each pair of processes."""
 BLOCK = 8
@@ -53,6 +52,7 @@ BLOCK = 8
 TRIALS = 10_000
 LIVE = 7
 """Whole runs of each kernel of the record."""
+RECORDED = ("device", "driver", "torch", "commit", "date")
 ALONE = 12
 """Processes that run each of them alone."""
 GAINS = (0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05)
@@ -81,6 +81,11 @@ def make_task(parent: Path, name: str) -> tuple[Path, bytes]:
     for command in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-qm", "task"]):
         subprocess.run(["git", *command], cwd=folder, check=True)
     return folder, (folder / toml["editable"][0]).read_bytes()
+
+
+def spent_by(name: str) -> str:
+    """Under what the record holds the seconds that a pair took of this kernel, by pair of processes."""
+    return f"{name}, s a pair"
 
 
 def record(target: Path, most: int, only: Sequence[str]) -> None:
@@ -124,7 +129,7 @@ def record(target: Path, most: int, only: Sequence[str]) -> None:
     found: dict[str, Any] = {}
     if target.exists():
         with np.load(target) as known:
-            found = {name: known[name] for name in KERNELS if name in known}
+            found = {name: known[name] for kernel in KERNELS for name in (kernel, spent_by(kernel)) if name in known}
     with tempfile.TemporaryDirectory() as scratch:
         parent = Path(scratch)
         pool = WorkerPool(nursery, f"cuda:{gpu.arch}", parent, spares=4)
@@ -138,21 +143,23 @@ def record(target: Path, most: int, only: Sequence[str]) -> None:
             for index in range(2):  # of one source, with a compile cache each
                 (cache := parent / f"cache-{index}" / name).mkdir(parents=True)
                 snapshots.append(Snapshot(id=f"{index}", root=folder, task=PurePosixPath(), cache=cache))
-            count = min(FEW_PROCESSES.get(name, MOST_PROCESSES), most)
-            for _ in range(count):
+            spent = []
+            for _ in range(most):
                 arms = [pool.take(label, math.inf) for label in ("candidate", "incumbent")]
                 for arm, snapshot in zip(arms, snapshots, strict=True):
                     arm.load(code.task, snapshot)
                 pool.refill()
                 with Recorder(gpu.uuid, set()) as recorder:
-                    bench = Unswept(code, arms, environment, recorder, probe, measurement.Phases(), pool.waiting)
+                    clock = measurement.Phases()
+                    bench = Unswept(code, arms, environment, recorder, probe, clock, pool.waiting)
                     case = code.task.benchmark_cases(Backend.CUDA)[0]
                     _, evidence = bench.case(case, Seeds(new_secret()), (PAIRS,), math.inf)
                 for arm in arms:
                     arm.close()
                 runs.append(evidence.pairs)
-            found[name] = np.array(runs, dtype=np.float32)
-            seconds = (time.monotonic() - started) / count
+                spent.append(clock.seconds["measure"] / PAIRS)
+            found[name], found[spent_by(name)] = np.array(runs, dtype=np.float32), np.array(spent, dtype=np.float32)
+            seconds = (time.monotonic() - started) / most
             ratios = np.log(found[name][..., 1] / found[name][..., 0])
             outer = np.log(found[name][..., 3] / found[name][..., 2])
             print(
@@ -162,14 +169,15 @@ def record(target: Path, most: int, only: Sequence[str]) -> None:
                 f"sd between processes {ratios.mean(axis=1).std():.3%} and {outer.mean(axis=1).std():.3%}",
                 flush=True,
             )
-            np.savez_compressed(target, device=gpu.name, driver=gpu.driver, torch=torch.__version__, **found)
+            made = {key: value for key, value in header("").items() if key in ("commit", "date")}
+            np.savez_compressed(target, device=gpu.name, driver=gpu.driver, torch=torch.__version__, **made, **found)
         pool.close()
 
 
-def live(target: Path) -> None:
+def live(target: Path, only: Sequence[str]) -> None:
     """Whole runs of a kernel against a copy with a comment, each as a session makes it: two arms, verdict, confirming
     run where it would be kept. Before them the kernel in processes alone, whose latencies say how far a gain that is
-    measured apart may lie from one measured side by side."""
+    measured apart may lie from one measured side by side. Of the kernels `only`, or of all; others in `target` stay."""
     from tilewright.evaluation.seeds import new_secret
     from tilewright.policy import Rules, confirmed, verdict_of_benchmark, with_steady_incumbent
     from tilewright.repository import Repository
@@ -208,9 +216,9 @@ def live(target: Path) -> None:
             await runs.close()
         return found
 
-    record = header("statistics.py live FILE.json") | {"kernels": {}}
+    record = header("statistics.py live FILE.json") | {"kernels": read(target)["kernels"] if target.exists() else {}}
     with tempfile.TemporaryDirectory() as scratch:
-        for name in KERNELS:
+        for name in only or KERNELS:
             record["kernels"][name] = found = asyncio.run(trials(Path(scratch), name))
             found["apart"] = shares_apart(name, found["alone_ms"])
             write(target, record)
@@ -260,21 +268,26 @@ def resampled(runs: np.ndarray, source: random.Random, gain: float) -> Iterator[
             yield Pair(one / (1 + gain), other, outer_one - one + one / (1 + gain), outer_other)
 
 
-def trial(runs: np.ndarray, source: random.Random, gain: float, alone: Sequence[float] = ()) -> tuple[bool, float]:
+def trial(
+    runs: np.ndarray, source: random.Random, gain: float, alone: Sequence[float] = (), pair_s: float = 0.0
+) -> tuple[bool, float]:
     """One experiment by the production code: whether it ends as a keep, and the ms of GPU time that its pairs took.
-    `alone`: ms of lone processes of one kernel, from which what is measured apart is drawn; without, it is left out."""
-    from tilewright.evaluation.measurement import combined_intervals, paired
+    `alone`: ms of lone processes of one kernel, from which what is measured apart is drawn; without, it is left out.
+    `pair_s`: the seconds that a pair takes, of which a run has no more than its limit holds; without, no limit."""
+    from tilewright.evaluation.measurement import TIME_LIMIT_S, combined_intervals, paired
     from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Status
     from tilewright.policy import Rules, VerdictKind, confirmed, verdict_of_benchmark
 
     spent = 0.0
+    first, *_, last = decisions.LOOKS
+    most = max(int(TIME_LIMIT_S / pair_s), first) if pair_s else last
     for confirms in (False, True):
         pairs = resampled(runs, source, gain)
         evidence = Evidence()
         for look in decisions.LOOKS:
-            while len(evidence.pairs) < look:
+            while len(evidence.pairs) < min(look, most):
                 evidence.pairs.append(next(pairs))
-            if evidence.is_decided(only=True):
+            if evidence.is_decided(only=True) or len(evidence.pairs) >= most:
                 break
         spent += sum(pair.candidate + pair.incumbent for pair in evidence.pairs)
         timing = CaseTiming(case={}, latency_ms=1.0, **paired(evidence))
@@ -302,11 +315,12 @@ def analyse(
     for name in (name for name in KERNELS if name in recorded):
         runs = recorded[name]
         latency_ms = float(np.median(runs[..., 0]))
+        pair_s = float(recorded[spent_by(name)].mean()) if spent_by(name) in recorded else 0.0
         rows = {}
         for gain in gains:
             source = random.Random(f"{name} {gain}")
             count = trials if gain in (0.0, 0.01, 0.03) else max(trials // 10, 1)
-            ended = [trial(runs, source, gain, alone.get(name, ())) for _ in range(count)]
+            ended = [trial(runs, source, gain, alone.get(name, ()), pair_s) for _ in range(count)]
             calls = min(max(round(10.0 / latency_ms), 1), 512)
             rows[str(gain)] = {
                 "trials": count,
@@ -318,6 +332,7 @@ def analyse(
             "process_pairs": int(runs.shape[0]),
             "pairs": int(runs.shape[0] * runs.shape[1]),
             "processes_alone": len(alone.get(name, ())),
+            "pair_s": round(pair_s, 4) or None,
             "by_gain": rows,
         }
         false = rows["0.0"]["kept"]
@@ -353,7 +368,7 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--processes", type=int, default=MOST_PROCESSES, help="with record: at most, of each kernel")
-    parser.add_argument("--only", nargs="+", default=[], choices=[*KERNELS], metavar="KERNEL", help="with record")
+    parser.add_argument("--only", nargs="+", default=[], choices=[*KERNELS], metavar="KERNEL", help="with record, live")
     parser.add_argument("--identical", action="store_true", help="with analyse: no gains, identical kernels alone")
     parser.add_argument("--alone", type=Path, help="with analyse: what `live` recorded, to measure keeps apart too")
     parser.add_argument("--json", type=Path, help="with analyse: where the figures go")
@@ -362,7 +377,7 @@ def main() -> None:
     if asked.what == "record":
         record(asked.file, asked.processes, asked.only)
     elif asked.what == "live":
-        live(asked.file)
+        live(asked.file, asked.only)
     elif asked.file.suffix == ".json":
         whole = read(asked.file)
         for name, kernel in whole["kernels"].items():
@@ -376,7 +391,7 @@ def main() -> None:
         found = analyse(asked.file, asked.trials, (0.0,) if asked.identical else (0.0, *GAINS), alone)
         if asked.json:
             with np.load(asked.file) as recorded:
-                on = {name: str(recorded[name]) for name in ("device", "driver", "torch") if name in recorded}
+                on = {name: str(recorded[name]) for name in RECORDED if name in recorded}
             write(asked.json, header("statistics.py analyse FILE.npz --json FILE") | {"recorded": on, "kernels": found})
         if asked.plot:
             plot(found, asked.plot)

@@ -133,12 +133,12 @@ def verdict_of_benchmark(result: BenchmarkResult, rules: Rules) -> Verdict | Non
     borne_out = result.modelled or result.harness or (result.outer_low is not None and result.outer_low > 1)
     if result.speedup_low > resolvable and borne_out:
         return Verdict(kind=VerdictKind.KEEP, reason=Reason.GAIN, detail=shown)
-    if result.speedup_high < 1:
+    if result.speedup_high < 1 / resolvable:
         return Verdict(kind=VerdictKind.REVERT, reason=Reason.REGRESSION, detail=shown)
     why = "within the model's resolution" if result.modelled else "holds zero"
     if result.speedup_low > resolvable:
         why = "that the evaluator's own clock does not bear out"
-    elif result.speedup_low > 1:
+    elif result.speedup_low > 1 or result.speedup_high < 1:
         why = f"too near zero to be told from where memory happened to lie ({_percent(resolvable)})"
     return Verdict(kind=VerdictKind.REVERT, reason=Reason.NOISE, detail=f"{shown} {why}".replace(" within", ", within"))
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +13,7 @@ import pytest
 
 from tests.bench import Bench, body
 from tests.conftest import SCALE_KERNEL
-from tests.redteam.faults import EVERYWHERE, GRACE_S, TIMEOUT_S, judge, make_bench
+from tests.redteam.faults import EVERYWHERE, GRACE_S, TIMEOUT_S, judge, make_bench, on_small_disk
 from tilewright.evaluation import limits
 from tilewright.evaluation.confinement import Isolation
 from tilewright.evaluation.results import Status
@@ -155,51 +152,17 @@ def test_a_fault_is_classified_in_time_and_the_next_run_unaffected(bench: Bench,
     assert found["next"] == "passed", found
 
 
-FULL = """
-import json, os, sys, tempfile
-from pathlib import Path
-from tests.conftest import SCALE_KERNEL
-from tests.redteam.faults import EVERYWHERE, judge, make_bench
-from tilewright.task import Backend
-
-bench = make_bench(Path(sys.argv[1]), Backend.CPU)
-filling = judge(bench, EVERYWHERE["files without end"])
-with open(os.environ["TMPDIR"] + "/fill", "wb", buffering=0) as fill:
-    try:
-        while fill.write(bytes(2**20)):
-            pass
-    except OSError:
-        pass
-full = bench.check(SCALE_KERNEL)
-os.unlink(fill.name)
-after = bench.check(SCALE_KERNEL)
-bench.close()
-print(json.dumps([filling, [full.status, full.message], after.status]))
-"""
-
-
-def test_a_full_disk_is_named_and_the_next_run_unaffected(tmp_path: Path) -> None:
+def test_a_full_disk_is_named_and_the_next_run_unaffected() -> None:
     """One that the candidate fills, and one that was full before it came: a small disk of the test's own."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = f'mount -t tmpfs -o size=600m none {disk} && TMPDIR={disk} exec {sys.executable} -c "$0" "$@"'
-    done = subprocess.run(
-        ["unshare", "--user", "--map-root-user", "--mount", "bash", "-c", mounted, FULL, tmp_path / "repo"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    if "unshare" in done.stderr or "mount" in done.stderr:
-        pytest.skip(f"no disk can be mounted here: {done.stderr.strip()}")
-    assert done.returncode == 0, done.stderr
-    filling, (status, message), after = json.loads(done.stdout)
-    assert filling["next"] == "passed", filling
-    words = {"crashed": "filled the disk", "raised": "No space left on device"}  # who sees it first
-    assert words[filling["status"]] in filling["message"], filling
-    assert filling["seconds"] < TIMEOUT_S + 2 * GRACE_S, filling
-    assert (status, after) == ("void", "passed"), message
-    assert f"the disk that holds {disk}" in message, message
+    try:
+        seen = on_small_disk()
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    assert len(seen) == 2
+    for found in seen.values():
+        assert found["as_told"], found
+        assert found["next"] == "passed", found
+        assert found["seconds"] < TIMEOUT_S + 2 * GRACE_S, found
 
 
 def test_the_limits_count_what_they_say(tmp_path: Path) -> None:

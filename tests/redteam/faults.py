@@ -7,7 +7,10 @@ of a right kernel. It has to have its status within the task's timeout and `GRAC
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +31,10 @@ TIMEOUT_S = 12
 GRACE_S = 5
 """Beyond the timeout: to end processes, and to find out what they did."""
 LIMITS = {"memory_mib": limits.MEMORY_LIMIT >> 20, "scratch_mib": limits.SCRATCH_LIMIT >> 20}
+DISK_MIB = 600
+DISKS = "a disk that it fills", "a full disk"
+FILLED = {"crashed": "filled the disk", "raised": "No space left on device"}
+"""What is said of a candidate that fills the disk, by its status."""
 TOML = SCALE_TOML.replace("timeout_s = 20", f"timeout_s = {TIMEOUT_S}")
 LARGE = TOML.replace("N = 1048576", "N = 33554432")
 """On a GPU: long enough to be timed well."""
@@ -146,11 +153,65 @@ def judge(bench: Bench, fault: Fault) -> dict[str, Any]:
     }
 
 
+def on_small_disk() -> dict[str, dict[str, Any]]:
+    """What a candidate makes of a disk that it fills, and of one that is full before it comes: the disk is a small one
+    that a process of this module has alone (`--inside`). Raises RuntimeError where none can be mounted."""
+    with tempfile.TemporaryDirectory(prefix="tilewright-disk-") as disk:
+        inside = [sys.executable, "-m", "tests.redteam.faults", "--inside"]
+        mounted = f'mount -t tmpfs -o size={DISK_MIB}m none {disk} && TMPDIR={disk} exec "$0" "$@"'
+        limited = {"TILEWRIGHT_MEMORY_MIB": "8192", "TILEWRIGHT_SCRATCH_MIB": str(2 * DISK_MIB)}
+        for user in (["--user", "--map-root-user"], []):  # either may be forbidden
+            command = ["unshare", *user, "--mount", "bash", "-c", mounted, *inside]
+            done = subprocess.run(command, capture_output=True, text=True, env=os.environ | limited)
+            if done.returncode == 0:
+                return dict(json.loads(done.stdout.splitlines()[-1].replace(disk, "DISK")))
+    raise RuntimeError(f"no disk can be mounted here: {done.stderr.strip()[-500:]}")
+
+
+def inside() -> None:
+    """The part of `on_small_disk` that runs there."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="tilewright-faults-") as folder:
+        bench = make_bench(Path(folder) / "repo", backend_here())
+        filling = judge(bench, EVERYWHERE["files without end"])
+        seen = FILLED.get(filling["status"], "?") in filling["message"]  # whichever of the two sees it first
+        started = time.monotonic()
+        with tempfile.TemporaryFile(buffering=0) as fill:
+            with contextlib.suppress(OSError):
+                while fill.write(bytes(2**20)):
+                    pass
+            full = bench.check(SCALE_KERNEL)
+        ended = time.monotonic()
+        after = bench.check(SCALE_KERNEL)
+        bench.close()
+    told = full.status is Status.VOID and f"the disk that holds {tempfile.gettempdir()}" in full.message
+    found = {
+        "status": str(full.status),
+        "message": full.message.partition("\n")[0],
+        "seconds": round(ended - started, 2),
+        "as_told": told,
+        "next": str(after.status),
+        "next_s": round(time.monotonic() - ended, 2),
+    }
+    print(json.dumps(dict(zip(DISKS, [filling | {"as_told": seen}, found], strict=True))))
+
+
+def tell(name: str, found: dict[str, Any]) -> None:
+    """Print a line on a fault, and note down whether it ended as it should."""
+    good = found["as_told"] and found["next"] == "passed" and found["seconds"] < TIMEOUT_S + GRACE_S
+    found["good"] = good
+    print(f"{'  ' if good else '!!'} {name:<40} {found['status']:<13} {found['seconds']:6.2f} s; next "
+          f"{found['next']} in {found['next_s']:.2f} s  {found['message'][:90]}", flush=True)  # fmt: skip
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.redteam.faults", description=__doc__)
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--only", default="", help="faults whose name contains this")
     parser.add_argument("--out", type=Path, help="write what was seen to this JSON file, or .json.gz")
     given = parser.parse_args()
+    if given.inside:
+        inside()
+        return 0
     backend = backend_here()
     chosen = FAULTS if backend is Backend.CUDA else EVERYWHERE
     seen: dict[str, dict[str, Any]] = {}
@@ -158,12 +219,17 @@ def main() -> int:
         bench = make_bench(Path(folder) / "repo", backend)
         for name, fault in chosen.items():
             if given.only in name:
-                found = seen[name] = judge(bench, fault)
-                good = found["as_told"] and found["next"] == "passed" and found["seconds"] < TIMEOUT_S + GRACE_S
-                found["good"] = good
-                print(f"{'  ' if good else '!!'} {name:<40} {found['status']:<13} {found['seconds']:6.2f} s; next "
-                      f"{found['next']} in {found['next_s']:.2f} s  {found['message'][:90]}", flush=True)  # fmt: skip
+                seen[name] = judge(bench, fault)
+                tell(name, seen[name])
         bench.close()
+    if any(given.only in name for name in DISKS):
+        try:
+            seen |= on_small_disk()
+        except RuntimeError as error:
+            unseen = {"status": "not run", "as_told": False, "seconds": 0.0, "next": "", "next_s": 0.0}
+            seen |= {name: unseen | {"message": str(error)} for name in DISKS}
+        for name in DISKS:
+            tell(name, seen[name])
     bad = [name for name, found in seen.items() if not found["good"]]
     print(f"{len(seen)} faults, {len(bad)} not as they should be; at most {TIMEOUT_S} + {GRACE_S} s each")
     if given.out:

@@ -241,8 +241,15 @@ def test_a_search_says_what_it_leaves_open() -> None:
     ]
     settled = [configs[0], *configs[2:], tried("failed", None, TILE=512, warps=8)]
     assert result.model_copy(update={"tried": settled}).left_open == []
-    original = tried("best", (1.0, 1.0, 1.0))
-    assert result.model_copy(update={"tried": [original, *configs[1:4]]}).left_open == []
+    source = {"TILE": 512, "warps": 4}  # what the config that sets nothing has
+    assert result.model_copy(update={"tried": configs, "original": source}).left_open == [
+        "not told apart from the best: TILE=128 warps=8"
+    ]
+    original = [tried("best", (1.0, 1.0, 1.0)), tried("measured", (0.99, 0.97, 1.01), TILE=256, warps=4), configs[3]]
+    assert result.model_copy(update={"tried": original, "original": source}).left_open == [
+        "not told apart from the best: TILE=256 warps=4",
+        "TILE=512 is the largest that was tried: the best may lie beyond it",
+    ]
 
 
 def test_a_picture_is_drawn_of_any_search(tmp_path: Path) -> None:

@@ -153,6 +153,8 @@ def test_a_gain_that_half_goes_when_neither_knows_of_the_other_voids(
         (measured(1.002, width=0.0005), VerdictKind.REVERT, Reason.NOISE),
         (measured(1.30, outer=1.001), VerdictKind.REVERT, Reason.NOISE),
         (measured(0.999), VerdictKind.REVERT, Reason.NOISE),
+        (measured(0.998, width=0.0005), VerdictKind.REVERT, Reason.NOISE),
+        (measured(0.996, width=0.0005), VerdictKind.REVERT, Reason.REGRESSION),
         (measured(0.98), VerdictKind.REVERT, Reason.REGRESSION),
         (measured(1.30, cases=[1.7, 0.97]), VerdictKind.REVERT, Reason.REGRESSION),
         (measured(1.30, cases=[1.4, 0.997]), VerdictKind.KEEP, Reason.GAIN),

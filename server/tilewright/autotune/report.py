@@ -56,6 +56,7 @@ class SearchResult(Record):
     modelled: bool = False
     cases: list[str] = Field(default_factory=list)
     tried: list[Tried] = Field(default_factory=list)
+    original: dict[str, Value] = Field(default_factory=dict, description="the searched knobs' values in the source")
     best: dict[str, Value] = Field(default_factory=dict, description="best over all cases; empty for the original")
     best_by_case: dict[str, dict[str, Value]] = Field(default_factory=dict)
     loss: float = Field(0.0, description="what the one best config loses against the best of each case, as a share")
@@ -72,13 +73,14 @@ class SearchResult(Record):
     def left_open(self) -> list[str]:
         """What the ranking does not settle, a line each: ties with the best, and knobs at an end of their values."""
         best = next((one for one in self.tried if one.place == "best"), None)
-        if best is None or not best.config or best.speedup is None:
+        if best is None or best.speedup is None:
             return []
         low = best.speedup.low
         equal = [one.label for one in self.tried if one is not best and one.speedup and one.speedup.high >= low]
         said = [f"not told apart from the best: {', '.join(equal[:3])}{_more(len(equal) - 3)}"] if equal else []
-        for name, value in best.config.items():
-            numbers = {one.config[name] for one in self.tried if isinstance(one.config.get(name), int)}
+        for name, value in (self.original | best.config).items():
+            given = [(self.original | one.config).get(name) for one in self.tried]
+            numbers = {one for one in given if isinstance(one, int)}
             if len(numbers) < LEAST_VALUES or value not in (min(numbers), max(numbers)):
                 continue
             which = "largest" if value == max(numbers) else "smallest"

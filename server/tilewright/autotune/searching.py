@@ -130,6 +130,7 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
             "modelled": backend is Backend.CPU,
             "cases": cases,
             "tried": [tried[number] for number in ranked],
+            "original": knobs.original(sorted({name for config in space.configs for name in config})),
             "best": space.configs[best],
             "best_by_case": {case: space.configs[number] for case, number in by_case.items()},
             "loss": loss,

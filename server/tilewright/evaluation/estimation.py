@@ -12,6 +12,7 @@ from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Status, geometric_mean
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.specs import DeviceSpec
+from tilewright.records import cut, printable
 from tilewright.roofline.bounds import Ceilings, floor_ms, intensity_class, roofline_share
 from tilewright.roofline.model import (
     DRAM_EFFICIENCY,
@@ -28,6 +29,8 @@ COMPULSORY_SHARE = 0.9
 
 What is missing to 1 is left to the error of sampling.
 """
+CONFIG_LIMIT = 120
+"""Characters that are said of a config that a candidate's own search took."""
 LOOKS = 1
 """Further processes in which both arms of a gain are modelled. A coin tossed in each process brings a gain in a quarter
 of all tries, and then passes this in a quarter of those."""
@@ -154,10 +157,8 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec) -> Benchm
 
 def _searched(profile: CallProfile) -> str:
     """What to know of a candidate that searches its configs itself, where nothing can be timed."""
-    if not profile.searched:
-        return ""
-    taken = " and ".join(profile.searched[:3])
-    return f"with the first config of the entry point's own search, which has no clock here: {taken}; "
+    taken = " and ".join(printable(cut(one, CONFIG_LIMIT)) for one in profile.searched)
+    return f"the entry point's own search has no clock here and took its first config, {taken}; " if taken else ""
 
 
 def _terms(estimate: Estimate) -> str:

@@ -214,7 +214,7 @@ def first_config(
         raise ValueError("Search space is empty.")
     if not quiet:
         print("tilewright: no GPU to time on; exhaustive_search takes the first config of its space")
-    searched.append(str(search_space[0])[:200])
+    searched.append(str(search_space[0]))
     first = cuda.tile.tune.Measurement(config=search_space[0], mean_us=0.0, num_samples=0, error_margin_us=0.0)
     return cuda.tile.tune.TuningResult(best=first, successes=(first,), failures=())
 

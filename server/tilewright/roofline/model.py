@@ -90,7 +90,7 @@ class CallProfile(Record):
 
     launches: list[LaunchProfile]
     host: list[HostWork] = Field(default_factory=list)
-    searched: list[str] = Field([], description="what the entry point's own searches took: the first of their configs")
+    searched: list[str] = Field([], max_length=8, description="configs that its own searches took, each the first")
 
     @property
     def where(self) -> str:
