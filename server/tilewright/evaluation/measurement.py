@@ -43,7 +43,7 @@ INPUT_LIMIT = 8 * 2**30
 MEMORY_SHARE = 0.6
 """Share of the free device memory that a block's inputs, its outputs in each arm, and their boxes may take together."""
 TIME_LIMIT_S = 8.0
-"""For the pairs of all cases together; what is undecided by then is noise."""
+"""For the pairs of all cases together; then what there is decides."""
 CLOCK_SLACK_MS = 0.05
 """By how much a block's device time may seem to exceed the wall time around it."""
 CLOCK_SHARE = 0.02

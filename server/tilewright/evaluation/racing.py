@@ -30,8 +30,8 @@ AT_ONCE = range(6, 25)
 GIB_EACH = 4
 """Of the device's memory for each config of a heat: its context, and an output for every call."""
 GIB_WAITING = 6
-"""Of the device's memory for each worker that is started ahead for the heat after the first: its context takes about
-half a GiB."""
+"""Of the device's memory for each worker that is started ahead for the heat after the first. Its context takes about
+half a GiB, so that those take a twelfth of the memory at most."""
 FINALISTS = 3
 """Configs that go on from each heat, where there are several."""
 

@@ -19,19 +19,9 @@ from triton.runtime.cache import get_cache_manager
 def softmax_kernel(x, out, N, T: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, T)
-    tops = tl.full((T,), float("-inf"), tl.float32)
-    for start in range(0, N, T):
-        values = tl.load(x + row * N + start + columns, mask=start + columns < N, other=float("-inf"))
-        tops = tl.maximum(tops, values)
-    top = tl.max(tops, axis=0)
-    sums = tl.zeros((T,), tl.float32)
-    for start in range(0, N, T):
-        values = tl.load(x + row * N + start + columns, mask=start + columns < N, other=float("-inf"))
-        sums += tl.exp(values - top)
-    total = tl.sum(sums, axis=0)
-    for start in range(0, N, T):
-        values = tl.load(x + row * N + start + columns, mask=start + columns < N, other=float("-inf"))
-        tl.store(out + row * N + start + columns, tl.exp(values - top) / total, mask=start + columns < N)
+    values = tl.load(x + row * N + columns, mask=columns < N, other=float("-inf"))
+    powers = tl.exp(values - tl.max(values, axis=0))
+    tl.store(out + row * N + columns, powers / tl.sum(powers, axis=0), mask=columns < N)
 
 
 LENGTH = len(Path(__file__).read_bytes())
@@ -55,7 +45,8 @@ SLOWER = _shortest() < LENGTH
 
 def right(x):
     out = torch.empty_like(x)
-    softmax_kernel[(x.shape[0],)](x, out, x.shape[1], T=1024, num_warps=4)
+    tile = triton.next_power_of_2(x.shape[1])
+    softmax_kernel[(x.shape[0],)](x, out, x.shape[1], T=tile, num_warps=8 if tile >= 2048 else 4)
     return out
 
 
