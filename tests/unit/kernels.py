@@ -105,3 +105,14 @@ def triangle(x, out):
     for step in range(i + 1):
         total += ct.load(x, index=(i * 64 + step, 0), shape=(1, 4)).reshape((4,))
     ct.store(out, index=(i + 64 * (ct.bid(1) + 3 * ct.bid(2)),), tile=ct.sum(total, axis=0, keepdims=True))
+
+
+@ct.kernel
+def banded(x, y, out, T: Size, G: Size):
+    """Tiles of out in bands of G rows, down a band's columns first: neighbours mostly load the same tile of y."""
+    band = G * ct.cdiv(y.shape[1], T)
+    row = ct.bid(0) // band * G + ct.bid(0) % G
+    column = ct.bid(0) % band // G
+    a = ct.load(x, index=(row, 0), shape=(T, T), padding_mode=ZERO)
+    b = ct.load(y, index=(0, column), shape=(T, T), padding_mode=ZERO)
+    ct.store(out, index=(row, column), tile=a + b)

@@ -13,7 +13,7 @@ import torch
 
 from tests.unit import kernels
 from tilewright.gpu.specs import spec_by_arch
-from tilewright.interpreter import host
+from tilewright.interpreter import flow, host, memory
 from tilewright.interpreter.machine import Counts, KernelFault
 from tilewright.interpreter.sampling import SAMPLED_BLOCKS, UNEVEN_BLOCKS, sample
 
@@ -184,6 +184,21 @@ def test_what_neighbours_share_is_not_upset_by_a_pair_across_two_bands() -> None
         launch = host.Launch(None, None, (1024, 1, 1), {1: 100, 2: 200}, {1: "a", 2: "b"})
         launch.counts = Counts(blocks=len(numbers), loaded=Counter({1: 60, 2: 60}), parts={1: parts, 2: own})
         assert launch.streams() == {"b": (200.0, 60 * 1024 / len(numbers))}
+
+
+def test_a_tile_is_the_same_part_however_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, out = randn(512, 16), randn(16, 512), torch.zeros(512, 512)
+    monkeypatch.setattr(flow, "GROUP_ELEMENTS", 4 * 16 * 16)  # of six blocks, four and two run together
+
+    def streams(seed: int) -> dict[str, tuple[float, float]]:
+        with host.running(host.Mode.SAMPLE, seed) as launches:
+            ct.launch(None, (32 * 32,), kernels.banded, (x, y, out, 16, 4))
+        return launches[0].streams()
+
+    found = [streams(seed) for seed in range(30)]  # some groups' tiles are read at once, some element by element
+    assert {name for one in found for name in one} == {"x"}
+    monkeypatch.setattr(memory.Tile, "windows", lambda *_, **__: None)
+    assert [streams(seed) for seed in range(30)] == found
 
 
 def test_a_search_without_a_clock_takes_the_first_config_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:

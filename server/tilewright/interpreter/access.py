@@ -90,11 +90,12 @@ def _tile_load(machine: Machine, op: Any, values: Values) -> Any:
     view: View = values[op.view.name]
     index = _index(machine, op, values)
     shape = shape_of(op.result_vars[0])
-    if machine.checker is None and not _is_gather(view) and not any(op.inbounds):
+    part = None if _is_gather(view) else [view.base.offset, *index]  # the same tile has one name, however it is read
+    if machine.checker is None and part is not None and not any(op.inbounds):
         tile = Tile(view, index)
         windows = tile.windows()
         if windows is not None:
-            machine.loads_from(view.base.buffer.data_ptr(), [view.base.offset, *index])
+            machine.loads_from(view.base.buffer.data_ptr(), part)
             moved = windows.elements * machine.group.size * int(view.dtype.bitwidth) // 8
             machine.counts.loaded[view.base.buffer.data_ptr()] += moved
             loaded = from_memory(windows.memory, view.dtype).reshape(windows.blocks, *windows.sizes)
@@ -106,7 +107,7 @@ def _tile_load(machine: Machine, op: Any, values: Values) -> Any:
                 loaded = whole
             return loaded.permute(0, *(axis + 1 for axis in tile.order)).reshape(-1, *shape), None
     place, found = _place(machine, op, view, index)
-    loaded = memory.read(machine, view.base, place)
+    loaded = memory.read(machine, view.base, place, part)
     if place.inside is not None:
         loaded = torch.where(place.inside, loaded, memory.padding_of(view).to(loaded.dtype))
         if machine.checker is not None:

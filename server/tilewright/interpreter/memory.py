@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -207,14 +208,15 @@ def checked(machine: Machine, pointer: Pointer, place: Place) -> Place:
     return Place(offset, inside)
 
 
-def read(machine: Machine, pointer: Pointer, place: Place) -> torch.Tensor:
-    """The elements at `place`; where they are not inside, any."""
+def read(machine: Machine, pointer: Pointer, place: Place, part: Sequence[torch.Tensor] | None = None) -> torch.Tensor:
+    """The elements at `place`; where they are not inside, any. `part` is what to know this part of the buffer by, each
+    (blocks or 1, ...): the place itself, if it is not given."""
     if not pointer.buffer.numel():
         return torch.zeros(place.offset.shape, dtype=held_dtype(pointer.dtype))
     if machine.checker is not None:
         machine.taint = machine.checker.loaded(machine, pointer, place.offset, place.inside)
     _count(machine.counts.loaded, machine, pointer, place)
-    machine.loads_from(pointer.buffer.data_ptr(), [place.offset])
+    machine.loads_from(pointer.buffer.data_ptr(), [place.offset] if part is None else [*part])
     return from_memory(pointer.buffer[place.offset], pointer.dtype)
 
 
