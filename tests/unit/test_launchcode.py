@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
@@ -28,6 +29,7 @@ from tilewright.interpreter import host
 from tilewright.session.beginning import Working
 from tilewright.task import Task, TaskFile
 
+TOOLKIT = f"cuda-tile {version('cuda-tile')}, tileiras {version('nvidia-cuda-tileiras')}"
 KINDS = {
     example.covers.partition(",")[0]: example
     for example in reversed(EXAMPLES)
@@ -43,6 +45,7 @@ def result_of(
     return SearchResult(
         status=Status.PASSED, task="t", backend="cpu", device="NVIDIA H200 (modelled)", tried=tried, best=best,
         cases=["case"], best_by_case={"case": best}, calls={"case": calls}, written=written, checked=space,
+        toolkit=TOOLKIT,
     )  # fmt: skip
 
 
@@ -132,7 +135,9 @@ def test_launch_code_looks_nothing_up_where_all_cases_have_one_config(
     _, table = generated(example, tmp_path, {"occupancy": 2})
     content = json.loads(table.read_text())
     if configs == "several":
-        table.write_text(json.dumps(content | {"cases": content["cases"] | {"NVIDIA H200: another": 1}, "best": 0}))
+        table.write_text(
+            json.dumps(content | {"cases": content["cases"] | {f"NVIDIA H200, {TOOLKIT}: another": 1}, "best": 0})
+        )
     monkeypatch.setenv("AUTOTUNE_ON_MISS", "1" if configs == "searched" else "0")
     tuned = loaded(table.with_suffix(".py"))
     inputs = inputs_of(example, 0)
@@ -180,6 +185,25 @@ def test_launch_code_uses_no_config_for_another_source(tmp_path: Path) -> None:
     assert launches[-1].kernel._compiler_options.hints_by_target()["default"]["occupancy"] is None
 
 
+def test_launch_code_looks_cases_up_anew_under_another_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = KINDS["T3"]
+    host.install(spec_by_arch("sm_90"))
+    _, table = generated(example, tmp_path, {"occupancy": 2})
+    older = table.read_text().replace(TOOLKIT, "cuda-tile 1.0.0, tileiras 13.0")
+    assert older.count("13.0") == 2  # what it was tuned with, and the case
+    table.write_text(older)
+    monkeypatch.setenv("AUTOTUNE_ON_MISS", "1")
+    with pytest.warns(UserWarning, match=r"was tuned with cuda-tile 1\.0\.0, tileiras 13\.0, and here is .*: tune it"):
+        again = loaded(table.with_suffix(".py"))
+    with host.running(host.Mode.RUN):
+        again.matmul(**inputs_of(example, 0))
+    (before, after) = json.loads(table.read_text())["cases"]
+    assert before.startswith("NVIDIA H200, cuda-tile 1.0.0, tileiras 13.0: ")
+    assert after.startswith(f"NVIDIA H200, {TOOLKIT}: ")
+
+
 def test_hints_of_other_architectures_go_by_target(tmp_path: Path) -> None:
     example = KINDS["T3"]
     host.install(spec_by_arch("sm_90"))
@@ -190,7 +214,7 @@ def test_hints_of_other_architectures_go_by_target(tmp_path: Path) -> None:
     }
     tuned, table = generated(example, tmp_path, {"occupancy": 2}, others)
     assert tuned._table["configs"][tuned._table["best"]] == {"occupancy": {"default": 2, "sm_100": 4}}
-    assert "NVIDIA B200: a=1" in json.loads(table.read_text())["cases"]
+    assert f"NVIDIA B200, {TOOLKIT}: a=1" in json.loads(table.read_text())["cases"]
     with host.running(host.Mode.RUN) as launches:
         tuned.matmul(**inputs_of(example, 0))
     hints = launches[-1].kernel._compiler_options.hints_by_target()

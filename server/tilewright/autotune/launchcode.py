@@ -68,7 +68,7 @@ def write(wanted: Wanted, result: SearchResult, others: Mapping[str, SearchResul
     for one in (result, *others.values()):
         device = one.device.removesuffix(" (modelled)")
         for case, config in one.best_by_case.items():
-            cases[f"{device}: {one.calls[case]}"] = _place(configs, config)
+            cases[f"{device}, {result.toolkit}: {one.calls[case]}"] = _place(configs, config)
     best = _place(configs, _by_target(result, others))
     space = [_place(configs, config) for config in result.checked]
     content: dict[str, Any] = {
