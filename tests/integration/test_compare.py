@@ -21,13 +21,16 @@ def test_before_after_torch_and_others_in_one_table(make_task: Callable[..., Pat
     assert done.returncode == 1
     assert "wrong: raised: RuntimeError: not today" in done.stderr
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines() if line[:2] == "| "]
-    by_name = {row[0]: row[1:] for row in rows}
+    timed = [row for row in rows if len(row) == 6]
+    by_name = {row[0]: row[1:] for row in timed}
     assert list(by_name) == ["", "before", "after", "torch", "other", "wrong"]
     latency = {name: float(cells[0].lstrip("~")) for name, cells in by_name.items() if cells[0].startswith("~")}
     assert latency["after"] < latency["other"] < latency["before"]
     assert latency["torch"] < latency["before"]
     assert by_name["wrong"][:2] == ["-", "raised"]
     assert "NVIDIA H200 (modelled)" in done.stdout
+    configs = {row[0]: row[1] for row in rows if len(row) == 2}
+    assert configs == {"": "config", "before": "`TILE=64`", "after": "`TILE=512`", "other": "`TILE=128`"}
 
 
 def test_what_cannot_be_compared_is_refused(make_task: Callable[..., Path]) -> None:

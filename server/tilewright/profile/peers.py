@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from tilewright.autotune.knobs import HINTS, Knobs, SpaceError
 from tilewright.evaluation.results import ORIGINAL, Environment, Raced, Status
 from tilewright.evaluation.seeds import new_secret
 from tilewright.gpu.specs import spec_by_arch, spec_by_name
@@ -112,7 +113,8 @@ async def compare(
         if by_case[0].status is not Status.PASSED
     ]
     labels = [case_label(case) for case in cases]
-    return Comparison(_table(arms, labels, works, timed, environment, backend is Backend.CPU), failures)
+    table = _table(arms, labels, works, timed, environment, backend is Backend.CPU)
+    return Comparison(f"{table}\n\n{configs}" if (configs := _configs(arms, found)) else table, failures)
 
 
 def _quiet(_: str) -> None: ...
@@ -158,6 +160,23 @@ def _before(checkout: Checkout, found: Working, base: str) -> Files:
 def _reference(found: Working, call: str) -> bytes:
     names = {"call": call, "function": found.task.function, "outputs": found.task.file.outputs}
     return REFERENCE.format(**names).encode()
+
+
+def _configs(arms: list[Arm], found: Working) -> str:
+    """The arms' configs as Markdown, as their sources give them: whole numbers and switches that can be searched, and
+    hints; empty where there are none."""
+    rows = []
+    for arm in arms:
+        if arm.frontend is Frontend.TORCH:
+            continue
+        try:
+            knobs = Knobs(arm.files, found.entry_file, found.task.function)
+        except SpaceError:  # no Python, which the table says
+            continue
+        numbers = [name for name, value in knobs.constants.items() if isinstance(value, int)]
+        if config := knobs.original([*numbers, *HINTS]):
+            rows.append(f"| {arm.name} | {' '.join(f'`{name}={value}`' for name, value in config.items())} |")
+    return "\n".join(["| | config |", "|---|---|", *rows]) if rows else ""
 
 
 def _table(
