@@ -23,6 +23,7 @@ from tilewright.compiler.differences import changes, ir_difference, normalised, 
 from tilewright.compiler.findings import findings
 from tilewright.compiler.remarks import parse_ptxas, parse_remarks
 from tilewright.compiler.signature import signature_of
+from tilewright.compiler.texts import raised
 from tilewright.compiler.tools import find_tileiras
 from tilewright.compiler.treatments import Treatment
 from tilewright.gpu.specs import KIB, SM_LIMITS, SmLimits
@@ -236,3 +237,22 @@ def test_resources_and_instructions_are_set_side_by_side() -> None:
     assert any(line.startswith("STL.64") and line.endswith("-> 0") for line in counted)
     assert opcode_difference(few.ptx, few.ptx) == []
     assert any("wgmma.mma_async" in line for line in opcode_difference(few.ptx, many.ptx))
+
+
+class CompilationError(Exception):
+    """Like Triton's."""
+
+    def __init__(self, error_message: str | None) -> None:
+        self.error_message = error_message
+        super().__init__("at 3:4:\n    x = y\n    ^" + (f"\n{error_message}" if error_message else ""))
+
+
+def test_what_was_raised_begins_with_what_is_wrong() -> None:
+    assert raised(ValueError("no\nmore")) == "ValueError: no\nmore"
+    plain = raised(CompilationError("y is not defined\nreally"))
+    assert plain.splitlines()[:2] == ["CompilationError: y is not defined, at 3:4:", "    x = y"]
+    outer = CompilationError(None)
+    outer.__cause__ = CompilationError("arange's range must be a power of 2")
+    assert raised(outer).splitlines()[0] == "CompilationError: arange's range must be a power of 2, at 3:4:"
+    outer.__cause__ = None
+    assert raised(outer).splitlines()[0] == "CompilationError: at 3:4:"

@@ -1,4 +1,5 @@
-"""Texts that compilers leave: read whatever they hold, cut to a limit, without the folders of source files."""
+"""Texts that compilers leave: read whatever they hold, cut to a limit, without the folders of source files; and what
+they raise."""
 
 from __future__ import annotations
 
@@ -19,3 +20,17 @@ def read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+def raised(error: BaseException) -> str:
+    """An exception in words whose first line says what is wrong: Triton's begin with a place, quote the source down to
+    it, and name the mistake at the end, or leave that to their cause."""
+    name, said = type(error).__name__, str(error)
+    if not hasattr(error, "error_message"):
+        return f"{name}: {said}"
+    inner: BaseException = error
+    while inner.__cause__ is not None and not getattr(inner, "error_message", None):
+        inner = inner.__cause__
+    wrong = str(getattr(inner, "error_message", None) or inner).strip()
+    first = wrong.splitlines()[0] if wrong else ""
+    return f"{name}: {first}, {said}" if first and not said.startswith(first) else f"{name}: {said}"

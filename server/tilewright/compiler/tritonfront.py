@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.compiler.assembling import Lowered
+from tilewright.compiler.texts import raised
 
 HINTS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 OPTIONS = (*HINTS, "enable_fp_fusion", "enable_reflect_ftz", "launch_cooperative_grid", "launch_pdl")
@@ -61,6 +62,6 @@ def lower(source: Any, options: dict[str, Any], arch: str, target: Any, root: Pa
         backend.add_stages(stages, parsed, Language.TRITON)
         text = str(stages["ttir"](module, {}))
     except Exception as error:  # the front end's own, and whatever the kernel's Python raises at compile time
-        said = f"{type(error).__name__}: {error}"
+        said = raised(error)
         return dataclasses.replace(known, error=said.replace(f"{root}/", "") if root else said)
     return dataclasses.replace(known, bytecode=(text.replace(f"{root}/", "") if root else text).encode())

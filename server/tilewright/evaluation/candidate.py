@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from tilewright.compiler.texts import raised
 from tilewright.evaluation.results import Status
 
 MESSAGE_LIMIT = 1500
@@ -107,10 +108,7 @@ class Candidate:
         )
         if isinstance(error, TileError) or by_triton:
             status = Status.COMPILE_ERROR
-        if isinstance(error, SystemExit):
-            text = f"called sys.exit({error.code!r})"
-        else:
-            text = f"{type(error).__name__}: {error}"
+        text = f"called sys.exit({error.code!r})" if isinstance(error, SystemExit) else raised(error)
         own = [frame for frame in traceback.extract_tb(error.__traceback__) if self._is_ours(frame.filename)]
         if own:
             text += f"\n  at {own[-1].filename}:{own[-1].lineno}: {own[-1].line}"
