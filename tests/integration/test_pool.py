@@ -47,6 +47,11 @@ for order in (labels, labels[::-1]):  # the last fails while, or after, the othe
             said["failed"].append("nothing")
     except WorkerFailure as failure:
         said["failed"].append([failure.label, failure.status])
+pool.prepare(3)
+with pool.loaded(task, [("0", snapshots[0])], math.inf):
+    pass
+said["ahead"] = len(pool.waiting)
+pool.refill()
 said["alive"] = [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
 said["left"] = len([entry for entry in folder.iterdir() if entry.name.startswith(("worker-", "given-"))])
 said["waiting"] = len(pool.waiting)
@@ -78,6 +83,7 @@ def test_workers_load_side_by_side_and_none_is_left(tmp_path: Path) -> None:
     assert said["labels"] == ["0", "1", "2", "3", "4"]
     assert said["seconds"] < 9, "five that take two seconds each"
     assert said["failed"] == [["5", "import_error"]] * 2, said["failed"]
+    assert said["ahead"] == 2  # of three that were started, for the heat after the next
     assert said["alive"] == []
     assert said["waiting"] == 1
     assert said["left"] == 2  # of the one that waits
