@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from tilewright.profile.profiler import Profiler
 
 ToolT = TypeVar("ToolT", "Tuner", "Profiler")
+Setting = Annotated[
+    list[str] | None, typer.Option("--set", help="a knob to set for this alone, as in TILE_M=64; may be given often")
+]
 
 kernel_app = typer.Typer()
 
@@ -56,6 +59,16 @@ def check(
     raise typer.Exit(0 if found.passed else 1)
 
 
+def one_each(option: str, texts: Sequence[str] | None) -> dict[str, Any]:
+    """Names and values from texts such as `M=700`. Ends the command where one is written otherwise."""
+    from tilewright.knobs import SpaceError, parse_values
+
+    try:
+        return {name: value for name, (value,) in parse_values(texts or []).items()}
+    except (SpaceError, ValueError):
+        raise failed(f"{option} takes one value of a name, as in {option} M=700") from None
+
+
 @kernel_app.command(name="dump-ir")
 def dump_ir(
     task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
@@ -68,16 +81,13 @@ def dump_ir(
     case: Annotated[
         list[str] | None, typer.Option(help="a value instead of the first case's, as in M=700; may be given often")
     ] = None,
+    knobs: Setting = None,
     root: Root = HERE,
 ) -> None:
     """What the compiler makes of the kernels that a task launches. Needs no GPU."""
-    from tilewright.autotune.knobs import SpaceError, parse_values
     from tilewright.session.dumping import COMPARISONS, STAGES, Dumper
 
-    try:
-        values = {name: value for name, (value,) in parse_values(case or []).items()}
-    except (SpaceError, ValueError):
-        raise failed("--case takes one value of the case, as in --case M=700") from None
+    values, config = one_each("--case", case), one_each("--set", knobs)
     if wrong := [name for name in arch or [] if not re.fullmatch(r"sm_\d{2,3}", name)]:
         raise failed(f"--arch {wrong[0]}: an architecture is written sm_90")
     if stage not in STAGES:
@@ -90,7 +100,7 @@ def dump_ir(
         dumper = Dumper(loop.checkout)
         try:
             report = await dumper.dump(
-                folder, arch or [default], stage, print_progress, math.inf, compare, compile_seconds, values
+                folder, arch or [default], stage, print_progress, math.inf, compare, compile_seconds, values, config
             )
             return report, dumper.text(report.resource.rpartition("/")[2]) or ""
         finally:
@@ -119,8 +129,8 @@ def autotune(
     root: Root = HERE,
 ) -> None:
     """Search the configs of a task's kernel: compile all, prune by resources and model, race the rest, confirm."""
-    from tilewright.autotune.knobs import SpaceError, parse_values
     from tilewright.autotune.tuner import Tuner
+    from tilewright.knobs import SpaceError, parse_values
 
     chosen = chosen_backend(backend)
     try:
@@ -138,17 +148,18 @@ def autotune(
 def profile(
     task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
     backend: Annotated[str, typer.Option(help="auto, cuda or cpu (which models the latency)")] = "auto",
+    knobs: Setting = None,
     root: Root = HERE,
 ) -> None:
     """Say what bounds a task's kernel, by which evidence, and what to try first."""
     from tilewright.profile.profiler import Profiler
     from tilewright.profile.tracing import table
 
-    chosen = chosen_backend(backend)
+    chosen, config = chosen_backend(backend), one_each("--set", knobs)
     tables: list[list[str]] = []
 
     async def ask(profiler: Profiler, folder: PurePosixPath, arch: str) -> Record:
-        report = await profiler.profile(folder, print_progress, chosen, arch, math.inf)
+        report = await profiler.profile(folder, print_progress, chosen, arch, math.inf, config)
         names = [case.case for case in report.cases]
         whole = zip(names, profiler.trace.cases, strict=False)
         tables.extend([f"the kernels of a call, {name}:", *table(trace)] for name, trace in whole if trace is not None)

@@ -51,6 +51,10 @@ to do next. Every figure in the log is the server's own measurement."""
 
 ResultT = TypeVar("ResultT")
 
+Config = Annotated[
+    dict[str, int | float | bool | str],
+    Field(description="knobs to set for this alone, as in autotune's space: what another config would give"),
+]
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 _WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
@@ -237,6 +241,7 @@ def build_server(desk: Desk) -> MCPServer[None]:
             dict[str, int | float | bool | str],
             Field(description="values to compile with instead of the first case's, as a hidden case may have them"),
         ] = {},  # noqa: B006
+        config: Config = {},  # noqa: B006
     ) -> DumpReport:
         """Compile the working tree's kernels, GPU or not: what costs time and what to do, then the stage asked for."""
 
@@ -250,6 +255,7 @@ def build_server(desk: Desk) -> MCPServer[None]:
                 compare=compare,
                 compile_s=compile_seconds,
                 case=case,
+                config=config,
             )
 
         return await _told(work)
@@ -286,13 +292,14 @@ def build_server(desk: Desk) -> MCPServer[None]:
         context: Context[Any, Any],
         task: Annotated[str, Field(description="folder that holds task.toml; empty for the session's task")] = "",
         backend: Annotated[Literal["auto", "cuda", "cpu"], Field(description="cpu models the latency")] = "auto",
+        config: Config = {},  # noqa: B006
     ) -> ProfileReport:
         """Time the working tree's candidate alone and say what bounds it, by which evidence, and what to try first."""
 
         async def work() -> ProfileReport:
             folder, arch = desk.loop.task_of(task)
             chosen = None if backend == "auto" else Backend(backend)
-            return await desk.profiler.profile(folder, _progress(context), chosen, arch)
+            return await desk.profiler.profile(folder, _progress(context), chosen, arch, config=config)
 
         return await _told(work)
 

@@ -221,6 +221,27 @@ def test_another_shape_than_the_first_case_s_is_compiled(make_task: Callable[...
     play(root, scene)
 
 
+def test_another_config_is_compiled_without_an_edit(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+    source = (root / "task" / "kernel.py").read_bytes()
+
+    async def scene(loop: Loop) -> None:
+        dumper = Dumper(loop.checkout)
+        try:
+            own = await dumper.dump(FOLDER, ["sm_90"], "resources", quiet)
+            config = {"TILE": 256, "occupancy": 8}
+            other = await dumper.dump(FOLDER, ["sm_90"], "resources", quiet, config=config)
+            assert own.kernels[0].grid[0] == 4 * other.kernels[0].grid[0]
+            assert other.kernels[0].hints == own.kernels[0].hints | {"occupancy": 8}
+            with pytest.raises(Misuse, match="config: no knob 'TILES'"):
+                await dumper.dump(FOLDER, ["sm_90"], "resources", quiet, config={"TILES": 1})
+        finally:
+            await dumper.close()
+
+    play(root, scene)
+    assert (root / "task" / "kernel.py").read_bytes() == source
+
+
 GATHERING = """
 import cuda.tile as ct
 import torch

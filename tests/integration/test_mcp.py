@@ -138,6 +138,9 @@ def test_a_session_over_stdio(make_task: Callable[..., Path]) -> None:
             bound = await content(connected, "profile")
             assert bound["cases"][0]["root_cause"] in bound["next"]
             assert bound["modelled"]
+            larger = await content(connected, "profile", config={"TILE": 512})
+            assert larger["cases"][0]["latency_ms"] != bound["cases"][0]["latency_ms"]
+            assert "no knob 'TILES'" in await refusal(connected, "profile", config={"TILES": 1})
             assert "no knob 'TILES'" in await refusal(connected, "autotune", space={"TILES": [1]})
 
     asyncio.run(scene())

@@ -12,7 +12,6 @@ import pytest
 
 from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
 from tests.unit.test_model import profile
-from tilewright.autotune.knobs import Knobs, SpaceError, parse_values
 from tilewright.autotune.plots import draw
 from tilewright.autotune.pruning import MOST_RACED, pruned
 from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric
@@ -22,6 +21,7 @@ from tilewright.autotune.tuner import _ended
 from tilewright.evaluation import pool
 from tilewright.evaluation.racing import ORIGINAL, ROUNDS, halve
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Raced, Status, Surveyed
+from tilewright.knobs import Knobs, SpaceError, parse_values
 from tilewright.repository import Files
 from tilewright.roofline.bounds import Ceilings
 from tilewright.roofline.model import CallProfile

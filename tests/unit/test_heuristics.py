@@ -8,8 +8,8 @@ import pytest
 
 from tilewright.autotune import heuristics
 from tilewright.autotune.heuristics import suggested
-from tilewright.autotune.knobs import Knobs
 from tilewright.autotune.space import Kind, proposed
+from tilewright.knobs import Knobs
 
 CALL = "a=bfloat16[8192, 4096], b=bfloat16[4096, 2048], factor=2.0"
 KERNEL = b"""

@@ -24,7 +24,7 @@ LAYERS = [
     {"compiler", "interpreter", "roofline"},
     {
         "task", "cases", "commandtask", "taskerrors", "ledger", "heads", "repository", "gpu", "records", "bundled",
-        "skillpack",
+        "knobs", "skillpack",
     },
 ]
 # fmt: on

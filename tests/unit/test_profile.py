@@ -14,13 +14,13 @@ import torch
 
 from tests.unit.test_corpus import _stand_in  # noqa: F401 (the fixture)
 from tests.unit.test_model import H200, profile
-from tilewright.autotune.knobs import Knobs
 from tilewright.bundled import examples
 from tilewright.compiler.cutile import compile_kernel
 from tilewright.compiler.findings import findings
 from tilewright.evaluation.estimation import assumed_ceilings
 from tilewright.evaluation.modelling import profile_launch
 from tilewright.interpreter import host
+from tilewright.knobs import Knobs
 from tilewright.profile.banks import _wavefronts
 from tilewright.profile.diagnosis import CaseDiagnosis, Facts, diagnose
 from tilewright.roofline.model import CallProfile, HostWork, estimate_call

@@ -284,7 +284,7 @@ def test_a_survey_is_given_up_where_nothing_can_be_measured(tmp_path: Path) -> N
 
 
 def test_a_kind_that_no_model_shows_is_asked_for(tmp_path: Path) -> None:
-    from tilewright.autotune.knobs import SpaceError
+    from tilewright.knobs import SpaceError
 
     with pytest.raises(SpaceError, match="name the kernel's kind, which is unknown: not modelled: no answer"):
         searched(Runs(), {}, tmp_path, lambda _: None)

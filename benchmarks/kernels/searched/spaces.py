@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewright.autotune.knobs import HINTS, Knobs
 from tilewright.autotune.space import declared
 from tilewright.bundled import examples
+from tilewright.knobs import HINTS, Knobs
 from tilewright.task import load_task
 
 OWN = Path(__file__).parent

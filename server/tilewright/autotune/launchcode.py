@@ -12,9 +12,9 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from tilewright.autotune.knobs import HINTS, Knobs, Setting
 from tilewright.autotune.report import SearchResult
 from tilewright.autotune.searching import Wanted
+from tilewright.knobs import HINTS, Knobs, Setting
 from tilewright.session.checkout import Misuse
 
 TEMPLATE = Path(__file__).with_name("tuned_launch.py.j2")

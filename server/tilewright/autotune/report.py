@@ -7,9 +7,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from tilewright.autotune.knobs import Value
 from tilewright.compiler.resources import Resources
 from tilewright.evaluation.results import Status
+from tilewright.knobs import Value
 from tilewright.records import Record
 
 LEAST_VALUES = 3

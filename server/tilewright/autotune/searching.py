@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 from tilewright.autotune import pruning
 from tilewright.autotune.heuristics import suggested
-from tilewright.autotune.knobs import Knobs, SpaceError, Value
 from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric
 from tilewright.autotune.space import PRODUCTS, Kind, Space, declared, kind_of, proposed
 from tilewright.evaluation.results import ORIGINAL, Environment, Raced, Status, Surveyed
 from tilewright.evaluation.seeds import new_secret
 from tilewright.gpu.specs import spec_by_arch
+from tilewright.knobs import Knobs, SpaceError, Value
 from tilewright.repository import Files
 from tilewright.session.beginning import Working
 from tilewright.session.runs import Runs, SurveyResult

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from tilewright.autotune.knobs import HINTS, Knobs, SpaceError, Value
+from tilewright.knobs import HINTS, Knobs, SpaceError, Value
 from tilewright.roofline.model import CallProfile
 
 ADVISED = 30

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from tilewright.autotune import launchcode
-from tilewright.autotune.knobs import SpaceError, Value
 from tilewright.autotune.report import AutotuneReport, ConfigReport, SearchResult, Speedup, Tried, label, occupied
 from tilewright.autotune.searching import Wanted, search
 from tilewright.autotune.space import Kind
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
 from tilewright.gpu.specs import DEFAULT_BY_ARCH
+from tilewright.knobs import SpaceError, Value
 from tilewright.records import write_atomically
 from tilewright.session.beginning import backend_for, working_candidate
 from tilewright.session.checkout import Checkout, Misuse

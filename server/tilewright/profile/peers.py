@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from tilewright.autotune.knobs import HINTS, Knobs, SpaceError
 from tilewright.evaluation.results import ORIGINAL, Environment, Raced, Status
 from tilewright.evaluation.seeds import new_secret
 from tilewright.gpu.specs import spec_by_arch, spec_by_name
+from tilewright.knobs import HINTS, Knobs, SpaceError
 from tilewright.repository import Files
 from tilewright.roofline.bounds import roofline_ms
 from tilewright.session.beginning import Working, working_candidate

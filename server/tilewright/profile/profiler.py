@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from tilewright.evaluation.results import BenchmarkResult, Environment, Status, 
 from tilewright.evaluation.seeds import new_secret
 from tilewright.evaluation.snapshot import content_id
 from tilewright.gpu.specs import spec_by_arch, spec_by_name
+from tilewright.knobs import Value
 from tilewright.profile.counters import Counters, read_counters
 from tilewright.profile.diagnosis import Facts, diagnose
 from tilewright.profile.report import ProfileReport
@@ -64,9 +66,11 @@ class Profiler:
         backend: Backend | None = None,
         arch: str = "sm_90",
         wait_s: float = WAIT_S,
+        config: Mapping[str, Value] | None = None,
     ) -> ProfileReport:
-        """Diagnose the working tree's candidate as it is: nothing is tuned. Raises `Misuse`."""
-        found = working_candidate(self._checkout, folder)
+        """Diagnose the working tree's candidate as it is, but for the knobs of `config`: nothing is tuned. Raises
+        `Misuse`."""
+        found = working_candidate(self._checkout, folder).with_config(config or {})
         backend = backend_for(self._checkout, folder, backend)
         if found.task.file.frontend is Frontend.TRITON and backend is Backend.CPU:
             raise Misuse("a Triton task is profiled on a GPU: no model sees Triton kernels; without one use dump_ir")

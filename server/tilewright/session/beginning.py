@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib.util
 import os
 import secrets
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 
 from tilewright.commandtask import JUNIT, CommandTask, definition_of, editable_of, holds, load
 from tilewright.gpu.specs import DEFAULT_BY_ARCH
 from tilewright.gpu.telemetry import why_unusable
+from tilewright.knobs import Knobs, SpaceError, Value
 from tilewright.policy import Rules
 from tilewright.repository import Files, Repository, RepositoryError
 from tilewright.roofline.bounds import intensity_class
@@ -74,6 +76,18 @@ class Working:
                 if name in self.committed or name in self.files:
                     return name
         raise Misuse(f"the entry point's module {self.task.module!r} is no committed file of the task")
+
+    def with_config(self, config: Mapping[str, Value]) -> Working:
+        """The same with these knobs set, as `autotune` sets them. Raises `Misuse`."""
+        if not config:
+            return self
+        try:
+            knobs = Knobs(self.files, self.entry_file, self.task.function)
+            for name, value in config.items():
+                knobs.check(name, [value])
+            return replace(self, files={**self.files, **knobs.variant(config)})
+        except SpaceError as error:
+            raise Misuse(f"config: {error}") from None
 
 
 def working_candidate(checkout: Checkout, folder: PurePosixPath) -> Working:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Literal, TypeVar
 
 from tilewright.compiler.tools import known_archs
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
+from tilewright.knobs import Value
 from tilewright.records import write_atomically
 from tilewright.repository import Files
 from tilewright.session import dumptext
@@ -56,16 +57,17 @@ class Dumper:
         compare: Compare = "",
         compile_s: float = COMPILE_S,
         case: Case | None = None,
+        config: Mapping[str, Value] | None = None,
     ) -> DumpReport:
         """Compile what the task's entry point launches, for each of `archs`, in `compile_s` seconds a kernel at most:
-        on the first case, where `case` does not give other values of its names.
+        on the first case, where `case` does not give other values of its names, and with the knobs of `config` set.
 
         With `compare`, show what changed against the incumbent of the current session. Raises `Misuse`.
         """
         archs = list(dict.fromkeys(archs))
         if known_archs() and (unknown := sorted(set(archs) - known_archs())):
             raise Misuse(f"the compiler here knows no {unknown[0]}; it knows {', '.join(sorted(known_archs()))}")
-        found = working_candidate(self._checkout, folder)
+        found = working_candidate(self._checkout, folder).with_config(config or {})
         head, committed = found.head, found.committed
         names = found.task.file.cases[0].case
         if strange := [name for name in case or {} if name not in names]:
