@@ -52,7 +52,6 @@ BLOCK = 8
 TRIALS = 10_000
 LIVE = 7
 """Whole runs of each kernel of the record."""
-RECORDED = ("device", "driver", "torch", "commit", "date")
 ALONE = 12
 """Processes that run each of them alone."""
 GAINS = (0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05)
@@ -126,6 +125,8 @@ def record(target: Path, most: int, only: Sequence[str]) -> None:
         python="",
         ceilings=Ceilings(copy_bytes_per_s=1, flops={}, measured=False),
     )
+    made = {"device": gpu.name, "driver": gpu.driver, "torch": torch.__version__}
+    made |= {key: value for key, value in header("").items() if key in ("commit", "date")}
     found: dict[str, Any] = {}
     if target.exists():
         with np.load(target) as known:
@@ -169,8 +170,7 @@ def record(target: Path, most: int, only: Sequence[str]) -> None:
                 f"sd between processes {ratios.mean(axis=1).std():.3%} and {outer.mean(axis=1).std():.3%}",
                 flush=True,
             )
-            made = {key: value for key, value in header("").items() if key in ("commit", "date")}
-            np.savez_compressed(target, device=gpu.name, driver=gpu.driver, torch=torch.__version__, **made, **found)
+            np.savez_compressed(target, **made, **found)
         pool.close()
 
 
@@ -279,8 +279,7 @@ def trial(
     from tilewright.policy import Rules, VerdictKind, confirmed, verdict_of_benchmark
 
     spent = 0.0
-    first, *_, last = decisions.LOOKS
-    most = max(int(TIME_LIMIT_S / pair_s), first) if pair_s else last
+    most = max(int(TIME_LIMIT_S / pair_s), decisions.LOOKS[0]) if pair_s else decisions.LOOKS[-1]
     for confirms in (False, True):
         pairs = resampled(runs, source, gain)
         evidence = Evidence()
@@ -391,7 +390,7 @@ def main() -> None:
         found = analyse(asked.file, asked.trials, (0.0,) if asked.identical else (0.0, *GAINS), alone)
         if asked.json:
             with np.load(asked.file) as recorded:
-                on = {name: str(recorded[name]) for name in RECORDED if name in recorded}
+                on = {name: str(recorded[name]) for name in recorded if not recorded[name].ndim}
             write(asked.json, header("statistics.py analyse FILE.npz --json FILE") | {"recorded": on, "kernels": found})
         if asked.plot:
             plot(found, asked.plot)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import SCALE_KERNEL
 from tests.integration.test_cli import tilewright
+from tests.unit.test_launchcode import TOOLKIT
 from tilewright.autotune import search
 from tilewright.autotune.report import AutotuneReport
 from tilewright.session.checkout import Misuse
@@ -42,6 +43,7 @@ def test_a_search_ranks_prunes_fails_confirms_and_applies(make_task: Callable[..
     assert len(result["tried"]) == 7
     assert Path(report.files["picture"]).read_bytes()[:4] == b"\x89PNG"
     assert "def scale(" in Path(report.files["launch"]).read_text()
+    assert result["toolkit"] == TOOLKIT  # which the launch code compares with its own
     assert not subprocess.run(
         ["git", "status", "--porcelain", "sandbox"], cwd=root, capture_output=True, text=True, check=True
     ).stdout

@@ -20,8 +20,6 @@ from tilewright.evaluation.results import Status
 from tilewright.evaluation.supervisor import descendants
 from tilewright.task import Backend
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:

@@ -31,6 +31,7 @@ TIMEOUT_S = 12
 GRACE_S = 5
 """Beyond the timeout: to end processes, and to find out what they did."""
 LIMITS = {"memory_mib": limits.MEMORY_LIMIT >> 20, "scratch_mib": limits.SCRATCH_LIMIT >> 20}
+ROOT = Path(__file__).parents[2]
 DISK_MIB = 600
 DISKS = "a disk that it fills", "a full disk"
 FILLED = {"crashed": "filled the disk", "raised": "No space left on device"}
@@ -157,13 +158,12 @@ def on_small_disk() -> dict[str, dict[str, Any]]:
     """What a candidate makes of a disk that it fills, and of one that is full before it comes: the disk is a small one
     that a process of this module has alone (`--inside`). Raises RuntimeError where none can be mounted."""
     with tempfile.TemporaryDirectory(prefix="tilewright-disk-") as disk:
-        inside = [sys.executable, "-m", "tests.redteam.faults", "--inside"]
         mounted = f'mount -t tmpfs -o size={DISK_MIB}m none {disk} && TMPDIR={disk} exec "$0" "$@"'
-        limited = {"TILEWRIGHT_MEMORY_MIB": "8192", "TILEWRIGHT_SCRATCH_MIB": str(2 * DISK_MIB)}
+        run = ["bash", "-c", mounted, sys.executable, "-m", "tests.redteam.faults", "--inside"]
         for user in (["--user", "--map-root-user"], []):  # either may be forbidden
-            command = ["unshare", *user, "--mount", "bash", "-c", mounted, *inside]
-            done = subprocess.run(command, capture_output=True, text=True, env=os.environ | limited)
-            if done.returncode == 0:
+            done = subprocess.run(["unshare", *user, "--mount", *run], capture_output=True, text=True, cwd=ROOT)
+            if "unshare:" not in done.stderr and "mount:" not in done.stderr:
+                assert done.returncode == 0, done.stderr
                 return dict(json.loads(done.stdout.splitlines()[-1].replace(disk, "DISK")))
     raise RuntimeError(f"no disk can be mounted here: {done.stderr.strip()[-500:]}")
 

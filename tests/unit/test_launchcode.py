@@ -212,6 +212,7 @@ def test_hints_of_other_architectures_go_by_target(tmp_path: Path) -> None:
     }
     tuned, table = generated(example, tmp_path, {"occupancy": 2}, others)
     assert tuned._table["configs"][tuned._table["best"]] == {"occupancy": {"default": 2, "sm_100": 4}}
+    assert tuned.TOOLKIT == TOOLKIT
     assert f"NVIDIA B200, {TOOLKIT}: a=1" in json.loads(table.read_text())["cases"]
     with host.running(host.Mode.RUN) as launches:
         tuned.matmul(**inputs_of(example, 0))

@@ -51,7 +51,7 @@ class Wanted:
 
     def knobs(self) -> Knobs:
         """Raises `SpaceError`."""
-        return Knobs(self.files, self.found.entry_file, self.found.task.function)
+        return self.found.knobs()
 
 
 async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: Runs, tell: Tell) -> SearchResult:
@@ -227,7 +227,7 @@ def _result(wanted: Wanted, backend: Backend, environment: Environment) -> Searc
         task=wanted.found.folder.as_posix(),
         backend=backend,
         device=environment.device,
-        toolkit=f"cuda-tile {environment.cuda_tile}, tileiras {environment.compiler}",
+        toolkit=environment.toolkit,
     )
 
 

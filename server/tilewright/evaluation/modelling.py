@@ -21,7 +21,7 @@ from tilewright.evaluation.results import Status
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
 from tilewright.interpreter.hostops import counting
-from tilewright.roofline.model import CallProfile, LaunchProfile
+from tilewright.roofline.model import SEARCHED, CallProfile, LaunchProfile
 from tilewright.task import Frontend
 
 COMPILE_S = 60.0
@@ -71,7 +71,7 @@ def profile_call(
         )
     profiles = [profile_launch(launch, arch) for launch in launches if launch.blocks]
     searched = host.searched[before:] or host.searched[-1:]  # one that is kept for all cases was made in the first
-    return CallProfile(launches=profiles, host=ops, searched=[*dict.fromkeys(searched)][:3]).model_dump()
+    return CallProfile(launches=profiles, host=ops, searched=[*dict.fromkeys(searched)][:SEARCHED]).model_dump()
 
 
 def profile_launch(launch: host.Launch, arch: str) -> LaunchProfile:

@@ -219,6 +219,11 @@ class Environment(Record):
     ceilings: Ceilings
     draws: int = Field(1, description="the rules (`DRAWS`) by which a native task's runs are drawn from a secret")
 
+    @property
+    def toolkit(self) -> str:
+        """What compiles cuTile's kernels here, as the modules that `autotune` writes say it, too."""
+        return f"cuda-tile {self.cuda_tile}, tileiras {self.compiler}"
+
 
 DRAWS = 3
 """1: of hidden sizes, those between a range's ends are odd. 2: they may be even. 3: large cases follow the others."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from tilewright.evaluation.results import ORIGINAL, Environment, Raced, Status
 from tilewright.evaluation.seeds import new_secret
 from tilewright.gpu.specs import spec_by_arch, spec_by_name
-from tilewright.knobs import HINTS, Knobs, SpaceError
+from tilewright.knobs import HINTS, SpaceError
 from tilewright.repository import Files
 from tilewright.roofline.bounds import roofline_ms
 from tilewright.session.beginning import Working, working_candidate
@@ -113,8 +114,8 @@ async def compare(
         if by_case[0].status is not Status.PASSED
     ]
     labels = [case_label(case) for case in cases]
-    table = _table(arms, labels, works, timed, environment, backend is Backend.CPU)
-    return Comparison(f"{table}\n\n{configs}" if (configs := _configs(arms, found)) else table, failures)
+    tables = [_table(arms, labels, works, timed, environment, backend is Backend.CPU), _configs(arms, found)]
+    return Comparison("\n\n".join(filter(None, tables)), failures)
 
 
 def _quiet(_: str) -> None: ...
@@ -170,7 +171,7 @@ def _configs(arms: list[Arm], found: Working) -> str:
         if arm.frontend is Frontend.TORCH:
             continue
         try:
-            knobs = Knobs(arm.files, found.entry_file, found.task.function)
+            knobs = replace(found, files=arm.files).knobs()
         except SpaceError:  # no Python, which the table says
             continue
         numbers = [name for name, value in knobs.constants.items() if isinstance(value, int)]
@@ -216,5 +217,5 @@ def _table(
             lines.append(f"| {' | '.join([arm.name, *cells])} |")
         lines.append("")
     how = "on" if modelled else "measured, interleaved, on"
-    versions = f"torch {environment.torch}, cuda-tile {environment.cuda_tile}, tileiras {environment.compiler}"
+    versions = f"torch {environment.torch}, {environment.toolkit}"
     return "\n".join([*lines, f"{how} {environment.device}; {versions}; compulsory bytes and flops by the task"])

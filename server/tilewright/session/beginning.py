@@ -77,12 +77,16 @@ class Working:
                     return name
         raise Misuse(f"the entry point's module {self.task.module!r} is no committed file of the task")
 
+    def knobs(self) -> Knobs:
+        """What can be set in the editable files. Raises `SpaceError`, and `Misuse` as `entry_file` does."""
+        return Knobs(self.files, self.entry_file, self.task.function)
+
     def with_config(self, config: Mapping[str, Value]) -> Working:
         """The same with these knobs set, as `autotune` sets them. Raises `Misuse`."""
         if not config:
             return self
         try:
-            knobs = Knobs(self.files, self.entry_file, self.task.function)
+            knobs = self.knobs()
             for name, value in config.items():
                 knobs.check(name, [value])
             return replace(self, files={**self.files, **knobs.variant(config)})
