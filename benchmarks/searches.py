@@ -40,6 +40,8 @@ OURS_S, THEIRS_S, WARM_S, FULL_S = 150.0, 90.0, 120.0, 90.0
 """What a step may take; in a wide space ours and the last take twice that, and theirs six times."""
 MARGIN_S = 30.0
 """By how much the last step may exceed the whole budget."""
+SAME = "the same machine code as "
+"""How the reason begins why a config was left out of which another's measurement says all."""
 Record = dict[str, Any]
 
 
@@ -251,9 +253,17 @@ def print_summary(parts: dict[str, Record]) -> None:
                 if "best" in other and (theirs := _number(seen.configs, other["best"])) in seen.finals:
                     cells[5] = "the same config" if theirs == place else said(seen.against(place, theirs))
                 cells[6], cells[7] = said(seen.against(place, 0)), str(seen.rank(place))
-                lost = {_number(seen.configs, one["config"]) for one in mine["tried"] if one["place"] == "pruned"}
+                lost = {_number(seen.configs, one["config"]) for one in mine["tried"] if is_lost(one, mine["tried"])}
                 cells[8] = ", ".join(str(seen.rank(one)) for one in seen.ranked[:3] if one in lost) or "none"
         print(f"| {' | '.join(cells)} |")
+
+
+def is_lost(one: Record, tried: Sequence[Record]) -> bool:
+    """Whether a config was left out, and with it its machine code: one that has a measured config's is not."""
+    if one["place"] != "pruned":
+        return False
+    first = one["why"].removeprefix(SAME)
+    return first == one["why"] or any(label(other["config"]) == first and is_lost(other, tried) for other in tried)
 
 
 def check(names: Sequence[str]) -> None:

@@ -118,6 +118,10 @@ class Knobs:
         if wrong := [value for value in values if value not in HINTS[name] or isinstance(value, bool)]:
             raise SpaceError(f"{name} takes {_span(HINTS[name])}, not {wrong[0]!r}")
 
+    def is_hint(self, name: str) -> bool:
+        """Whether a knob is a hint to the compiler alone, which no code of the source can see."""
+        return name not in self._places
+
     def variant(self, config: Config) -> Files:
         """The Python files that differ, with the config's values in them."""
         found = {}

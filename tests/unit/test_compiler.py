@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import cuda.tile as ct
 import pytest
 import torch
+from elftools.common.exceptions import ELFError
 
 from tests.unit import kernels
 from tilewright.compiler import tools
+from tilewright.compiler.assembling import CompileFailure, assemble, cubin_of
 from tilewright.compiler.compilation import Compilation
-from tilewright.compiler.cutile import compile_kernel
+from tilewright.compiler.cubin import resources_of_many
+from tilewright.compiler.cutile import compile_kernel, lower
 from tilewright.compiler.findings import findings
 from tilewright.compiler.resources import Resources
 from tilewright.compiler.signature import array_constraint, signature_of
 from tilewright.compiler.tools import MissingTool, known_archs, need_compiler
 from tilewright.compiler.treatments import Treatment
+from tilewright.evaluation.modelling import resources_of_cubins
 
 ARCHS = ["sm_80", "sm_90", "sm_100", "sm_120"]
 Size = ct.Constant[int]
@@ -53,6 +59,37 @@ def test_every_architecture_compiles_without_a_gpu(arch: str) -> None:
     assert bool(made.resources.tma) == (arch != "sm_80")
     assert "tile_mma" in made.cutile_ir
     assert "mma" in made.tile_ir
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_what_many_cubins_occupy_is_read_as_of_each_alone(arch: str) -> None:
+    a = torch.empty(1024, 1024, dtype=torch.bfloat16)
+    cases = [((64, 64, 64), {}), ((32, 32, 32), {}), ((128, 256, 64), {"num_worker_warps": 4}), ((64, 64, 64), {})]
+    alone, cubins = [], []
+    for tile, hints in cases:
+        kernel = kernels.matmul.replace_hints(**hints)
+        source = lower(kernel, signature_of(kernel, (a, a, a, *tile)), arch)
+        alone.append(assemble(source, timeout_s=60).resources)
+        cubins.append(cubin_of(source, timeout_s=60))
+    found = resources_of_many(cubins, arch)
+    assert found == alone
+    assert found[0].code == found[3].code
+    assert len({one.code for one in found}) == 3
+
+
+def test_a_cubin_that_is_none_and_a_kernel_that_does_not_compile_are_named() -> None:
+    with pytest.raises(ELFError):
+        resources_of_many([b"no cubin"], "sm_90")
+    a = torch.empty(1024, 1024, dtype=torch.bfloat16)
+    source = lower(kernels.matmul, signature_of(kernels.matmul, (a, a, a, 64, 64, 64)), "sm_90")
+    good = cubin_of(source, timeout_s=60)
+    assert [*map(list, resources_of_cubins([good, b"no cubin"], "sm_90"))] == [["resources"], ["error"]]
+    with pytest.raises(CompileFailure, match="COMPILE TIMEOUT") as late:
+        cubin_of(source, timeout_s=0.001)
+    assert late.value.timed_out
+    with pytest.raises(CompileFailure, match="no such thing") as wrong:
+        cubin_of(dataclasses.replace(source, error="no such thing"), timeout_s=60)
+    assert not wrong.value.timed_out
 
 
 def test_a_tile_too_large_for_its_warps_spills_and_with_more_warps_does_not() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tilewright.compiler.resources import Resources
 from tilewright.gpu.specs import spec_by_arch
-from tilewright.roofline.model import LaunchProfile, estimate_launch
+from tilewright.roofline.model import CallProfile, HostWork, LaunchProfile, estimate_call, estimate_launch, least_ms
 
 ROOT = Path(__file__).parents[2]
 H200 = spec_by_arch("sm_90")
@@ -22,7 +22,7 @@ def profile(**changes: object) -> LaunchProfile:
     resources = {
         "registers": 64, "spill_bytes": 0, "shared_bytes": 0, "threads": 128, "barriers": 0, "cluster_ctas": 1,
         "ctas_per_sm": 8, "limited_by": "registers", "max_threads_per_sm": 2048, "instructions": 300,
-        "tensor_core": {}, "tma": {}, "plain_loads": 8, "local_memory": 0,
+        "tensor_core": {}, "tma": {}, "plain_loads": 8, "local_memory": 0, "code": "",
     }  # fmt: skip
     changed_resources = {name: value for name, value in changes.items() if name in resources}
     facts = {
@@ -34,6 +34,7 @@ def profile(**changes: object) -> LaunchProfile:
     return LaunchProfile.model_validate(facts | changed_facts)
 
 
+TORCH = HostWork(name="copy_", bytes=1e6, flops=0, dtype="float32")
 SWEEPS, PROFILES = "references/evidence/sweeps.json.gz", "references/evidence/profiles.json.gz"
 
 
@@ -82,6 +83,14 @@ def test_the_profiles_that_the_fit_was_made_with_are_what_is_compiled_and_sample
 )
 def test_more_of_anything_costs_more(worse: dict[str, object]) -> None:
     assert estimate_launch(profile(**worse), H200).ms > estimate_launch(profile(), H200).ms
+
+
+@pytest.mark.parametrize("facts", [{}, {"matrix_flops": {"bfloat16": 1e8}}, {"spill_bytes": 64, "ctas_per_sm": 1}])
+@pytest.mark.parametrize("blocks", [0, 1, 131, 16384])
+def test_what_a_call_takes_at_least_is_no_more_than_what_it_takes(facts: dict[str, object], blocks: int) -> None:
+    call = CallProfile(launches=[profile(blocks=blocks, **facts)], host=[TORCH])
+    assert 0 < least_ms(call, H200) <= estimate_call(call, H200).ms
+    assert least_ms(call, H200) > least_ms(CallProfile(launches=[], host=[TORCH]), H200)
 
 
 def test_no_latency_is_below_what_the_data_sheet_allows() -> None:

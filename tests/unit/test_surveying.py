@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import cuda.tile as ct
 import pytest
@@ -16,11 +19,13 @@ import torch
 
 from tests.conftest import SCALE_KERNEL
 from tests.unit import kernels
+from tests.unit.test_autotune import left_out
 from tests.unit.test_corpus import _stand_in  # noqa: F401 (the fixture)
 from tests.unit.test_launchcode import wanted_of
 from tests.unit.test_model import H200, profile
-from tilewright.autotune.pruning import MOST_RACED, pruned, unmodelled
+from tilewright.autotune.pruning import MOST_RACED, unmodelled
 from tilewright.autotune.searching import search
+from tilewright.evaluation.modelling import sample_launch
 from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import (
     ORIGINAL,
@@ -32,7 +37,7 @@ from tilewright.evaluation.results import (
     Surveyed,
 )
 from tilewright.evaluation.snapshot import Snapshot
-from tilewright.evaluation.surveying import survey
+from tilewright.evaluation.surveying import Variant, _Bar, _Drawn, _Survey, survey
 from tilewright.evaluation.tensors import TensorSpec, from_file, to_buffer
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
@@ -40,12 +45,13 @@ from tilewright.interpreter.hostops import counting
 from tilewright.interpreter.numerics import UnsupportedOperation
 from tilewright.interpreter.sampling import SAMPLED_BLOCKS
 from tilewright.roofline.bounds import Ceilings
-from tilewright.roofline.model import CallProfile
+from tilewright.roofline.model import CallProfile, CallSample, LaunchSample
 from tilewright.session.checkout import Misuse
 from tilewright.session.runs import RaceResult, SurveyResult
-from tilewright.task import Backend, Task, TaskFile, Work
+from tilewright.task import Backend, Frontend, Task, TaskFile, Work
 
 CASES = [{"N": 1}, {"N": 2}]
+READ = {"resources": profile().resources.model_dump()}
 
 
 @pytest.mark.parametrize(
@@ -69,7 +75,11 @@ def test_a_tensor_in_a_file_is_what_it_was_and_the_file_stays(tensor: torch.Tens
 
 
 class Worker:
-    """Stands in for a worker: variant 1 fails in its second case, and variant 2 ends the process."""
+    """Stands in for a worker: variant 1 fails in its second case, and variant 2 ends the process. Variant n launches
+    n + 1 blocks, unless `blocks` says otherwise, and `done` holds what was asked of all of them."""
+
+    blocks: ClassVar[dict[int, int]] = {}
+    done: ClassVar[list[tuple[str, int]]] = []
 
     def __init__(self) -> None:
         self.ended = False
@@ -83,19 +93,28 @@ class Worker:
     def load(self, task: Any, snapshot: Snapshot) -> None:
         self._loaded = int(snapshot.id)
 
-    def request(self, op: str, timeout_s: float, **message: Any) -> tuple[dict[str, Any], list[bytearray]]:
+    def request(
+        self, op: str, timeout_s: float, buffers: Any = (), **message: Any
+    ) -> tuple[dict[str, Any], list[bytearray]]:
+        if op == "read":
+            assert len(set(buffers)) == len(buffers)
+            names = [bytes(cubin).decode() for cubin in buffers]
+            return {"found": [{"error": "no"} if name == "5" else READ for name in names]}, []
         if op == "inputs":
             (arguments,) = message["sets"]
             self._seen = {one["name"]: one["value"] for one in arguments}
             return {}, []
+        self.done.append((op if message.get("limit_s", 1) else "look", self._loaded))
+        if op == "cubins":
+            return {}, [bytearray(str(self._loaded).encode())] * len(CASES)
         assert sorted(self._seen) == ["factor", "out", "x"]
         if self._loaded == 2:
             self.ended = True
             raise WorkerFailure(Status.CRASHED, "killed by SIGSEGV")
         if self._loaded == 1 and self._seen["factor"] == 2:
             raise WorkerFailure(Status.TIMEOUT, "no answer")
-        call = CallProfile(launches=[profile(blocks=self._loaded + 1)])
-        return {"profile": call.model_dump()}, []
+        launch = profile(blocks=self.blocks.get(self._loaded, self._loaded + 1)).model_dump(exclude={"resources"})
+        return {"sample": CallSample(launches=[LaunchSample.model_validate(launch)]).model_dump()}, []
 
     def close(self) -> None: ...
 
@@ -109,25 +128,31 @@ def code(fails: bool) -> Any:
             raise ValueError("no such inputs")
         return {"x": torch.ones(4)}
 
-    task = SimpleNamespace(file=SimpleNamespace(timeout_s=1.0))
+    task = SimpleNamespace(file=SimpleNamespace(timeout_s=1.0), written_in=lambda frontend: frontend)
     work = Work(bytes=1, flops=0, dtype="float32")
     return SimpleNamespace(task=task, cached_inputs=inputs, arguments=arguments, work=lambda case: work)
 
 
-def look(folder: Path, fails: bool = False) -> tuple[list[Surveyed], list[str]]:
+def variants(folder: Path, alike: Sequence[int]) -> list[Variant]:
     root = folder / "snapshots" / "0"
     root.mkdir(parents=True)
-    snapshots = [Snapshot(id=str(n), root=root, task=PurePosixPath(), cache=folder) for n in range(4)]
-    taken, turn = [0], threading.Lock()
+    Worker.done.clear()
+    return [
+        Variant(Snapshot(id=str(number), root=root, task=PurePosixPath(), cache=folder), like, Frontend.CUTILE)
+        for number, like in enumerate(alike)
+    ]
+
+
+def look(folder: Path, fails: bool = False, alike: Sequence[int] = range(4)) -> tuple[list[Surveyed], list[str]]:
+    turn = threading.Lock()
     said: list[str] = []
 
     def take() -> Any:
         assert turn.acquire(blocking=False)  # by one caller at a time
-        taken[0] += 1
         turn.release()
         return Worker()
 
-    found = survey(code(fails), snapshots, [], CASES, H200, 2, take, said.append)  # type: ignore[arg-type]
+    found = survey(code(fails), variants(folder, alike), CASES, H200, math.inf, 2, take, said.append)
     assert not list(folder.glob("inputs-*"))
     return found, said
 
@@ -137,8 +162,71 @@ def test_a_survey_tells_how_far_it_is_and_a_failure_costs_one_variant(tmp_path: 
     assert [one.status for one in found] == [Status.PASSED, Status.TIMEOUT, Status.CRASHED, Status.PASSED]
     assert [len(one.ms) for one in found] == [2, 0, 0, 2]
     assert [one.profiles[0].launches[0].blocks for one in (found[0], found[3])] == [1, 4]
-    assert said[0].startswith("compiled and modelled 0 of 8")
-    assert said[-1].startswith("compiled and modelled 8 of 8")
+    assert said[0].startswith("compiled and modelled 0 of 4")
+    assert said[-1].startswith("compiled and modelled 4 of 4")
+
+
+def test_machine_code_that_cannot_be_read_costs_one_variant(tmp_path: Path) -> None:
+    found, _ = look(tmp_path, alike=range(6))
+    assert (found[4].status, found[5].status) == (Status.PASSED, Status.CRASHED)
+    assert found[5].message == "its machine code was not read: no"
+
+
+def test_of_variants_that_differ_in_hints_one_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Worker, "blocks", {3: 64, 4: 64, 5: 64, 6: 65, 7: 3})
+    found, _ = look(tmp_path, alike=[0, 1, 2, 3, 3, 3, 3, 2])
+    assert [one.profiles[0].launches[0].blocks for one in (found[3], found[4], found[6])] == [64, 64, 65]
+    assert Worker.done.count(("sample", 3)) == len(CASES)
+    assert ("sample", 4) not in Worker.done
+    assert Worker.done.count(("look", 4)) == len(CASES)
+    assert Worker.done.count(("sample", 6)) == len(CASES)  # it launches something else after all
+    assert ("look", 7) not in Worker.done  # the first of its kind failed, and so shows nothing
+    assert found[7].status is Status.PASSED
+
+
+def test_a_variant_that_is_sure_to_be_slow_is_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Worker, "blocks", {0: 10**6, 3: 10**4, 4: 10**6, 5: 10**6})
+    seen = _Survey(code(False), variants(tmp_path, [0, 1, 2, 3, 4, 4]), CASES, H200, 2.5, lambda _: None)
+    for case, inputs in zip(CASES, seen.drawn, strict=True):
+        inputs.set_result(_Drawn(code(False), case, tmp_path))
+    assert (seen.order()[0], seen.order()[-1]) == (0, 5)
+    for numbers in ((0, 3), (4, 5)):
+        for number in numbers:
+            seen.look(number, Worker)  # type: ignore[arg-type]
+        seen.made.put(None)
+        seen.read(Worker)  # type: ignore[arg-type]
+    assert [bool(one.ms) for one in seen.found] == [True, False, False, True, False, False]
+    assert seen.found[0].ms[0] > 2.5 * seen.found[3].ms[0]  # the original is compiled, however slow
+    assert all(re.match(r"modelled at \d+\.\d times the best at least", seen.found[n].left) for n in (4, 5))
+    assert ("cubins", 4) not in Worker.done
+    assert 5 not in [number for _, number in Worker.done]  # not even loaded: the first of its kind says it all
+
+
+def test_a_product_that_cannot_lie_in_registers_is_not_compiled() -> None:
+    def left(arch: str, **facts: Any) -> str:
+        launch = profile().model_copy(update={"product_bytes": 128 * 256 * 4, "warps": 4} | facts)
+        return _Bar(2.5, spec_by_arch(arch)).spilling([CallSample(launches=[launch])])
+
+    assert left("sm_90") == "a product's result alone takes 256 registers a thread, and spills: not compiled"
+    assert left("sm_80")
+    assert not left("sm_100")  # whose products lie in tensor memory
+    assert not left("sm_90", warps=8)
+    assert not left("sm_90", ctas=2)
+    assert not left("sm_90", warps=None)
+    assert not left("sm_90", product_bytes=128 * 128 * 4)
+
+
+def test_a_sample_says_how_large_a_products_result_is_and_what_its_hints_are() -> None:
+    host.install(spec_by_arch("sm_90"))
+    a, b, out = torch.rand(64, 64), torch.rand(64, 64), torch.zeros(64, 64)
+    hinted = kernels.matmul.replace_hints(num_worker_warps=8, num_ctas=2)
+    with host.running(host.Mode.CAPTURE) as none, host.running(host.Mode.SAMPLE) as launches:
+        ct.launch(None, (2, 4), hinted, (a, b, out, 32, 16, 16))
+    assert not none
+    found = sample_launch(launches[0], "sm_90")
+    assert (found.product_bytes, found.warps, found.ctas) == (32 * 16 * 4, 8, 2)
+    plain = profile().model_dump(exclude={"resources"})
+    assert (LaunchSample.model_validate(plain).warps, LaunchSample.model_validate(plain).ctas) == (None, 1)
 
 
 def test_a_survey_without_inputs_ends(tmp_path: Path) -> None:
@@ -153,12 +241,12 @@ def test_what_could_not_be_modelled_is_raced() -> None:
     assert (slow.status, strange.status, unmodelled(wrong)) == (Status.PASSED, Status.PASSED, wrong)
     assert slow.message == "not modelled: no answer within 30 s in a sampled call"
     good, bad = (Surveyed(profiles=[CallProfile(launches=[])], ms=[ms], limits=["x"]) for ms in (1.0, 9.0))
-    assert [*pruned([slow, strange, good, bad])] == [3]
-    assert pruned([slow] * 3) == {}
-    out = pruned([slow] * (MOST_RACED + 2))
+    assert [*left_out([slow, strange, good, bad])] == [3]
+    assert left_out([slow] * 3) == {}
+    out = left_out([slow] * (MOST_RACED + 2))
     assert [*out] == [MOST_RACED, MOST_RACED + 1]
     assert out[MOST_RACED].startswith("not modelled: no answer within 30 s in a sampled call; ")
-    many = pruned([slow, *[good] * 60, *[slow] * 60])
+    many = left_out([slow, *[good] * 60, *[slow] * 60])
     assert ORIGINAL not in many
     assert 121 - len(many) == MOST_RACED
 
@@ -214,6 +302,7 @@ class Runs:
         self.given_up = False
         self.raced = 0
         self.ready_for = 0
+        self.alike: list[int] = []
 
     async def ready(self, count: int) -> None:
         self.ready_for = count
@@ -226,8 +315,9 @@ class Runs:
         known = dict.fromkeys(("torch", "cuda_tile", "compiler", "python"), "")
         return Environment(backend=Backend.CUDA, device="d", arch="sm_90", ceilings=ceilings, **known)
 
-    async def survey(self, variants: list[Any], *_: Any) -> SurveyResult:
+    async def survey(self, variants: list[Any], *_: Any, alike: list[int], hopeless: float) -> SurveyResult:
         self._surveying.set()
+        self.alike = alike
         try:
             await asyncio.sleep(30 if self._refuses else 0.1)
         except asyncio.CancelledError:

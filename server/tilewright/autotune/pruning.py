@@ -38,15 +38,41 @@ def unmodelled(one: Surveyed) -> Surveyed:
     return one
 
 
-def pruned(surveyed: Sequence[Surveyed]) -> dict[int, str]:
+def twins(surveyed: Sequence[Surveyed], alike: Sequence[int]) -> dict[int, int]:
+    """Configs whose kernels are another's, by number: those that differ in hints alone (`alike` has the number of the
+    first of these for each) and compile to the same machine code, which occupies the same."""
+    found: dict[int, int] = {}
+    seen: dict[tuple[int, str], int] = {}
+    for number, one in enumerate(surveyed):
+        occupied = [launch.resources for profile in one.profiles for launch in profile.launches]
+        if occupied and all(resources.code for resources in occupied):
+            first = seen.setdefault((alike[number], repr(occupied)), number)
+            if first != number:
+                found[number] = first
+    return found
+
+
+def pruned(surveyed: Sequence[Surveyed], alike: Sequence[int], labels: Sequence[str]) -> dict[int, str]:
     """Configs that are left out, by number, with the reason; never the original. One that could not be modelled is in,
-    as long as there are not too many."""
-    figures = {number: ms for number, one in enumerate(surveyed) if (ms := modelled_ms(one)) is not None}
+    as long as there are not too many. `labels` name the configs; `alike` is as for `twins`."""
+    same = twins(surveyed, alike)
+    reasons = {number: one.left for number, one in enumerate(surveyed) if one.left}
+    reasons |= {number: f"the same machine code as {labels[first]}" for number, first in same.items()}
+    figures = {
+        number: ms
+        for number, one in enumerate(surveyed)
+        if number not in reasons and (ms := modelled_ms(one)) is not None
+    }
     whole = [ms for number, ms in figures.items() if not surveyed[number].short]
     best = min(whole, default=min(figures.values(), default=0.0))  # one that leaves work out sets no bar
-    reasons = {number: _hopeless(surveyed[number], ms / best) for number, ms in figures.items() if ms > HOPELESS * best}
+    hopeless = {number: ms / best for number, ms in figures.items() if ms > HOPELESS * best}
+    reasons |= {number: _hopeless(surveyed[number], times) for number, times in hopeless.items()}
     left = sorted((ms, number) for number, ms in figures.items() if number not in reasons)
-    blank = [number for number, one in enumerate(surveyed) if one.status is Status.PASSED and number not in figures]
+    blank = [
+        number
+        for number, one in enumerate(surveyed)
+        if one.status is Status.PASSED and number not in {**figures, **reasons}
+    ]
     kept = max(MOST_RACED - len(blank), MOST_RACED // 2)
     for place, (ms, number) in enumerate(left):
         if place >= kept:

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from tilewright.autotune import pruning
 from tilewright.autotune.heuristics import suggested
-from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric
-from tilewright.autotune.space import PRODUCTS, Kind, Space, declared, kind_of, proposed
+from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric, label
+from tilewright.autotune.space import PRODUCTS, Kind, declared, kind_of, proposed
 from tilewright.evaluation.results import ORIGINAL, Environment, Raced, Status, Surveyed
 from tilewright.evaluation.seeds import new_secret
 from tilewright.gpu.specs import spec_by_arch
@@ -63,11 +63,12 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
     started = time.monotonic()
     knobs = wanted.knobs()
     space = declared(knobs, wanted.values) if wanted.values else None
-    variants = _variants(wanted, knobs, space)  # all at once where it is known which
+    configs = space.configs if space is not None else [{}]  # all at once where it is known which
+    variants, alike = _variants(wanted, knobs, configs), _alike(knobs, configs)
     if wanted.unmodelled:
         environment, first = await measuring.environment(), _unseen(wanted, variants, backend)
     else:
-        environment, first = await _begun(modelling, measuring, variants, backend, tell)
+        environment, first = await _begun(modelling, measuring, variants, alike, backend, tell)
     base = _result(wanted, backend, environment)
     arch = environment.arch
     surveyed = _to_race(first.variants, backend)
@@ -78,9 +79,10 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
         kind = wanted.kind or _kind(wanted, original, arch)
         tiles = await asyncio.to_thread(suggested, first.calls[0], arch) if kind in PRODUCTS else []
         space = proposed(knobs, kind, arch, tiles)
-        variants = _variants(wanted, knobs, space)
+        variants, alike = _variants(wanted, knobs, space.configs), _alike(knobs, space.configs)
         if others := variants[1:]:
-            surveying = modelling.survey(others, backend, LIMIT_S, tell)
+            later = _alike(knobs, space.configs[1:])
+            surveying = modelling.survey(others, backend, LIMIT_S, tell, alike=later, hopeless=pruning.HOPELESS)
             _, rest = await _side_by_side(_ready(measuring, modelling, len(variants)), surveying)
             if rest.status is not Status.PASSED:
                 return _ended(base, rest.status, rest.message, [])
@@ -88,7 +90,7 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
     cases = [case_label(case) for case in first.cases]
     short = backend is Backend.CPU  # on a GPU the referee's floor and its comparison of outputs decide
     seen = [one.short_failed() if short else one for one in surveyed]
-    out = pruning.pruned(seen)
+    out = pruning.pruned(seen, alike, [label(config) for config in space.configs])
     running = [number for number, one in enumerate(seen) if one.status is Status.PASSED and number not in out]
     if backend is Backend.CUDA:
         raced = await measuring.race([variants[number] for number in running], new_secret(), LIMIT_S, tell)
@@ -145,12 +147,13 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
 
 
 async def _begun(
-    modelling: Runs, measuring: Runs, variants: list[Files], backend: Backend, tell: Tell
+    modelling: Runs, measuring: Runs, variants: list[Files], alike: list[int], backend: Backend, tell: Tell
 ) -> tuple[Environment, SurveyResult]:
     """Where it is measured, and the survey of `variants`, at the same time where two referees do that. Raises `Misuse`;
     the other is then given up."""
+    surveying = modelling.survey(variants, backend, LIMIT_S, tell, alike=alike, hopeless=pruning.HOPELESS)
     if modelling is measuring:
-        return await measuring.environment(), await modelling.survey(variants, backend, LIMIT_S, tell)
+        return await measuring.environment(), await surveying
     tell("starting: what compiles and models, and what measures")
 
     async def prepared() -> Environment:
@@ -158,7 +161,7 @@ async def _begun(
         await _ready(measuring, modelling, len(variants))
         return found
 
-    return await _side_by_side(prepared(), modelling.survey(variants, backend, LIMIT_S, tell))
+    return await _side_by_side(prepared(), surveying)
 
 
 async def _ready(measuring: Runs, modelling: Runs, count: int) -> None:
@@ -190,14 +193,25 @@ def _to_race(surveyed: list[Surveyed], backend: Backend) -> list[Surveyed]:
     return [pruning.unmodelled(one) for one in surveyed] if backend is Backend.CUDA else surveyed
 
 
-def _variants(wanted: Wanted, knobs: Knobs, space: Space | None) -> list[Files]:
+def _variants(wanted: Wanted, knobs: Knobs, configs: Sequence[Mapping[str, Value]]) -> list[Files]:
     """The files of each config, the original first. Raises `SpaceError` where their copies are too large."""
-    found = [wanted.files | knobs.variant(config) for config in (space.configs if space else [{}])]
+    found = [wanted.files | knobs.variant(config) for config in configs]
     if (size := len(found) * sum(map(len, wanted.found.committed.values()))) > COPIES_LIMIT:
         raise SpaceError(
             f"each config has a copy of the tracked files, which is {size >> 20} MiB for {len(found)} of them: give "
             "fewer values, or put the task into a smaller repository or a git worktree with sparse checkout"
         )
+    return found
+
+
+def _alike(knobs: Knobs, configs: Sequence[Mapping[str, Value]]) -> list[int]:
+    """For each config the number of the first that differs from it in nothing but hints to the compiler."""
+    original = knobs.original({name for config in configs for name in config})
+    firsts: dict[str, int] = {}
+    found = []
+    for number, config in enumerate(configs):
+        plain = {name: value for name, value in (original | {**config}).items() if not knobs.is_hint(name)}
+        found.append(firsts.setdefault(repr(sorted(plain.items())), number))
     return found
 
 

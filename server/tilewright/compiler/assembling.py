@@ -99,11 +99,8 @@ def assemble(source: Lowered, timeout_s: float, folder: Path | None = None) -> C
         remarks = read_text(place / "remarks.yaml")
         said = [*parse_remarks(remarks), *parse_ptxas(run.log)]
         rest = {"tile_ir": tile_ir, "ptx": tidy(run.ptx), "remarks": said, "seconds": seconds}
-        if run.timed_out:
-            error = f"COMPILE TIMEOUT: tileiras did not finish within {timeout_s:g} s; use smaller tiles"
-            return source.failed(error, timed_out=True, **rest)
-        if run.status != 0:
-            return source.failed(_complaint(run.errors) or f"tileiras ended with status {run.status}", **rest)
+        if error := run.failure(timeout_s):
+            return source.failed(error, timed_out=run.timed_out, **rest)
         cubin = (place / "kernel.cubin").read_bytes()
         text = disassemble(cubin, place)
         listed = list(sass.instructions(text))
@@ -123,6 +120,30 @@ def assemble(source: Lowered, timeout_s: float, folder: Path | None = None) -> C
         )
 
 
+class CompileFailure(Exception):
+    """What the compiler complains of; or, with `timed_out`, that it did not finish."""
+
+    def __init__(self, error: str, timed_out: bool) -> None:
+        super().__init__(error[:ERROR_LIMIT])
+        self.timed_out = timed_out
+
+
+def cubin_of(source: Lowered, timeout_s: float, folder: Path | None = None) -> bytes:
+    """The machine code of a cuTile kernel, as `assemble` makes it, and nothing read from it.
+
+    Raises `CompileFailure`, and `MissingTool` where tileiras is not there.
+    """
+    if source.error:
+        raise CompileFailure(source.error, timed_out=False)
+    with tempfile.TemporaryDirectory(prefix="compile-", dir=folder) as name:
+        place = Path(name)
+        (place / "kernel.tileirbc").write_bytes(source.bytecode)
+        run = _run_tileiras(source, place, timeout_s)
+        if error := run.failure(timeout_s):
+            raise CompileFailure(error, run.timed_out)
+        return (place / "kernel.cubin").read_bytes()
+
+
 @dataclass
 class _Run:
     status: int
@@ -130,6 +151,14 @@ class _Run:
     ptx: str
     log: str
     timed_out: bool
+
+    def failure(self, timeout_s: float) -> str:
+        """Why there is no cubin, or nothing."""
+        if self.timed_out:
+            return f"COMPILE TIMEOUT: tileiras did not finish within {timeout_s:g} s; use smaller tiles"
+        if self.status != 0:
+            return _complaint(self.errors) or f"tileiras ended with status {self.status}"
+        return ""
 
 
 def _run_tileiras(source: Lowered, place: Path, timeout_s: float) -> _Run:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import bisect
+import hashlib
 import io
+import itertools
+import re
 import struct
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
@@ -22,6 +26,10 @@ _REGCOUNT, _FRAME_SIZE = 0x2F, 0x11
 _REQNTID, _MAX_THREADS, _NUM_BARRIERS, _CTA_PER_CLUSTER = 0x10, 0x05, 0x4C, 0x3D
 _FORMAT_WITH_SIZE = 4
 
+TEXT, CODE = ".text.", (".text.", ".nv.constant")
+"""Where instructions are, and what they name."""
+BATCH_S = 60.0
+_OFFSET = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s")
 _RESERVED = ".nv.shared.reserved."
 """Where a cubin has such a section (sm_90 and later), the system's 1 KiB is counted in the kernel's own."""
 
@@ -53,17 +61,48 @@ def occupancy(registers: int, shared: int, threads: int, limits: SmLimits) -> tu
     return least, " and ".join(name for name, count in found.items() if count == least)
 
 
-def disassemble(cubin: bytes, folder: Path | None = None, timeout_s: float = 60.0) -> str:
-    """The SASS of a cubin with its source lines. Raises `MissingTool` where nvdisasm is."""
+def _nvdisasm() -> str:
     tool = find_nvdisasm()
     if tool is None:
         raise MissingTool("nvdisasm is not there; mend it with: pip install nvidia-cuda-nvdisasm")
+    return tool
+
+
+def disassemble(cubin: bytes, folder: Path | None = None, timeout_s: float = 60.0) -> str:
+    """The SASS of a cubin with its source lines. Raises `MissingTool` where nvdisasm is."""
     with tempfile.NamedTemporaryFile(suffix=".cubin", dir=folder) as file:
         file.write(cubin)
         file.flush()
-        command = [tool, "-c", "-gi", file.name]
+        command = [_nvdisasm(), "-c", "-gi", file.name]
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=True)
     return done.stdout
+
+
+def resources_of_many(cubins: Sequence[bytes], arch: str, folder: Path | None = None) -> list[Resources]:
+    """The resources of many cubins for one architecture, each with one kernel. nvdisasm, most of whose time goes into
+    its start, runs once, over the instructions of all. Raises `MissingTool` where it is, and `ValueError`."""
+    tool = _nvdisasm()
+    texts = [
+        b"".join(
+            section.data() for section in ELFFile(io.BytesIO(cubin)).iter_sections() if section.name.startswith(TEXT)
+        )
+        for cubin in cubins
+    ]
+    with tempfile.NamedTemporaryFile(suffix=".bin", dir=folder) as file:
+        file.write(b"".join(texts))
+        file.flush()
+        command = [tool, "-b", arch.replace("sm_", "SM"), file.name]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=BATCH_S, check=False)
+    if done.returncode != 0:
+        raise ValueError(f"nvdisasm: {done.stderr[:500]}")
+    ends = list(itertools.accumulate(map(len, texts)))
+    rows: list[list[str]] = [[] for _ in texts]
+    for row in done.stdout.splitlines():
+        if found := _OFFSET.match(row):
+            rows[bisect.bisect_right(ends, int(found[1], 16))].append(row)
+    return [
+        resources(cubin, list(sass.instructions("\n".join(own))), arch) for cubin, own in zip(cubins, rows, strict=True)
+    ]
 
 
 def resources(cubin: bytes, listed: list[sass.Instruction], arch: str, dynamic_shared: int = 0) -> Resources:
@@ -74,7 +113,10 @@ def resources(cubin: bytes, listed: list[sass.Instruction], arch: str, dynamic_s
     elf = ELFFile(io.BytesIO(cubin))
     found: dict[str, int] = {}
     shared = reserved = 0
+    code = hashlib.sha256()
     for section in elf.iter_sections():
+        if section.name.startswith(CODE):
+            code.update(section.data())
         if section.name == ".nv.info":
             for number, value in _attributes(section.data()):
                 if number in (_REGCOUNT, _FRAME_SIZE) and len(value) >= 8:
@@ -121,4 +163,5 @@ def resources(cubin: bytes, listed: list[sass.Instruction], arch: str, dynamic_s
         plain_loads=mix["LDG"],
         plain_stores=mix["STG"],
         local_memory=mix["LDL"] + mix["STL"],
+        code=code.hexdigest()[:16],
     )

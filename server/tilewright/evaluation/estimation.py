@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
-
-from pydantic import ValidationError
 
 from tilewright.evaluation.calling import cpu_arguments
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
@@ -57,15 +56,17 @@ def send_inputs(worker: WorkerHandle, code: TaskCode, case: Case) -> None:
 def profile(worker: WorkerHandle, code: TaskCode, case: Case, seed: int) -> CallProfile:
     """What one call on `case` launches and computes, by a sample of blocks that `seed` stands for."""
     send_inputs(worker, code, case)
-    return sampled(worker, code.task.file.timeout_s, seed)
-
-
-def sampled(worker: WorkerHandle, timeout_s: float, seed: int, limit_s: float | None = None) -> CallProfile:
-    """The same, of a worker that has its inputs; `limit_s` bounds the sampled blocks' own time."""
-    reply, _ = worker.request("profile", timeout_s, seed=seed, limit_s=limit_s)
-    try:
+    reply, _ = worker.request("profile", code.task.file.timeout_s, seed=seed)
+    with described():
         return CallProfile.model_validate(reply["profile"])
-    except (KeyError, TypeError, ValidationError) as error:
+
+
+@contextlib.contextmanager
+def described() -> Iterator[None]:
+    """Where a worker's description is read. Raises `WorkerFailure` where it is none."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
         raise WorkerFailure(Status.CRASHED, f"the process described its launches wrongly: {error}") from None
 
 

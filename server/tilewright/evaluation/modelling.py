@@ -7,21 +7,25 @@ import dataclasses
 import importlib.util
 import math
 import os
+import struct
+import subprocess
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from elftools.common.exceptions import ELFError
 
-from tilewright.compiler.assembling import Lowered, assemble
-from tilewright.compiler.compilation import Compilation
-from tilewright.compiler.cutile import lower
+from tilewright.compiler.assembling import CompileFailure, Lowered, cubin_of
+from tilewright.compiler.cubin import resources_of_many
+from tilewright.compiler.cutile import hints_of, lower
+from tilewright.compiler.resources import Resources
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.results import Status
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
 from tilewright.interpreter.hostops import counting
-from tilewright.roofline.model import SEARCHED, CallProfile, LaunchProfile
+from tilewright.roofline.model import SEARCHED, CallProfile, CallSample, LaunchProfile, LaunchSample
 from tilewright.task import Frontend
 
 COMPILE_S = 60.0
@@ -55,12 +59,29 @@ def profile_call(
 
     Raises `CandidateFailure` where a cuTile task launches no block, or a torch task computes nothing.
     """
+    sample, launches = sample_call(candidate, arguments, arch, seed, frontend, limit_s)
+    profiles = [
+        LaunchProfile(**one.model_dump(), resources=resources_of(launch, arch))
+        for one, launch in zip(sample.launches, launches, strict=True)
+    ]
+    return CallProfile(launches=profiles, host=sample.host, searched=sample.searched).model_dump()
+
+
+def sample_call(
+    candidate: Candidate, arguments: dict[str, Any], arch: str, seed: int, frontend: Frontend, limit_s: float
+) -> tuple[CallSample, list[host.Launch]]:
+    """The same but for what the launches occupy, which their kernels have to be compiled for; and the launches. With
+    no time at all no block is run, and what blocks do is left at zero.
+
+    Raises `CandidateFailure` as `profile_call` does.
+    """
     before = len(host.searched)
     torch.set_num_threads(1)  # tiles are small, and there is a worker for each processor: threads would only wait
-    with contextlib.suppress(CandidateFailure), host.running(host.Mode.CAPTURE):
+    with contextlib.suppress(CandidateFailure), host.running(host.Mode.CAPTURE) as launches, counting() as ops:
         candidate(arguments)
-    with host.running(host.Mode.SAMPLE, seed, limit_s) as launches, counting() as ops:
-        candidate(arguments)
+    if limit_s:
+        with host.running(host.Mode.SAMPLE, seed, limit_s) as launches, counting() as ops:
+            candidate(arguments)
     launched = any(launch.blocks for launch in launches)
     if frontend is Frontend.TORCH and not launched and not ops:
         raise CandidateFailure(Status.RAISED, "the entry point made no torch operation, so there is nothing to model")
@@ -69,20 +90,45 @@ def profile_call(
             Status.RAISED,
             "the entry point launched no block of a cuTile kernel, so there is nothing to model; measure it on a GPU",
         )
-    profiles = [profile_launch(launch, arch) for launch in launches if launch.blocks]
+    launches = [launch for launch in launches if launch.blocks]
     searched = host.searched[before:] or host.searched[-1:]  # one that is kept for all cases was made in the first
-    return CallProfile(launches=profiles, host=ops, searched=[*dict.fromkeys(searched)][:SEARCHED]).model_dump()
+    samples = [sample_launch(launch, arch) for launch in launches]
+    return CallSample(launches=samples, host=ops, searched=[*dict.fromkeys(searched)][:SEARCHED]), launches
 
 
 def profile_launch(launch: host.Launch, arch: str) -> LaunchProfile:
     """A launch as the model sees it. Raises `CandidateFailure` where its kernel does not compile."""
-    made = _compiled(lower(launch.kernel, launch.signature, arch))
-    if made.resources is None:
-        raise CandidateFailure(
-            Status.TIMEOUT if made.timed_out else Status.COMPILE_ERROR, f"{made.kernel} for {arch}: {made.error}"
-        )
-    counts, sampled = launch.counts, launch.counts.blocks
-    return LaunchProfile(
+    return LaunchProfile(**sample_launch(launch, arch).model_dump(), resources=resources_of(launch, arch))
+
+
+def resources_of(launch: host.Launch, arch: str) -> Resources:
+    """What a launch occupies. Raises `CandidateFailure` where its kernel does not compile."""
+    return _read(cubin_of_launch(launch, arch), arch)
+
+
+def cubin_of_launch(launch: host.Launch, arch: str) -> bytes:
+    """What a launch's kernel compiles to. Raises `CandidateFailure` where it does not."""
+    try:
+        return _cubin(lower(launch.kernel, launch.signature, arch))
+    except CompileFailure as failure:
+        status = Status.TIMEOUT if failure.timed_out else Status.COMPILE_ERROR
+        raise CandidateFailure(status, f"{launch.name} for {arch}: {failure}") from None
+
+
+def resources_of_cubins(cubins: list[bytes], arch: str) -> list[dict[str, Any]]:
+    """What the kernels of cubins occupy, each as `resources`; one that cannot be read has an `error` instead."""
+    try:
+        return [{"resources": one.model_dump()} for one in resources_of_many(cubins, arch, Path.cwd())]
+    except (ValueError, KeyError, ELFError, struct.error, subprocess.SubprocessError) as error:
+        if len(cubins) == 1:
+            return [{"error": f"{type(error).__name__}: {error}"[:500]}]
+        return [found for cubin in cubins for found in resources_of_cubins([cubin], arch)]
+
+
+def sample_launch(launch: host.Launch, arch: str) -> LaunchSample:
+    """What a launch does, on average over the blocks that were run; those of none are zero."""
+    counts, sampled, hints = launch.counts, max(launch.counts.blocks, 1), hints_of(launch.kernel, arch)
+    return LaunchSample(
         kernel=launch.name,
         blocks=launch.blocks,
         bytes_loaded=counts.loaded.total() / sampled,
@@ -97,14 +143,21 @@ def profile_launch(launch: host.Launch, arch: str) -> LaunchProfile:
         streams=launch.streams(),
         written=sorted(launch.names.get(address, "") for address in counts.stored),
         overwritten=sorted(launch.names.get(address, "") for address in counts.stored if address in counts.loaded),
-        resources=made.resources,
+        product_bytes=counts.product_bytes,
+        warps=hints.get("num_worker_warps"),
+        ctas=hints.get("num_ctas", 1),
     )
 
 
 @cache
-def _compiled(source: Lowered) -> Compilation:
+def _read(cubin: bytes, arch: str) -> Resources:
+    return resources_of_many([cubin], arch, Path.cwd())[0]
+
+
+@cache
+def _cubin(source: Lowered) -> bytes:
     """What is made of `source`; another case mostly launches the same kernels."""
-    return assemble(source, COMPILE_S, Path.cwd())
+    return cubin_of(source, COMPILE_S, Path.cwd())
 
 
 def listed_call(candidate: Candidate, arguments: dict[str, Any]) -> list[dict[str, Any]]:

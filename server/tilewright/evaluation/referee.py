@@ -190,15 +190,17 @@ class Referee:
         snapshots = [Snapshot.model_validate(snapshot) for snapshot in message["arms"]]
         deadline, device = time.monotonic() + message["limit_s"], spec_by_arch(self._arch)
         workers = min(cpus(), len(snapshots))
+        alike = message["alike"] or range(len(snapshots))
+        frontends = [Frontend(name) for name in message["frontends"]] or [code.task.file.frontend] * len(snapshots)
+        variants = [surveying.Variant(*one) for one in zip(snapshots, alike, frontends, strict=True)]
         try:
-            frontends = [Frontend(name) for name in message["frontends"]]
             self._pool.prepare(workers)  # they get ready side by side
             found = surveying.survey(
                 code,
-                snapshots,
-                frontends,
+                variants,
                 cases,
                 device,
+                message["hopeless"] or math.inf,
                 workers,
                 lambda: self._pool.take("variant", deadline),
                 self._tell,
@@ -206,9 +208,9 @@ class Referee:
         finally:
             self._pool.refill()
             kill_orphans()
-        variants = [one.model_dump(mode="json") for one in found]
+        seen = [one.model_dump(mode="json") for one in found]
         calls = [surveying.described(code.arguments(case, code.cached_inputs(case, seed=0))) for case in cases]
-        return {"result": {"status": Status.PASSED, "cases": cases, "calls": calls, "variants": variants}}
+        return {"result": {"status": Status.PASSED, "cases": cases, "calls": calls, "variants": seen}}
 
     def ready(self, message: Message) -> Message:
         """Start the workers of a race of this many variants and try the task's functions out, while others compile."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from enum import StrEnum
 
 from pydantic import Field
@@ -229,7 +230,7 @@ DRAWS = 3
 """1: of hidden sizes, those between a range's ends are odd. 2: they may be even. 3: large cases follow the others."""
 
 
-def geometric_mean(values: list[float]) -> float:
+def geometric_mean(values: Sequence[float]) -> float:
     """The geometric mean of positive numbers. Raises ValueError on an empty list."""
     if not values:
         raise ValueError("a geometric mean needs at least one value")
@@ -249,6 +250,7 @@ class Surveyed(Record):
     ms: list[float] = Field(default_factory=list)
     limits: list[str] = Field(default_factory=list, description="what each latency is mostly spent on")
     short: str = Field("", description="what of the work the sampled blocks leave out, by the model's counts")
+    left: str = Field("", description="why it was not compiled, where it is sure to be slow")
 
     def against(self, first: Surveyed, cases: int) -> list[Raced]:
         """The model's figures in the form of a race's against `first`, if that has any; or on each case how this one

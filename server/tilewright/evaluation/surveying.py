@@ -7,30 +7,39 @@ alone. Inputs are those of a measurement, of any size: they are drawn once into 
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
+import random
 import tempfile
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Lock
+from typing import Any
 
 import torch
 
+from tilewright.compiler.resources import most_product_bytes
 from tilewright.evaluation import estimation
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
-from tilewright.evaluation.results import Surveyed
+from tilewright.evaluation.results import ORIGINAL, Status, Surveyed, geometric_mean
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.taskcode import Inputs, TaskCode
 from tilewright.evaluation.tensors import Argument, TensorSpec, plain_argument, to_buffer
 from tilewright.gpu.specs import DeviceSpec
-from tilewright.roofline.model import CallProfile, estimate_call
-from tilewright.task import Case, Frontend, Work
+from tilewright.roofline.model import CallProfile, CallSample, LaunchProfile, estimate_call, least_ms
+from tilewright.task import Case, Frontend
 
 VARIANT_S = 30.0
 """For one variant on one case, its compile included."""
 SAMPLE_S = 15.0
 """For the sampled blocks of its call."""
+BATCH = 16
+"""Variants whose machine code is waited for before it is read."""
 CROWDED = 1.25
 """Workers for each that was asked for, where every variant then has its own: a second turn takes as long as a first."""
 
@@ -74,93 +83,274 @@ class _Drawn:
         worker.request("inputs", self._limit_s, sets=[[one.model_dump() for one in (*self._plain, *tensors)]])
 
 
+@dataclass(frozen=True)
+class Variant:
+    """One of the variants of a survey. `like`: the number of the first that differs from it in no more than hints to
+    the compiler, or its own; `frontend`: what it is written in."""
+
+    snapshot: Snapshot
+    like: int
+    frontend: Frontend
+
+
+class _Bar:
+    """What a variant has to promise to be compiled: a modelled latency of at most `hopeless` times the best so far."""
+
+    def __init__(self, hopeless: float, device: DeviceSpec) -> None:
+        self._hopeless, self._device = hopeless, device
+        self._best = math.inf
+
+    def lower(self, seen: Surveyed) -> None:
+        """Take a variant into account that does all of the work."""
+        if seen.ms and not seen.short:
+            self._best = min(self._best, geometric_mean(seen.ms))
+
+    def slow(self, samples: Sequence[CallSample]) -> str:
+        """Why a variant that does this in its cases is not worth a compile, whatever its hints; empty where it may
+        be."""
+        times = geometric_mean([least_ms(sample, self._device) for sample in samples]) / self._best
+        found = f"modelled at {times:.1f} times the best at least, by what it moves and computes: not compiled"
+        return found if times > self._hopeless else ""
+
+    def spilling(self, samples: Sequence[CallSample]) -> str:
+        """The same by its hints: a product whose result its threads cannot hold is spilled in every step."""
+        for launch in (launch for sample in samples for launch in sample.launches):
+            threads = 32 * (launch.warps or 0) * launch.ctas
+            if threads and launch.product_bytes > most_product_bytes(self._device.arch, threads):
+                words = launch.product_bytes // (4 * threads)
+                found = f"a product's result alone takes {words} registers a thread, and spills: not compiled"
+                return found if self._hopeless < math.inf else ""
+        return ""
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A variant's calls, and what the kernels that they launch compile to, one after the other."""
+
+    samples: list[CallSample]
+    cubins: list[bytes]
+
+
+class _Survey:
+    """What a survey has found so far."""
+
+    def __init__(
+        self,
+        code: TaskCode,
+        variants: Sequence[Variant],
+        cases: Sequence[Case],
+        device: DeviceSpec,
+        hopeless: float,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._code, self._variants, self._device, self._tell = code, variants, device, tell
+        self._turn, self._done = Lock(), 0
+        self._bar = _Bar(hopeless, device)
+        self._works = [code.work(case) for case in cases]
+        self._sampled: dict[int, Future[list[CallSample]]] = {one.like: Future() for one in variants}
+        self.drawn: list[Future[_Drawn]] = [Future() for _ in cases]
+        self.made: SimpleQueue[tuple[int, _Made] | None] = SimpleQueue()
+        self.found = [Surveyed() for _ in variants]
+
+    def order(self) -> list[int]:
+        """The original; of those that are alike the first, in an order that soon shows a good one; and the others."""
+        others = range(1, len(self._variants))
+        firsts = [number for number in others if self._variants[number].like == number]
+        rest = [number for number in others if self._variants[number].like != number]
+        return [ORIGINAL, *random.Random(0).sample(firsts, len(firsts)), *rest]
+
+    def look(self, number: int, worker: Callable[[], WorkerHandle]) -> None:
+        """Sample one variant on all cases and compile it; `worker` gives one where it is needed."""
+        variant = self._variants[number]
+        try:
+            if variant.like == number:
+                found = self._first(number, worker())
+            else:
+                found = self._alike(variant, self._sampled[variant.like].result(), worker)
+        except WorkerFailure as failure:
+            found = Surveyed(status=failure.status, message=str(failure))
+        finally:
+            if variant.like == number and not self._sampled[number].done():
+                self._sampled[number].set_result([])
+        if isinstance(found, Surveyed):
+            self._settle(number, found)
+        else:
+            self.made.put((number, found))
+
+    def _settle(self, number: int, found: Surveyed) -> None:
+        self.found[number] = found
+        self._bar.lower(found)
+        with self._turn:
+            self._done += 1
+            self.say()
+
+    def say(self) -> None:
+        """How far the survey is."""
+        self._tell(f"compiled and modelled {self._done} of {len(self.found)} configs")
+
+    def _first(self, number: int, worker: WorkerHandle) -> Surveyed | _Made:
+        samples = list(self._samples(self._variants[number], worker))
+        self._sampled[number].set_result(samples)
+        left = "" if number == ORIGINAL else self._bar.slow(samples) or self._bar.spilling(samples)
+        return Surveyed(left=left) if left else _made(samples, worker)
+
+    def _alike(
+        self, variant: Variant, first: Sequence[CallSample], worker: Callable[[], WorkerHandle]
+    ) -> Surveyed | _Made:
+        if first and (left := self._bar.slow(first)):
+            return Surveyed(left=left)
+        taken = worker()
+        samples = list(self._samples(variant, taken, first))
+        left = self._bar.spilling(samples)
+        return Surveyed(left=left) if left else _made(samples, taken)
+
+    def _samples(
+        self, variant: Variant, worker: WorkerHandle, first: Sequence[CallSample] = ()
+    ) -> Iterator[CallSample]:
+        """What a variant does in each case. Where that is what the `first` of those like it does, no block is run."""
+        worker.load(self._code.task.written_in(variant.frontend), variant.snapshot)
+        for place, inputs in enumerate(self.drawn):
+            inputs.result().give(worker)
+            if first:
+                seen, known = self._sample(worker, place, 0.0), first[place].launches
+                if [(one.kernel, one.blocks) for one in seen.launches] == [(one.kernel, one.blocks) for one in known]:
+                    hinted = [
+                        one.model_copy(update={"warps": own.warps, "ctas": own.ctas})
+                        for one, own in zip(known, seen.launches, strict=True)
+                    ]
+                    yield first[place].model_copy(update={"launches": hinted})
+                    continue
+            yield self._sample(worker, place, SAMPLE_S)
+
+    def _sample(self, worker: WorkerHandle, place: int, limit_s: float) -> CallSample:
+        reply, _ = worker.request("sample", VARIANT_S, place=place, seed=0, limit_s=limit_s)
+        with estimation.described():
+            return CallSample.model_validate(reply["sample"])
+
+    def read(self, take: Callable[[], WorkerHandle]) -> None:
+        """Model what is made, until nothing more comes (None); `take` gives a worker that reads machine code. Reading
+        many takes as long as reading one: after the first, it waits for as many as were read before."""
+        reader: WorkerHandle | None = None
+        going, count = True, 0
+        try:
+            while going:
+                batch: list[tuple[int, _Made]] = []
+                while going and (len(batch) < min(max(count, 1), BATCH) or not self.made.empty()):
+                    if (taken := self.made.get()) is not None:
+                        batch.append(taken)
+                    going = taken is not None
+                if batch:
+                    if reader is None or reader.ended:
+                        reader = take()
+                    self._judge(batch, reader)
+                    count += len(batch)
+        finally:
+            if reader is not None:
+                with self._turn:
+                    reader.close()
+
+    def _judge(self, batch: Sequence[tuple[int, _Made]], reader: WorkerHandle) -> None:
+        cubins = list(dict.fromkeys(cubin for _, made in batch for cubin in made.cubins))
+        try:
+            reply, _ = reader.request("read", VARIANT_S + len(cubins), cubins)
+            with estimation.described():
+                known = dict(zip(cubins, reply["found"], strict=True))
+        except WorkerFailure as failure:
+            known = {cubin: {"error": f"{failure.status}: {failure}"} for cubin in cubins}
+        for number, made in batch:
+            read = [known[cubin] for cubin in made.cubins]
+            if error := next((one["error"] for one in read if "error" in one), ""):
+                self._settle(number, Surveyed(status=Status.CRASHED, message=f"its machine code was not read: {error}"))
+            else:
+                self._settle(number, self._modelled(made.samples, [one["resources"] for one in read]))
+
+    def _modelled(self, samples: Sequence[CallSample], read: Sequence[Any]) -> Surveyed:
+        """What the model says of a call in each case; `read` has the resources of all launches, one after the other."""
+        rest = iter(read)
+        profiles = [
+            CallProfile(
+                launches=[
+                    LaunchProfile.model_validate(one.model_dump() | {"resources": next(rest)})
+                    for one in sample.launches
+                ],
+                host=sample.host,
+                searched=sample.searched,
+            )
+            for sample in samples
+        ]
+        estimates = [estimate_call(profile, self._device) for profile in profiles]
+        short = (
+            estimation.shortfall(profile, estimate.ms, work, self._device)
+            for profile, estimate, work in zip(profiles, estimates, self._works, strict=True)
+        )
+        return Surveyed(
+            profiles=profiles,
+            ms=[estimate.ms for estimate in estimates],
+            limits=[estimate.limit for estimate in estimates],
+            short=next(filter(None, short), ""),
+        )
+
+
+def _made(samples: list[CallSample], worker: WorkerHandle) -> _Made:
+    """What the kernels of a variant that `worker` has sampled compile to."""
+    _, cubins = worker.request("cubins", VARIANT_S)
+    if len(cubins) != sum(len(sample.launches) for sample in samples):
+        raise WorkerFailure(Status.CRASHED, f"the process compiled {len(cubins)} kernels, not those that it launches")
+    return _Made(samples, [bytes(cubin) for cubin in cubins])
+
+
 def survey(
     code: TaskCode,
-    snapshots: list[Snapshot],
-    frontends: list[Frontend],
-    cases: list[Case],
+    variants: Sequence[Variant],
+    cases: Sequence[Case],
     device: DeviceSpec,
+    hopeless: float,
     workers: int,
     take: Callable[[], WorkerHandle],
     tell: Callable[[str], None],
 ) -> list[Surveyed]:
     """Look at each variant on each case, with about `workers` workers at once; `take` gives a fresh one, for one caller
-    at a time. A variant that failed on a case is not tried on the next."""
-    found: list[list[CallProfile]] = [[] for _ in snapshots]
-    failed: dict[int, WorkerFailure] = {}
-    turn, done = Lock(), [0]
-    tasks = [code.task.written_in(frontend) for frontend in frontends] or [code.task] * len(snapshots)
-    waiting = deque(range(len(snapshots)))
-    drawn: list[Future[_Drawn]] = [Future() for _ in cases]
+    at a time. A variant that failed on a case is not tried on the next. One that is sure to be modelled at more than
+    `hopeless` times the best of them, or to spill products' results, is not compiled, but for the first of all."""
+    seen = _Survey(code, variants, cases, device, hopeless, tell)
+    turn, waiting = Lock(), deque(seen.order())
 
-    def count(more: int) -> None:
-        done[0] += more
-        tell(f"compiled and modelled {done[0]} of {len(snapshots) * len(cases)}, configs times cases")
-
-    def look(number: int, worker: WorkerHandle) -> None:
-        """Model one variant on all cases."""
-        try:
-            worker.load(tasks[number], snapshots[number])
-            for inputs in drawn:
-                inputs.result().give(worker)
-                found[number].append(estimation.sampled(worker, VARIANT_S, seed=0, limit_s=SAMPLE_S))
-                with turn:
-                    count(1)
-        except WorkerFailure as failure:
-            failed[number] = failure
-            with turn:
-                count(len(cases) - len(found[number]))
+    def another() -> WorkerHandle:
+        with turn:
+            return take()
 
     def run() -> None:
-        worker: WorkerHandle | None = None
+        taken: list[WorkerHandle] = []
+
+        def worker() -> WorkerHandle:
+            if not taken or taken[-1].ended:
+                taken.append(another())
+            return taken[-1]
+
         try:
-            while True:
-                with turn:
-                    if not waiting:
-                        return
-                    number = waiting.popleft()
-                    if worker is None or worker.ended:
-                        try:
-                            worker = take()
-                        except WorkerFailure as failure:
-                            failed[number] = failure
-                            count(len(cases))
-                            continue
-                look(number, worker)
+            with contextlib.suppress(IndexError):  # nothing is waiting
+                while True:
+                    seen.look(waiting.popleft(), worker)
         finally:
-            if worker is not None:
+            for one in taken[-1:]:
                 with turn:
-                    worker.close()
+                    one.close()
 
-    count(0)
-    workers = len(snapshots) if len(snapshots) <= CROWDED * workers else workers
-    folder = snapshots[0].root.parents[1]  # the referee's own, where a file can be given to a worker by a link
-    with tempfile.TemporaryDirectory(prefix="inputs-", dir=folder) as name, ThreadPoolExecutor(workers) as threads:
+    seen.say()
+    workers = len(variants) if len(variants) <= CROWDED * workers else workers
+    folder = variants[ORIGINAL].snapshot.root.parents[1]  # the referee's own: what lies there is given by a link
+    with tempfile.TemporaryDirectory(prefix="inputs-", dir=folder) as name, ThreadPoolExecutor(workers + 1) as threads:
         running = [threads.submit(run) for _ in range(workers)]
-        for case, inputs in zip(cases, drawn, strict=True):  # while the workers import the first variants
-            try:
-                inputs.set_result(_Drawn(code, case, Path(name)))
-            except Exception as error:  # whoever waits for it raises it
-                inputs.set_exception(error)
-        for one in running:
-            one.result()
-    works = [code.work(case) for case in cases]
-    return [_judged(profiles, works, failed.get(number), device) for number, profiles in enumerate(found)]
-
-
-def _judged(
-    profiles: list[CallProfile], works: list[Work], failure: WorkerFailure | None, device: DeviceSpec
-) -> Surveyed:
-    if failure is not None:
-        return Surveyed(status=failure.status, message=str(failure))
-    estimates = [estimate_call(profile, device) for profile in profiles]
-    short = (
-        estimation.shortfall(profile, estimate.ms, work, device)
-        for profile, estimate, work in zip(profiles, estimates, works, strict=True)
-    )
-    return Surveyed(
-        profiles=profiles,
-        ms=[estimate.ms for estimate in estimates],
-        limits=[estimate.limit for estimate in estimates],
-        short=next(filter(None, short), ""),
-    )
+        reading = threads.submit(seen.read, another)
+        try:
+            for case, inputs in zip(cases, seen.drawn, strict=True):  # while the workers import the first variants
+                try:
+                    inputs.set_result(_Drawn(code, case, Path(name)))
+                except Exception as error:  # whoever waits for it raises it
+                    inputs.set_exception(error)
+            for one in running:
+                one.result()
+        finally:
+            seen.made.put(None)
+        reading.result()
+    return seen.found

@@ -7,7 +7,6 @@ says of its candidate's outputs, the referee judges by their bytes.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import socket
 import tempfile
@@ -39,7 +38,8 @@ GIVEN_PATH = f"/proc/self/fd/{GIVEN}"
 """File descriptor of the folder where candidates are put for a worker, and its path there. By way of it a candidate
 lies at the same place in every worker, which compilers write into their results, and yet no worker sees another's."""
 OPERATIONS = frozenset(
-    {"load", "inputs", "call", "returned", "estimate", "prepare", "ping", "run", "kernels", "profile", "check", "dump"}
+    {"load", "inputs", "call", "returned", "estimate", "prepare", "ping", "run", "kernels", "profile", "sample"}
+    | {"cubins", "read", "check", "dump"}
 )
 AGAIN_S = 0.25
 """For further calls, after which what an earlier one returned has to be what it was."""
@@ -59,6 +59,7 @@ class Worker:
         self._kept: dict[str, list[torch.Tensor]] = {}
         self._timed: TimedCalls | None = None
         self._recorder: Recorder | None = None
+        self._launches: dict[int, list[Any]] = {}
         self._withheld = False
         default_tile_context.config.temp_dir = tempfile.gettempdir()
         if backend is Backend.CPU:
@@ -84,6 +85,7 @@ class Worker:
     def load(self, message: Message, buffers: list[bytearray]) -> Reply:
         """Import the candidate from its snapshot; one that was loaded before is forgotten."""
         default_tile_context.config.cache_dir = message["cache"]
+        self._launches = {}
         self._frontend = Frontend(message["frontend"])
         if self._backend is Backend.CPU and self._frontend is Frontend.TRITON:
             from tilewright.evaluation.modelling import prepare_triton
@@ -203,12 +205,34 @@ class Worker:
         """What the launches of one call do and occupy, for the latency model."""
         from tilewright.evaluation.modelling import profile_call
 
-        seed, limit_s = message["seed"], message["limit_s"] or math.inf
-        if limit_s < math.inf:  # one of many that are looked at, while the device may be measured
-            os.setpriority(os.PRIO_PROCESS, 0, BEHIND)
         with self._forbidding():
-            found = profile_call(self.candidate, self._sets[0], self._arch, seed, self._frontend, limit_s)
+            found = profile_call(self.candidate, self._sets[0], self._arch, message["seed"], self._frontend)
         return {"profile": found}, []
+
+    def sample(self, message: Message, buffers: list[bytearray]) -> Reply:
+        """The same but for what they occupy, of one of many candidates that a survey looks at."""
+        from tilewright.evaluation.modelling import sample_call
+
+        os.setpriority(os.PRIO_PROCESS, 0, BEHIND)  # while the device may be measured
+        with self._forbidding():
+            found, launches = sample_call(
+                self.candidate, self._sets[0], self._arch, message["seed"], self._frontend, message["limit_s"]
+            )
+        self._launches[message["place"]] = launches
+        return {"sample": found.model_dump()}, []
+
+    def cubins(self, message: Message, buffers: list[bytearray]) -> Reply:
+        """What the kernels of the candidate's samples compile to, in the order of their places."""
+        from tilewright.evaluation.modelling import cubin_of_launch
+
+        launches = [one for _, listed in sorted(self._launches.items()) for one in listed]
+        return {}, [memoryview(cubin_of_launch(launch, self._arch)) for launch in launches]
+
+    def read(self, message: Message, buffers: list[bytearray]) -> Reply:
+        """What kernels occupy, of whatever candidates, by their cubins; or why that cannot be read."""
+        from tilewright.evaluation.modelling import resources_of_cubins
+
+        return {"found": resources_of_cubins([bytes(cubin) for cubin in buffers], self._arch)}, []
 
     def check(self, message: Message, buffers: list[bytearray]) -> Reply:
         """What the checker finds in one call on input set 0."""
@@ -242,7 +266,7 @@ class Worker:
 
     def describes(self, op: str) -> bool:
         """Whether the answer to `op` says what the candidate's call does, in words of this process."""
-        return op in ("profile", "check") or (
+        return op in ("profile", "sample", "cubins", "check") or (
             op == "call" and self._recorder is not None and self._backend is Backend.CPU
         )
 

@@ -10,6 +10,7 @@ and nothing was checked.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pydantic import Field
@@ -54,8 +55,8 @@ OVERLAP = 4.5
 """How sharply the longer of two that overlap hides the other: their norm of this order; 1 would be their sum."""
 
 
-class LaunchProfile(Record):
-    """One launch as the model sees it: averages over the sampled blocks, sizes in bytes."""
+class LaunchSample(Record):
+    """What one launch does: averages over the sampled blocks, sizes in bytes."""
 
     kernel: str
     blocks: int = Field(ge=0)
@@ -74,6 +75,14 @@ class LaunchProfile(Record):
     reductions: dict[int, float] = Field(default_factory=dict, description="per block, by how many results each has")
     written: list[str] = Field([], description="parameters whose memory the kernel writes")
     overwritten: list[str] = Field([], description="those of them whose memory it reads, too")
+    product_bytes: int = Field(0, ge=0, description="of the largest result of a matrix product, per block")
+    warps: int | None = Field(None, ge=1, description="that compute, of each CTA, where the kernel's hints say so")
+    ctas: int = Field(1, ge=1, description="that share a block, by the kernel's hints")
+
+
+class LaunchProfile(LaunchSample):
+    """One launch as the model sees it: what it does, and what it occupies."""
+
     resources: Resources
 
 
@@ -87,10 +96,10 @@ class HostWork(Record):
     dtype: str
 
 
-class CallProfile(Record):
-    """One call of an entry point, as the model sees it."""
+class CallSample(Record):
+    """What one call of an entry point does."""
 
-    launches: list[LaunchProfile]
+    launches: Sequence[LaunchSample]
     host: list[HostWork] = Field(default_factory=list)
     searched: list[str] = Field(
         [], max_length=SEARCHED, description="configs that its own searches took, each the first"
@@ -111,6 +120,12 @@ class CallProfile(Record):
     @property
     def dram_bytes(self) -> float:
         return sum(launch.dram_bytes for launch in self.launches) + sum(work.bytes for work in self.host)
+
+
+class CallProfile(CallSample):
+    """One call of an entry point, as the model sees it."""
+
+    launches: list[LaunchProfile]
 
 
 class Estimate(NamedTuple):
@@ -157,24 +172,31 @@ def estimate_launch(profile: LaunchProfile, device: DeviceSpec) -> Estimate:
 def _together(profile: LaunchProfile, device: DeviceSpec, cycles: float) -> dict[str, float]:
     """Seconds that each unit is busy for; `cycles` are those of all SMs with work in a second."""
     resources = profile.resources
-    share = cycles / CLOCK_HZ / device.sms
-    loaded = profile.bytes_loaded + profile.bytes_stored
+    found = _worked(profile, device, cycles)
     if profile.matrix_flops and not resources.tensor_core:
         matrix_s = sum(profile.matrix_flops.values()) / (2 * SCALAR_PER_CYCLE_PER_SM * cycles)
-    else:
-        matrix_s = sum(
-            flops / (device.peak_flops(dtype) * MATRIX_EFFICIENCY * share)
-            for dtype, flops in profile.matrix_flops.items()
-        )
-    arithmetic = profile.scalar_flops / SCALAR_PER_CYCLE_PER_SM + profile.special_functions / SPECIAL_PER_CYCLE_PER_SM
+        found["matrix products"] = profile.blocks * matrix_s
     instructions = 0.0 if _copies_in_bulk(resources) else resources.instructions * _repeats(profile)
     warps = _workers(resources) * resources.cluster_ctas
+    issued = profile.blocks * instructions * warps / (ISSUES_PER_CYCLE_PER_SM * cycles)
+    return found | {"instruction issue": issued}
+
+
+def _worked(sample: LaunchSample, device: DeviceSpec, cycles: float) -> dict[str, float]:
+    """The same of the units whose work is known of any machine code: that of products on tensor cores."""
+    share = cycles / CLOCK_HZ / device.sms
+    matrix_s = sum(
+        flops / (device.peak_flops(dtype) * MATRIX_EFFICIENCY * share) for dtype, flops in sample.matrix_flops.items()
+    )
+    arithmetic = sample.scalar_flops / SCALAR_PER_CYCLE_PER_SM + sample.special_functions / SPECIAL_PER_CYCLE_PER_SM
     return {
-        "DRAM bandwidth": _dram_bytes(profile, device) / (device.dram_bytes_per_s * DRAM_EFFICIENCY),
-        "L2 bandwidth": profile.blocks * loaded / (L2_BYTES_PER_CYCLE_PER_SM * cycles),
-        "matrix products": profile.blocks * matrix_s,
-        "arithmetic": profile.blocks * arithmetic / cycles,
-        "instruction issue": profile.blocks * instructions * warps / (ISSUES_PER_CYCLE_PER_SM * cycles),
+        "DRAM bandwidth": _dram_bytes(sample, device) / (device.dram_bytes_per_s * DRAM_EFFICIENCY),
+        "L2 bandwidth": sample.blocks
+        * (sample.bytes_loaded + sample.bytes_stored)
+        / L2_BYTES_PER_CYCLE_PER_SM
+        / cycles,
+        "matrix products": sample.blocks * matrix_s,
+        "arithmetic": sample.blocks * arithmetic / cycles,
     }
 
 
@@ -214,7 +236,7 @@ def _by_itself(profile: LaunchProfile, device: DeviceSpec) -> dict[str, float]:
     }
 
 
-def _dram_bytes(profile: LaunchProfile, device: DeviceSpec) -> float:
+def _dram_bytes(profile: LaunchSample, device: DeviceSpec) -> float:
     """What reaches DRAM: each tensor once, and again those that the blocks between two readers of a part have driven
     from the L2 cache."""
     again = sum(max(read - size, 0.0) for size, read in profile.streams.values())
@@ -260,6 +282,14 @@ def estimate_call(profile: CallProfile, device: DeviceSpec) -> Estimate:
     if profile.host:
         terms["torch operations beside the kernels" if found else "torch operations"] = host
     return Estimate(sum(estimate.ms for estimate in found) + host, terms)
+
+
+def least_ms(sample: CallSample, device: DeviceSpec) -> float:
+    """What `estimate_call` gives at least, in ms, whatever the kernels compile to."""
+    cycles = CLOCK_HZ * device.sms
+    launched = (max(_worked(one, device, cycles).values()) if one.blocks else 0.0 for one in sample.launches)
+    found = sum(seconds * 1e3 + LAUNCH_MS for seconds in launched)
+    return found + sum(_host_ms(work, device) for work in sample.host)
 
 
 def _host_ms(work: HostWork, device: DeviceSpec) -> float:

@@ -177,12 +177,25 @@ class Runs:
         limit_s: float,
         tell: Tell,
         frontends: Sequence[Frontend] = (),
+        alike: Sequence[int] = (),
+        hopeless: float | None = None,
     ) -> SurveyResult:
         """Compile and model variants of a candidate on the benchmark cases of a backend; `cpu` backend only.
 
-        `frontends` says what each is written in, where that is not the task's.
+        `frontends` says what each is written in, where that is not the task's; `alike`, for each, the number of the
+        first that differs from it in nothing but hints to the compiler. One that is sure to be modelled at over
+        `hopeless` times the best, or to spill what it computes, is not compiled, but for the first of all.
         """
-        result = await self._run("survey", limit_s, tell, variants, cases_of=cases_of, frontends=list(frontends))
+        result = await self._run(
+            "survey",
+            limit_s,
+            tell,
+            variants,
+            cases_of=cases_of,
+            frontends=list(frontends),
+            alike=list(alike),
+            hopeless=hopeless,
+        )
         return SurveyResult.model_validate({name: result[name] for name in result if name != "seconds"})
 
     async def ready(self, count: int) -> None:
