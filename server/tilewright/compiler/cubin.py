@@ -88,21 +88,21 @@ def resources_of_many(cubins: Sequence[bytes], arch: str, folder: Path | None = 
         )
         for cubin in cubins
     ]
+    different = [*dict.fromkeys(texts)]
     with tempfile.NamedTemporaryFile(suffix=".bin", dir=folder) as file:
-        file.write(b"".join(texts))
+        file.write(b"".join(different))
         file.flush()
         command = [tool, "-b", arch.replace("sm_", "SM"), file.name]
         done = subprocess.run(command, capture_output=True, text=True, timeout=BATCH_S, check=False)
     if done.returncode != 0:
         raise ValueError(f"nvdisasm: {done.stderr[:500]}")
-    ends = list(itertools.accumulate(map(len, texts)))
-    rows: list[list[str]] = [[] for _ in texts]
+    ends = [*itertools.accumulate(map(len, different))]
+    rows: list[list[str]] = [[] for _ in different]
     for row in done.stdout.splitlines():
         if found := _OFFSET.match(row):
             rows[bisect.bisect_right(ends, int(found[1], 16))].append(row)
-    return [
-        resources(cubin, list(sass.instructions("\n".join(own))), arch) for cubin, own in zip(cubins, rows, strict=True)
-    ]
+    listed = {text: [*sass.instructions("\n".join(own))] for text, own in zip(different, rows, strict=True)}
+    return [resources(cubin, listed[text], arch) for cubin, text in zip(cubins, texts, strict=True)]
 
 
 def resources(cubin: bytes, listed: list[sass.Instruction], arch: str, dynamic_shared: int = 0) -> Resources:

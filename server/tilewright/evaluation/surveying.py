@@ -40,6 +40,8 @@ SAMPLE_S = 15.0
 """For the sampled blocks of its call."""
 BATCH = 16
 """Variants whose machine code is waited for before it is read."""
+WORKERS_EACH = 4
+"""Workers that compile for each that reads what they compile."""
 CROWDED = 1.25
 """Workers for each that was asked for, where every variant then has its own: a second turn takes as long as a first."""
 
@@ -337,11 +339,15 @@ def survey(
                     one.close()
 
     seen.say()
+    readers = max(min(workers, len(variants) // BATCH) // WORKERS_EACH, 1)
     workers = len(variants) if len(variants) <= CROWDED * workers else workers
     folder = variants[ORIGINAL].snapshot.root.parents[1]  # the referee's own: what lies there is given by a link
-    with tempfile.TemporaryDirectory(prefix="inputs-", dir=folder) as name, ThreadPoolExecutor(workers + 1) as threads:
+    with (
+        tempfile.TemporaryDirectory(prefix="inputs-", dir=folder) as name,
+        ThreadPoolExecutor(workers + readers) as threads,
+    ):
         running = [threads.submit(run) for _ in range(workers)]
-        reading = threads.submit(seen.read, another)
+        reading = [threads.submit(seen.read, another) for _ in range(readers)]
         try:
             for case, inputs in zip(cases, seen.drawn, strict=True):  # while the workers import the first variants
                 try:
@@ -351,6 +357,8 @@ def survey(
             for one in running:
                 one.result()
         finally:
-            seen.made.put(None)
-        reading.result()
+            for _ in reading:
+                seen.made.put(None)
+        for one in reading:
+            one.result()
     return seen.found
