@@ -36,6 +36,10 @@ APART_NOISE = 0.005
 """How far the speed of one process may lie from that of the next with the same kernel."""
 SMALL_GAIN = 1.02
 """A speedup below which a single measurement apart says little."""
+SHARES_APART = {3: 0.75, 5: 0.5, 9: 0.5}
+"""By how many measurements apart there are, the share of a small gain that has to be left on average to end there. Of
+some kernels every second process is slower by a percent, by where its memory happens to lie: a median of few is then
+one or the other, and a mean of more between the two."""
 
 
 class Pair(NamedTuple):
@@ -147,21 +151,33 @@ def combined(intervals: Sequence[Interval], error_probability: float = ERROR_PRO
 
 def contradicts(speedup: float, apart: Sequence[tuple[float, float]]) -> bool:
     """Whether too little of a gain is left where the arms were measured one after the other: less than half of it, but
-    for what two processes of the same kernel may differ by, and never less than a quarter. `apart`: milliseconds of
-    candidate and incumbent, whose medians count."""
+    for what two processes of the same kernel may differ by; of a small gain less than `SHARES_APART` says. `apart`:
+    milliseconds of candidate and incumbent."""
     gain = speedup - 1
-    return not speedup_apart(apart) >= 1 + gain / 2 - min(APART_NOISE, gain / 4)
+    least = gain * SHARES_APART.get(len(apart), 0.5) if speedup < SMALL_GAIN else gain / 2 - APART_NOISE
+    return not speedup_apart(apart) >= 1 + least
 
 
 def speedup_apart(apart: Sequence[tuple[float, float]]) -> float:
-    candidate, incumbent = (sorted(side)[len(side) // 2] for side in zip(*apart, strict=True))
-    return float(incumbent / candidate)
+    """The ratio of the means of either side. Processes further off their median than a small gain are left out: that is
+    no matter of where memory lay."""
+    candidate, incumbent = map(_typical, zip(*apart, strict=True))
+    return incumbent / candidate
+
+
+def _typical(side: Sequence[float]) -> float:
+    middle = sorted(side)[len(side) // 2]
+    near = [ms for ms in side if abs(ms / middle - 1) < SMALL_GAIN - 1]
+    return math.exp(math.fsum(map(math.log, near)) / len(near)) if near else math.nan
 
 
 def settled_apart(speedup: float, measure: Callable[[], tuple[float, float]]) -> list[tuple[float, float]]:
-    """Milliseconds of candidate and incumbent by `measure`, once, or three times for a `speedup` that is not far above
-    what two processes of the same kernel may differ by; where that does not bear it out, two times more, since one
-    process in ten lies off by a percent."""
-    least = 3 if speedup < SMALL_GAIN else 1
-    found = [measure() for _ in range(least)]
-    return [*found, measure(), measure()] if contradicts(speedup, found) else found
+    """Milliseconds of candidate and incumbent by `measure`, once, and where that does not bear the gain out, three
+    times. For a `speedup` that is not far above what processes of the same kernel may differ by, as often as
+    `SHARES_APART` says."""
+    found: list[tuple[float, float]] = []
+    for count in SHARES_APART if speedup < SMALL_GAIN else (1, 3):
+        found += [measure() for _ in range(count - len(found))]
+        if not contradicts(speedup, found):
+            break
+    return found
