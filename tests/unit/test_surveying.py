@@ -37,7 +37,7 @@ from tilewright.evaluation.results import (
     Surveyed,
 )
 from tilewright.evaluation.snapshot import Snapshot
-from tilewright.evaluation.surveying import Variant, _Bar, _Drawn, _Survey, survey
+from tilewright.evaluation.surveying import Variant, _Bar, _Drawn, _Hand, _Survey, survey
 from tilewright.evaluation.tensors import TensorSpec, from_file, to_buffer
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
@@ -99,7 +99,11 @@ class Worker:
         if op == "read":
             assert len(set(buffers)) == len(buffers)
             names = [bytes(cubin).decode() for cubin in buffers]
-            return {"found": [{"error": "no"} if name == "5" else READ for name in names]}, []
+            if "9" in names:
+                self.ended = True
+                raise WorkerFailure(Status.CRASHED, "killed by SIGSEGV")
+            strange = {"resources": READ["resources"] | {"registers": "many"}}
+            return {"found": [{"8": {"error": "no"}, "10": strange}.get(name, READ) for name in names]}, []
         if op == "inputs":
             (arguments,) = message["sets"]
             self._seen = {one["name"]: one["value"] for one in arguments}
@@ -166,10 +170,34 @@ def test_a_survey_tells_how_far_it_is_and_a_failure_costs_one_variant(tmp_path: 
     assert said[-1].startswith("compiled and modelled 4 of 4")
 
 
-def test_machine_code_that_cannot_be_read_costs_one_variant(tmp_path: Path) -> None:
-    found, _ = look(tmp_path, alike=range(6))
-    assert (found[4].status, found[5].status) == (Status.PASSED, Status.CRASHED)
-    assert found[5].message == "its machine code was not read: no"
+def test_machine_code_that_cannot_be_read_costs_one_variant_which_is_raced(tmp_path: Path) -> None:
+    found, said = look(tmp_path, alike=range(12))
+    bad = {1: Status.TIMEOUT, 2: Status.CRASHED, 8: Status.CRASHED, 9: Status.CRASHED, 10: Status.CRASHED}
+    assert [one.status for one in found] == [bad.get(number, Status.PASSED) for number in range(12)]
+    assert found[8].message == "its machine code was not read: no"
+    assert found[9].message == "its machine code was not read: killed by SIGSEGV"
+    assert said[-1].startswith("compiled and modelled 12 of 12")
+    raced = unmodelled(found[9])
+    assert (raced.status, raced.message) == (Status.PASSED, f"not modelled: {found[9].message}")
+    assert unmodelled(found[2]).status is Status.CRASHED
+
+
+def test_where_no_worker_can_be_had_nothing_is_modelled_and_the_survey_ends(tmp_path: Path) -> None:
+    def take() -> Any:
+        raise WorkerFailure(Status.VOID, "no memory")
+
+    found = survey(code(False), variants(tmp_path, [0, 0, 2]), CASES, H200, 2.5, 2, take, lambda _: None)
+    assert [(one.status, one.message) for one in found] == [(Status.VOID, "no memory")] * 3
+
+
+def test_a_call_that_is_said_to_do_nothing_sets_no_bar(tmp_path: Path) -> None:
+    bar = _Bar(2.5, H200)
+    nothing = CallSample(launches=[])
+    bar.lower(Surveyed(ms=[0.0, 1.0]))
+    assert bar.slow([nothing]) == ""
+    bar.lower(Surveyed(ms=[1e-9]))
+    assert bar.slow([nothing]) == ""
+    assert bar.slow([CallSample(launches=[profile()])])
 
 
 def test_of_variants_that_differ_in_hints_one_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +222,7 @@ def test_a_variant_that_is_sure_to_be_slow_is_not_compiled(tmp_path: Path, monke
         for number in numbers:
             seen.look(number, Worker)  # type: ignore[arg-type]
         seen.made.put(None)
-        seen.read(Worker)  # type: ignore[arg-type]
+        seen.read(_Hand(Worker, threading.Lock()))  # type: ignore[arg-type]
     assert [bool(one.ms) for one in seen.found] == [True, False, False, True, False, False]
     assert seen.found[0].ms[0] > 2.5 * seen.found[3].ms[0]  # the original is compiled, however slow
     assert all(re.match(r"modelled at \d+\.\d times the best at least", seen.found[n].left) for n in (4, 5))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.compiler.resources import Resources
-from tilewright.evaluation.results import ORIGINAL, Status, Surveyed, geometric_mean
+from tilewright.evaluation.results import ORIGINAL, UNREAD, Status, Surveyed, geometric_mean
 from tilewright.roofline.model import LaunchProfile
 
 HOPELESS = 2.5
@@ -27,13 +27,15 @@ def longest(one: Surveyed) -> LaunchProfile | None:
 
 def modelled_ms(one: Surveyed) -> float | None:
     """The model's geometric mean over the cases, in ms."""
-    return geometric_mean(one.ms) if one.status is Status.PASSED and one.ms else None
+    return geometric_mean(one.ms) if one.status is Status.PASSED and one.ms and min(one.ms) > 0 else None
 
 
 def unmodelled(one: Surveyed) -> Surveyed:
-    """A variant that failed, as one to be measured where all that failed is the model: it took too long, or the
-    interpreter does not know one of the kernel's operations."""
-    if one.status is Status.TIMEOUT or (one.status is Status.RAISED and one.message.startswith("UnsupportedOperation")):
+    """A variant that failed, as one to be measured where all that failed is the model: it took too long, the
+    interpreter does not know one of the kernel's operations, or its machine code could not be read."""
+    unknown = one.status is Status.RAISED and one.message.startswith("UnsupportedOperation")
+    unread = one.status is Status.CRASHED and one.message.startswith(UNREAD)
+    if one.status is Status.TIMEOUT or unknown or unread:
         return Surveyed(message=f"not modelled: {one.message.splitlines()[0]}")
     return one
 

@@ -28,7 +28,7 @@ _FORMAT_WITH_SIZE = 4
 
 TEXT, CODE = ".text.", (".text.", ".nv.constant")
 """Where instructions are, and what they name."""
-BATCH_S = 60.0
+BATCH_S = 20.0
 _OFFSET = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s")
 _RESERVED = ".nv.shared.reserved."
 """Where a cubin has such a section (sm_90 and later), the system's 1 KiB is counted in the kernel's own."""

@@ -66,7 +66,7 @@ def described() -> Iterator[None]:
     """Where a worker's description is read. Raises `WorkerFailure` where it is none."""
     try:
         yield
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise WorkerFailure(Status.CRASHED, f"the process described its launches wrongly: {error}") from None
 
 

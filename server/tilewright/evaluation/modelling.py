@@ -7,14 +7,11 @@ import dataclasses
 import importlib.util
 import math
 import os
-import struct
-import subprocess
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from elftools.common.exceptions import ELFError
 
 from tilewright.compiler.assembling import CompileFailure, Lowered, cubin_of
 from tilewright.compiler.cubin import resources_of_many
@@ -52,14 +49,12 @@ def profile_call(
     arch: str,
     seed: int,
     frontend: Frontend,
-    limit_s: float = math.inf,
 ) -> dict[str, Any]:
     """One call with a few blocks of each launch run, as a `CallProfile`. What a first call prepares is not counted.
-    Blocks that take over `limit_s` seconds count as what the interpreter cannot run.
 
     Raises `CandidateFailure` where a cuTile task launches no block, or a torch task computes nothing.
     """
-    sample, launches = sample_call(candidate, arguments, arch, seed, frontend, limit_s)
+    sample, launches = sample_call(candidate, arguments, arch, seed, frontend, math.inf)
     profiles = [
         LaunchProfile(**one.model_dump(), resources=resources_of(launch, arch))
         for one, launch in zip(sample.launches, launches, strict=True)
@@ -70,18 +65,20 @@ def profile_call(
 def sample_call(
     candidate: Candidate, arguments: dict[str, Any], arch: str, seed: int, frontend: Frontend, limit_s: float
 ) -> tuple[CallSample, list[host.Launch]]:
-    """The same but for what the launches occupy, which their kernels have to be compiled for; and the launches. With
-    no time at all no block is run, and what blocks do is left at zero.
+    """The same but for what the launches occupy, which their kernels have to be compiled for; and the launches. Blocks
+    that take over `limit_s` seconds count as what the interpreter cannot run; with no time at all none is run, and what
+    blocks do is left at zero.
 
     Raises `CandidateFailure` as `profile_call` does.
     """
     before = len(host.searched)
     torch.set_num_threads(1)  # tiles are small, and there is a worker for each processor: threads would only wait
-    with contextlib.suppress(CandidateFailure), host.running(host.Mode.CAPTURE) as launches, counting() as ops:
-        candidate(arguments)
     if limit_s:
-        with host.running(host.Mode.SAMPLE, seed, limit_s) as launches, counting() as ops:
+        with contextlib.suppress(CandidateFailure), host.running(host.Mode.CAPTURE):
             candidate(arguments)
+    mode = host.Mode.SAMPLE if limit_s else host.Mode.CAPTURE
+    with host.running(mode, seed, limit_s) as launches, counting() as ops:
+        candidate(arguments)
     launched = any(launch.blocks for launch in launches)
     if frontend is Frontend.TORCH and not launched and not ops:
         raise CandidateFailure(Status.RAISED, "the entry point made no torch operation, so there is nothing to model")
@@ -103,23 +100,23 @@ def profile_launch(launch: host.Launch, arch: str) -> LaunchProfile:
 
 def resources_of(launch: host.Launch, arch: str) -> Resources:
     """What a launch occupies. Raises `CandidateFailure` where its kernel does not compile."""
-    return _read(cubin_of_launch(launch, arch), arch)
+    return _read(compiled(lower(launch.kernel, launch.signature, arch)), arch)
 
 
-def cubin_of_launch(launch: host.Launch, arch: str) -> bytes:
+def compiled(source: Lowered) -> bytes:
     """What a launch's kernel compiles to. Raises `CandidateFailure` where it does not."""
     try:
-        return _cubin(lower(launch.kernel, launch.signature, arch))
+        return _cubin(source)
     except CompileFailure as failure:
         status = Status.TIMEOUT if failure.timed_out else Status.COMPILE_ERROR
-        raise CandidateFailure(status, f"{launch.name} for {arch}: {failure}") from None
+        raise CandidateFailure(status, f"{source.kernel} for {source.arch}: {failure}") from None
 
 
 def resources_of_cubins(cubins: list[bytes], arch: str) -> list[dict[str, Any]]:
     """What the kernels of cubins occupy, each as `resources`; one that cannot be read has an `error` instead."""
     try:
         return [{"resources": one.model_dump()} for one in resources_of_many(cubins, arch, Path.cwd())]
-    except (ValueError, KeyError, ELFError, struct.error, subprocess.SubprocessError) as error:
+    except Exception as error:  # whatever bytes a candidate's process calls a cubin
         if len(cubins) == 1:
             return [{"error": f"{type(error).__name__}: {error}"[:500]}]
         return [found for cubin in cubins for found in resources_of_cubins([cubin], arch)]

@@ -241,6 +241,10 @@ ORIGINAL = 0
 """The number, among variants, of the one that the others are compared with."""
 
 
+UNREAD = "its machine code was not read"
+"""How the message of a variant begins whose kernels are compiled, and nothing is known of them."""
+
+
 class Surveyed(Record):
     """A variant: what its call does in each case, and the model's ms; or how it failed. In the order of the cases."""
 

@@ -34,8 +34,10 @@ TRIMMED = 0.2
 """Share of the pairs that is left out at either end."""
 APART_NOISE = 0.005
 """How far the speed of one process may lie from that of the next with the same kernel."""
-SMALL_GAIN = 1.02
-"""A speedup below which a single measurement apart says little."""
+DISTURBED = 0.02
+"""How far off its side's median a process is disturbed, or something else than the others."""
+SMALL_GAIN = 1.04
+"""A speedup below which a single measurement apart says little: of one above it more than 1% has to be left."""
 SHARES_APART = {3: 0.75, 5: 0.5, 9: 0.5}
 """By how many measurements apart there are, the share of a small gain that has to be left on average to end there. Of
 some kernels every second process is slower by a percent, by where its memory happens to lie: a median of few is then
@@ -150,25 +152,27 @@ def combined(intervals: Sequence[Interval], error_probability: float = ERROR_PRO
 
 
 def contradicts(speedup: float, apart: Sequence[tuple[float, float]]) -> bool:
-    """Whether too little of a gain is left where the arms were measured one after the other: less than half of it, but
-    for what two processes of the same kernel may differ by; of a small gain less than `SHARES_APART` says. `apart`:
-    milliseconds of candidate and incumbent."""
+    """Whether the arms measured one after the other say another thing than side by side. Too little of a gain is less
+    than half of it, but for what two processes of the same kernel may differ by; of a small gain, less than
+    `SHARES_APART` says. Too much is half as much again. `apart`: milliseconds of candidate and incumbent."""
     gain = speedup - 1
     least = gain * SHARES_APART.get(len(apart), 0.5) if speedup < SMALL_GAIN else gain / 2 - APART_NOISE
-    return not speedup_apart(apart) >= 1 + least
+    return not least <= speedup_apart(apart) - 1 <= gain + max(2 * APART_NOISE, gain / 2)
 
 
 def speedup_apart(apart: Sequence[tuple[float, float]]) -> float:
-    """The ratio of the means of either side. Processes further off their median than a small gain are left out: that is
-    no matter of where memory lay."""
+    """The ratio of the means of either side, each without one process that is off by more than where memory lies can
+    make it; NaN where there are more of these, which is a kernel that chooses, or a device that is not calm."""
     candidate, incumbent = map(_typical, zip(*apart, strict=True))
     return incumbent / candidate
 
 
 def _typical(side: Sequence[float]) -> float:
     middle = sorted(side)[len(side) // 2]
-    near = [ms for ms in side if abs(ms / middle - 1) < SMALL_GAIN - 1]
-    return math.exp(math.fsum(map(math.log, near)) / len(near)) if near else math.nan
+    near = [ms for ms in side if abs(ms / middle - 1) < DISTURBED]
+    if not near or len(side) - len(near) > 1:
+        return math.nan
+    return math.exp(math.fsum(map(math.log, near)) / len(near))
 
 
 def settled_apart(speedup: float, measure: Callable[[], tuple[float, float]]) -> list[tuple[float, float]]:

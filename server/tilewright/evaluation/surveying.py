@@ -13,11 +13,11 @@ import os
 import random
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any
 
@@ -26,7 +26,7 @@ import torch
 from tilewright.compiler.resources import most_product_bytes
 from tilewright.evaluation import estimation
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
-from tilewright.evaluation.results import ORIGINAL, Status, Surveyed, geometric_mean
+from tilewright.evaluation.results import ORIGINAL, UNREAD, Status, Surveyed, geometric_mean
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.taskcode import Inputs, TaskCode
 from tilewright.evaluation.tensors import Argument, TensorSpec, plain_argument, to_buffer
@@ -35,11 +35,13 @@ from tilewright.roofline.model import CallProfile, CallSample, LaunchProfile, es
 from tilewright.task import Case, Frontend
 
 VARIANT_S = 30.0
-"""For one variant on one case, its compile included."""
+"""For one variant on one case, and as long again for its compile."""
 SAMPLE_S = 15.0
 """For the sampled blocks of its call."""
 BATCH = 16
 """Variants whose machine code is waited for before it is read."""
+MOST = 4 * BATCH
+"""Variants whose machine code is read at once, at most."""
 WORKERS_EACH = 4
 """Workers that compile for each that reads what they compile."""
 CROWDED = 1.25
@@ -104,13 +106,14 @@ class _Bar:
 
     def lower(self, seen: Surveyed) -> None:
         """Take a variant into account that does all of the work."""
-        if seen.ms and not seen.short:
+        if seen.ms and min(seen.ms) > 0 and not seen.short:
             self._best = min(self._best, geometric_mean(seen.ms))
 
     def slow(self, samples: Sequence[CallSample]) -> str:
         """Why a variant that does this in its cases is not worth a compile, whatever its hints; empty where it may
         be."""
-        times = geometric_mean([least_ms(sample, self._device) for sample in samples]) / self._best
+        least = [least_ms(sample, self._device) for sample in samples]
+        times = geometric_mean(least) / self._best if min(least) > 0 else 0.0
         found = f"modelled at {times:.1f} times the best at least, by what it moves and computes: not compiled"
         return found if times > self._hopeless else ""
 
@@ -181,8 +184,8 @@ class _Survey:
 
     def _settle(self, number: int, found: Surveyed) -> None:
         self.found[number] = found
-        self._bar.lower(found)
         with self._turn:
+            self._bar.lower(found)
             self._done += 1
             self.say()
 
@@ -229,56 +232,59 @@ class _Survey:
         with estimation.described():
             return CallSample.model_validate(reply["sample"])
 
-    def read(self, take: Callable[[], WorkerHandle]) -> None:
-        """Model what is made, until nothing more comes (None); `take` gives a worker that reads machine code. Reading
-        many takes as long as reading one: after the first, it waits for as many as were read before."""
-        reader: WorkerHandle | None = None
+    def read(self, hand: _Hand) -> None:
+        """Model what is made, until nothing more comes (None), by a worker that reads machine code. Reading many takes
+        as long as reading one: after the first, it waits for as many as were read before."""
         going, count = True, 0
-        try:
-            while going:
-                batch: list[tuple[int, _Made]] = []
-                while going and (len(batch) < min(max(count, 1), BATCH) or not self.made.empty()):
-                    if (taken := self.made.get()) is not None:
-                        batch.append(taken)
-                    going = taken is not None
-                if batch:
-                    if reader is None or reader.ended:
-                        reader = take()
-                    self._judge(batch, reader)
-                    count += len(batch)
-        finally:
-            if reader is not None:
-                with self._turn:
-                    reader.close()
+        while going:
+            batch, going = self._gathered(min(max(count, 1), BATCH))
+            if batch:
+                self._judge(batch, hand)
+                count += len(batch)
 
-    def _judge(self, batch: Sequence[tuple[int, _Made]], reader: WorkerHandle) -> None:
-        cubins = list(dict.fromkeys(cubin for _, made in batch for cubin in made.cubins))
+    def _gathered(self, least: int) -> tuple[list[tuple[int, _Made]], bool]:
+        """At least so many of what is made, with whatever more is there already; and whether more may come."""
+        batch: list[tuple[int, _Made]] = []
+        while len(batch) < MOST:
+            try:
+                taken = self.made.get(block=len(batch) < least)
+            except Empty:
+                break
+            if taken is None:
+                return batch, False
+            batch.append(taken)
+        return batch, True
+
+    def _judge(self, batch: Sequence[tuple[int, _Made]], hand: _Hand) -> None:
+        """Settle what is made. Where that fails, one by one: what ends a reader costs itself alone."""
+        cubins = [*dict.fromkeys(cubin for _, made in batch for cubin in made.cubins)]
         try:
-            reply, _ = reader.request("read", VARIANT_S + len(cubins), cubins)
+            reply, _ = hand.worker().request("read", VARIANT_S + len(cubins), cubins)
             with estimation.described():
                 known = dict(zip(cubins, reply["found"], strict=True))
+                found = [(number, self._modelled(made, known)) for number, made in batch]
         except WorkerFailure as failure:
-            known = {cubin: {"error": f"{failure.status}: {failure}"} for cubin in cubins}
-        for number, made in batch:
-            read = [known[cubin] for cubin in made.cubins]
-            if error := next((one["error"] for one in read if "error" in one), ""):
-                self._settle(number, Surveyed(status=Status.CRASHED, message=f"its machine code was not read: {error}"))
-            else:
-                self._settle(number, self._modelled(made.samples, [one["resources"] for one in read]))
+            if len(batch) > 1:
+                for one in batch:
+                    self._judge([one], hand)
+                return
+            found = [(batch[0][0], Surveyed(status=Status.CRASHED, message=f"{UNREAD}: {failure}"))]
+        for number, seen in found:
+            self._settle(number, seen)
 
-    def _modelled(self, samples: Sequence[CallSample], read: Sequence[Any]) -> Surveyed:
-        """What the model says of a call in each case; `read` has the resources of all launches, one after the other."""
+    def _modelled(self, made: _Made, known: Mapping[bytes, Any]) -> Surveyed:
+        """What the model says of a variant's calls; `known` has what was read of each cubin."""
+        read = [known[cubin] for cubin in made.cubins]
+        if error := next((one["error"] for one in read if "error" in one), ""):
+            return Surveyed(status=Status.CRASHED, message=f"{UNREAD}: {error}")
         rest = iter(read)
         profiles = [
             CallProfile(
-                launches=[
-                    LaunchProfile.model_validate(one.model_dump() | {"resources": next(rest)})
-                    for one in sample.launches
-                ],
+                launches=[LaunchProfile.model_validate(one.model_dump() | next(rest)) for one in sample.launches],
                 host=sample.host,
                 searched=sample.searched,
             )
-            for sample in samples
+            for sample in made.samples
         ]
         estimates = [estimate_call(profile, self._device) for profile in profiles]
         short = (
@@ -295,10 +301,32 @@ class _Survey:
 
 def _made(samples: list[CallSample], worker: WorkerHandle) -> _Made:
     """What the kernels of a variant that `worker` has sampled compile to."""
-    _, cubins = worker.request("cubins", VARIANT_S)
+    _, cubins = worker.request("cubins", VARIANT_S * len(samples))
     if len(cubins) != sum(len(sample.launches) for sample in samples):
         raise WorkerFailure(Status.CRASHED, f"the process compiled {len(cubins)} kernels, not those that it launches")
     return _Made(samples, [bytes(cubin) for cubin in cubins])
+
+
+class _Hand:
+    """The worker of one thread: taken where it is needed, and anew once it has ended. `turn` is for all threads."""
+
+    def __init__(self, take: Callable[[], WorkerHandle], turn: Lock) -> None:
+        self._take, self._turn = take, turn
+        self._taken: WorkerHandle | None = None
+
+    def worker(self) -> WorkerHandle:
+        """Raises `WorkerFailure` where there is none."""
+        if self._taken is None or self._taken.ended:
+            self.close()
+            with self._turn:
+                self._taken = self._take()
+        return self._taken
+
+    def close(self) -> None:
+        if self._taken is not None:
+            with self._turn:
+                self._taken.close()
+            self._taken = None
 
 
 def survey(
@@ -317,26 +345,18 @@ def survey(
     seen = _Survey(code, variants, cases, device, hopeless, tell)
     turn, waiting = Lock(), deque(seen.order())
 
-    def another() -> WorkerHandle:
-        with turn:
-            return take()
-
     def run() -> None:
-        taken: list[WorkerHandle] = []
+        with contextlib.closing(_Hand(take, turn)) as hand:
+            while waiting:
+                try:
+                    number = waiting.popleft()
+                except IndexError:  # another was faster
+                    return
+                seen.look(number, hand.worker)
 
-        def worker() -> WorkerHandle:
-            if not taken or taken[-1].ended:
-                taken.append(another())
-            return taken[-1]
-
-        try:
-            with contextlib.suppress(IndexError):  # nothing is waiting
-                while True:
-                    seen.look(waiting.popleft(), worker)
-        finally:
-            for one in taken[-1:]:
-                with turn:
-                    one.close()
+    def read() -> None:
+        with contextlib.closing(_Hand(take, turn)) as hand:
+            seen.read(hand)
 
     seen.say()
     readers = max(min(workers, len(variants) // BATCH) // WORKERS_EACH, 1)
@@ -347,7 +367,7 @@ def survey(
         ThreadPoolExecutor(workers + readers) as threads,
     ):
         running = [threads.submit(run) for _ in range(workers)]
-        reading = [threads.submit(seen.read, another) for _ in range(readers)]
+        reading = [threads.submit(read) for _ in range(readers)]
         try:
             for case, inputs in zip(cases, seen.drawn, strict=True):  # while the workers import the first variants
                 try:

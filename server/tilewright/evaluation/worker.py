@@ -59,7 +59,7 @@ class Worker:
         self._kept: dict[str, list[torch.Tensor]] = {}
         self._timed: TimedCalls | None = None
         self._recorder: Recorder | None = None
-        self._launches: dict[int, list[Any]] = {}
+        self._lowered: dict[int, list[Any]] = {}
         self._withheld = False
         default_tile_context.config.temp_dir = tempfile.gettempdir()
         if backend is Backend.CPU:
@@ -85,7 +85,7 @@ class Worker:
     def load(self, message: Message, buffers: list[bytearray]) -> Reply:
         """Import the candidate from its snapshot; one that was loaded before is forgotten."""
         default_tile_context.config.cache_dir = message["cache"]
-        self._launches = {}
+        self._lowered = {}
         self._frontend = Frontend(message["frontend"])
         if self._backend is Backend.CPU and self._frontend is Frontend.TRITON:
             from tilewright.evaluation.modelling import prepare_triton
@@ -211,6 +211,7 @@ class Worker:
 
     def sample(self, message: Message, buffers: list[bytearray]) -> Reply:
         """The same but for what they occupy, of one of many candidates that a survey looks at."""
+        from tilewright.compiler.cutile import lower
         from tilewright.evaluation.modelling import sample_call
 
         os.setpriority(os.PRIO_PROCESS, 0, BEHIND)  # while the device may be measured
@@ -218,15 +219,15 @@ class Worker:
             found, launches = sample_call(
                 self.candidate, self._sets[0], self._arch, message["seed"], self._frontend, message["limit_s"]
             )
-        self._launches[message["place"]] = launches
+        lowered = [lower(launch.kernel, launch.signature, self._arch) for launch in launches]
+        self._lowered[message["place"]] = lowered
         return {"sample": found.model_dump()}, []
 
     def cubins(self, message: Message, buffers: list[bytearray]) -> Reply:
         """What the kernels of the candidate's samples compile to, in the order of their places."""
-        from tilewright.evaluation.modelling import cubin_of_launch
+        from tilewright.evaluation.modelling import compiled
 
-        launches = [one for _, listed in sorted(self._launches.items()) for one in listed]
-        return {}, [memoryview(cubin_of_launch(launch, self._arch)) for launch in launches]
+        return {}, [memoryview(compiled(one)) for _, listed in sorted(self._lowered.items()) for one in listed]
 
     def read(self, message: Message, buffers: list[bytearray]) -> Reply:
         """What kernels occupy, of whatever candidates, by their cubins; or why that cannot be read."""

@@ -173,9 +173,8 @@ def _together(profile: LaunchProfile, device: DeviceSpec, cycles: float) -> dict
     """Seconds that each unit is busy for; `cycles` are those of all SMs with work in a second."""
     resources = profile.resources
     found = _worked(profile, device, cycles)
-    if profile.matrix_flops and not resources.tensor_core:
-        matrix_s = sum(profile.matrix_flops.values()) / (2 * SCALAR_PER_CYCLE_PER_SM * cycles)
-        found["matrix products"] = profile.blocks * matrix_s
+    on_tensor_cores, elsewhere = _products(profile, device, cycles)
+    found["matrix products"] = on_tensor_cores if resources.tensor_core else elsewhere
     instructions = 0.0 if _copies_in_bulk(resources) else resources.instructions * _repeats(profile)
     warps = _workers(resources) * resources.cluster_ctas
     issued = profile.blocks * instructions * warps / (ISSUES_PER_CYCLE_PER_SM * cycles)
@@ -183,11 +182,7 @@ def _together(profile: LaunchProfile, device: DeviceSpec, cycles: float) -> dict
 
 
 def _worked(sample: LaunchSample, device: DeviceSpec, cycles: float) -> dict[str, float]:
-    """The same of the units whose work is known of any machine code: that of products on tensor cores."""
-    share = cycles / CLOCK_HZ / device.sms
-    matrix_s = sum(
-        flops / (device.peak_flops(dtype) * MATRIX_EFFICIENCY * share) for dtype, flops in sample.matrix_flops.items()
-    )
+    """The same of the units whose work is known of any machine code; of products the least that they take."""
     arithmetic = sample.scalar_flops / SCALAR_PER_CYCLE_PER_SM + sample.special_functions / SPECIAL_PER_CYCLE_PER_SM
     return {
         "DRAM bandwidth": _dram_bytes(sample, device) / (device.dram_bytes_per_s * DRAM_EFFICIENCY),
@@ -195,9 +190,17 @@ def _worked(sample: LaunchSample, device: DeviceSpec, cycles: float) -> dict[str
         * (sample.bytes_loaded + sample.bytes_stored)
         / L2_BYTES_PER_CYCLE_PER_SM
         / cycles,
-        "matrix products": sample.blocks * matrix_s,
+        "matrix products": min(_products(sample, device, cycles)),
         "arithmetic": sample.blocks * arithmetic / cycles,
     }
+
+
+def _products(sample: LaunchSample, device: DeviceSpec, cycles: float) -> tuple[float, float]:
+    """The same of products, on tensor cores and without them."""
+    share = cycles / CLOCK_HZ / device.sms
+    peaks = (flops / device.peak_flops(dtype) for dtype, flops in sample.matrix_flops.items())
+    without = sum(sample.matrix_flops.values()) / (2 * SCALAR_PER_CYCLE_PER_SM * cycles)
+    return sample.blocks * sum(peaks) / (MATRIX_EFFICIENCY * share), sample.blocks * without
 
 
 def _by_itself(profile: LaunchProfile, device: DeviceSpec) -> dict[str, float]:
