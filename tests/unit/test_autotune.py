@@ -1,4 +1,4 @@
-"""The parts of the search: knobs in a source, spaces, what is pruned, the race, and the launch code."""
+"""The parts of the search: knobs in a source, spaces, the race, and the launch code."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ import pytest
 from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
 from tests.unit.test_model import profile
 from tilewright.autotune.plots import draw
-from tilewright.autotune.pruning import MOST_RACED, pruned
 from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric
 from tilewright.autotune.searching import Wanted, search
 from tilewright.autotune.space import Kind, declared, kind_of, proposed
 from tilewright.autotune.tuner import _ended
 from tilewright.evaluation import pool
 from tilewright.evaluation.racing import ORIGINAL, ROUNDS, halve
-from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Raced, Status, Surveyed
+from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Raced, Status
 from tilewright.knobs import Knobs, SpaceError, parse_values
 from tilewright.repository import Files
 from tilewright.roofline.bounds import Ceilings
@@ -165,47 +164,6 @@ def test_what_a_kernel_is_taken_for() -> None:
     assert kind_of(call(**products), [], {"int32", "bfloat16"}, 132) is Kind.GROUPED
 
 
-def surveyed(ms: float, **changes: Any) -> Surveyed:
-    return Surveyed(profiles=[call(**changes)], ms=[ms], limits=["spills"])
-
-
-def left_out(seen: list[Surveyed], alike: list[int] | None = None) -> dict[int, str]:
-    return pruned(seen, alike or range(len(seen)), [f"config {number}" for number in range(len(seen))])
-
-
-def test_what_is_pruned_has_a_reason_and_the_original_never_is() -> None:
-    found = left_out([surveyed(9.0), surveyed(1.0), surveyed(2.4), surveyed(3.1, spill_bytes=512, ctas_per_sm=1)])
-    assert list(found) == [3]
-    assert found[3] == (
-        "modelled at 3.1 times the best: mostly spills; spills 512 bytes a thread, one CTA a SM, limited by registers"
-    )
-    many = left_out([surveyed(9.0), *(surveyed(1.0 + number / 100) for number in range(60))])
-    assert len(many) == 60 - MOST_RACED
-    assert ORIGINAL not in many
-    assert f"{MOST_RACED + 1}th of 60" in many[MOST_RACED + 1]
-    failed = Surveyed(status=Status.COMPILE_ERROR, message="no")
-    assert left_out([surveyed(1.0), failed]) == {}
-
-
-def test_of_configs_with_the_same_machine_code_one_is_measured() -> None:
-    seen = [surveyed(1.0, code="a"), *(surveyed(1.0, code="b") for _ in range(3)), surveyed(1.0), surveyed(1.0)]
-    assert left_out(seen, [0, 0, 0, 3, 4, 4]) == {2: "the same machine code as config 1"}
-    larger = surveyed(1.0, code="b", shared_bytes=4096)
-    assert left_out([*seen[:2], larger], [0, 0, 0]) == {}
-    of_the_original = left_out([seen[0], seen[0], surveyed(9.0)], [0, 0, 0])
-    assert of_the_original[1] == "the same machine code as config 0"
-    assert "9.0 times" in of_the_original[2]
-
-
-def test_what_was_not_compiled_is_pruned_and_takes_nobodys_place() -> None:
-    slow = Surveyed(left="modelled at 7.1 times the best at least: not compiled")
-    seen = [surveyed(1.0), slow, *(surveyed(1.0 + number / 100) for number in range(MOST_RACED))]
-    assert left_out(seen) == {
-        1: slow.left,
-        MOST_RACED + 1: f"{MOST_RACED + 1}th of {MOST_RACED + 1} by the model (1.45x the best): {MOST_RACED} are raced",
-    }
-
-
 def race(true_ms: list[float], noise: float, seed: int) -> tuple[list[float], int]:
     """The speedups that a race finds, and the blocks it takes."""
     source = random.Random(seed)
@@ -283,14 +241,6 @@ def test_a_picture_is_drawn_of_any_search(tmp_path: Path) -> None:
     for tried in ([one], [one, one.model_copy(update={"config": {"A": "x", "B": 2}, "resources": None})]):
         draw(result.model_copy(update={"tried": tried}), tmp_path / "picture.png")
         assert (tmp_path / "picture.png").read_bytes()[:4] == b"\x89PNG"
-
-
-def test_a_config_that_leaves_work_out_sets_no_bar() -> None:
-    wrong = surveyed(0.01).model_copy(update={"short": "its kernels move 1 MB, and 9 MB have to be read"})
-    assert left_out([surveyed(1.0), surveyed(0.6), surveyed(0.7), wrong]) == {}
-    failed = wrong.short_failed()
-    assert failed.status is Status.TAMPERED
-    assert "9 MB" in failed.message
 
 
 def test_a_search_that_ran_out_of_time_does_not_blame_the_candidate() -> None:

@@ -1,8 +1,7 @@
-"""The survey of variants: inputs that workers map, what is left to the race, and what a look at a variant imports."""
+"""The survey of variants: inputs that workers map, what is not compiled, what a failure costs, what a look imports."""
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 import subprocess
@@ -17,22 +16,13 @@ import cuda.tile as ct
 import pytest
 import torch
 
-from tests.conftest import SCALE_KERNEL
 from tests.unit import kernels
-from tests.unit.test_autotune import left_out
 from tests.unit.test_corpus import _stand_in  # noqa: F401 (the fixture)
-from tests.unit.test_launchcode import wanted_of
 from tests.unit.test_model import H200, profile
-from tilewright.autotune.pruning import MOST_RACED, unmodelled
-from tilewright.autotune.searching import search
+from tilewright.autotune.pruning import unmodelled
 from tilewright.evaluation.modelling import sample_launch
 from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import (
-    ORIGINAL,
-    BenchmarkResult,
-    CorrectnessResult,
-    Environment,
-    Raced,
     Status,
     Surveyed,
 )
@@ -44,11 +34,8 @@ from tilewright.interpreter import host
 from tilewright.interpreter.hostops import counting
 from tilewright.interpreter.numerics import UnsupportedOperation
 from tilewright.interpreter.sampling import SAMPLED_BLOCKS
-from tilewright.roofline.bounds import Ceilings
-from tilewright.roofline.model import CallProfile, CallSample, LaunchSample
-from tilewright.session.checkout import Misuse
-from tilewright.session.runs import RaceResult, SurveyResult
-from tilewright.task import Backend, Frontend, Task, TaskFile, Work
+from tilewright.roofline.model import CallSample, LaunchSample
+from tilewright.task import Frontend, Work
 
 CASES = [{"N": 1}, {"N": 2}]
 READ = {"resources": profile().resources.model_dump()}
@@ -262,23 +249,6 @@ def test_a_survey_without_inputs_ends(tmp_path: Path) -> None:
         look(tmp_path, fails=True)
 
 
-def test_what_could_not_be_modelled_is_raced() -> None:
-    slow = unmodelled(Surveyed(status=Status.TIMEOUT, message="no answer within 30 s in a sampled call"))
-    strange = unmodelled(Surveyed(status=Status.RAISED, message="UnsupportedOperation: f.py:3: no such thing"))
-    wrong = Surveyed(status=Status.RAISED, message="ValueError: no")
-    assert (slow.status, strange.status, unmodelled(wrong)) == (Status.PASSED, Status.PASSED, wrong)
-    assert slow.message == "not modelled: no answer within 30 s in a sampled call"
-    good, bad = (Surveyed(profiles=[CallProfile(launches=[])], ms=[ms], limits=["x"]) for ms in (1.0, 9.0))
-    assert [*left_out([slow, strange, good, bad])] == [3]
-    assert left_out([slow] * 3) == {}
-    out = left_out([slow] * (MOST_RACED + 2))
-    assert [*out] == [MOST_RACED, MOST_RACED + 1]
-    assert out[MOST_RACED].startswith("not modelled: no answer within 30 s in a sampled call; ")
-    many = left_out([slow, *[good] * 60, *[slow] * 60])
-    assert ORIGINAL not in many
-    assert 121 - len(many) == MOST_RACED
-
-
 def test_a_sample_that_takes_too_long_is_given_up() -> None:
     host.install(spec_by_arch("sm_90"))
     a, b, out = torch.rand(64, 64), torch.rand(64, 64), torch.zeros(64, 64)
@@ -320,89 +290,3 @@ print(*(name for name in ("torch._dynamo", "sympy") if name in sys.modules))
 def test_counting_imports_nothing_that_takes_seconds() -> None:
     done = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
-
-
-class Runs:
-    """Stands in for both referees of a search on a GPU: the original's model takes too long, and so does config 2's."""
-
-    def __init__(self, refuses: bool = False) -> None:
-        self._surveying, self._refuses = asyncio.Event(), refuses
-        self.given_up = False
-        self.raced = 0
-        self.ready_for = 0
-        self.alike: list[int] = []
-
-    async def ready(self, count: int) -> None:
-        self.ready_for = count
-
-    async def environment(self) -> Environment:
-        await asyncio.wait_for(self._surveying.wait(), 10)  # the survey goes on meanwhile
-        if self._refuses:
-            raise Misuse("no GPU")
-        ceilings = Ceilings(copy_bytes_per_s=1e12, flops={}, measured=True)
-        known = dict.fromkeys(("torch", "cuda_tile", "compiler", "python"), "")
-        return Environment(backend=Backend.CUDA, device="d", arch="sm_90", ceilings=ceilings, **known)
-
-    async def survey(self, variants: list[Any], *_: Any, alike: list[int], hopeless: float) -> SurveyResult:
-        self._surveying.set()
-        self.alike = alike
-        try:
-            await asyncio.sleep(30 if self._refuses else 0.1)
-        except asyncio.CancelledError:
-            self.given_up = True
-            raise
-        slow = Surveyed(status=Status.TIMEOUT, message="no answer within 30 s in a sampled call")
-        known = [
-            Surveyed(profiles=[CallProfile(launches=[profile()])], ms=[ms], limits=["spills"]) for ms in (1.0, 9.0)
-        ]
-        return SurveyResult(
-            status=Status.PASSED, cases=[{"N": 1}], calls=["x"], variants=[slow, known[0], slow, known[1]]
-        )
-
-    async def race(self, variants: list[Any], *_: Any) -> RaceResult:
-        self.raced = len(variants)
-        configs = [[Raced(ms=1 / up, speedup=up, low=up, high=up)] for up in (1.0, 1.5, 2.0)]
-        return RaceResult(status=Status.PASSED, cases=[{"N": 1}], configs=configs)
-
-    async def correctness(self, *_: Any) -> CorrectnessResult:
-        return CorrectnessResult(status=Status.PASSED)
-
-    async def benchmark(self, *_: Any) -> BenchmarkResult:
-        return BenchmarkResult(status=Status.PASSED, speedup=2.0, speedup_low=1.9, speedup_high=2.1)
-
-
-def searched(runs: Runs, space: dict[str, list[Any]], folder: Path, tell: Any) -> Any:
-    file = TaskFile.model_validate({"name": "t", "entry": "k:scale", "editable": ["k.py"], "cases": [{"N": 1}]})
-    found = wanted_of(Task(file, folder), SCALE_KERNEL.encode())
-    other: Any = SimpleNamespace(environment=runs.environment, survey=runs.survey)
-    wanted = type(found)(found.found, space, None)
-    return asyncio.run(search(wanted, Backend.CUDA, other, runs, tell))  # type: ignore[arg-type]
-
-
-def test_a_search_races_what_it_could_not_model_the_original_too(tmp_path: Path) -> None:
-    runs, said = Runs(), []  # type: ignore[var-annotated]
-    result = searched(runs, {"TILE": [16, 32, 128]}, tmp_path, said.append)
-    assert result.status is Status.PASSED, result.message
-    assert said[0].startswith("starting")
-    assert (runs.ready_for, runs.raced) == (4, 3)
-    places = {one.label: (one.place, one.why) for one in result.tried}
-    assert places["as it is"] == ("measured", "not modelled: no answer within 30 s in a sampled call")
-    assert places["TILE=16"] == ("measured", "")
-    assert places["TILE=32"] == ("best", "not modelled: no answer within 30 s in a sampled call")
-    assert places["TILE=128"][0] == "pruned"
-    assert "9.0 times the best" in places["TILE=128"][1]
-    assert result.written  # as another config's profile shows it
-
-
-def test_a_survey_is_given_up_where_nothing_can_be_measured(tmp_path: Path) -> None:
-    runs = Runs(refuses=True)
-    with pytest.raises(Misuse, match="no GPU"):
-        searched(runs, {"TILE": [16]}, tmp_path, lambda _: None)
-    assert runs.given_up
-
-
-def test_a_kind_that_no_model_shows_is_asked_for(tmp_path: Path) -> None:
-    from tilewright.knobs import SpaceError
-
-    with pytest.raises(SpaceError, match="name the kernel's kind, which is unknown: not modelled: no answer"):
-        searched(Runs(), {}, tmp_path, lambda _: None)

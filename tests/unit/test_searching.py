@@ -1,0 +1,114 @@
+"""A search on a GPU, with stand-ins for its referees: what is raced, what is given up, what is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.conftest import SCALE_KERNEL
+from tests.unit.test_launchcode import wanted_of
+from tests.unit.test_model import profile
+from tilewright.autotune.searching import search
+from tilewright.evaluation.results import (
+    BenchmarkResult,
+    CorrectnessResult,
+    Environment,
+    Raced,
+    Status,
+    Surveyed,
+)
+from tilewright.roofline.bounds import Ceilings
+from tilewright.roofline.model import CallProfile
+from tilewright.session.checkout import Misuse
+from tilewright.session.runs import RaceResult, SurveyResult
+from tilewright.task import Backend, Task, TaskFile
+
+
+class Runs:
+    """Stands in for both referees of a search on a GPU: the original's model takes too long, and so does config 2's."""
+
+    def __init__(self, refuses: bool = False) -> None:
+        self._surveying, self._refuses = asyncio.Event(), refuses
+        self.given_up = False
+        self.raced = 0
+        self.ready_for = 0
+        self.alike: list[int] = []
+
+    async def ready(self, count: int) -> None:
+        self.ready_for = count
+
+    async def environment(self) -> Environment:
+        await asyncio.wait_for(self._surveying.wait(), 10)  # the survey goes on meanwhile
+        if self._refuses:
+            raise Misuse("no GPU")
+        ceilings = Ceilings(copy_bytes_per_s=1e12, flops={}, measured=True)
+        known = dict.fromkeys(("torch", "cuda_tile", "compiler", "python"), "")
+        return Environment(backend=Backend.CUDA, device="d", arch="sm_90", ceilings=ceilings, **known)
+
+    async def survey(self, variants: list[Any], *_: Any, alike: list[int], hopeless: float) -> SurveyResult:
+        self._surveying.set()
+        self.alike = alike
+        try:
+            await asyncio.sleep(30 if self._refuses else 0.1)
+        except asyncio.CancelledError:
+            self.given_up = True
+            raise
+        slow = Surveyed(status=Status.TIMEOUT, message="no answer within 30 s in a sampled call")
+        known = [
+            Surveyed(profiles=[CallProfile(launches=[profile()])], ms=[ms], limits=["spills"]) for ms in (1.0, 9.0)
+        ]
+        return SurveyResult(
+            status=Status.PASSED, cases=[{"N": 1}], calls=["x"], variants=[slow, known[0], slow, known[1]]
+        )
+
+    async def race(self, variants: list[Any], *_: Any) -> RaceResult:
+        self.raced = len(variants)
+        configs = [[Raced(ms=1 / up, speedup=up, low=up, high=up)] for up in (1.0, 1.5, 2.0)]
+        return RaceResult(status=Status.PASSED, cases=[{"N": 1}], configs=configs)
+
+    async def correctness(self, *_: Any) -> CorrectnessResult:
+        return CorrectnessResult(status=Status.PASSED)
+
+    async def benchmark(self, *_: Any) -> BenchmarkResult:
+        return BenchmarkResult(status=Status.PASSED, speedup=2.0, speedup_low=1.9, speedup_high=2.1)
+
+
+def searched(runs: Runs, space: dict[str, list[Any]], folder: Path, tell: Any) -> Any:
+    file = TaskFile.model_validate({"name": "t", "entry": "k:scale", "editable": ["k.py"], "cases": [{"N": 1}]})
+    found = wanted_of(Task(file, folder), SCALE_KERNEL.encode())
+    other: Any = SimpleNamespace(environment=runs.environment, survey=runs.survey)
+    wanted = type(found)(found.found, space, None)
+    return asyncio.run(search(wanted, Backend.CUDA, other, runs, tell))  # type: ignore[arg-type]
+
+
+def test_a_search_races_what_it_could_not_model_the_original_too(tmp_path: Path) -> None:
+    runs, said = Runs(), []  # type: ignore[var-annotated]
+    result = searched(runs, {"TILE": [16, 32, 128]}, tmp_path, said.append)
+    assert result.status is Status.PASSED, result.message
+    assert said[0].startswith("starting")
+    assert (runs.ready_for, runs.raced) == (4, 3)
+    places = {one.label: (one.place, one.why) for one in result.tried}
+    assert places["as it is"] == ("measured", "not modelled: no answer within 30 s in a sampled call")
+    assert places["TILE=16"] == ("measured", "")
+    assert places["TILE=32"] == ("best", "not modelled: no answer within 30 s in a sampled call")
+    assert places["TILE=128"][0] == "pruned"
+    assert "9.0 times the best" in places["TILE=128"][1]
+    assert result.written  # as another config's profile shows it
+
+
+def test_a_survey_is_given_up_where_nothing_can_be_measured(tmp_path: Path) -> None:
+    runs = Runs(refuses=True)
+    with pytest.raises(Misuse, match="no GPU"):
+        searched(runs, {"TILE": [16]}, tmp_path, lambda _: None)
+    assert runs.given_up
+
+
+def test_a_kind_that_no_model_shows_is_asked_for(tmp_path: Path) -> None:
+    from tilewright.knobs import SpaceError
+
+    with pytest.raises(SpaceError, match="name the kernel's kind, which is unknown: not modelled: no answer"):
+        searched(Runs(), {}, tmp_path, lambda _: None)
