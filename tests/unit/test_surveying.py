@@ -20,7 +20,9 @@ from tests.unit import kernels
 from tests.unit.test_corpus import _stand_in  # noqa: F401 (the fixture)
 from tests.unit.test_model import H200, profile
 from tilewright.autotune.pruning import unmodelled
-from tilewright.evaluation.modelling import sample_launch
+from tilewright.evaluation.candidate import CandidateFailure
+from tilewright.evaluation.estimation import described
+from tilewright.evaluation.modelling import sample_call, sample_launch
 from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import (
     Status,
@@ -34,7 +36,7 @@ from tilewright.interpreter import host
 from tilewright.interpreter.hostops import counting
 from tilewright.interpreter.numerics import UnsupportedOperation
 from tilewright.interpreter.sampling import SAMPLED_BLOCKS
-from tilewright.roofline.model import CallSample, LaunchSample
+from tilewright.roofline.model import CallProfile, CallSample, LaunchSample, estimate_call
 from tilewright.task import Frontend, Work
 
 CASES = [{"N": 1}, {"N": 2}]
@@ -167,6 +169,43 @@ def test_machine_code_that_cannot_be_read_costs_one_variant_which_is_raced(tmp_p
     raced = unmodelled(found[9])
     assert (raced.status, raced.message) == (Status.PASSED, f"not modelled: {found[9].message}")
     assert unmodelled(found[2]).status is Status.CRASHED
+
+
+def test_a_thread_goes_on_with_a_new_worker_where_its_own_has_ended() -> None:
+    taken: list[Worker] = []
+
+    def take() -> Any:
+        taken.append(Worker())
+        return taken[-1]
+
+    hand = _Hand(take, threading.Lock())
+    assert hand.worker() is hand.worker()
+    taken[0].ended = True
+    assert hand.worker() is taken[1]
+    hand.close()
+    assert (hand.worker(), len(taken)) == (taken[2], 3)
+
+
+def test_what_cannot_be_a_launch_is_a_failure_of_its_process() -> None:
+    for strange in ({"blocks": 10**400}, {"blocks": -1}, {"bytes_loaded": "x"}, {"warps": 0}):
+        launch = profile().model_dump(exclude={"resources"}) | strange
+        with pytest.raises(WorkerFailure, match="described its launches wrongly"), described():
+            CallSample.model_validate({"launches": [launch]})
+    with pytest.raises(WorkerFailure, match="described its launches wrongly"), described():
+        estimate_call(CallProfile(launches=[profile(cluster_ctas=0)]), H200)
+
+
+def test_a_look_at_what_is_launched_hides_no_failure() -> None:
+    host.install(spec_by_arch("sm_90"))
+    x = torch.rand(4096)
+
+    def fails(arguments: dict[str, Any]) -> list[torch.Tensor]:
+        ct.launch(None, (128,), kernels.casts, (x, torch.zeros(4096), 32))
+        raise CandidateFailure(Status.RAISED, "after its launch")
+
+    for limit_s in (0.0, 60.0):
+        with pytest.raises(CandidateFailure, match="after its launch"):
+            sample_call(fails, {}, "sm_90", 0, Frontend.CUTILE, limit_s)  # type: ignore[arg-type]
 
 
 def test_where_no_worker_can_be_had_nothing_is_modelled_and_the_survey_ends(tmp_path: Path) -> None:

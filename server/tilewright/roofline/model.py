@@ -59,7 +59,7 @@ class LaunchSample(Record):
     """What one launch does: averages over the sampled blocks, sizes in bytes."""
 
     kernel: str
-    blocks: int = Field(ge=0)
+    blocks: int = Field(ge=0, le=2**64)
     bytes_loaded: float = Field(ge=0, description="per block, at the tile loads")
     bytes_stored: float = Field(ge=0, description="per block")
     load_rounds: float = Field(ge=0, description="per block: tile loads")
