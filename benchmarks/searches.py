@@ -34,14 +34,14 @@ from kernels.searched.spaces import BY_NAME, PARTS, Config, Part, configs_of, ma
 from recorded import header, read
 from scipy.stats import t
 
+from tilewright.autotune.pruning import SAME
+
 BATCH = 5
 """Consecutive rounds whose mean is one sample of an interval, since neighbours resemble each other."""
 OURS_S, THEIRS_S, WARM_S, FULL_S = 150.0, 90.0, 120.0, 90.0
 """What a step may take; in a wide space ours and the last take twice that, and theirs six times."""
 MARGIN_S = 30.0
 """By how much the last step may exceed the whole budget."""
-SAME = "the same machine code as "
-"""How the reason begins why a config was left out of which another's measurement says all."""
 Record = dict[str, Any]
 
 

@@ -32,7 +32,7 @@ import subprocess
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -226,22 +226,23 @@ def live(target: Path, only: Sequence[str]) -> None:
             print(told(name, found), flush=True)
 
 
+def drawn_apart(alone: Sequence[float], source: random.Random, speedup: float) -> Callable[[], tuple[float, float]]:
+    """What gives the ms of a lone candidate, and of a lone incumbent that it is so many times as fast as."""
+    return lambda: (source.choice(alone) / speedup, source.choice(alone))
+
+
 def shares_apart(name: str, alone_ms: Sequence[float | None]) -> dict[str, Any]:
     """How often a gain of 1% or 3% would be lost where it is measured apart, and those that are none would pass: drawn
     from the latencies of processes that ran alone (one may be void), as the production code asks for them."""
-    alone = [ms for ms in alone_ms if ms]
-    source = random.Random(name)
+    alone, source = [ms for ms in alone_ms if ms], random.Random(name)
 
     def lost(gain: float, true: float) -> float:
-        def pair() -> tuple[float, float]:
-            return source.choice(alone) / true, source.choice(alone)
-
-        runs = (decisions.settled_apart(gain, pair) for _ in range(TRIALS))
+        runs = (decisions.settled_apart(gain, drawn_apart(alone, source, true)) for _ in range(TRIALS))
         return sum(decisions.contradicts(gain, run) for run in runs) / TRIALS
 
     feigned = {str(gain): round(1 - lost(1 + gain, 1.0), 6) for gain in FEIGNED}
-    shares: dict[str, Any] = {"lost_of_1": lost(1.01, 1.01), "lost_of_3": lost(1.03, 1.03), "feigned": feigned}
-    return {"spread": float(np.std(np.log(alone)))} | shares
+    shares = {"lost_of_1": lost(1.01, 1.01), "lost_of_3": lost(1.03, 1.03), "feigned": feigned}
+    return {"spread": float(np.std(np.log(alone))), **shares}
 
 
 def told(name: str, found: dict[str, Any]) -> str:
@@ -299,8 +300,7 @@ def trial(
         if verdict.kind is not VerdictKind.KEEP:
             return False, spent
     if alone and result.speedup is not None:
-        drawn = lambda: (source.choice(alone) / (1 + gain), source.choice(alone))  # noqa: E731
-        apart = decisions.settled_apart(result.speedup, drawn)
+        apart = decisions.settled_apart(result.speedup, drawn_apart(alone, source, 1 + gain))
         return not decisions.contradicts(result.speedup, apart), spent
     return True, spent
 

@@ -13,6 +13,8 @@ HOPELESS = 2.5
 that leaves out every config slower than 3 times the best, and none that took less than twice the best's time."""
 MOST_RACED = 46
 """Configs that are measured at most: two heats of a GPU with room for them."""
+SAME = "the same machine code as "
+"""How the reason begins why a config is left out of which another's measurement says all."""
 
 
 def longest(one: Surveyed) -> LaunchProfile | None:
@@ -59,7 +61,7 @@ def pruned(surveyed: Sequence[Surveyed], alike: Sequence[int], labels: Sequence[
     as long as there are not too many. `labels` name the configs; `alike` is as for `twins`."""
     same = twins(surveyed, alike)
     reasons = {number: one.left for number, one in enumerate(surveyed) if one.left}
-    reasons |= {number: f"the same machine code as {labels[first]}" for number, first in same.items()}
+    reasons |= {number: f"{SAME}{labels[first]}" for number, first in same.items()}
     figures = {
         number: ms
         for number, one in enumerate(surveyed)
@@ -73,7 +75,7 @@ def pruned(surveyed: Sequence[Surveyed], alike: Sequence[int], labels: Sequence[
     blank = [
         number
         for number, one in enumerate(surveyed)
-        if one.status is Status.PASSED and number not in {**figures, **reasons}
+        if one.status is Status.PASSED and number not in figures and number not in reasons
     ]
     kept = max(MOST_RACED - len(blank), MOST_RACED // 2)
     for place, (ms, number) in enumerate(left):

@@ -29,6 +29,7 @@ _FORMAT_WITH_SIZE = 4
 TEXT, CODE = ".text.", (".text.", ".nv.constant")
 """Where instructions are, and what they name."""
 BATCH_S = 20.0
+"""For reading the instructions of many."""
 _OFFSET = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s")
 _RESERVED = ".nv.shared.reserved."
 """Where a cubin has such a section (sm_90 and later), the system's 1 KiB is counted in the kernel's own."""
@@ -80,7 +81,8 @@ def disassemble(cubin: bytes, folder: Path | None = None, timeout_s: float = 60.
 
 def resources_of_many(cubins: Sequence[bytes], arch: str, folder: Path | None = None) -> list[Resources]:
     """The resources of many cubins for one architecture, each with one kernel. nvdisasm, most of whose time goes into
-    its start, runs once, over the instructions of all. Raises `MissingTool` where it is, and `ValueError`."""
+    its start, runs once, over the instructions of all. Raises `MissingTool`, `ValueError` where nvdisasm fails, and
+    `ELFError` for what is no cubin."""
     tool = _nvdisasm()
     texts = [
         b"".join(

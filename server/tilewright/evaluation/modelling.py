@@ -22,7 +22,7 @@ from tilewright.evaluation.results import Status
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
 from tilewright.interpreter.hostops import counting
-from tilewright.roofline.model import SEARCHED, CallProfile, CallSample, LaunchProfile, LaunchSample
+from tilewright.roofline.model import SEARCHED, CallSample, LaunchProfile, LaunchSample
 from tilewright.task import Frontend
 
 COMPILE_S = 60.0
@@ -55,11 +55,7 @@ def profile_call(
     Raises `CandidateFailure` where a cuTile task launches no block, or a torch task computes nothing.
     """
     sample, launches = sample_call(candidate, arguments, arch, seed, frontend, math.inf)
-    profiles = [
-        LaunchProfile(**one.model_dump(), resources=resources_of(launch, arch))
-        for one, launch in zip(sample.launches, launches, strict=True)
-    ]
-    return CallProfile(launches=profiles, host=sample.host, searched=sample.searched).model_dump()
+    return sample.occupying([resources_of(launch, arch) for launch in launches]).model_dump()
 
 
 def sample_call(
@@ -95,7 +91,7 @@ def sample_call(
 
 def profile_launch(launch: host.Launch, arch: str) -> LaunchProfile:
     """A launch as the model sees it. Raises `CandidateFailure` where its kernel does not compile."""
-    return LaunchProfile(**sample_launch(launch, arch).model_dump(), resources=resources_of(launch, arch))
+    return sample_launch(launch, arch).occupying(resources_of(launch, arch))
 
 
 def resources_of(launch: host.Launch, arch: str) -> Resources:

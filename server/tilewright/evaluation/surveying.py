@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Lock
@@ -23,7 +24,7 @@ from typing import Any
 
 import torch
 
-from tilewright.compiler.resources import most_product_bytes
+from tilewright.compiler.resources import Resources, most_product_bytes
 from tilewright.evaluation import estimation
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import ORIGINAL, UNREAD, Status, Surveyed, geometric_mean
@@ -31,7 +32,7 @@ from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.taskcode import Inputs, TaskCode
 from tilewright.evaluation.tensors import Argument, TensorSpec, plain_argument, to_buffer
 from tilewright.gpu.specs import DeviceSpec
-from tilewright.roofline.model import CallProfile, CallSample, LaunchProfile, estimate_call, least_ms
+from tilewright.roofline.model import CallSample, estimate_call, least_ms
 from tilewright.task import Case, Frontend
 
 VARIANT_S = 30.0
@@ -277,15 +278,8 @@ class _Survey:
         read = [known[cubin] for cubin in made.cubins]
         if error := next((one["error"] for one in read if "error" in one), ""):
             return Surveyed(status=Status.CRASHED, message=f"{UNREAD}: {error}")
-        rest = iter(read)
-        profiles = [
-            CallProfile(
-                launches=[LaunchProfile.model_validate(one.model_dump() | next(rest)) for one in sample.launches],
-                host=sample.host,
-                searched=sample.searched,
-            )
-            for sample in made.samples
-        ]
+        rest = (Resources.model_validate(one["resources"]) for one in read)
+        profiles = [sample.occupying([*islice(rest, len(sample.launches))]) for sample in made.samples]
         estimates = [estimate_call(profile, self._device) for profile in profiles]
         short = (
             estimation.shortfall(profile, estimate.ms, work, self._device)

@@ -79,6 +79,10 @@ class LaunchSample(Record):
     warps: int | None = Field(None, ge=1, description="that compute, of each CTA, where the kernel's hints say so")
     ctas: int = Field(1, ge=1, description="that share a block, by the kernel's hints")
 
+    def occupying(self, resources: Resources) -> LaunchProfile:
+        """The same with what its kernel occupies."""
+        return LaunchProfile(**self.model_dump(), resources=resources)
+
 
 class LaunchProfile(LaunchSample):
     """One launch as the model sees it: what it does, and what it occupies."""
@@ -120,6 +124,11 @@ class CallSample(Record):
     @property
     def dram_bytes(self) -> float:
         return sum(launch.dram_bytes for launch in self.launches) + sum(work.bytes for work in self.host)
+
+    def occupying(self, resources: Sequence[Resources]) -> CallProfile:
+        """The same with what each launch's kernel occupies."""
+        launches = [one.occupying(own) for one, own in zip(self.launches, resources, strict=True)]
+        return CallProfile(launches=launches, host=self.host, searched=self.searched)
 
 
 class CallProfile(CallSample):
@@ -172,31 +181,28 @@ def estimate_launch(profile: LaunchProfile, device: DeviceSpec) -> Estimate:
 def _together(profile: LaunchProfile, device: DeviceSpec, cycles: float) -> dict[str, float]:
     """Seconds that each unit is busy for; `cycles` are those of all SMs with work in a second."""
     resources = profile.resources
-    found = _worked(profile, device, cycles)
     on_tensor_cores, elsewhere = _products(profile, device, cycles)
-    found["matrix products"] = on_tensor_cores if resources.tensor_core else elsewhere
+    found = _worked(profile, device, cycles, on_tensor_cores if resources.tensor_core else elsewhere)
     instructions = 0.0 if _copies_in_bulk(resources) else resources.instructions * _repeats(profile)
     warps = _workers(resources) * resources.cluster_ctas
     issued = profile.blocks * instructions * warps / (ISSUES_PER_CYCLE_PER_SM * cycles)
     return found | {"instruction issue": issued}
 
 
-def _worked(sample: LaunchSample, device: DeviceSpec, cycles: float) -> dict[str, float]:
-    """The same of the units whose work is known of any machine code; of products the least that they take."""
+def _worked(sample: LaunchSample, device: DeviceSpec, cycles: float, products_s: float) -> dict[str, float]:
+    """The same of the units whose work is known of any machine code, and of products."""
     arithmetic = sample.scalar_flops / SCALAR_PER_CYCLE_PER_SM + sample.special_functions / SPECIAL_PER_CYCLE_PER_SM
+    moved = sample.blocks * (sample.bytes_loaded + sample.bytes_stored)
     return {
         "DRAM bandwidth": _dram_bytes(sample, device) / (device.dram_bytes_per_s * DRAM_EFFICIENCY),
-        "L2 bandwidth": sample.blocks
-        * (sample.bytes_loaded + sample.bytes_stored)
-        / L2_BYTES_PER_CYCLE_PER_SM
-        / cycles,
-        "matrix products": min(_products(sample, device, cycles)),
+        "L2 bandwidth": moved / (L2_BYTES_PER_CYCLE_PER_SM * cycles),
+        "matrix products": products_s,
         "arithmetic": sample.blocks * arithmetic / cycles,
     }
 
 
 def _products(sample: LaunchSample, device: DeviceSpec, cycles: float) -> tuple[float, float]:
-    """The same of products, on tensor cores and without them."""
+    """Seconds that products take, on tensor cores and without them."""
     share = cycles / CLOCK_HZ / device.sms
     peaks = (flops / device.peak_flops(dtype) for dtype, flops in sample.matrix_flops.items())
     without = sum(sample.matrix_flops.values()) / (2 * SCALAR_PER_CYCLE_PER_SM * cycles)
@@ -290,9 +296,11 @@ def estimate_call(profile: CallProfile, device: DeviceSpec) -> Estimate:
 def least_ms(sample: CallSample, device: DeviceSpec) -> float:
     """What `estimate_call` gives at least, in ms, whatever the kernels compile to."""
     cycles = CLOCK_HZ * device.sms
-    launched = (max(_worked(one, device, cycles).values()) if one.blocks else 0.0 for one in sample.launches)
-    found = sum(seconds * 1e3 + LAUNCH_MS for seconds in launched)
-    return found + sum(_host_ms(work, device) for work in sample.host)
+    found = sum(_host_ms(work, device) for work in sample.host)
+    for one in sample.launches:
+        busy = _worked(one, device, cycles, min(_products(one, device, cycles)))
+        found += LAUNCH_MS + (max(busy.values()) * 1e3 if one.blocks else 0.0)
+    return found
 
 
 def _host_ms(work: HostWork, device: DeviceSpec) -> float:
