@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
+from cutile_cache._cache import cache_entries
 
 from tests.conftest import SCALE_TOML
 from tests.integration.test_cli import tilewright
 from tilewright.autotune import search
+from tilewright.evaluation.results import Status
+from tilewright.evaluation.seeds import new_secret
+from tilewright.evaluation.snapshot import content_id
+from tilewright.repository import Repository
+from tilewright.session.runs import with_model
+from tilewright.task import Backend
 
 pytestmark = pytest.mark.gpu
 
@@ -20,6 +28,28 @@ def test_a_race_finds_the_larger_tile(make_task: Callable[..., Path]) -> None:
     assert "confirmed in fresh processes" in report.summary
     assert report.best["TILE"] in (1024, 4096)
     assert any(one.place == "measured" for one in report.configs)
+
+
+def test_a_race_compiles_nothing_that_the_survey_has_compiled(make_task: Callable[..., Path]) -> None:
+    repository = Repository(make_task())
+    kernel = repository.files(repository.head())["task/kernel.py"].decode()
+    variants = [{"task/kernel.py": kernel.replace("TILE = 64", f"TILE = {tile}").encode()} for tile in (16, 32, 64)]
+    assert len({content_id(files) for files in variants}) == 3
+
+    async def raced() -> list[list[str]]:
+        protected, task = repository.files(repository.head()), PurePosixPath("task")
+        async with with_model(Backend.CUDA, "sm_90", protected, task) as (measuring, modelling):
+            surveyed = await modelling.survey(variants, Backend.CUDA, 300, print)
+            assert surveyed.status is Status.PASSED, surveyed.message
+            await measuring.take_over(modelling, variants)
+            race = await measuring.race(variants, new_secret(), 300, print)
+            assert [one.status for by_case in race.configs for one in by_case] == [Status.PASSED] * 3
+            caches = [[str(runs._store.cache(files)) for files in variants] for runs in (modelling, measuring)]
+            return [[one.key for cache in listed for one in cache_entries(cache)] for listed in caches]
+
+    before, after = asyncio.run(raced())
+    assert len(before) == 3
+    assert sorted(after) == sorted(before)
 
 
 def test_a_triton_kernel_is_raced_in_a_declared_space(make_task: Callable[..., Path]) -> None:

@@ -52,6 +52,7 @@ with pool.loaded(task, [("0", snapshots[0])], math.inf):
     pass
 said["ahead"] = len(pool.waiting)
 pool.refill()
+pool.settle()
 said["alive"] = [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
 said["left"] = len([entry for entry in folder.iterdir() if entry.name.startswith(("worker-", "given-"))])
 said["waiting"] = len(pool.waiting)

@@ -5,13 +5,21 @@ from __future__ import annotations
 import contextlib
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from tilewright.evaluation.pool import WorkerFailure
-from tilewright.evaluation.racing import ORIGINAL, Lane, halve, heat_size, race, started_ahead
+from tilewright.evaluation.racing import (
+    ORIGINAL,
+    QUALIFYING,
+    Lane,
+    halve,
+    heat_size,
+    race,
+    started_ahead,
+)
 from tilewright.evaluation.results import Raced, Status
 from tilewright.evaluation.seeds import Seeds
 
@@ -22,21 +30,26 @@ CASES = [{"N": 1}, {"N": 2}]
 class Track:
     """Heats over arms with known times; those in `broken` fail whenever they run."""
 
-    def __init__(self, ms: list[float], broken: dict[int, Status] | None = None) -> None:
+    def __init__(self, ms: list[float], broken: dict[int, Status] | None = None, kept: int = 10) -> None:
         self.ms = ms
         self.broken = broken or {}
+        self.at_once, self.kept = AT_ONCE, kept
         self.heats: list[list[int]] = []
+        self.here: set[int] = set()
+        self.waited: list[set[int]] = []
         self._source = random.Random(0)
 
     @contextlib.contextmanager
     def heat(self, numbers: list[int]) -> Iterator[Any]:
         self.heats.append(numbers)
+        self.waited.append(self.here - {*numbers})
+        self.here |= {*numbers}
         track = self
 
         class Running:
             seconds = "no time at all"
 
-            def lanes(self, case: Any, seeds: Seeds) -> list[Lane]:
+            def lanes(self, case: Any, seeds: Seeds, rounds: Sequence[int]) -> list[Lane]:
                 for number in numbers:
                     if number in track.broken:
                         raise WorkerFailure(track.broken[number], "it broke", label=str(number))
@@ -44,12 +57,15 @@ class Track:
                 def timed(arm: int) -> float:
                     return track.ms[numbers[arm]] * math.exp(track._source.gauss(0, 0.002))
 
-                return halve(len(numbers), timed, track._source)
+                return halve(len(numbers), timed, track._source, rounds)
 
         yield Running()
 
+    def end(self, numbers: Iterable[int]) -> None:
+        self.here -= {*numbers}
+
     def run(self) -> list[list[Raced]]:
-        return race(CASES, len(self.ms), self.heat, Seeds("00" * 32), lambda _: None, AT_ONCE)
+        return race(CASES, len(self.ms), self, Seeds("00" * 32), lambda _: None)
 
 
 def test_a_large_device_holds_more_configs_at_once() -> None:
@@ -68,11 +84,27 @@ def test_many_configs_race_in_heats_and_the_first_of_each_once_more() -> None:
     assert len(track.heats) == 2 * (math.ceil(31 / (AT_ONCE - 1)) + 1)
     assert 31 in track.heats[3]
     assert len(track.heats[3]) == 1 + 3 * 3
+    assert found[31][0].rounds > QUALIFYING[-1] > QUALIFYING[0] == found[1][0].rounds
     assert {number for heat in track.heats[:3] for number in heat} == set(range(32))
     best = max(range(32), key=lambda number: found[number][0].speedup or 0)
     assert best == 31
     assert found[31][1].speedup == pytest.approx(2.0, rel=0.01)
     assert all(raced.ms is not None and raced.low is not None for by_case in found for raced in by_case)
+
+
+def test_workers_wait_for_the_last_heat_as_far_as_there_is_room() -> None:
+    ms = [1.0] + [2.0 - number / 50 for number in range(30)] + [0.5]
+    track = Track(ms)
+    track.run()
+    first, second = track.heats[:2]
+    assert not track.waited[0]
+    assert track.waited[1] == set(track.heats[3]) & set(first) - {ORIGINAL}
+    assert track.waited[2] == set(track.heats[3]) & {*first, *second} - {ORIGINAL}
+    assert not track.waited[3]
+    crowded = Track(ms, kept=3)
+    found = crowded.run()
+    assert [len(waited) for waited in crowded.waited[:4]] == [0, 2, 2, 0]
+    assert max(range(32), key=lambda number: found[number][0].speedup or 0) == 31
 
 
 def test_a_config_that_fails_costs_only_itself() -> None:

@@ -37,6 +37,11 @@ class Runs:
         self.raced = 0
         self.ready_for = 0
         self.alike: list[int] = []
+        self.taken_over = 0
+
+    async def take_over(self, others: Any, variants: list[Any]) -> None:
+        assert others.survey == self.survey
+        self.taken_over = len(variants)
 
     async def ready(self, count: int) -> None:
         self.ready_for = count
@@ -90,7 +95,7 @@ def test_a_search_races_what_it_could_not_model_the_original_too(tmp_path: Path)
     result = searched(runs, {"TILE": [16, 32, 128]}, tmp_path, said.append)
     assert result.status is Status.PASSED, result.message
     assert said[0].startswith("starting")
-    assert (runs.ready_for, runs.raced) == (4, 3)
+    assert (runs.ready_for, runs.taken_over, runs.raced) == (4, 3, 3)
     places = {one.label: (one.place, one.why) for one in result.tried}
     assert places["as it is"] == ("measured", "not modelled: no answer within 30 s in a sampled call")
     assert places["TILE=16"] == ("measured", "")

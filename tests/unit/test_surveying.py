@@ -99,7 +99,7 @@ class Worker:
             return {}, []
         self.done.append((op if message.get("limit_s", 1) else "look", self._loaded))
         if op == "cubins":
-            return {}, [bytearray(str(self._loaded).encode())] * len(CASES)
+            return {"keys": ["key"] * len(CASES)}, [bytearray(str(self._loaded).encode())] * len(CASES)
         assert sorted(self._seen) == ["factor", "out", "x"]
         if self._loaded == 2:
             self.ended = True

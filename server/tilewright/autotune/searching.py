@@ -93,7 +93,10 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
     out = pruning.pruned(seen, alike, [label(config) for config in space.configs])
     running = [number for number, one in enumerate(seen) if one.status is Status.PASSED and number not in out]
     if backend is Backend.CUDA:
-        raced = await measuring.race([variants[number] for number in running], new_secret(), LIMIT_S, tell)
+        runners = [variants[number] for number in running]
+        if not wanted.unmodelled:
+            await measuring.take_over(modelling, runners)
+        raced = await measuring.race(runners, new_secret(), LIMIT_S, tell)
         if raced.status is not Status.PASSED:
             return _ended(base, raced.status, raced.message, [])
         timed = dict(zip(running, raced.configs, strict=True))

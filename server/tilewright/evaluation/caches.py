@@ -1,7 +1,7 @@
 """What compilers made of a candidate, carried from a worker that ran it to the next one that does.
 
 A worker writes to its own folder alone, and what it compiled is shown to no worker of another candidate. So the referee
-copies: in before a candidate is loaded, out once its worker has ended.
+copies: in before a candidate is loaded, out once its worker has ended. What a survey compiled it hands over by itself.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ import contextlib
 import json
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
+
+from cutile_cache._cache import MetadataV1, cache_store
 
 COMPILED = "compiled"
 """The folder of a worker's scratch that holds what was compiled: cuTile's database, and a folder of Triton's."""
@@ -20,6 +23,13 @@ ENTRIES = 10_000
 """Files that are carried at most."""
 GROUP = "__grp__"
 """How the names of files begin in which Triton lists, by absolute paths, what belongs together."""
+
+
+def keep_compiled(cache: Path, keys: Sequence[str], cubins: Sequence[bytes]) -> None:
+    """Put what kernels compile to where the next worker that loads their candidate finds it, by cuTile's own keys."""
+    for key, cubin in zip(keys, cubins, strict=True):
+        if key:
+            cache_store(str(cache), key, cubin, MetadataV1().to_dict())
 
 
 def triton_cache(scratch: Path) -> Path:

@@ -10,7 +10,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ class WorkerHandle:
         self._process = process
         self._scratch = scratch
         self._given = given
-        self._loaded = 0
+        self._place = ""
         self._ready = False
         self._cache: Path | None = None
         self.label = ""
@@ -125,7 +125,7 @@ class WorkerHandle:
     @property
     def root(self) -> str:
         """Where the files of the candidate that it loaded last lie, as it sees them."""
-        return f"{GIVEN_PATH}/{self._loaded}"
+        return f"{GIVEN_PATH}/{self._place}"
 
     def give(self, file: Path) -> str:
         """Let the process read `file`, which lies in the referee's folder; where it sees it."""
@@ -144,9 +144,10 @@ class WorkerHandle:
         assert self._given is not None
         self._cache = snapshot.cache
         copy_cache(snapshot.cache, self._scratch / COMPILED)
-        shutil.rmtree(self._given / str(self._loaded), ignore_errors=True)
-        self._loaded += 1
-        shutil.copytree(snapshot.root, self._given / str(self._loaded), copy_function=os.link)
+        if self._place:
+            shutil.rmtree(self._given / self._place, ignore_errors=True)
+        self._place = snapshot.id
+        shutil.copytree(snapshot.root, self._given / self._place, copy_function=os.link)
         reply, _ = self.request(
             "load",
             task.file.timeout_s,
@@ -224,6 +225,8 @@ class WorkerPool:
         self._folder = folder
         self._spares = spares
         self._waiting: list[WorkerHandle] = []
+        self._aside = ThreadPoolExecutor(1)
+        self._ending: list[Future[None]] = []
 
     def take(self, label: str, deadline: float) -> WorkerHandle:
         """A fresh worker for the arm `label`, until `deadline` (monotonic seconds); the caller closes it."""
@@ -243,34 +246,70 @@ class WorkerPool:
         running: bool = True,
         withheld: bool = False,
     ) -> Iterator[list[WorkerHandle]]:
-        """A fresh worker for each candidate with its label, taken in this order, which import theirs side by side (see
-        `WorkerHandle.load`) and are ended side by side: a process that holds a CUDA context takes its time for both."""
+        """A fresh worker for each candidate with its label, which have imported theirs (see `load`), and end with
+        this."""
         workers: list[WorkerHandle] = []
-        with ThreadPoolExecutor(len(candidates)) as threads:
-            try:
-                self.prepare(len(candidates))
-                for label, _ in candidates:
-                    workers.append(self.take(label, deadline))
+        try:
+            workers = self.load(task, candidates, deadline, running, withheld)
+            yield workers
+        finally:
+            self.end(workers)
+            self.prepare(self._spares)
+
+    def load(
+        self,
+        task: Task,
+        candidates: Sequence[tuple[str, Snapshot]],
+        deadline: float,
+        running: bool = True,
+        withheld: bool = False,
+    ) -> list[WorkerHandle]:
+        """A fresh worker for each candidate with its label, taken in this order, which import theirs side by side (see
+        `WorkerHandle.load`): a process that opens a CUDA context takes its time. The caller ends them; where one
+        fails, none is left."""
+        workers: list[WorkerHandle] = []
+        try:
+            self.prepare(len(candidates))
+            for label, _ in candidates:
+                workers.append(self.take(label, deadline))
+            with ThreadPoolExecutor(max(len(candidates), 1)) as threads:
                 loads = [
                     threads.submit(worker.load, task, snapshot, running, withheld)
                     for worker, (_, snapshot) in zip(workers, candidates, strict=True)
                 ]
                 wait(loads)  # for all, whatever fails: nobody else may have to do with a worker that is ended
-                for load in loads:
-                    load.result()
-                yield workers
-            finally:
+            for load in loads:
+                load.result()
+        except BaseException:
+            self.end(workers)
+            raise
+        return workers
+
+    def end(self, workers: Sequence[WorkerHandle]) -> None:
+        """End workers side by side, since a process takes its time to close its CUDA context, with all that they left
+        running."""
+        if workers:
+            with ThreadPoolExecutor(len(workers)) as threads:
                 wait([threads.submit(worker.end) for worker in workers])
-                for worker in workers:  # one by one: two may have one cache to be kept
-                    worker.close()
-                kill_orphans()
-                self.prepare(self._spares)
+        for worker in workers:  # one by one: two may have one cache to be kept
+            worker.close()
+        kill_orphans()
+
+    def end_aside(self, workers: Sequence[WorkerHandle]) -> None:
+        """The same, while the caller goes on; before anything is measured, it calls `settle`."""
+        if workers:
+            self._ending.append(self._aside.submit(self.end, [*workers]))
+
+    def settle(self) -> None:
+        """Wait for workers that are ended aside."""
+        while self._ending:
+            self._ending.pop().result()
 
     def refill(self) -> None:
-        """Have `spares` workers wait: start those that are missing, end those beyond."""
+        """Have `spares` workers wait: start those that are missing, end those beyond, aside."""
         self.prepare(self._spares)
-        while len(self._waiting) > self._spares:
-            self._waiting.pop().close()
+        beyond, self._waiting = self._waiting[self._spares :], self._waiting[: self._spares]
+        self.end_aside(beyond)
 
     def prepare(self, count: int) -> None:
         """Start workers until `count` wait: they get ready side by side, while the referee goes on."""
@@ -293,6 +332,8 @@ class WorkerPool:
         for worker in self._waiting:
             worker.close()
         self._waiting.clear()
+        self.settle()
+        self._aside.shutdown()
 
     def _start(self) -> WorkerHandle:
         scratch = Path(tempfile.mkdtemp(prefix="worker-", dir=self._folder))

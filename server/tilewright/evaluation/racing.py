@@ -3,37 +3,41 @@
 Method: K. Jamieson, A. Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization", 2016. In
 each round every config that is still in the race is timed once, in random order; what counts is its ratio to the
 original in the same round, since clocks drift. After 4, 8, 16 and 32 rounds the slower half leaves, but none that the
-intervals cannot tell from the best. Each config has a process of its own: one that loses its context costs only itself.
+intervals cannot tell from the best. Where there are more configs than fit, the first of each heat race once more, and
+a heat has as many rounds as that needs. Each config has a process of its own: one that loses its context costs only
+itself.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 from tilewright.evaluation import measurement, statistics
 from tilewright.evaluation.block import Block
-from tilewright.evaluation.pool import WorkerFailure
+from tilewright.evaluation.pool import WorkerFailure, WorkerHandle, WorkerPool
 from tilewright.evaluation.results import ORIGINAL, Raced, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.task import Case, case_label
 
 ROUNDS = (4, 8, 16, 32)
+QUALIFYING = ROUNDS[:2]
+"""Rounds of a heat that decides who is in the last one."""
 AT_ONCE = range(6, 25)
 """Configs of one heat, the original among them, at least and at most."""
 GIB_EACH = 4
 """Of the device's memory for each config of a heat: its context, and an output for every call."""
-GIB_WAITING = 6
-"""Of the device's memory for each worker that is started ahead for the heat after the first. Its context takes about
-half a GiB, so that those take a twelfth of the memory at most."""
-FINALISTS = 3
-"""Configs that go on from each heat, where there are several."""
+GIB_IDLE = 6
+"""Of the device's memory for each worker that is started ahead for the heat after the first, and for each that waits
+for the last. Its context takes about half a GiB, so that either take a twelfth of the memory at most."""
+FINALISTS = range(2, 5)
+"""Configs that go on from each heat, where there are several: as many as fit into one heat, within these bounds."""
 
 
 @dataclass
@@ -48,15 +52,16 @@ class Lane:
         return statistics.interval(self.ratios)
 
 
-def halve(arms: int, timed: Callable[[int], float], order: random.Random) -> list[Lane]:
-    """Race `arms` arms, of which number 0 is the original; `timed` gives the ms of one block of an arm.
+def halve(arms: int, timed: Callable[[int], float], order: random.Random, rounds: Sequence[int] = ROUNDS) -> list[Lane]:
+    """Race `arms` arms, of which number 0 is the original; `timed` gives the ms of one block of an arm. The slower half
+    leaves after each of `rounds`.
 
     The original stays to the end, as what the others are compared with.
     """
     lanes = [Lane() for _ in range(arms)]
     running = list(range(arms))
-    for rounds in ROUNDS:
-        while len(lanes[ORIGINAL].ms) < rounds:
+    for until in rounds:
+        while len(lanes[ORIGINAL].ms) < until:
             taken = {arm: timed(arm) for arm in order.sample(running, len(running))}
             for arm, ms in taken.items():
                 lanes[arm].ms.append(ms)
@@ -85,20 +90,31 @@ class Heat(measurement.Bench):
 
     block_ms = 4.0
 
-    def lanes(self, case: Case, seeds: Seeds) -> list[Lane]:
+    settle: Callable[[], None]
+    """Waits until the workers of earlier heats that have left are gone; called once this one's configs are compiled."""
+
+    def lanes(self, case: Case, seeds: Seeds, rounds: Sequence[int]) -> list[Lane]:
         """Race the arms on one case. Raises `WorkerFailure` with the arm's label where one fails or is wrong."""
-        with self._clock("warm up"):
-            block = self._block_of(case, seeds)
-        with self._clock("capture"):
-            self._prepare(block)
-        with self._standing_still():
-            with self._clock("verify"):
-                for index in range(len(self._arms)):
-                    self._prove(block, index)
-            with self._clock("rounds"):
-                found = halve(len(self._arms), lambda arm: self._timed(block, arm, [])[0][0], self._order)
-        self._ask("inputs", sets=[])
-        return found
+        try:
+            with self._clock("warm up"):
+                block = self._block_of(case, seeds)
+            with self._clock("capture"):
+                self._prepare(block)
+            with self._standing_still():
+                with self._clock("verify"):
+                    for index in range(len(self._arms)):
+                        self._prove(block, index)
+                with self._clock("rounds"):
+                    return halve(len(self._arms), lambda arm: self._timed(block, arm, [])[0][0], self._order, rounds)
+        finally:
+            with self._clock("let go"):
+                self._let_go()
+
+    def _let_go(self) -> None:
+        """Have all arms give the device's memory back, since they may wait for a later heat; but for one that failed,
+        which is ended."""
+        with contextlib.suppress(WorkerFailure):
+            self._ask("inputs", sets=[], release=True)
 
     @property
     def seconds(self) -> str:
@@ -109,6 +125,7 @@ class Heat(measurement.Bench):
         """The arms' first calls, which compile."""
         with self._clock("compile"):
             self._ask("estimate")
+        self.settle()
 
     def _ask(self, op: str, **message: Any) -> None:
         """Ask all arms side by side: each maps the shared memory of a block for itself, which takes its time. But not
@@ -118,8 +135,10 @@ class Heat(measurement.Bench):
             return
         timeout = self._task.file.timeout_s
         with ThreadPoolExecutor(len(self._arms)) as threads:
-            for asked in [threads.submit(arm.request, op, timeout, **message) for arm in self._arms]:
-                asked.result()
+            asked = [threads.submit(arm.request, op, timeout, **message) for arm in self._arms]
+            wait(asked)
+        for one in asked:
+            one.result()
 
     def _prove(self, block: Block, index: int) -> None:
         """Compare one of an arm's outputs."""
@@ -137,40 +156,103 @@ def heat_size(device_bytes: int) -> int:
     return min(max(device_bytes // (GIB_EACH * 2**30), AT_ONCE.start), AT_ONCE.stop - 1)
 
 
+def idle_at_most(device_bytes: int) -> int:
+    """How many workers may hold a context on a device with this much memory while others race."""
+    return device_bytes // (GIB_IDLE * 2**30)
+
+
 def started_ahead(configs: int, device_bytes: int) -> int:
     """How many workers of a race of `configs` are started before it: those of its first heat, and of the next as many
     as there is memory for."""
     first = heat_size(device_bytes)
-    return min(configs, first + min(first, device_bytes // (GIB_WAITING * 2**30)))
+    return min(configs, first + min(first, idle_at_most(device_bytes)))
+
+
+class Runners(Protocol):
+    """Who runs in heats; the workers of configs, by number."""
+
+    @property
+    def at_once(self) -> int:
+        """Configs of one heat at most."""
+
+    @property
+    def kept(self) -> int:
+        """Workers that may wait for a later heat."""
+
+    def heat(self, numbers: list[int]) -> contextlib.AbstractContextManager[Heat]:
+        """A heat of these configs' workers, each labelled with its number."""
+
+    def end(self, numbers: Iterable[int]) -> None:
+        """End the workers of these configs, which run no more, or not soon."""
+
+
+class Stable:
+    """The workers of a race: started where they are missing, kept for a later heat, and ended while others compile."""
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        load: Callable[[list[int]], list[WorkerHandle]],
+        bench: Callable[
+            [list[WorkerHandle], measurement.Phases, list[WorkerHandle]], contextlib.AbstractContextManager[Heat]
+        ],
+        device_bytes: int,
+    ) -> None:
+        """`load` gives fresh workers of configs, and `bench` a heat of arms, while others wait."""
+        self._pool, self._load, self._bench = pool, load, bench
+        self._here: dict[int, WorkerHandle] = {}
+        self.at_once, self.kept = heat_size(device_bytes), idle_at_most(device_bytes)
+
+    @contextlib.contextmanager
+    def heat(self, numbers: list[int]) -> Iterator[Heat]:
+        phases = measurement.Phases()
+        with phases("start"):
+            if missing := [number for number in numbers if number not in self._here]:
+                self._here |= zip(missing, self._load(missing), strict=True)
+        arms = [self._here[number] for number in numbers]
+        others = [worker for number, worker in self._here.items() if number not in numbers]
+        with self._bench(arms, phases, others) as running:
+            running.settle = self._pool.settle
+            yield running
+
+    def end(self, numbers: Iterable[int]) -> None:
+        self._pool.end_aside([self._here.pop(number) for number in numbers if number in self._here])
+
+    def close(self) -> None:
+        """End all of them."""
+        self.end([*self._here])
 
 
 def race(
     cases: Sequence[Case],
     configs: int,
-    heat: Callable[[list[int]], AbstractContextManager[Heat]],
+    runners: Runners,
     seeds: Seeds,
     tell: Callable[[str], None],
-    at_once: int,
 ) -> list[list[Raced]]:
-    """Race configs 0 (the original) to `configs` - 1 on each case, in heats of `at_once`; by case for each config.
-
-    `heat` makes a heat of these configs' workers, each labelled with its number. A failure of the original is raised.
-    """
+    """Race configs 0 (the original) to `configs` - 1 on each case, in as many heats as that takes; by case for each
+    config. A failure of the original is raised."""
     found = [[Raced() for _ in cases] for _ in range(configs)]
     out: set[int] = set()
     for index, case in enumerate(cases):
         rivals = [number for number in range(1, configs) if number not in out]
         while rivals:
             finalists: list[int] = []
-            parts = [rivals[start : start + at_once - 1] for start in range(0, len(rivals), at_once - 1)]
+            share = runners.at_once - 1
+            parts = [rivals[start : start + share] for start in range(0, len(rivals), share)]
+            rounds = QUALIFYING if len(parts) > 1 else ROUNDS
+            going_on = min(max(share // len(parts), FINALISTS.start), FINALISTS.stop - 1)
             for part in parts:
                 tell(f"racing {len(part) + 1} configs on {case_label(case)}")
-                lanes = _heat(case, [ORIGINAL, *part], heat, seeds, found, out, tell)
+                lanes = _heat(case, [ORIGINAL, *part], rounds, runners, seeds, found, out, tell)
                 for number, lane in lanes.items():
                     if number != ORIGINAL or found[ORIGINAL][index].ms is None:
                         found[number][index] = _raced(lane)
                 ranked = sorted(lanes.keys() - {ORIGINAL}, key=lambda number: -lanes[number].interval.mean)
-                finalists += ranked[:FINALISTS]
+                finalists += ranked[:going_on]
+                if len(parts) > 1:
+                    waiting = finalists[: runners.kept - 1]
+                    runners.end(number for number in (*part, *finalists) if number not in waiting)
             rivals = finalists if len(parts) > 1 else []
     return found
 
@@ -178,7 +260,8 @@ def race(
 def _heat(
     case: Case,
     numbers: list[int],
-    heat: Callable[[list[int]], AbstractContextManager[Heat]],
+    rounds: Sequence[int],
+    runners: Runners,
     seeds: Seeds,
     found: list[list[Raced]],
     out: set[int],
@@ -187,8 +270,8 @@ def _heat(
     """The lanes of these configs on a case; what fails is noted down for all cases, and the rest start anew."""
     while len(numbers) > 1:
         try:
-            with heat(numbers) as running:
-                lanes = running.lanes(case, seeds)
+            with runners.heat(numbers) as running:
+                lanes = running.lanes(case, seeds, rounds)
                 tell(f"raced {len(numbers)} configs: {running.seconds}")
             return dict(zip(numbers, lanes, strict=True))
         except WorkerFailure as failure:
@@ -198,6 +281,7 @@ def _heat(
             out.add(number)
             found[number] = [Raced(status=failure.status, message=str(failure)) for _ in found[number]]
             numbers = [other for other in numbers if other != number]
+            runners.end([number])
     return {}
 
 

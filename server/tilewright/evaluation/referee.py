@@ -16,6 +16,7 @@ if __name__ == "__main__":  # before a worker's imports are joined by the refere
     nursery = Nursery(Backend(sys.argv[1].partition(":")[0]), close=[int(sys.argv[4])])
 
 import contextlib
+import functools
 import hashlib
 import importlib.metadata
 import math
@@ -24,8 +25,9 @@ import platform
 import random
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -51,6 +53,8 @@ LEASE_WAIT_S = 120.0
 LOWERING_S = 60.0
 """For cuTile's front end, over what a call itself may take."""
 LABELS = CANDIDATE, INCUMBENT = "candidate", "incumbent"
+
+BenchT = TypeVar("BenchT", bound=measurement.Bench)
 
 
 class Referee:
@@ -127,6 +131,7 @@ class Referee:
         if self._backend is Backend.CPU and code.task.file.frontend is Frontend.TRITON:
             raise TaskError("the benchmark of a triton task needs a GPU: no model counts the traffic of its kernels")
         self._surroundings()
+        self._pool.settle()
         phases = measurement.Phases()
         started = time.monotonic()
         try:
@@ -224,26 +229,20 @@ class Referee:
     def race(self, message: Message) -> Message:
         """Measure many variants against the first. For referees of the `cuda` backend."""
         code = self._task(message)
-        environment = self._surroundings()
-        snapshots, seeds = message["arms"], Seeds(message["secret"])
+        self._surroundings()
         cases = code.task.benchmark_cases(self._backend)
+        snapshots = [Snapshot.model_validate(snapshot) for snapshot in message["arms"]]
         try:
             with self._device():
                 deadline = time.monotonic() + message["limit_s"]
-
-                @contextlib.contextmanager
-                def heat(numbers: list[int]) -> Iterator[racing.Heat]:
-                    phases = measurement.Phases()
-                    with contextlib.ExitStack() as stack:
-                        with phases("start"):
-                            chosen = [(str(number), Snapshot.model_validate(snapshots[number])) for number in numbers]
-                            arms = stack.enter_context(self._pool.loaded(code.task, chosen, deadline))
-                        recorder = stack.enter_context(self._recorder(arms))
-                        assert self._probe is not None
-                        yield racing.Heat(code, arms, environment, recorder, self._probe, phases, self._pool.waiting)
-
-                at_once = racing.heat_size(self._memory)
-                found = racing.race(cases, len(snapshots), heat, seeds, self._tell, at_once)
+                stable = racing.Stable(
+                    self._pool,
+                    lambda few: self._pool.load(code.task, [(str(one), snapshots[one]) for one in few], deadline),
+                    functools.partial(self._bench, code, racing.Heat),
+                    self._memory,
+                )
+                with contextlib.closing(stable):
+                    found = racing.race(cases, len(snapshots), stable, Seeds(message["secret"]), self._tell)
         except (WorkerFailure, GpuBusy) as failure:
             status = failure.status if isinstance(failure, WorkerFailure) else Status.VOID
             return {"result": {"status": status, "message": str(failure)}}
@@ -264,7 +263,7 @@ class Referee:
                 random.SystemRandom().shuffle(roles)  # who comes first is not to tell an arm what it is
                 arms = stack.enter_context(self._pool.loaded(code.task, roles, deadline))
                 arms.sort(key=lambda arm: LABELS.index(arm.label))
-            return stack.enter_context(self._bench(code, arms, phases)).run(seeds, self._tell)
+            return stack.enter_context(self._bench(code, measurement.Bench, arms, phases)).run(seeds, self._tell)
 
     def _apart(self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds) -> tuple[float, float]:
         """Milliseconds of candidate and incumbent as two processes show them of which neither can know that there is
@@ -273,19 +272,21 @@ class Referee:
         for label, snapshot in random.SystemRandom().sample([*zip(LABELS, snapshots, strict=True)], len(LABELS)):
             with (
                 self._worker(code, snapshot, deadline, label) as arm,
-                self._bench(code, [arm], measurement.Phases()) as bench,
+                self._bench(code, measurement.Bench, [arm], measurement.Phases()) as bench,
             ):
                 latencies[label] = bench.run(seeds, lambda _: None).latency_ms or math.nan
         return latencies[CANDIDATE], latencies[INCUMBENT]
 
     @contextlib.contextmanager
     def _bench(
-        self, code: TaskCode, arms: list[WorkerHandle], phases: measurement.Phases
-    ) -> Iterator[measurement.Bench]:
-        """What measures these arms, while the device is watched."""
-        with self._recorder(arms) as recorder:
+        self, code: TaskCode, kind: type[BenchT], arms: list[WorkerHandle], phases: measurement.Phases,
+        others: Sequence[WorkerHandle] = (),
+    ) -> Iterator[BenchT]:  # fmt: skip
+        """What measures these arms, while the device is watched; `others` stand still."""
+        with self._recorder([*arms, *others]) as recorder:
             assert self._probe is not None
-            yield measurement.Bench(code, arms, self._surroundings(), recorder, self._probe, phases, self._pool.waiting)
+            waiting = [*self._pool.waiting, *others]
+            yield kind(code, arms, self._surroundings(), recorder, self._probe, phases, waiting)
 
     def _recorder(self, arms: list[WorkerHandle]) -> Recorder:
         own = {os.getpid(), *(worker.pid for worker in (*arms, *self._pool.waiting))}
@@ -366,10 +367,9 @@ def _gpu_of_torch() -> Gpu:
 
 
 def _version_of(package: str) -> str:
-    try:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not from a wheel"
+    return "not from a wheel"
 
 
 def main(nursery: Nursery, arguments: list[str]) -> None:

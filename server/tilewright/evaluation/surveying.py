@@ -26,6 +26,7 @@ import torch
 
 from tilewright.compiler.resources import Resources, most_product_bytes
 from tilewright.evaluation import estimation
+from tilewright.evaluation.caches import keep_compiled
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import ORIGINAL, UNREAD, Status, Surveyed, geometric_mean
 from tilewright.evaluation.snapshot import Snapshot
@@ -198,7 +199,7 @@ class _Survey:
         samples = list(self._samples(self._variants[number], worker))
         self._sampled[number].set_result(samples)
         left = "" if number == ORIGINAL else self._bar.slow(samples) or self._bar.spilling(samples)
-        return Surveyed(left=left) if left else _made(samples, worker)
+        return Surveyed(left=left) if left else _made(samples, worker, self._variants[number].snapshot.cache)
 
     def _alike(
         self, variant: Variant, first: Sequence[CallSample], worker: Callable[[], WorkerHandle]
@@ -208,7 +209,7 @@ class _Survey:
         taken = worker()
         samples = list(self._samples(variant, taken, first))
         left = self._bar.spilling(samples)
-        return Surveyed(left=left) if left else _made(samples, taken)
+        return Surveyed(left=left) if left else _made(samples, taken, variant.snapshot.cache)
 
     def _samples(
         self, variant: Variant, worker: WorkerHandle, first: Sequence[CallSample] = ()
@@ -293,12 +294,15 @@ class _Survey:
         )
 
 
-def _made(samples: list[CallSample], worker: WorkerHandle) -> _Made:
-    """What the kernels of a variant that `worker` has sampled compile to."""
-    _, cubins = worker.request("cubins", VARIANT_S * len(samples))
+def _made(samples: list[CallSample], worker: WorkerHandle, cache: Path) -> _Made:
+    """What the kernels of a variant that `worker` has sampled compile to, also kept in the variant's `cache`."""
+    reply, found = worker.request("cubins", VARIANT_S * len(samples))
+    cubins = [bytes(cubin) for cubin in found]
     if len(cubins) != sum(len(sample.launches) for sample in samples):
         raise WorkerFailure(Status.CRASHED, f"the process compiled {len(cubins)} kernels, not those that it launches")
-    return _Made(samples, [bytes(cubin) for cubin in cubins])
+    with estimation.described():
+        keep_compiled(cache, [str(key) for key in reply["keys"]], cubins)
+    return _Made(samples, cubins)
 
 
 class _Hand:

@@ -111,7 +111,8 @@ class Worker:
 
     def inputs(self, message: Message, buffers: list[bytearray]) -> Reply:
         """Take the input sets of a case; they replace those of the one before, or, with `again`, are put into their
-        memory (where that is this process's own) and leave its tensors what they are."""
+        memory (where that is this process's own) and leave its tensors what they are. With `release`, the device's
+        memory that is not in use goes back to it."""
         self._timed = None
         if message.get("again"):
             for kept, new in zip(self._buffers, buffers, strict=True):
@@ -123,6 +124,8 @@ class Worker:
         memory: Memory = {}
         self._sets = [_opened(arguments, buffers, memory) for arguments in message["sets"]]
         self._buffers = buffers
+        if message.get("release"):
+            torch.cuda.empty_cache()
         return {}, []
 
     def call(self, message: Message, buffers: list[bytearray]) -> Reply:
@@ -224,10 +227,14 @@ class Worker:
         return {"sample": found.model_dump()}, []
 
     def cubins(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """What the kernels of the candidate's samples compile to, in the order of their places."""
+        """What the kernels of the candidate's samples compile to, in the order of their places, and the keys by which
+        cuTile keeps them."""
+        from tilewright.compiler.cutile import kept_as
         from tilewright.evaluation.modelling import compiled
 
-        return {}, [memoryview(compiled(one)) for _, listed in sorted(self._lowered.items()) for one in listed]
+        lowered = [one for _, listed in sorted(self._lowered.items()) for one in listed]
+        cubins = [memoryview(compiled(one)) for one in lowered]
+        return {"keys": [kept_as(one) for one in lowered]}, cubins
 
     def read(self, message: Message, buffers: list[bytearray]) -> Reply:
         """What kernels occupy, of whatever candidates, by their cubins; or why that cannot be read."""

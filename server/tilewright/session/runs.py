@@ -13,6 +13,7 @@ from pydantic import Field
 
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.store import cache_folder
+from tilewright.evaluation.caches import copy_cache
 from tilewright.evaluation.evaluator import Evaluator, EvaluatorDied, Tell
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Raced, Status, Surveyed
 from tilewright.evaluation.snapshot import Snapshot, SnapshotStore, content_id
@@ -206,6 +207,15 @@ class Runs:
             await self._prepared()
             task = str(self._store.task_folder())
             await self._evaluator.request("ready", lambda _: None, START_TIMEOUT_S, task=task, count=count)
+
+    async def take_over(self, others: Runs, variants: list[Files]) -> None:
+        """Have what other runs' survey compiled of these variants, so that a race need not compile it."""
+
+        def copied() -> None:
+            for files in variants:
+                copy_cache(others._store.cache(files), self._store.cache(files))
+
+        await asyncio.to_thread(copied)
 
     async def race(self, variants: list[Files], secret: str, limit_s: float, tell: Tell) -> RaceResult:
         """Measure variants of a candidate against the first of them; `cuda` backend only."""
