@@ -311,9 +311,10 @@ class WorkerPool:
         beyond, self._waiting = self._waiting[self._spares :], self._waiting[: self._spares]
         self.end_aside(beyond)
 
-    def prepare(self, count: int) -> None:
-        """Start workers until `count` wait: they get ready side by side, while the referee goes on."""
-        while len(self._waiting) < count:
+    def prepare(self, count: int, beyond: bool = False) -> None:
+        """Start workers until `count` wait, or with `beyond` as many more as spares: they get ready side by side, while
+        the referee goes on."""
+        while len(self._waiting) < count + (self._spares if beyond else 0):
             self._waiting.append(self._start())
 
     def isolation(self) -> str:

@@ -219,7 +219,7 @@ class Referee:
 
     def ready(self, message: Message) -> Message:
         """Start the workers of a race of this many variants and try the task's functions out, while others compile."""
-        self._pool.prepare(racing.started_ahead(message["count"], self._memory))
+        self._pool.prepare(racing.started_ahead(message["count"], self._memory), beyond=True)
         code = self._task(message)
         with self._device():
             for case in code.task.benchmark_cases(self._backend):

@@ -12,7 +12,7 @@ import math
 import os
 import random
 import tempfile
-from collections import deque
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -158,13 +158,22 @@ class _Survey:
         self.drawn: list[Future[_Drawn]] = [Future() for _ in cases]
         self.made: SimpleQueue[tuple[int, _Made] | None] = SimpleQueue()
         self.found = [Surveyed() for _ in variants]
+        numbers = [*random.Random(0).sample(range(1, len(variants)), len(variants) - 1), ORIGINAL]
+        self._firsts = [number for number in numbers if variants[number].like == number]
+        self._rest = [number for number in numbers if variants[number].like != number]
+        self._compiled_s: dict[int, float] = {}
 
-    def order(self) -> list[int]:
-        """The original; of those that are alike the first, in an order that soon shows a good one; and the others."""
-        others = range(1, len(self._variants))
-        firsts = [number for number in others if self._variants[number].like == number]
-        rest = [number for number in others if self._variants[number].like != number]
-        return [ORIGINAL, *random.Random(0).sample(firsts, len(firsts)), *rest]
+    def next(self) -> int | None:
+        """Whom to look at next: the original; of those that are alike the first, in an order that soon shows a good
+        one; and the others, from those on that take long to compile, so that none of them keeps the end waiting."""
+        with self._turn:
+            if self._firsts:
+                return self._firsts.pop()
+            if not self._rest:
+                return None
+            taken = max(self._rest, key=lambda number: self._compiled_s.get(self._variants[number].like, 0.0))
+            self._rest.remove(taken)
+            return taken
 
     def look(self, number: int, worker: Callable[[], WorkerHandle]) -> None:
         """Sample one variant on all cases and compile it; `worker` gives one where it is needed."""
@@ -198,8 +207,12 @@ class _Survey:
     def _first(self, number: int, worker: WorkerHandle) -> Surveyed | _Made:
         samples = list(self._samples(self._variants[number], worker))
         self._sampled[number].set_result(samples)
-        left = "" if number == ORIGINAL else self._bar.slow(samples) or self._bar.spilling(samples)
-        return Surveyed(left=left) if left else _made(samples, worker, self._variants[number].snapshot.cache)
+        if left := "" if number == ORIGINAL else self._bar.slow(samples) or self._bar.spilling(samples):
+            return Surveyed(left=left)
+        started = time.monotonic()
+        made = _made(samples, worker, self._variants[number].snapshot.cache)
+        self._compiled_s[number] = time.monotonic() - started
+        return made
 
     def _alike(
         self, variant: Variant, first: Sequence[CallSample], worker: Callable[[], WorkerHandle]
@@ -341,15 +354,11 @@ def survey(
     at a time. A variant that failed on a case is not tried on the next. One that is sure to be modelled at more than
     `hopeless` times the best of them, or to spill products' results, is not compiled, but for the first of all."""
     seen = _Survey(code, variants, cases, device, hopeless, tell)
-    turn, waiting = Lock(), deque(seen.order())
+    turn = Lock()
 
     def run() -> None:
         with contextlib.closing(_Hand(take, turn)) as hand:
-            while waiting:
-                try:
-                    number = waiting.popleft()
-                except IndexError:  # another was faster
-                    return
+            while (number := seen.next()) is not None:
                 seen.look(number, hand.worker)
 
     def read() -> None:
