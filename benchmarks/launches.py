@@ -8,7 +8,8 @@ The kernels are those of tests/corpus. The table that comes with the launch code
 searches it and writes it down. In the second a search is an error; calls through the launch code and calls of the very
 entry point that these end in take turns, in batches that the GPU's queue holds, timed on the host until the last is
 queued. A third does the same with AUTOTUNE_ON_MISS=1, under which each call is looked up, as with a table of several
-configs; in the second all cases have one config, and nothing is.
+configs; in the second all cases have one config, and nothing is. The third also times the looking up alone, with a
+function that does nothing in the entry point's place.
 """
 
 from __future__ import annotations
@@ -95,7 +96,14 @@ def second(kind: str, file: Path, miss: str = "0") -> Row:
     (plan,) = tuned._plans.values()
     positional = inspect.signature(example.run).bind(**given).args
     samples = [[per_call(side, positional) for side in (entry, plan)] for _ in turns(lambda: entry(*positional))]
-    return {"seconds": seconds, "entry_us": [one for one, _ in samples], "plain_us": [other for _, other in samples]}
+    found: Row = {"seconds": seconds, "entry_us": [one for one, _ in samples], "plain_us": [two for _, two in samples]}
+    nothing = (lambda *_: None) if tuned._only is None else None
+    if nothing:  # the way to what is called alone, which a kernel's own time cannot hide
+        for plans in (tuned._plans, tuned._found):
+            plans |= dict.fromkeys(plans, nothing)
+        alone = [[per_call(side, positional) for side in (entry, nothing)] for _ in turns(lambda: entry(*positional))]
+        found["alone_us"] = [one - other for one, other in alone]
+    return found
 
 
 def inputs_on_gpu(kind: str) -> dict[str, Any]:
@@ -158,9 +166,10 @@ def described(row: Row) -> str:
         return f"| {row['kind']} | {row['kernel']} | {failed[0]} |"
     first, second, third = steps
     later = second or third
+    alone = f"{statistics.median(third['alone_us']):.2f}" if third.get("alone_us") else "-"
     return (
         f"| {row['kind']} | {row['kernel']} | {first['seconds']:.2f} | {later['seconds']:.2f} | "
-        f"{statistics.median(later['plain_us']):.2f} | {difference(second)} | {difference(third)} |"
+        f"{statistics.median(later['plain_us']):.2f} | {difference(second)} | {difference(third)} | {alone} |"
     )
 
 
@@ -185,8 +194,10 @@ def main() -> None:
     elif asked.what == "show":
         record = read(asked.file)
         print(f"{record['gpu']}, {record['date']}, {record['versions']}\n")
-        print("| | kernel | first process (s) | second (s) | plain (us) | over it, one config (us) | looked up (us) |")
-        print("|---|---|---|---|---|---|---|")
+        print(
+            "| | kernel | first process (s) | second (s) | plain (us) | over it, one config (us) | looked up (us) | "
+            "looking up alone (us) |\n|---|---|---|---|---|---|---|---|"
+        )
         for row in record["rows"]:
             print(described(row))
     else:
