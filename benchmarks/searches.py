@@ -7,7 +7,8 @@ python benchmarks/searches.py check [--only NAME ...]                         an
                                                                               backend, a few configs of its space
 
 A part runs both searches, each in a process of its own with nothing compiled before, then measures all configs of the
-space, and the best ones once more in many rounds with what each search found and with the original. FILE is written
+space, and the best ones once more in many rounds with what each search found and with the original. Of some wide spaces
+it measures no more than what each search found, the first of cuTile's ranking, and the original. FILE is written
 after every step, and parts that it holds are not run again; `show` takes each step of a part from the last of its files
 that has it, so that two GPUs can share a part.
 """
@@ -40,6 +41,8 @@ BATCH = 5
 """Consecutive rounds whose mean is one sample of an interval, since neighbours resemble each other."""
 OURS_S, THEIRS_S, WARM_S, FULL_S = 150.0, 90.0, 120.0, 90.0
 """What a step may take; in a wide space ours and the last take twice that, and theirs six times."""
+FIRST = 6
+"""Configs of cuTile's ranking that are measured where not all are."""
 MARGIN_S = 30.0
 """By how much the last step may exceed the whole budget."""
 Record = dict[str, Any]
@@ -119,8 +122,12 @@ def measure_part(
     step("ours", OURS_S * longer, **more)
     complete = step("theirs", THEIRS_S * (6 if part.wide else 1), **steps.compiling(cache))
     configs = configs_of(part, repository)
+    ranked = sorted(found.get("theirs", {}).get("successes", []), key=lambda one: float(one[1]))
+    few = None if part.full else [configs.index(config) for config, *_ in ranked[:FIRST]]
+    if few == []:
+        return
     failed = [configs.index(config) for config, _ in found.get("theirs", {}).get("failures", [])]
-    if not complete and "full" not in without and time.monotonic() < deadline:
+    if not complete and few is None and "full" not in without and time.monotonic() < deadline:
         print(f"{part.name}: compiling {len(configs)} configs", flush=True)
         limit_s = min(WARM_S, deadline + MARGIN_S - time.monotonic())
         found["compiled"] = steps.precompile(part, repository, folder, cache, limit_s)
@@ -128,7 +135,7 @@ def measure_part(
         print(f"  {found['compiled']['seconds']} s, {len(failed)} failed", flush=True)
         write()
     finders = {name: found[name]["best"] for name in ("ours", "theirs") if "best" in found.get(name, {})}
-    step("full", FULL_S * longer, json.dumps(failed), json.dumps(finders), **steps.compiling(cache))
+    step("full", FULL_S * longer, json.dumps(failed), json.dumps(finders), json.dumps(few), **steps.compiling(cache))
 
 
 def surroundings() -> Record:

@@ -108,8 +108,11 @@ def warm(part: Part, repository: Path, numbers: list[int]) -> None:
         print(json.dumps(line | {"seconds": round(time.perf_counter() - started, 2)}), flush=True)
 
 
-def full(part: Part, repository: Path, failed: Sequence[int], finders: dict[str, Config]) -> Record:
-    """All configs but those that failed, in a few rounds; the best of them, and `finders`' finds, in many."""
+def full(
+    part: Part, repository: Path, failed: Sequence[int], finders: dict[str, Config], few: Sequence[int] | None
+) -> Record:
+    """All configs but those that failed, in a few rounds; the best of them, and `finders`' finds, in many. Where `few`
+    says which, no others."""
     import torch
 
     bed = Bed(part, repository)
@@ -132,8 +135,9 @@ def full(part: Part, repository: Path, failed: Sequence[int], finders: dict[str,
         graph.replay()
         graphs[place] = graph, calls
 
+    found = {bed.configs.index(config) for config in finders.values()} | {0}
     for number, config in enumerate(bed.configs):
-        if number in failed:
+        if number in failed or (few is not None and number not in found.union(few)):
             continue
         try:
             add(number, config)
@@ -149,12 +153,12 @@ def full(part: Part, repository: Path, failed: Sequence[int], finders: dict[str,
     close = [place for place, samples in ms.items() if np.median(samples) < SLOW * best]
     ms |= timed(close, ALL_ROUNDS, 30)
     ranked = sorted(close, key=lambda place: float(np.median(ms[place])))
-    finals = {bed.configs.index(config) for config in finders.values()} & graphs.keys() | {0}
+    finals = found & graphs.keys()
     twin = len(bed.configs)  # the original again, to see what no difference looks like
     add(twin, {})
-    finals |= {*ranked[: 12 if part.wide else 7], twin}
+    finals |= {*ranked[: 12 if part.wide and part.full else 7], twin}
     print(f"    {len(finals)} in the final rounds; best {best:.4f} ms", flush=True)
-    samples = timed(sorted(finals), FINAL_ROUNDS, 15 if part.wide else 8)
+    samples = timed(sorted(finals), FINAL_ROUNDS, 15 if part.wide and part.full else 8)
     return {
         "configs": bed.configs,
         "ms": {place: round(float(np.median(one)), 6) for place, one in ms.items()},
