@@ -1,7 +1,7 @@
 """The launch code that `autotune` writes, for a kernel of each template (T1 to T9): what the first process and the
 second do with it, and what a call costs over the plain one.
 
-python benchmarks/launches.py measure FILE [--only T3]    on a GPU: two processes for each kernel
+python benchmarks/launches.py measure FILE [--only T3] [--without second]    on a GPU: processes for each kernel
 python benchmarks/launches.py show FILE                   anywhere: the table
 
 The kernels are those of tests/corpus. The table that comes with the launch code lacks the case: the first process
@@ -137,7 +137,7 @@ def step(what: str, kind: str, file: Path) -> Row:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def measure(file: Path, only: str) -> None:
+def measure(file: Path, only: str, without: str) -> None:
     rows: list[Row] = []
     kinds = [kind for kind in sorted(KINDS) if only in ("", kind)]
     with tempfile.TemporaryDirectory(prefix="launches-") as parent, ThreadPoolExecutor(4) as threads:
@@ -154,7 +154,7 @@ def measure(file: Path, only: str) -> None:
         for row in rows:  # one at a time, since they are timed
             if "code" in row:
                 code = Path(row.pop("code"))
-                row |= {what: step(what, row["kind"], code) for what in ("second", "third")}
+                row |= {what: step(what, row["kind"], code) for what in ("second", "third") if what != without}
             print(described(row), flush=True)
     write(file, header("launches.py measure FILE") | {"calls": CALLS, "rows": rows})
 
@@ -188,9 +188,10 @@ def main() -> None:
     parser.add_argument("what", choices=["measure", "show", "prepare", "first", "second", "third"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--only", default="", help="measure: this kind alone")
+    parser.add_argument("--without", default="", choices=["second", "third"], help="measure: not this process")
     asked = parser.parse_args()
     if asked.what == "measure":
-        measure(asked.file, asked.only)
+        measure(asked.file, asked.only, asked.without)
     elif asked.what == "show":
         record = read(asked.file)
         print(f"{record['gpu']}, {record['date']}, {record['versions']}\n")

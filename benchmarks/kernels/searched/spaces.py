@@ -20,6 +20,8 @@ from tilewright.task import load_task
 OWN = Path(__file__).parent
 HALF_MATMUL = {"TILE_M": [64, 128], "TILE_N": [128, 256], "TILE_K": [64, 128], "num_worker_warps": [4, 8]}
 ATTENTION = {"TILE_M": [64, 128], "TILE_N": [64, 128], "num_worker_warps": [4, 8], "occupancy": [1, 2]}
+WIDE_ROWS = {"ROWS": [1, 2, 4], "TILE": [256, 512, 1024, 2048, 4096, 8192], "num_worker_warps": [4, 8],
+             "occupancy": [1, 2, 4, 8, 16, 32]}  # fmt: skip
 TILES = [64, 128, 256]
 WIDE_MATMUL = {"TILE_M": TILES, "TILE_N": TILES, "TILE_K": [32, 64, 128], "GROUP": [4, 16], "num_worker_warps": [4, 8],
                "occupancy": [1, 2]}  # fmt: skip
@@ -52,12 +54,11 @@ PARTS = (
     Part("grouped", "grouped", {"T": 16384, "G": 16, "N": 4096, "K": 4096}, HALF_MATMUL),
     Part("matmul flat", "matmul", {"M": 1160, "N": 12296, "K": 3080}, HALF_MATMUL),
     Part("matmul unaligned", "matmul", {"M": 4097, "N": 3995, "K": 4001}, HALF_MATMUL),
-    Part("softmax wide", "softmax", {"M": 16384, "N": 8192},
-         {"ROWS": [1, 2, 4], "TILE": [256, 512, 1024, 2048, 4096, 8192], "num_worker_warps": [4, 8],
-          "occupancy": [1, 2, 4, 8, 16, 32]}, wide=True),
+    Part("softmax wide", "softmax", {"M": 16384, "N": 8192}, WIDE_ROWS, wide=True),
     Part("matmul wide", "matmul", {"M": 8192, "N": 8192, "K": 8192}, WIDE_MATMUL, wide=True),
-    Part("rmsnorm wide", "rmsnorm", {"M": 16384, "N": 8192},
+    Part("rmsnorm hints", "rmsnorm", {"M": 16384, "N": 8192},
          {"occupancy": [*range(1, 33)], "num_worker_warps": [4, 8], "opt_level": [1, 2, 3]}, wide=True, full=False),
+    Part("rmsnorm wide", "tiled_rmsnorm", {"M": 16384, "N": 8192}, WIDE_ROWS, wide=True, full=False),
     Part("matmul odd wide", "matmul", {"M": 4000, "N": 4104, "K": 4096}, WIDE_MATMUL, wide=True, full=False),
     Part("matmul flat wide", "matmul", {"M": 1160, "N": 12296, "K": 3080}, WIDE_MATMUL | {"TILE_K": [64, 128]},
          wide=True, full=False),
@@ -68,7 +69,7 @@ PARTS = (
     Part("attention D128 wide", "attention", {"B": 4, "H": 32, "S": 4096, "D": 128},
          WIDE_ATTENTION | {"occupancy": [1, 2, 3]}, wide=True, full=False),
     Part("grouped wide", "grouped", {"T": 16384, "G": 16, "N": 4096, "K": 4096},
-         HALF_MATMUL | {"TILE_N": TILES, "occupancy": [1, 2, 3, 4]}, wide=True, full=False),
+         HALF_MATMUL | {"TILE_N": TILES, "occupancy": [1, 2, 3]}, wide=True, full=False),
 )  # fmt: skip
 BY_NAME = {part.name: part for part in PARTS}
 

@@ -311,11 +311,15 @@ class WorkerPool:
         beyond, self._waiting = self._waiting[self._spares :], self._waiting[: self._spares]
         self.end_aside(beyond)
 
-    def prepare(self, count: int, beyond: bool = False) -> None:
+    def prepare(self, count: int, beyond: bool = False, ready: bool = False) -> None:
         """Start workers until `count` wait, or with `beyond` as many more as spares: they get ready side by side, while
-        the referee goes on."""
+        the referee goes on. With `ready` it waits for them, before it asks for more: the driver, which starts one after
+        the other, does so in any order."""
         while len(self._waiting) < count + (self._spares if beyond else 0):
             self._waiting.append(self._start())
+        for worker in self._waiting if ready else ():
+            with contextlib.suppress(WorkerFailure):  # whoever takes it finds it ended
+                worker.wait_ready()
 
     def isolation(self) -> str:
         """How this pool's workers are confined, by the next of them."""

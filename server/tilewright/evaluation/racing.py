@@ -36,6 +36,8 @@ GIB_EACH = 4
 GIB_IDLE = 6
 """Of the device's memory for each worker that is started ahead for the heat after the first, and for each that waits
 for the last. Its context takes about half a GiB, so that either take a twelfth of the memory at most."""
+STRETCH = 1.25
+"""Times a heat's size up to which one holds all rivals: a few more cost less than another heat."""
 FINALISTS = range(2, 5)
 """Configs that go on from each heat, where there are several: as many as fit into one heat, within these bounds."""
 
@@ -156,9 +158,10 @@ def heat_size(device_bytes: int) -> int:
     return min(max(device_bytes // (GIB_EACH * 2**30), AT_ONCE.start), AT_ONCE.stop - 1)
 
 
-def idle_at_most(device_bytes: int) -> int:
-    """How many workers may hold a context on a device with this much memory while others race."""
-    return device_bytes // (GIB_IDLE * 2**30)
+def idle_at_most(device_bytes: int, arms: int = AT_ONCE.stop) -> int:
+    """How many workers may hold a context on a device with this much memory while so many others race: the fewer these
+    are, the more."""
+    return device_bytes // (GIB_IDLE * 2**30) + GIB_EACH * max(heat_size(device_bytes) - arms, 0)
 
 
 def started_ahead(configs: int, device_bytes: int) -> int:
@@ -173,21 +176,18 @@ class Runners(Protocol):
 
     @property
     def at_once(self) -> int:
-        """Configs of one heat at most."""
+        """Configs that one heat is made for, the original among them."""
 
-    @property
-    def kept(self) -> int:
-        """Workers that may wait for a later heat."""
-
-    def heat(self, numbers: list[int]) -> contextlib.AbstractContextManager[Heat]:
-        """A heat of these configs' workers, each labelled with its number."""
+    def heat(self, numbers: list[int], later: list[int]) -> contextlib.AbstractContextManager[Heat]:
+        """A heat of these configs' workers, each labelled with its number; `later` is who runs once more after it."""
 
     def end(self, numbers: Iterable[int]) -> None:
-        """End the workers of these configs, which run no more, or not soon."""
+        """End the workers of these configs, which run no more."""
 
 
 class Stable:
-    """The workers of a race: started where they are missing, kept for a later heat, and ended while others compile."""
+    """The workers of a race: started where they are missing, kept for a later heat as far as there is memory, and ended
+    while others compile."""
 
     def __init__(
         self,
@@ -200,13 +200,18 @@ class Stable:
     ) -> None:
         """`load` gives fresh workers of configs, and `bench` a heat of arms, while others wait."""
         self._pool, self._load, self._bench = pool, load, bench
+        self._device_bytes = device_bytes
         self._here: dict[int, WorkerHandle] = {}
-        self.at_once, self.kept = heat_size(device_bytes), idle_at_most(device_bytes)
+        self.at_once = heat_size(device_bytes)
 
     @contextlib.contextmanager
-    def heat(self, numbers: list[int]) -> Iterator[Heat]:
+    def heat(self, numbers: list[int], later: list[int]) -> Iterator[Heat]:
         phases = measurement.Phases()
         with phases("start"):
+            idle = [number for number in self._here if number not in numbers]
+            room = max(idle_at_most(self._device_bytes, len(numbers)) - len(self._pool.waiting), 0)
+            first = [number for number in [*later, *idle] if number in idle]
+            self.end(set(idle).difference(list(dict.fromkeys(first))[:room]))
             if missing := [number for number in numbers if number not in self._here]:
                 self._here |= zip(missing, self._load(missing), strict=True)
         arms = [self._here[number] for number in numbers]
@@ -239,27 +244,26 @@ def race(
         while rivals:
             finalists: list[int] = []
             share = runners.at_once - 1
-            parts = [rivals[start : start + share] for start in range(0, len(rivals), share)]
-            rounds = QUALIFYING if len(parts) > 1 else ROUNDS
-            going_on = min(max(share // len(parts), FINALISTS.start), FINALISTS.stop - 1)
+            count = 1 if len(rivals) <= STRETCH * share else math.ceil(len(rivals) / share)
+            parts = [rivals[first::count] for first in range(count)]
+            rounds = QUALIFYING if count > 1 else ROUNDS
+            going_on = min(max(share // count, FINALISTS.start), FINALISTS.stop - 1)
             for part in parts:
                 tell(f"racing {len(part) + 1} configs on {case_label(case)}")
-                lanes = _heat(case, [ORIGINAL, *part], rounds, runners, seeds, found, out, tell)
+                lanes = _heat(case, [ORIGINAL, *part], finalists, rounds, runners, seeds, found, out, tell)
                 for number, lane in lanes.items():
                     if number != ORIGINAL or found[ORIGINAL][index].ms is None:
                         found[number][index] = _raced(lane)
                 ranked = sorted(lanes.keys() - {ORIGINAL}, key=lambda number: -lanes[number].interval.mean)
                 finalists += ranked[:going_on]
-                if len(parts) > 1:
-                    waiting = finalists[: runners.kept - 1]
-                    runners.end(number for number in (*part, *finalists) if number not in waiting)
-            rivals = finalists if len(parts) > 1 else []
+            rivals = finalists if count > 1 else []
     return found
 
 
 def _heat(
     case: Case,
     numbers: list[int],
+    later: list[int],
     rounds: Sequence[int],
     runners: Runners,
     seeds: Seeds,
@@ -270,7 +274,7 @@ def _heat(
     """The lanes of these configs on a case; what fails is noted down for all cases, and the rest start anew."""
     while len(numbers) > 1:
         try:
-            with runners.heat(numbers) as running:
+            with runners.heat(numbers, later) as running:
                 lanes = running.lanes(case, seeds, rounds)
                 tell(f"raced {len(numbers)} configs: {running.seconds}")
             return dict(zip(numbers, lanes, strict=True))

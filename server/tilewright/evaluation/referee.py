@@ -219,11 +219,13 @@ class Referee:
 
     def ready(self, message: Message) -> Message:
         """Start the workers of a race of this many variants and try the task's functions out, while others compile."""
-        self._pool.prepare(racing.started_ahead(message["count"], self._memory), beyond=True)
-        code = self._task(message)
+        first, code = min(message["count"], racing.heat_size(self._memory)), self._task(message)
+        self._pool.prepare(first)
         with self._device():
             for case in code.task.benchmark_cases(self._backend):
                 code.try_out(case)
+        self._pool.prepare(first, ready=True)
+        self._pool.prepare(racing.started_ahead(message["count"], self._memory), beyond=True)
         return {}
 
     def race(self, message: Message) -> Message:
@@ -350,8 +352,8 @@ class Referee:
         running: bool = True,
         withheld: bool = False,
     ) -> Iterator[WorkerHandle]:
-        one = [(label, Snapshot.model_validate(snapshot))]
-        with self._pool.loaded(code.task, one, deadline, running, withheld) as (worker,):
+        arms = [(label, Snapshot.model_validate(snapshot))]
+        with self._pool.loaded(code.task, arms, deadline, running, withheld) as (worker,):
             yield worker
 
     def _device(self) -> contextlib.AbstractContextManager[None]:
