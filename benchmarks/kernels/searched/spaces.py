@@ -71,7 +71,7 @@ PARTS = (
     Part("grouped some", "grouped", {"T": 16384, "G": 16, "N": 4096, "K": 4096},
          HALF_MATMUL | {"TILE_N": TILES, "occupancy": [1, 2, 3]}, wide=True, full=False),
     Part("grouped wide", "grouped", {"T": 16384, "G": 16, "N": 4096, "K": 4096},
-         {"TILE_M": TILES, "TILE_N": TILES, "TILE_K": [32, 64, 128], "num_worker_warps": [4, 8], "occupancy": [1, 2, 3]},
+         HALF_MATMUL | {"TILE_M": TILES, "TILE_N": TILES, "TILE_K": [32, 64, 128], "occupancy": [1, 2, 3]},
          wide=True, full=False),
 )  # fmt: skip
 BY_NAME = {part.name: part for part in PARTS}
