@@ -34,6 +34,11 @@ def test_what_a_survey_compiled_is_found_by_whoever_launches_it(tmp_path: Path) 
     keep_compiled(tmp_path / "kept", ["one", ""], [b"its cubin", b"of a compiler that is unknown"])
     assert [one.key for one in cache_entries(str(tmp_path / "kept"))] == ["one"]
     assert cache_lookup(str(tmp_path / "kept"), "one") == b"its cubin"
+    (tmp_path / "kept" / "cache.db-journal").write_bytes(b"what a worker wrote")
+    keep_compiled(tmp_path / "kept", ["two"], [b"another"])
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["cache.db"]
+    assert [one.key for one in cache_entries(str(tmp_path / "kept"))] == ["two"]
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
 def test_nothing_there_makes_nothing(tmp_path: Path) -> None:

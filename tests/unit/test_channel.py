@@ -78,6 +78,9 @@ def test_an_endless_header_a_silence_and_a_hang_up_are_told_apart() -> None:
     theirs.close()
     with pytest.raises(ChannelClosed):
         ours.receive(timeout=5)
+    ours.close()
+    with pytest.raises(ChannelClosed):
+        ours.send({"op": "ping"}, timeout=5)
 
 
 def test_nan_is_never_sent() -> None:

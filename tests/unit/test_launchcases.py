@@ -111,36 +111,6 @@ def test_launch_code_passes_on_what_it_is_given_alone(tmp_path: Path, monkeypatc
     assert grids([(lambda: tuned.scale(x, bias), x + 2 * bias)]) == [8]
 
 
-def test_no_dtype_is_looked_at_that_others_say() -> None:
-    def key(*calls: str) -> str:
-        return str(launchcode._fast(OPTIONAL, "add", calls)["key"])
-
-    both, wide = "bias=float16[8], x=float16[8]", "bias=float32[8], x=float32[8]"
-    assert key(both) == key(both, wide) == "_0.shape, _0.dtype, _1.shape"
-    assert key(both, "bias=float32[8], x=float16[8]") == "_0.shape, _0.dtype, _1.shape, _1.dtype"
-    assert key(both, "bias=float32[8], x=float32[9]") == "_0.shape, _0.dtype, _1.shape"
-    assert key("bias=None, factor=2.0, x=float16[8]") == "_0.shape, _0.dtype, type(_1), _1, type(_2), _2"
-
-
-def test_launch_code_tells_cases_by_the_first_dtype_and_remembers_so_many(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tuned = tuned_module(tmp_path, monkeypatch, "add", {"TILE": 128})
-    x, bias = torch.randn(1000), torch.randn(1000)
-    single, half = torch.zeros(1000), bias.half()
-    calls = [(x, bias, 8), (x, half, 8), (x.double(), bias, 16), (x, bias[:500], 16)]
-    for one, other, blocks in calls:
-        with host.running(host.Mode.CAPTURE) as launches:
-            tuned.add(one, other)
-        assert launches[0].grid[0] == blocks
-    assert (len(tuned._plans), len(tuned._found)) == (3, 3)
-    monkeypatch.setattr(tuned, "REMEMBERED", 4)
-    for length in range(1, 12):
-        with host.running(host.Mode.CAPTURE):
-            tuned.add(single[:length], single[:length])
-        assert len(tuned._found) <= len(tuned._plans) <= 4
-
-
 def test_launch_code_makes_one_plan_for_many_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tuned = tuned_module(tmp_path, monkeypatch, "add", {"TILE": 128})
     made: list[int] = []

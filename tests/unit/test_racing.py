@@ -6,7 +6,6 @@ import contextlib
 import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,10 +16,8 @@ from tilewright.evaluation.racing import (
     QUALIFYING,
     STRETCH,
     Lane,
-    Stable,
     halve,
     heat_size,
-    idle_at_most,
     race,
     started_ahead,
 )
@@ -34,19 +31,20 @@ CASES = [{"N": 1}, {"N": 2}]
 class Track:
     """Heats over arms with known times; those in `broken` fail whenever they run."""
 
-    def __init__(self, ms: list[float], broken: dict[int, Status] | None = None) -> None:
+    def __init__(self, ms: list[float], broken: dict[int, Status] | None = None, kept: int = 10) -> None:
         self.ms = ms
         self.broken = broken or {}
-        self.at_once = AT_ONCE
+        self.at_once, self.kept = AT_ONCE, kept
         self.heats: list[list[int]] = []
-        self.later: list[list[int]] = []
-        self.ended: list[int] = []
+        self.here: set[int] = set()
+        self.waited: list[set[int]] = []
         self._source = random.Random(0)
 
     @contextlib.contextmanager
-    def heat(self, numbers: list[int], later: list[int]) -> Iterator[Any]:
+    def heat(self, numbers: list[int]) -> Iterator[Any]:
         self.heats.append(numbers)
-        self.later.append([*later])
+        self.waited.append(self.here - {*numbers})
+        self.here |= {*numbers}
         track = self
 
         class Running:
@@ -65,7 +63,7 @@ class Track:
         yield Running()
 
     def end(self, numbers: Iterable[int]) -> None:
-        self.ended += numbers
+        self.here -= {*numbers}
 
     def run(self) -> list[list[Raced]]:
         return race(CASES, len(self.ms), self, Seeds("00" * 32), lambda _: None)
@@ -95,14 +93,20 @@ def test_many_configs_race_in_heats_and_the_first_of_each_once_more() -> None:
     assert all(raced.ms is not None and raced.low is not None for by_case in found for raced in by_case)
 
 
-def test_who_runs_in_the_last_heat_is_known_in_those_before() -> None:
-    track = Track([1.0] + [2.0 - number / 50 for number in range(30)] + [0.5])
-    track.run()
-    first, second, third, last = track.heats[:4]
-    assert track.later[:2] == [[], [number for number in last if number in first and number != ORIGINAL]]
-    assert {*track.later[2]} == {*last} & {*first, *second} - {ORIGINAL}
-    assert {*last} - {*track.later[2]} < {*third}
-    assert not track.ended
+def test_workers_wait_for_the_last_heat_as_far_as_there_is_room() -> None:
+    ms = [1.0] + [2.0 - number / 50 for number in range(30)] + [0.5]
+    track = Track(ms)
+    found = track.run()
+    first, second, _, last = track.heats[:4]
+    assert not track.waited[0]
+    assert track.waited[1] == {*last} & {*first} - {ORIGINAL}
+    assert track.waited[2] == {*last} & {*first, *second} - {ORIGINAL}
+    assert not track.waited[3]
+    assert {number for number in range(1, 32) if not found[number][0].left} == {*last} - {ORIGINAL}
+    crowded = Track(ms, kept=2)
+    found = crowded.run()
+    assert [len(waited) for waited in crowded.waited[:4]] == [0, 2, 2, 0]
+    assert max(range(32), key=lambda number: found[number][0].speedup or 0) == 31
 
 
 def test_a_few_more_than_fit_race_at_once() -> None:
@@ -113,55 +117,6 @@ def test_a_few_more_than_fit_race_at_once() -> None:
     assert [len(numbers) for numbers in track.heats[:2]] == [1 + 7, 1 + 7]
 
 
-class Pool:
-    """Stands in for the pool of a stable's workers."""
-
-    def __init__(self) -> None:
-        self.waiting: list[int] = []
-        self.ended: list[str] = []
-
-    def end_aside(self, workers: list[str]) -> None:
-        self.ended += workers
-
-    def settle(self) -> None: ...
-
-
-def test_workers_wait_as_far_as_there_is_memory_those_that_run_again_first() -> None:
-    pool, loaded, heats = Pool(), [], []  # type: ignore[var-annotated]
-
-    def load(numbers: list[int]) -> Any:
-        loaded.extend(numbers)
-        return [f"worker {number}" for number in numbers]
-
-    def bench(arms: Any, phases: Any, others: Any) -> Any:
-        heats.append((arms, others))
-        return contextlib.nullcontext(SimpleNamespace())
-
-    stable = Stable(pool, load, bench, 24 * 2**30)  # type: ignore[arg-type]
-    assert (stable.at_once, idle_at_most(24 * 2**30), idle_at_most(24 * 2**30, 5)) == (6, 4, 8)
-
-    def run(numbers: list[int], later: list[int]) -> None:
-        with stable.heat(numbers, later):
-            pass
-
-    run([0, 1, 2, 3, 4, 5], [])
-    run([0, 6, 7, 8, 9, 10], [5, 4])
-    assert {*pool.ended} == {"worker 3"}
-    assert heats[1] == (
-        [f"worker {number}" for number in (0, 6, 7, 8, 9, 10)],
-        [f"worker {number}" for number in (1, 2, 4, 5)],
-    )
-    pool.waiting = [1, 2, 3]
-    run([0, 11, 12, 13, 14, 15], [4, 5])
-    assert {*pool.ended} == {f"worker {number}" for number in (1, 2, 3, 5, 6, 7, 8, 9, 10)}
-    run([0, 4, 5], [])
-    assert loaded == [*range(16), 5]
-    assert heats[3] == (["worker 0", "worker 4", "worker 5"], [f"worker {number}" for number in range(11, 16)])
-    stable.end([4])
-    stable.close()
-    assert len(pool.ended) == len({*pool.ended}) + 1 == len(loaded)
-
-
 def test_a_config_that_fails_costs_only_itself() -> None:
     track = Track([1.0, 0.9, 0.8, 0.7], {2: Status.CRASHED, 3: Status.WRONG_VALUES})
     found = track.run()
@@ -169,7 +124,7 @@ def test_a_config_that_fails_costs_only_itself() -> None:
     assert found[3][0].status is Status.WRONG_VALUES
     assert found[1][0].speedup == pytest.approx(1 / 0.9, rel=0.01)
     assert track.heats == [[0, 1, 2, 3], [0, 1, 3], [0, 1], [0, 1]]
-    assert track.ended == [2, 3]
+    assert track.here == {0, 1}
 
 
 @pytest.mark.parametrize("status", [Status.CRASHED, Status.VOID])

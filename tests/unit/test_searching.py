@@ -40,7 +40,7 @@ class Runs:
         self.taken_over = 0
 
     async def take_over(self, others: Any, variants: list[Any]) -> None:
-        assert others.survey == self.survey
+        assert others.surveys
         self.taken_over = len(variants)
 
     async def ready(self, count: int) -> None:
@@ -85,9 +85,22 @@ class Runs:
 def searched(runs: Runs, space: dict[str, list[Any]], folder: Path, tell: Any) -> Any:
     file = TaskFile.model_validate({"name": "t", "entry": "k:scale", "editable": ["k.py"], "cases": [{"N": 1}]})
     found = wanted_of(Task(file, folder), SCALE_KERNEL.encode())
-    other: Any = SimpleNamespace(environment=runs.environment, survey=runs.survey)
+    other: Any = SimpleNamespace(environment=runs.environment, survey=runs.survey, surveys=True)
     wanted = type(found)(found.found, space, None)
     return asyncio.run(search(wanted, Backend.CUDA, other, runs, tell))  # type: ignore[arg-type]
+
+
+def test_the_best_was_in_the_last_heat(tmp_path: Path) -> None:
+    class Halved(Runs):
+        async def race(self, variants: list[Any], *_: Any) -> RaceResult:
+            found = await super().race(variants)
+            found.configs[2] = [one.model_copy(update={"left": True}) for one in found.configs[2]]
+            return found
+
+    result = searched(Halved(), {"TILE": [16, 32, 128]}, tmp_path, lambda _: None)
+    assert result.best == {"TILE": 16}
+    assert result.best_by_case == {"N=1": {"TILE": 16}}
+    assert [one.label for one in result.tried][:2] == ["TILE=16", "TILE=32"]
 
 
 def test_a_search_races_what_it_could_not_model_the_original_too(tmp_path: Path) -> None:

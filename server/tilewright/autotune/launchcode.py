@@ -124,31 +124,22 @@ def _constants(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _fast(source: bytes, function: str, calls: Sequence[str]) -> dict[str, Any]:
     """How the launch code finds the config of a call with the arguments of `calls` by position, without asking of each
-    what it is: how many they are, names for them, and the key of a case: type and value of what is no tensor, and of a
-    tensor its shape, and its dtype, which takes half as long to read, where those of the tensors before it do not say
-    it. Empty where these are not the first parameters in order, or not of one kind in all calls.
+    what it is: how many they are, names for them, and the key of a case, which is shape and dtype of a tensor, type and
+    value of anything else. Empty where these are not the first parameters in order, or not of one kind in all calls.
     """
     entry = [one for one in ast.parse(source).body if isinstance(one, ast.FunctionDef) and one.name == function]
     if len(entry) != 1 or not calls:
         return {}
-    given = [dict(_ARGUMENT.findall(call)) for call in calls]
-    kinds = {frozenset((name, bool(shaped)) for name, shaped in one.items()) for one in given}
+    kinds = {tuple(sorted((name, bool(shaped)) for name, shaped in _ARGUMENT.findall(call))) for call in calls}
     tensors = dict(kinds.pop())
     order = [one.arg for one in (*entry[0].args.posonlyargs, *entry[0].args.args)][: len(tensors)]
     if kinds or not tensors or {*order} != {*tensors}:
         return {}
     names = [f"_{place}" for place in range(len(order))]
-    key = []
-    said: list[tuple[str, ...]] = [() for _ in given]  # of each call, by the dtypes in the key
-    for name, parameter in zip(names, order, strict=True):
-        if not tensors[parameter]:
-            key += [f"type({name})", name]
-            continue
-        dtypes = [one[parameter].partition("[")[0] for one in given]
-        key.append(f"{name}.shape")
-        if not said[0] or len({*zip(said, dtypes, strict=True)}) > len({*said}):
-            key.append(f"{name}.dtype")
-            said = [(*before, dtype) for before, dtype in zip(said, dtypes, strict=True)]
+    key = (
+        f"{name}.shape, {name}.dtype" if tensors[parameter] else f"type({name}), {name}"
+        for name, parameter in zip(names, order, strict=True)
+    )
     return {"count": len(names), "names": ", ".join(names) + ("," if len(names) == 1 else ""), "key": ", ".join(key)}
 
 

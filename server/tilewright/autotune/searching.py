@@ -106,9 +106,12 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
         _tried(space.configs[number], one, cases, out.get(number, ""), timed.get(number), backend)
         for number, one in enumerate(seen)
     ]
+    last = [
+        {number for number, raced in timed.items() if not raced[place].left} | {ORIGINAL} for place in range(len(cases))
+    ]
     confirmed, words = None, ""
     for _ in range(CONFIRMED_AT_MOST):
-        best, by_case, loss = _best(tried, cases)
+        best, by_case, loss = _best(tried, cases, last)
         confirmed, words = await _confirm(wanted, variants[best], best, measuring, tell)
         if best == ORIGINAL or confirmed is not None:
             break
@@ -124,7 +127,7 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
             checked.add(number)
         else:
             _fail(tried, number, f"{verdict.status}: {verdict.message}")
-            _, by_case, loss = _best(tried, cases)
+            _, by_case, loss = _best(tried, cases, last)
     ranked = sorted(range(len(tried)), key=lambda number: _rank(tried[number], number == best))
     tried[best] = tried[best].model_copy(update={"place": "best"})
     return base.model_copy(
@@ -280,23 +283,28 @@ def _tried(
         ms={case: raced.ms for case, raced in zip(cases, timed, strict=True) if raced.ms is not None},
         by_case=by_case,
         speedup=geometric(list(by_case.values())) if len(by_case) == len(cases) else None,
-        why=one.message[:500],
+        why=one.message[:500] or ("it was not in the last heat" if all(raced.left for raced in timed) else ""),
         **known,
     )
 
 
-def _best(tried: list[Tried], cases: list[str]) -> tuple[int, dict[str, int], float]:
+def _best(tried: list[Tried], cases: list[str], last: list[set[int]]) -> tuple[int, dict[str, int], float]:
     """The best config over all cases, the best of each case, and what the one loses against those, as a share.
 
-    A config that cannot be told from the original does not take its place.
+    A config that cannot be told from the original does not take its place, nor does one that was not in the `last` heat
+    of any case, or of the case: it has been measured less.
     """
-    timed = [number for number, one in enumerate(tried) if one.speedup is not None]
 
-    def better(one: Speedup | None) -> float:
+    def gain(number: int, case: str | None) -> float:
+        one = tried[number].by_case.get(case) if case is not None else tried[number].speedup
         return one.value if one is not None and one.low > 1 else 1.0
 
-    best = max(timed, key=lambda number: better(tried[number].speedup), default=ORIGINAL)
-    by_case = {case: max(timed, key=lambda n: better(tried[n].by_case.get(case)), default=ORIGINAL) for case in cases}
+    def first(numbers: set[int], case: str | None = None) -> int:
+        timed = sorted(number for number in numbers if tried[number].speedup is not None)
+        return max(timed, key=lambda number: gain(number, case), default=ORIGINAL)
+
+    best = first(set().union(*last))
+    by_case = {case: first(here, case) for case, here in zip(cases, last, strict=True)}
     reached = geometric([_over_original(tried[best], case) for case in cases]).value
     possible = geometric([_over_original(tried[by_case[case]], case) for case in cases]).value
     return best, by_case, max(1 - reached / possible, 0.0)

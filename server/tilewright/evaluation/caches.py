@@ -1,7 +1,9 @@
 """What compilers made of a candidate, carried from a worker that ran it to the next one that does.
 
 A worker writes to its own folder alone, and what it compiled is shown to no worker of another candidate. So the referee
-copies: in before a candidate is loaded, out once its worker has ended. What a survey compiled it hands over by itself.
+copies: in before a candidate is loaded, out once its worker has ended. What a survey's processes compiled, which load
+one candidate after the other, comes over the channel instead; they are variants of one candidate, on which no verdict
+of a session rests.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import stat
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,10 +30,18 @@ GROUP = "__grp__"
 
 
 def keep_compiled(cache: Path, keys: Sequence[str], cubins: Sequence[bytes]) -> None:
-    """Put what kernels compile to where the next worker that loads their candidate finds it, by cuTile's own keys."""
-    for key, cubin in zip(keys, cubins, strict=True):
-        if key:
-            cache_store(str(cache), key, cubin, MetadataV1().to_dict())
+    """Put what kernels compile to where the next worker that loads their candidate finds it, by cuTile's own keys, in
+    the place of what was there: that a worker may have written, and it is not opened."""
+    fresh = Path(tempfile.mkdtemp(dir=cache.parent))
+    try:
+        for key, cubin in zip(keys, cubins, strict=True):
+            if key:
+                cache_store(str(fresh), key, cubin, MetadataV1().to_dict())
+        shutil.rmtree(cache, ignore_errors=True)
+        with contextlib.suppress(OSError):  # the same candidate twice in one survey
+            fresh.rename(cache)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def triton_cache(scratch: Path) -> Path:

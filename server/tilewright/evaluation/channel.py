@@ -83,8 +83,8 @@ class Channel:
     def send(self, message: Message, buffers: Sequence[Buffer] = (), timeout: float | None = None) -> None:
         """Send one frame. Raises `ChannelClosed` if the other side is gone, `ChannelTimeout` after `timeout` s."""
         views = [memoryview(buffer).cast("B") for buffer in buffers]
-        self._socket.settimeout(timeout)
         try:
+            self._socket.settimeout(timeout)
             self._socket.sendall(encode(message, [len(view) for view in views]))
             for view in views:
                 self._socket.sendall(view)

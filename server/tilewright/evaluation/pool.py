@@ -143,6 +143,7 @@ class WorkerHandle:
         """
         assert self._given is not None
         self._cache = snapshot.cache
+        shutil.rmtree(self._scratch / COMPILED, ignore_errors=True)  # of the candidate before
         copy_cache(snapshot.cache, self._scratch / COMPILED)
         if self._place:
             shutil.rmtree(self._given / self._place, ignore_errors=True)
@@ -223,7 +224,7 @@ class WorkerPool:
         self._nursery = nursery
         self._backend = backend
         self._folder = folder
-        self._spares = spares
+        self.spares = spares
         self._waiting: list[WorkerHandle] = []
         self._aside = ThreadPoolExecutor(1)
         self._ending: list[Future[None]] = []
@@ -254,7 +255,7 @@ class WorkerPool:
             yield workers
         finally:
             self.end(workers)
-            self.prepare(self._spares)
+            self.prepare(self.spares)
 
     def load(
         self,
@@ -307,17 +308,23 @@ class WorkerPool:
 
     def refill(self) -> None:
         """Have `spares` workers wait: start those that are missing, end those beyond, aside."""
-        self.prepare(self._spares)
-        beyond, self._waiting = self._waiting[self._spares :], self._waiting[: self._spares]
+        self.prepare(self.spares)
+        self.trim(self.spares)
+
+    def trim(self, count: int) -> None:
+        """End those beyond `count` that wait, aside."""
+        beyond, self._waiting = self._waiting[count:], self._waiting[:count]
         self.end_aside(beyond)
 
-    def prepare(self, count: int, beyond: bool = False, ready: bool = False) -> None:
-        """Start workers until `count` wait, or with `beyond` as many more as spares: they get ready side by side, while
-        the referee goes on. With `ready` it waits for them, before it asks for more: the driver, which starts one after
-        the other, does so in any order."""
-        while len(self._waiting) < count + (self._spares if beyond else 0):
+    def prepare(self, count: int) -> None:
+        """Start workers until `count` wait: they get ready side by side, while the referee goes on."""
+        while len(self._waiting) < count:
             self._waiting.append(self._start())
-        for worker in self._waiting if ready else ():
+
+    def wait_ready(self) -> None:
+        """Wait for all that wait, before more are started: the driver, which starts one after the other, does so in any
+        order."""
+        for worker in self._waiting:
             with contextlib.suppress(WorkerFailure):  # whoever takes it finds it ended
                 worker.wait_ready()
 
@@ -337,8 +344,8 @@ class WorkerPool:
         for worker in self._waiting:
             worker.close()
         self._waiting.clear()
-        self.settle()
-        self._aside.shutdown()
+        with self._aside:  # which waits for the workers that it ends
+            self.settle()
 
     def _start(self) -> WorkerHandle:
         scratch = Path(tempfile.mkdtemp(prefix="worker-", dir=self._folder))

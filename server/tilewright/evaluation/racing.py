@@ -30,7 +30,7 @@ ROUNDS = (4, 8, 16, 32)
 QUALIFYING = ROUNDS[:2]
 """Rounds of a heat that decides who is in the last one."""
 AT_ONCE = range(6, 25)
-"""Configs of one heat, the original among them, at least and at most."""
+"""Configs that one heat is made for, the original among them, at least and at most."""
 GIB_EACH = 4
 """Of the device's memory for each config of a heat: its context, and an output for every call."""
 GIB_IDLE = 6
@@ -93,7 +93,7 @@ class Heat(measurement.Bench):
     block_ms = 4.0
 
     settle: Callable[[], None]
-    """Waits until the workers of earlier heats that have left are gone; called once this one's configs are compiled."""
+    """Waits until the workers of earlier heats that have left are gone; called before anything is timed."""
 
     def lanes(self, case: Case, seeds: Seeds, rounds: Sequence[int]) -> list[Lane]:
         """Race the arms on one case. Raises `WorkerFailure` with the arm's label where one fails or is wrong."""
@@ -102,6 +102,8 @@ class Heat(measurement.Bench):
                 block = self._block_of(case, seeds)
             with self._clock("capture"):
                 self._prepare(block)
+            with self._clock("settle"):
+                self.settle()
             with self._standing_still():
                 with self._clock("verify"):
                     for index in range(len(self._arms)):
@@ -127,7 +129,6 @@ class Heat(measurement.Bench):
         """The arms' first calls, which compile."""
         with self._clock("compile"):
             self._ask("estimate")
-        self.settle()
 
     def _ask(self, op: str, **message: Any) -> None:
         """Ask all arms side by side: each maps the shared memory of a block for itself, which takes its time. But not
@@ -158,10 +159,9 @@ def heat_size(device_bytes: int) -> int:
     return min(max(device_bytes // (GIB_EACH * 2**30), AT_ONCE.start), AT_ONCE.stop - 1)
 
 
-def idle_at_most(device_bytes: int, arms: int = AT_ONCE.stop) -> int:
-    """How many workers may hold a context on a device with this much memory while so many others race: the fewer these
-    are, the more."""
-    return device_bytes // (GIB_IDLE * 2**30) + GIB_EACH * max(heat_size(device_bytes) - arms, 0)
+def idle_at_most(device_bytes: int) -> int:
+    """How many workers may hold a context on a device with this much memory while others race."""
+    return device_bytes // (GIB_IDLE * 2**30)
 
 
 def started_ahead(configs: int, device_bytes: int) -> int:
@@ -178,40 +178,41 @@ class Runners(Protocol):
     def at_once(self) -> int:
         """Configs that one heat is made for, the original among them."""
 
-    def heat(self, numbers: list[int], later: list[int]) -> contextlib.AbstractContextManager[Heat]:
-        """A heat of these configs' workers, each labelled with its number; `later` is who runs once more after it."""
+    @property
+    def kept(self) -> int:
+        """Workers that may wait for a later heat."""
+
+    def heat(self, numbers: list[int]) -> contextlib.AbstractContextManager[Heat]:
+        """A heat of these configs' workers, each labelled with its number."""
 
     def end(self, numbers: Iterable[int]) -> None:
-        """End the workers of these configs, which run no more."""
+        """End the workers of these configs, which run no more, or not soon."""
 
 
 class Stable:
-    """The workers of a race: started where they are missing, kept for a later heat as far as there is memory, and ended
-    while others compile."""
+    """The workers of a race: started where they are missing, kept for a later heat, and ended while others compile."""
 
     def __init__(
         self,
         pool: WorkerPool,
+        configs: int,
         load: Callable[[list[int]], list[WorkerHandle]],
         bench: Callable[
             [list[WorkerHandle], measurement.Phases, list[WorkerHandle]], contextlib.AbstractContextManager[Heat]
         ],
         device_bytes: int,
     ) -> None:
-        """`load` gives fresh workers of configs, and `bench` a heat of arms, while others wait."""
+        """`load` gives fresh workers of some of the `configs`, and `bench` a heat of arms, while others wait."""
         self._pool, self._load, self._bench = pool, load, bench
-        self._device_bytes = device_bytes
         self._here: dict[int, WorkerHandle] = {}
-        self.at_once = heat_size(device_bytes)
+        self.at_once, self.kept = heat_size(device_bytes), idle_at_most(device_bytes)
+        pool.trim(configs + pool.spares)
 
     @contextlib.contextmanager
-    def heat(self, numbers: list[int], later: list[int]) -> Iterator[Heat]:
+    def heat(self, numbers: list[int]) -> Iterator[Heat]:
         phases = measurement.Phases()
         with phases("start"):
-            idle = [number for number in self._here if number not in numbers]
-            room = max(idle_at_most(self._device_bytes, len(numbers)) - len(self._pool.waiting), 0)
-            first = [number for number in [*later, *idle] if number in idle]
-            self.end(set(idle).difference(list(dict.fromkeys(first))[:room]))
+            self.end([number for number, worker in self._here.items() if worker.ended])  # killed while it waited, say
             if missing := [number for number in numbers if number not in self._here]:
                 self._here |= zip(missing, self._load(missing), strict=True)
         arms = [self._here[number] for number in numbers]
@@ -224,8 +225,10 @@ class Stable:
         self._pool.end_aside([self._here.pop(number) for number in numbers if number in self._here])
 
     def close(self) -> None:
-        """End all of them."""
+        """End all of them, and wait until they and those that ended before are gone."""
         self.end([*self._here])
+        self._pool.refill()
+        self._pool.settle()
 
 
 def race(
@@ -250,12 +253,15 @@ def race(
             going_on = min(max(share // count, FINALISTS.start), FINALISTS.stop - 1)
             for part in parts:
                 tell(f"racing {len(part) + 1} configs on {case_label(case)}")
-                lanes = _heat(case, [ORIGINAL, *part], finalists, rounds, runners, seeds, found, out, tell)
+                lanes = _heat(case, [ORIGINAL, *part], rounds, runners, seeds, found, out, tell)
                 for number, lane in lanes.items():
                     if number != ORIGINAL or found[ORIGINAL][index].ms is None:
-                        found[number][index] = _raced(lane)
+                        found[number][index] = _raced(lane, left=count > 1)
                 ranked = sorted(lanes.keys() - {ORIGINAL}, key=lambda number: -lanes[number].interval.mean)
                 finalists += ranked[:going_on]
+                if count > 1:
+                    waiting = finalists[: runners.kept]
+                    runners.end(number for number in (*part, *finalists) if number not in waiting)
             rivals = finalists if count > 1 else []
     return found
 
@@ -263,7 +269,6 @@ def race(
 def _heat(
     case: Case,
     numbers: list[int],
-    later: list[int],
     rounds: Sequence[int],
     runners: Runners,
     seeds: Seeds,
@@ -274,7 +279,7 @@ def _heat(
     """The lanes of these configs on a case; what fails is noted down for all cases, and the rest start anew."""
     while len(numbers) > 1:
         try:
-            with runners.heat(numbers, later) as running:
+            with runners.heat(numbers) as running:
                 lanes = running.lanes(case, seeds, rounds)
                 tell(f"raced {len(numbers)} configs: {running.seconds}")
             return dict(zip(numbers, lanes, strict=True))
@@ -289,6 +294,6 @@ def _heat(
     return {}
 
 
-def _raced(lane: Lane) -> Raced:
+def _raced(lane: Lane, left: bool) -> Raced:
     speedup, low, high = lane.interval.ratio()
-    return Raced(ms=median(lane.ms), speedup=speedup, low=low, high=high, rounds=len(lane.ms))
+    return Raced(ms=median(lane.ms), speedup=speedup, low=low, high=high, rounds=len(lane.ms), left=left)

@@ -131,7 +131,6 @@ class Referee:
         if self._backend is Backend.CPU and code.task.file.frontend is Frontend.TRITON:
             raise TaskError("the benchmark of a triton task needs a GPU: no model counts the traffic of its kernels")
         self._surroundings()
-        self._pool.settle()
         phases = measurement.Phases()
         started = time.monotonic()
         try:
@@ -224,8 +223,8 @@ class Referee:
         with self._device():
             for case in code.task.benchmark_cases(self._backend):
                 code.try_out(case)
-        self._pool.prepare(first, ready=True)
-        self._pool.prepare(racing.started_ahead(message["count"], self._memory), beyond=True)
+        self._pool.wait_ready()
+        self._pool.prepare(racing.started_ahead(message["count"], self._memory) + self._pool.spares)
         return {}
 
     def race(self, message: Message) -> Message:
@@ -239,6 +238,7 @@ class Referee:
                 deadline = time.monotonic() + message["limit_s"]
                 stable = racing.Stable(
                     self._pool,
+                    len(snapshots),
                     lambda few: self._pool.load(code.task, [(str(one), snapshots[one]) for one in few], deadline),
                     functools.partial(self._bench, code, racing.Heat),
                     self._memory,
@@ -248,8 +248,6 @@ class Referee:
         except (WorkerFailure, GpuBusy) as failure:
             status = failure.status if isinstance(failure, WorkerFailure) else Status.VOID
             return {"result": {"status": status, "message": str(failure)}}
-        finally:
-            self._pool.refill()
         configs = [[one.model_dump(mode="json") for one in by_case] for by_case in found]
         return {"result": {"status": Status.PASSED, "cases": cases, "configs": configs}}
 

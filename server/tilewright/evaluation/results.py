@@ -275,7 +275,8 @@ class Surveyed(Record):
 
 
 class Raced(Record):
-    """One config on one case: its median ms, and its speedup over the original with its interval."""
+    """One config on one case: its median ms, and its speedup over the original with its interval. `left`: another heat
+    went on without it, so that it has been measured less."""
 
     status: Status = Status.PASSED
     message: str = ""
@@ -284,3 +285,4 @@ class Raced(Record):
     low: float | None = None
     high: float | None = None
     rounds: int = 0
+    left: bool = False

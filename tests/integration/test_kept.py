@@ -1,0 +1,80 @@
+"""What a survey compiled is kept for a race by a process that is not confined: nothing that a candidate wrote may reach
+it, nor another candidate."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+import pytest
+from cutile_cache._cache import cache_entries
+
+from tests.conftest import SCALE_KERNEL
+from tilewright.evaluation.results import Status
+from tilewright.repository import Files, Repository
+from tilewright.session.runs import Runs
+from tilewright.task import Backend
+
+BODY = "    out = torch.empty_like(x)\n"
+PLANTED = """
+import os, struct
+from cutile_cache._cache import cache_store
+
+def plant(victim):
+    folder = os.path.join(os.environ["HOME"], "compiled")
+    cache_store(folder, "planted", b"a cubin")
+    with open(folder + "/cache.db", "rb") as file:
+        database = file.read()
+    page = struct.unpack(">H", database[16:18])[0]
+    magic = bytes.fromhex("d9d505f920a163d7")
+    header = magic + struct.pack(">IIIII", 0, 1, len(database) // page, 512, page)
+    name = victim.encode()
+    tail = struct.pack(">I", 0x40000000 // page + 1) + name + struct.pack(">II", len(name), sum(name)) + magic
+    with open(folder + "/cache.db-journal", "wb") as file:
+        file.write(header.ljust(512, bytes(1)) + tail)
+
+"""
+"""A database with a journal that makes SQLite delete a file of another name when it opens it."""
+
+
+@pytest.fixture
+def repository(make_task: Callable[..., Path]) -> Repository:
+    return Repository(make_task())
+
+
+def kept(repository: Repository, *surveys: list[Files], of: Files) -> list[str]:
+    """The keys by which something is kept of one variant after these surveys."""
+
+    async def surveyed() -> list[str]:
+        runs = Runs(Backend.CPU, "sm_90", repository.files(repository.head()), PurePosixPath("task"))
+        try:
+            for variants in surveys:
+                found = await runs.survey(variants, Backend.CPU, 120, lambda _: None)
+                assert [one.status for one in found.variants] == [Status.PASSED] * len(variants)
+            await runs.environment()  # the workers have ended by now
+            return [one.key for one in cache_entries(str(runs._store.cache(of)))]
+        finally:
+            await runs.close()
+
+    return asyncio.run(surveyed())
+
+
+def test_a_database_that_a_candidate_wrote_is_not_opened(repository: Repository, tmp_path: Path) -> None:
+    victim = tmp_path / "precious"
+    victim.write_text("x")
+    kernel = PLANTED + SCALE_KERNEL.replace(BODY, f"    plant({str(victim)!r})\n{BODY}")
+    files: Files = {"task/kernel.py": kernel.encode()}
+    kept(repository, [files], [files], of={"task/kernel.py": b"never surveyed"})
+    assert victim.exists()
+
+
+def test_no_variant_has_what_another_wrote(repository: Repository) -> None:
+    kernel = PLANTED + SCALE_KERNEL.replace(BODY, f"    plant('nothing')\n{BODY}")
+    variants: list[Files] = [
+        {"task/kernel.py": f"{kernel if number == 1 else SCALE_KERNEL}# {number}\n".encode()}
+        for number in range(9)  # more than there are workers
+    ]
+    keys = kept(repository, variants, of=variants[-1])
+    assert len(keys) == 1
+    assert "planted" not in keys
