@@ -130,9 +130,12 @@ def variants(folder: Path, alike: Sequence[int]) -> list[Variant]:
     root = folder / "snapshots" / "0"
     root.mkdir(parents=True)
     Worker.done.clear()
+    caches = [folder / "cache" / str(number) for number in range(len(alike))]
+    for cache in caches:
+        cache.mkdir(parents=True)
     return [
-        Variant(Snapshot(id=str(number), root=root, task=PurePosixPath(), cache=folder), like, Frontend.CUTILE)
-        for number, like in enumerate(alike)
+        Variant(Snapshot(id=str(number), root=root, task=PurePosixPath(), cache=cache), like, Frontend.CUTILE)
+        for number, (like, cache) in enumerate(zip(alike, caches, strict=True))
     ]
 
 

@@ -1,0 +1,87 @@
+"""What an agent may forge of a session's history: none of it is believed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import SLOWER_KERNEL
+from tests.stage import journal_of, judged, play, start
+from tilewright.session.checkout import Misuse
+from tilewright.session.loop import Loop
+
+MakeTask = Callable[..., Path]
+
+
+def _rechained(lines: list[str], change: Callable[[dict[str, Any]], None]) -> str:
+    """A journal whose records were changed, with every hash made anew."""
+    prev, made = "0" * 64, []
+    for line in lines:
+        body = json.loads(line)
+        body.pop("hash")
+        change(body["data"])
+        body["prev"] = prev
+        prev = hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        made.append(json.dumps(body | {"hash": prev}, separators=(",", ":")) + "\n")
+    return "".join(made)
+
+
+def _favourable(data: dict[str, Any]) -> None:
+    if data["kind"] == "measured" and data.get("incumbent"):
+        data["verdict"] = {"kind": "keep", "reason": "gain", "detail": "+900.00% speed"}
+
+
+def test_a_journal_with_new_hashes_is_not_believed_while_the_server_runs(make_task: MakeTask) -> None:
+    root = make_task()
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        await judged(loop, SLOWER_KERNEL)
+        journal = journal_of(root)
+        journal.write_text(_rechained(journal.read_text().splitlines(), _favourable))
+        with pytest.raises(Misuse):
+            loop.checkpoint()
+
+    play(root, scene)
+
+
+def test_a_journal_with_new_hashes_is_not_believed_after_a_restart(make_task: MakeTask) -> None:
+    root = make_task()
+
+    async def begin(loop: Loop) -> None:
+        await start(loop)
+        await judged(loop, SLOWER_KERNEL)
+
+    play(root, begin)
+    journal = journal_of(root)
+    journal.write_text(_rechained(journal.read_text().splitlines(), _favourable))
+
+    async def goes_on(loop: Loop) -> None:
+        with pytest.raises(Misuse):
+            loop.checkpoint()
+
+    play(root, goes_on)
+
+
+@pytest.mark.parametrize("pointer", ["../outside", "forged"])
+def test_another_folder_in_the_place_of_the_sessions_is_not_believed(make_task: MakeTask, pointer: str) -> None:
+    root = make_task()
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        await judged(loop, SLOWER_KERNEL)
+        folder = journal_of(root).parent
+        other = root / "sandbox" / pointer
+        other.mkdir(parents=True)
+        lines = (folder / "journal.jsonl").read_text().splitlines()
+        (other / "journal.jsonl").write_text(_rechained(lines, _favourable))
+        (root / "sandbox" / "current").write_text(pointer + "\n")
+        with pytest.raises(Misuse):
+            loop.checkpoint()
+
+    play(root, scene)
