@@ -97,8 +97,10 @@ def second(kind: str, file: Path, miss: str = "0") -> Row:
     positional = inspect.signature(example.run).bind(**given).args
     samples = [[per_call(side, positional) for side in (entry, plan)] for _ in turns(lambda: entry(*positional))]
     found: Row = {"seconds": seconds, "entry_us": [one for one, _ in samples], "plain_us": [two for _, two in samples]}
-    nothing = (lambda *_: None) if tuned._only is None else None
-    if nothing:  # the way to what is called alone, which a kernel's own time cannot hide
+    if tuned._only is None:  # the way to what is called alone, which a kernel's own time cannot hide
+
+        def nothing(*_: Any) -> None: ...
+
         tuned._plans |= dict.fromkeys(tuned._plans, nothing)
         alone = [[per_call(side, positional) for side in (entry, nothing)] for _ in turns(lambda: entry(*positional))]
         found["alone_us"] = [one - other for one, other in alone]

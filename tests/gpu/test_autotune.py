@@ -44,7 +44,9 @@ def test_a_race_compiles_nothing_that_the_survey_has_compiled(make_task: Callabl
             await measuring.take_over(modelling, variants)
             race = await measuring.race(variants, new_secret(), 300, print)
             assert [one.status for by_case in race.configs for one in by_case] == [Status.PASSED] * 3
-            caches = [[str(runs._store.cache(files)) for files in variants] for runs in (modelling, measuring)]
+            caches = [
+                [str(runs._store.cache(content_id(files))) for files in variants] for runs in (modelling, measuring)
+            ]
             return [[one.key for cache in listed for one in cache_entries(cache)] for listed in caches]
 
     before, after = asyncio.run(raced())

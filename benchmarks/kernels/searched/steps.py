@@ -136,8 +136,9 @@ def full(
         graphs[place] = graph, calls
 
     found = {bed.configs.index(config) for config in finders.values()} | {0}
+    wanted = found.union(range(len(bed.configs)) if few is None else few).difference(failed)
     for number, config in enumerate(bed.configs):
-        if number in failed or (few is not None and number not in found.union(few)):
+        if number not in wanted:
             continue
         try:
             add(number, config)
@@ -156,9 +157,10 @@ def full(
     finals = found & graphs.keys()
     twin = len(bed.configs)  # the original again, to see what no difference looks like
     add(twin, {})
-    finals |= {*ranked[: 12 if part.wide and part.full else 7], twin}
+    longer = part.wide and part.full
+    finals |= {*ranked[: 12 if longer else 7], twin}
     print(f"    {len(finals)} in the final rounds; best {best:.4f} ms", flush=True)
-    samples = timed(sorted(finals), FINAL_ROUNDS, 15 if part.wide and part.full else 8)
+    samples = timed(sorted(finals), FINAL_ROUNDS, 15 if longer else 8)
     return {
         "configs": bed.configs,
         "ms": {place: round(float(np.median(one)), 6) for place, one in ms.items()},

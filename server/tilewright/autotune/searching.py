@@ -106,9 +106,7 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
         _tried(space.configs[number], one, cases, out.get(number, ""), timed.get(number), backend)
         for number, one in enumerate(seen)
     ]
-    last = [
-        {number for number, raced in timed.items() if not raced[place].left} | {ORIGINAL} for place in range(len(cases))
-    ]
+    last = [{number for number, raced in timed.items() if not raced[place].left} for place in range(len(cases))]
     confirmed, words = None, ""
     for _ in range(CONFIRMED_AT_MOST):
         best, by_case, loss = _best(tried, cases, last)

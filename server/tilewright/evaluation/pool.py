@@ -273,7 +273,7 @@ class WorkerPool:
             self.prepare(len(candidates))
             for label, _ in candidates:
                 workers.append(self.take(label, deadline))
-            with ThreadPoolExecutor(max(len(candidates), 1)) as threads:
+            with ThreadPoolExecutor(len(candidates)) as threads:
                 loads = [
                     threads.submit(worker.load, task, snapshot, running, withheld)
                     for worker, (_, snapshot) in zip(workers, candidates, strict=True)

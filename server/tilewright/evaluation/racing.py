@@ -256,7 +256,7 @@ def race(
                 lanes = _heat(case, [ORIGINAL, *part], rounds, runners, seeds, found, out, tell)
                 for number, lane in lanes.items():
                     if number != ORIGINAL or found[ORIGINAL][index].ms is None:
-                        found[number][index] = _raced(lane, left=count > 1)
+                        found[number][index] = _raced(lane, left=count > 1 and number != ORIGINAL)
                 ranked = sorted(lanes.keys() - {ORIGINAL}, key=lambda number: -lanes[number].interval.mean)
                 finalists += ranked[:going_on]
                 if count > 1:

@@ -64,14 +64,14 @@ class SnapshotStore:
                 shutil.rmtree(old, ignore_errors=True)
         found = []
         for name, editable in zip(names, candidates, strict=True):
-            cache = self.cache(editable)
+            cache = self.cache(name)
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
             found.append(Snapshot(id=name, root=self._write(name, editable), task=self._task_folder, cache=cache))
         return found
 
-    def cache(self, editable: Files) -> Path:
-        """The folder where what is compiled of a candidate is kept."""
-        return self._folder / "cache" / content_id(editable)
+    def cache(self, name: str) -> Path:
+        """The folder where what is compiled of the candidate with this id is kept."""
+        return self._folder / "cache" / name
 
     def _write(self, name: str, overlay: Files) -> Path:
         target = self._folder / SNAPSHOTS / name

@@ -212,8 +212,8 @@ class Runs:
         """Have what other runs' survey compiled of these variants, so that a race need not compile it."""
 
         def copied() -> None:
-            for files in variants:
-                copy_cache(others._store.cache(files), self._store.cache(files))
+            for name in map(content_id, variants):
+                copy_cache(others._store.cache(name), self._store.cache(name))
 
         await asyncio.to_thread(copied)
 
