@@ -130,3 +130,21 @@ def test_a_kind_that_no_model_shows_is_asked_for(tmp_path: Path) -> None:
 
     with pytest.raises(SpaceError, match="name the kernel's kind, which is unknown: not modelled: no answer"):
         searched(Runs(), {}, tmp_path, lambda _: None)
+
+
+def test_what_is_known_of_each_config_goes_into_the_race(tmp_path: Path) -> None:
+    class Choosy(Runs):
+        async def race(self, variants: list[Any], *rest: Any) -> RaceResult:
+            (self.priors,) = rest[3:]
+            found = await super().race(variants)
+            found.configs[1] = [Raced(message="expected at 1.31 times the best", left=True) for _ in found.cases]
+            return found
+
+    runs = Choosy()
+    result = searched(runs, {"TILE": [16, 32, 128]}, tmp_path, lambda _: None)
+    assert [(one.ms, one.settings) for one in runs.priors] == [
+        (None, {"TILE": "64"}), (1.0, {"TILE": "16"}), (None, {"TILE": "32"}),
+    ]  # fmt: skip
+    (left,) = (one for one in result.tried if one.label == "TILE=16")
+    assert (left.place, left.why, left.speedup) == ("pruned", "expected at 1.31 times the best", None)
+    assert result.best == {"TILE": 32}

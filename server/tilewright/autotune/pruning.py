@@ -11,8 +11,6 @@ from tilewright.roofline.model import LaunchProfile
 HOPELESS = 2.5
 """Times the best modelled latency from which a config is not measured. In the five sweeps that the model was fitted to,
 that leaves out every config slower than 3 times the best, and none that took less than twice the best's time."""
-MOST_RACED = 46
-"""Configs that are measured at most: two heats of a GPU with room for them."""
 SAME = "the same machine code as "
 """How the reason begins why a config is left out of which another's measurement says all."""
 
@@ -57,8 +55,8 @@ def twins(surveyed: Sequence[Surveyed], alike: Sequence[int]) -> dict[int, int]:
 
 
 def pruned(surveyed: Sequence[Surveyed], alike: Sequence[int], labels: Sequence[str]) -> dict[int, str]:
-    """Configs that are left out, by number, with the reason; never the original. One that could not be modelled is in,
-    as long as there are not too many. `labels` name the configs; `alike` is as for `twins`."""
+    """Configs that are left out, by number, with the reason; never the original, nor one that could not be modelled.
+    `labels` name the configs; `alike` is as for `twins`."""
     same = twins(surveyed, alike)
     reasons = {number: one.left for number, one in enumerate(surveyed) if one.left}
     reasons |= {number: f"{SAME}{labels[first]}" for number, first in same.items()}
@@ -71,19 +69,6 @@ def pruned(surveyed: Sequence[Surveyed], alike: Sequence[int], labels: Sequence[
     best = min(whole, default=min(figures.values(), default=0.0))  # one that leaves work out sets no bar
     hopeless = {number: ms / best for number, ms in figures.items() if ms > HOPELESS * best}
     reasons |= {number: _hopeless(surveyed[number], times) for number, times in hopeless.items()}
-    left = sorted((ms, number) for number, ms in figures.items() if number not in reasons)
-    blank = [
-        number
-        for number, one in enumerate(surveyed)
-        if one.status is Status.PASSED and number not in figures and number not in reasons
-    ]
-    kept = max(MOST_RACED - len(blank), MOST_RACED // 2)
-    for place, (ms, number) in enumerate(left):
-        if place >= kept:
-            reasons[number] = f"{place + 1}th of {len(left)} by the model ({ms / best:.2f}x the best): {kept} are raced"
-    for number in blank[max(MOST_RACED - len(left), MOST_RACED // 2) :]:
-        why = surveyed[number].message or "not modelled"
-        reasons[number] = f"{why}; {MOST_RACED} configs are raced, and others came before"
     reasons.pop(ORIGINAL, None)
     return reasons
 

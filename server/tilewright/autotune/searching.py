@@ -12,7 +12,7 @@ from tilewright.autotune import pruning
 from tilewright.autotune.heuristics import suggested
 from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric, label
 from tilewright.autotune.space import PRODUCTS, Kind, declared, kind_of, proposed
-from tilewright.evaluation.results import ORIGINAL, Environment, Raced, Status, Surveyed
+from tilewright.evaluation.results import ORIGINAL, Environment, Prior, Raced, Status, Surveyed
 from tilewright.evaluation.seeds import new_secret
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.knobs import Knobs, SpaceError, Value
@@ -96,7 +96,9 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
         runners = [variants[number] for number in running]
         if not wanted.unmodelled:
             await measuring.take_over(modelling, runners)
-        raced = await measuring.race(runners, new_secret(), LIMIT_S, tell)
+        settings = _settings(knobs, space.configs)
+        priors = [Prior(ms=pruning.modelled_ms(seen[number]), settings=settings[number]) for number in running]
+        raced = await measuring.race(runners, new_secret(), LIMIT_S, tell, priors)
         if raced.status is not Status.PASSED:
             return _ended(base, raced.status, raced.message, [])
         timed = dict(zip(running, raced.configs, strict=True))
@@ -208,14 +210,19 @@ def _variants(wanted: Wanted, knobs: Knobs, configs: Sequence[Mapping[str, Value
     return found
 
 
+def _settings(knobs: Knobs, configs: Sequence[Mapping[str, Value]]) -> list[dict[str, str]]:
+    """The value of every knob of the space in each config, as in its source."""
+    original = knobs.original({name for config in configs for name in config})
+    return [{name: repr(value) for name, value in (original | {**config}).items()} for config in configs]
+
+
 def _alike(knobs: Knobs, configs: Sequence[Mapping[str, Value]]) -> list[int]:
     """For each config the number of the first that differs from it in nothing but hints to the compiler."""
-    original = knobs.original({name for config in configs for name in config})
     firsts: dict[str, int] = {}
     found = []
-    for number, config in enumerate(configs):
-        plain = {name: value for name, value in (original | {**config}).items() if not knobs.is_hint(name)}
-        found.append(firsts.setdefault(repr(sorted(plain.items())), number))
+    for number, settings in enumerate(_settings(knobs, configs)):
+        plain = sorted((name, value) for name, value in settings.items() if not knobs.is_hint(name))
+        found.append(firsts.setdefault(repr(plain), number))
     return found
 
 
@@ -269,6 +276,8 @@ def _tried(
         return Tried(place="failed", why=f"{one.status}: {one.message}"[:500], **known)
     if timed is None:
         return Tried(place="pruned", why=reason, **known)
+    if all(raced.left and raced.ms is None for raced in timed):  # others were more promising
+        return Tried(place="pruned", why=timed[0].message, **known)
     if failed := next((raced for raced in timed if raced.status is not Status.PASSED), None):
         return Tried(place="failed", why=f"{failed.status}: {failed.message}"[:500], **known)
     by_case = {

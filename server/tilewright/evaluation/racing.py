@@ -3,9 +3,10 @@
 Method: K. Jamieson, A. Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization", 2016. In
 each round every config that is still in the race is timed once, in random order; what counts is its ratio to the
 original in the same round, since clocks drift. After 4, 8, 16 and 32 rounds the slower half leaves, but none that the
-intervals cannot tell from the best. Where there are more configs than fit, the first of each heat race once more, and
-a heat has as many rounds as that needs. Each config has a process of its own: one that loses its context costs only
-itself.
+intervals cannot tell from the best. Where there are more configs than fit, there are several heats, with as many
+rounds as it takes to choose; who is in the next is decided by what the model and the heats before say of it
+(`expectation.py`), and the first of all race once more. Each config has a process of its own: one that loses its
+context costs only itself.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ from __future__ import annotations
 import contextlib
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median
 from typing import Any, Protocol
 
 from tilewright.evaluation import measurement, statistics
 from tilewright.evaluation.block import Block
+from tilewright.evaluation.expectation import expected, ranked
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle, WorkerPool
-from tilewright.evaluation.results import ORIGINAL, Raced, Status
+from tilewright.evaluation.results import ORIGINAL, Prior, Raced, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.task import Case, case_label
 
@@ -36,6 +38,8 @@ GIB_EACH = 4
 GIB_IDLE = 6
 """Of the device's memory for each worker that is started ahead for the heat after the first, and for each that waits
 for the last. Its context takes about half a GiB, so that either take a twelfth of the memory at most."""
+MOST_RACED = 46
+"""Configs that are raced at most where there is a model to choose them by: two heats of a device with room for them."""
 STRETCH = 1.25
 """Times a heat's size up to which one holds all rivals: a few more cost less than another heat."""
 FINALISTS = range(2, 5)
@@ -237,61 +241,117 @@ def race(
     runners: Runners,
     seeds: Seeds,
     tell: Callable[[str], None],
+    priors: Sequence[Prior] = (),
 ) -> list[list[Raced]]:
     """Race configs 0 (the original) to `configs` - 1 on each case, in as many heats as that takes; by case for each
-    config. A failure of the original is raised."""
-    found = [[Raced() for _ in cases] for _ in range(configs)]
-    out: set[int] = set()
-    for index, case in enumerate(cases):
-        rivals = [number for number in range(1, configs) if number not in out]
-        while rivals:
-            finalists: list[int] = []
-            share = runners.at_once - 1
-            count = 1 if len(rivals) <= STRETCH * share else math.ceil(len(rivals) / share)
-            parts = [rivals[first::count] for first in range(count)]
-            rounds = QUALIFYING if count > 1 else ROUNDS
-            going_on = min(max(share // count, FINALISTS.start), FINALISTS.stop - 1)
-            for part in parts:
-                tell(f"racing {len(part) + 1} configs on {case_label(case)}")
-                lanes = _heat(case, [ORIGINAL, *part], rounds, runners, seeds, found, out, tell)
-                for number, lane in lanes.items():
-                    if number != ORIGINAL or found[ORIGINAL][index].ms is None:
-                        found[number][index] = _raced(lane, left=count > 1 and number != ORIGINAL)
-                ranked = sorted(lanes.keys() - {ORIGINAL}, key=lambda number: -lanes[number].interval.mean)
-                finalists += ranked[:going_on]
-                if count > 1:
-                    waiting = finalists[: runners.kept]
-                    runners.end(number for number in (*part, *finalists) if number not in waiting)
-            rivals = finalists if count > 1 else []
-    return found
+    config. With `priors`, one for each config, `MOST_RACED` of them are raced at most, and what the first heats show
+    decides who is in the next. A failure of the original is raised."""
+    running = _Race(cases, configs, runners, seeds, tell, priors)
+    rivals = [*range(1, configs)]
+    places = range(len(cases))
+    allowed = min(len(rivals), MOST_RACED) if priors else len(rivals)
+    by_case = dict.fromkeys(places, rivals)
+    if allowed < len(rivals) or not running.fits(rivals):
+        by_case = running.qualified(places, rivals, allowed)
+    for place in places:
+        finalists = by_case.pop(place)
+        while not running.fits(finalists):
+            finalists = running.qualified([place], finalists, len(finalists))[place]
+        running.heat(place, finalists, ROUNDS)
+        runners.end({*finalists}.difference(*by_case.values()))
+    return running.found
 
 
-def _heat(
-    case: Case,
-    numbers: list[int],
-    rounds: Sequence[int],
-    runners: Runners,
-    seeds: Seeds,
-    found: list[list[Raced]],
-    out: set[int],
-    tell: Callable[[str], None],
-) -> dict[int, Lane]:
-    """The lanes of these configs on a case; what fails is noted down for all cases, and the rest start anew."""
-    while len(numbers) > 1:
-        try:
-            with runners.heat(numbers) as running:
-                lanes = running.lanes(case, seeds, rounds)
-                tell(f"raced {len(numbers)} configs: {running.seconds}")
-            return dict(zip(numbers, lanes, strict=True))
-        except WorkerFailure as failure:
-            number = int(failure.label) if failure.label.isdigit() else ORIGINAL
-            if number == ORIGINAL or failure.used_up or failure.status is Status.VOID:
-                raise
-            out.add(number)
-            found[number] = [Raced(status=failure.status, message=str(failure)) for _ in found[number]]
-            numbers = [other for other in numbers if other != number]
-            runners.end([number])
-    return {}
+class _Race:
+    """A race that is under way: what it found, by config and case, and who is out."""
+
+    def __init__(
+        self,
+        cases: Sequence[Case],
+        configs: int,
+        runners: Runners,
+        seeds: Seeds,
+        tell: Callable[[str], None],
+        priors: Sequence[Prior],
+    ) -> None:
+        self.found = [[Raced() for _ in cases] for _ in range(configs)]
+        self._cases, self._runners, self._seeds, self._tell, self._priors = cases, runners, seeds, tell, priors
+        self._share = runners.at_once - 1
+        self._out: set[int] = set()
+
+    def fits(self, rivals: Sequence[int]) -> bool:
+        """Whether one heat holds them all."""
+        return len(rivals) <= STRETCH * self._share
+
+    def qualified(self, places: Sequence[int], rivals: Sequence[int], allowed: int) -> dict[int, list[int]]:
+        """Who goes on, for each of these cases: the first after heats of all `rivals`, or of as many as are allowed."""
+        count = math.ceil(allowed / self._share)
+        going_on = count * min(max(self._share // count, FINALISTS.start), FINALISTS.stop - 1)
+        parts: list[list[int]] = []
+        left, firsts = [*rivals], {}
+        for turn in range(count):
+            size = math.ceil((allowed - sum(map(len, parts))) / (count - turn))
+            measured = self._measured(rivals)
+            part = ranked(self._priors, left, measured)[:size] if self._priors else left[:size]
+            left = [number for number in left if number not in part]
+            parts.append(part)
+            for place in places:
+                self.heat(place, part, QUALIFYING, left=True)
+                firsts[place] = self._firsts(place, parts, going_on)
+            waiting = [*dict.fromkeys(number for some in firsts.values() for number in some)][: self._runners.kept]
+            self._runners.end(number for one in parts for number in one if number not in waiting)
+        if left:
+            self._leave(left, self._measured(rivals), allowed)
+        return firsts
+
+    def _leave(self, numbers: Iterable[int], measured: Mapping[int, float], raced: int) -> None:
+        """Say of configs that are not raced why."""
+        times = expected(self._priors, measured) if measured else []
+        for number in numbers:
+            why = f"the {raced} that were raced failed, and seemed better"
+            if measured:
+                slower = math.exp(times[number] - min(measured.values()))
+                why = f"expected at {slower:.2f} times the best, by the model and by the {raced} that were raced"
+            self.found[number] = [Raced(message=why, left=True) for _ in self._cases]
+
+    def heat(self, place: int, rivals: Sequence[int], rounds: Sequence[int], left: bool = False) -> None:
+        """Race these and the original on a case. What fails is noted down for all cases, and the rest start anew."""
+        numbers = [ORIGINAL, *(number for number in rivals if number not in self._out)]
+        while len(numbers) > 1:
+            self._tell(f"racing {len(numbers)} configs on {case_label(self._cases[place])}")
+            try:
+                with self._runners.heat(numbers) as running:
+                    lanes = running.lanes(self._cases[place], self._seeds, rounds)
+                    self._tell(f"raced {len(numbers)} configs: {running.seconds}")
+            except WorkerFailure as failure:
+                number = int(failure.label) if failure.label.isdigit() else ORIGINAL
+                if number == ORIGINAL or failure.used_up or failure.status is Status.VOID:
+                    raise
+                self._out.add(number)
+                self.found[number] = [Raced(status=failure.status, message=str(failure)) for _ in self._cases]
+                numbers = [other for other in numbers if other != number]
+                self._runners.end([number])
+            else:
+                for number, lane in zip(numbers, lanes, strict=True):
+                    if number != ORIGINAL or self.found[ORIGINAL][place].ms is None:
+                        self.found[number][place] = _raced(lane, left=left and number != ORIGINAL)
+                return
+
+    def _measured(self, rivals: Iterable[int]) -> dict[int, float]:
+        """The logarithm of the time over the original's, a mean over the cases, of those that have raced."""
+        found = {number: [one.speedup for one in self.found[number] if one.speedup is not None] for number in rivals}
+        return {number: -fmean(map(math.log, gains)) for number, gains in found.items() if gains}
+
+    def _firsts(self, place: int, parts: Sequence[Sequence[int]], count: int) -> list[int]:
+        """The first `count` of those that raced on a case, and of each heat its first, since clocks drift."""
+
+        def best(numbers: Iterable[int]) -> list[int]:
+            gains = {number: self.found[number][place].speedup or 0.0 for number in numbers}
+            return sorted((number for number, gain in gains.items() if gain), key=lambda number: -gains[number])
+
+        sure = [number for part in parts for number in best(part)[:1]]
+        ranks = best(number for part in parts for number in part)
+        return best({*sure, *[number for number in ranks if number not in sure][: max(count - len(sure), 0)]})
 
 
 def _raced(lane: Lane, left: bool) -> Raced:

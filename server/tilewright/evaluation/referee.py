@@ -40,7 +40,7 @@ from tilewright.evaluation.compiling import cpus
 from tilewright.evaluation.correctness import defects_of, planned_runs
 from tilewright.evaluation.judging import judged
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle, WorkerPool
-from tilewright.evaluation.results import DRAWS, BenchmarkResult, CorrectnessResult, Environment, Status
+from tilewright.evaluation.results import DRAWS, BenchmarkResult, CorrectnessResult, Environment, Prior, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.statistics import settled_apart
@@ -233,6 +233,7 @@ class Referee:
         self._surroundings()
         cases = code.task.benchmark_cases(self._backend)
         snapshots = [Snapshot.model_validate(snapshot) for snapshot in message["arms"]]
+        priors = [Prior.model_validate(prior) for prior in message["priors"]]
         try:
             with self._device():
                 deadline = time.monotonic() + message["limit_s"]
@@ -244,7 +245,7 @@ class Referee:
                     self._memory,
                 )
                 with contextlib.closing(stable):
-                    found = racing.race(cases, len(snapshots), stable, Seeds(message["secret"]), self._tell)
+                    found = racing.race(cases, len(snapshots), stable, Seeds(message["secret"]), self._tell, priors)
         except (WorkerFailure, GpuBusy) as failure:
             status = failure.status if isinstance(failure, WorkerFailure) else Status.VOID
             return {"result": {"status": status, "message": str(failure)}}

@@ -274,6 +274,13 @@ class Surveyed(Record):
         return self.model_copy(update={"status": Status.TAMPERED, "message": self.short}) if self.short else self
 
 
+class Prior(Record):
+    """What is known of a config before it is measured: the model's ms, if it has any, and the knobs' values."""
+
+    ms: float | None
+    settings: dict[str, str]
+
+
 class Raced(Record):
     """One config on one case: its median ms, and its speedup over the original with its interval. `left`: another heat
     went on without it, so that it has been measured less."""

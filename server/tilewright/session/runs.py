@@ -15,7 +15,15 @@ from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.store import cache_folder
 from tilewright.evaluation.caches import copy_cache
 from tilewright.evaluation.evaluator import Evaluator, EvaluatorDied, Tell
-from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Raced, Status, Surveyed
+from tilewright.evaluation.results import (
+    BenchmarkResult,
+    CorrectnessResult,
+    Environment,
+    Prior,
+    Raced,
+    Status,
+    Surveyed,
+)
 from tilewright.evaluation.snapshot import Snapshot, SnapshotStore, content_id
 from tilewright.gpu.telemetry import find_gpu
 from tilewright.records import Record
@@ -217,9 +225,13 @@ class Runs:
 
         await asyncio.to_thread(copied)
 
-    async def race(self, variants: list[Files], secret: str, limit_s: float, tell: Tell) -> RaceResult:
-        """Measure variants of a candidate against the first of them; `cuda` backend only."""
-        result = await self._run("race", limit_s, tell, variants, secret=secret)
+    async def race(
+        self, variants: list[Files], secret: str, limit_s: float, tell: Tell, priors: Sequence[Prior] = ()
+    ) -> RaceResult:
+        """Measure variants of a candidate against the first of them; `cuda` backend only. With `priors`, what is known
+        of each, those are measured that look best as the race goes on."""
+        known = [prior.model_dump(mode="json") for prior in priors]
+        result = await self._run("race", limit_s, tell, variants, secret=secret, priors=known)
         return RaceResult.model_validate({name: result[name] for name in result if name != "seconds"})
 
     async def close(self) -> None:
