@@ -14,13 +14,11 @@ import pytest
 from tilewright.autotune.pruning import SAME
 from tilewright.evaluation.expectation import expected, ranked
 from tilewright.evaluation.racing import MOST_RACED
-from tilewright.evaluation.results import Prior
+from tilewright.evaluation.results import ORIGINAL, Prior
 
 RECORDED = Path(__file__).parents[2] / "references" / "evidence" / "searches.json.gz"
-WIDE = [
-    "softmax wide", "matmul wide", "matmul odd wide", "matmul flat wide", "matmul unaligned wide", "rmsnorm wide",
-    "rmsnorm hints", "attention D64 wide", "attention D128 wide", "grouped some", "grouped wide",
-]  # fmt: skip
+LARGE = ["softmax wide", "matmul wide", "matmul odd wide", "matmul flat wide", "rmsnorm wide"]
+"""Those spaces of which more configs are left than are raced; all others are raced whole."""
 HEAT = 23
 
 
@@ -30,8 +28,9 @@ def recorded() -> Any:
 
 
 def rivals(part: str) -> tuple[list[Prior], list[float]]:
-    """The configs that a race of this space may choose from: what was known of them, and their ms by cuTile's search,
-    the mean over those with the same machine code. Left out is what failed there, or was modelled as hopeless."""
+    """The original, and the configs that a race of this space may choose from: what was known of them, and their ms by
+    cuTile's search, the mean over those with the same machine code. Left out is what failed there, or was modelled as
+    hopeless."""
     found = recorded()[part]
     label = functools.partial(json.dumps, sort_keys=True)
     ms = {label(config): float(mean) for config, mean, *_ in found["theirs"]["successes"]}
@@ -48,10 +47,11 @@ def rivals(part: str) -> tuple[list[Prior], list[float]]:
     chosen = [
         one
         for one in words.values()
-        if one["config"] and label(one["config"]) in alike and one.get("modelled_ms")
-        if one["place"] != "pruned" or "by the model (" in one["why"]
+        if label(one["config"]) in alike and one.get("modelled_ms")
+        if one["place"] != "pruned" or "by the model (" in one["why"] or "that were raced" in one["why"]
     ]
     chosen.sort(key=lambda one: found["full"]["configs"].index(one["config"]))  # as the space has them
+    assert chosen[ORIGINAL]["config"] == {}
     priors = [
         Prior(ms=one["modelled_ms"], settings={name: repr(value) for name, value in one["config"].items()})
         for one in chosen
@@ -60,38 +60,49 @@ def rivals(part: str) -> tuple[list[Prior], list[float]]:
     return priors, [sum(some) / len(some) for some in means]
 
 
+def best_three(ms: list[float]) -> set[int]:
+    return {*sorted(range(1, len(ms)), key=lambda number: ms[number])[:3]}
+
+
 def raced(priors: list[Prior], ms: list[float], heat: int) -> set[int]:
     """Those that a race would choose, without any noise in what it measures."""
     measured: dict[int, float] = {}
-    while len(measured) < min(MOST_RACED, len(priors)):
-        left = [number for number in range(len(priors)) if number not in measured]
-        part = ranked(priors, left, measured)[: min(heat, MOST_RACED - len(measured))]
-        measured |= {number: math.log(ms[number]) for number in part}
+    while len(measured) <= MOST_RACED:
+        left = [number for number in range(1, len(priors)) if number not in measured]
+        part = ranked(priors, left, measured)[: min(heat, MOST_RACED + 1 - len(measured))]
+        measured |= {number: math.log(ms[number]) for number in (ORIGINAL, *part)}
     return {*measured}
 
 
-@pytest.mark.parametrize("heat", [HEAT, 5])
-@pytest.mark.parametrize("part", WIDE)
+@pytest.mark.parametrize("heat", [HEAT, 11, 5])
+@pytest.mark.parametrize("part", LARGE)
 def test_the_best_three_of_every_recorded_space_are_raced(part: str, heat: int) -> None:
     priors, ms = rivals(part)
-    assert len(priors) >= 16
-    best = sorted(range(len(ms)), key=lambda number: ms[number])[:3]
-    assert {*best} <= raced(priors, ms, heat)
+    assert len(priors) > MOST_RACED + 15
+    assert best_three(ms) <= raced(priors, ms, heat)
 
 
 def test_the_model_alone_would_have_left_the_best_out() -> None:
     priors, ms = rivals("rmsnorm wide")
-    by_model = ranked(priors, range(len(priors)), {})[:MOST_RACED]
-    assert min(range(len(ms)), key=lambda number: ms[number]) not in by_model
+    assert min(range(len(ms)), key=lambda number: ms[number]) not in ranked(priors, range(1, len(priors)), {})[:MOST_RACED]
 
 
-@pytest.mark.parametrize("part", ["matmul wide", "matmul odd wide", "matmul flat wide"])
-def test_without_a_model_what_was_raced_decides_alone(part: str) -> None:
+@pytest.mark.parametrize(("part", "found"), [(one, one != "rmsnorm wide") for one in LARGE])
+def test_without_a_model_what_was_raced_decides_alone(part: str, found: bool) -> None:
+    """It does not always find the best: a space of 121 is large for heats that nothing but themselves guides."""
     priors, ms = rivals(part)
     blank = [one.model_copy(update={"ms": None}) for one in priors]
-    best = sorted(range(len(ms)), key=lambda number: ms[number])[:3]
-    assert {*best} <= raced(blank, ms, HEAT)
-    assert not {*best} <= {*range(MOST_RACED)}  # in the order of the space they are not the first
+    chosen = raced(blank, ms, HEAT)
+    assert (best_three(ms) <= chosen) == found
+    assert min(ms[number] for number in chosen) < 1.03 * min(ms)
+    assert not best_three(ms) <= {*range(1, MOST_RACED + 1)}  # the first ones in the order of the space
+
+
+def test_of_an_effect_that_is_seen_once_half_is_believed() -> None:
+    priors = [Prior(ms=1.0, settings={"TILE": tile}) for tile in "aaaab"]
+    times = expected(priors, dict.fromkeys(range(4), 0.0) | {4: 1.0})
+    assert 0.2 + 0.3 < times[4] < 0.2 + 0.6
+    assert 0.0 < times[0] < 0.15
 
 
 def test_a_knob_that_the_model_misjudges_is_corrected_for_all() -> None:

@@ -137,7 +137,8 @@ def test_what_is_known_of_each_config_goes_into_the_race(tmp_path: Path) -> None
         async def race(self, variants: list[Any], *rest: Any) -> RaceResult:
             (self.priors,) = rest[3:]
             found = await super().race(variants)
-            found.configs[1] = [Raced(message="expected at 1.31 times the best", left=True) for _ in found.cases]
+            for number in (1, 2):
+                found.configs[number] = [Raced(message="expected at about 1.3 times the best", left=True)]
             return found
 
     runs = Choosy()
@@ -145,6 +146,8 @@ def test_what_is_known_of_each_config_goes_into_the_race(tmp_path: Path) -> None
     assert [(one.ms, one.settings) for one in runs.priors] == [
         (None, {"TILE": "64"}), (1.0, {"TILE": "16"}), (None, {"TILE": "32"}),
     ]  # fmt: skip
-    (left,) = (one for one in result.tried if one.label == "TILE=16")
-    assert (left.place, left.why, left.speedup) == ("pruned", "expected at 1.31 times the best", None)
-    assert result.best == {"TILE": 32}
+    left = {one.label: (one.place, one.why, one.speedup) for one in result.tried if one.label in ("TILE=16", "TILE=32")}
+    assert left["TILE=16"] == ("pruned", "expected at about 1.3 times the best", None)
+    slow = "not modelled: no answer within 30 s in a sampled call"
+    assert left["TILE=32"] == ("pruned", f"{slow}; expected at about 1.3 times the best", None)
+    assert result.best == {}

@@ -277,7 +277,7 @@ def _tried(
     if timed is None:
         return Tried(place="pruned", why=reason, **known)
     if all(raced.left and raced.ms is None for raced in timed):  # others were more promising
-        return Tried(place="pruned", why=timed[0].message, **known)
+        return Tried(place="pruned", why="; ".join(filter(None, [one.message[:500], timed[0].message])), **known)
     if failed := next((raced for raced in timed if raced.status is not Status.PASSED), None):
         return Tried(place="failed", why=f"{failed.status}: {failed.message}"[:500], **known)
     by_case = {

@@ -4,7 +4,7 @@ The model ranks configs of one structure well and sets a whole family of them of
 knob, its figures are wrong by the same factor wherever the knob has that value. So the logarithm of measured over
 modelled is explained by the values of the knobs, each with an effect of its own, by ridge regression (A. Hoerl,
 R. Kennard, "Ridge regression", 1970). That a fitted cost model decides what is measured next is as in T. Chen et al.,
-"Learning to optimize tensor programs", 2018.
+"Learning to optimize tensor programs", 2018. Of a value that nothing measured has, nothing is learned.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ GIB_IDLE = 6
 """Of the device's memory for each worker that is started ahead for the heat after the first, and for each that waits
 for the last. Its context takes about half a GiB, so that either take a twelfth of the memory at most."""
 MOST_RACED = 46
-"""Configs that are raced at most where there is a model to choose them by: two heats of a device with room for them."""
+"""Configs that are raced at most where it is known how they differ: two heats of a device with room for them."""
 STRETCH = 1.25
 """Times a heat's size up to which one holds all rivals: a few more cost less than another heat."""
 FINALISTS = range(2, 5)
@@ -247,23 +247,20 @@ def race(
     config. With `priors`, one for each config, `MOST_RACED` of them are raced at most, and what the first heats show
     decides who is in the next. A failure of the original is raised."""
     running = _Race(cases, configs, runners, seeds, tell, priors)
-    rivals = [*range(1, configs)]
-    places = range(len(cases))
-    allowed = min(len(rivals), MOST_RACED) if priors else len(rivals)
-    by_case = dict.fromkeys(places, rivals)
-    if allowed < len(rivals) or not running.fits(rivals):
-        by_case = running.qualified(places, rivals, allowed)
+    rivals, places = [*range(1, configs)], range(len(cases))
+    if running.fits(rivals):
+        running.wanted = dict.fromkeys(places, rivals)
+    else:
+        running.qualify(places, rivals, min(len(rivals), MOST_RACED) if priors else len(rivals))
     for place in places:
-        finalists = by_case.pop(place)
-        while not running.fits(finalists):
-            finalists = running.qualified([place], finalists, len(finalists))[place]
-        running.heat(place, finalists, ROUNDS)
-        runners.end({*finalists}.difference(*by_case.values()))
+        while not running.fits(running.wanted[place]):
+            running.qualify([place], running.wanted[place], len(running.wanted[place]))
+        running.heat(place, running.wanted.pop(place), ROUNDS)
     return running.found
 
 
 class _Race:
-    """A race that is under way: what it found, by config and case, and who is out."""
+    """A race that is under way: what it found, by config and case, and by case who is `wanted` once more."""
 
     def __init__(
         self,
@@ -275,6 +272,7 @@ class _Race:
         priors: Sequence[Prior],
     ) -> None:
         self.found = [[Raced() for _ in cases] for _ in range(configs)]
+        self.wanted: dict[int, list[int]] = {}
         self._cases, self._runners, self._seeds, self._tell, self._priors = cases, runners, seeds, tell, priors
         self._share = runners.at_once - 1
         self._out: set[int] = set()
@@ -283,40 +281,31 @@ class _Race:
         """Whether one heat holds them all."""
         return len(rivals) <= STRETCH * self._share
 
-    def qualified(self, places: Sequence[int], rivals: Sequence[int], allowed: int) -> dict[int, list[int]]:
-        """Who goes on, for each of these cases: the first after heats of all `rivals`, or of as many as are allowed."""
+    def qualify(self, places: Sequence[int], rivals: Sequence[int], allowed: int) -> None:
+        """Decide who goes on in each of these cases: the first after heats of all `rivals`, or of as many as are
+        allowed. Others take the place of those that failed, where that was half a heat or more."""
         count = math.ceil(allowed / self._share)
         going_on = count * min(max(self._share // count, FINALISTS.start), FINALISTS.stop - 1)
         parts: list[list[int]] = []
-        left, firsts = [*rivals], {}
-        for turn in range(count):
-            size = math.ceil((allowed - sum(map(len, parts))) / (count - turn))
-            measured = self._measured(rivals)
-            part = ranked(self._priors, left, measured)[:size] if self._priors else left[:size]
+        left, missing = [*rivals], allowed
+        while left and (len(parts) < count or 2 * missing >= self._share) and len(parts) < 2 * count:
+            size = min(math.ceil(min(missing, len(left)) / max(count - len(parts), 1)), self._share)
+            part = ranked(self._priors, left, self._measured(rivals))[:size] if self._priors else left[:size]
             left = [number for number in left if number not in part]
             parts.append(part)
             for place in places:
                 self.heat(place, part, QUALIFYING, left=True)
-                firsts[place] = self._firsts(place, parts, going_on)
-            waiting = [*dict.fromkeys(number for some in firsts.values() for number in some)][: self._runners.kept]
-            self._runners.end(number for one in parts for number in one if number not in waiting)
-        if left:
-            self._leave(left, self._measured(rivals), allowed)
-        return firsts
-
-    def _leave(self, numbers: Iterable[int], measured: Mapping[int, float], raced: int) -> None:
-        """Say of configs that are not raced why."""
-        times = expected(self._priors, measured) if measured else []
-        for number in numbers:
-            why = f"the {raced} that were raced failed, and seemed better"
-            if measured:
-                slower = math.exp(times[number] - min(measured.values()))
-                why = f"expected at {slower:.2f} times the best, by the model and by the {raced} that were raced"
+            self.wanted |= {place: self._firsts(place, parts, going_on) for place in places}
+            missing -= len({*part} - self._out)
+        for number in left:
+            why = self._why_not(number, self._measured(rivals), allowed - missing)
             self.found[number] = [Raced(message=why, left=True) for _ in self._cases]
 
     def heat(self, place: int, rivals: Sequence[int], rounds: Sequence[int], left: bool = False) -> None:
         """Race these and the original on a case. What fails is noted down for all cases, and the rest start anew."""
         numbers = [ORIGINAL, *(number for number in rivals if number not in self._out)]
+        waiting = dict.fromkeys(one for some in self.wanted.values() for one in some if one not in numbers)
+        self._runners.end({*range(1, len(self.found))}.difference(numbers, [*waiting][: self._runners.kept]))
         while len(numbers) > 1:
             self._tell(f"racing {len(numbers)} configs on {case_label(self._cases[place])}")
             try:
@@ -338,9 +327,13 @@ class _Race:
                 return
 
     def _measured(self, rivals: Iterable[int]) -> dict[int, float]:
-        """The logarithm of the time over the original's, a mean over the cases, of those that have raced."""
-        found = {number: [one.speedup for one in self.found[number] if one.speedup is not None] for number in rivals}
-        return {number: -fmean(map(math.log, gains)) for number, gains in found.items() if gains}
+        """The logarithm of the time over the original's, a mean over the cases, of those that have raced and of the
+        original; one that failed is as one twice as slow as the slowest. Empty before anything has raced."""
+        gains = {number: [one.speedup for one in self.found[number] if one.speedup is not None] for number in rivals}
+        found = {ORIGINAL: 0.0}
+        found |= {number: -fmean(map(math.log, some)) for number, some in gains.items() if some}
+        found |= dict.fromkeys(self._out.intersection(rivals), max(found.values()) + math.log(2))
+        return found if len(found) > 1 else {}
 
     def _firsts(self, place: int, parts: Sequence[Sequence[int]], count: int) -> list[int]:
         """The first `count` of those that raced on a case, and of each heat its first, since clocks drift."""
@@ -352,6 +345,14 @@ class _Race:
         sure = [number for part in parts for number in best(part)[:1]]
         ranks = best(number for part in parts for number in part)
         return best({*sure, *[number for number in ranks if number not in sure][: max(count - len(sure), 0)]})
+
+    def _why_not(self, number: int, measured: Mapping[int, float], raced: int) -> str:
+        """Why a config was not raced."""
+        if not raced:
+            return "all that were raced failed, and seemed better"
+        slower = math.exp(expected(self._priors, measured)[number] - min(measured.values()))
+        by = "the model and by the" if self._priors[number].ms is not None else "the"
+        return f"expected at about {slower:.1f} times the best, by {by} {raced} that were raced"
 
 
 def _raced(lane: Lane, left: bool) -> Raced:
