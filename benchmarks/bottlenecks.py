@@ -1,4 +1,6 @@
-"""`profile` on ten kernels with a planted bottleneck each: is it named? With ncu's counters, and without.
+"""`profile` on kernels with a planted bottleneck each: is it named? With ncu's counters, and without. Ten were written
+along with the rules (`kernels/bottlenecks`), ten by someone who knew none of these (`kernels/unseen`, whose README.md
+argues for each label).
 
 python benchmarks/bottlenecks.py measure FILE [--seconds N] [--only NAME]    on a GPU: profile them, whole reports
 python benchmarks/bottlenecks.py model                                       anywhere: the same by the model alone
@@ -25,20 +27,26 @@ from tilewright.profile.profiler import Profiler
 from tilewright.session.checkout import Checkout
 from tilewright.task import Backend
 
-KERNELS = Path(__file__).parent / "kernels" / "bottlenecks"
+KERNELS = Path(__file__).parent / "kernels"
+UNSEEN = "unseen"
 PROFILE_S = 240.0
 IDENTITY = ["-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "commit.gpgSign=false"]
 
 
 @dataclass(frozen=True)
 class Planted:
-    """An entry point of the task in `folder`, its case, and the bound that a right diagnosis names."""
+    """An entry point of the task in `folder`, its case, and the bound that a right diagnosis names. Without an entry
+    point the folder's own task.toml says both."""
 
     name: str
     folder: str
     entry: str
     case: dict[str, int]
     bound: str
+
+    @property
+    def source(self) -> Path:
+        return KERNELS / ("bottlenecks" if self.entry else UNSEEN) / self.folder
 
 
 PLANTED = (
@@ -57,12 +65,29 @@ PLANTED = (
     Planted(
         "tensor cores at the ceiling", "products", "at_the_ceiling", {"M": 8192, "N": 8192, "K": 8192}, "tensor cores"
     ),
+    *(
+        Planted(f"{UNSEEN}: {folder}", folder, "", {}, bound)
+        for folder, bound in {
+            "bip_to_bsq": "uncoalesced access",
+            "sparsemax": "spilled registers",
+            "score_until_end": "bytes in flight",
+            "conv1d_taps": "tail wave",
+            "frame_pooling": "bank conflicts",
+            "jacobi_small": "launch overhead",
+            "clip_logits": "missing tensor cores",
+            "embedding_bag": "L2 bandwidth",
+            "layerscale_gelu": "DRAM bandwidth",
+            "mlp_sqrelu": "tensor cores",
+        }.items()
+    ),
 )  # fmt: skip
 
 
 def write(one: Planted, folder: Path) -> None:
     """The task as a folder: its code, and a task.toml for this entry point and case."""
-    shutil.copytree(KERNELS / one.folder, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(one.source, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    if not one.entry:
+        return
     case = "".join(f"{name} = {value}\n" for name, value in one.case.items())
     head = f'name = "{one.entry.replace("_", "-")}"\nentry = "kernel:{one.entry}"\neditable = ["kernel.py"]\n'
     (folder / "task.toml").write_text(f"{head}\n[[cases]]\n{case}")
@@ -70,7 +95,7 @@ def write(one: Planted, folder: Path) -> None:
 
 def scratch(one: Planted, parent: Path) -> Path:
     """A git repository with the task in `task/`, committed."""
-    repository = parent / one.entry / "-".join(map(str, one.case.values()))
+    repository = parent / one.folder / one.entry / "-".join(map(str, one.case.values()))
     write(one, repository / "task")
     for command in (["init", "-q"], ["add", "-A"], [*IDENTITY, "commit", "-qm", one.name]):
         subprocess.run(["git", *command], cwd=repository, check=True)
