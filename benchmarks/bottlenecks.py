@@ -3,7 +3,7 @@ along with the rules (`kernels/bottlenecks`), ten by someone who knew none of th
 argues for each label).
 
 python benchmarks/bottlenecks.py measure FILE [--seconds N] [--only NAME]    on a GPU: profile them, whole reports
-python benchmarks/bottlenecks.py model                                       anywhere: the same by the model alone
+python benchmarks/bottlenecks.py model [FILE] [--only NAME]                  anywhere: the same by the model alone
 python benchmarks/bottlenecks.py show FILE                                   anywhere: the table of what was measured
 """
 
@@ -190,12 +190,14 @@ def measure(path: Path, seconds: float, only: str) -> None:
     print(total(record["kernels"]), flush=True)
 
 
-def model(only: str) -> None:
+def model(path: Path | None, only: str) -> None:
     rows = []
     for one in PLANTED:
         if only in one.name:
             rows.append(tried(one, Backend.CPU, True))
             print(line(rows[-1]), flush=True)
+    if path is not None:
+        recorded.write(path, recorded.header("bottlenecks.py model FILE") | {"kernels": rows})
     print(total(rows))
 
 
@@ -204,10 +206,10 @@ def main() -> None:
     parser.add_argument("what", choices=["measure", "model", "show"])
     parser.add_argument("file", type=Path, nargs="?")
     parser.add_argument("--seconds", type=float, default=450, help="measure: after these nothing new begins")
-    parser.add_argument("--only", default="", help="those alone whose name holds this")
+    parser.add_argument("--only", default="", help="those alone whose name holds this: `unseen` for the second ten")
     arguments = parser.parse_args()
     if arguments.what == "model":
-        return model(arguments.only)
+        return model(arguments.file, arguments.only)
     if arguments.file is None:
         parser.error("measure and show need a FILE")
     if arguments.what == "show":
