@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import torch
 
 from tests.unit.test_corpus import _stand_in  # noqa: F401 (the fixture)
+from tests.unit.test_launchcode import loaded
 from tests.unit.test_model import H200, profile
 from tilewright.bundled import examples
 from tilewright.compiler.cutile import compile_kernel
@@ -42,12 +42,7 @@ def entry(
     changed = Knobs({"kernel.py": source}, "kernel.py", function).variant(config).get("kernel.py", source)
     path = folder / f"planted_{next(_numbers)}.py"
     path.write_bytes(changed.replace(old.encode(), new.encode()))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return getattr(module, function)  # type: ignore[no-any-return]
+    return getattr(loaded(path), function)  # type: ignore[no-any-return]
 
 
 def diagnosed(call: Callable[..., Any], arguments: tuple[Any, ...], work: Work) -> CaseDiagnosis:
@@ -110,13 +105,8 @@ def test_a_gather_that_tiles_would_do_is_among_what_to_try(tmp_path: Path) -> No
     host.install(H200)
     path = tmp_path / "gathering.py"
     path.write_text(GATHERING)
-    spec = importlib.util.spec_from_file_location("gathering", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     x = torch.zeros(2112, 4096)
-    found = diagnosed(module.columns, (x,), Work(bytes=8 * x.numel(), flops=x.numel(), dtype="float32"))
+    found = diagnosed(loaded(path).columns, (x,), Work(bytes=8 * x.numel(), flops=x.numel(), dtype="float32"))
     assert any("tiles-for-gathers" in one or "wider-access" in one for one in found.treatments), found
     assert ct.launch is not None
 
@@ -124,19 +114,10 @@ def test_a_gather_that_tiles_would_do_is_among_what_to_try(tmp_path: Path) -> No
 PLANTED = Path(__file__).parents[2] / "benchmarks" / "kernels" / "bottlenecks"
 
 
-def module(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(f"planted_{path.parent.name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
-
-
 @pytest.mark.slow
 def test_bank_conflicts_are_counted_in_the_machine_code() -> None:
     host.install(H200)
-    planted = module(PLANTED / "columns" / "kernel.py")
+    planted = loaded(PLANTED / "columns" / "kernel.py")
     x = torch.zeros(8192, 8192)
     found = diagnosed(planted.bank_conflicts, (x,), Work(bytes=8 * x.numel(), flops=2 * x.numel(), dtype="float32"))
     assert found.bound == "bank conflicts", found
@@ -160,7 +141,7 @@ def test_a_slow_gather_is_held_to_be_uncoalesced() -> None:
     x = torch.zeros(16384, 4096)
     work = Work(bytes=8 * x.numel(), flops=x.numel(), dtype="float32")
     with host.running(host.Mode.SAMPLE) as launches:
-        module(PLANTED / "gather" / "kernel.py").uncoalesced(x)
+        loaded(PLANTED / "gather" / "kernel.py").uncoalesced(x)
     made = CallProfile(launches=[profile_launch(launch, "sm_90") for launch in launches])
     compiled = [compile_kernel(launch.kernel, launch.signature, "sm_90") for launch in launches]
     estimate = estimate_call(made, H200)

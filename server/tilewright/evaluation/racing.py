@@ -297,9 +297,8 @@ class _Race:
                 self.heat(place, part, QUALIFYING, left=True)
             self.wanted |= {place: self._firsts(place, parts, going_on) for place in places}
             missing -= len({*part} - self._out)
-        for number in left:
-            why = self._why_not(number, self._measured(rivals), allowed - missing)
-            self.found[number] = [Raced(message=why, left=True) for _ in self._cases]
+        if left:
+            self._leave(left, self._measured(rivals), allowed - missing)
 
     def heat(self, place: int, rivals: Sequence[int], rounds: Sequence[int], left: bool = False) -> None:
         """Race these and the original on a case. What fails is noted down for all cases, and the rest start anew."""
@@ -342,17 +341,20 @@ class _Race:
             gains = {number: self.found[number][place].speedup or 0.0 for number in numbers}
             return sorted((number for number, gain in gains.items() if gain), key=lambda number: -gains[number])
 
-        sure = [number for part in parts for number in best(part)[:1]]
+        of_each = [number for part in parts for number in best(part)[:1]]
         ranks = best(number for part in parts for number in part)
-        return best({*sure, *[number for number in ranks if number not in sure][: max(count - len(sure), 0)]})
+        return best([*dict.fromkeys(of_each + ranks)][:count])
 
-    def _why_not(self, number: int, measured: Mapping[int, float], raced: int) -> str:
-        """Why a config was not raced."""
-        if not raced:
-            return "all that were raced failed, and seemed better"
-        slower = math.exp(expected(self._priors, measured)[number] - min(measured.values()))
-        by = "the model and by the" if self._priors[number].ms is not None else "the"
-        return f"expected at about {slower:.1f} times the best, by {by} {raced} that were raced"
+    def _leave(self, numbers: Iterable[int], measured: Mapping[int, float], raced: int) -> None:
+        """Say of configs that are not raced why."""
+        times = expected(self._priors, measured) if raced else []
+        for number in numbers:
+            why = "all that were raced failed, and seemed better"
+            if raced:
+                slower = math.exp(times[number] - min(measured.values()))
+                by = "the model and by the" if self._priors[number].ms is not None else "the"
+                why = f"expected at about {slower:.1f} times the best, by {by} {raced} that were raced"
+            self.found[number] = [Raced(message=why, left=True) for _ in self._cases]
 
 
 def _raced(lane: Lane, left: bool) -> Raced:
