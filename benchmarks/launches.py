@@ -1,15 +1,15 @@
 """The launch code that `autotune` writes, for a kernel of each template (T1 to T9): what the first process and the
 second do with it, and what a call costs over the plain one.
 
-python benchmarks/launches.py measure FILE [--only T3] [--without second]    on a GPU: processes for each kernel
+python benchmarks/launches.py measure FILE [--only T3] [--without same several]    on a GPU: processes for each kernel
 python benchmarks/launches.py show FILE                   anywhere: the table
 
 The kernels are those of tests/corpus. The table that comes with the launch code lacks the case: the first process
 searches it and writes it down. In the second a search is an error; calls through the launch code and calls of the very
 entry point that these end in take turns, in batches that the GPU's queue holds, timed on the host until the last is
-queued. A third does the same with AUTOTUNE_ON_MISS=1, under which each call is looked up, as with a table of several
-configs; in the second all cases have one config, and nothing is. The third also times the looking up alone, with a
-function that does nothing in the entry point's place.
+queued. So in three processes: `same`, where all cases have one config; `several`, where another case, which differs in
+the first tensor, has another; and `searching` with AUTOTUNE_ON_MISS=1, under which a call is asked for all of its
+arguments. The last two also time the looking up alone, with a function that does nothing in the entry point's place.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import argparse
 import inspect
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -46,6 +47,8 @@ BATCHES = 60
 CALLS = 100
 STEP_S = 100.0
 HINTS = {"occupancy": 2}
+LATER = ("same", "several", "searching")
+"""The second process, with what its table and its environment leave to be looked up."""
 Row = dict[str, Any]
 
 
@@ -53,7 +56,7 @@ def prepare(kind: str, folder: Path) -> Row:
     """The launch code for this kind's kernel, with a space of two configs and a table without a case."""
     example = KINDS[kind]
     host.install(spec_by_arch(example.arch))
-    tuned, table = generated(example, folder, HINTS)
+    tuned, table = generated(example, folder, HINTS, several=True)
     table.write_text(json.dumps(json.loads(table.read_text()) | {"cases": {}}))
     return {"code": str(tuned.__file__)}
 
@@ -82,10 +85,14 @@ def first(kind: str, file: Path) -> Row:
     return {"seconds": seconds, "remembers": remembers}
 
 
-def second(kind: str, file: Path, miss: str = "0") -> Row:
+def later(kind: str, file: Path, how: str) -> Row:
     """In a process of its own: calls of the same case, none of which may search."""
-    os.environ["AUTOTUNE_ON_MISS"] = miss
+    os.environ["AUTOTUNE_ON_MISS"] = "1" if how == "searching" else "0"
     example, tuned = KINDS[kind], loaded(file)
+    if how == "several":
+        ((case, number),) = tuned._table["cases"].items()
+        (telling,) = tuned.TELLING
+        tuned._table["cases"][re.sub(rf"\b{telling}=\w+\[[\d, ]*\]", f"{telling}=int8[1]", case)] = 1 - number
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise SystemExit("the second process searches")
@@ -97,11 +104,14 @@ def second(kind: str, file: Path, miss: str = "0") -> Row:
     positional = inspect.signature(example.run).bind(**given).args
     samples = [[per_call(side, positional) for side in (entry, plan)] for _ in turns(lambda: entry(*positional))]
     found: Row = {"seconds": seconds, "entry_us": [one for one, _ in samples], "plain_us": [two for _, two in samples]}
-    if tuned._only is None:  # the way to what is called alone, which a kernel's own time cannot hide
+    if (how == "same") != (tuned._only is not None) or (how == "several") != bool(tuned._told):
+        raise SystemExit(f"{how}: calls are not looked up as they should be")
+    if how != "same":  # the way to what is called alone, which a kernel's own time cannot hide
 
         def nothing(*_: Any) -> None: ...
 
-        tuned._plans |= dict.fromkeys(tuned._plans, nothing)
+        for known in (tuned._plans, tuned._told):
+            known |= dict.fromkeys(known, nothing)
         alone = [[per_call(side, positional) for side in (entry, nothing)] for _ in turns(lambda: entry(*positional))]
         found["alone_us"] = [one - other for one, other in alone]
     return found
@@ -129,7 +139,7 @@ def per_call(side: Callable[..., Any], arguments: tuple[Any, ...]) -> float:
 
 
 def step(what: str, kind: str, file: Path) -> Row:
-    """`prepare`, `first`, `second` or `third` in a process of its own."""
+    """`prepare`, `first` or one of LATER in a process of its own."""
     done = subprocess.run(
         [sys.executable, __file__, what, str(file), "--only", kind], capture_output=True, text=True, timeout=STEP_S
     )
@@ -138,7 +148,7 @@ def step(what: str, kind: str, file: Path) -> Row:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def measure(file: Path, only: str, without: str) -> None:
+def measure(file: Path, only: str, without: Sequence[str]) -> None:
     rows: list[Row] = []
     kinds = [kind for kind in sorted(KINDS) if only in ("", kind)]
     with tempfile.TemporaryDirectory(prefix="launches-") as parent, ThreadPoolExecutor(4) as threads:
@@ -155,23 +165,28 @@ def measure(file: Path, only: str, without: str) -> None:
         for row in rows:  # one at a time, since they are timed
             if "code" in row:
                 code = Path(row.pop("code"))
-                row |= {what: step(what, row["kind"], code) for what in ("second", "third") if what != without}
+                row |= {what: step(what, row["kind"], code) for what in LATER if what not in without}
             print(described(row), flush=True)
     write(file, header("launches.py measure FILE") | {"calls": CALLS, "rows": rows})
 
 
 def described(row: Row) -> str:
-    """A row of the table: seconds of the first call in either process, microseconds of a call, and the difference."""
-    steps = [row.get(what, {}) for what in ("first", "second", "third")]
-    if failed := [one["error"] for one in (row, *steps) if "error" in one]:
+    """A row of the table: seconds of the first call in either process, microseconds of a call, and the differences."""
+    steps = {what: row.get(what, {}) for what in ("first", *LATER)}
+    if failed := [one["error"] for one in (row, *steps.values()) if "error" in one]:
         return f"| {row['kind']} | {row['kernel']} | {failed[0]} |"
-    first, second, third = steps
-    later = second or third
-    alone = f"{statistics.median(third['alone_us']):.2f}" if third.get("alone_us") else "-"
-    return (
-        f"| {row['kind']} | {row['kernel']} | {first['seconds']:.2f} | {later['seconds']:.2f} | "
-        f"{statistics.median(later['plain_us']):.2f} | {difference(second)} | {difference(third)} | {alone} |"
-    )
+    known = next(steps[what] for what in LATER if steps[what])
+    columns = [
+        f"{steps['first']['seconds']:.2f}",
+        f"{known['seconds']:.2f}",
+        f"{statistics.median(known['plain_us']):.2f}",
+    ]
+    for what in LATER:
+        columns.append(difference(steps[what]))
+        if what != "same":
+            alone = steps[what].get("alone_us")
+            columns.append(f"{statistics.median(alone):.2f}" if alone else "-")
+    return f"| {row['kind']} | {row['kernel']} | {' | '.join(columns)} |"
 
 
 def difference(row: Row) -> str:
@@ -186,10 +201,10 @@ def difference(row: Row) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["measure", "show", "prepare", "first", "second", "third"])
+    parser.add_argument("what", choices=["measure", "show", "prepare", "first", *LATER])
     parser.add_argument("file", type=Path)
     parser.add_argument("--only", default="", help="measure: this kind alone")
-    parser.add_argument("--without", default="", choices=["second", "third"], help="measure: not this process")
+    parser.add_argument("--without", nargs="*", default=[], choices=LATER, help="measure: not these processes")
     asked = parser.parse_args()
     if asked.what == "measure":
         measure(asked.file, asked.only, asked.without)
@@ -197,13 +212,13 @@ def main() -> None:
         record = read(asked.file)
         print(f"{record['gpu']}, {record['date']}, {record['versions']}\n")
         print(
-            "| | kernel | first process (s) | second (s) | plain (us) | over it, one config (us) | looked up (us) | "
-            "looking up alone (us) |\n|---|---|---|---|---|---|---|---|"
+            "| | kernel | first process (s) | second (s) | plain (us) | over it, one config (us) | several (us) | "
+            "looking up alone (us) | searching (us) | looking up alone (us) |\n" + "|---" * 10 + "|"
         )
         for row in record["rows"]:
             print(described(row))
     else:
-        steps = {"prepare": prepare, "first": first, "second": second, "third": partial(second, miss="1")}
+        steps = {"prepare": prepare, "first": first} | {how: partial(later, how=how) for how in LATER}
         print(json.dumps(steps[asked.what](asked.only, asked.file)))
 
 

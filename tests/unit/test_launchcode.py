@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import inspect
 import json
 import sys
 from importlib.metadata import version
@@ -62,9 +63,14 @@ def wanted_of(task: Task, source: bytes) -> Wanted:
 
 
 def generated(
-    example: Example, folder: Path, hints: dict[str, int], others: dict[str, SearchResult] | None = None
+    example: Example,
+    folder: Path,
+    hints: dict[str, int],
+    others: dict[str, SearchResult] | None = None,
+    several: bool = False,
 ) -> tuple[ModuleType, Path]:
-    """The launch code for an example of the corpus, imported, and its table."""
+    """The launch code for an example of the corpus, imported, and its table; `several`: of two cases that differ in
+    the first tensor and in their configs."""
     module, function = example.run.__module__, example.run.__name__
     source = Path(sys.modules[module].__file__ or "")
     file = TaskFile.model_validate(
@@ -77,6 +83,12 @@ def generated(
     shown = {name: "int8[1]" if isinstance(one, torch.Tensor) else "..." for name, one in inputs_of(example, 0).items()}
     calls = ", ".join(f"{name}={shown[name]}" for name in sorted(shown))  # not the inputs' case
     result = result_of(example, [{}, dict(hints)], dict(hints), calls, written)
+    if several:
+        first = next(name for name in inspect.signature(example.run).parameters if shown.get(name) == "int8[1]")
+        result.calls["other"] = ", ".join(
+            f"{name}={shown[name] if name != first else 'int8[2]'}" for name in sorted(shown)
+        )
+        result.best_by_case["other"] = {}
     assert launchcode.why_not(wanted, result) == ""
     code, table = launchcode.write(wanted, result, others or {})
     path = folder / f"tuned_{module.rpartition('.')[2]}.py"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,13 @@ def write(wanted: Wanted, result: SearchResult, others: Mapping[str, SearchResul
     jinja = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True)
     template = jinja.from_string(TEMPLATE.read_text())
     table = f"tuned_{module.rpartition('.')[2]}.json"
+    configs: list[dict[str, Setting]] = []
+    cases = {}
+    for one in (result, *others.values()):
+        device = one.device.removesuffix(" (modelled)")
+        for case, config in one.best_by_case.items():
+            cases[f"{device}, {result.toolkit}: {one.calls[case]}"] = _place(configs, config)
+    order = _order(source, function, [*result.calls.values()])
     code = template.render(
         function=function,
         module=module,
@@ -61,14 +69,11 @@ def write(wanted: Wanted, result: SearchResult, others: Mapping[str, SearchResul
         device=result.device,
         table=table,
         written=repr(_written(source, result)),
-        fast=_fast(source, function, [*result.calls.values()]),
+        count=len(order),
+        key=_key(order, order),
+        telling=(telling := _telling(order, cases)),
+        telling_key=_key(order, telling),
     )
-    configs: list[dict[str, Setting]] = []
-    cases = {}
-    for one in (result, *others.values()):
-        device = one.device.removesuffix(" (modelled)")
-        for case, config in one.best_by_case.items():
-            cases[f"{device}, {result.toolkit}: {one.calls[case]}"] = _place(configs, config)
     best = _place(configs, _by_target(result, others))
     space = [_place(configs, config) for config in result.checked]
     content: dict[str, Any] = {
@@ -122,25 +127,49 @@ def _constants(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name not in HINTS}
 
 
-def _fast(source: bytes, function: str, calls: Sequence[str]) -> dict[str, Any]:
-    """How the launch code finds the config of a call with the arguments of `calls` by position, without asking of each
-    what it is: how many they are, names for them, and the key of a case, which is shape and dtype of a tensor, type and
-    value of anything else. Empty where these are not the first parameters in order, or not of one kind in all calls.
-    """
+def _order(source: bytes, function: str, calls: Sequence[str]) -> dict[str, bool]:
+    """The parameters that `calls` have, in order, and whether each is a tensor: empty where they are not the function's
+    first parameters, or not of one kind in all calls."""
     entry = [one for one in ast.parse(source).body if isinstance(one, ast.FunctionDef) and one.name == function]
     if len(entry) != 1 or not calls:
         return {}
     kinds = {tuple(sorted((name, bool(shaped)) for name, shaped in _ARGUMENT.findall(call))) for call in calls}
     tensors = dict(kinds.pop())
     order = [one.arg for one in (*entry[0].args.posonlyargs, *entry[0].args.args)][: len(tensors)]
-    if kinds or not tensors or {*order} != {*tensors}:
+    if kinds or {*order} != {*tensors}:
         return {}
-    names = [f"_{place}" for place in range(len(order))]
-    key = (
-        f"{name}.shape, {name}.dtype" if tensors[parameter] else f"type({name}), {name}"
-        for name, parameter in zip(names, order, strict=True)
+    return {name: tensors[name] for name in order}
+
+
+def _telling(order: Iterable[str], cases: Mapping[str, int]) -> tuple[str, ...]:
+    """The fewest parameters, and of as few the first, by which a device's cases that have different configs differ:
+    a call's config is found by these alone. Empty where no case has another config than the others."""
+    known = []
+    for case, config in cases.items():
+        where, _, call = case.partition(": ")
+        starts = [found.start(1) for found in _ARGUMENT.finditer(call)]
+        ends = [start - len(", ") for start in starts[1:]]
+        parts = [call[start:end] for start, end in itertools.zip_longest(starts, ends)]
+        known.append((where, {part.partition("=")[0]: part for part in parts}, config))
+    every = [*order]
+    for names in itertools.chain.from_iterable(itertools.combinations(every, count) for count in range(len(every) + 1)):
+        configs: dict[tuple[str | None, ...], int] = {}
+        if all(
+            configs.setdefault((where, *(parts.get(name) for name in names)), config) == config
+            for where, parts, config in known
+        ):
+            return names
+    return ()
+
+
+def _key(order: Mapping[str, bool], names: Iterable[str]) -> str:
+    """Source text of what the launch code finds a call's config by: shape and dtype of each argument that is a tensor,
+    type and value of each other one."""
+    places = {name: f"args[{place}]" for place, name in enumerate(order)}
+    return ", ".join(
+        f"{places[name]}.shape, {places[name]}.dtype" if order[name] else f"type({places[name]}), {places[name]}"
+        for name in names
     )
-    return {"count": len(names), "names": ", ".join(names) + ("," if len(names) == 1 else ""), "key": ", ".join(key)}
 
 
 def _written(source: bytes, result: SearchResult) -> dict[str, tuple[int, ...]]:
