@@ -173,22 +173,36 @@ def test_a_sample_covers_every_axis_and_what_axes_have_together() -> None:
         triangle = sample((64, 64, 1), UNEVEN_BLOCKS, random.Random(seed)).tolist()
         assert 0.45 < sum(number % 64 >= number // 64 for number in triangle) / len(triangle) < 0.56
     assert sample((6, 2, 1), UNEVEN_BLOCKS, random.Random(0)).tolist() == [*range(12)]
-    assert len(sample((7, 1, 1), SAMPLED_BLOCKS, random.Random(0))) in range(4, 7)
+    assert sample((7, 1, 1), SAMPLED_BLOCKS, random.Random(0)).tolist() == [*range(7)]
+    for seed in range(50):
+        few = sample((8, 1, 1), SAMPLED_BLOCKS, random.Random(seed)).tolist()
+        assert 4 <= len(few) <= SAMPLED_BLOCKS
+        assert few[-1] < 8
 
 
-def test_what_neighbours_share_is_not_upset_by_a_pair_across_two_bands() -> None:
-    for seed in range(60):
-        numbers = sample((1024, 1, 1), SAMPLED_BLOCKS, random.Random(seed)).tolist()
-        parts = {number: Counter({(0, number // 8): 1}) for number in numbers}  # what eight in a row have in common
-        own = {number: Counter({(1, number): 1}) for number in numbers}
-        launch = host.Launch(None, None, (1024, 1, 1), {1: 100, 2: 200}, {1: "a", 2: "b"})
-        launch.counts = Counts(blocks=len(numbers), loaded=Counter({1: 60, 2: 60}), parts={1: parts, 2: own})
-        assert launch.streams() == {"b": (200.0, 60 * 1024 / len(numbers))}
+@pytest.mark.parametrize(
+    ("rows", "columns", "height"), [(1024, 1, 8), (10, 49, 8), (10, 97, 8), (63, 32, 2), (7, 64, 4)]
+)
+def test_what_neighbours_share_is_not_upset_by_where_bands_end(rows: int, columns: int, height: int) -> None:
+    """As for a product of `rows` by `columns` tiles in bands: another tile of `a` with each block, of `b` with each
+    column of a band, the last of which has fewer rows."""
+    blocks, band = rows * columns, height * columns
+    for seed in range(200):
+        numbers = sample((blocks, 1, 1), SAMPLED_BLOCKS, random.Random(seed)).tolist()
+        a, b = {}, {}
+        for number in numbers:
+            first = number // band * height
+            inside = min(rows - first, height)
+            a[number] = Counter({(0, first + number % band % inside): 1})
+            b[number] = Counter({(1, number % band // inside): 1})
+        launch = host.Launch(None, None, (blocks, 1, 1), {1: 100, 2: 200}, {1: "a", 2: "b"})
+        launch.counts = Counts(blocks=len(numbers), loaded=Counter({1: 60, 2: 60}), parts={1: a, 2: b})
+        assert launch.streams() == {"a": (100.0, pytest.approx(60 * blocks / len(numbers)))}
 
 
 def test_a_tile_is_the_same_part_however_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, out = randn(512, 16), randn(16, 512), torch.zeros(512, 512)
-    monkeypatch.setattr(flow, "GROUP_ELEMENTS", 4 * 16 * 16)  # of six blocks, four and two run together
+    monkeypatch.setattr(flow, "GROUP_ELEMENTS", 4 * 16 * 16)  # of seven blocks, four and three run together
 
     def streams(seed: int) -> dict[str, tuple[float, float]]:
         with host.running(host.Mode.SAMPLE, seed) as launches:

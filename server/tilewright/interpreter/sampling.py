@@ -10,9 +10,10 @@ import torch
 
 from tilewright.interpreter.machine import BlockIndex, Counts
 
-NEIGHBOURS = 3
-"""Blocks in a row behind one of a sample: in most pairs of these, neither lies across two bands of tiles."""
-SAMPLED_BLOCKS, UNEVEN_BLOCKS = 3 + NEIGHBOURS, 34
+NEIGHBOURS = 2
+"""Blocks in a row behind two of a sample. Of the two pairs of such a row at most one goes on to another tile of what a
+band's blocks have in common, where all bands are at least two tiles high: at most half of all pairs."""
+SAMPLED_BLOCKS, UNEVEN_BLOCKS = 3 + 2 * NEIGHBOURS, 34
 """Blocks that stand for a launch, and so many where the first do different amounts of work."""
 UNEVEN = 1.25
 """Loads of one block over another's, from which they do."""
@@ -23,7 +24,7 @@ _STEPS = {3: (1, 2, 2), 34: (1, 13, 25)}
 def sample(grid: BlockIndex, count: int, source: random.Random) -> torch.Tensor:
     """The numbers of `count` blocks, or of all: points of a lattice, which has one somewhere in the inner half of each
     of as many equal parts of every axis (one at an edge stands for no part, and one that a kernel can foresee stands
-    for none). Among `SAMPLED_BLOCKS` are `NEIGHBOURS` in a row with one of them, which show what neighbours share.
+    for none). Among `SAMPLED_BLOCKS` are `NEIGHBOURS` in a row behind two of them, which show what neighbours share.
 
     Method: rank-1 lattices, shifted at random; R. Cranley, T. N. L. Patterson, "Randomization of number theoretic
     methods for multiple integration", SIAM J. Numer. Anal. 1976. Half of a square of blocks is found to within 8%.
@@ -31,8 +32,7 @@ def sample(grid: BlockIndex, count: int, source: random.Random) -> torch.Tensor:
     total = math.prod(grid)
     if total <= count:
         return torch.arange(total)
-    neighbours = NEIGHBOURS if count == SAMPLED_BLOCKS else 0
-    parts = count - neighbours
+    parts = 3 if count == SAMPLED_BLOCKS else count
     shifts = [source.randrange(parts) for _ in grid]
     found = []
     for point in range(parts):
@@ -41,8 +41,8 @@ def sample(grid: BlockIndex, count: int, source: random.Random) -> torch.Tensor:
             for step, shift, size in zip(_STEPS[parts], shifts, grid, strict=True)
         )
         found.append(x + grid[0] * (y + grid[1] * z))
-    first = min(found[parts // 2], total - 1 - neighbours)
-    return torch.tensor(sorted({*found, *range(first, first + neighbours + 1)}))
+    rows = [min(first, total - 1 - NEIGHBOURS) for first in found[1:]] if count == SAMPLED_BLOCKS else []
+    return torch.tensor(sorted({*found, *(first + step for first in rows for step in range(NEIGHBOURS + 1))}))
 
 
 def uneven(counts: Counts) -> bool:
