@@ -181,8 +181,8 @@ def run(file: Path, names: Sequence[str]) -> None:
 
 
 def outcome(found: Record, recorded: Record) -> Record:
-    """How many configs a replayed search raced beside the original, the places of the best three by their recorded times, where in the
-    order of the model's figures these were, and the time of its best over that of the best of all."""
+    """How many configs a replayed search raced beside the original; of the best three by their recorded times, whether
+    they were, and where in the order of the model's figures they are; the time of its best over that of the best."""
     tried, times = found["tried"], times_of(recorded)
     codes = codes_of(tried)
     places = {key(one["config"]): one["place"] for one in tried}

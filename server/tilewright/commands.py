@@ -121,7 +121,10 @@ def init(
     (top / made.folder).mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
         (top / made.folder / file).write_text(text, encoding="utf-8")
-    console.print(f"written. Next: git add {made.folder} && git commit -m 'task', then start_session on {made.folder}")
+    console.print(
+        f"written. Next: git add {made.folder} && git commit -m 'task', then tilewright check {made.folder}, which "
+        "runs the function on the cpu cases: delete those of sizes that it is not for. Then start_session on it"
+    )
 
 
 @app.command(name="doctor")

@@ -199,6 +199,8 @@ def compare(
 
     found = in_loop(root, work)
     typer.echo(found.markdown)
+    for note in found.notes:
+        errors.print(note, style="yellow")
     for failure in found.failures:
         errors.print(failure, style="red")
     raise typer.Exit(1 if found.failures else 0)

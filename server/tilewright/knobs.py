@@ -116,7 +116,9 @@ class Knobs:
         if not self._decorators:
             raise SpaceError(f"{name} is a hint of @ct.kernel, and no editable file has a cuTile kernel")
         if wrong := [value for value in values if value not in HINTS[name] or isinstance(value, bool)]:
-            raise SpaceError(f"{name} takes {_span(HINTS[name])}, not {wrong[0]!r}")
+            raise SpaceError(
+                f"{name} takes {_span(HINTS[name])}, not {wrong[0]!r}; a search also takes none, where no kernel has it"
+            )
 
     def is_hint(self, name: str) -> bool:
         """Whether a knob is a hint to the compiler alone, which no code of the source can see."""

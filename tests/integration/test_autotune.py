@@ -35,9 +35,9 @@ def test_a_search_ranks_prunes_fails_confirms_and_applies(make_task: Callable[..
     assert by_config["TILE=16 occupancy=1"].place == "pruned"
     assert "times the best" in by_config["TILE=16 occupancy=1"].why
     assert report.best["TILE"] == 4096
-    assert "confirmed in fresh processes" in report.summary
+    assert "the original, by the model, and checked" in report.summary
     assert "TILE = 4096" in kernel.read_text()
-    assert "run_correctness" in report.next
+    assert "`tilewright compare` sets it beside" in report.next  # outside of a session
     result = json.loads(Path(report.files["result"]).read_text())
     assert result["modelled"]
     assert len(result["tried"]) == 7
@@ -61,6 +61,24 @@ def test_a_wrong_config_is_never_the_best(make_task: Callable[..., Path]) -> Non
     failed = next(one for one in report.configs if one.config == "STEP=2")
     assert failed.place == "failed"
     assert "tampered" in failed.why
+
+
+def test_a_candidate_that_is_wrong_as_it_is_says_so_of_itself(make_task: Callable[..., Path]) -> None:
+    """And not of its configs, which are as wrong."""
+    root = make_task(kernel=SCALE_KERNEL.replace("values * factor", "values * factor + 1"))
+    report = tune(root, space={"TILE": [64, 1024, 4096]}, apply=True)
+    assert report.status == "wrong_values"
+    assert "fails as it is" in report.message
+    assert "run_correctness first" in report.next
+    assert "TILE = 64" in (root / "task" / "kernel.py").read_text()
+    assert "launch" not in report.files
+
+
+def test_where_the_original_stays_no_launch_code_is_needed(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+    report = tune(root, space={"TILE": [16]})
+    assert report.best == {}
+    assert report.files["launch"] == "not written: the original stays, for every case"
 
 
 def test_what_cannot_be_searched_is_refused_with_a_remedy(make_task: Callable[..., Path]) -> None:

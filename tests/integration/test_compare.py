@@ -33,6 +33,14 @@ def test_before_after_torch_and_others_in_one_table(make_task: Callable[..., Pat
     assert configs == {"": "config", "before": "`TILE=64`", "after": "`TILE=512`", "other": "`TILE=128`"}
 
 
+def test_what_has_not_changed_is_said_to_be_so(make_task: Callable[..., Path]) -> None:
+    done = tilewright("compare", "task", "--backend", "cpu", "--root", str(make_task()))
+    assert done.returncode == 0
+    assert "nothing has changed since" in done.stderr
+    assert "--before main" in done.stderr
+    assert "| after |" not in done.stdout
+
+
 def test_what_cannot_be_compared_is_refused(make_task: Callable[..., Path]) -> None:
     root = make_task()
     assert "NAME=PATH" in tilewright("compare", "task", "--root", str(root), "--with", "other").stderr

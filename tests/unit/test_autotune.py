@@ -16,7 +16,7 @@ from tilewright.autotune.plots import draw
 from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric
 from tilewright.autotune.searching import Wanted, search
 from tilewright.autotune.space import Kind, declared, kind_of, proposed
-from tilewright.autotune.tuner import _ended
+from tilewright.autotune.tuner import REMEDY, _ended
 from tilewright.evaluation import pool
 from tilewright.evaluation.racing import ORIGINAL, ROUNDS, halve
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Raced, Status
@@ -120,6 +120,17 @@ def test_a_declared_space_is_the_product_after_the_original() -> None:
         declared(knobs(), {"TILE_M": list(range(1, 30)), "TILE_N": list(range(1, 30))})
     with pytest.raises(SpaceError, match="NAME=1,2,4"):
         parse_values(["TILE_M"])
+
+
+def test_a_hint_may_be_left_to_the_compiler() -> None:
+    plain = knobs(SCALE_KERNEL.encode())
+    space = declared(plain, parse_values(["TILE=32,64", "occupancy=none,2"]))
+    assert space.configs == [{}, {"TILE": 32}, {"TILE": 32, "occupancy": 2}, {"TILE": 64, "occupancy": 2}]
+    hinted = knobs(SCALE_KERNEL.replace("@ct.kernel", "@ct.kernel(occupancy=4)").encode())
+    with pytest.raises(SpaceError, match="not 'none'; a search also takes none, where no kernel has it"):
+        declared(hinted, parse_values(["occupancy=none,2"]))
+    with pytest.raises(SpaceError, match="type int"):
+        declared(plain, parse_values(["TILE=none"]))
 
 
 def test_the_original_is_not_tried_twice() -> None:
@@ -254,7 +265,7 @@ def test_a_search_that_ran_out_of_time_does_not_blame_the_candidate() -> None:
     assert "run_correctness" not in fix
     assert _ended(Status.VOID, "a worker could not start")[1].endswith("call autotune again")
     wrong = f"{prefix}out of bounds"
-    assert _ended(Status.OUT_OF_BOUNDS, wrong) == (wrong, "make the candidate pass run_correctness first")
+    assert _ended(Status.OUT_OF_BOUNDS, wrong) == (wrong, REMEDY)
 
 
 class OnlyRaced:

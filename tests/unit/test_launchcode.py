@@ -292,7 +292,7 @@ def test_launch_code_runs_the_source_that_was_measured(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("files", "checked", "words"),
     [
-        ({"kernels.py": SCALE_KERNEL.encode()}, {}, "is not editable"),
+        ({"kernels.py": SCALE_KERNEL.encode()}, {"TILE": 4}, "is not editable"),
         (
             {"ops.py": b"def f(x): pass", "kernels.py": SCALE_KERNEL.encode()},
             {"TILE": 4},

@@ -59,7 +59,16 @@ def propose(
     module, _, function = entry.partition(":")
     source = next((one for one in sources.values() if one.module == module), None)
     if source is None:
-        raise Misuse(f"no committed Python file is module {module}; write it as it is imported: mypkg.ops:gelu")
+        raise Misuse(
+            f"no committed Python file is module {module}; write it as it is imported: mypkg.ops:gelu, and commit it "
+            "first if it is new"
+        )
+    given = reference.partition(":")[0]
+    if reference and not any(one.module == given for one in sources.values()):
+        raise Misuse(
+            f"--reference {reference}: no committed Python file is module {given}; write it as it is imported, and "
+            "commit it first if it is new"
+        )
     import_root = source.path.removesuffix(".py").removesuffix("/__init__").removesuffix(module.replace(".", "/"))
     import_root = import_root.strip("/") or "."
     dtype = DTYPES.get(dtype, dtype)

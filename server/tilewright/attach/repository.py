@@ -127,7 +127,7 @@ def _choice(sources: dict[str, Source], wishes: Wishes) -> Exercise:
     lacking = "tests" if not one.tests else "benchmark"
     raise Misuse(
         f"{one.kernel.path}: found no {lacking} that imports it; name it with --{'test' if not one.tests else 'bench'} "
-        "path/to/file.py"
+        "path/to/file.py, or make a task of one function: tilewright init module:function --shape 4096x8192"
     )
 
 

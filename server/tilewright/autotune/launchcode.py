@@ -24,7 +24,9 @@ _ARGUMENT = re.compile(r"(?:^|, )(\w+)=(\w+\[[\d, ]*\](?=, |$))?")
 
 
 def why_not(wanted: Wanted, result: SearchResult) -> str:
-    """Why no launch code can be written; empty where it can."""
+    """Why no launch code can be written, or needs to be; empty where it can."""
+    if not any((result.best, *result.best_by_case.values())):
+        return "the original stays, for every case"
     try:
         entry = wanted.found.entry_file
     except Misuse as error:

@@ -12,7 +12,7 @@ from tilewright.autotune import pruning
 from tilewright.autotune.heuristics import suggested
 from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric, label
 from tilewright.autotune.space import PRODUCTS, Kind, declared, kind_of, proposed
-from tilewright.evaluation.results import ORIGINAL, Environment, Prior, Raced, Status, Surveyed
+from tilewright.evaluation.results import ORIGINAL, CorrectnessResult, Environment, Prior, Raced, Status, Surveyed
 from tilewright.evaluation.seeds import new_secret
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.knobs import Knobs, SpaceError, Value
@@ -26,6 +26,7 @@ LIMIT_S = 3600.0
 COPIES_LIMIT = 4 * 2**30
 """Bytes of the disk that the configs' copies of the repository may take."""
 CONFIRMED_AT_MOST = 6
+AS_IT_IS = "the candidate fails as it is"
 """Configs that may fail their confirmation before the original is left as it is."""
 Tell = Callable[[str], None]
 OneT = TypeVar("OneT")
@@ -109,10 +110,20 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
         for number, one in enumerate(seen)
     ]
     last = [{number for number, raced in timed.items() if not raced[place].left} for place in range(len(cases))]
-    confirmed, words = None, ""
+    confirmed, words, sure = None, "", False
     for _ in range(CONFIRMED_AT_MOST):
         best, by_case, loss = _best(tried, cases, last)
-        confirmed, words = await _confirm(wanted, variants[best], best, measuring, tell)
+        wrong = await _wrong(variants[best], best, measuring, tell)
+        if wrong is not None and not sure:  # what is wrong as it is, is wrong with any config
+            tell("a config is wrong: checking the candidate as it is")
+            verdict = await measuring.correctness(variants[ORIGINAL], new_secret(), LIMIT_S, tell)
+            if verdict.status is not Status.PASSED:
+                return _ended(base, verdict.status, f"{AS_IT_IS}: {verdict.message}", [])
+            sure = True
+        if wrong is not None:
+            words = f"the best config is wrong, and not proposed: {wrong.status}: {wrong.message}"
+        else:
+            confirmed, words = await _confirm(wanted, variants[best], best, measuring, tell)
         if best == ORIGINAL or confirmed is not None:
             break
         _fail(tried, best, words)
@@ -259,7 +270,7 @@ def _result(wanted: Wanted, backend: Backend, environment: Environment) -> Searc
 def _ended(base: SearchResult, status: Status, message: str, surveyed: list[Surveyed]) -> SearchResult:
     """A search whose original config fails."""
     if status is Status.PASSED and surveyed:
-        status, message = surveyed[ORIGINAL].status, f"the candidate fails as it is: {surveyed[ORIGINAL].message}"
+        status, message = surveyed[ORIGINAL].status, f"{AS_IT_IS}: {surveyed[ORIGINAL].message}"
     return base.model_copy(update={"status": status, "message": message})
 
 
@@ -332,16 +343,21 @@ def _rank(one: Tried, best: bool) -> tuple[int, float]:
     return order[one.place], -one.speedup.value if one.speedup is not None else one.modelled_ms or 0.0
 
 
+async def _wrong(variant: Files, best: int, measuring: Runs, tell: Tell) -> CorrectnessResult | None:
+    """What a check of the best config, in a fresh process, says against it."""
+    if best == ORIGINAL:
+        return None
+    tell("confirming the best config: checking it")
+    correctness = await measuring.correctness(variant, new_secret(), LIMIT_S, tell)
+    return None if correctness.status is Status.PASSED else correctness
+
+
 async def _confirm(
     wanted: Wanted, variant: Files, best: int, measuring: Runs, tell: Tell
 ) -> tuple[Speedup | None, str]:
-    """The best config checked, and measured against the original once more, both in fresh processes."""
+    """The best config measured against the original once more, in fresh processes."""
     if best == ORIGINAL:
         return None, "no config is better than the original by more than can be told apart"
-    tell("confirming the best config: checking it")
-    correctness = await measuring.correctness(variant, new_secret(), LIMIT_S, tell)
-    if correctness.status is not Status.PASSED:
-        return None, f"the best config is wrong, and not proposed: {correctness.status}: {correctness.message}"
     tell("confirming the best config: measuring it against the original")
     benchmark = await measuring.benchmark(variant, wanted.files, new_secret(), LIMIT_S, tell)
     if benchmark.speedup is None or benchmark.speedup_low is None or benchmark.speedup_high is None:

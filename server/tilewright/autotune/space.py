@@ -20,6 +20,8 @@ ADVISED = 30
 """Configs above which a search is reported as long: compiles dominate, and most of a product's configs are hopeless."""
 MOST = 400
 """Configs that one search takes."""
+OPEN = "none"
+"""Of a hint: left to the compiler, as where the source does not name it."""
 WIDE_TILE = 128 * 256
 """Elements of an accumulator from which on four worker warps have too few registers for it."""
 
@@ -72,13 +74,21 @@ def declared(knobs: Knobs, values: Mapping[str, Sequence[Value]]) -> Space:
     for name, choices in values.items():
         if not choices:
             raise SpaceError(f"{name} has no values to try")
-        knobs.check(name, choices)
+        knobs.check(name, [value for value in choices if not _is_open(knobs, name, value)])
         size *= len(set(choices))
     if size > MOST:
         raise SpaceError(f"{size} configs are more than a search takes ({MOST}); give fewer values")
     product = itertools.product(*(dict.fromkeys(choices) for choices in values.values()))
-    configs = [dict(zip(values, choice, strict=True)) for choice in product]
+    configs = [
+        {name: value for name, value in zip(values, choice, strict=True) if not _is_open(knobs, name, value)}
+        for choice in product
+    ]
     return Space(_with_original(knobs, configs), "declared")
+
+
+def _is_open(knobs: Knobs, name: str, value: Value) -> bool:
+    """Whether this leaves a hint to the compiler, which no kernel has yet."""
+    return value == OPEN and knobs.is_hint(name) and not any(name in kernel.hints for kernel in knobs.kernels)
 
 
 def proposed(knobs: Knobs, kind: Kind, arch: str, first: Sequence[tuple[int, int, int]] = ()) -> Space:

@@ -9,20 +9,21 @@ from pathlib import Path, PurePosixPath
 
 from tilewright.autotune import launchcode
 from tilewright.autotune.report import AutotuneReport, ConfigReport, SearchResult, Speedup, Tried, label, occupied
-from tilewright.autotune.searching import Wanted, search
+from tilewright.autotune.searching import AS_IT_IS, Wanted, search
 from tilewright.autotune.space import Kind
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
 from tilewright.gpu.specs import DEFAULT_BY_ARCH
 from tilewright.knobs import SpaceError, Value
 from tilewright.records import write_atomically
-from tilewright.session.beginning import backend_for, working_candidate
+from tilewright.session.beginning import backend_for, session_on, working_candidate
 from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.jobs import WAIT_S, Job, Progress, Results
 from tilewright.session.runs import with_model
 from tilewright.task import Backend, Frontend
 
 SHOWN = 12
+REMEDY = "make the candidate pass run_correctness first; `tilewright check` says where it goes wrong"
 Found = tuple[SearchResult, dict[str, str]]
 """A search, and the files that it left, by what they are."""
 
@@ -113,7 +114,10 @@ class Tuner:
             return "nothing was applied: the editable files were changed during the search; call autotune again"
         for name, content in wanted.knobs().variant(result.best).items():
             write_atomically(self._checkout.root / name, content.decode())
-        return f"{label(result.best)} is in the working tree: run_correctness and run_benchmark judge it like any edit"
+        judges = "run_correctness and run_benchmark judge it like any edit"
+        if session_on(self._checkout, wanted.found.folder) is None:
+            judges = "`tilewright compare` sets it beside what is committed; a session would begin with it"
+        return f"{label(result.best)} is in the working tree: {judges}"
 
 
 def _write(
@@ -161,7 +165,8 @@ def _report(result: SearchResult, files: dict[str, str], applied: str) -> Autotu
         f"{places.count(place)} {place}" for place in ("measured", "modelled", "pruned", "failed") if place in places
     )
     if result.confirmed is not None:
-        gain = f"{label(result.best)}: {mark}{_words(result.confirmed)} the original, confirmed in fresh processes"
+        how = "by the model, and checked" if result.modelled else "confirmed in fresh processes"
+        gain = f"{label(result.best)}: {mark}{_words(result.confirmed)} the original, {how}"
     else:
         gain = f"the original stays: {result.confirmation}"
     differing = {case: label(config) for case, config in result.best_by_case.items() if config != result.best}
@@ -185,8 +190,8 @@ def _ended(status: Status, message: str) -> tuple[str, str]:
     if status is Status.VOID:
         return message, "the evaluator failed, not the candidate: call autotune again"
     if status is not Status.TIMEOUT:
-        return message, "make the candidate pass run_correctness first"
-    cause = message.removeprefix("the candidate fails as it is: ")
+        return message, REMEDY
+    cause = message.removeprefix(f"{AS_IT_IS}: ")
     if "in a sampled call" not in cause:
         return cause, "time ran out, which need not be the candidate's fault: give fewer values or smaller tiles"
     return (

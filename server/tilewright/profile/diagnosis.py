@@ -52,6 +52,11 @@ HIDING_PERCENT = 50.0
 """Of the warps that an SM holds, from which too few bytes in flight are no explanation."""
 MANY_CONFLICTS = 2.0
 """Wavefronts of shared accesses, as a multiple of what their words need, from which conflicts may bound a launch."""
+ONCE_TREATMENTS = (
+    "one-pass: load each input once, and keep the row in registers between its loops",
+    "larger tiles, where blocks load the same parts",
+)
+"""Of a call without products that L2 bounds: its blocks seldom share what they read."""
 NARROW_BYTES = 4
 WORKER_WARPS = 4
 """Warps of a CTA that compute, where no hint says otherwise."""
@@ -97,6 +102,9 @@ def diagnose(facts: Facts, device: DeviceSpec, ceilings: Ceilings, findings: Seq
     if near and not facts.measured:  # the model does not see bank conflicts
         near = _of_sharing(facts, _main(facts.profile, device), device) is None
     found = _at_roofline(facts, ceilings) if near else _bound(facts, device)
+    launches = facts.profile.launches
+    if found.bound == "L2 bandwidth" and launches and not any(launch.matrix_flops for launch in launches):
+        found = found._replace(treatments=ONCE_TREATMENTS)
     blind = _bound(facts._replace(counters=()), device) if facts.counters and not near else found
     evidence = [reached, found.evidence, counted(facts.counters)]
     if facts.trace is not None:

@@ -60,10 +60,11 @@ class Arm(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """The table, and what could not be timed."""
+    """The table, what could not be timed, and what to know besides."""
 
     markdown: str
     failures: list[str]
+    notes: list[str]
 
 
 async def compare(
@@ -115,7 +116,13 @@ async def compare(
     ]
     labels = [case_label(case) for case in cases]
     tables = [_table(arms, labels, works, timed, environment, backend is Backend.CPU), _configs(arms, found)]
-    return Comparison("\n\n".join(filter(None, tables)), failures)
+    notes = []
+    if arms[0].files == found.files:
+        notes.append(
+            "before is what the working tree has: nothing has changed since. Name the commit that has the kernel as it "
+            "was, as in --before main"
+        )
+    return Comparison("\n\n".join(filter(None, tables)), failures, notes)
 
 
 def _quiet(_: str) -> None: ...

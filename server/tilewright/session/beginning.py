@@ -28,7 +28,7 @@ def task_path(checkout: Checkout, task: str) -> PurePosixPath:
     path = (checkout.base / task).resolve()
     path = path.parent if path.name == "task.toml" else path
     if path.is_file():
-        raise Misuse(f"{task} is a file; give the folder that holds the task's task.toml")
+        raise Misuse(f"{task} is a file; give the folder that holds the task's task.toml: `tilewright init` writes one")
     if not path.is_relative_to(checkout.root):
         raise Misuse(f"{task} lies outside the repository {checkout.root}")
     return PurePosixPath(path.relative_to(checkout.root).as_posix())

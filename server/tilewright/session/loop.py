@@ -200,7 +200,7 @@ class Loop:
         """The folder of a task, by default the session's, and the architecture to look at."""
         state = self._book.state or self.checkout.peek()
         if not task and state is None:
-            raise Misuse("no session yet: give the path of a task's folder")
+            raise Misuse("no session yet: give the path of a task's folder, which `tilewright init` writes")
         known = state is not None and not state.started.harness  # a command task's may be the CPU's
         arch = state.started.arch if state is not None and known else DEFAULT_ARCH
         return (task_path(self.checkout, task) if task or state is None else PurePosixPath(state.started.task)), arch
