@@ -224,6 +224,49 @@ def test_idle_sms_are_a_tail() -> None:
     assert "66 CTAs for 132 SMs, 50%" in found.evidence[1]
 
 
+LOOPING = """
+import cuda.tile as ct
+import torch
+
+
+@ct.kernel(occupancy=4)
+def centred_kernel(x, weight, out, T: ct.Constant[int]):
+    row, total, squares = ct.bid(0), ct.zeros((1, T), ct.float32), ct.zeros((1, T), ct.float32)
+    for step in range(ct.num_tiles(x, axis=1, shape=(1, T))):
+        total += ct.load(x, index=(row, step), shape=(1, T)).astype(ct.float32)
+    mean = ct.sum(total) / x.shape[1]
+    for step in range(ct.num_tiles(x, axis=1, shape=(1, T))):
+        squares += (ct.load(x, index=(row, step), shape=(1, T)).astype(ct.float32) - mean) ** 2
+    scale = ct.rsqrt(ct.sum(squares) / x.shape[1] + 1e-5)
+    for step in range(ct.num_tiles(x, axis=1, shape=(1, T))):
+        tile = ct.load(x, index=(row, step), shape=(1, T)).astype(ct.float32) - mean
+        tile = tile * scale * ct.load(weight, index=(step,), shape=(T,))[None, :]
+        ct.store(out, index=(row, step), tile=tile.astype(out.dtype))
+
+
+def centred(x, weight):
+    out = torch.empty_like(x)
+    ct.launch(torch.cuda.current_stream(), (x.shape[0],), centred_kernel, (x, weight, out, 1024))
+    return out
+"""
+
+
+@pytest.mark.slow
+def test_what_a_block_loads_several_times_is_told_with_its_remedy(tmp_path: Path) -> None:
+    host.install(H200)
+    path = tmp_path / "looping.py"
+    path.write_text(LOOPING)
+    x = torch.zeros(8448, 4096, dtype=torch.float16)
+    found = diagnosed(
+        loaded(path).centred, (x, torch.zeros(4096)), Work(bytes=4 * x.numel(), flops=x.numel(), dtype="float32")
+    )
+    assert "counted: each block of centred_kernel loads x 3.0 times" in found.evidence
+    assert found.treatments[0].startswith("one-pass"), found
+    arguments, work = product(4096, 4224, 512)
+    once = diagnosed(entry(MATMUL, tmp_path, {"TILE_M": 64, "TILE_N": 64, "TILE_K": 32}), arguments, work)
+    assert not any("times" in one and "each block" in one for one in once.evidence), once
+
+
 def test_what_stays_in_the_cache_is_said() -> None:
     call = CallProfile(launches=[profile(blocks=132 * 8, dram_bytes=132 * 8 * 32768.0)])
     assert any(

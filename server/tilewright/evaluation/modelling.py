@@ -134,6 +134,7 @@ def sample_launch(launch: host.Launch, arch: str) -> LaunchSample:
         reductions={results: count / sampled for results, count in counts.reductions.items()},
         dram_bytes=launch.dram_bytes(),
         streams=launch.streams(),
+        repeated=launch.repeated(),
         written=sorted(launch.names.get(address, "") for address in counts.stored),
         overwritten=sorted(launch.names.get(address, "") for address in counts.stored if address in counts.loaded),
         product_bytes=counts.product_bytes,

@@ -52,11 +52,9 @@ HIDING_PERCENT = 50.0
 """Of the warps that an SM holds, from which too few bytes in flight are no explanation."""
 MANY_CONFLICTS = 2.0
 """Wavefronts of shared accesses, as a multiple of what their words need, from which conflicts may bound a launch."""
-ONCE_TREATMENTS = (
-    "one-pass: load each input once, and keep the row in registers between its loops",
-    "larger tiles, where blocks load the same parts",
-)
-"""Of a call without products that L2 bounds: its blocks seldom share what they read."""
+ONCE = "one-pass: load each input once, and keep what several loops need in registers"
+SHOWN = 3
+"""Of the parameters that a block loads several times."""
 NARROW_BYTES = 4
 WORKER_WARPS = 4
 """Warps of a CTA that compute, where no hint says otherwise."""
@@ -102,11 +100,11 @@ def diagnose(facts: Facts, device: DeviceSpec, ceilings: Ceilings, findings: Seq
     if near and not facts.measured:  # the model does not see bank conflicts
         near = _of_sharing(facts, _main(facts.profile, device), device) is None
     found = _at_roofline(facts, ceilings) if near else _bound(facts, device)
-    launches = facts.profile.launches
-    if found.bound == "L2 bandwidth" and launches and not any(launch.matrix_flops for launch in launches):
-        found = found._replace(treatments=ONCE_TREATMENTS)
+    again = _again(facts.profile, device) if found.root_cause in ("memory", "latency") else ""
+    if again and found.bound in (bound for bound, _, _ in TERMS.values()):
+        found = found._replace(treatments=(ONCE, *found.treatments))
     blind = _bound(facts._replace(counters=()), device) if facts.counters and not near else found
-    evidence = [reached, found.evidence, counted(facts.counters)]
+    evidence = [reached, found.evidence, again, counted(facts.counters)]
     if facts.trace is not None:
         evidence += traced(facts.trace, facts.latency_ms if facts.measured else 0.0)
     evidence += _context(facts, device)
@@ -270,6 +268,15 @@ def _of_grid(main: LaunchProfile, device: DeviceSpec) -> Found | None:
             ("tiles that divide the grid into whole waves", "the heaviest blocks first, where they differ"),
         )  # fmt: skip
     return None
+
+
+def _again(profile: CallProfile, device: DeviceSpec) -> str:
+    """What each block of the longest launch loads several times, in words; empty where it is nothing."""
+    main = _main(profile, device)
+    repeated = main.repeated if main is not None else {}
+    most = sorted(repeated, key=lambda name: -repeated[name])[:SHOWN]
+    times = ", ".join(f"{name} {repeated[name]:.1f} times" for name in most if name.isidentifier())
+    return f"counted: each block of {main.kernel} loads {times}" if main is not None and times else ""
 
 
 def _of_terms(facts: Facts, main: LaunchProfile, device: DeviceSpec) -> Found:
