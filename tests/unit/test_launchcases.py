@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -45,9 +46,22 @@ def doubled(function):
     return functools.partial(function, 2.0)
 
 
+def swapped(function):
+    return lambda bias, x: function(x, bias)
+
+
 @doubled
 def scale(factor, x, bias):
     return add(x, bias, factor)
+
+
+@swapped
+def crossed(x, bias):
+    return add(x, bias)
+
+
+def pair(x, max_x):
+    return TILE
 
 
 def sized(x, bias, SIZE=64):
@@ -140,7 +154,7 @@ def test_what_tells_the_tuned_configs_apart_is_all_that_a_call_is_asked_for(
 ) -> None:
     """Here `x`: a call that is not tuned runs with the config of those that have such an `x`, else with the best."""
     tuned = tuned_module(tmp_path, monkeypatch, "add", {VECTORS: {"TILE": 128}, LONGER: {"TILE": 32}})
-    assert tuned.TELLING == ("x",)
+    assert tuned.TELLING == {"x": 0}
     x, bias, longer, other = torch.randn(1000), torch.randn(1000), torch.randn(4000), torch.randn(500)
     calls = [
         (lambda: tuned.add(x, None), x),  # not tuned, and the first with such an `x`
@@ -185,13 +199,106 @@ def test_what_tells_configs_apart_keeps_no_memory_of_the_callers(
         for value, tile in ((2.0, 128), (3.0, 32))
     }
     tuned = tuned_module(tmp_path, monkeypatch, "add", cases)
-    assert tuned.TELLING == ("factor",)
+    assert tuned.TELLING == {"factor": 2}
     x = torch.randn(1000)
     calls = [
         (lambda factor=factor: tuned.add(x, x, factor), x + factor * x) for factor in (2.0, 3.0, 2, torch.tensor(3.0))
     ]
     assert grids(calls) == [8, 32, 16, 16]
-    assert [*tuned._told] == [(float, 2.0), (float, 3.0), (int, 2)]
+    assert {(float, 2.0), (float, 3.0), (int, 2)} <= tuned._told.keys()
+    for value in ([1], (1, x)):  # which the kernel cannot take
+        with pytest.raises(TypeError, match=r"integer tensors|unsupported"):
+            tuned.add(x, x, value)
+    held = [one for key in tuned._told for one in key]
+    assert not any(isinstance(one, torch.Tensor | tuple | list) and not isinstance(one, torch.Size) for one in held)
+
+
+def test_a_call_that_is_given_otherwise_is_looked_up_by_all_of_its_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuned = tuned_module(tmp_path, monkeypatch, "add", {VECTORS: {"TILE": 128}, LONGER: {"TILE": 32}})
+    x, longer = torch.randn(1000), torch.randn(4000)
+    with host.running(host.Mode.RUN):
+        tuned.add(x, x)
+    assert tuned._told
+    with pytest.raises(TypeError, match="empty_like"):  # the entry point's own error
+        tuned.add(None, x)
+    assert grids([(lambda: tuned.add(x=longer), longer), (lambda: tuned.add(longer), longer)]) == [125, 125]
+    tuned = tuned_module(tmp_path, monkeypatch, "crossed", {VECTORS: {"TILE": 128}, LONGER: {"TILE": 32}})
+    assert grids([(lambda: tuned.crossed(x, x), 3 * x), (lambda: tuned.crossed(longer, longer), 3 * longer)]) == [
+        8,
+        125,
+    ]
+    assert not tuned._told  # the decorator gives `x` and `bias` the other way round
+
+
+def numbers(tuned: ModuleType, *calls: tuple[Any, ...]) -> list[int]:
+    """The tile of each call's config, the calls made twice, of an entry point that gives its tile."""
+    for _ in range(2):
+        found = [getattr(tuned, "pair")(*call) for call in calls]  # noqa: B009
+    return found
+
+
+def test_a_config_is_told_by_whole_arguments_of_cases_on_the_same_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = {"max_x=2, x=1": {"TILE": 128}, "max_x=9, x=3": {"TILE": 32}}
+    tuned = tuned_module(tmp_path, monkeypatch, "pair", cases)
+    assert tuned.TELLING == {"x": 0}
+    assert numbers(tuned, (2, 7), (1, 7), (3, 7)) == [64, 128, 32]
+    both = {"max_x=1, x=1": {"TILE": 128}, "max_x=1, x=2": {"TILE": 32}, "max_x=2, x=1": {"TILE": 256}}
+    tuned = tuned_module(tmp_path, monkeypatch, "pair", both)
+    assert tuned.TELLING == {"x": 0, "max_x": 1}
+    assert numbers(tuned, (2, 2), (1, 1), (1, 2), (2, 1), (3, 1)) == [64, 128, 256, 32, 64]
+    elsewhere = {f"NVIDIA B200, {tuned.TOOLKIT}: max_x=5, x=5": 1, "NVIDIA H200, other: max_x=6, x=6": 1}
+    tuned = tuned_module(tmp_path, monkeypatch, "pair", both)
+    tuned._table["cases"] |= elsewhere
+    assert numbers(tuned, (5, 5), (6, 6), (1, 2)) == [64, 64, 256]
+    monkeypatch.setattr(tuned, "REMEMBERED", 2)
+    assert numbers(tuned, (7, 7), (8, 8), (9, 9), (1, 2)) == [64, 64, 64, 256]
+    assert len(tuned._told) <= 2
+
+
+def test_a_call_that_cannot_be_searched_runs_as_without_a_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = {"max_x=2, x=1": {"TILE": 128}, "max_x=9, x=3": {"TILE": 32}}
+    tuned = tuned_module(tmp_path, monkeypatch, "pair", cases)
+    monkeypatch.setattr(tuned, "_search", lambda *_: None)
+    assert numbers(tuned, (1, 7), (3, 7), (2, 7)) == [128, 32, 64]
+    monkeypatch.setenv("AUTOTUNE_ON_MISS", "1")
+    tuned._plans.clear()
+    tuned._told.clear()
+    assert numbers(tuned, (1, 7), (3, 7), (2, 7)) == [128, 32, 64]
+    assert not tuned._told
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [
+        {"bias=1, mode='q, bias=2, z', x=2": 0, "bias=1, mode='q, bias=3, z', x=2": 1},  # a string like an argument
+        {"bias=1, x=float32[4]": 0, "bias=2, x=None": 1},  # not of one kind in all calls
+        {"bias=1": 0, "bias=2": 1},  # not the first parameters
+    ],
+)
+def test_what_cannot_be_told_for_sure_is_not(cases: dict[str, int]) -> None:
+    assert launchcode._order(b"def f(x, bias, mode): pass", "f", [*cases]) == {}
+    assert launchcode._order(b"def f(x): pass\n\ndef f(bias): pass", "f", ["bias=1"]) == {}
+    assert launchcode._order(b"def f(x, bias, mode): pass", "f", ["x=1"]) == {"x": False}
+
+
+def test_many_parameters_that_tell_are_found_soon() -> None:
+    names = [f"p{number}" for number in range(24)]
+
+    def case(changed: int) -> str:
+        return "H200, v: " + ", ".join(f"{name}={int(changed == place)}" for place, name in enumerate(names))
+
+    started = time.monotonic()
+    assert launchcode._telling(names, {case(number): number for number in range(-1, 24)}) == {*names}
+    source = random.Random(0)
+    many = {"H200, v: " + ", ".join(f"{name}={source.randrange(3)}" for name in names): one for one in range(60)}
+    assert launchcode._telling(names, many) == {*names}
+    assert time.monotonic() - started < 2
 
 
 @pytest.mark.parametrize(
@@ -209,7 +316,7 @@ def test_as_few_arguments_are_asked_for_as_tell_the_configs_apart(
 ) -> None:
     cases = {f"bias=float32[{bias}], x=float32[{x}]": {"TILE": tile} for (x, bias), tile in tiles.items()}
     tuned = tuned_module(tmp_path, monkeypatch, "add", cases)
-    assert getattr(tuned, "TELLING", ()) == telling
+    assert (*getattr(tuned, "TELLING", {}),) == telling
     monkeypatch.setattr(tuned, "_entry", lambda number: lambda x, bias: number)
     for _ in range(2):
         for (x, bias), tile in tiles.items():

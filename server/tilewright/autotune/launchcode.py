@@ -21,6 +21,8 @@ from tilewright.session.checkout import Misuse
 TEMPLATE = Path(__file__).with_name("tuned_launch.py.j2")
 _ARGUMENT = re.compile(r"(?:^|, )(\w+)=(\w+\[[\d, ]*\](?=, |$))?")
 """In a call in words: `a=bfloat16[8192, 4096], eps=1e-05`. The second group is a tensor's dtype and shape."""
+FEW = 12
+"""Parameters of which every combination is tried."""
 
 
 def why_not(wanted: Wanted, result: SearchResult) -> str:
@@ -73,7 +75,7 @@ def write(wanted: Wanted, result: SearchResult, others: Mapping[str, SearchResul
         written=repr(_written(source, result)),
         count=len(order),
         key=_key(order, order),
-        telling=(telling := _telling(order, cases)),
+        telling=(telling := {name: place for place, name in enumerate(order) if name in _telling(order, cases)}),
         telling_key=_key(order, telling),
     )
     best = _place(configs, _by_target(result, others))
@@ -136,32 +138,37 @@ def _order(source: bytes, function: str, calls: Sequence[str]) -> dict[str, bool
     if len(entry) != 1 or not calls:
         return {}
     kinds = {tuple(sorted((name, bool(shaped)) for name, shaped in _ARGUMENT.findall(call))) for call in calls}
-    tensors = dict(kinds.pop())
+    found = kinds.pop()
+    tensors = dict(found)
     order = [one.arg for one in (*entry[0].args.posonlyargs, *entry[0].args.args)][: len(tensors)]
-    if kinds or {*order} != {*tensors}:
+    if kinds or len(tensors) < len(found) or {*order} != {*tensors}:  # a string may look like an argument
         return {}
     return {name: tensors[name] for name in order}
 
 
-def _telling(order: Iterable[str], cases: Mapping[str, int]) -> tuple[str, ...]:
-    """The fewest parameters, and of as few the first, by which a device's cases that have different configs differ:
-    a call's config is found by these alone. Empty where no case has another config than the others."""
+def _telling(order: Iterable[str], cases: Mapping[str, int]) -> set[str]:
+    """The fewest parameters, and of as few the first, by which a device's cases that have different configs differ: a
+    call's config is found by these alone. Empty where no case has another config than the others, or where these do
+    not tell. Of many candidates all are taken, not the fewest."""
     known = []
     for case, config in cases.items():
         where, _, call = case.partition(": ")
         starts = [found.start(1) for found in _ARGUMENT.finditer(call)]
-        ends = [start - len(", ") for start in starts[1:]]
-        parts = [call[start:end] for start, end in itertools.zip_longest(starts, ends)]
+        parts = [call[start:end].removesuffix(", ") for start, end in itertools.zip_longest(starts, starts[1:])]
         known.append((where, {part.partition("=")[0]: part for part in parts}, config))
     every = [*order]
-    for names in itertools.chain.from_iterable(itertools.combinations(every, count) for count in range(len(every) + 1)):
-        configs: dict[tuple[str | None, ...], int] = {}
-        if all(
-            configs.setdefault((where, *(parts.get(name) for name in names)), config) == config
-            for where, parts, config in known
-        ):
-            return names
-    return ()
+    differing = {
+        frozenset(name for name in every if one.get(name) != other.get(name))
+        for (here, one, config), (there, other, another) in itertools.combinations(known, 2)
+        if here == there and config != another
+    }
+    needed = {name for names in differing if len(names) == 1 for name in names}
+    others = [name for name in every if name not in needed and any(name in names for names in differing)]
+    for count in range(len(others) + 1 if len(others) <= FEW else 0):
+        for more in itertools.combinations(others, count):
+            if all(names & needed.union(more) for names in differing):
+                return needed.union(more)
+    return needed.union(others) if all(differing) else set()
 
 
 def _key(order: Mapping[str, bool], names: Iterable[str]) -> str:
