@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.unit.test_model import profile
 from tilewright.autotune.pruning import pruned, unmodelled
-from tilewright.evaluation.results import Status, Surveyed
+from tilewright.evaluation.results import COMPILING, Status, Surveyed
 from tilewright.roofline.model import CallProfile
 
 
@@ -58,6 +58,9 @@ def test_what_could_not_be_modelled_is_raced() -> None:
     wrong = Surveyed(status=Status.RAISED, message="ValueError: no")
     assert (slow.status, strange.status, unmodelled(wrong)) == (Status.PASSED, Status.PASSED, wrong)
     assert slow.message == "not modelled: no answer within 30 s in a sampled call"
+    compiling = Surveyed(status=Status.TIMEOUT, message=f"no answer within 30 s {COMPILING}")
+    assert unmodelled(compiling) == compiling
+    assert unmodelled(compiling, original=True).status is Status.PASSED
     good, bad = (Surveyed(profiles=[CallProfile(launches=[])], ms=[ms], limits=["x"]) for ms in (1.0, 9.0))
     assert [*left_out([slow, strange, good, bad])] == [3]
     assert left_out([slow] * 60) == {}

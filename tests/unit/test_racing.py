@@ -230,6 +230,31 @@ def test_others_take_the_place_of_a_family_that_fails() -> None:
     assert sum(one[0].ms is not None for one in found[1:]) == MOST_RACED
 
 
+def test_what_two_knobs_make_of_each_other_is_blamed_on_neither() -> None:
+    """Large tiles fail with four warps alone, and with eight they are the best."""
+    knobs = [(tile, warps) for tile in range(40) for warps in (4, 8)]
+    priors = [
+        Prior(ms=1.0 + tile / 100, settings={"TILE": str(tile // 8), "WARPS": str(warps)}) for tile, warps in knobs
+    ]
+    ms = [(one.ms or 0.0) * (0.5 if knob == (39, 8) else 1.0) for one, knob in zip(priors, knobs, strict=True)]
+    fails = [number for number, (tile, warps) in enumerate(knobs, 1) if tile < 8 and warps == 4]
+    found = Track([2.0, *ms], dict.fromkeys(fails, Status.CRASHED)).run([ORIGINALS, *priors])
+    passed = [number for number in range(1, 81) if found[number][0].ms is not None]
+    assert sum(knobs[number - 1][1] == 4 for number in passed) > 10
+    assert sum(knobs[number - 1][0] < 8 for number in passed) == 8
+    assert len(passed) >= MOST_RACED - 6
+
+
+def test_a_value_with_which_all_failed_is_left_for_last_and_named() -> None:
+    priors, ms = made_up(240)
+    track = Track(ms, dict.fromkeys(range(1, 121), Status.CRASHED))
+    found = track.run(priors)
+    failed = [number for number in range(1, 121) if found[number][0].status is Status.CRASHED]
+    assert 3 <= len(failed) <= AT_ONCE
+    (words,) = {found[number][0].message for number in {*range(1, 121)}.difference(failed)}
+    assert words == f"all {len(failed)} that were raced with WARPS=8 failed"
+
+
 def test_few_configs_are_all_raced_whatever_the_model_says() -> None:
     priors, ms = made_up(MOST_RACED)
     assert all(one.ms is not None for by_case in Track(ms).run(priors) for one in by_case)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.compiler.resources import Resources
-from tilewright.evaluation.results import ORIGINAL, UNREAD, Status, Surveyed, geometric_mean
+from tilewright.evaluation.results import COMPILING, ORIGINAL, UNREAD, Status, Surveyed, geometric_mean
 from tilewright.roofline.model import LaunchProfile
 
 HOPELESS = 2.5
@@ -30,12 +30,14 @@ def modelled_ms(one: Surveyed) -> float | None:
     return geometric_mean(one.ms) if one.status is Status.PASSED and one.ms and min(one.ms) > 0 else None
 
 
-def unmodelled(one: Surveyed) -> Surveyed:
+def unmodelled(one: Surveyed, original: bool = False) -> Surveyed:
     """A variant that failed, as one to be measured where all that failed is the model: it took too long, the
-    interpreter does not know one of the kernel's operations, or its machine code could not be read."""
+    interpreter does not know one of the kernel's operations, or its machine code could not be read. One whose compile
+    took too long fails, but for the original: a race would have to compile it again."""
     unknown = one.status is Status.RAISED and one.message.startswith("UnsupportedOperation")
     unread = one.status is Status.CRASHED and one.message.startswith(UNREAD)
-    if one.status is Status.TIMEOUT or unknown or unread:
+    slow = one.status is Status.TIMEOUT and (original or COMPILING not in one.message)
+    if slow or unknown or unread:
         return Surveyed(message=f"not modelled: {one.message.splitlines()[0]}")
     return one
 

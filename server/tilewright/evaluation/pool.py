@@ -21,7 +21,7 @@ from tilewright.evaluation.channel import Buffer, ChannelClosed, ChannelError, C
 from tilewright.evaluation.confinement import Isolation
 from tilewright.evaluation.nursery import Nursery
 from tilewright.evaluation.processes import ChildProcess, worker_environment
-from tilewright.evaluation.results import Status
+from tilewright.evaluation.results import COMPILING, Status
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.supervisor import kill_orphans
 from tilewright.evaluation.worker import GIVEN_PATH
@@ -208,7 +208,7 @@ _DOING = {
     "kernels": "in a timed block that was recorded",
     "profile": "in a sampled call",
     "sample": "in a sampled call",
-    "cubins": "while its kernels were compiled",
+    "cubins": COMPILING,
     "read": "while compiled kernels were read",
     "dump": "while its kernels were taken down",
     "compile": "while kernels were compiled",

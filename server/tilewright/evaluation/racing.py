@@ -42,6 +42,8 @@ MOST_RACED = 46
 """Configs that are raced at most where it is known how they differ: two heats of a device with room for them."""
 STRETCH = 1.25
 """Times a heat's size up to which one holds all rivals: a few more cost less than another heat."""
+BLAMED = 3
+"""Failures from which on what they have in common is taken for their cause, where nothing that has it passed."""
 FINALISTS = range(2, 5)
 """Configs that go on from each heat, where there are several: as many as fit into one heat, within these bounds."""
 
@@ -290,7 +292,7 @@ class _Race:
         left, missing = [*rivals], allowed
         while left and (len(parts) < count or 2 * missing >= self._share) and len(parts) < 2 * count:
             size = min(math.ceil(min(missing, len(left)) / max(count - len(parts), 1)), self._share)
-            part = ranked(self._priors, left, self._measured(rivals))[:size] if self._priors else left[:size]
+            part = self._promising(left, rivals)[:size] if self._priors else left[:size]
             left = [number for number in left if number not in part]
             parts.append(part)
             for place in places:
@@ -327,12 +329,31 @@ class _Race:
 
     def _measured(self, rivals: Iterable[int]) -> dict[int, float]:
         """The logarithm of the time over the original's, a mean over the cases, of those that have raced and of the
-        original; one that failed is as one twice as slow as the slowest. Empty before anything has raced."""
+        original. Empty before anything has raced; of one that failed no time is known."""
         gains = {number: [one.speedup for one in self.found[number] if one.speedup is not None] for number in rivals}
-        found = {ORIGINAL: 0.0}
-        found |= {number: -fmean(map(math.log, some)) for number, some in gains.items() if some}
-        found |= dict.fromkeys(self._out.intersection(rivals), max(found.values()) + math.log(2))
-        return found if len(found) > 1 else {}
+        found = {number: -fmean(map(math.log, some)) for number, some in gains.items() if some}
+        return {ORIGINAL: 0.0} | found if found else {}
+
+    def _promising(self, numbers: Sequence[int], rivals: Iterable[int]) -> list[int]:
+        """Those that have not raced, in the order in which they should; last those that failures speak against."""
+        measured = self._measured(rivals)
+        causes = self._causes(measured)
+        order = ranked(self._priors, numbers, measured)
+        return sorted(order, key=lambda number: any(cause <= self._settings(number) for cause in causes))
+
+    def _settings(self, number: int) -> frozenset[tuple[str, str]]:
+        return frozenset(self._priors[number].settings.items())
+
+    def _causes(self, measured: Mapping[int, float]) -> dict[frozenset[tuple[str, str]], int]:
+        """What failures with the same value of a knob have in common, where those are `BLAMED` or more and nothing that
+        has all of it passed; and how many they are."""
+        failed, fine = map(self._settings, self._out), [self._settings(number) for number in (ORIGINAL, *measured)]
+        having: dict[tuple[str, str], list[frozenset[tuple[str, str]]]] = {}
+        for settings in failed:
+            for pair in settings:
+                having.setdefault(pair, []).append(settings)
+        found = {frozenset.intersection(*some): len(some) for some in having.values() if len(some) >= BLAMED}
+        return {cause: count for cause, count in found.items() if not any(cause <= one for one in fine)}
 
     def _firsts(self, place: int, parts: Sequence[Sequence[int]], count: int) -> list[int]:
         """The first `count` of those that raced on a case, and of each heat its first, since clocks drift."""
@@ -347,10 +368,14 @@ class _Race:
 
     def _leave(self, numbers: Iterable[int], measured: Mapping[int, float], raced: int) -> None:
         """Say of configs that are not raced why."""
-        times = expected(self._priors, measured) if raced else []
+        times, causes = expected(self._priors, measured) if raced else [], self._causes(measured)
         for number in numbers:
             why = "all that were raced failed, and seemed better"
-            if raced:
+            against = [cause for cause in causes if cause <= self._settings(number)]
+            if raced and against:
+                words = " ".join(f"{name}={value}" for name, value in sorted(against[0]))
+                why = f"all {causes[against[0]]} that were raced with {words} failed"
+            elif raced:
                 slower = math.exp(times[number] - min(measured.values()))
                 by = "the model and by the" if self._priors[number].ms is not None else "the"
                 why = f"expected at about {slower:.1f} times the best, by {by} {raced} that were raced"

@@ -241,6 +241,8 @@ ORIGINAL = 0
 """The number, among variants, of the one that the others are compared with."""
 
 
+COMPILING = "while its kernels were compiled"
+"""How the message ends of a variant whose compile took too long."""
 UNREAD = "its machine code was not read"
 """How the message of a variant begins whose kernels are compiled, and nothing is known of them."""
 
