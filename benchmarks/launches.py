@@ -206,6 +206,8 @@ def main() -> None:
     parser.add_argument("--only", default="", help="measure: this kind alone")
     parser.add_argument("--without", nargs="*", default=[], choices=LATER, help="measure: not these processes")
     asked = parser.parse_args()
+    if {*asked.without} == {*LATER}:
+        parser.error("--without leaves nothing to measure")
     if asked.what == "measure":
         measure(asked.file, asked.only, asked.without)
     elif asked.what == "show":

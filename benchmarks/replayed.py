@@ -159,7 +159,7 @@ async def replayed(part: Part, repository: Path, recorded: Record) -> Record:
         measuring.learn([wanted.files | knobs.variant(config) for config in configs])
         result = await search(wanted, Backend.CUDA, modelling, measuring, lambda _: None)  # type: ignore[arg-type]
     if result.status is not Status.PASSED:
-        return {"error": f"{result.status}: {result.message}"[:500]}
+        raise RuntimeError(f"{part.name}: {result.status}: {result.message}")
     kept = {"config", "place", "why", "modelled_ms"}
     tried = [one.model_dump(mode="json", include=kept, exclude_none=True) for one in result.tried]
     return {"best": result.best, "tried": tried}
@@ -175,9 +175,10 @@ def run(file: Path, names: Sequence[str]) -> None:
                 continue
             if not names or part.name in names:
                 repository = make_repository(Path(parent), part)
-                record["parts"][part.name] = asyncio.run(replayed(part, repository, spaces[part.name]))
+                found = asyncio.run(replayed(part, repository, spaces[part.name]))
+                record["parts"][part.name] = found | outcome(found, spaces[part.name])
                 write(file, record)
-                print(described(part.name, outcome(record["parts"][part.name], spaces[part.name])), flush=True)
+                print(described(part.name, record["parts"][part.name]), flush=True)
 
 
 def outcome(found: Record, recorded: Record) -> Record:
@@ -187,7 +188,10 @@ def outcome(found: Record, recorded: Record) -> Record:
     codes = codes_of(tried)
     places = {key(one["config"]): one["place"] for one in tried}
     raced = [one for one in tried if one["config"] and one["place"] in RACED]
-    firsts = sorted({codes[one] for one in times if one != key({})}, key=lambda one: times[one])
+    of_code: dict[str, float] = {}
+    for one in sorted(times, key=lambda one: -times[one]):
+        of_code[codes[one]] = times[one]
+    firsts = sorted({*of_code} - {codes[key({})]}, key=lambda one: of_code[one])
     modelled = {key(one["config"]): one["modelled_ms"] for one in tried if one.get("modelled_ms")}
     order = sorted({*modelled} & {*codes.values()}, key=lambda one: modelled[one])
     return {
@@ -196,7 +200,9 @@ def outcome(found: Record, recorded: Record) -> Record:
         "raced": len(raced),
         "places": [places[one] for one in firsts[:3]],
         "ranks": [order.index(one) + 1 if one in modelled else None for one in firsts[:3]],
-        "why": {one["why"] for one in tried if key(one["config"]) in firsts[:3] and one["place"] == "pruned"},
+        "pruned": sorted(
+            {one["why"] for one in tried if key(one["config"]) in firsts[:3] and one["place"] not in RACED}
+        ),
         "over_best": times[key(found["best"])] / min(times.values()) - 1,
     }
 
@@ -208,7 +214,7 @@ def lost(one: Record) -> int:
 
 def described(name: str, one: Record) -> str:
     ranks = ", ".join("?" if rank is None else str(rank) for rank in one["ranks"])
-    missed = f"{lost(one)} LOST ({'; '.join(sorted(one['why']))})" if lost(one) else "all three"
+    missed = f"{lost(one)} LOST ({'; '.join(one['pruned'])})" if lost(one) else "all three"
     return (
         f"| {name} | {one['configs']} | {one['codes']} | {one['raced']} | {ranks} | {missed} | "
         f"{100 * one['over_best']:.1f}% |"
@@ -216,13 +222,12 @@ def described(name: str, one: Record) -> str:
 
 
 def show(file: Path) -> int:
-    record, spaces = read(file), read(RECORDED)["parts"]
+    parts = read(file)["parts"]
     print("| space | configs | machine codes | raced | the model's ranks of the best three | raced | its best |")
     print("|---" * 7 + "|")
-    found = {name: outcome(part, spaces[name]) for name, part in record["parts"].items()}
-    for name, one in found.items():
+    for name, one in parts.items():
         print(described(name, one))
-    return int(any(map(lost, found.values())))
+    return int(any(map(lost, parts.values())))
 
 
 def main() -> int:

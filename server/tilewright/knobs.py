@@ -47,11 +47,13 @@ class _Place:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A cuTile kernel of the candidate, and the hints that its decorator gives it."""
+    """A cuTile kernel of the candidate, and the hints that its decorator gives it: those with a literal value, and what
+    all are called."""
 
     name: str
     file: str
     hints: dict[str, Value]
+    named: frozenset[str]
 
 
 class Knobs:
@@ -195,7 +197,8 @@ class Knobs:
                 keywords = decorator.keywords if isinstance(decorator, ast.Call) else []
                 given = {keyword.arg: _literal(keyword.value) for keyword in keywords if keyword.arg in HINTS}
                 hints = {name: value for name, value in given.items() if name and value is not None}
-                self._decorators.append((file, decorator, Kernel(function.name, file, hints)))
+                named = frozenset(name for name in given if name)
+                self._decorators.append((file, decorator, Kernel(function.name, file, hints, named)))
 
 
 _NUMBERS = {int, float}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,18 @@ def test_a_candidate_that_is_wrong_as_it_is_says_so_of_itself(make_task: Callabl
     assert "run_correctness first" in report.next
     assert "TILE = 64" in (root / "task" / "kernel.py").read_text()
     assert "launch" not in report.files
+
+
+def test_todays_search_over_a_measured_space_races_its_best_three(tmp_path: Path) -> None:
+    """With the times that an H200 took for each config in the place of a GPU."""
+    script = Path(__file__).parents[2] / "benchmarks" / "replayed.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "run", str(tmp_path / "found.json"), "--only", "rmsnorm"],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "| rmsnorm | 17 |" in done.stdout
+    assert done.stdout.splitlines()[-1].endswith("| all three | 0.0% |")
 
 
 def test_where_the_original_stays_no_launch_code_is_needed(make_task: Callable[..., Path]) -> None:

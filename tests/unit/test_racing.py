@@ -17,6 +17,7 @@ from tilewright.evaluation.racing import (
     QUALIFYING,
     STRETCH,
     Lane,
+    _Race,
     halve,
     heat_size,
     race,
@@ -253,6 +254,26 @@ def test_a_value_with_which_all_failed_is_left_for_last_and_named() -> None:
     assert 3 <= len(failed) <= AT_ONCE
     (words,) = {found[number][0].message for number in {*range(1, 121)}.difference(failed)}
     assert words == f"all {len(failed)} that were raced with WARPS=8 failed"
+
+
+def causes(failed: list[dict[str, str]], passed: list[dict[str, str]], original: dict[str, str]) -> dict[str, int]:
+    """What a race takes for the causes of failures, as text, with how many have each."""
+    priors = [Prior(ms=1.0, settings=one) for one in (original, *failed, *passed)]
+    running = _Race(CASES, len(priors), Track([]), Seeds("00" * 32), lambda _: None, priors)
+    running._out = {*range(1, len(failed) + 1)}
+    found = running._causes(dict.fromkeys(range(len(failed) + 1, len(priors)), 0.0))
+    return {" ".join(f"{name}{value}" for name, value in sorted(cause)): count for cause, count in found.items()}
+
+
+def test_as_few_causes_are_named_as_explain_the_failures() -> None:
+    grid = [{"O": o, "S": s, "T": t} for o in "1234" for s in "123" for t in "pqr"]
+    big = [one for one in grid if one["T"] == "r"]
+    assert causes(big, [], grid[0]) == {"Tr": 12}  # and not O4, S3, with which nothing else has raced
+    assert causes(big[:2], [], grid[0]) == {}
+    assert causes(big, [], big[0]) == {"S2 Tr": 4, "S3 Tr": 4}  # of the rest no three are alike
+    assert causes(big, [one for one in grid if one not in big], grid[0]) == {"Tr": 12}
+    pairs = [one for one in grid if (one["O"], one["T"]) in (("4", "r"), ("3", "r"), ("4", "q"))]
+    assert causes(pairs, [one for one in grid if one not in pairs], grid[0]) == {"O3 Tr": 3, "O4 Tq": 3, "O4 Tr": 3}
 
 
 def test_few_configs_are_all_raced_whatever_the_model_says() -> None:

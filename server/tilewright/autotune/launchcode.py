@@ -25,9 +25,9 @@ FEW = 12
 """Parameters of which every combination is tried."""
 
 
-def why_not(wanted: Wanted, result: SearchResult) -> str:
-    """Why no launch code can be written, or needs to be; empty where it can."""
-    if not any((result.best, *result.best_by_case.values())):
+def why_not(wanted: Wanted, result: SearchResult, others: Iterable[SearchResult] = ()) -> str:
+    """Why no launch code can be written, or needs to be; empty where it can. `others` are as for `write`."""
+    if not any(config for one in (result, *others) for config in (one.best, *one.best_by_case.values())):
         return "the original stays, for every case"
     try:
         entry = wanted.found.entry_file

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from tilewright.autotune import pruning
 from tilewright.autotune.heuristics import suggested
 from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric, label
-from tilewright.autotune.space import PRODUCTS, Kind, declared, kind_of, proposed
+from tilewright.autotune.space import OPEN, PRODUCTS, Kind, declared, kind_of, proposed
 from tilewright.evaluation.results import ORIGINAL, CorrectnessResult, Environment, Prior, Raced, Status, Surveyed
 from tilewright.evaluation.seeds import new_secret
 from tilewright.gpu.specs import spec_by_arch
@@ -25,8 +25,8 @@ LIMIT_S = 3600.0
 """For each part of a search."""
 COPIES_LIMIT = 4 * 2**30
 """Bytes of the disk that the configs' copies of the repository may take."""
-CONFIRMED_AT_MOST = 6
 AS_IT_IS = "the candidate fails as it is"
+CONFIRMED_AT_MOST = 6
 """Configs that may fail their confirmation before the original is left as it is."""
 Tell = Callable[[str], None]
 OneT = TypeVar("OneT")
@@ -110,21 +110,22 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
         for number, one in enumerate(seen)
     ]
     last = [{number for number, raced in timed.items() if not raced[place].left} for place in range(len(cases))]
-    confirmed, words, sure = None, "", False
+    check = _Check(variants, measuring, tell)
+    confirmed, words = None, "no config is better than the original by more than can be told apart"
     for _ in range(CONFIRMED_AT_MOST):
         best, by_case, loss = _best(tried, cases, last)
-        wrong = await _wrong(variants[best], best, measuring, tell)
-        if wrong is not None and not sure:  # what is wrong as it is, is wrong with any config
-            tell("a config is wrong: checking the candidate as it is")
-            verdict = await measuring.correctness(variants[ORIGINAL], new_secret(), LIMIT_S, tell)
-            if verdict.status is not Status.PASSED:
-                return _ended(base, verdict.status, f"{AS_IT_IS}: {verdict.message}", [])
-            sure = True
+        if best == ORIGINAL:
+            break
+        tell("confirming the best config: checking it")
+        wrong = await check.of(best)
+        if check.original is not None:
+            return _ended(base, check.original.status, f"{AS_IT_IS}: {check.original.message}", [])
         if wrong is not None:
-            words = f"the best config is wrong, and not proposed: {wrong.status}: {wrong.message}"
+            what = "could not be checked" if wrong.status is Status.VOID else "is wrong"
+            words = f"the best config {what}, and is not proposed: {wrong.status}: {wrong.message}"
         else:
-            confirmed, words = await _confirm(wanted, variants[best], best, measuring, tell)
-        if best == ORIGINAL or confirmed is not None:
+            confirmed, words = await _confirm(wanted, variants[best], measuring, tell)
+        if confirmed is not None:
             break
         _fail(tried, best, words)
     else:
@@ -133,11 +134,13 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
     while unchecked := set(by_case.values()) - checked:  # the best of a case has to be right, too
         number = unchecked.pop()
         tell(f"checking the best config of a case: {tried[number].label}")
-        verdict = await measuring.correctness(variants[number], new_secret(), LIMIT_S, tell)
-        if verdict.status is Status.PASSED:
+        wrong = await check.of(number)
+        if check.original is not None:
+            return _ended(base, check.original.status, f"{AS_IT_IS}: {check.original.message}", [])
+        if wrong is None:
             checked.add(number)
         else:
-            _fail(tried, number, f"{verdict.status}: {verdict.message}")
+            _fail(tried, number, f"{wrong.status}: {wrong.message}")
             _, by_case, loss = _best(tried, cases, last)
     ranked = sorted(range(len(tried)), key=lambda number: _rank(tried[number], number == best))
     tried[best] = tried[best].model_copy(update={"place": "best"})
@@ -224,9 +227,10 @@ def _variants(wanted: Wanted, knobs: Knobs, configs: Sequence[Mapping[str, Value
 
 
 def _settings(knobs: Knobs, configs: Sequence[Mapping[str, Value]]) -> list[dict[str, str]]:
-    """The value of every knob of the space in each config, as in its source."""
-    original = knobs.original({name for config in configs for name in config})
-    return [{name: repr(value) for name, value in (original | {**config}).items()} for config in configs]
+    """The value of every knob of the space in each config, as in its source; of a hint that it leaves open, `OPEN`."""
+    names = {name for config in configs for name in config}
+    original = dict.fromkeys(names, OPEN) | {name: repr(value) for name, value in knobs.original(names).items()}
+    return [original | {name: repr(value) for name, value in config.items()} for config in configs]
 
 
 def _alike(knobs: Knobs, configs: Sequence[Mapping[str, Value]]) -> list[int]:
@@ -345,21 +349,37 @@ def _rank(one: Tried, best: bool) -> tuple[int, float]:
     return order[one.place], -one.speedup.value if one.speedup is not None else one.modelled_ms or 0.0
 
 
-async def _wrong(variant: Files, best: int, measuring: Runs, tell: Tell) -> CorrectnessResult | None:
-    """What a check of the best config, in a fresh process, says against it."""
-    if best == ORIGINAL:
-        return None
-    tell("confirming the best config: checking it")
-    correctness = await measuring.correctness(variant, new_secret(), LIMIT_S, tell)
-    return None if correctness.status is Status.PASSED else correctness
+class _Check:
+    """Checks of configs in fresh processes. What is wrong as it is, is wrong with any config: the first config that is
+    wrong has the `original` checked, too, which is then what a check says against it."""
+
+    def __init__(self, variants: Sequence[Files], measuring: Runs, tell: Tell) -> None:
+        self._variants, self._measuring, self._tell = variants, measuring, tell
+        self._sure = False
+        self.original: CorrectnessResult | None = None
+
+    async def of(self, number: int) -> CorrectnessResult | None:
+        """What a check says against a config; None where it is right. One that the evaluator could not make is made
+        once more."""
+        found = await self._verdict(number)
+        if found.status is Status.VOID:
+            found = await self._verdict(number)
+        if found.status is Status.PASSED:
+            return None
+        if not self._sure and found.status is not Status.VOID:
+            self._sure = True
+            self._tell("a config is wrong: checking the candidate as it is")
+            original = await self._verdict(ORIGINAL)
+            if original.status not in (Status.PASSED, Status.VOID, Status.TIMEOUT):
+                self.original = original
+        return found
+
+    async def _verdict(self, number: int) -> CorrectnessResult:
+        return await self._measuring.correctness(self._variants[number], new_secret(), LIMIT_S, self._tell)
 
 
-async def _confirm(
-    wanted: Wanted, variant: Files, best: int, measuring: Runs, tell: Tell
-) -> tuple[Speedup | None, str]:
+async def _confirm(wanted: Wanted, variant: Files, measuring: Runs, tell: Tell) -> tuple[Speedup | None, str]:
     """The best config measured against the original once more, in fresh processes."""
-    if best == ORIGINAL:
-        return None, "no config is better than the original by more than can be told apart"
     tell("confirming the best config: measuring it against the original")
     benchmark = await measuring.benchmark(variant, wanted.files, new_secret(), LIMIT_S, tell)
     if benchmark.speedup is None or benchmark.speedup_low is None or benchmark.speedup_high is None:

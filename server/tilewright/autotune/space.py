@@ -88,7 +88,7 @@ def declared(knobs: Knobs, values: Mapping[str, Sequence[Value]]) -> Space:
 
 def _is_open(knobs: Knobs, name: str, value: Value) -> bool:
     """Whether this leaves a hint to the compiler, which no kernel has yet."""
-    return value == OPEN and knobs.is_hint(name) and not any(name in kernel.hints for kernel in knobs.kernels)
+    return str(value).lower() == OPEN and knobs.is_hint(name) and not any(name in one.named for one in knobs.kernels)
 
 
 def proposed(knobs: Knobs, kind: Kind, arch: str, first: Sequence[tuple[int, int, int]] = ()) -> Space:

@@ -138,9 +138,9 @@ def _write(
     plots.draw(result, files["picture"])
     if wanted.found.task.file.frontend is not Frontend.CUTILE:
         return {what: str(path) for what, path in files.items()}
-    if why := launchcode.why_not(wanted, result):
-        return {what: str(path) for what, path in files.items()} | {"launch": f"not written: {why}"}
     known = {arch: one for arch, one in others.items() if one.status is Status.PASSED}
+    if why := launchcode.why_not(wanted, result, known.values()):
+        return {what: str(path) for what, path in files.items()} | {"launch": f"not written: {why}"}
     code, table = launchcode.write(wanted, result, known)
     files["launch"] = folder / key / f"tuned_{wanted.found.task.module.rpartition('.')[2]}.py"
     files["launch"].parent.mkdir(exist_ok=True)

@@ -17,6 +17,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from itertools import combinations
 from statistics import fmean, median
 from typing import Any, Protocol
 
@@ -345,15 +346,24 @@ class _Race:
         return frozenset(self._priors[number].settings.items())
 
     def _causes(self, measured: Mapping[int, float]) -> dict[frozenset[tuple[str, str]], int]:
-        """What failures with the same value of a knob have in common, where those are `BLAMED` or more and nothing that
-        has all of it passed; and how many they are."""
-        failed, fine = map(self._settings, self._out), [self._settings(number) for number in (ORIGINAL, *measured)]
-        having: dict[tuple[str, str], list[frozenset[tuple[str, str]]]] = {}
-        for settings in failed:
-            for pair in settings:
-                having.setdefault(pair, []).append(settings)
-        found = {frozenset.intersection(*some): len(some) for some in having.values() if len(some) >= BLAMED}
-        return {cause: count for cause, count in found.items() if not any(cause <= one for one in fine)}
+        """What is taken for the cause of failures, and how many have it: one by one, the value of a knob, or two values
+        together, that most of those have that are not explained yet, with whatever else these have in common. `BLAMED`
+        failures or more have it, and nothing that passed."""
+        failed, fine = [*map(self._settings, self._out)], [self._settings(number) for number in (ORIGINAL, *measured)]
+        found: dict[frozenset[tuple[str, str]], int] = {}
+        left = failed
+        while True:
+            having: dict[tuple[tuple[str, str], ...], list[frozenset[tuple[str, str]]]] = {}
+            for settings in left:
+                for pairs in (*combinations(sorted(settings), 1), *combinations(sorted(settings), 2)):
+                    having.setdefault(pairs, []).append(settings)
+            common = {pairs: frozenset.intersection(*some) for pairs, some in having.items() if len(some) >= BLAMED}
+            causes = [pairs for pairs, cause in common.items() if not any(cause <= one for one in fine)]
+            if not causes:
+                return found
+            cause = common[max(causes, key=lambda pairs: (len(having[pairs]), -len(pairs)))]
+            found[cause] = sum(cause <= one for one in failed)
+            left = [settings for settings in left if not cause <= settings]
 
     def _firsts(self, place: int, parts: Sequence[Sequence[int]], count: int) -> list[int]:
         """The first `count` of those that raced on a case, and of each heat its first, since clocks drift."""

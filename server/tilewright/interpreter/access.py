@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -90,7 +91,8 @@ def _tile_load(machine: Machine, op: Any, values: Values) -> Any:
     view: View = values[op.view.name]
     index = _index(machine, op, values)
     shape = shape_of(op.result_vars[0])
-    part = None if _is_gather(view) else [view.base.offset, *index]  # the same tile has one name, however it is read
+    size = torch.tensor([math.prod(shape)])
+    part = None if _is_gather(view) else [view.base.offset, size, *index]  # one name for a tile, however it is read
     if machine.checker is None and part is not None and not any(op.inbounds):
         tile = Tile(view, index)
         windows = tile.windows()

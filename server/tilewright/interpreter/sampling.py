@@ -10,10 +10,11 @@ import torch
 
 from tilewright.interpreter.machine import BlockIndex, Counts
 
-NEIGHBOURS = 2
-"""Blocks in a row behind two of a sample. Of the two pairs of such a row at most one goes on to another tile of what a
-band's blocks have in common, where all bands are at least two tiles high: at most half of all pairs."""
-SAMPLED_BLOCKS, UNEVEN_BLOCKS = 3 + 2 * NEIGHBOURS, 34
+POINTS, NEIGHBOURS = 3, 2
+"""Points of the first sample, and blocks in a row behind each. Two pairs in a row go on at most once to another tile of
+what a band's blocks have in common, where the band is two tiles high or more: so do at most half of all pairs, or four
+of six where one of the rows lies in a last band of one tile."""
+SAMPLED_BLOCKS, UNEVEN_BLOCKS = POINTS * (1 + NEIGHBOURS), 34
 """Blocks that stand for a launch, and so many where the first do different amounts of work."""
 UNEVEN = 1.25
 """Loads of one block over another's, from which they do."""
@@ -24,7 +25,7 @@ _STEPS = {3: (1, 2, 2), 34: (1, 13, 25)}
 def sample(grid: BlockIndex, count: int, source: random.Random) -> torch.Tensor:
     """The numbers of `count` blocks, or of all: points of a lattice, which has one somewhere in the inner half of each
     of as many equal parts of every axis (one at an edge stands for no part, and one that a kernel can foresee stands
-    for none). Among `SAMPLED_BLOCKS` are `NEIGHBOURS` in a row behind two of them, which show what neighbours share.
+    for none). `SAMPLED_BLOCKS` are `POINTS` of them with `NEIGHBOURS` in a row behind each: what neighbours share.
 
     Method: rank-1 lattices, shifted at random; R. Cranley, T. N. L. Patterson, "Randomization of number theoretic
     methods for multiple integration", SIAM J. Numer. Anal. 1976. Half of a square of blocks is found to within 8%.
@@ -32,7 +33,7 @@ def sample(grid: BlockIndex, count: int, source: random.Random) -> torch.Tensor:
     total = math.prod(grid)
     if total <= count:
         return torch.arange(total)
-    parts = 3 if count == SAMPLED_BLOCKS else count
+    parts, behind = (POINTS, NEIGHBOURS) if count == SAMPLED_BLOCKS else (count, 0)
     shifts = [source.randrange(parts) for _ in grid]
     found = []
     for point in range(parts):
@@ -41,8 +42,9 @@ def sample(grid: BlockIndex, count: int, source: random.Random) -> torch.Tensor:
             for step, shift, size in zip(_STEPS[parts], shifts, grid, strict=True)
         )
         found.append(x + grid[0] * (y + grid[1] * z))
-    rows = [min(first, total - 1 - NEIGHBOURS) for first in found[1:]] if count == SAMPLED_BLOCKS else []
-    return torch.tensor(sorted({*found, *(first + step for first in rows for step in range(NEIGHBOURS + 1))}))
+    return torch.tensor(
+        sorted({min(first, total - 1 - behind) + step for first in found for step in range(behind + 1)})
+    )
 
 
 def uneven(counts: Counts) -> bool:
