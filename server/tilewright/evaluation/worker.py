@@ -217,7 +217,8 @@ class Worker:
         from tilewright.compiler.cutile import lower
         from tilewright.evaluation.modelling import sample_call
 
-        os.setpriority(os.PRIO_PROCESS, 0, BEHIND)  # while the device may be measured
+        behind = max(os.getpriority(os.PRIO_PROCESS, 0), BEHIND)  # no process may put itself before others
+        os.setpriority(os.PRIO_PROCESS, 0, behind)  # while the device may be measured
         with self._forbidding():
             found, launches = sample_call(
                 self.candidate, self._sets[0], self._arch, message["seed"], self._frontend, message["limit_s"]
