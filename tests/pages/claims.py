@@ -64,7 +64,7 @@ class Evidence:
 
     def names(self) -> dict[str, Any]:
         names = {"data": self.data, "one": self.one, "last": self.last, "gains": self.gains, "spent": self.spent}
-        return names | {"max": max, "min": min, "sorted": sorted, "median": statistics.median}
+        return names | {"all": all, "max": max, "min": min, "sorted": sorted, "sum": sum, "median": statistics.median}
 
     def _rows(self) -> list[Any]:
         if isinstance(self.data, list):
