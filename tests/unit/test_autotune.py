@@ -14,20 +14,12 @@ from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
 from tests.unit.test_model import profile
 from tilewright.autotune.plots import draw
 from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric
-from tilewright.autotune.searching import Wanted, _Check, _settings, _to_race, search
+from tilewright.autotune.searching import Wanted, _settings, search
 from tilewright.autotune.space import Kind, declared, kind_of, proposed
 from tilewright.autotune.tuner import REMEDY, _ended
 from tilewright.evaluation import pool
 from tilewright.evaluation.racing import ORIGINAL, ROUNDS, halve
-from tilewright.evaluation.results import (
-    COMPILING,
-    BenchmarkResult,
-    CorrectnessResult,
-    Environment,
-    Raced,
-    Status,
-    Surveyed,
-)
+from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Raced, Status
 from tilewright.knobs import Knobs, SpaceError, parse_values
 from tilewright.repository import Files
 from tilewright.roofline.bounds import Ceilings
@@ -146,49 +138,6 @@ def test_a_hint_may_be_left_to_the_compiler() -> None:
     settings = _settings(plain, space.configs)
     assert [one["occupancy"] for one in settings] == ["none", "none", "2", "2"]
     assert [one["TILE"] for one in settings] == ["64", "32", "32", "64"]
-
-
-class Judge:
-    """In the place of runs: what a check says of each variant, the first first."""
-
-    def __init__(self, **said: list[Status]) -> None:
-        self.said, self.asked = said, []  # type: ignore[var-annotated]
-
-    async def correctness(self, variant: Any, *_: Any) -> CorrectnessResult:
-        self.asked.append(variant)
-        return CorrectnessResult(status=self.said[variant].pop(0))
-
-
-@pytest.mark.parametrize(
-    ("said", "asked", "wrong", "original"),
-    [
-        ({"a": [Status.PASSED]}, "a", [None], None),
-        ({"a": [Status.WRONG_VALUES], "o": [Status.WRONG_VALUES]}, "ao", [Status.WRONG_VALUES], Status.WRONG_VALUES),
-        ({"a": [Status.VOID, Status.PASSED]}, "aa", [None], None),
-        ({"a": [Status.VOID, Status.VOID]}, "aa", [Status.VOID], None),
-        ({"a": [Status.CRASHED], "o": [Status.TIMEOUT]}, "ao", [Status.CRASHED], None),
-        ({"a": [Status.CRASHED], "o": [Status.VOID, Status.PASSED], "b": [Status.CRASHED]}, "aob",
-         [Status.CRASHED, Status.CRASHED], None),
-    ],
-)  # fmt: skip
-def test_the_candidate_as_it_is_is_checked_once_a_config_is_wrong(
-    said: dict[str, list[Status]], asked: str, wrong: list[Status | None], original: Status | None
-) -> None:
-    judge = Judge(**said)
-    check = _Check(["o", "a", "b"], judge, lambda _: None)  # type: ignore[list-item, arg-type]
-    for number, status in enumerate(wrong, 1):
-        found = asyncio.run(check.of(number))
-        assert (found and found.status) == status
-    assert "".join(judge.asked) == asked
-    assert (check.original and check.original.status) == original
-
-
-def test_a_config_whose_compile_takes_too_long_is_not_raced_but_for_the_original() -> None:
-    assert pool._DOING["cubins"] == COMPILING
-    slow = Surveyed(status=Status.TIMEOUT, message=f"no answer within 30 s {COMPILING}")
-    raced = [[one.status for one in _to_race([slow, slow], Backend.CUDA, *more)] for more in ((), (-1,))]
-    assert raced == [[Status.PASSED, Status.TIMEOUT], [Status.TIMEOUT, Status.TIMEOUT]]
-    assert _to_race([slow], Backend.CPU) == [slow]
 
 
 def test_the_original_is_not_tried_twice() -> None:

@@ -12,8 +12,10 @@ import pytest
 from tests.conftest import SCALE_KERNEL
 from tests.unit.test_launchcode import wanted_of
 from tests.unit.test_model import profile
-from tilewright.autotune.searching import search
+from tilewright.autotune.searching import _Check, _to_race, search
+from tilewright.evaluation import pool
 from tilewright.evaluation.results import (
+    COMPILING,
     BenchmarkResult,
     CorrectnessResult,
     Environment,
@@ -151,3 +153,46 @@ def test_what_is_known_of_each_config_goes_into_the_race(tmp_path: Path) -> None
     slow = "not modelled: no answer within 30 s in a sampled call"
     assert left["TILE=32"] == ("pruned", f"{slow}; expected at about 1.3 times the best", None)
     assert result.best == {}
+
+
+class Judge:
+    """In the place of runs: what a check says of each variant, the first first."""
+
+    def __init__(self, **said: list[Status]) -> None:
+        self.said, self.asked = said, []  # type: ignore[var-annotated]
+
+    async def correctness(self, variant: Any, *_: Any) -> CorrectnessResult:
+        self.asked.append(variant)
+        return CorrectnessResult(status=self.said[variant].pop(0))
+
+
+@pytest.mark.parametrize(
+    ("said", "asked", "wrong", "original"),
+    [
+        ({"a": [Status.PASSED]}, "a", [None], None),
+        ({"a": [Status.WRONG_VALUES], "o": [Status.WRONG_VALUES]}, "ao", [Status.WRONG_VALUES], Status.WRONG_VALUES),
+        ({"a": [Status.VOID, Status.PASSED]}, "aa", [None], None),
+        ({"a": [Status.VOID, Status.VOID]}, "aa", [Status.VOID], None),
+        ({"a": [Status.CRASHED], "o": [Status.TIMEOUT]}, "ao", [Status.CRASHED], None),
+        ({"a": [Status.CRASHED], "o": [Status.VOID, Status.PASSED], "b": [Status.CRASHED]}, "aob",
+         [Status.CRASHED, Status.CRASHED], None),
+    ],
+)  # fmt: skip
+def test_the_candidate_as_it_is_is_checked_once_a_config_is_wrong(
+    said: dict[str, list[Status]], asked: str, wrong: list[Status | None], original: Status | None
+) -> None:
+    judge = Judge(**said)
+    check = _Check(["o", "a", "b"], judge, lambda _: None)  # type: ignore[list-item, arg-type]
+    for number, status in enumerate(wrong, 1):
+        found = asyncio.run(check.of(number))
+        assert (found and found.status) == status
+    assert "".join(judge.asked) == asked
+    assert (check.original and check.original.status) == original
+
+
+def test_a_config_whose_compile_takes_too_long_is_not_raced_but_for_the_original() -> None:
+    assert pool._DOING["cubins"] == COMPILING
+    slow = Surveyed(status=Status.TIMEOUT, message=f"no answer within 30 s {COMPILING}")
+    raced = [[one.status for one in _to_race([first, slow, slow], Backend.CUDA)] for first in (slow, Surveyed())]
+    assert raced == [[Status.PASSED, Status.TIMEOUT, Status.TIMEOUT]] * 2
+    assert _to_race([slow], Backend.CPU) == [slow]

@@ -66,6 +66,8 @@ def write(wanted: Wanted, result: SearchResult, others: Mapping[str, SearchResul
         for case, config in one.best_by_case.items():
             cases[f"{device}, {result.toolkit}: {one.calls[case]}"] = _place(configs, config)
     order = _order(source, function, [*result.calls.values()])
+    tell = _telling(order, cases)
+    telling = {name: place for place, name in enumerate(order) if name in tell}
     code = template.render(
         function=function,
         module=module,
@@ -75,7 +77,7 @@ def write(wanted: Wanted, result: SearchResult, others: Mapping[str, SearchResul
         written=repr(_written(source, result)),
         count=len(order),
         key=_key(order, order),
-        telling=(telling := {name: place for place, name in enumerate(order) if name in _telling(order, cases)}),
+        telling=telling,
         telling_key=_key(order, telling),
     )
     best = _place(configs, _by_target(result, others))

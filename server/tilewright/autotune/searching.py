@@ -87,7 +87,7 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
             _, rest = await _side_by_side(_ready(measuring, modelling, len(variants)), surveying)
             if rest.status is not Status.PASSED:
                 return _ended(base, rest.status, rest.message, [])
-            surveyed = [original, *_to_race(rest.variants, backend, original=-1)]
+            surveyed = _to_race([original, *rest.variants], backend)
     cases = [case_label(case) for case in first.cases]
     short = backend is Backend.CPU  # on a GPU the referee's floor and its comparison of outputs decide
     seen = [one.short_failed() if short else one for one in surveyed]
@@ -208,11 +208,11 @@ def _unseen(wanted: Wanted, variants: list[Files], backend: Backend) -> SurveyRe
     return SurveyResult(status=Status.PASSED, cases=cases, calls=[""] * len(cases), variants=seen)
 
 
-def _to_race(surveyed: list[Surveyed], backend: Backend, original: int = ORIGINAL) -> list[Surveyed]:
-    """On a GPU, what the model cannot say of a config is for the race to show. `original`: which of them that is."""
+def _to_race(surveyed: list[Surveyed], backend: Backend) -> list[Surveyed]:
+    """On a GPU, what the model cannot say of a config is for the race to show. The first is the original."""
     if backend is Backend.CPU:
         return surveyed
-    return [pruning.unmodelled(one, original=number == original) for number, one in enumerate(surveyed)]
+    return [pruning.unmodelled(one, original=number == ORIGINAL) for number, one in enumerate(surveyed)]
 
 
 def _variants(wanted: Wanted, knobs: Knobs, configs: Sequence[Mapping[str, Value]]) -> list[Files]:

@@ -47,6 +47,7 @@ class Mode(StrEnum):
 
 FAKE_DEVICE = torch.device("cuda", 0)
 AGAIN, MUCH = 1.5, 0.25
+"""Loads of each part, and the share of all bytes, from which it is told that a block loads a parameter repeatedly."""
 
 
 @dataclass

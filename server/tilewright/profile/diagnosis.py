@@ -102,7 +102,7 @@ def diagnose(facts: Facts, device: DeviceSpec, ceilings: Ceilings, findings: Seq
     found = _at_roofline(facts, ceilings) if near else _bound(facts, device)
     again = _again(facts.profile, device) if found.root_cause in ("memory", "latency") else ""
     products = any(launch.matrix_flops for launch in facts.profile.launches)
-    if again and not products and found.bound in (bound for bound, _, _ in TERMS.values()):
+    if again and not products and found.bound in _TERM_OF:
         found = found._replace(treatments=(ONCE, *found.treatments))
     blind = _bound(facts._replace(counters=()), device) if facts.counters and not near else found
     evidence = [reached, found.evidence, again, counted(facts.counters)]
@@ -274,10 +274,11 @@ def _of_grid(main: LaunchProfile, device: DeviceSpec) -> Found | None:
 def _again(profile: CallProfile, device: DeviceSpec) -> str:
     """What each block of the longest launch loads several times, in words; empty where it is nothing."""
     main = _main(profile, device)
-    repeated = main.repeated if main is not None else {}
-    most = sorted(filter(str.isidentifier, repeated), key=lambda name: -repeated[name])[:SHOWN]
-    times = ", ".join(f"{name} {repeated[name]:.1f} times" for name in most)
-    return f"counted: each block of {main.kernel} loads {times}" if main is not None and times else ""
+    if main is None:
+        return ""
+    most = sorted(filter(str.isidentifier, main.repeated), key=lambda name: -main.repeated[name])[:SHOWN]
+    times = ", ".join(f"{name} {main.repeated[name]:.1f} times" for name in most)
+    return f"counted: each block of {main.kernel} loads {times}" if times else ""
 
 
 def _of_terms(facts: Facts, main: LaunchProfile, device: DeviceSpec) -> Found:
