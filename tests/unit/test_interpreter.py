@@ -226,6 +226,25 @@ def test_a_tile_is_the_same_part_however_it_is_read(monkeypatch: pytest.MonkeyPa
     assert [streams(seed) for seed in range(30)] == found
 
 
+@pytest.mark.parametrize(
+    ("sizes", "strides", "element_bytes", "bytes_of_sectors"),
+    [
+        ((64, 128), (4096, 1), 2, 64 * 256),
+        ((1024, 1), (32, 1), 2, 1024 * 32),
+        ((256, 1), (2, 1), 4, 256 * 8),  # every other element
+        ((16, 3), (1, 512), 2, 3 * 32),
+        ((4, 8, 5), (8, 1, 1000), 4, 5 * 128),
+        ((8, 100), (0, 1), 1, 128),
+    ],
+)
+def test_the_sectors_of_a_tile(
+    sizes: tuple[int, ...], strides: tuple[int, ...], element_bytes: int, bytes_of_sectors: int
+) -> None:
+    assert memory.touched(sizes, strides, element_bytes) == bytes_of_sectors
+    places = torch.arange(1 << 18).as_strided((1, *sizes), (0, *strides))
+    assert memory.scattered(memory.Place(places, None), element_bytes) == bytes_of_sectors
+
+
 def test_a_search_without_a_clock_takes_the_first_config_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     from cuda.tile.tune import exhaustive_search
 

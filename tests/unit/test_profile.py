@@ -15,6 +15,7 @@ from tests.unit.test_corpus import _stand_in  # noqa: F401 (the fixture)
 from tests.unit.test_launchcode import loaded
 from tests.unit.test_model import H200, profile
 from tilewright.bundled import examples
+from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.cutile import compile_kernel
 from tilewright.compiler.findings import findings
 from tilewright.evaluation.estimation import assumed_ceilings
@@ -111,7 +112,9 @@ def test_a_gather_that_tiles_would_do_is_among_what_to_try(tmp_path: Path) -> No
     assert ct.launch is not None
 
 
-PLANTED = Path(__file__).parents[2] / "benchmarks" / "kernels" / "bottlenecks"
+KERNELS = Path(__file__).parents[2] / "benchmarks" / "kernels"
+PLANTED = KERNELS / "bottlenecks"
+BANDS = "unseen/bip_to_bsq:convert"
 
 
 @pytest.mark.slow
@@ -135,20 +138,44 @@ def test_what_the_words_of_a_shared_access_need() -> None:
     assert _wavefronts([128 * lane for lane in range(32)], 16) == (32, 4)
 
 
-@pytest.mark.slow
-def test_a_slow_gather_is_held_to_be_uncoalesced() -> None:
+def sampled(call: Callable[..., Any], *arguments: Any) -> tuple[CallProfile, list[Compilation]]:
+    """What a call does, and its compiled kernels."""
     host.install(H200)
-    x = torch.zeros(16384, 4096)
-    work = Work(bytes=8 * x.numel(), flops=x.numel(), dtype="float32")
     with host.running(host.Mode.SAMPLE) as launches:
-        loaded(PLANTED / "gather" / "kernel.py").uncoalesced(x)
+        call(*arguments)
     made = CallProfile(launches=[profile_launch(launch, "sm_90") for launch in launches])
-    compiled = [compile_kernel(launch.kernel, launch.signature, "sm_90") for launch in launches]
+    return made, [compile_kernel(launch.kernel, launch.signature, "sm_90") for launch in launches]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kernel", "shape", "bytes_each"), [("bottlenecks/gather:uncoalesced", (16384, 4096), 4), (BANDS, (131072, 32), 2)]
+)
+def test_loads_that_waste_sectors_are_uncoalesced(kernel: str, shape: tuple[int, int], bytes_each: int) -> None:
+    folder, _, entry_point = kernel.partition(":")
+    x = torch.zeros(shape, dtype={2: torch.float16, 4: torch.float32}[bytes_each])
+    more = () if folder.startswith("bottlenecks") else (torch.zeros(shape[1]), torch.zeros(shape[1]))
+    made, compiled = sampled(getattr(loaded(KERNELS / folder / "kernel.py"), entry_point), x, *more)
+    work = Work(bytes=2 * bytes_each * x.numel(), flops=x.numel(), dtype="float32")
     estimate = estimate_call(made, H200)
-    slow = diagnose(Facts("case", work, 0.4, True, made, estimate, compiled), H200, CEILINGS, [])
-    assert slow.bound == "uncoalesced access", slow
-    quick = diagnose(Facts("case", work, 0.2, True, made, estimate, compiled), H200, CEILINGS, [])
-    assert quick.bound == "bytes in flight"
+    slow = Facts("case", work, 3 * work.bytes / CEILINGS.copy_bytes_per_s * 1e3, True, made, estimate, compiled)
+    found = diagnose(slow, H200, CEILINGS, [])
+    assert found.bound == "uncoalesced access", found
+    assert found.evidence[1].startswith("measured at ")
+    assert f"{made.launches[0].bytes_loaded:.0f} bytes" in found.evidence[1]
+    modelled = diagnose(slow._replace(latency_ms=estimate.ms, measured=False), H200, CEILINGS, [])
+    assert modelled.bound == "uncoalesced access", modelled
+    assert modelled.evidence[1].startswith("modelled: ")
+
+
+@pytest.mark.slow
+def test_a_gather_of_whole_rows_is_not() -> None:
+    table, bags = torch.zeros(16384, 256), torch.randint(16384, (8192, 128), dtype=torch.int32)
+    made, compiled = sampled(loaded(KERNELS / "unseen" / "embedding_bag" / "kernel.py").embedding_bag, table, bags)
+    work = Work(bytes=4 * (table.numel() + bags.numel()), flops=bags.numel() * 256, dtype="float32")
+    estimate = estimate_call(made, H200)
+    found = diagnose(Facts("case", work, 1.1 * estimate.ms, True, made, estimate, compiled), H200, CEILINGS, [])
+    assert found.bound == "L2 bandwidth", found
 
 
 GATHERING = """

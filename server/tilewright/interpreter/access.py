@@ -100,6 +100,10 @@ def _tile_load(machine: Machine, op: Any, values: Values) -> Any:
             machine.loads_from(view.base.buffer.data_ptr(), part)
             moved = windows.elements * machine.group.size * int(view.dtype.bitwidth) // 8
             machine.counts.loaded[view.base.buffer.data_ptr()] += moved
+            if machine.sampled:
+                strides = [int(stride) for stride in view.strides]
+                sectors = memory.touched(windows.sizes, strides, memory.bytes_of(view.dtype))
+                machine.counts.touched += sectors * machine.group.size
             loaded = from_memory(windows.memory, view.dtype).reshape(windows.blocks, *windows.sizes)
             if windows.sizes == tile.shape:
                 loaded = loaded.clone() if loaded.data_ptr() == windows.memory.data_ptr() else loaded

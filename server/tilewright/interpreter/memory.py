@@ -12,6 +12,7 @@ from cuda.tile import PaddingMode
 from tilewright.interpreter.machine import Machine
 from tilewright.interpreter.numerics import (
     MEMORY_VIEW,
+    DType,
     UnsupportedOperation,
     from_memory,
     held_dtype,
@@ -20,6 +21,8 @@ from tilewright.interpreter.numerics import (
 )
 from tilewright.interpreter.values import Pointer, View
 
+SECTOR_BYTES = 32
+"""What memory hands over at least, however little of it is asked for."""
 _PADDING = {
     PaddingMode.UNDETERMINED: 0.0,
     PaddingMode.ZERO: 0.0,
@@ -208,6 +211,29 @@ def checked(machine: Machine, pointer: Pointer, place: Place) -> Place:
     return Place(offset, inside)
 
 
+def bytes_of(dtype: DType) -> int:
+    """Bytes of an element; of those that share one, one."""
+    return max(int(dtype.bitwidth) // 8, 1)
+
+
+def touched(sizes: Sequence[int], strides: Sequence[int], element_bytes: int) -> int:
+    """The bytes of the sectors in which a regular tile lies that starts with one; strides in elements."""
+    run, runs = element_bytes, 1
+    for step, size in sorted(zip(map(abs, strides), sizes, strict=True)):
+        stride = step * element_bytes
+        if runs == 1 and stride <= max(run, SECTOR_BYTES):
+            run += stride * (size - 1)
+        else:
+            runs *= size
+    return runs * -(-run // SECTOR_BYTES) * SECTOR_BYTES
+
+
+def scattered(place: Place, element_bytes: int) -> int:
+    """The same of the first block's elements, wherever they lie."""
+    offset = place.offset[0] if place.inside is None else place.offset[0][place.inside[0].expand(place.offset[0].shape)]
+    return len(torch.unique(offset * element_bytes // SECTOR_BYTES)) * SECTOR_BYTES
+
+
 def read(machine: Machine, pointer: Pointer, place: Place, part: Sequence[torch.Tensor] | None = None) -> torch.Tensor:
     """The elements at `place`; where they are not inside, any. `part` is what to know this part of the buffer by, each
     (blocks or 1, ...): the place itself, if it is not given."""
@@ -216,6 +242,8 @@ def read(machine: Machine, pointer: Pointer, place: Place, part: Sequence[torch.
     if machine.checker is not None:
         machine.taint = machine.checker.loaded(machine, pointer, place.offset, place.inside)
     _count(machine.counts.loaded, machine, pointer, place)
+    if machine.sampled:
+        machine.counts.touched += scattered(place, bytes_of(pointer.dtype)) * machine.group.size
     machine.loads_from(pointer.buffer.data_ptr(), [place.offset] if part is None else [*part])
     return from_memory(pointer.buffer[place.offset], pointer.dtype)
 

@@ -21,6 +21,7 @@ from tilewright.profile.counters import KernelCounters
 from tilewright.profile.reading import (
     CONFLICT_TREATMENTS,
     GATHER_TREATMENTS,
+    SECTOR_BYTES,
     TERMS,
     Bound,
     Found,
@@ -46,8 +47,10 @@ EXCESS = 1.25
 """Times the compulsory bytes from which a memory-bound call has traffic to save."""
 UNEXPLAINED = 2.5
 """Measured over modelled latency, either way, from which the model does not explain the kernel."""
-SLOW_GATHER = 1.75
-"""Measured latency over what its bytes take from DRAM, from which a gather's narrow loads are held to be the cause."""
+WASTEFUL = 2.0
+"""Bytes of the sectors in which loads lie, as a multiple of the bytes that they load, from which most are wasted."""
+SLOW_LOADS = 1.75
+"""Measured latency over what the bytes take from DRAM, from which wasted sectors are held to be the cause."""
 HIDING_PERCENT = 50.0
 """Of the warps that an SM holds, from which too few bytes in flight are no explanation."""
 MANY_CONFLICTS = 2.0
@@ -55,7 +58,6 @@ MANY_CONFLICTS = 2.0
 ONCE = "one-pass: load each input once, and keep what several loops need in registers"
 SHOWN = 3
 """Of the parameters that a block loads several times."""
-NARROW_BYTES = 4
 WORKER_WARPS = 4
 """Warps of a CTA that compute, where no hint says otherwise."""
 
@@ -172,7 +174,7 @@ def _bound(facts: Facts, device: DeviceSpec) -> Found:
         return found
     if (found := by_counters(facts.counters, facts.work)) is not None:
         return found
-    if (found := _of_gathers(facts, main)) is not None:
+    if (found := _of_sectors(facts, main)) is not None:
         return found
     if facts.measured and not 1 / UNEXPLAINED < facts.latency_ms / estimate.ms < UNEXPLAINED:
         return Found(
@@ -227,25 +229,29 @@ def _of_sharing(facts: Facts, main: LaunchProfile | None, device: DeviceSpec) ->
     )  # fmt: skip
 
 
-def _of_gathers(facts: Facts, main: LaunchProfile) -> Found | None:
-    """Narrow loads at an address for each element, where the clock says that they cost more than the bytes do, and
-    enough warps wait for them."""
-    made = next((one for one in facts.compiled if one.kernel == main.kernel), None)
-    if made is None or not facts.measured or "= load_pointer" not in made.cutile_ir:
-        return None
+def _of_sectors(facts: Facts, main: LaunchProfile) -> Found | None:
+    """Loads that leave most of the sectors unused in which they lie, where the clock says that they cost more than the
+    bytes do, and enough warps wait for them."""
     held = 100 * (main.resources.warps_per_sm or 0) / max(main.resources.max_warps_per_sm, 1)
     bytes_ms = facts.modelled.terms.get("DRAM bandwidth", 0.0)
-    narrow = [one for one in made.mix if min(one.loads, default=NARROW_BYTES + 1) <= NARROW_BYTES]
-    if not narrow or held < HIDING_PERCENT or facts.latency_ms < SLOW_GATHER * bytes_ms:
+    if not (facts.measured and _wastes(main)) or held < HIDING_PERCENT or facts.latency_ms < SLOW_LOADS * bytes_ms:
         return None
-    worst = max(narrow, key=lambda one: sum(one.loads.values()))
-    return Found(
-        "uncoalesced access", "memory",
-        f"measured at {facts.latency_ms / bytes_ms:.1f} times what the bytes take from DRAM, with {held:.0f}% of the "
-        f"warps that an SM holds; counted: {worst.where} loads {min(worst.loads)} bytes a thread, at an address for "
-        "each element",
-        GATHER_TREATMENTS,
-    )  # fmt: skip
+    times = facts.latency_ms / bytes_ms
+    return _uncoalesced(
+        main, f"measured at {times:.1f} times what the bytes take from DRAM, with {held:.0f}% of the warps of a full SM"
+    )
+
+
+def _wastes(main: LaunchProfile) -> bool:
+    return main.bytes_touched >= WASTEFUL * main.bytes_loaded > 0
+
+
+def _uncoalesced(main: LaunchProfile, evidence: str) -> Found:
+    counted = (
+        f"counted: the loads of a block of {main.kernel} lie in {main.bytes_touched / SECTOR_BYTES:.0f} sectors of "
+        f"{SECTOR_BYTES} bytes, for {main.bytes_loaded:.0f} bytes"
+    )
+    return Found("uncoalesced access", "memory", f"{evidence}; {counted}", GATHER_TREATMENTS)
 
 
 def _of_grid(main: LaunchProfile, device: DeviceSpec) -> Found | None:
@@ -289,6 +295,8 @@ def _of_terms(facts: Facts, main: LaunchProfile, device: DeviceSpec) -> Found:
     share = overlapping[name] / facts.modelled.ms
     bound, root, treatments = TERMS[name]
     evidence = f"modelled: {share:.0%} of the latency by {name}"
+    if bound == "L2 bandwidth" and _wastes(main):
+        return _uncoalesced(main, evidence)
     moved = facts.profile.dram_bytes
     if bound == "DRAM bandwidth" and moved > EXCESS * facts.work.bytes:
         evidence += f"; counted: {moved / 1e6:.1f} MB move, and the work is {facts.work.bytes / 1e6:.1f} MB"

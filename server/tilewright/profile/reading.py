@@ -21,6 +21,9 @@ CONFLICT_SHARE = 0.4
 SCATTERED = 18.0
 """Sectors a request: above what the widest coalesced load takes, which is 16."""
 SECTOR_BYTES = 32
+PASSING = 1.5
+"""The L2 cache's share over DRAM's, up to which it only passes on what DRAM moves: 1.05 to 1.35 in streams on an H200,
+2 and more where blocks share inputs."""
 FEW_WARPS_PERCENT = 50.0
 LAUNCH_SHARE = 0.3
 """Share of the latency that launching takes, from which it bounds the call."""
@@ -133,10 +136,11 @@ def by_counters(counters: Sequence[KernelCounters], work: Work) -> Found | None:
 
 def _busiest(main: KernelCounters) -> Found | None:
     """The unit that is nearest to what it sustains, if any is near."""
+    passing = main.get("l2_percent") <= PASSING * main.get("dram_percent")
     units = {
         "matrix products": main.tensor,
         "DRAM bandwidth": main.get("dram_percent"),
-        "L2 bandwidth": main.get("l2_percent"),
+        "L2 bandwidth": 0.0 if passing else main.get("l2_percent"),
         "arithmetic": max(main.get("fma_percent"), main.get("special_percent")),
         "instruction issue": main.get("issue_percent"),
     }
