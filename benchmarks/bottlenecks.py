@@ -4,6 +4,8 @@ argues for each label).
 
 python benchmarks/bottlenecks.py measure FILE [--seconds N] [--only NAME]    on a GPU: profile them, whole reports
 python benchmarks/bottlenecks.py model [FILE] [--only NAME]                  anywhere: the same by the model alone
+python benchmarks/bottlenecks.py judge FILE [--only NAME]                    anywhere: by FILE's times and counters, and today's
+                                                                             rules
 python benchmarks/bottlenecks.py show FILE                                   anywhere: the table of what was measured
 """
 
@@ -17,12 +19,17 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
+from unittest import mock
 
 import recorded
 
+from tilewright.profile import profiler
+from tilewright.profile.counters import Counters, KernelCounters
+from tilewright.profile.diagnosis import CaseDiagnosis, Facts, diagnose
 from tilewright.profile.profiler import Profiler
 from tilewright.session.checkout import Checkout
 from tilewright.task import Backend
@@ -76,7 +83,7 @@ PLANTED = (
             "jacobi_small": "launch overhead",
             "clip_logits": "missing tensor cores",
             "embedding_bag": "L2 bandwidth",
-            "layerscale_gelu": "DRAM bandwidth",
+            "layerscale_gelu": "bytes in flight",  # its author said "DRAM bandwidth": see README.md
             "mlp_sqrelu": "tensor cores",
         }.items()
     ),
@@ -107,14 +114,14 @@ async def profiled(one: Planted, parent: Path, backend: Backend, confined: bool)
 
     async def quiet(_: str) -> None: ...
 
-    profiler = Profiler(Checkout(scratch(one, parent)), confined)
+    planted = Profiler(Checkout(scratch(one, parent)), confined)
     began = time.monotonic()
     try:
         async with asyncio.timeout(PROFILE_S):
-            report = await profiler.profile(PurePosixPath("task"), quiet, backend)
+            report = await planted.profile(PurePosixPath("task"), quiet, backend)
     finally:
-        await profiler.close()
-    found = {"report": report.model_dump(mode="json"), "counters": profiler.counters.model_dump(mode="json")}
+        await planted.close()
+    found = {"report": report.model_dump(mode="json"), "counters": planted.counters.model_dump(mode="json")}
     if report.cases:
         case = report.cases[0]
         found |= {"bound": case.bound, "without_counters": case.without_counters or case.bound}
@@ -190,6 +197,26 @@ def measure(path: Path, seconds: float, only: str) -> None:
     print(total(record["kernels"]), flush=True)
 
 
+def judge(path: Path, only: str) -> None:
+    """Diagnose anew what was measured: compiled and modelled here, with the latency and the counters of the record."""
+    rows = []
+    for one, row in zip(PLANTED, recorded.read(path)["kernels"], strict=True):
+        if only not in one.name:
+            continue
+        latency_ms = row["report"]["cases"][0]["latency_ms"]
+        counters = Counters.model_validate(row["counters"]).cases[0]
+
+        def with_figures(
+            facts: Facts, *more: Any, latency_ms: float = latency_ms, counters: Sequence[KernelCounters] = counters
+        ) -> CaseDiagnosis:
+            return diagnose(facts._replace(latency_ms=latency_ms, measured=True, counters=counters), *more)
+
+        with mock.patch.object(profiler, "diagnose", with_figures):
+            rows.append(tried(one, Backend.CPU, True))
+        print(line(rows[-1]), flush=True)
+    print(total(rows))
+
+
 def model(path: Path | None, only: str) -> None:
     rows = []
     for one in PLANTED:
@@ -203,7 +230,7 @@ def model(path: Path | None, only: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["measure", "model", "show"])
+    parser.add_argument("what", choices=["measure", "model", "judge", "show"])
     parser.add_argument("file", type=Path, nargs="?")
     parser.add_argument("--seconds", type=float, default=450, help="measure: after these nothing new begins")
     parser.add_argument("--only", default="", help="those alone whose name holds this: `unseen` for the second ten")
@@ -211,7 +238,9 @@ def main() -> None:
     if arguments.what == "model":
         return model(arguments.file, arguments.only)
     if arguments.file is None:
-        parser.error("measure and show need a FILE")
+        parser.error("measure, judge and show need a FILE")
+    if arguments.what == "judge":
+        return judge(arguments.file, arguments.only)
     if arguments.what == "show":
         return show(arguments.file)
     return measure(arguments.file, arguments.seconds, arguments.only)

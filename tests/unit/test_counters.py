@@ -186,7 +186,12 @@ WORK = Work(bytes=1e8, flops=1e8, dtype="float32")
     [
         ("DRAM bandwidth", launch(dram_percent=88.0, l2_percent=90.0)),
         ("L2 bandwidth", launch(l2_percent=75.0)),
-        ("DRAM bandwidth", launch(dram_percent=64.0, l2_percent=75.0)),  # a stream passes through L2
+        (None, launch(dram_percent=64.0, l2_percent=75.0)),  # a stream passes through L2
+        (None, launch(dram_percent=75.0, issue_percent=62.0)),
+        (
+            "bytes in flight",
+            launch({"long_scoreboard": 9.0}, dram_percent=64.0, l2_percent=75.0, occupancy_percent=45.0),
+        ),
         ("L2 bandwidth", launch(dram_percent=40.0, l2_percent=75.0)),
         ("tensor cores", launch(tensor_op_percent=85.0)),
         ("arithmetic", launch(fma_percent=70.0)),

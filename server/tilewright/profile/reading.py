@@ -135,7 +135,7 @@ def by_counters(counters: Sequence[KernelCounters], work: Work) -> Found | None:
 
 
 def _busiest(main: KernelCounters) -> Found | None:
-    """The unit that is nearest to what it sustains, if any is near."""
+    """The unit that is nearest to what it sustains, if any is near; where that is DRAM, which is not full, none is."""
     passing = main.get("l2_percent") <= PASSING * main.get("dram_percent")
     units = {
         "matrix products": main.tensor,
@@ -145,7 +145,7 @@ def _busiest(main: KernelCounters) -> Found | None:
         "instruction issue": main.get("issue_percent"),
     }
     name = max(units, key=lambda one: units[one])
-    if units[name] >= UNIT_PERCENT:
+    if units[name] >= UNIT_PERCENT and name != "DRAM bandwidth":
         return _term(name, f"ncu: {name} at {units[name]:.0f}% of what the unit sustains, the most of all")
     if main.get("shared_percent") >= UNIT_PERCENT:
         return Found(
