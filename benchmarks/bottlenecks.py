@@ -4,8 +4,7 @@ argues for each label).
 
 python benchmarks/bottlenecks.py measure FILE [--seconds N] [--only NAME]    on a GPU: profile them, whole reports
 python benchmarks/bottlenecks.py model [FILE] [--only NAME]                  anywhere: the same by the model alone
-python benchmarks/bottlenecks.py judge FILE [--only NAME]                    anywhere: by FILE's times and counters, and today's
-                                                                             rules
+python benchmarks/bottlenecks.py judge FILE [--only NAME]                    anywhere: FILE's figures by today's rules
 python benchmarks/bottlenecks.py show FILE                                   anywhere: the table of what was measured
 """
 
