@@ -124,3 +124,9 @@ def banded(x, y, out, T: Size, G: Size):
     a = ct.load(x, index=(row, 0), shape=(T, T), padding_mode=ZERO)
     b = ct.load(y, index=(0, column), shape=(T, T), padding_mode=ZERO)
     ct.store(out, index=(row, column), tile=a + b)
+
+
+@ct.kernel
+def first_column(x, out, rows: ct.Constant[int]):
+    column = ct.load(x, index=(ct.bid(0), 0), shape=(rows, 1))
+    ct.store(out, index=(ct.bid(0),), tile=column.reshape((rows,)))

@@ -188,6 +188,7 @@ WORK = Work(bytes=1e8, flops=1e8, dtype="float32")
         ("L2 bandwidth", launch(l2_percent=75.0)),
         (None, launch(dram_percent=64.0, l2_percent=75.0)),  # a stream passes through L2
         (None, launch(dram_percent=75.0, issue_percent=62.0)),
+        ("L2 bandwidth", launch(dram_percent=65.0, l2_percent=96.0)),
         (
             "bytes in flight",
             launch({"long_scoreboard": 9.0}, dram_percent=64.0, l2_percent=75.0, occupancy_percent=45.0),

@@ -23,6 +23,7 @@ from tilewright.evaluation.modelling import profile_launch
 from tilewright.interpreter import host
 from tilewright.knobs import Knobs
 from tilewright.profile.banks import _wavefronts
+from tilewright.profile.counters import KernelCounters
 from tilewright.profile.diagnosis import CaseDiagnosis, Facts, diagnose
 from tilewright.roofline.model import CallProfile, HostWork, estimate_call
 from tilewright.task import Work
@@ -158,14 +159,15 @@ def test_loads_that_waste_sectors_are_uncoalesced(kernel: str, shape: tuple[int,
     made, compiled = sampled(getattr(loaded(KERNELS / folder / "kernel.py"), entry_point), x, *more)
     work = Work(bytes=2 * bytes_each * x.numel(), flops=x.numel(), dtype="float32")
     estimate = estimate_call(made, H200)
-    slow = Facts("case", work, 3 * work.bytes / CEILINGS.copy_bytes_per_s * 1e3, True, made, estimate, compiled)
-    found = diagnose(slow, H200, CEILINGS, [])
-    assert found.bound == "uncoalesced access", found
-    assert found.evidence[1].startswith("measured at ")
-    assert f"{made.launches[0].bytes_loaded:.0f} bytes" in found.evidence[1]
-    modelled = diagnose(slow._replace(latency_ms=estimate.ms, measured=False), H200, CEILINGS, [])
-    assert modelled.bound == "uncoalesced access", modelled
-    assert modelled.evidence[1].startswith("modelled: ")
+    for latency_ms, measured in ((3 * work.bytes / CEILINGS.copy_bytes_per_s * 1e3, True), (estimate.ms, False)):
+        found = diagnose(Facts("case", work, latency_ms, measured, made, estimate, compiled), H200, CEILINGS, [])
+        assert found.bound == "uncoalesced access", found
+        assert f"for {made.launches[0].bytes_loaded:.0f}; modelled" in found.evidence[1]
+        gathers = "load_pointer" in compiled[0].cutile_ir
+        assert found.treatments[0].startswith("tiles-for-gathers" if gathers else "let neighbouring elements")
+    coalesced = KernelCounters(kernel="k", time_ns=1e5, values={"load_sectors": 4e6, "load_requests": 1e6})
+    counted = Facts("case", work, estimate.ms, True, made, estimate, compiled, [coalesced])
+    assert diagnose(counted, H200, CEILINGS, []).bound == "L2 bandwidth"
 
 
 @pytest.mark.slow
@@ -176,6 +178,15 @@ def test_a_gather_of_whole_rows_is_not() -> None:
     estimate = estimate_call(made, H200)
     found = diagnose(Facts("case", work, 1.1 * estimate.ms, True, made, estimate, compiled), H200, CEILINGS, [])
     assert found.bound == "L2 bandwidth", found
+
+
+def test_sectors_that_are_wasted_beside_much_else_are_no_bound() -> None:
+    """A scalar that each block loads, in a kernel that stores, or computes."""
+    few = {"bytes_loaded": 4.0, "bytes_touched": 32.0, "dram_bytes": 16384 * 16384.0, "ctas_per_sm": 16}
+    storing = CallProfile(launches=[profile(**few)])
+    computing = CallProfile(launches=[profile(**few | {"scalar_flops": 4e6, "bytes_stored": 4.0})])
+    for call, bound in ((storing, {"DRAM bandwidth", "bytes in flight"}), (computing, {"arithmetic"})):
+        assert diagnose(facts(call, estimate_call(call, H200).ms), H200, CEILINGS, []).bound in bound
 
 
 GATHERING = """

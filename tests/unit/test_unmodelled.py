@@ -58,6 +58,11 @@ KINDS: dict[str, tuple[Compilation, list[KernelCounters], str]] = {
         [counters(shared_percent=80.0, shared_wavefronts=10.0, load_conflicts=8.0)],
         "bank conflicts",
     ),
+    "most by DRAM, which is not full": (
+        compiled(),
+        [counters(dram_percent=75.0, l2_percent=85.0, tensor_percent=72.0, occupancy_percent=80.0)],
+        "DRAM bandwidth",
+    ),
     "nothing": (compiled(), [], "unexplained"),
 }
 

@@ -100,10 +100,10 @@ def _tile_load(machine: Machine, op: Any, values: Values) -> Any:
             machine.loads_from(view.base.buffer.data_ptr(), part)
             moved = windows.elements * machine.group.size * int(view.dtype.bitwidth) // 8
             machine.counts.loaded[view.base.buffer.data_ptr()] += moved
-            if machine.sampled:
-                strides = [int(stride) for stride in view.strides]
-                sectors = memory.touched(windows.sizes, strides, memory.bytes_of(view.dtype))
-                machine.counts.touched += sectors * machine.group.size
+            if machine.counts.sectors is not None and tile.in_long_runs:
+                machine.counts.sectors.touched += moved
+            else:
+                memory.touch(machine, view.base, tile.place())
             loaded = from_memory(windows.memory, view.dtype).reshape(windows.blocks, *windows.sizes)
             if windows.sizes == tile.shape:
                 loaded = loaded.clone() if loaded.data_ptr() == windows.memory.data_ptr() else loaded
@@ -113,7 +113,7 @@ def _tile_load(machine: Machine, op: Any, values: Values) -> Any:
                 loaded = whole
             return loaded.permute(0, *(axis + 1 for axis in tile.order)).reshape(-1, *shape), None
     place, found = _place(machine, op, view, index)
-    loaded = memory.read(machine, view.base, place, part)
+    loaded = memory.read(machine, view.base, place, part, found)
     if place.inside is not None:
         loaded = torch.where(place.inside, loaded, memory.padding_of(view).to(loaded.dtype))
         if machine.checker is not None:

@@ -34,6 +34,7 @@ from tilewright.interpreter.machine import BlockIndex, Counts
 from tilewright.interpreter.memory import flat_buffer
 from tilewright.interpreter.numerics import UnsupportedOperation, held_dtype
 from tilewright.interpreter.sampling import SAMPLED_BLOCKS, UNEVEN_BLOCKS, sample, uneven
+from tilewright.interpreter.sectors import Sectors
 from tilewright.interpreter.values import Pointer
 
 
@@ -180,17 +181,17 @@ def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /
                 _host.checker.next_launch()
                 _host.checker.names |= launch.names
             flat = flatten_arguments(arguments, signature)
-            sampled = _host.mode is Mode.SAMPLE and launch.blocks > SAMPLED_BLOCKS
+            sampling = _host.mode is Mode.SAMPLE
+            sampled = sampling and launch.blocks > SAMPLED_BLOCKS
             for count in (SAMPLED_BLOCKS, UNEVEN_BLOCKS):
                 machine = Execution(_host.programs[key], launch.grid, _host.checker)
-                machine.deadline = _host.deadline
+                machine.deadline, machine.counts.sectors = _host.deadline, Sectors() if sampling else None
                 few = sample(launch.grid, count, _host.source) if sampled else None
                 parts, launch.counts = launch.counts.parts, machine.run(flat, few)
                 launch.counts.parts = parts or launch.counts.parts  # the first sample is the one of neighbours
                 if not sampled or not uneven(launch.counts):
                     break
-            for line in machine.printed:
-                print(line)
+            print("".join(f"{line}\n" for line in machine.printed), end="")
         if _host.launches is not None:
             _host.launches.append(launch)
 

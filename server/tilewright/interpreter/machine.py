@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias
 import torch
 
 from tilewright.interpreter.numerics import DType
+from tilewright.interpreter.sectors import Sectors
 from tilewright.interpreter.values import Group, Pointer, Values, View
 
 Taint: TypeAlias = torch.Tensor | None
@@ -49,13 +50,12 @@ def shape_of(var: Any) -> tuple[int, ...]:
 @dataclass
 class Counts:
     """What the executed blocks did: bytes loaded and stored by buffer (its address), flops by dtype, the bytes of the
-    largest result of a product, reductions by the number of their results. Of a sample, `touched`: the bytes of the
-    sectors in which the loads of each block lie; `parts`: those of each buffer that each block loads, by its number."""
+    largest result of a product, reductions by the number of their results. Of a sample, `parts`: the parts of each
+    buffer that each block loads, by its number; and, of a launch that stands for one on a GPU, `sectors`."""
 
     blocks: int = 0
     loaded: Counter[int] = field(default_factory=Counter)
     stored: Counter[int] = field(default_factory=Counter)
-    touched: int = 0
     matrix_flops: Counter[str] = field(default_factory=Counter)
     product_bytes: int = 0
     scalar_flops: int = 0
@@ -64,6 +64,7 @@ class Counts:
     loop_trips: int = 0
     reductions: Counter[int] = field(default_factory=Counter)
     parts: dict[int, dict[int, Counter[tuple[int, ...]]]] = field(default_factory=dict)
+    sectors: Sectors | None = None
 
 
 class Watcher(Protocol):

@@ -19,10 +19,9 @@ from tilewright.interpreter.numerics import (
     is_float,
     to_memory,
 )
+from tilewright.interpreter.sectors import in_long_runs
 from tilewright.interpreter.values import Pointer, View
 
-SECTOR_BYTES = 32
-"""What memory hands over at least, however little of it is asked for."""
 _PADDING = {
     PaddingMode.UNDETERMINED: 0.0,
     PaddingMode.ZERO: 0.0,
@@ -74,6 +73,12 @@ class Tile:
             bool(((start >= 0) & (start + size <= extent)).all())
             for start, size, extent in zip(self.starts, self.shape, view.shape, strict=True)
         )
+
+    @property
+    def in_long_runs(self) -> bool:
+        """Whether no block's tile wastes much of the sectors in which it lies."""
+        strides = [int(stride[0]) if stride.shape[0] == 1 else 0 for stride in self.view.strides]
+        return in_long_runs(self.shape, strides, bytes_of(self.view.dtype))
 
     def place(self) -> Place:
         """Each element's offset and whether it is inside."""
@@ -216,34 +221,32 @@ def bytes_of(dtype: DType) -> int:
     return max(int(dtype.bitwidth) // 8, 1)
 
 
-def touched(sizes: Sequence[int], strides: Sequence[int], element_bytes: int) -> int:
-    """The bytes of the sectors in which a regular tile lies that starts with one; strides in elements."""
-    run, runs = element_bytes, 1
-    for step, size in sorted(zip(map(abs, strides), sizes, strict=True)):
-        stride = step * element_bytes
-        if runs == 1 and stride <= max(run, SECTOR_BYTES):
-            run += stride * (size - 1)
-        else:
-            runs *= size
-    return runs * -(-run // SECTOR_BYTES) * SECTOR_BYTES
+def touch(machine: Machine, pointer: Pointer, place: Place) -> None:
+    """Count the sectors of a load, where they are counted."""
+    if machine.counts.sectors is not None:
+        address, numbers = pointer.buffer.data_ptr(), machine.group.numbers
+        machine.counts.sectors.load(address, place.offset, place.inside, bytes_of(pointer.dtype), numbers)
 
 
-def scattered(place: Place, element_bytes: int) -> int:
-    """The same of the first block's elements, wherever they lie."""
-    offset = place.offset[0] if place.inside is None else place.offset[0][place.inside[0].expand(place.offset[0].shape)]
-    return len(torch.unique(offset * element_bytes // SECTOR_BYTES)) * SECTOR_BYTES
-
-
-def read(machine: Machine, pointer: Pointer, place: Place, part: Sequence[torch.Tensor] | None = None) -> torch.Tensor:
-    """The elements at `place`; where they are not inside, any. `part` is what to know this part of the buffer by, each
-    (blocks or 1, ...): the place itself, if it is not given."""
+def read(
+    machine: Machine,
+    pointer: Pointer,
+    place: Place,
+    part: Sequence[torch.Tensor] | None = None,
+    tile: Tile | None = None,
+) -> torch.Tensor:
+    """The elements at `place`, those of `tile` if it is one; where they are not inside, any. `part` is what to know
+    this part of the buffer by, each (blocks or 1, ...): the place itself, if it is not given."""
     if not pointer.buffer.numel():
         return torch.zeros(place.offset.shape, dtype=held_dtype(pointer.dtype))
     if machine.checker is not None:
         machine.taint = machine.checker.loaded(machine, pointer, place.offset, place.inside)
-    _count(machine.counts.loaded, machine, pointer, place)
-    if machine.sampled:
-        machine.counts.touched += scattered(place, bytes_of(pointer.dtype)) * machine.group.size
+    moved = _count(machine.counts.loaded, machine, pointer, place)
+    if machine.counts.sectors is not None:
+        if tile is not None and place.inside is None and tile.in_long_runs:
+            machine.counts.sectors.touched += moved
+        else:
+            touch(machine, pointer, place)
     machine.loads_from(pointer.buffer.data_ptr(), [place.offset] if part is None else [*part])
     return from_memory(pointer.buffer[place.offset], pointer.dtype)
 
@@ -264,7 +267,8 @@ def write(machine: Machine, pointer: Pointer, place: Place, value: torch.Tensor,
         pointer.buffer[offset[inside]] = stored[inside]
 
 
-def _count(counter: dict[int, int], machine: Machine, pointer: Pointer, place: Place) -> None:
+def _count(counter: dict[int, int], machine: Machine, pointer: Pointer, place: Place) -> int:
+    """Count the bytes of an access, and return them."""
     blocks, size = machine.group.size, int(pointer.dtype.bitwidth)
     if place.inside is None:
         elements = place.offset[0].numel() * blocks
@@ -272,3 +276,4 @@ def _count(counter: dict[int, int], machine: Machine, pointer: Pointer, place: P
         inside = place.inside.expand(max(place.inside.shape[0], place.offset.shape[0]), *place.offset.shape[1:])
         elements = int(inside.sum()) * (blocks // inside.shape[0])
     counter[pointer.buffer.data_ptr()] += elements * size // 8
+    return elements * size // 8

@@ -25,6 +25,7 @@ from tilewright.profile.reading import (
     TERMS,
     Bound,
     Found,
+    are_coalesced,
     by_counters,
     counted,
     launching,
@@ -48,11 +49,8 @@ EXCESS = 1.25
 UNEXPLAINED = 2.5
 """Measured over modelled latency, either way, from which the model does not explain the kernel."""
 WASTEFUL = 2.0
-"""Bytes of the sectors in which loads lie, as a multiple of the bytes that they load, from which most are wasted."""
-SLOW_LOADS = 1.75
-"""Measured latency over what the bytes take from DRAM, from which wasted sectors are held to be the cause."""
-HIDING_PERCENT = 50.0
-"""Of the warps that an SM holds, from which too few bytes in flight are no explanation."""
+"""Bytes that pass through the L2 cache in whole sectors, as a multiple of those that are asked for, from which it is
+that waste which is to be treated."""
 MANY_CONFLICTS = 2.0
 """Wavefronts of shared accesses, as a multiple of what their words need, from which conflicts may bound a launch."""
 ONCE = "one-pass: load each input once, and keep what several loops need in registers"
@@ -174,7 +172,7 @@ def _bound(facts: Facts, device: DeviceSpec) -> Found:
         return found
     if (found := by_counters(facts.counters, facts.work)) is not None:
         return found
-    if (found := _of_sectors(facts, main)) is not None:
+    if (found := _of_sectors(facts, main, device)) is not None:
         return found
     if facts.measured and not 1 / UNEXPLAINED < facts.latency_ms / estimate.ms < UNEXPLAINED:
         return Found(
@@ -229,29 +227,23 @@ def _of_sharing(facts: Facts, main: LaunchProfile | None, device: DeviceSpec) ->
     )  # fmt: skip
 
 
-def _of_sectors(facts: Facts, main: LaunchProfile) -> Found | None:
-    """Loads that leave most of the sectors unused in which they lie, where the clock says that they cost more than the
-    bytes do, and enough warps wait for them."""
-    held = 100 * (main.resources.warps_per_sm or 0) / max(main.resources.max_warps_per_sm, 1)
-    bytes_ms = facts.modelled.terms.get("DRAM bandwidth", 0.0)
-    if not (facts.measured and _wastes(main)) or held < HIDING_PERCENT or facts.latency_ms < SLOW_LOADS * bytes_ms:
+def _of_sectors(facts: Facts, main: LaunchProfile, device: DeviceSpec) -> Found | None:
+    """Loads that waste most of the sectors in which they lie, where by the model nothing takes a launch longer than to
+    move these; not where ncu says that its loads are coalesced."""
+    moved, sectors = main.bytes_loaded + main.bytes_stored, main.bytes_touched + main.bytes_stored
+    terms = estimate_launch(main, device).terms
+    if sectors < WASTEFUL * moved or terms["L2 bandwidth"] < max(terms[name] for name in TERMS if name in terms):
         return None
-    times = facts.latency_ms / bytes_ms
-    return _uncoalesced(
-        main, f"measured at {times:.1f} times what the bytes take from DRAM, with {held:.0f}% of the warps of a full SM"
-    )
-
-
-def _wastes(main: LaunchProfile) -> bool:
-    return main.bytes_touched >= WASTEFUL * main.bytes_loaded > 0
-
-
-def _uncoalesced(main: LaunchProfile, evidence: str) -> Found:
-    counted = (
-        f"counted: the loads of a block of {main.kernel} lie in {main.bytes_touched / SECTOR_BYTES:.0f} sectors of "
-        f"{SECTOR_BYTES} bytes, for {main.bytes_loaded:.0f} bytes"
-    )
-    return Found("uncoalesced access", "memory", f"{evidence}; {counted}", GATHER_TREATMENTS)
+    if are_coalesced(facts.counters):
+        return None
+    by_address = any("= load_pointer" in one.cutile_ir for one in facts.compiled if one.kernel == main.kernel)
+    return Found(
+        "uncoalesced access", "memory",
+        f"counted: the loads of a block of {main.kernel} lie in sectors of {SECTOR_BYTES} bytes that hold "
+        f"{main.bytes_touched:.0f} bytes, for {main.bytes_loaded:.0f}; modelled: {terms['L2 bandwidth']:.4f} ms for "
+        f"these, and {terms['DRAM bandwidth']:.4f} ms for what has to come from DRAM",
+        GATHER_TREATMENTS if by_address else GATHER_TREATMENTS[1:],
+    )  # fmt: skip
 
 
 def _of_grid(main: LaunchProfile, device: DeviceSpec) -> Found | None:
@@ -295,8 +287,6 @@ def _of_terms(facts: Facts, main: LaunchProfile, device: DeviceSpec) -> Found:
     share = overlapping[name] / facts.modelled.ms
     bound, root, treatments = TERMS[name]
     evidence = f"modelled: {share:.0%} of the latency by {name}"
-    if bound == "L2 bandwidth" and _wastes(main):
-        return _uncoalesced(main, evidence)
     moved = facts.profile.dram_bytes
     if bound == "DRAM bandwidth" and moved > EXCESS * facts.work.bytes:
         evidence += f"; counted: {moved / 1e6:.1f} MB move, and the work is {facts.work.bytes / 1e6:.1f} MB"

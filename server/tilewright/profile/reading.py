@@ -24,6 +24,8 @@ SECTOR_BYTES = 32
 PASSING = 1.5
 """The L2 cache's share over DRAM's, up to which it only passes on what DRAM moves: 1.05 to 1.35 in streams on an H200,
 2 and more where blocks share inputs."""
+FULL_PERCENT = 90.0
+"""Of what the L2 cache sustains, from which it bounds whatever passes through it."""
 FEW_WARPS_PERCENT = 50.0
 LAUNCH_SHARE = 0.3
 """Share of the latency that launching takes, from which it bounds the call."""
@@ -51,7 +53,8 @@ CONFLICT_TREATMENTS = (
 )
 GATHER_TREATMENTS = (
     f"{Treatment.TILES_FOR_GATHERS}: a tile load where indices are regular",
-    "let neighbouring elements of the tile be neighbours in memory: indices along the last dimension, transposed after",
+    "let neighbouring elements of the tile be neighbours in memory: a tile, or indices, along the last dimension, "
+    "transposed after",
 )
 TERMS: dict[str, tuple[Bound, RootCause, tuple[str, ...]]] = {
     "DRAM bandwidth": ("DRAM bandwidth", "memory", ("narrower storage types where the task allows them",)),
@@ -136,7 +139,7 @@ def by_counters(counters: Sequence[KernelCounters], work: Work) -> Found | None:
 
 def _busiest(main: KernelCounters) -> Found | None:
     """The unit that is nearest to what it sustains, if any is near; where that is DRAM, which is not full, none is."""
-    passing = main.get("l2_percent") <= PASSING * main.get("dram_percent")
+    passing = main.get("l2_percent") <= min(PASSING * main.get("dram_percent"), FULL_PERCENT)
     units = {
         "matrix products": main.tensor,
         "DRAM bandwidth": main.get("dram_percent"),
@@ -154,6 +157,22 @@ def _busiest(main: KernelCounters) -> Found | None:
             ("keep values in registers: fewer reductions and transpositions of tiles", "larger tiles a warp"),
         )  # fmt: skip
     return None
+
+
+def by_dram(counters: Sequence[KernelCounters]) -> Found | None:
+    """Whether DRAM is nearest to what it sustains in the longest launch, though it is not full: where no model says
+    what else there is."""
+    main = max(counters, key=lambda one: one.time_ns, default=None)
+    share = main.get("dram_percent") if main is not None else 0.0
+    if share < UNIT_PERCENT:
+        return None
+    return _term("DRAM bandwidth", f"ncu: DRAM at {share:.0f}% of what it sustains, the most of all")
+
+
+def are_coalesced(counters: Sequence[KernelCounters]) -> bool:
+    """Whether the loads of the longest launch are known to touch few sectors each; copies by TMA are not counted."""
+    main = max(counters, key=lambda one: one.time_ns, default=None)
+    return main is not None and 0 < main.sectors_a_request < SCATTERED
 
 
 def _waiting(main: KernelCounters) -> Found | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.treatments import DO_IN_TRITON, Treatment
 from tilewright.profile.counters import KernelCounters
-from tilewright.profile.reading import FEW_WARPS_PERCENT, Bound, Found, by_counters, launching
+from tilewright.profile.reading import FEW_WARPS_PERCENT, Bound, Found, by_counters, by_dram, launching
 from tilewright.profile.tracing import CaseTrace
 from tilewright.task import Work
 
@@ -61,6 +61,8 @@ def bound_unmodelled(
             )  # fmt: skip
     if spilled:
         return _spills(spilled)
+    if (found := by_dram(counters)) is not None:
+        return found
     return Found(
         "unexplained", "unknown",
         "no model sees this call, and neither its counters, its trace nor its code explain the latency; stall reasons "

@@ -62,7 +62,7 @@ class LaunchSample(Record):
     blocks: int = Field(ge=0, le=2**64)
     bytes_loaded: float = Field(ge=0, description="per block, at the tile loads")
     bytes_stored: float = Field(ge=0, description="per block")
-    bytes_touched: float = Field(0, ge=0, description="per block, of the 32-byte sectors that it loads from")
+    bytes_touched: float = Field(0, ge=0, description="per block, of the 32-byte sectors in which its loads lie")
     load_rounds: float = Field(ge=0, description="per block: tile loads")
     matrix_flops: dict[str, float] = Field(description="per block, by dtype")
     scalar_flops: float = Field(ge=0)
