@@ -16,7 +16,7 @@ from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import flow, host, memory
 from tilewright.interpreter.machine import Counts, KernelFault
 from tilewright.interpreter.sampling import SAMPLED_BLOCKS, UNEVEN_BLOCKS, sample
-from tilewright.interpreter.sectors import Sectors, in_long_runs
+from tilewright.interpreter.sectors import Sectors, fills_sectors
 
 RANDOM = torch.Generator().manual_seed(7)
 
@@ -232,7 +232,7 @@ def test_a_tile_is_the_same_part_however_it_is_read(monkeypatch: pytest.MonkeyPa
     [
         ((1024, 1), (32, 1), 2, 1024 * 32),
         ((256, 1), (2, 1), 4, 256 * 8),  # every other element
-        ((16, 3), (1, 512), 2, 3 * 32),
+        ((16, 3), (1, 500), 2, 5 * 32),
         ((64, 16), (1001, 1), 2, 124 * 32),  # rows of a sector each that begin anywhere
         ((8, 20), (0, 1), 1, 32),  # eight times the same
         ((64, 7), (1024, 1024), 4, 70 * 32),  # windows that overlap
@@ -241,7 +241,7 @@ def test_a_tile_is_the_same_part_however_it_is_read(monkeypatch: pytest.MonkeyPa
 def test_the_sectors_of_a_tile(
     sizes: tuple[int, ...], strides: tuple[int, ...], element_bytes: int, bytes_of_sectors: int
 ) -> None:
-    assert not in_long_runs(sizes, strides, element_bytes)
+    assert not fills_sectors(sizes, strides, element_bytes)
     places = torch.arange(1 << 18).as_strided((1, *sizes), (0, *strides))
     found = Sectors()
     found.load(1 << 40, places, None, element_bytes, torch.tensor([7]))
@@ -249,18 +249,24 @@ def test_the_sectors_of_a_tile(
 
 
 @pytest.mark.parametrize(
-    ("sizes", "strides", "element_bytes", "long"),
+    ("sizes", "strides", "element_bytes", "filled"),
     [
         ((64, 128), (4096, 1), 2, True),
-        ((64, 32), (4096, 1), 2, False),
+        ((64, 32), (4096, 1), 2, True),  # two sectors a row
+        ((64, 32), (4001, 1), 2, False),
+        ((64, 24), (4096, 1), 2, False),
+        ((8, 16), (0, 1), 2, False),  # the same row eight times
         ((128, 64), (1, 4096), 4, True),
         ((4, 8, 8), (8, 1, 32), 4, True),  # the axes lie one after the other
         ((4, 8, 8), (8, 1, 40), 4, True),
-        ((4, 8, 8), (16, 1, 64), 4, False),
+        ((4, 8, 8), (16, 1, 64), 4, True),
+        ((4, 8, 8), (12, 1, 64), 4, False),
     ],
 )
-def test_long_runs(sizes: tuple[int, ...], strides: tuple[int, ...], element_bytes: int, long: bool) -> None:
-    assert in_long_runs(sizes, strides, element_bytes) == long
+def test_tiles_that_fill_their_sectors(
+    sizes: tuple[int, ...], strides: tuple[int, ...], element_bytes: int, filled: bool
+) -> None:
+    assert fills_sectors(sizes, strides, element_bytes) == filled
 
 
 def test_each_blocks_sectors_are_counted_and_wasted_ones_once() -> None:

@@ -19,7 +19,7 @@ from tilewright.interpreter.numerics import (
     is_float,
     to_memory,
 )
-from tilewright.interpreter.sectors import in_long_runs
+from tilewright.interpreter.sectors import fills_sectors
 from tilewright.interpreter.values import Pointer, View
 
 _PADDING = {
@@ -75,10 +75,10 @@ class Tile:
         )
 
     @property
-    def in_long_runs(self) -> bool:
-        """Whether no block's tile wastes much of the sectors in which it lies."""
+    def fills_sectors(self) -> bool:
+        """Whether no block's tile wastes much of the sectors in which it lies, if its first element begins one."""
         strides = [int(stride[0]) if stride.shape[0] == 1 else 0 for stride in self.view.strides]
-        return in_long_runs(self.shape, strides, bytes_of(self.view.dtype))
+        return fills_sectors(self.shape, strides, bytes_of(self.view.dtype))
 
     def place(self) -> Place:
         """Each element's offset and whether it is inside."""
@@ -243,7 +243,7 @@ def read(
         machine.taint = machine.checker.loaded(machine, pointer, place.offset, place.inside)
     moved = _count(machine.counts.loaded, machine, pointer, place)
     if machine.counts.sectors is not None:
-        if tile is not None and place.inside is None and tile.in_long_runs:
+        if tile is not None and place.inside is None and tile.fills_sectors:
             machine.counts.sectors.touched += moved
         else:
             touch(machine, pointer, place)

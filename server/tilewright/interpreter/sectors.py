@@ -19,14 +19,18 @@ _PLACES = 1 << 43
 """More than there are sectors in a process's memory."""
 
 
-def in_long_runs(sizes: Sequence[int], strides: Sequence[int], element_bytes: int) -> bool:
-    """Whether a tile of a strided array lies in runs of at least `LONG_RUN` bytes; strides in elements."""
+def fills_sectors(sizes: Sequence[int], strides: Sequence[int], element_bytes: int) -> bool:
+    """Whether a tile of a strided array lies in runs of at least `LONG_RUN` bytes, or in runs of whole sectors if the
+    first begins with one; strides in elements."""
     run = 1
+    apart: list[int] = []
     for stride, size in sorted(zip(strides, sizes, strict=True)):
-        if size > 1 and stride != run:
-            break
-        run *= size
-    return run * element_bytes >= LONG_RUN
+        if size > 1 and (apart or stride != run):
+            apart.append(stride)
+        elif size > 1:
+            run *= size
+    whole = all(length * element_bytes % SECTOR_BYTES == 0 for length in (run, *apart))
+    return run * element_bytes >= LONG_RUN or (whole and min(apart, default=run) >= run)
 
 
 class Sectors:
