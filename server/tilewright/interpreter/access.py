@@ -100,10 +100,7 @@ def _tile_load(machine: Machine, op: Any, values: Values) -> Any:
             machine.loads_from(view.base.buffer.data_ptr(), part)
             moved = windows.elements * machine.group.size * int(view.dtype.bitwidth) // 8
             machine.counts.loaded[view.base.buffer.data_ptr()] += moved
-            if machine.counts.sectors is not None and tile.fills_sectors:
-                machine.counts.sectors.touched += moved
-            else:
-                memory.touch(machine, view.base, tile.place())
+            memory.touch(machine, view.base, moved, tile)
             loaded = from_memory(windows.memory, view.dtype).reshape(windows.blocks, *windows.sizes)
             if windows.sizes == tile.shape:
                 loaded = loaded.clone() if loaded.data_ptr() == windows.memory.data_ptr() else loaded

@@ -221,11 +221,17 @@ def bytes_of(dtype: DType) -> int:
     return max(int(dtype.bitwidth) // 8, 1)
 
 
-def touch(machine: Machine, pointer: Pointer, place: Place) -> None:
-    """Count the sectors of a load, where they are counted."""
-    if machine.counts.sectors is not None:
-        address, numbers = pointer.buffer.data_ptr(), machine.group.numbers
-        machine.counts.sectors.load(address, place.offset, place.inside, bytes_of(pointer.dtype), numbers)
+def touch(machine: Machine, pointer: Pointer, moved: int, where: Tile | Place) -> None:
+    """Count the sectors of a load of so many bytes, where they are counted."""
+    sectors = machine.counts.sectors
+    if sectors is None:
+        return
+    if isinstance(where, Tile) and where.fills_sectors:
+        sectors.touched += moved
+        return
+    place = where.place() if isinstance(where, Tile) else where
+    numbers = machine.group.numbers
+    sectors.load(pointer.buffer.data_ptr(), place.offset, place.inside, bytes_of(pointer.dtype), numbers)
 
 
 def read(
@@ -242,11 +248,7 @@ def read(
     if machine.checker is not None:
         machine.taint = machine.checker.loaded(machine, pointer, place.offset, place.inside)
     moved = _count(machine.counts.loaded, machine, pointer, place)
-    if machine.counts.sectors is not None:
-        if tile is not None and place.inside is None and tile.fills_sectors:
-            machine.counts.sectors.touched += moved
-        else:
-            touch(machine, pointer, place)
+    touch(machine, pointer, moved, tile or place)
     machine.loads_from(pointer.buffer.data_ptr(), [place.offset] if part is None else [*part])
     return from_memory(pointer.buffer[place.offset], pointer.dtype)
 
