@@ -47,13 +47,18 @@ def entry(
     return getattr(loaded(path), function)  # type: ignore[no-any-return]
 
 
-def diagnosed(call: Callable[..., Any], arguments: tuple[Any, ...], work: Work) -> CaseDiagnosis:
+def sampled(call: Callable[..., Any], *arguments: Any) -> tuple[CallProfile, list[Compilation]]:
+    """What a call does, and its compiled kernels."""
     host.install(H200)
     with host.running(host.Mode.SAMPLE) as launches:
         call(*arguments)
     made = CallProfile(launches=[profile_launch(launch, "sm_90") for launch in launches])
+    return made, [compile_kernel(launch.kernel, launch.signature, "sm_90") for launch in launches]
+
+
+def diagnosed(call: Callable[..., Any], arguments: tuple[Any, ...], work: Work) -> CaseDiagnosis:
+    made, compiled = sampled(call, *arguments)
     estimate = estimate_call(made, H200)
-    compiled = [compile_kernel(launch.kernel, launch.signature, "sm_90") for launch in launches]
     found = [finding for one in compiled for finding in findings(one)]
     return diagnose(Facts("case", work, estimate.ms, False, made, estimate, compiled), H200, CEILINGS, found)
 
@@ -115,7 +120,6 @@ def test_a_gather_that_tiles_would_do_is_among_what_to_try(tmp_path: Path) -> No
 
 KERNELS = Path(__file__).parents[2] / "benchmarks" / "kernels"
 PLANTED = KERNELS / "bottlenecks"
-BANDS = "unseen/bip_to_bsq:convert"
 
 
 @pytest.mark.slow
@@ -139,25 +143,24 @@ def test_what_the_words_of_a_shared_access_need() -> None:
     assert _wavefronts([128 * lane for lane in range(32)], 16) == (32, 4)
 
 
-def sampled(call: Callable[..., Any], *arguments: Any) -> tuple[CallProfile, list[Compilation]]:
-    """What a call does, and its compiled kernels."""
-    host.install(H200)
-    with host.running(host.Mode.SAMPLE) as launches:
-        call(*arguments)
-    made = CallProfile(launches=[profile_launch(launch, "sm_90") for launch in launches])
-    return made, [compile_kernel(launch.kernel, launch.signature, "sm_90") for launch in launches]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kernel", "shape", "bytes_each"), [("bottlenecks/gather:uncoalesced", (16384, 4096), 4), (BANDS, (131072, 32), 2)]
+    ("folder", "entry_point", "arguments"),
+    [
+        ("bottlenecks/gather", "uncoalesced", lambda: [torch.zeros(16384, 4096)]),
+        (
+            "unseen/bip_to_bsq",
+            "convert",
+            lambda: [torch.zeros(131072, 32, dtype=torch.float16), torch.zeros(32), torch.zeros(32)],
+        ),
+    ],
 )
-def test_loads_that_waste_sectors_are_uncoalesced(kernel: str, shape: tuple[int, int], bytes_each: int) -> None:
-    folder, _, entry_point = kernel.partition(":")
-    x = torch.zeros(shape, dtype={2: torch.float16, 4: torch.float32}[bytes_each])
-    more = () if folder.startswith("bottlenecks") else (torch.zeros(shape[1]), torch.zeros(shape[1]))
+def test_loads_that_waste_sectors_are_uncoalesced(
+    folder: str, entry_point: str, arguments: Callable[[], list[torch.Tensor]]
+) -> None:
+    x, *more = arguments()
     made, compiled = sampled(getattr(loaded(KERNELS / folder / "kernel.py"), entry_point), x, *more)
-    work = Work(bytes=2 * bytes_each * x.numel(), flops=x.numel(), dtype="float32")
+    work = Work(bytes=2 * x.nbytes, flops=x.numel(), dtype="float32")
     estimate = estimate_call(made, H200)
     for latency_ms, measured in ((3 * work.bytes / CEILINGS.copy_bytes_per_s * 1e3, True), (estimate.ms, False)):
         found = diagnose(Facts("case", work, latency_ms, measured, made, estimate, compiled), H200, CEILINGS, [])

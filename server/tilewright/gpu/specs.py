@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+SECTOR_BYTES = 32
+"""What memory and caches hand over at least, however little of it is used."""
 KIB = 1024
 MIB = 1024 * KIB
 TERA = 1e12

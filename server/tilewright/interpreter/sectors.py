@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from tilewright.gpu.specs import KIB
+from tilewright.gpu.specs import KIB, SECTOR_BYTES
 
-SECTOR_BYTES = 32
 LONG_RUN = 4 * SECTOR_BYTES
 """Bytes in a row of which hardly any sector is wasted, wherever they begin."""
 WASTEFUL = 2
@@ -49,7 +48,7 @@ class Sectors:
         rows = offset if inside is None else offset.expand(torch.broadcast_shapes(offset.shape, inside.shape))
         chosen = rows.reshape(rows.shape[0], -1) * element_bytes
         which = None if inside is None else inside.expand(rows.shape).reshape(chosen.shape)
-        each = self._sectors(address, chosen, which, blocks[: len(chosen)])
+        each = _sectors(address, chosen, which, blocks[: len(chosen)])
         alike = len(blocks) // len(chosen)  # blocks that load the same
         loaded = (chosen.numel() if which is None else int(which.sum())) * element_bytes
         if len(each) * SECTOR_BYTES < WASTEFUL * loaded:
@@ -57,16 +56,15 @@ class Sectors:
             return
         if alike > 1:
             which = None if which is None else which.expand(len(blocks), -1)
-            each = self._sectors(address, chosen.expand(len(blocks), -1), which, blocks)
+            each = _sectors(address, chosen.expand(len(blocks), -1), which, blocks)
         held = torch.unique(torch.cat((self._held, each)))
         self.touched += (len(held) - len(self._held)) * SECTOR_BYTES
         full = len(held) * SECTOR_BYTES > L1_BYTES * len(torch.unique(held // _PLACES))
         self._held = held[:0] if full else held
 
-    def _sectors(
-        self, address: int, chosen: torch.Tensor, which: torch.Tensor | None, blocks: torch.Tensor
-    ) -> torch.Tensor:
-        """Every block's distinct sectors, as one number for each."""
-        found = (address + chosen) // SECTOR_BYTES + (blocks % (1 << 19))[:, None] * _PLACES
-        distinct: torch.Tensor = torch.unique(found if which is None else found[which])
-        return distinct
+
+def _sectors(address: int, chosen: torch.Tensor, which: torch.Tensor | None, blocks: torch.Tensor) -> torch.Tensor:
+    """Every block's distinct sectors, as one number for each."""
+    found = (address + chosen) // SECTOR_BYTES + (blocks % (1 << 19))[:, None] * _PLACES
+    distinct: torch.Tensor = torch.unique(found if which is None else found[which])
+    return distinct

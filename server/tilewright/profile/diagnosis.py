@@ -7,21 +7,20 @@ say is read in reading.py, what the trace says in tracing.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pydantic import Field
 
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.treatments import Finding, Treatment
-from tilewright.gpu.specs import DeviceSpec
+from tilewright.gpu.specs import SECTOR_BYTES, DeviceSpec
 from tilewright.policy import RootCause
 from tilewright.profile.banks import shared_conflicts
 from tilewright.profile.counters import KernelCounters
 from tilewright.profile.reading import (
     CONFLICT_TREATMENTS,
     GATHER_TREATMENTS,
-    SECTOR_BYTES,
     TERMS,
     Bound,
     Found,
@@ -232,9 +231,7 @@ def _of_sectors(facts: Facts, main: LaunchProfile, device: DeviceSpec) -> Found 
     move these; not where ncu says that its loads are coalesced."""
     moved, sectors = main.bytes_loaded + main.bytes_stored, main.bytes_touched + main.bytes_stored
     terms = estimate_launch(main, device).terms
-    if sectors < WASTEFUL * moved or terms["L2 bandwidth"] < max(terms[name] for name in TERMS if name in terms):
-        return None
-    if are_coalesced(facts.counters):
+    if sectors < WASTEFUL * moved or are_coalesced(facts.counters) or _largest(terms) != "L2 bandwidth":
         return None
     by_address = any("= load_pointer" in one.cutile_ir for one in facts.compiled if one.kernel == main.kernel)
     return Found(
@@ -279,12 +276,16 @@ def _again(profile: CallProfile, device: DeviceSpec) -> str:
     return f"counted: each block of {main.kernel} loads {times}" if times else ""
 
 
+def _largest(terms: Mapping[str, float]) -> str:
+    """Of what is busy while the others are, what takes longest."""
+    return max(TERMS, key=lambda name: terms.get(name, 0.0))
+
+
 def _of_terms(facts: Facts, main: LaunchProfile, device: DeviceSpec) -> Found:
     """What the model spends the latency on."""
     terms = facts.modelled.terms
-    overlapping = {name: terms.get(name, 0.0) for name in TERMS}
-    name = max(overlapping, key=lambda one: overlapping[one])
-    share = overlapping[name] / facts.modelled.ms
+    name = _largest(terms)
+    share = terms.get(name, 0.0) / facts.modelled.ms
     bound, root, treatments = TERMS[name]
     evidence = f"modelled: {share:.0%} of the latency by {name}"
     moved = facts.profile.dram_bytes

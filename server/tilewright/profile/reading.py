@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from tilewright.compiler.treatments import Treatment
+from tilewright.gpu.specs import SECTOR_BYTES
 from tilewright.policy import RootCause
 from tilewright.profile.counters import KernelCounters
 from tilewright.roofline.model import LAUNCH_MS
@@ -20,7 +21,6 @@ CONFLICT_SHARE = 0.4
 """Of the wavefronts of shared memory: those that bank conflicts add, from which they are what to treat."""
 SCATTERED = 18.0
 """Sectors a request: above what the widest coalesced load takes, which is 16."""
-SECTOR_BYTES = 32
 PASSING = 1.5
 """The L2 cache's share over DRAM's, up to which it only passes on what DRAM moves: 1.05 to 1.35 in streams on an H200,
 2 and more where blocks share inputs."""
@@ -92,11 +92,14 @@ def launching(launches: float, latency_ms: float, how: str = "counted") -> Found
     )  # fmt: skip
 
 
+def _longest(counters: Sequence[KernelCounters]) -> KernelCounters | None:
+    return max(counters, key=lambda one: one.time_ns, default=None)
+
+
 def counted(counters: Sequence[KernelCounters]) -> str:
     """The counters of the longest launch in one line; empty where there are none."""
-    if not counters:
+    if (main := _longest(counters)) is None:
         return ""
-    main = max(counters, key=lambda one: one.time_ns)
     parts = [
         f"{name} {main.get(key):.0f}%"
         for name, key in (
@@ -115,9 +118,8 @@ def counted(counters: Sequence[KernelCounters]) -> str:
 
 def by_counters(counters: Sequence[KernelCounters], work: Work) -> Found | None:
     """What the counters of the longest launch name; None where there are none, or they name nothing."""
-    if not counters:
+    if (main := _longest(counters)) is None:
         return None
-    main = max(counters, key=lambda one: one.time_ns)
     if main.sectors_a_request >= SCATTERED and main.get("load_sectors") * SECTOR_BYTES > work.bytes:
         return Found(
             "uncoalesced access", "memory",
@@ -162,7 +164,7 @@ def _busiest(main: KernelCounters) -> Found | None:
 def by_dram(counters: Sequence[KernelCounters]) -> Found | None:
     """Whether DRAM is nearest to what it sustains in the longest launch, though it is not full: where no model says
     what else there is."""
-    main = max(counters, key=lambda one: one.time_ns, default=None)
+    main = _longest(counters)
     share = main.get("dram_percent") if main is not None else 0.0
     if share < UNIT_PERCENT:
         return None
@@ -171,7 +173,7 @@ def by_dram(counters: Sequence[KernelCounters]) -> Found | None:
 
 def are_coalesced(counters: Sequence[KernelCounters]) -> bool:
     """Whether the loads of the longest launch are known to touch few sectors each; copies by TMA are not counted."""
-    main = max(counters, key=lambda one: one.time_ns, default=None)
+    main = _longest(counters)
     return main is not None and 0 < main.sectors_a_request < SCATTERED
 
 
