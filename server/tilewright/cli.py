@@ -8,11 +8,19 @@ from pathlib import Path
 
 def main() -> None:
     """The console script `tilewright`."""
-    if sys.argv[1:2] == ["serve"] and not {"-h", "--help"} & set(sys.argv):
-        raise SystemExit(_serve(sys.argv[2:]))
-    from tilewright.commands import app
+    from tilewright.records import storage_problem
 
-    app(prog_name="tilewright")
+    try:
+        if sys.argv[1:2] == ["serve"] and not {"-h", "--help"} & set(sys.argv):
+            raise SystemExit(_serve(sys.argv[2:]))
+        from tilewright.commands import app
+
+        app(prog_name="tilewright")
+    except OSError as error:
+        if not (text := storage_problem(error)):
+            raise
+        print(text, file=sys.stderr)
+        raise SystemExit(2) from None
 
 
 def _serve(arguments: list[str]) -> int:

@@ -45,7 +45,8 @@ class Journal(Generic[EntryT]):
         whole, _, torn = raw.rpartition(b"\n")
         self.entries, self.hashes = _chained(path, whole.split(b"\n") if whole else [], adapter)
         if torn:
-            (path.parent / "journal.torn").open("ab").write(torn + b"\n")
+            with (path.parent / "journal.torn").open("ab") as aside:
+                aside.write(torn + b"\n")
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         kept = len(raw) - len(torn)
         if torn:
@@ -89,9 +90,10 @@ class Journal(Generic[EntryT]):
             while line:
                 line = line[os.write(self._file, line) :]
             os.fsync(self._file)
-        except OSError:  # a full disk: leave no half record for the next one to stand on
+        except OSError as error:  # a full disk: leave no half record for the next one to stand on
             os.ftruncate(self._file, end)
             os.lseek(self._file, end, os.SEEK_SET)
+            error.filename = str(self.path)
             raise
         self._digest = digest
         self.hashes.append(_hash(body))

@@ -126,6 +126,7 @@ def _progress(context: Context[Any, Any]) -> Callable[[str], Awaitable[None]]:
 
 async def _told(work: Callable[[], ResultT | Awaitable[ResultT]]) -> ResultT:
     """Run a tool's work; a misuse reaches the caller as a tool error that says what to do instead."""
+    from tilewright.records import storage_problem
     from tilewright.repository import RepositoryError
     from tilewright.session.checkout import Misuse
 
@@ -134,6 +135,8 @@ async def _told(work: Callable[[], ResultT | Awaitable[ResultT]]) -> ResultT:
         return await result if isinstance(result, Awaitable) else result
     except (Misuse, RepositoryError) as error:
         raise ToolError(str(error)) from None
+    except OSError as error:
+        raise ToolError(storage_problem(error) or str(error)) from None
 
 
 def build_server(desk: Desk) -> MCPServer[None]:

@@ -17,6 +17,8 @@ from typing import BinaryIO, cast
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # without git, say so in our own words
 import git
 
+from tilewright.records import STORAGE_ERRORS, write_atomically
+
 Files = dict[str, bytes]
 """File contents by path relative to the repository's root, in POSIX form."""
 
@@ -220,7 +222,7 @@ class Repository:
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         if f"/{SANDBOX}/" not in lines:
-            path.write_text("\n".join([*lines, f"/{SANDBOX}/"]) + "\n", encoding="utf-8")
+            write_atomically(path, "\n".join([*lines, f"/{SANDBOX}/"]) + "\n")
 
     def start_branch(self, name: str) -> str:
         """Create a branch at HEAD and check it out; a number is added where the name is taken. Gives the name."""
@@ -234,7 +236,11 @@ class Repository:
             candidate, number = f"{name}-{number}", number + 1
         self._run("check-ref-format", "--branch", candidate)
         self._run("update-ref", f"refs/heads/{candidate}", self.head(), "0" * 40)
-        self.switch(candidate)
+        try:
+            self.switch(candidate)
+        except BaseException:
+            self.forget(f"refs/heads/{candidate}", self.head())
+            raise
         return candidate
 
     def switch(self, branch: str) -> None:
@@ -244,6 +250,10 @@ class Repository:
     def checkout(self, branch: str) -> None:
         """Check a branch out. Raises `RepositoryError` where local changes are in the way."""
         self._run("checkout", "--quiet", branch, "--")
+
+    def detach(self) -> None:
+        """Check out the commit that is checked out, without its branch."""
+        self._run("checkout", "--quiet", "--detach")
 
     def commit(self, files: Files, parent: str, message: str) -> str:
         """A commit object on `parent` whose tree has `files` instead of its own; no ref moves."""
@@ -262,9 +272,14 @@ class Repository:
         """Move a branch from `old` to `new`, and the index for `files`. Raises where another hand moved it."""
         self._run("update-ref", f"refs/heads/{branch}", new, old)
         try:
-            self._stage(new, files)
+            self.stage(new, files)
         except RepositoryError:  # another git command holds the index; what is committed is, and it is staged later
             pass
+
+    def stage(self, commit: str, files: Iterable[str]) -> None:
+        """Give the named files the content in the index that they have in a commit."""
+        for name, (mode, blob) in self._entries(commit, list(files)).items():
+            self._run("update-index", "--add", "--cacheinfo", f"{mode},{blob},{name}")
 
     def keep(self, ref: str, commit: str) -> None:
         """Make a commit reachable under a ref of ours."""
@@ -276,8 +291,8 @@ class Repository:
         for name, data in wanted.items():
             path = self._plain(name)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-        self._stage(commit, wanted)
+            write_atomically(path, data)
+        self.stage(commit, wanted)
 
     def forget(self, ref: str, commit: str) -> None:
         """Delete a ref that stands at `commit`."""
@@ -311,10 +326,6 @@ class Repository:
         file.write_bytes(content)
         return self._run("hash-object", "-w", "--no-filters", "--", str(file)).strip()
 
-    def _stage(self, commit: str, files: Iterable[str]) -> None:
-        for name, (mode, blob) in self._entries(commit, list(files)).items():
-            self._run("update-index", "--add", "--cacheinfo", f"{mode},{blob},{name}")
-
     def _identity(self, key: str) -> str:
         fallback = {"name": "Tilewright", "email": "tilewright@localhost"}[key]
         try:
@@ -338,6 +349,10 @@ class Repository:
             strip_newline_in_stdout=False,
         )
         if check and status:
-            raise RepositoryError(f"git {arguments[0]} failed: {str(error).strip() or f'status {status}'}")
+            said = str(error).strip()
+            for number in STORAGE_ERRORS:
+                if os.strerror(number) in said:
+                    raise OSError(number, f"git {arguments[0]}: {' '.join(said.split())}", str(self.git_dir))
+            raise RepositoryError(f"git {arguments[0]} failed: {said or f'status {status}'}")
         assert isinstance(output, bytes)
         return output

@@ -176,10 +176,14 @@ async def begin(
     try:
         environment = await runs.environment()
         work = (await runs.work())[0] if isinstance(found, Task) else None
+        repository.exclude_sandbox()
         branch = repository.start_branch(f"perf/{found.name}-{date}")
         if baseline != head:
-            repository.advance(branch, baseline, head, editable)
-        repository.exclude_sandbox()
+            try:
+                repository.advance(branch, baseline, head, editable)
+            except BaseException:
+                go_back(checkout, branch, came_from or "", head)
+                raise
     except BaseException:
         await runs.close()
         raise
@@ -226,17 +230,17 @@ def need_frontend(frontend: Frontend) -> None:
         raise Misuse("frontend = 'triton' needs the package triton, which is not there: pip install 'triton>=3.6'")
 
 
-def go_back(checkout: Checkout, started: Started) -> None:
-    """After a baseline that failed: back to the branch that was checked out, and no branch of the session's is left.
+def go_back(checkout: Checkout, branch: str, back: str, base: str) -> None:
+    """After a session that did not come to be: back to the branch that was checked out, at `base`, and no branch of the
+    session's is left.
 
     No file changes. Edits that were taken into the baseline are uncommitted again.
     """
-    repository, own = checkout.repository, f"refs/heads/{started.branch}"
-    back = started.came_from
-    if not back or repository.branch() != started.branch or repository.resolve(f"refs/heads/{back}") != started.base:
+    repository, own = checkout.repository, f"refs/heads/{branch}"
+    if not back or repository.branch() != branch or repository.resolve(f"refs/heads/{back}") != base:
         return
     repository.switch(back)
-    repository.forget(own, started.baseline)
+    repository.forget(own, repository.resolve(own) or "")
 
 
 def _notes(task: Task, backend: Backend) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -25,6 +26,11 @@ class Book:
         self._journal: Journal[Entry] | None = None
         self._heads: HeadStore | None = None
         self._head_fails = False
+        """Whether the head outside is behind the journal, since it could not be written."""
+        self._head_noticed = False
+        """Whether it is on record that the head cannot be written."""
+        self._owed: list[Entry] = []
+        """How runs ended that could not be put on record yet, as on a full disk."""
 
     def resume(self) -> None:
         """Take up the current session where its journal ends; a session that has ended is only read.
@@ -34,6 +40,7 @@ class Book:
         folder = self.checkout.current_folder()
         if self.state is not None and self.under_way and self._journal is not None:
             self._check_untouched()
+            self._settle_owed()
             self.checkout.write_missing_table(self._journal.path.parent, self.state)
             return
         if folder is None or (self.state is not None and self._is_at(folder)):
@@ -70,7 +77,7 @@ class Book:
     def _open(self, folder: Path) -> None:
         self._journal = self.checkout.open_journal(folder)
         self._heads = HeadStore(folder.name)
-        self._head_fails = integrity.head_is_failing(self._journal.entries)
+        self._head_fails = self._head_noticed = integrity.head_is_failing(self._journal.entries)
 
     def _check_untouched(self, taken_up: bool = False) -> None:
         """Raises `Forged` where another hand was at the journal or its outside head since this process holds them. A
@@ -92,6 +99,17 @@ class Book:
         if head is None and not self._head_fails and len(self.entries) > 1:
             detail = integrity.missing_head_text(str(self._heads.path))
             self.record(Noticed(what="head missing", detail=detail))
+
+    def keep_missing_head(self, folder: Path) -> None:
+        """Put on record that a session's head was kept nowhere, and keep it, also for a session that has ended."""
+        self.checkout.hold()
+        try:
+            self._open(folder)
+            self.state = State.of(self.entries)
+            self._check_untouched(taken_up=True)
+        finally:
+            self.let_go()
+            self.state = None
 
     def _is_at(self, folder: Path) -> bool:
         return self.state is not None and self.state.started.session == folder.name
@@ -133,12 +151,19 @@ class Book:
         return self.state
 
     def begin(self, started: Started) -> None:
-        """Open the journal of a new session, which becomes the checkout's current one."""
+        """Open the journal of a new session, which becomes the checkout's current one. Where that fails, nothing of the
+        session is left in the sandbox, and the checkout is free."""
         folder: Path = self.checkout.sandbox / started.session
         self.state = None
-        self._open(folder)
-        self.record(started)
-        self.checkout.set_current(folder)
+        try:
+            self._open(folder)
+            self.record(started)
+            self.checkout.set_current(folder)
+        except BaseException:
+            self.let_go()
+            self.state = None
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         assert self.state is not None
         self.checkout.write_table(folder, self.state)
 
@@ -151,14 +176,30 @@ class Book:
             yield secret
         except BaseException as error:
             why = "cancelled" if isinstance(error, asyncio.CancelledError) else str(error)[:500] or repr(error)
-            self.record(Interrupted(run=run, candidate=candidate, why=why, secret=secret))
+            with contextlib.suppress(OSError):
+                self.record_run(Interrupted(run=run, candidate=candidate, why=why, secret=secret))
             raise
+
+    def record_run(self, entry: Entry) -> None:
+        """Put on record how a run ended. Raises `OSError` where that cannot be written; the next call then writes it
+        first, so that no run is made twice."""
+        self._owed.append(entry)
+        self._settle_owed()
+
+    def _settle_owed(self) -> None:
+        while self._owed:
+            self.record(self._owed[0])
+            del self._owed[0]
 
     def record(self, entry: Entry) -> None:
         """Put one record on disk and into the state, and then the journal's head outside; a row also renders the table.
 
-        Raises `Forged` where another hand was at the journal."""
+        Raises `Forged` where another hand was at the journal, and `OSError`, with nothing on record, where the disk
+        takes no record."""
         assert self._journal is not None
+        behind = self._head_fails and not self._head_noticed
+        if behind and (error := self._keep_head()) is not None:  # two records would follow the head, and none say why
+            raise error
         try:
             self._journal.append(entry)
         except LedgerError as error:
@@ -171,14 +212,21 @@ class Book:
         if isinstance(entry, Row):
             self.checkout.write_table(self._journal.path.parent, self.state)
 
-    def _keep_head(self) -> None:
-        """Put the journal's head on disk outside the repository; that this cannot be, or can again, is on record."""
+    def _keep_head(self) -> OSError | None:
+        """Put the journal's head on disk outside the repository; that this cannot be, or can again, is on record. Gives
+        why it could not be put on record; the next record then waits for it."""
         assert self._journal is not None and self._heads is not None
         why = self._heads.write(len(self.hashes) - 1, self.head, self._journal.path)
-        if bool(why) is not self._head_fails:
-            self._head_fails = bool(why)
+        self._head_fails = bool(why)
+        if bool(why) is not self._head_noticed:
+            self._head_noticed = bool(why)
             detail = why or f"the head is kept in {self._heads.path} again"
-            self.record(Noticed(what="head unwritable" if why else "head kept", detail=detail))
+            try:
+                self.record(Noticed(what="head unwritable" if why else "head kept", detail=detail))
+            except OSError as error:
+                self._head_noticed = not self._head_noticed
+                return error
+        return None
 
     def finish(self, reason: str) -> None:
         """End the session and let go of the checkout."""
@@ -188,6 +236,10 @@ class Book:
     def let_go(self) -> None:
         """Close the journal and free the checkout."""
         if self._journal is not None:
+            if self.under_way:
+                with contextlib.suppress(OSError, Misuse):
+                    self._settle_owed()
+            self._owed.clear()
             self._journal.close()
             self._journal = None
         self.checkout.release()

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
 from tilewright.policy import ROOT_CAUSES, Rules
-from tilewright.records import printable
+from tilewright.records import printable, storage_problem
 from tilewright.session import show
 from tilewright.session.beginning import task_path
 from tilewright.session.book import Book
@@ -88,7 +88,8 @@ class Loop:
         """Where the loop stands. A process that does not hold the checkout may look too."""
         try:
             self._settle()
-        except Misuse as error:
+        except (Misuse, OSError) as problem:
+            error = Misuse(storage_problem(problem) or str(problem)) if isinstance(problem, OSError) else problem
             seen = self.checkout.peek()
             if seen is None:
                 return show.no_session(str(error))
@@ -139,7 +140,11 @@ class Loop:
 
     def checkpoint(self) -> CheckpointReport:
         """Commit the measured candidate on the session's branch; it becomes the incumbent."""
-        state = self._ready_for("git_checkpoint", Phase.MEASURED)
+        state = self._ready_for("git_checkpoint", Phase.MEASURED, Phase.RESOLVED)
+        if isinstance(state.resolution, Kept):  # the same call again, as after one whose record could not be written
+            return self._kept(state, state.resolution)
+        if state.phase is Phase.RESOLVED:
+            raise Misuse(f"git_checkpoint does not come now: {self._next(state)}")
         assert state.measured is not None and state.checked is not None and state.verdict is not None
         files = self._book.tree.read()
         if content_id(files) != state.measured.candidate:
@@ -152,9 +157,14 @@ class Loop:
         repository, branch = self.checkout.repository, state.started.branch
         commit = repository.commit(files, state.incumbent_commit, message)
         repository.advance(branch, commit, state.incumbent_commit, files)
-        self._book.record(Kept(candidate=state.measured.candidate, commit=commit))
-        summary = f"committed {commit[:12]} on {branch}: it is the incumbent now"
-        return CheckpointReport(summary=summary, commit=commit, branch=branch, next=self._next(state))
+        kept = Kept(candidate=state.measured.candidate, commit=commit)
+        self._book.record(kept)
+        return self._kept(state, kept)
+
+    def _kept(self, state: State, kept: Kept) -> CheckpointReport:
+        branch = state.started.branch
+        summary = f"committed {kept.commit[:12]} on {branch}: it is the incumbent now"
+        return CheckpointReport(summary=summary, commit=kept.commit, branch=branch, next=self._next(state))
 
     def revert(self) -> RevertReport:
         """Put the editable files back to the incumbent's; what they held stays reachable."""
@@ -170,6 +180,8 @@ class Loop:
             recovery = f"{refs_of(state.started.session)}/reverted/{state.iteration}-{saved[:12]}"
             repository.keep(recovery, saved)
             repository.restore(state.incumbent_commit, editable)
+        elif lost := self._unrecorded_revert(state):
+            recovery = lost
         elif state.phase is Phase.READY:
             raise Misuse("there is nothing to revert: the editable files equal the incumbent's")
         self._book.record(Reverted(to=state.incumbent_commit, recovery=recovery or None))
@@ -180,6 +192,13 @@ class Loop:
             left_alone=self._book.tree.protected_changes(),
             next=self._next(state),
         )
+
+    def _unrecorded_revert(self, state: State) -> str:
+        """The ref of what this iteration reverted just before its record could not be written; empty without one."""
+        place = f"{refs_of(state.started.session)}/reverted/{state.iteration}-"
+        known = {entry.recovery for entry in self._book.entries if isinstance(entry, Reverted)}
+        refs = self.checkout.repository.refs(f"{refs_of(state.started.session)}/reverted/")
+        return next((ref for ref in refs if ref.startswith(place) and ref not in known), "")
 
     def append_result(self, optimization: str, root_cause: str | None = None) -> AppendReport:
         """Close the iteration with one row; every figure in it is the evaluator's."""
@@ -269,6 +288,8 @@ class Loop:
         idle = self._job is None or self._job.done
         if idle and self._book.under_way and (reason := self.checkout.requested_end()) is not None:
             self._trials.finish(reason)
+        if idle and self._book.under_way and self._book.state is not None:  # its end could not be written
+            self._trials.stop_if_advised(self._book.state)
 
     def _next(self, state: State) -> str:
         """What to do now, with an eye on the working tree."""

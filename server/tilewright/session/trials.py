@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from tilewright.evaluation.evaluator import Tell
 from tilewright.evaluation.results import CorrectnessResult, Status
@@ -38,10 +39,15 @@ class Trials:
         await self._drop_runs()
         try:
             started, self._runs = await begin(self._checkout, task, backend, arch, rules, include_dirty)
+            try:
+                self._book.begin(started)
+            except BaseException:
+                await self._drop_runs()
+                go_back(self._checkout, started.branch, started.came_from, started.base)
+                raise
         except BaseException:
             self._checkout.release()
             raise
-        self._book.begin(started)
         await self.baseline(job)
 
     async def baseline(self, job: Job) -> None:
@@ -63,7 +69,7 @@ class Trials:
             self.finish(
                 f"the baseline itself failed ({last.result.status}: {cut(last.result.message, 300)}); mend it first"
             )
-            go_back(self._checkout, state.started)
+            go_back(self._checkout, state.started.branch, state.started.came_from, state.started.base)
             return
         self._book.record(close_iteration(state, "baseline", None))
         self.stop_if_advised(state)
@@ -88,7 +94,7 @@ class Trials:
                 runs = await self._ready_runs(state)
                 result = await runs.correctness(files, secret, self._time_left(state), tell)
         verdict = verdict_of_check(result)
-        self._book.record(Checked(candidate=identity, commit=commit, secret=secret, result=result, verdict=verdict))
+        self._book.record_run(Checked(candidate=identity, commit=commit, secret=secret, result=result, verdict=verdict))
 
     async def measure(self, files: Files, tell: Tell) -> None:
         """Measure a candidate against the incumbent. One that would be kept has to win again, in new processes and on
@@ -106,7 +112,7 @@ class Trials:
             result = await runs.benchmark(files, incumbent, secret, self._time_left(state), tell, apart=confirms)
         result = with_steady_incumbent(result, state.incumbent_result if incumbent is not None else None)
         verdict, waits = settled(result, state.started.rules, incumbent is None, confirms)
-        self._book.record(
+        self._book.record_run(
             Measured(
                 candidate=identity,
                 incumbent=content_id(incumbent) if incumbent else None,
@@ -159,9 +165,11 @@ class Trials:
         return said
 
     def stop_if_advised(self, state: State) -> None:
-        """End the session where its last row says so."""
-        if (advice := state.rows[-1].advice).action == "stop":
-            self.finish(advice.reason)
+        """End the session where its last row says so. Where the end cannot be written, the next call writes it: the row
+        is on record, and it is what the caller asked for."""
+        if state.rows and (advice := state.rows[-1].advice).action == "stop":
+            with contextlib.suppress(OSError):
+                self.finish(advice.reason)
 
     def _time_left(self, state: State) -> float:
         return 60 * state.started.rules.iteration_minutes - state.seconds
