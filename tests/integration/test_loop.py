@@ -215,7 +215,7 @@ def test_a_session_is_carried_to_another_clone(make_task: Callable[..., Path], t
     assert [row.optimization for row in state.rows] == ["baseline", "large tiles"]
     assert (clone / "sandbox" / "perf_results.md").read_text() == (root / "sandbox" / "perf_results.md").read_text()
     assert git(clone, "branch", "--show-current") == git(root, "branch", "--show-current")
-    with pytest.raises(Misuse, match="is under way here; end it"):
+    with pytest.raises(Misuse, match="in this checkout already, with all records"):
         import_session(Checkout(clone), archive)
 
     async def second(loop: Loop) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -32,7 +33,8 @@ class Forged(Misuse):
     """The journal is not the one that was written."""
 
     def __init__(self, error: Exception) -> None:
-        super().__init__(f"the journal cannot be trusted: {error}; {_SET_ASIDE}")
+        older = isinstance(error, integrity.OlderCopy)
+        super().__init__(str(error) if older else f"the journal cannot be trusted: {error}; {_SET_ASIDE}")
 
 
 class CheckoutBusy(Misuse):
@@ -188,7 +190,11 @@ class Checkout:
         """Render `perf_results.md`: the session's own, and the checkout's, which is the current session's."""
         text = render_table(state.table())
         for path in (folder / "perf_results.md", self.sandbox / "perf_results.md"):
-            write_atomically(path, text)
+            try:
+                write_atomically(path, text)
+            except OSError:  # no table rather than a stale one: the next call renders one that is missing
+                with contextlib.suppress(OSError):
+                    path.unlink()
 
     def write_missing_table(self, folder: Path, state: State) -> None:
         """Render the tables again if one of them is gone."""
@@ -202,9 +208,9 @@ class Checkout:
 
     def open_journal(self, folder: Path) -> Journal[Entry]:
         """Raises `Forged` where the journal was altered, or is not the one whose head is kept outside."""
+        if (folder / "journal.jsonl").exists():
+            self.read(folder)
         try:
-            if (folder / "journal.jsonl").exists():
-                integrity.read_chain(folder)
             return Journal(folder / "journal.jsonl", ENTRY)
         except (LedgerError, HeadError) as error:
             raise Forged(error) from None
@@ -215,7 +221,8 @@ class Checkout:
         return "" if self.repository.branch() == branch else f"`git checkout {branch}`: the session is on that branch"
 
     def missing_record(self, state: State, hashes: list[str]) -> Kept | None:
-        """The record of a commit that was made just before its process was killed, if that is where the branch stands.
+        """The record of a commit that was made just before its process was killed, or the disk was full, if that is
+        where the branch stands; its files are staged.
 
         `hashes` are those of the journal's records. Raises `Misuse` where no session put the branch where it stands.
         """
@@ -223,6 +230,8 @@ class Checkout:
         found = self._unrecorded(state, hashes) if moved else None
         if moved and found is None:
             raise Misuse(moved)
+        if found is not None:
+            self.repository.stage(found.commit, state.started.editable)
         return found
 
     def _unrecorded(self, state: State, hashes: list[str]) -> Kept | None:

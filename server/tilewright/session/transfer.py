@@ -2,38 +2,48 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
-import os
+import shutil
 import tarfile
 import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.heads import Head, HeadStore
-from tilewright.ledger import disagreement
+from tilewright import ledger
+from tilewright.heads import Head, HeadError, HeadStore
+from tilewright.ledger import LedgerError, difference, disagreement
+from tilewright.records import write_atomically
+from tilewright.repository import RepositoryError
 from tilewright.session import integrity
+from tilewright.session.book import Book
 from tilewright.session.checkout import Checkout, Misuse
-from tilewright.session.history import Noticed, Phase, State
+from tilewright.session.history import ENTRY, Phase, State
 
 FORMAT = 1
 _BUNDLE, _JOURNAL, _MANIFEST = "repository.bundle", "journal.jsonl", "manifest.json"
 
 
 def export_session(checkout: Checkout, target: Path) -> str:
-    """Write the current session to the archive `target`. Raises `Misuse` where there is none, or it is in use."""
+    """Write the current session to the archive `target`. Raises `Misuse` where there is none, or it is in use.
+
+    A head that is missing is put on record here first: every copy of the session has the same records then.
+    """
     folder, state = checkout.current_folder(), checkout.peek()
     if folder is None or state is None:
         raise Misuse("there is no session in this checkout to export")
     if found := checkout.findings(state):
         raise Misuse(found[0])
-    checkout.hold()
-    repository = checkout.repository
     if not target.parent.is_dir():
         raise Misuse(f"{target.parent}: no such folder")
     if target.is_dir():
         raise Misuse(f"{target} is a folder; name the file to write, as in {target / 'session.tgz'}")
-    if not os.access(target.parent, os.W_OK):
-        raise Misuse(f"{target.parent} cannot be written to")
+    if checkout.read(folder).missing_head:
+        Book(checkout).keep_missing_head(folder)
+    checkout.hold()
+    repository = checkout.repository
     refs = [f"refs/heads/{state.started.branch}", *repository.refs(f"refs/tilewright/{state.started.session}")]
     chain = checkout.read(folder)
     manifest = {
@@ -42,84 +52,100 @@ def export_session(checkout: Checkout, target: Path) -> str:
         "branch": state.started.branch,
         "refs": refs,
         "head": {"seq": len(chain.hashes) - 1, "hash": chain.hashes[-1]},
-        "head_missing": bool(chain.missing_head),
     }
     with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
-        bundle = Path(scratch) / _BUNDLE
+        bundle, packed = Path(scratch) / _BUNDLE, Path(scratch) / "session.tgz"
         repository.bundle(bundle, refs)
-        with tarfile.open(target, "w:gz") as archive:
+        with tarfile.open(packed, "w:gz") as archive:
             data = json.dumps(manifest, indent=1).encode()
             info = tarfile.TarInfo(_MANIFEST)
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))
             archive.add(folder / _JOURNAL, _JOURNAL)
             archive.add(bundle, _BUNDLE)
+        write_atomically(target, packed.read_bytes())
     return f"{state.started.session} with {len(refs)} refs is in {target}"
+
+
+@dataclass(frozen=True)
+class _Archive:
+    """An exported session: its name, its refs, the head of its journal, and the files themselves."""
+
+    source: Path
+    session: str
+    branch: str
+    refs: list[str]
+    head: Head
+    journal: bytes
+    bundle: bytes
 
 
 def import_session(checkout: Checkout, source: Path) -> State:
     """Take a session from an archive, check its journal's chain against all that is known of it, and check its branch
-    out.
+    out. A session that is here already and went on elsewhere is brought up to date.
 
-    Raises `Misuse` where the archive is not one, its journal is not the one that was written, or the checkout already
-    has the session or its branch.
+    Raises `Misuse` where the archive is not one, its journal is not the one that was written, or the checkout has all
+    of the session already, or has its branch. Whatever is raised, nothing here has changed then.
     """
     checkout.hold()
-    present = checkout.peek()
-    if present is not None and present.phase is not Phase.ENDED:
-        raise Misuse(f"session {present.started.session} is under way here; end it with `tilewright session end` first")
-    repository = checkout.repository
+    archive = _read(source)
+    folder, current, repository = checkout.sandbox / archive.session, checkout.current_folder(), checkout.repository
+    if current is not None and current != folder:
+        present = checkout.peek()
+        if present is not None and present.phase is not Phase.ENDED:
+            name = present.started.session
+            raise Misuse(f"session {name} is under way here; end it with `tilewright session end` first")
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
+        chain = _chain(archive, Path(scratch))
+        state, known = State.of(chain.entries), _state_here(archive, folder, chain, current == folder)
+        tip = repository.resolve(f"refs/heads/{archive.branch}")
+        if known is None and tip is not None:
+            raise Misuse(
+                f"branch {archive.branch} exists here already; rename it with `git branch -m {archive.branch} "
+                f"{archive.branch}-old`"
+            )
+        if known is not None and tip is not None and (text := checkout.branch_moved(known)):
+            raise Misuse(text)
+        if dirty := repository.changed(repository.head()):
+            raise Misuse(f"files differ from HEAD: {', '.join(dirty[:5])}; commit or stash them first")
+        with _undone_on_failure(checkout, archive, folder):
+            repository.detach()  # git fetches into no branch that is checked out
+            bundle = Path(scratch) / _BUNDLE
+            bundle.write_bytes(archive.bundle)
+            repository.unbundle(bundle, archive.refs)
+            found = [*integrity.refs_changed(repository, chain), checkout.branch_moved(state)]
+            if text := next(filter(None, found), ""):
+                raise Misuse(f"{source} is not the session that was exported: {text}; export it again")
+            repository.checkout(archive.branch)
+            repository.exclude_sandbox()
+            if known is not None:
+                checkout.set_current(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / _JOURNAL, archive.journal)
+            if known is None:
+                checkout.set_current(folder)
+    HeadStore(folder.name).write(len(chain.hashes) - 1, chain.hashes[-1], folder / _JOURNAL)
+    checkout.write_table(folder, state)
+    checkout.release()
+    return state
+
+
+def _read(source: Path) -> _Archive:
+    """What an archive holds. Raises `Misuse`."""
     try:
         with tarfile.open(source, "r:gz") as archive:
             parts = {name: _part(archive, name) for name in (_MANIFEST, _JOURNAL, _BUNDLE)}
         manifest = json.loads(parts[_MANIFEST])
-        session, branch, refs = manifest["session"], manifest["branch"], manifest["refs"]
-        head = Head(session=session, **manifest["head"]) if "head" in manifest else None
-    except (OSError, tarfile.TarError, ValueError, KeyError, TypeError, AttributeError) as error:
+        session, branch, refs = str(manifest["session"]), str(manifest["branch"]), list(manifest["refs"])
+        head = Head(session=session, **manifest["head"])
+    except (OSError, EOFError, tarfile.TarError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise Misuse(f"{source} is no exported session: {error}") from None
-    folder = checkout.sandbox / str(session)
     own = f"refs/tilewright/{session}/"
-    if Path(str(session)).name != session or not all(
-        ref == f"refs/heads/{branch}" or ref.startswith(own) for ref in refs
+    if Path(session).name != session or not all(
+        ref == f"refs/heads/{branch}" or str(ref).startswith(own) for ref in refs
     ):
         raise Misuse(f"{source} names refs that are not its session's; it was not written by this program")
-    if folder.exists():
-        raise Misuse(f"session {session} is in this checkout already")
-    if repository.resolve(f"refs/heads/{branch}") is not None:
-        raise Misuse(f"branch {branch} exists here already; rename it with `git branch -m {branch} {branch}-old`")
-    if dirty := repository.changed(repository.head()):
-        raise Misuse(f"files differ from HEAD: {', '.join(dirty[:5])}; commit or stash them first")
-    with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
-        unpacked = Path(scratch) / session
-        unpacked.mkdir()
-        (unpacked / _JOURNAL).write_bytes(parts[_JOURNAL])
-        chain = checkout.read(unpacked)
-        if head is not None and (text := disagreement(chain.hashes, head, "the archive's manifest")):
-            raise Misuse(f"{source}: {text}; export the session again")
-        state = State.of(chain.entries)
-        bundle = Path(scratch) / _BUNDLE
-        bundle.write_bytes(parts[_BUNDLE])
-        repository.unbundle(bundle, refs)
-    found = [*integrity.refs_changed(repository, chain), checkout.branch_moved(state)]
-    if text := next(filter(None, found), ""):
-        for ref in refs:
-            repository.forget(ref, repository.resolve(ref) or "")
-        raise Misuse(f"{source} is not the session that was exported: {text}; export it again")
-    repository.checkout(branch)
-    repository.exclude_sandbox()
-    folder.mkdir(parents=True)
-    (folder / _JOURNAL).write_bytes(parts[_JOURNAL])
-    HeadStore(folder.name).write(len(chain.hashes) - 1, chain.hashes[-1], folder / _JOURNAL)
-    if manifest.get("head_missing"):
-        detail = integrity.missing_head_text("the state folder of the machine that it was exported on")
-        journal = checkout.open_journal(folder)
-        journal.append(Noticed(what="head missing", detail=detail))
-        journal.close()
-        HeadStore(folder.name).write(len(journal.hashes) - 1, journal.head, journal.path)
-    checkout.write_table(folder, state)
-    checkout.set_current(folder)
-    checkout.release()
-    return state
+    return _Archive(source, session, branch, refs, head, parts[_JOURNAL], parts[_BUNDLE])
 
 
 def _part(archive: tarfile.TarFile, name: str) -> bytes:
@@ -127,3 +153,64 @@ def _part(archive: tarfile.TarFile, name: str) -> bytes:
     if file is None:
         raise ValueError(f"{name} is no file")
     return file.read()
+
+
+def _chain(archive: _Archive, scratch: Path) -> integrity.Chain:
+    """The archive's records, which hold every head that is known of the session: the archive's own, and the one that is
+    kept on this machine, however far the session went on elsewhere since. Raises `Misuse`."""
+    journal = scratch / _JOURNAL
+    journal.write_bytes(archive.journal)
+    store = HeadStore(archive.session)
+    try:
+        entries, hashes = ledger.read_chain(journal, ENTRY)
+        kept = store.read()
+        integrity.check_owner(entries, archive.session, journal)
+    except (LedgerError, HeadError) as error:
+        raise Misuse(f"{archive.source}: {error}; export the session again") from None
+    for head, where in ((archive.head, "the archive's manifest"), (kept, f"the head kept in {store.path}")):
+        if head is not None and (text := disagreement(hashes, head, where)):
+            raise Misuse(f"{archive.source}: {text}; export the session again, where it went on")
+    return integrity.Chain(entries, hashes)
+
+
+def _state_here(archive: _Archive, folder: Path, chain: integrity.Chain, current: bool) -> State | None:
+    """Where the session stands in this checkout; None where it is not here. Raises `Misuse` where the archive has no
+    more of it, or has not all of it."""
+    if not (folder / _JOURNAL).is_file():
+        return None
+    try:
+        entries, hashes = ledger.read_chain(folder / _JOURNAL, ENTRY)
+    except LedgerError as error:
+        raise Misuse(f"the journal cannot be trusted: {error}; move {folder} away, and import again") from None
+    common = min(len(hashes), len(chain.hashes))
+    here = f"session {archive.session} is in this checkout already"
+    if hashes[:common] != chain.hashes[:common]:
+        raise Misuse(f"{here}, and went on here in another way: {difference(chain.hashes, hashes)}")
+    if len(hashes) > len(chain.hashes):
+        raise Misuse(f"{here}, with {len(hashes) - len(chain.hashes)} records that the archive lacks")
+    if len(hashes) == len(chain.hashes) and current:
+        raise Misuse(f"{here}, with all records of the archive")
+    return State.of(entries) if entries else None
+
+
+@contextlib.contextmanager
+def _undone_on_failure(checkout: Checkout, archive: _Archive, folder: Path) -> Iterator[None]:
+    """Puts refs, HEAD and the session's folder back as they were where the work within fails."""
+    repository, there = checkout.repository, folder.exists()
+    before = {ref: repository.resolve(ref) for ref in archive.refs}
+    place = repository.branch() or repository.head()
+    try:
+        yield
+    except BaseException:
+        if not there:
+            shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(RepositoryError, OSError):
+            repository.detach()
+            for ref, commit in before.items():
+                now = repository.resolve(ref)
+                if commit is not None and commit != now:
+                    repository.keep(ref, commit)
+                elif commit is None and now is not None:
+                    repository.forget(ref, now)
+            repository.checkout(place)
+        raise
