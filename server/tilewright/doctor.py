@@ -8,16 +8,22 @@ import platform
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+import tempfile
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from tilewright.compiler.tools import REINSTALL, find_nvdisasm, find_tileiras, known_archs
 from tilewright.gpu.telemetry import MIN_DRIVER, Gpu, find_gpu, torch_cuda
-from tilewright.heads import state_folders
+from tilewright.heads import state_folders, why_unwritable
+from tilewright.ledger import Journal, LedgerError, read_entries
+from tilewright.records import Record, storage_problem
 
 SUPPORTED_PYTHON = ((3, 11), (3, 12))
 _TOOLKIT = ("nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm")
+_MODULES = {"torch": "torch", "cuda-tile": "cuda.tile"}
 _NVIDIA_VENDOR = "0x10de"
 
 
@@ -53,6 +59,8 @@ class Machine:
     torch_cuda: str | None
     gpu: Gpu | None
     pci_gpu: bool
+    broken: dict[str, str] = field(default_factory=dict)
+    """Why an installed package cannot be imported, or a tool not run, by its name."""
 
 
 def this_machine() -> Machine:
@@ -70,7 +78,24 @@ def this_machine() -> Machine:
         torch_cuda=torch_cuda(),
         gpu=find_gpu(),
         pci_gpu=_gpu_on_the_bus(),
+        broken=_broken(packages),
     )
+
+
+def _broken(packages: dict[str, str]) -> dict[str, str]:
+    tried = {name: [sys.executable, "-c", f"import {module}"] for name, module in _MODULES.items() if name in packages}
+    tools = {"tileiras": find_tileiras(), "nvdisasm": find_nvdisasm()}
+    tried |= {name: [path, "--version"] for name, path in tools.items() if path is not None}
+    return {name: why for name, command in tried.items() if (why := _why_it_fails(command))}
+
+
+def _why_it_fails(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+    return "" if done.returncode == 0 else (said[-1] if said else f"it ended with status {done.returncode}")
 
 
 def examine(machine: Machine) -> list[Finding]:
@@ -101,18 +126,40 @@ def protections() -> list[Protection]:
 
 
 def _of_the_ledger() -> list[Protection]:
-    folder = state_folders()[0]
-    place = next(path for path in (folder, *folder.parents) if path.exists())
-    kept = os.access(place, os.W_OK)
-    where = f"the journal's head is kept in {folder} too, and in the trailers of the session's commits"
+    why = why_unwritable()
+    where = f"the journal's head is kept in {state_folders()[0]} too, and in the trailers of the session's commits"
+    lost = f"heads are not kept outside: {why}; set TILEWRIGHT_STATE to a folder that this user can write"
     return [
-        Protection("journal", True, "hash-chained; a record that was changed, cut off or added is found and named"),
-        Protection("outside head", kept, where if kept else f"{place} cannot be written: heads are not kept outside"),
+        _of_the_chain(),
+        Protection("outside head", not why, lost if why else where),
         Protection(
             "same user", False, "who knows where can edit journal, head, commits and table together, and consistently; "
             "`tilewright replay` then still runs what the log claims",
         ),
     ]  # fmt: skip
+
+
+def _of_the_chain() -> Protection:
+    """Tried: a journal is written, and a record of it changed."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+            path = Path(folder) / "journal.jsonl"
+            journal = Journal(path, TypeAdapter(_Trial))
+            journal.append(_Trial(text="before"))
+            journal.close()
+            path.write_text(path.read_text().replace("before", "after"))
+            read_entries(path, TypeAdapter(_Trial))
+    except LedgerError:
+        return Protection(
+            "journal", True, "hash-chained; a record that was changed, cut off or added is found and named"
+        )
+    except OSError as error:
+        return Protection("journal", False, f"no journal could be tried: {storage_problem(error) or error}")
+    return Protection("journal", False, "a changed record was not found: this installation is broken; install it again")
+
+
+class _Trial(Record):
+    text: str
 
 
 def _of_workers() -> Protection:
@@ -134,23 +181,35 @@ def _of_workers() -> Protection:
 
 
 def _of_processes() -> list[Protection]:
-    try:
-        scope = int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text())
-    except (OSError, ValueError):
-        scope = 0
-    closed = f"server and referee are closed to processes that did not start them (ptrace_scope {scope})"
-    open_ = "a process of the same user can read the memory of server and referee, secrets too (ptrace_scope 0)"
+    """Tried: a process that this one starts tries to read this one's memory, as an agent would the server's."""
+    reading = f"open('/proc/{os.getpid()}/mem', 'rb').close()"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", reading], capture_output=True, timeout=60, check=False)
+    closed = "a process that did not start server and referee was refused their memory"
+    open_ = "a process of the same user can read the memory of server and referee, secrets too; `sysctl "
     return [
         Protection("server", False, "the same user can kill it; no record is lost, and the session is taken up again"),
-        Protection("memory", scope > 0, closed if scope else open_),
+        Protection(
+            "memory",
+            done.returncode != 0,
+            closed if done.returncode else f"{open_}kernel.yama.ptrace_scope=1` forbids it to users other than root",
+        ),
     ]
 
 
 def _of_the_program() -> Protection:
+    """Tried: each file of the program is opened for writing, and none is written."""
     folder = Path(__file__).parent
-    if os.access(folder, os.W_OK):
+    if any(map(_can_be_edited, folder.rglob("*.py"))):
         return Protection("program", False, f"this user can edit the program itself, in {folder}")
     return Protection("program", True, f"this user cannot edit the program in {folder}")
+
+
+def _can_be_edited(path: Path) -> bool:
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
+    except OSError:
+        return os.access(path.parent, os.W_OK)  # who may replace it need not open it
+    return True
 
 
 def _another_account() -> Protection:
@@ -187,6 +246,9 @@ def _torch(machine: Machine) -> Finding:
     version = machine.packages.get("torch")
     if version is None:
         return Finding("torch", State.MISSING, "not installed", "pip install torch")
+    if why := machine.broken.get("torch"):
+        remedy = "pip install --force-reinstall torch"
+        return Finding("torch", State.MISSING, f"{version} cannot be imported: {why}", remedy)
     if machine.torch_cuda:
         return Finding("torch", State.OK, f"{version}, CUDA {machine.torch_cuda}")
     if machine.gpu is not None or machine.pci_gpu:
@@ -201,7 +263,17 @@ def _compiler(machine: Machine) -> list[Finding]:
     version = machine.packages.get("cuda-tile")
     if version is None:
         return [Finding("cuda-tile", State.MISSING, "not installed", "pip install cuda-tile")]
-    found = [Finding("cuda-tile", State.OK, version)]
+    why = machine.broken.get("cuda-tile")
+    found = [
+        Finding(
+            "cuda-tile",
+            State.MISSING,
+            f"{version} cannot be imported: {why}",
+            "pip install --force-reinstall cuda-tile",
+        )
+        if why
+        else Finding("cuda-tile", State.OK, version)
+    ]
     releases = {name: machine.packages[name] for name in _TOOLKIT if name in machine.packages}
     minors = {tuple(release.split(".")[:2]) for release in releases.values()}
     if len(minors) > 1:
@@ -213,6 +285,8 @@ def _compiler(machine: Machine) -> list[Finding]:
         )  # fmt: skip
     elif machine.tileiras is None:
         found.append(Finding("tileiras", State.MISSING, "the compiler is not there", REINSTALL))
+    elif why := machine.broken.get("tileiras"):
+        found.append(Finding("tileiras", State.MISSING, f"{machine.tileiras} does not run: {why}", REINSTALL))
     elif machine.gpu is not None and machine.archs and machine.gpu.arch not in machine.archs:
         release = releases.get("nvidia-cuda-tileiras", machine.tileiras)
         found.append(
@@ -223,6 +297,9 @@ def _compiler(machine: Machine) -> list[Finding]:
         found.append(Finding("tileiras", State.OK, f"{release}, {machine.tileiras}"))
     if machine.nvdisasm is None:
         found.append(Finding("nvdisasm", State.MISSING, "not found", "pip install nvidia-cuda-nvdisasm"))
+    elif why := machine.broken.get("nvdisasm"):
+        remedy = "pip install --force-reinstall nvidia-cuda-nvdisasm"
+        found.append(Finding("nvdisasm", State.MISSING, f"{machine.nvdisasm} does not run: {why}", remedy))
     else:
         found.append(Finding("nvdisasm", State.OK, machine.nvdisasm))
     return found

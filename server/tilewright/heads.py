@@ -6,13 +6,14 @@ never one ahead.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from tilewright.records import Record, sync_folder, write_atomically
+from tilewright.records import Record, home, sync_folder, write_atomically
 
 
 class HeadError(Exception):
@@ -34,9 +35,23 @@ def state_folders() -> list[Path]:
     default place counts beside the one that is set."""
     if override := os.environ.get("TILEWRIGHT_STATE"):
         return [Path(override) / "heads"]
-    default = Path.home() / ".local" / "state"
+    default = home() / ".local" / "state"
     places = [Path(os.environ.get("XDG_STATE_HOME") or default), default]
     return list(dict.fromkeys(place / "tilewright" / "heads" for place in places if place.is_absolute()))
+
+
+def why_unwritable() -> str:
+    """Why no head can be kept where heads are kept, found by writing and removing one; empty where one can. Folders
+    that are made for it go again."""
+    store = HeadStore(f"trial-{os.getpid()}")
+    missing = [folder for folder in (store.path.parent, *store.path.parent.parents) if not folder.exists()]
+    try:
+        return store.write(0, "0" * 64, store.path)
+    finally:
+        with contextlib.suppress(OSError):
+            store.path.unlink(missing_ok=True)
+            for folder in missing:
+                folder.rmdir()
 
 
 class HeadStore:

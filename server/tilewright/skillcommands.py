@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tilewright.records import storage_problem
 from tilewright.skillpack import MANIFEST, SkillError, install, load_skill, skill_names
 from tilewright.terminal import console, failed
 
@@ -48,7 +49,9 @@ def install_(
     """Write self-contained copies of the skills: references inside, links made to fit."""
     try:
         written = install(names or [], to)
-    except (SkillError, OSError) as error:
+    except SkillError as error:
         raise failed(str(error)) from None
+    except OSError as error:
+        raise failed(storage_problem(error) or str(error)) from None
     for folder in written:
         console.print(f"installed {folder}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from tilewright import bundled
+from tilewright.records import write_atomically
 
 MANIFEST = "SKILL.md"
 _LINK = re.compile(r"\[([^\]\n]+)\]\(([^)\s]+)\)")
@@ -77,7 +78,7 @@ def install(names: list[str], target: Path) -> list[Path]:
         for place, data in skill.files.items():
             path = home / place
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+            write_atomically(path, data)
     return [target / skill.name for skill in skills]
 
 

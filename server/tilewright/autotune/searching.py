@@ -171,9 +171,10 @@ async def _begun(
 ) -> tuple[Environment, SurveyResult]:
     """Where it is measured, and the survey of `variants`, at the same time where two referees do that. Raises `Misuse`;
     the other is then given up."""
+    environment = await measuring.environment() if modelling is measuring else None
     surveying = modelling.survey(variants, backend, LIMIT_S, tell, alike=alike, hopeless=pruning.HOPELESS)
-    if modelling is measuring:
-        return await measuring.environment(), await surveying
+    if environment is not None:
+        return environment, await surveying
     tell("starting: what compiles and models, and what measures")
 
     async def prepared() -> Environment:

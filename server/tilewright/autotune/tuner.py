@@ -33,6 +33,8 @@ class Tuner:
 
     def __init__(self, checkout: Checkout) -> None:
         self._checkout = checkout
+        self._unwritten: dict[str, tuple[SearchResult, dict[str, SearchResult]]] = {}
+        """The last search, by its key, until what it found is on disk: on a full disk the same call writes it later."""
         self._results: Results[Found] = Results("autotune", "search", lambda found: found[0].status is Status.VOID)
 
     async def tune(
@@ -95,17 +97,22 @@ class Tuner:
         self, job: Job, key: str, wanted: Wanted, backend: Backend, arch: str, also: Sequence[str]
     ) -> Found:
         committed, task = wanted.found.committed, wanted.found.folder
-        async with with_model(backend, arch, committed, task) as (measuring, modelling):
-            result = await search(wanted, backend, modelling, measuring, job.tell)
-        others = {}
-        for other in also if result.status is Status.PASSED else ():
-            job.tell(f"the same for {other}")
-            async with with_model(Backend.CPU, other, committed, task) as (runs, _):
-                others[other] = await search(wanted, Backend.CPU, runs, runs, job.tell)
+        if key not in self._unwritten:
+            async with with_model(backend, arch, committed, task) as (measuring, modelling):
+                result = await search(wanted, backend, modelling, measuring, job.tell)
+            others = {}
+            for other in also if result.status is Status.PASSED else ():
+                job.tell(f"the same for {other}")
+                async with with_model(Backend.CPU, other, committed, task) as (runs, _):
+                    others[other] = await search(wanted, Backend.CPU, runs, runs, job.tell)
+            self._unwritten = {key: (result, others)}
+        result, others = self._unwritten[key]
         job.tell("writing what was found")
         self._checkout.repository.exclude_sandbox()
         folder = self._checkout.sandbox / "autotune"
-        return result, await asyncio.to_thread(_write, folder, key, wanted, result, others)
+        files = await asyncio.to_thread(_write, folder, key, wanted, result, others)
+        del self._unwritten[key]
+        return result, files
 
     def _apply(self, wanted: Wanted, result: SearchResult) -> str:
         """Write the best config into the editable files, which are those that were searched."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tilewright.compiler.compilation import Compilation
+from tilewright.records import home
 
 CAP_BYTES = 256 * 2**20
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -27,8 +28,8 @@ def cache_folder() -> Path:
     if override := os.environ.get("TILEWRIGHT_CACHE"):
         return Path(override) / "compilations"
     base = os.environ.get("XDG_CACHE_HOME", "")
-    home = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
-    return home / "tilewright" / "compilations"
+    caches = Path(base) if Path(base).is_absolute() else home() / ".cache"
+    return caches / "tilewright" / "compilations"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from tilewright.records import storage_problem
+
 Message = dict[str, Any]
 Buffer = bytes | bytearray | memoryview
 
@@ -123,7 +125,10 @@ class Channel:
                     self.send({"reply": handlers[message["op"]](message)})
                 except misuses as error:
                     self.send({"misuse": str(error).replace(f"{message.get('task')}/", "")})
-                except Exception:
+                except Exception as error:
+                    if isinstance(error, OSError) and (text := storage_problem(error)):
+                        self.send({"misuse": text})
+                        continue
                     self.send({"failure": traceback.format_exc()[-4000:]})
         except ChannelClosed:
             pass
