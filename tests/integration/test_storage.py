@@ -111,7 +111,9 @@ def test_each_write_of_a_session_fails_once(
     assert kinds.count("checked") == 3, "a check was made twice"
     assert of_kind(records(root), "row")["optimization"] == "smaller tiles"
     assert git(root, "status", "--porcelain", "--untracked-files=no") == ""
-    assert len(git(root, "branch", "--list", "perf/*").splitlines()) == 1
+    (mine, *left) = git(root, "for-each-ref", "--sort=-committerdate", "--format=%(objectname)", "refs/heads").split()
+    assert mine == git(root, "rev-parse", "HEAD")
+    assert {*left} == {git(root, "rev-parse", "main")}, "a branch that could not be taken back holds nothing of its own"
 
 
 def limited(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
