@@ -24,6 +24,7 @@ from tilewright.interpreter import host
 from tilewright.task import Backend, Case, Frontend, case_label, load_task
 
 Entry = Callable[..., Any]
+SWITCH = "DISABLE_AUTOTUNE"
 NOISE = 0.97
 """A tuned launch this close to the fixed one counts as no slower: the fixed config is in its space."""
 
@@ -80,21 +81,17 @@ def check(script: str, entry: Entry) -> int:
 
 
 def check_autotuned(script: str, entry: Entry, cache: dict[Any, Any]) -> int:
-    """Check a tuned launch: right, tunes once for a shape, not at all under DISABLE_AUTOTUNE, and no slower."""
+    """Check a tuned launch: right, tunes once for a shape, not at all under DISABLE_AUTOTUNE, and no slower. A process
+    that was started with DISABLE_AUTOTUNE=1 checks the untuned launch alone."""
     example = _Example(script)
-    problem = example.first_wrong(entry)
-    tuned = dict(cache)
-    if not problem and not tuned:
-        problem = "nothing was tuned"
-    problem = problem or example.first_wrong(entry)
-    if not problem and cache != tuned:
-        problem = "a second call for the same shape tuned again"
+    if os.environ.get(SWITCH, "0") == "1":
+        problem = _problem_untuned(example, entry, cache)
+        return _report(Path(script).name, problem, f"{_where(example)}; not tuned: {SWITCH}=1")
+    problem = _problem_tuned(example, entry, cache)
     cache.clear()
-    os.environ["DISABLE_AUTOTUNE"] = "1"
-    problem = problem or example.first_wrong(entry)
-    if not problem and cache:
-        problem = "tuned although DISABLE_AUTOTUNE=1"
-    del os.environ["DISABLE_AUTOTUNE"]
+    os.environ[SWITCH] = "1"
+    problem = problem or _problem_untuned(example, entry, cache)
+    del os.environ[SWITCH]
     detail = _where(example)
     if not problem and example.on_gpu:
         fixed = getattr(importlib.import_module(example.task.module), example.task.function)
@@ -104,6 +101,26 @@ def check_autotuned(script: str, entry: Entry, cache: dict[Any, Any]) -> int:
         if speedup < NOISE:
             problem = f"slower than {example.task.module}.py"
     return _report(Path(script).name, problem, detail)
+
+
+def _problem_tuned(example: _Example, entry: Entry, cache: dict[Any, Any]) -> str:
+    """What is wrong with a launch that may tune; empty if nothing is."""
+    problem = example.first_wrong(entry)
+    tuned = dict(cache)
+    if not problem and not tuned:
+        problem = "nothing was tuned"
+    problem = problem or example.first_wrong(entry)
+    if not problem and cache != tuned:
+        problem = "a second call for the same shape tuned again"
+    return problem
+
+
+def _problem_untuned(example: _Example, entry: Entry, cache: dict[Any, Any]) -> str:
+    """What is wrong with a launch that must not tune; empty if nothing is."""
+    problem = example.first_wrong(entry)
+    if not problem and cache:
+        problem = f"tuned although {SWITCH}=1"
+    return problem
 
 
 def _where(example: _Example) -> str:

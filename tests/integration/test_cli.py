@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -154,16 +155,41 @@ def test_every_example_checks_itself(example_folders: list[Path], number: int) -
     folder = example_folders[number]
     if load_task(folder).file.frontend is Frontend.TRITON:
         pytest.importorskip("triton")
-    for script in ("fixed_launch.py", "autotuned_launch.py"):
-        done = subprocess.run([sys.executable, "-B", script], cwd=folder, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{folder.name}/{script}: {done.stdout}{done.stderr}"
+    tuned = "autotuned_launch.py"
+    for script, env in (("fixed_launch.py", {}), (tuned, {}), (tuned, {"DISABLE_AUTOTUNE": "1"})):
+        done = subprocess.run(
+            [sys.executable, "-B", script],
+            cwd=folder,
+            env=os.environ | env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{folder.name}/{script} {env}: {done.stdout}{done.stderr}"
         assert f"{script}: PASS" in done.stdout
+        assert ("not tuned: DISABLE_AUTOTUNE=1" in done.stdout) == bool(env)
+
+
+@pytest.mark.slow
+def test_an_example_that_tunes_all_the_same_fails_its_own_check(example_folders: list[Path], tmp_path: Path) -> None:
+    folder = shutil.copytree(example_folders[0], tmp_path / "example")
+    script = folder / "autotuned_launch.py"
+    script.write_text(script.read_text().replace("DISABLE_AUTOTUNE", "ANOTHER_NAME"))
+    for env in ({}, {"DISABLE_AUTOTUNE": "1"}):
+        done = subprocess.run(
+            [sys.executable, "-B", script.name],
+            cwd=folder,
+            env=os.environ | env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert "FAIL: tuned although DISABLE_AUTOTUNE=1" in done.stdout
 
 
 @pytest.mark.slow
 def test_a_wrong_example_fails_its_own_check(example_folders: list[Path], tmp_path: Path) -> None:
-    import shutil
-
     folder = shutil.copytree(example_folders[0], tmp_path / "example")
     script = folder / "fixed_launch.py"
     script.write_text(script.read_text().replace("* gain", "* gain * 1.1"))
