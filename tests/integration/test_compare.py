@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import SCALE_KERNEL
 from tests.integration.test_cli import tilewright
 
@@ -46,3 +48,18 @@ def test_what_cannot_be_compared_is_refused(make_task: Callable[..., Path]) -> N
     assert "NAME=PATH" in tilewright("compare", "task", "--root", str(root), "--with", "other").stderr
     missing = tilewright("compare", "task", "--backend", "cpu", "--root", str(root), "--with", "other=/nowhere.py")
     assert "give a module that defines scale" in missing.stderr
+
+
+@pytest.mark.parametrize(
+    "line", ["from kernel import scale", "import kernel as before", "from . import kernel", "from .kernel import TILE"]
+)
+def test_a_module_that_imports_the_one_it_stands_for_is_refused(
+    make_task: Callable[..., Path], tmp_path: Path, line: str
+) -> None:
+    root, other = make_task(), tmp_path / "tuned.py"
+    other.write_text(f"{line}\n{SCALE_KERNEL}")
+    done = tilewright("compare", "task", "--backend", "cpu", "--root", str(root), "--with", f"tuned={other}")
+    assert done.returncode == 2
+    message = " ".join(done.stderr.split())
+    assert "imports kernel, whose place it takes while it is timed, so it would import itself: copy what" in message
+    assert "import_error" not in done.stdout + done.stderr

@@ -6,6 +6,7 @@ under torch.compile, and modules that the user names. On a GPU they are timed in
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -145,10 +146,33 @@ def _arms(checkout: Checkout, found: Working, backend: Backend, others: Mapping[
         if name in {arm.name for arm in arms}:
             raise Misuse(f"--with {name}: the table has a row of that name; give another")
         try:
-            arms.append(Arm(name, found.files | {entry: path.read_bytes()}, frontend))
+            source = path.read_bytes()
         except OSError as error:
             raise Misuse(f"{path}: {error.strerror}; give a module that defines {found.task.function}") from None
+        if found.task.module in _imports(source, found.task.module):
+            raise Misuse(
+                f"--with {name}: {path} imports {found.task.module}, whose place it takes while it is timed, so it "
+                "would import itself: copy what it imports from there into it"
+            )
+        arms.append(Arm(name, found.files | {entry: source}, frontend))
     return arms
+
+
+def _imports(source: bytes, module: str) -> set[str]:
+    """The full names of what `source` imports as `module`; none where it is no Python, which its import will say."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return set()
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            package = module.split(".")[: -node.level] if node.level else []
+            origin = ".".join([*package, *filter(None, [node.module])])
+            found |= {origin, *(f"{origin}.{alias.name}".lstrip(".") for alias in node.names)}
+    return found
 
 
 def _before(checkout: Checkout, found: Working, base: str) -> Files:
