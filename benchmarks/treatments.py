@@ -146,6 +146,10 @@ def _bytes() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 PAIRS = (
     Pair(
+        Treatment.TILE_SHAPE, "bf16 matmul (64, 64, 64) against (128, 128, 64)",
+        (matmul, lambda: (*[_half()] * 3, 64, 64, 64)), (matmul, lambda: (*[_half()] * 3, 128, 128, 64)),
+    ),
+    Pair(
         Treatment.MORE_WORKER_WARPS, "bf16 matmul (128, 256, 64)",
         (matmul, lambda: (*[_half()] * 3, 128, 256, 64)),
         (matmul.replace_hints(num_worker_warps=8), lambda: (*[_half()] * 3, 128, 256, 64)),

@@ -314,3 +314,52 @@ def test_what_stays_in_the_cache_is_said() -> None:
         "fit in the L2 cache" in one for one in diagnose(facts(call, work_bytes=3e7), H200, CEILINGS, []).evidence
     )
     assert not any("L2 cache" in one for one in diagnose(facts(call, work_bytes=3e8), H200, CEILINGS, []).evidence)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("latency_ms", [None, 4.2005])
+def test_a_product_whose_tile_is_too_small_is_told_to_take_a_larger_one(
+    latency_ms: float | None, tmp_path: Path
+) -> None:
+    """Example 02 as it is, modelled, and at the latency that an H200 measured."""
+    arguments, work = product(8192, 8192, 8192)
+    call, compiled = sampled(entry(MATMUL, tmp_path, {}), *arguments)
+    estimate = estimate_call(call, H200)
+    found = [finding for one in compiled for finding in findings(one, call.launches[0].shapes)]
+    case = Facts("case", work, latency_ms or estimate.ms, latency_ms is not None, call, estimate, compiled)
+    told = diagnose(case, H200, CEILINGS, found)
+    assert told.bound in ("DRAM bandwidth", "L2 bandwidth")
+    assert "one of 128x128 does 64" in told.treatments[0]
+    assert "-> tile-shape: " in told.treatments[0]
+    assert not any("narrower storage" in one for one in told.treatments)
+    assert any("MB move, and the work is 402.7 MB" in one for one in told.evidence)
+
+
+@pytest.mark.parametrize(
+    ("limited_by", "blocks", "first"),
+    [
+        ("registers", 132 * 64, "raise-occupancy"),
+        ("registers and shared memory", 132 * 64, "raise-occupancy"),
+        ("shared memory", 132 * 64, "smaller-tiles: half a tile dimension"),
+        ("threads", 132 * 64, "tile-shape: larger loads a block"),
+        ("registers and threads", 132 * 64, "tile-shape: larger loads a block"),
+        ("CTAs per SM", 132 * 64, "tile-shape: larger loads a block"),
+        ("registers", 132 * 2, "smaller-tiles: more blocks, since the SMs hold all 264 CTAs at once"),
+    ],
+)
+@pytest.mark.parametrize("counted", [False, True])
+def test_what_limits_the_ctas_of_an_sm_says_how_to_have_more_in_flight(
+    limited_by: str, blocks: int, first: str, counted: bool
+) -> None:
+    launch = profile(
+        blocks=blocks, dram_bytes=blocks * 32768.0, ctas_per_sm=2, instructions=3000, limited_by=limited_by
+    )
+    call = CallProfile(launches=[launch])
+    values = {"occupancy_percent": 20.0, "dram_percent": 30.0}
+    counters = [KernelCounters(kernel="k", time_ns=1e5, values=values)] if counted else []
+    found = diagnose(
+        facts(call, estimate_call(call, H200).ms, blocks * 32768.0)._replace(counters=counters), H200, CEILINGS, []
+    )
+    assert found.bound == "bytes in flight", found
+    assert found.treatments[0].startswith(first)
+    assert any("raise-occupancy" in one for one in found.treatments) == first.startswith("raise-occupancy")

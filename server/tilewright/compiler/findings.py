@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.remarks import Remark
 from tilewright.compiler.resources import has_tma
+from tilewright.compiler.reuse import Shapes, larger_tile
 from tilewright.compiler.sass import LineMix
-from tilewright.compiler.treatments import DO, DO_IN_TRITON, Finding, Treatment
+from tilewright.compiler.treatments import DO, DO_IN_TRITON, Finding, Treatment, for_more_warps
 
 SPILL_COST = 17.0
 """What the same tile cost with 4 worker warps, which spilled, against 8, on an H200."""
@@ -31,10 +33,11 @@ MANY_PERMUTES = 32
 MANY_CALLS = 4
 
 
-def findings(made: Compilation) -> list[Finding]:
-    """What costs time in `made`, the likely dearest first."""
+def findings(made: Compilation, shapes: Shapes = MappingProxyType({})) -> list[Finding]:
+    """What costs time in `made`, launched with tensors of these shapes, the likely dearest first."""
     looks, do = (_TRITON_LOOKS, DO | DO_IN_TRITON) if made.is_triton else (_LOOKS, DO)
     found = [_finding(*one, do) for look in looks for one in look(made)]
+    found += [_finding(*one, do) for one in _reuse(made, shapes)]
     return sorted(found, key=lambda one: -one.cost)
 
 
@@ -110,6 +113,22 @@ def _operands(made: Compilation) -> Iterator[_Found]:
             yield Treatment.EIGHT_BIT_OPERANDS, one.where, evidence, 3.0
 
 
+def _reuse(made: Compilation, shapes: Shapes) -> Iterator[_Found]:
+    """Products whose tile is so small that the L2 cache is too slow for what they load."""
+    found = larger_tile(made, shapes)
+    if found is None:
+        return
+    now, then, needed = found.flops_a_byte
+    tile, larger = ("x".join(map(str, one)) for one in (found.tile, found.larger))
+    evidence = (
+        f"an output tile of {tile} does {now:.0f} flops for each byte that it loads, and the tensor cores need "
+        f"{needed:.0f} at the L2 cache's rate; one of {larger} does {then:.0f}, and fits: {found.gain:.1f} times as "
+        "fast by the model"
+    )
+    where = max(made.mix, key=lambda one: one.tensor_core, default=None)
+    yield Treatment.TILE_SHAPE, where.where if where else "", evidence, found.gain
+
+
 def _without_tma(made: Compilation) -> Iterator[_Found]:
     if not has_tma(made.arch):
         return
@@ -178,8 +197,7 @@ def _occupancy(made: Compilation) -> Iterator[_Found]:
             f"({share:.0%} of what it holds), limited by {found.limited_by}: {found.registers} registers a thread, "
             f"{found.shared_bytes} bytes of shared memory{_hinted(made)}"
         )
-        treatment = Treatment.RAISE_OCCUPANCY if "registers" in found.limited_by else Treatment.SMALLER_TILES
-        yield treatment, "", evidence, 1.8 if share < 0.2 else 1.4
+        yield for_more_warps(found.limited_by), "", evidence, 1.8 if share < 0.2 else 1.4
 
 
 def _hinted(made: Compilation) -> str:

@@ -12,6 +12,7 @@ from tilewright.records import Record
 class Treatment(StrEnum):
     """What to try, as `references/playbook.md` names it."""
 
+    TILE_SHAPE = "tile-shape"
     SMALLER_TILES = "smaller-tiles"
     MORE_WORKER_WARPS = "more-worker-warps"
     TENSOR_CORE_DTYPE = "tensor-core-dtype"
@@ -26,6 +27,7 @@ class Treatment(StrEnum):
 
 
 DO = {
+    Treatment.TILE_SHAPE: "larger tiles, while nothing spills",
     Treatment.SMALLER_TILES: "halve a tile dimension",
     Treatment.MORE_WORKER_WARPS: "replace_hints(num_worker_warps=8)",
     Treatment.TENSOR_CORE_DTYPE: "cast both operands of mma with .astype(ct.tfloat32), or use 16-bit inputs",
@@ -48,6 +50,14 @@ DO_IN_TRITON = {
     Treatment.WIDER_ACCESS: "make rows and their stride multiples of 16, which Triton specialises for",
 }
 """The same treatments in Triton's words, where they differ."""
+
+
+def for_more_warps(limited_by: str) -> Treatment:
+    """What gives an SM more to wait for, by what keeps a further CTA off it. A hint frees registers and a smaller tile
+    frees shared memory, but an SM that is full of threads or of CTAs takes no more: each of them has to load more."""
+    if "threads" in limited_by or "CTAs" in limited_by:
+        return Treatment.TILE_SHAPE
+    return Treatment.RAISE_OCCUPANCY if "registers" in limited_by else Treatment.SMALLER_TILES
 
 
 class Finding(Record):

@@ -27,16 +27,19 @@ from tilewright.evaluation.processes import spawned, worker_environment
 from tilewright.evaluation.results import Status
 from tilewright.roofline.model import HostWork
 
+MOST_AXES = 16
+"""Of a tensor that a kernel is launched with."""
 OVERHEAD_S = 30.0
 """For one compile, over its own limit: disassembly, and waiting for a processor."""
 
 
 @dataclass(frozen=True)
 class Launched:
-    """A kernel that a call launches, lowered for one architecture, and its first grid."""
+    """A kernel that a call launches, lowered for one architecture, and its first grid and tensors' shapes."""
 
     lowered: Lowered
     grid: list[int]
+    shapes: dict[str, list[int]]
 
 
 def launched(reply: Message, bytecodes: list[bytearray], archs: list[str]) -> list[Launched]:
@@ -45,13 +48,19 @@ def launched(reply: Message, bytecodes: list[bytearray], archs: list[str]) -> li
         found = []
         for described, bytecode in zip(reply["kernels"], bytecodes, strict=True):
             grid = [int(extent) for extent in described.pop("grid")]
+            shapes = {
+                str(name): [int(extent) for extent in shape] for name, shape in described.pop("shapes", {}).items()
+            }
             lowered = Lowered(**described, bytecode=bytes(bytecode))
             lowered.failed("")  # its texts and hints are of the right types
+            if any(len(shape) > MOST_AXES or not 0 <= min(shape, default=0) <= max(shape, default=0) < 2**63
+                   for shape in shapes.values()):  # fmt: skip
+                raise ValueError(f"shapes {shapes}")
             if lowered.frontend not in ("cutile", "triton") or not isinstance(lowered.options, dict):
                 raise ValueError(f"frontend {lowered.frontend!r}")
             if not (isinstance(lowered.error, str) and lowered.arch in archs and lowered.opt_level in range(4)):
                 raise ValueError(f"-O{lowered.opt_level} for {lowered.arch!r}")
-            found.append(Launched(lowered, grid))
+            found.append(Launched(lowered, grid, shapes))
         return found
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise WorkerFailure(Status.CRASHED, f"the process described its kernels wrongly: {error}") from None
@@ -103,14 +112,14 @@ def compile_all(
 
 
 def hand_over(kernels: list[Launched], made: list[Compilation], into: Path) -> list[dict[str, Any]]:
-    """Write each compilation to a file of `into`, since all of them are too long for a frame; names and grids."""
+    """Write each compilation to a file of `into`, since all of them are too long for a frame; what is known of each."""
     into.mkdir(mode=0o700, parents=True, exist_ok=True)
     listed = []
     for kernel, one in zip(kernels, made, strict=True):
         handle, name = tempfile.mkstemp(suffix=".json", dir=into)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(one.model_dump_json())
-        listed.append({"grid": kernel.grid, "file": Path(name).name})
+        listed.append({"grid": kernel.grid, "shapes": kernel.shapes, "file": Path(name).name})
     return listed
 
 

@@ -139,6 +139,7 @@ def sample_launch(launch: host.Launch, arch: str) -> LaunchSample:
         written=sorted(launch.names.get(address, "") for address in counts.stored),
         overwritten=sorted(launch.names.get(address, "") for address in counts.stored if address in counts.loaded),
         product_bytes=counts.product_bytes,
+        shapes=launch.shapes,
         warps=hints.get("num_worker_warps"),
         ctas=hints.get("num_ctas", 1),
     )
@@ -206,5 +207,5 @@ def lowered_call(
         for arch in archs:
             lowered = dataclasses.asdict(lower(launch.kernel, launch.signature, arch, root))
             bytecodes.append(lowered.pop("bytecode"))
-            found.append(lowered | {"grid": list(launch.grid)})
+            found.append(lowered | {"grid": list(launch.grid), "shapes": launch.shapes})
     return found, bytecodes

@@ -63,6 +63,7 @@ class Launch:
     grid: BlockIndex
     tensor_bytes: dict[int, int]
     names: dict[int, str] = field(default_factory=dict)
+    shapes: dict[str, list[int]] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
 
     @property
@@ -175,7 +176,9 @@ def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /
         tensors = [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
         storages = [tensor.untyped_storage() for tensor in tensors]
         sizes_by_address = {storage.data_ptr(): storage.nbytes() for storage in storages}
-        launch = Launch(kernel, signature, (x, y, z), sizes_by_address, _names(kernel, arguments))
+        launch = Launch(
+            kernel, signature, (x, y, z), sizes_by_address, _names(kernel, arguments), _shapes(kernel, arguments)
+        )
         if _host.mode is not Mode.CAPTURE and launch.blocks:
             if _host.checker is not None:
                 _host.checker.next_launch()
@@ -204,6 +207,16 @@ def _names(kernel: Any, arguments: Sequence[Any]) -> dict[int, str]:
         for name, argument in zip(names, arguments, strict=False)
         for leaf in tree_leaves(argument)
         if isinstance(leaf, torch.Tensor)
+    }
+
+
+def _shapes(kernel: Any, arguments: Sequence[Any]) -> dict[str, list[int]]:
+    """The shapes of its tensors by the kernel's names of them; of those in lists, none."""
+    names = inspect.signature(kernel._pyfunc).parameters
+    return {
+        name: list(argument.shape)
+        for name, argument in zip(names, arguments, strict=False)
+        if isinstance(argument, torch.Tensor)
     }
 
 

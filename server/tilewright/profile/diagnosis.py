@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pydantic import Field
 
 from tilewright.compiler.compilation import Compilation
-from tilewright.compiler.treatments import Finding, Treatment
+from tilewright.compiler.treatments import Finding, Treatment, for_more_warps
 from tilewright.gpu.specs import SECTOR_BYTES, DeviceSpec
 from tilewright.policy import RootCause
 from tilewright.profile.banks import shared_conflicts
@@ -21,7 +21,10 @@ from tilewright.profile.counters import KernelCounters
 from tilewright.profile.reading import (
     CONFLICT_TREATMENTS,
     GATHER_TREATMENTS,
+    LARGER,
+    SWIZZLE,
     TERMS,
+    WIDER_LOADS,
     Bound,
     Found,
     are_coalesced,
@@ -34,7 +37,14 @@ from tilewright.profile.tracing import evidence as traced
 from tilewright.profile.unmodelled import bound_unmodelled
 from tilewright.records import Record
 from tilewright.roofline.bounds import Ceilings, roofline_ms
-from tilewright.roofline.model import CLOCK_HZ, CallProfile, Estimate, LaunchProfile, estimate_launch
+from tilewright.roofline.model import (
+    CLOCK_HZ,
+    CallProfile,
+    Estimate,
+    LaunchProfile,
+    estimate_launch,
+    traffic_bytes,
+)
 from tilewright.task import Work
 
 AT_CEILING = 0.95
@@ -99,6 +109,13 @@ def diagnose(facts: Facts, device: DeviceSpec, ceilings: Ceilings, findings: Seq
     if near and not facts.measured:  # the model does not see bank conflicts
         near = _of_sharing(facts, _main(facts.profile, device), device) is None
     found = _at_roofline(facts, ceilings) if near else _bound(facts, device)
+    if found.bound == "DRAM bandwidth" and not near:
+        found = _reread(found, facts, device)
+    if found.bound == "bytes in flight" and (main := _main(facts.profile, device)) is not None:
+        found = found._replace(treatments=_of_limits(main, device))
+    larger = [str(finding) for finding in findings if finding.treatment is Treatment.TILE_SHAPE]
+    if larger and found.bound in ("DRAM bandwidth", "L2 bandwidth"):
+        found = found._replace(treatments=(*larger, SWIZZLE))
     again = _again(facts.profile, device) if found.root_cause in ("memory", "latency") else ""
     products = any(launch.matrix_flops for launch in facts.profile.launches)
     if again and not products and found.bound in _TERM_OF:
@@ -288,15 +305,41 @@ def _of_terms(facts: Facts, main: LaunchProfile, device: DeviceSpec) -> Found:
     share = terms.get(name, 0.0) / facts.modelled.ms
     bound, root, treatments = TERMS[name]
     evidence = f"modelled: {share:.0%} of the latency by {name}"
-    moved = facts.profile.dram_bytes
-    if bound == "DRAM bandwidth" and moved > EXCESS * facts.work.bytes:
-        evidence += f"; counted: {moved / 1e6:.1f} MB move, and the work is {facts.work.bytes / 1e6:.1f} MB"
-        treatments = ("read each input once: fuse passes, keep a row in registers", *treatments)
     if bound == "bytes in flight":
         resources = main.resources
         warps = f"{resources.warps_per_sm} warps" if resources.warps_per_sm is not None else "few warps"
         evidence += f"; counted: {resources.ctas_per_sm} CTAs a SM ({warps}), limited by {resources.limited_by}"
     return Found(bound, root, evidence, treatments)
+
+
+def _reread(found: Found, facts: Facts, device: DeviceSpec) -> Found:
+    """The same with what moves beyond the work, and how to save it, where that is much."""
+    moved, least = traffic_bytes(facts.profile, device), facts.work.bytes
+    if moved <= EXCESS * least:
+        return found
+    evidence = f"{found.evidence}; counted: {moved / 1e6:.1f} MB move, and the work is {least / 1e6:.1f} MB"
+    if any(launch.matrix_flops for launch in facts.profile.launches):
+        return found._replace(evidence=evidence, treatments=(SWIZZLE, LARGER))
+    return found._replace(
+        evidence=evidence,
+        treatments=("read each input once: fuse passes, keep a row in registers", *found.treatments),
+    )
+
+
+def _of_limits(main: LaunchProfile, device: DeviceSpec) -> tuple[str, ...]:
+    """How to have more bytes in flight, by what limits the CTAs of an SM: its registers, shared memory, threads or
+    slots for CTAs, or the grid."""
+    resources = main.resources
+    ctas = main.blocks * resources.cluster_ctas
+    if resources.ctas_per_sm is not None and ctas <= device.sms * resources.ctas_per_sm:
+        return (f"{Treatment.SMALLER_TILES}: more blocks, since the SMs hold all {ctas} CTAs at once", WIDER_LOADS)
+    limited_by = resources.limited_by
+    treatment = for_more_warps(limited_by)
+    if treatment is Treatment.TILE_SHAPE:
+        return (f"{treatment}: {WIDER_LOADS}, since an SM holds no more than its {resources.warps_per_sm} warps",)
+    if treatment is Treatment.SMALLER_TILES:
+        return (f"{treatment}: half a tile dimension, so that shared memory holds more CTAs",)
+    return TERMS["bytes in flight"][2]
 
 
 _TERM_OF = {bound: term for term, (bound, _, _) in TERMS.items()}

@@ -143,7 +143,7 @@ def _report(seen: _Seen) -> ProfileReport:
             seen.counters.cases[index] if index < len(seen.counters.cases) else [],
             seen.trace.cases[index] if index < len(seen.trace.cases) else None,
         )
-        diagnoses.append(diagnose(facts, device, seen.environment.ceilings, _findings(seen.dumped)))
+        diagnoses.append(diagnose(facts, device, seen.environment.ceilings, _findings(seen.dumped, profile)))
     worst = min(diagnoses, key=lambda one: one.roofline_percent if one.roofline_percent is not None else 100.0)
     share = f" ({worst.roofline_percent:.0f}% of its roofline)" if worst.roofline_percent is not None else ""
     mark = "" if measured else "~"
@@ -167,5 +167,10 @@ def _report(seen: _Seen) -> ProfileReport:
     )
 
 
-def _findings(dumped: Dumped) -> list[Finding]:
-    return sorted((one for kernel in dumped.kernels for one in findings(kernel.made)), key=lambda one: -one.cost)
+def _findings(dumped: Dumped, profile: CallProfile) -> list[Finding]:
+    """What costs time in the compiled kernels, the dearest first, at the case's shapes where a model saw them."""
+    shapes = {launch.kernel: launch.shapes for launch in reversed(profile.launches)}
+    found = [
+        one for kernel in dumped.kernels for one in findings(kernel.made, shapes.get(kernel.made.kernel, kernel.shapes))
+    ]
+    return sorted(found, key=lambda one: -one.cost)

@@ -56,15 +56,18 @@ GATHER_TREATMENTS = (
     "let neighbouring elements of the tile be neighbours in memory: a tile, or indices, along the last dimension, "
     "transposed after",
 )
+LARGER = "larger tiles: each input is read again once a tile"
+SWIZZLE = "swizzle the blocks, so that neighbours share inputs"
+WIDER_LOADS = "larger loads a block, or several rows of them at once"
 TERMS: dict[str, tuple[Bound, RootCause, tuple[str, ...]]] = {
     "DRAM bandwidth": ("DRAM bandwidth", "memory", ("narrower storage types where the task allows them",)),
     "bytes in flight": (
         "bytes in flight", "latency",
-        (f"{Treatment.RAISE_OCCUPANCY}: more CTAs a SM", "larger loads a block, or several rows of them at once"),
+        (f"{Treatment.RAISE_OCCUPANCY}: more CTAs a SM", WIDER_LOADS),
     ),
     "L2 bandwidth": (
         "L2 bandwidth", "memory",
-        ("larger tiles: each input is read again once a tile", "swizzle the blocks, so that neighbours share inputs"),
+        (LARGER, SWIZZLE),
     ),
     "matrix products": (
         "tensor cores", "compute",

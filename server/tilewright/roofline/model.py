@@ -80,6 +80,7 @@ class LaunchSample(Record):
     written: list[str] = Field([], description="parameters whose memory the kernel writes")
     overwritten: list[str] = Field([], description="those of them whose memory it reads, too")
     product_bytes: int = Field(0, ge=0, description="of the largest result of a matrix product, per block")
+    shapes: dict[str, list[int]] = Field(default_factory=dict, description="of its tensors, by parameter")
     warps: int | None = Field(None, ge=1, description="that compute, of each CTA, where the kernel's hints say so")
     ctas: int = Field(1, ge=1, description="that share a block, by the kernel's hints")
 
@@ -247,6 +248,11 @@ def _by_itself(profile: LaunchProfile, device: DeviceSpec) -> dict[str, float]:
         "products that wait for arithmetic": min(products, arithmetic),
         "exchanges between warps": exchanged * EXCHANGE_CYCLES if workers > 1 else 0.0,
     }
+
+
+def traffic_bytes(call: CallSample, device: DeviceSpec) -> float:
+    """What a call moves to and from DRAM: with what its blocks have driven from the L2 cache before its next use."""
+    return sum(_dram_bytes(launch, device) for launch in call.launches) + sum(work.bytes for work in call.host)
 
 
 def _dram_bytes(profile: LaunchSample, device: DeviceSpec) -> float:

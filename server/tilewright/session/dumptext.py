@@ -63,7 +63,8 @@ def whole_text(dumped: Dumped, stage: Stage) -> str:
     parts = []
     for kernel in dumped.kernels:
         made = kernel.made
-        parts.append(f"==== {made.kernel} for {made.arch}: {stage} ====\n{_STAGE_TEXT[stage](made)}")
+        text = _resources_text(kernel) if stage == "resources" else _STAGE_TEXT[stage](made)
+        parts.append(f"==== {made.kernel} for {made.arch}: {stage} ====\n{text}")
     return "\n".join(parts)
 
 
@@ -143,8 +144,9 @@ def _remarks_text(made: Compilation) -> str:
     return "\n".join(map(str, made.remarks)) or "(the compiler made no remark)"
 
 
-def _resources_text(made: Compilation) -> str:
-    lines = [made.headline, *(f"- {finding}" for finding in findings(made))]
+def _resources_text(kernel: DumpedKernel) -> str:
+    made = kernel.made
+    lines = [made.headline, *(f"- {finding}" for finding in findings(made, kernel.shapes))]
     if made.error:
         lines.append(made.error)
     if made.resources is not None:
@@ -153,7 +155,6 @@ def _resources_text(made: Compilation) -> str:
 
 
 _STAGE_TEXT: dict[Stage, Callable[[Compilation], str]] = {
-    "resources": _resources_text,
     "cutile_ir": lambda made: _of_cutile(made, made.cutile_ir),
     "tile_ir": lambda made: _of_cutile(made, made.tile_ir),
     "ttir": lambda made: _of_triton(made, made.ttir),
@@ -219,7 +220,7 @@ def _report(
     for old, new in pairs:
         assert new is not None
         made = new.made
-        found = findings(made)
+        found = findings(made, new.shapes)
         kernels.append(
             KernelReport(
                 kernel=made.kernel,

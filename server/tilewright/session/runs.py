@@ -50,9 +50,11 @@ def backend_here() -> Backend:
 
 
 class DumpedKernel(Record):
-    """A kernel that a call launches, compiled for one architecture, and the grid of its first launch."""
+    """A kernel that a call launches, compiled for one architecture, and the grid and the tensors' shapes of its
+    first launch."""
 
     grid: list[int]
+    shapes: dict[str, list[int]] = Field(default_factory=dict)
     made: Compilation
 
 
@@ -312,7 +314,11 @@ async def with_model(backend: Backend, arch: str, protected: Files, folder: Pure
 
 def _read_dump(result: dict[str, Any], folder: Path) -> Dumped:
     kernels = [
-        DumpedKernel(grid=listed["grid"], made=Compilation.model_validate_json((folder / listed["file"]).read_bytes()))
+        DumpedKernel(
+            grid=listed["grid"],
+            shapes=listed["shapes"],
+            made=Compilation.model_validate_json((folder / listed["file"]).read_bytes()),
+        )
         for listed in result.get("kernels", [])
     ]
     known = {name: result[name] for name in ("status", "message", "case", "operations") if name in result}
