@@ -6,8 +6,10 @@ on any device, so that a kernel compiles here exactly as the launch on a GPU wou
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import cuda.tile as ct
@@ -20,6 +22,7 @@ from cuda.tile.compilation import (
     ScalarConstraint,
     TupleConstraint,
 )
+from torch.utils._pytree import tree_leaves
 
 _TMA_MAX_RANK = 5
 _DIVISOR = 16
@@ -144,3 +147,24 @@ def signature_of(kernel: Any, arguments: tuple[Any, ...]) -> KernelSignature:
         return KernelSignature(constraints, CallingConvention.cutile_python_v1()).with_mangled_symbol(name)
     except ValueError:  # tuples and constant sizes came with version 2
         return KernelSignature(constraints, CallingConvention.cutile_python_v2()).with_mangled_symbol(name)
+
+
+def names_of(kernel: Any, arguments: Sequence[Any]) -> dict[int, str]:
+    """The kernel's names of its tensors, by their storage's address."""
+    names = inspect.signature(kernel._pyfunc).parameters
+    return {
+        leaf.untyped_storage().data_ptr(): name
+        for name, argument in zip(names, arguments, strict=False)
+        for leaf in tree_leaves(argument)
+        if isinstance(leaf, torch.Tensor)
+    }
+
+
+def shapes_of(kernel: Any, arguments: Sequence[Any]) -> dict[str, list[int]]:
+    """The shapes of its tensors by the kernel's names of them; of those in lists, none."""
+    names = inspect.signature(kernel._pyfunc).parameters
+    return {
+        name: list(argument.shape)
+        for name, argument in zip(names, arguments, strict=False)
+        if isinstance(argument, torch.Tensor)
+    }

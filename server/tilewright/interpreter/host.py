@@ -7,7 +7,6 @@ interpreter, CUDA devices, streams and events become the CPU's, and device prope
 from __future__ import annotations
 
 import contextlib
-import inspect
 import math
 import random
 import time
@@ -25,7 +24,7 @@ from cuda.tile._compile import compile_tile
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from tilewright.compiler.signature import signature_of
+from tilewright.compiler.signature import names_of, shapes_of, signature_of
 from tilewright.gpu.specs import KIB, DeviceSpec
 from tilewright.interpreter.checker import Checker
 from tilewright.interpreter.flow import Execution
@@ -177,7 +176,7 @@ def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /
         storages = [tensor.untyped_storage() for tensor in tensors]
         sizes_by_address = {storage.data_ptr(): storage.nbytes() for storage in storages}
         launch = Launch(
-            kernel, signature, (x, y, z), sizes_by_address, _names(kernel, arguments), _shapes(kernel, arguments)
+            kernel, signature, (x, y, z), sizes_by_address, names_of(kernel, arguments), shapes_of(kernel, arguments)
         )
         if _host.mode is not Mode.CAPTURE and launch.blocks:
             if _host.checker is not None:
@@ -197,27 +196,6 @@ def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /
             print("".join(f"{line}\n" for line in machine.printed), end="")
         if _host.launches is not None:
             _host.launches.append(launch)
-
-
-def _names(kernel: Any, arguments: Sequence[Any]) -> dict[int, str]:
-    """The kernel's names of its tensors, by their storage's address."""
-    names = inspect.signature(kernel._pyfunc).parameters
-    return {
-        leaf.untyped_storage().data_ptr(): name
-        for name, argument in zip(names, arguments, strict=False)
-        for leaf in tree_leaves(argument)
-        if isinstance(leaf, torch.Tensor)
-    }
-
-
-def _shapes(kernel: Any, arguments: Sequence[Any]) -> dict[str, list[int]]:
-    """The shapes of its tensors by the kernel's names of them; of those in lists, none."""
-    names = inspect.signature(kernel._pyfunc).parameters
-    return {
-        name: list(argument.shape)
-        for name, argument in zip(names, arguments, strict=False)
-        if isinstance(argument, torch.Tensor)
-    }
 
 
 searched: list[str] = []
