@@ -221,17 +221,9 @@ def status(
     root: Root = HERE, as_json: Annotated[bool, typer.Option("--json", help="the whole report as JSON")] = False
 ) -> None:
     """Where the loop stands."""
-    from tilewright.session import show
+    from tilewright.session.loop import Loop
 
-    checkout = told(lambda: Checkout(root))
-    state = told(checkout.peek)
-    if state is None:
-        report = show.no_session("")
-    else:
-        there = checkout.elsewhere(state) if state.ended is None else ""
-        report = show.status(state, there or show.next_step(state), None)
-        found = told(lambda: [*checkout.findings(state), *checkout.head_note(state)])
-        report = show.with_findings(report, found)
+    report = told(lambda: Loop(root.resolve()).status())
     if as_json:
         typer.echo(report.model_dump_json(indent=2))
     else:

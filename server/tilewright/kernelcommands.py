@@ -76,7 +76,7 @@ def dump_ir(
     stage: Annotated[
         str, typer.Option(help="resources, cutile_ir, tile_ir (Triton: ttir, ttgir), ptx, sass, remarks or mix")
     ] = "resources",
-    compare: Annotated[str, typer.Option(help="incumbent: what changed against the session's incumbent")] = "",
+    compare: Annotated[str | None, typer.Option(help="incumbent: what changed against the session's incumbent")] = None,
     compile_seconds: Annotated[float, typer.Option(min=1, max=300, help="for each kernel and architecture")] = 60.0,
     case: Annotated[
         list[str] | None, typer.Option(help="a value instead of the first case's, as in M=700; may be given often")
@@ -92,8 +92,8 @@ def dump_ir(
         raise failed(f"--arch {wrong[0]}: an architecture is written sm_90")
     if stage not in STAGES:
         raise failed(f"--stage is one of {', '.join(STAGES)}")
-    if compare not in COMPARISONS:
-        raise failed("--compare takes `incumbent` alone")
+    if compare is not None and compare not in COMPARISONS:
+        raise failed(f"--compare is {' or '.join(COMPARISONS)}")
 
     async def work(loop: Any) -> tuple[Record, str]:
         folder, default = loop.task_of(task)

@@ -37,6 +37,7 @@ from tilewright.session.reports import (
 )
 from tilewright.skillserving import SkillsExtension
 from tilewright.task import Backend
+from tilewright.toolserver import ToolServer
 
 if TYPE_CHECKING:
     from tilewright.autotune.tuner import Tuner
@@ -47,18 +48,33 @@ if TYPE_CHECKING:
 INSTRUCTIONS = """Tilewright makes a GPU kernel faster, one verified experiment at a time.
 The loop: start_session once; then for each iteration edit the editable files (ONE optimization), run_correctness,
 run_benchmark, and as the verdict says git_checkpoint or revert, then append_result. session_status always tells what
-to do next. Every figure in the log is the server's own measurement."""
+to do next. Every figure in the log is the server's own measurement. In answers, `state` running means: make the same
+call again to wait; `status` is passed, or how the candidate failed; a field without a value is left out."""
 
 ResultT = TypeVar("ResultT")
 
 Config = Annotated[
     dict[str, int | float | bool | str],
-    Field(description="knobs to set for this alone, as in autotune's space: what another config would give"),
+    Field(description="knobs to set for this call alone, as in autotune's space"),
 ]
-_READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-_RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
-_WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
-_DISCARDS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
+Arch = Annotated[str, Field(pattern=r"^sm_\d{2,3}$", examples=["sm_90"])]
+Device = Literal["auto", "cuda", "cpu"]
+TaskFolder = Annotated[str, Field(description="folder of task.toml; default: the session's")]
+
+
+def _hints(reads: bool = False, destroys: bool = False, repeats: bool = False) -> ToolAnnotations:
+    """What clients may rely on when they approve a call by themselves. No tool reaches out of the machine."""
+    return ToolAnnotations(
+        read_only_hint=reads, destructive_hint=destroys, idempotent_hint=repeats, open_world_hint=False
+    )
+
+
+_READS = _hints(reads=True, repeats=True)
+_REPEATS = _hints(repeats=True)
+"""Of a tool that runs the candidate or writes files of its own; the same call again changes nothing more."""
+_ADDS = _hints()
+_OVERWRITES = _hints(destroys=True)
+_DISCARDS = _hints(destroys=True, repeats=True)
 
 
 class Desk:
@@ -149,22 +165,20 @@ def build_server(desk: Desk) -> MCPServer[None]:
         finally:
             await desk.close()
 
-    mcp = MCPServer(
+    mcp = ToolServer(
         "tilewright", title="Tilewright", version=__version__, instructions=INSTRUCTIONS, lifespan=lifespan,
         log_level="WARNING", extensions=[SkillsExtension()],
     )  # fmt: skip
 
-    @mcp.tool(title="Start a session", annotations=_WRITES)
+    @mcp.tool(title="Start a session", annotations=_ADDS)
     async def start_session(
         context: Context[Any, Any],
-        task: Annotated[str, Field(description="folder that holds task.toml, relative to the server's root")],
-        backend: Annotated[
-            Literal["auto", "cuda", "cpu"], Field(description="cuda measures; cpu interprets and models latency")
-        ] = "auto",
-        arch: Annotated[str, Field(pattern=r"^sm_\d{2,3}$", description="architecture that cpu models")] = "sm_90",
-        max_iterations: Annotated[int, Field(ge=1, le=200)] = 25,
+        task: Annotated[str, Field(description="folder of task.toml, relative to the server's root")],
+        backend: Annotated[Device, Field(description="cuda measures; cpu interprets and models")] = "auto",
+        arch: Annotated[Arch, Field(description="what cpu models")] = "sm_90",
+        max_iterations: Annotated[int, Field(ge=1, le=200, description="then the session ends")] = 25,
         patience: Annotated[int, Field(ge=1, le=200, description="measured iterations without gain before stop")] = 2,
-        iteration_minutes: Annotated[float, Field(gt=0, le=120, description="evaluation time per iteration")] = 10.0,
+        iteration_minutes: Annotated[float, Field(ge=0.1, le=120, description="of evaluation, for each")] = 10.0,
         stop_on_minor_gain: Annotated[bool, Field(description="end the session after a gain under 2%")] = True,
         include_dirty: Annotated[bool, Field(description="take uncommitted edits into the baseline")] = False,
     ) -> StatusReport:
@@ -184,22 +198,22 @@ def build_server(desk: Desk) -> MCPServer[None]:
 
     @mcp.tool(title="Where the loop stands", annotations=_READS)
     async def session_status() -> StatusReport:
-        """The incumbent, every iteration so far and how it ended, what is pending, the budget, and what to do next."""
+        """The incumbent, every iteration and how it ended, what is pending, the budget, and what to do next."""
         return await _told(lambda: desk.loop.status())
 
-    @mcp.tool(title="Check the candidate", annotations=_RUNS)
+    @mcp.tool(title="Check the candidate", annotations=_REPEATS)
     async def run_correctness(context: Context[Any, Any]) -> CorrectnessReport:
         """Check the edited files against the task's float64 reference: visible and hidden cases, secret seeds.
 
         Of a command task, by the repository's own tests."""
         return await _told(lambda: desk.loop.run_correctness(_progress(context)))
 
-    @mcp.tool(title="Measure the candidate", annotations=_RUNS)
+    @mcp.tool(title="Measure the candidate", annotations=_REPEATS)
     async def run_benchmark(context: Context[Any, Any]) -> BenchmarkReport:
         """Measure the candidate that passed against the incumbent, interleaved, and give the verdict."""
         return await _told(lambda: desk.loop.run_benchmark(_progress(context)))
 
-    @mcp.tool(title="Keep the candidate", annotations=_WRITES)
+    @mcp.tool(title="Keep the candidate", annotations=_ADDS)
     async def git_checkpoint() -> CheckpointReport:
         """Commit the measured candidate on the session's branch; only what was measured and won."""
         return await _told(lambda: desk.loop.checkpoint())
@@ -209,40 +223,34 @@ def build_server(desk: Desk) -> MCPServer[None]:
         """Put the editable files back to the incumbent's; what is thrown away stays reachable under a recovery ref."""
         return await _told(lambda: desk.loop.revert())
 
-    @mcp.tool(title="Log the iteration", annotations=_WRITES)
+    @mcp.tool(title="Log the iteration", annotations=_ADDS)
     async def append_result(
         optimization: Annotated[
-            str,
-            Field(
-                min_length=1, max_length=NAME_LIMIT, description=f"what was tried, in at most {NAME_LIMIT} characters"
-            ),
+            str, Field(min_length=1, max_length=NAME_LIMIT, description="what was tried, in a few words")
         ],
         root_cause: Annotated[
-            RootCause | None,
-            Field(description="what bounds the kernel, if a diagnosis was made; scheduling and unknown escalate"),
+            RootCause | None, Field(description="what bounds the kernel, if known; scheduling and unknown escalate")
         ] = None,
     ) -> AppendReport:
         """Close the iteration with one row of the table, in the server's own figures; says whether to go on."""
         return await _told(lambda: desk.loop.append_result(optimization, root_cause))
 
-    @mcp.tool(title="What the compiler made", annotations=_READS)
+    @mcp.tool(title="What the compiler made", annotations=_REPEATS)
     async def dump_ir(
         context: Context[Any, Any],
-        task: Annotated[str, Field(description="folder that holds task.toml; empty for the session's task")] = "",
-        arch: Annotated[
-            list[Annotated[str, Field(pattern=r"^sm_\d{2,3}$")]], Field(max_length=12, description="architectures")
-        ] = [],  # noqa: B006
+        task: TaskFolder = "",
+        arch: Annotated[list[Arch], Field(max_length=12, description="architectures")] = [],  # noqa: B006
         stage: Annotated[
             Literal["resources", "cutile_ir", "tile_ir", "ttir", "ttgir", "ptx", "sass", "remarks", "mix"],
-            Field(description="whose text to show; mix: instructions per source line; ttir, ttgir: of Triton kernels"),
+            Field(description="what to show; mix: instructions per source line; ttir, ttgir: of Triton"),
         ] = "resources",
         compare: Annotated[
-            Literal["", "incumbent"], Field(description="incumbent: show what changed against the session's incumbent")
-        ] = "",
+            Literal["incumbent"] | None, Field(description="show what changed against the session's incumbent")
+        ] = None,
         compile_seconds: Annotated[float, Field(ge=1, le=300, description="for each kernel and architecture")] = 60.0,
         case: Annotated[
             dict[str, int | float | bool | str],
-            Field(description="values to compile with instead of the first case's, as a hidden case may have them"),
+            Field(description="values to compile with instead of the first case's"),
         ] = {},  # noqa: B006
         config: Config = {},  # noqa: B006
     ) -> DumpReport:
@@ -263,38 +271,36 @@ def build_server(desk: Desk) -> MCPServer[None]:
 
         return await _told(work)
 
-    @mcp.tool(title="Search the best config", annotations=_WRITES)
+    @mcp.tool(title="Search the best config", annotations=_OVERWRITES)
     async def autotune(
         context: Context[Any, Any],
-        task: Annotated[str, Field(description="folder that holds task.toml; empty for the session's task")] = "",
+        task: TaskFolder = "",
         space: Annotated[
             dict[str, list[int | float | bool | str]],
-            Field(description="values by knob: constants of the editable files, hints of @ct.kernel; empty: proposed"),
+            Field(description="values by knob: constants of the editable files, hints of @ct.kernel; else proposed"),
         ] = {},  # noqa: B006
         kind: Annotated[
-            Literal["", "T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9"],
-            Field(description="what kind of kernel to propose a space for; empty: as it seems"),
-        ] = "",
+            Literal["T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9"] | None,
+            Field(description="kind of kernel to propose a space for; else as it seems"),
+        ] = None,
         apply: Annotated[bool, Field(description="write the best config into the editable files")] = False,
-        also: Annotated[
-            list[str], Field(max_length=8, description="further architectures for the launch code, by the model")
-        ] = [],  # noqa: B006
-        backend: Annotated[Literal["auto", "cuda", "cpu"], Field(description="cpu ranks by the model")] = "auto",
+        also: Annotated[list[Arch], Field(max_length=8, description="more architectures for the launch code")] = [],  # noqa: B006
+        backend: Annotated[Device, Field(description="cpu ranks by the model")] = "auto",
     ) -> AutotuneReport:
         """Compile a search space, prune by resources and model, race the rest; writes the launch code of the best."""
 
         async def work() -> AutotuneReport:
             folder, arch = desk.loop.task_of(task)
             chosen = None if backend == "auto" else Backend(backend)
-            return await desk.tuner.tune(folder, _progress(context), chosen, arch, space, kind, apply, also)
+            return await desk.tuner.tune(folder, _progress(context), chosen, arch, space, kind or "", apply, also)
 
         return await _told(work)
 
-    @mcp.tool(title="What bounds the kernel", annotations=_READS)
+    @mcp.tool(title="What bounds the kernel", annotations=_REPEATS)
     async def profile(
         context: Context[Any, Any],
-        task: Annotated[str, Field(description="folder that holds task.toml; empty for the session's task")] = "",
-        backend: Annotated[Literal["auto", "cuda", "cpu"], Field(description="cpu models the latency")] = "auto",
+        task: TaskFolder = "",
+        backend: Annotated[Device, Field(description="cpu models the latency")] = "auto",
         config: Config = {},  # noqa: B006
     ) -> ProfileReport:
         """Time the working tree's candidate alone and say what bounds it, by which evidence, and what to try first."""
@@ -350,17 +356,7 @@ def build_server(desk: Desk) -> MCPServer[None]:
         pages = "The pages that it links to are resources, as skill://perf-loop/references/playbook.md is."
         return f"Make the kernel of the task `{task}` faster with Tilewright's tools.{wish} {pages}\n\n{rules}"
 
-    _refuse_unknown_arguments(mcp)
     return mcp
-
-
-def _refuse_unknown_arguments(mcp: MCPServer[None]) -> None:
-    """A misspelt argument is an error: the SDK would drop it, and a user's limit with it."""
-    for tool in mcp._tool_manager.list_tools():
-        model = tool.fn_metadata.arg_model
-        model.model_config["extra"] = "forbid"
-        model.model_rebuild(force=True)
-        tool.parameters["additionalProperties"] = False
 
 
 def serve(root: Path) -> None:

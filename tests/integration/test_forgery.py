@@ -63,7 +63,7 @@ def test_one_record_after_the_head_is_what_a_kill_leaves(root: Path) -> None:
     assert failures(root) == {}
 
     async def scene(loop: Loop) -> None:
-        assert loop.status().phase == "ready"
+        assert (await start(loop)).phase == "ready"
 
     play(root, scene)
     head = HeadStore(journal_of(root).parent.name).read()
@@ -77,7 +77,7 @@ def test_a_head_that_was_deleted_is_on_record(root: Path, state_folder: Path) ->
     assert "it was deleted" in failures(root)["outside head"]
 
     async def scene(loop: Loop) -> None:
-        assert any(note.startswith("head missing: no head") for note in loop.status().notes)
+        assert any(note.startswith("head missing: no head") for note in (await start(loop)).notes)
 
     play(root, scene)
     assert records(root)[-1]["data"]["what"] == "head missing"
@@ -137,7 +137,7 @@ def test_a_state_folder_that_cannot_be_written_is_on_record_and_stops_nothing(ro
 
 def test_a_journal_changed_under_the_server_is_named_and_set_aside(root: Path) -> None:
     async def scene(loop: Loop) -> None:
-        assert loop.status().phase == "ready"
+        assert (await start(loop)).phase == "ready"
         forge(root, faster, head=True)
         with pytest.raises(Misuse, match=r"record \d+ is not the one that was written"):
             loop.revert()
@@ -170,7 +170,7 @@ def test_a_changed_table_is_named_and_rendered_again(root: Path) -> None:
     git(root, "checkout", "--", "task/kernel.py")
 
     async def scene(loop: Loop) -> None:
-        assert loop.status().phase == "ready"
+        assert (await start(loop)).phase == "ready"
         assert table.read_text() == right
         table.write_text(right + "| 3 | mine | 0.1 | PASS | keep |\n")
         edit(root, WRONG_KERNEL + "\n")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import validate
 from mcp import Client, StdioServerParameters
 
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL
@@ -44,9 +45,15 @@ def client(root: Path) -> Client:
 
 
 async def content(connected: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    """A tool's answer, which is what its published schema says, and nothing that this does not name."""
     result = await connected.call_tool(tool, arguments)
     assert not result.is_error, result.content
     assert isinstance(result.structured_content, dict)
+    (schema,) = (one.output_schema for one in (await connected.list_tools()).tools if one.name == tool)
+    assert schema is not None
+    validate(result.structured_content, schema)
+    assert set(result.structured_content) <= set(schema["properties"])
+    assert json.loads(str(getattr(result.content[0], "text", ""))) == result.structured_content
     return result.structured_content
 
 
@@ -86,9 +93,11 @@ def test_a_session_over_stdio(make_task: Callable[..., Path]) -> None:
                 assert all("description" in spec for name, spec in properties.items() if name != "max_iterations")
             assert (await content(connected, "session_status"))["phase"] == "none"
             assert "call start_session" in await refusal(connected, "run_correctness")
-            assert "no such task file" in await refusal(connected, "start_session", task="nowhere")
-            assert "max_iteration" in await refusal(connected, "start_session", task="task", max_iteration=3)
-            assert "should match pattern" in await refusal(connected, "start_session", task="task", arch="x; rm -rf")
+            assert "no such folder" in await refusal(connected, "start_session", task="nowhere")
+            misspelt = await refusal(connected, "start_session", task="task", max_iteration=3)
+            assert misspelt == 'start_session has no argument "max_iteration"; did you mean max_iterations?'
+            strange = await refusal(connected, "start_session", task="task", arch="x; rm -rf")
+            assert strange == 'arch takes a text such as sm_90, not "x; rm -rf"'
 
             seen: list[tuple[float, str | None]] = []
 
@@ -134,7 +143,8 @@ def test_a_session_over_stdio(make_task: Callable[..., Path]) -> None:
             assert f"instructions {changed}" in compared["summary"]
             assert "+Tile[float32,(64)]" in compared["text"]
             assert "-Tile[float32,(1024)]" in compared["text"]
-            assert "less than or equal to 300" in await refusal(connected, "dump_ir", compile_seconds=1e6)
+            long = await refusal(connected, "dump_ir", compile_seconds=1e6)
+            assert long == "compile_seconds takes a number from 1 to 300, not 1000000.0"
             bound = await content(connected, "profile")
             assert bound["cases"][0]["root_cause"] in bound["next"]
             assert bound["modelled"]
@@ -231,8 +241,12 @@ def test_clients_of_older_revisions_are_served(make_task: Callable[..., Path], r
     server = RawServer(make_task())
     try:
         assert server.handshake(revision)["protocolVersion"] == revision
-        tools = server.receive(server.send("tools/list"))["result"]["tools"]
+        answer = server.receive(server.send("tools/list"))
+        tools = answer["result"]["tools"]
         assert {tool["name"] for tool in tools} == TOOLS
+        assert all(tool["outputSchema"]["properties"] for tool in tools if revision >= "2025-06-18")
+        tokens = len(json.dumps(answer, separators=(",", ":"), ensure_ascii=False)) / 4
+        assert tokens <= 4000, f"tools/list costs {tokens:.0f} tokens"
         status = server.call("session_status")
         assert "no session yet" in status["content"][0]["text"]
         assert server.call("revert")["isError"]

@@ -85,7 +85,7 @@ def test_starts_that_are_refused_change_nothing(make_task: Callable[..., Path]) 
     head, branch = git(root, "rev-parse", "HEAD"), git(root, "branch", "--show-current")
 
     async def scene(loop: Loop) -> None:
-        with pytest.raises(Misuse, match="no such task file"):
+        with pytest.raises(Misuse, match="no such folder"):
             await start(loop, "nowhere")
         with pytest.raises(Misuse, match="outside"):
             await start(loop, "../..")

@@ -11,6 +11,7 @@ from tilewright.compiler.resources import Resources
 from tilewright.evaluation.results import Status
 from tilewright.knobs import Value
 from tilewright.records import Record
+from tilewright.session.reports import RunState
 
 LEAST_VALUES = 3
 """Of a knob, from which on the first and the last may be called an end: of two each is one."""
@@ -103,18 +104,16 @@ class AutotuneReport(Record):
     """What `autotune` answers."""
 
     summary: str
-    state: Literal["done", "running"] = Field("done", description="running: call the same tool again to go on waiting")
+    state: RunState = "done"
     status: Status | None = None
     message: str = ""
     space: str = ""
     warning: str = ""
     best: dict[str, Value] = Field(default_factory=dict, description="the one best config; empty for the original")
-    best_by_case: dict[str, str] = Field(default_factory=dict, description="where it differs from the one best")
+    best_by_case: dict[str, str] = Field(default_factory=dict, description="where it differs")
     configs: list[ConfigReport] = Field(default_factory=list, description="ranked; the rest is in the file")
     more_configs: int = 0
-    left_open: list[str] = Field(
-        default_factory=list, description="ties with the best, and knobs whose best value ends the tried ones"
-    )
+    left_open: list[str] = Field(default_factory=list, description="ties, and best values at an end")
     files: dict[str, str] = Field(default_factory=dict)
     next: str = ""
 

@@ -15,7 +15,7 @@ from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
 from tilewright.gpu.specs import DEFAULT_BY_ARCH
 from tilewright.knobs import SpaceError, Value
-from tilewright.records import write_atomically
+from tilewright.records import cut, write_atomically
 from tilewright.session.beginning import backend_for, session_on, working_candidate
 from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.jobs import WAIT_S, Job, Progress, Results
@@ -214,7 +214,7 @@ def _line(one: Tried) -> ConfigReport:
         speedup=round(one.speedup.value, 4) if one.speedup else None,
         interval=(round(one.speedup.low, 4), round(one.speedup.high, 4)) if one.speedup else None,
         resources=occupied(one.resources) if one.resources else "",
-        why=one.why[:200],
+        why=cut(one.why, 200),
     )
 
 

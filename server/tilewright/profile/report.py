@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from tilewright.evaluation.results import Status
@@ -11,21 +9,22 @@ from tilewright.profile.diagnosis import CaseDiagnosis
 from tilewright.profile.tracing import CaseTrace
 from tilewright.records import Record
 from tilewright.session.dumptext import SHOWN_CHARACTERS
+from tilewright.session.reports import RunState
 
 
 class ProfileReport(Record):
     """What bounds the candidate."""
 
-    summary: str = Field(description="what bounds the case that is furthest from its roofline")
-    state: Literal["done", "running"] = Field("done", description="running: call the same tool again to go on waiting")
+    summary: str = Field(description="of the case furthest from its roofline")
+    state: RunState = "done"
     status: Status | None = None
     message: str = ""
     device: str = ""
     modelled: bool = Field(False, description="no clock was read")
     cases: list[CaseDiagnosis] = Field(default_factory=list)
-    counters: str = Field("", description="how counters were read, or why not; the evidence says what they show")
-    traced: str = Field("", description="how kernels were traced, or why not; each case's `trace` has the table")
-    would_add: str = Field("", description="what counters would tell beyond this")
+    counters: str = Field("", description="how they were read, or why not")
+    traced: str = Field("", description="how, or why not")
+    would_add: str = ""
     next: str = ""
 
     def fitted(self) -> ProfileReport:

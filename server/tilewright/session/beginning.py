@@ -15,6 +15,7 @@ from tilewright.gpu.specs import DEFAULT_BY_ARCH
 from tilewright.gpu.telemetry import why_unusable
 from tilewright.knobs import Knobs, SpaceError, Value
 from tilewright.policy import Rules
+from tilewright.records import cut, few, printable
 from tilewright.repository import Files, Repository, RepositoryError
 from tilewright.roofline.bounds import intensity_class
 from tilewright.session.checkout import Checkout, Misuse
@@ -24,13 +25,23 @@ from tilewright.task import Backend, Frontend, Task, TaskError, load_task
 
 
 def task_path(checkout: Checkout, task: str) -> PurePosixPath:
-    """A task's folder relative to the root. Raises `Misuse` for a path that leaves it."""
-    path = (checkout.base / task).resolve()
-    path = path.parent if path.name == "task.toml" else path
-    if path.is_file():
-        raise Misuse(f"{task} is a file; give the folder that holds the task's task.toml: `tilewright init` writes one")
+    """A task's folder relative to the root. Raises `Misuse` for a path that leaves it or leads to no folder."""
+    named = cut(printable(" ".join(task.split())), 100)
+    if not task.strip():
+        raise Misuse("task is empty; give the folder that holds task.toml, relative to the server's root")
+    try:
+        path = (checkout.base / task).resolve()
+        path = path.parent if path.name == "task.toml" else path
+        is_file, is_folder = path.is_file(), path.is_dir()
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a name that is too long or holds a NUL
+        why = (error.strerror or "").lower() if isinstance(error, OSError) else "it is no path, or links to itself"
+        raise Misuse(f"task {named} cannot be a folder ({why}); give the one that holds task.toml") from None
     if not path.is_relative_to(checkout.root):
-        raise Misuse(f"{task} lies outside the repository {checkout.root}")
+        raise Misuse(f"task {named} lies outside the repository {checkout.root}; give a folder inside")
+    if is_file:
+        raise Misuse(f"task {named} is a file; give the folder that holds task.toml: `tilewright init` writes one")
+    if not is_folder:
+        raise Misuse(f"task {named}: no such folder in {checkout.base}; give the one that holds task.toml")
     return PurePosixPath(path.relative_to(checkout.root).as_posix())
 
 
@@ -132,7 +143,7 @@ def check_tree(
     dirty = set(repository.changed(head))
     if foreign := sorted(dirty - set(editable)):
         raise Misuse(
-            f"files outside `editable` differ from HEAD: {', '.join(foreign[:5])}; commit or stash them first, since "
+            f"files outside `editable` differ from HEAD: {few(foreign)}; commit or stash them first, since "
             "every run uses the committed ones"
         )
     if dirty and not include_dirty:

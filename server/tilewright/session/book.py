@@ -41,6 +41,7 @@ class Book:
         if self.state is not None and self.under_way and self._journal is not None:
             self._check_untouched()
             self._settle_owed()
+            self._note_missing_head()
             self.checkout.write_missing_table(self._journal.path.parent, self.state)
             return
         if folder is None or (self.state is not None and self._is_at(folder)):
@@ -65,24 +66,39 @@ class Book:
             raise
         self.state = state
         self._check_untouched(taken_up=True)
+        self._note_missing_head()
         self._keep_head()
         if missing is not None:
             self.record(missing)
-        if isinstance(last := [entry for entry in self.entries if not isinstance(entry, Noticed)][-1], Committed):
-            self.record(Interrupted(run=last.run, candidate=last.candidate, why="the server ended during the run"))
+        if (broken_off := _broken_off(self.entries)) is not None:
+            self.record(broken_off)
         self.checkout.write_table(folder, state)
-        if state.rows and state.rows[-1].advice.action == "stop":  # killed between the last row and the end
-            self.finish(state.rows[-1].advice.reason)
 
     def _open(self, folder: Path) -> None:
         self._journal = self.checkout.open_journal(folder)
         self._heads = HeadStore(folder.name)
         self._head_fails = self._head_noticed = integrity.head_is_failing(self._journal.entries)
 
+    def look(self) -> State | None:
+        """The current session as the next call that acts will take it up, or None. Nothing on disk changes. Raises
+        `Forged`."""
+        if self.state is not None and self.under_way and self._journal is not None:
+            self._check_untouched()
+            return self.state
+        folder = self.checkout.current_folder()
+        chain = None if folder is None else self.checkout.read(folder)
+        if chain is None or not chain.entries:
+            return None
+        state = State.of(chain.entries)
+        if state.ended is None and not self.checkout.held_elsewhere():
+            for entry in (self.checkout.unrecorded(state, chain.hashes), _broken_off(chain.entries)):
+                if entry is not None:
+                    state.apply(entry)
+        return state
+
     def _check_untouched(self, taken_up: bool = False) -> None:
         """Raises `Forged` where another hand was at the journal or its outside head since this process holds them. A
-        head that is missing is put on record, and kept anew; one that a kill left behind is only there when a session
-        is just taken up."""
+        head that a kill left behind is only there when a session is just taken up."""
         assert self._journal is not None and self._heads is not None
         try:
             self._journal.check_untouched()
@@ -96,7 +112,11 @@ class Book:
                 raise LedgerError(f"{where} was set back to record {head.seq + 1} of {len(self.hashes)}")
         except (LedgerError, HeadError) as error:
             raise Forged(error) from None
-        if head is None and not self._head_fails and len(self.entries) > 1:
+
+    def _note_missing_head(self) -> None:
+        """Put on record that the head outside is missing, which also keeps it anew."""
+        assert self._heads is not None
+        if self._heads.read() is None and not self._head_fails and len(self.entries) > 1:
             detail = integrity.missing_head_text(str(self._heads.path))
             self.record(Noticed(what="head missing", detail=detail))
 
@@ -107,6 +127,7 @@ class Book:
             self._open(folder)
             self.state = State.of(self.entries)
             self._check_untouched(taken_up=True)
+            self._note_missing_head()
         finally:
             self.let_go()
             self.state = None
@@ -269,3 +290,11 @@ class Book:
     def tree(self) -> EditableFiles:
         """The editable files of the session under way."""
         return EditableFiles(self.checkout.repository, self.active().started)
+
+
+def _broken_off(entries: list[Entry]) -> Interrupted | None:
+    """The record that is missing of a run that the server did not survive."""
+    last = [entry for entry in entries if not isinstance(entry, Noticed)][-1]
+    if not isinstance(last, Committed):
+        return None
+    return Interrupted(run=last.run, candidate=last.candidate, why="the server ended during the run")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import socket
@@ -86,7 +87,9 @@ class EditableFiles:
             commands.append(f"`git restore --source={source} --staged --worktree -- {' '.join(back[:5])}`")
         if new:
             commands.append(f"`git rm --cached -- {' '.join(new[:5])}`")
-        return f"{' and '.join(commands)} mends it"
+        left = max(len(back) - 5, 0) + max(len(new) - 5, 0)
+        rest = f" (of {left} more files, the next call says the same)" if left else ""
+        return f"{' and '.join(commands)} mends it{rest}"
 
 
 class Checkout:
@@ -110,7 +113,7 @@ class Checkout:
         if self._lock.is_locked:
             return
         try:
-            self._lock.acquire(timeout=0)
+            self._lock.acquire(timeout=0.1, poll_interval=0.01)  # `held_elsewhere` has it for less than that
         except Timeout:
             raise CheckoutBusy(
                 f"this checkout is in use by {self._named_holder()}; end that process, or work in another worktree "
@@ -123,6 +126,22 @@ class Checkout:
 
     def release(self) -> None:
         self._lock.release()
+
+    def held_elsewhere(self) -> str:
+        """Which other process holds the checkout; empty if none does. Nothing on disk changes."""
+        if self._lock.is_locked:
+            return ""
+        try:
+            handle = os.open(self._lock.lock_file, os.O_RDONLY)
+        except FileNotFoundError:
+            return ""
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return self._named_holder()
+        finally:
+            os.close(handle)
+        return ""
 
     def _named_holder(self) -> str:
         try:
@@ -182,7 +201,7 @@ class Checkout:
         found = [] if state.ended is not None else integrity.refs_changed(self.repository, chain)
         if text := integrity.table_changed(folder, self.sandbox, state):
             found.append(text)
-        if state.ended is None and (text := self.branch_moved(state)) and self._unrecorded(state, chain.hashes) is None:
+        if state.ended is None and (text := self.branch_moved(state)) and self.unrecorded(state, chain.hashes) is None:
             found.insert(0, text)
         return found
 
@@ -227,14 +246,14 @@ class Checkout:
         `hashes` are those of the journal's records. Raises `Misuse` where no session put the branch where it stands.
         """
         moved = self.branch_moved(state)
-        found = self._unrecorded(state, hashes) if moved else None
+        found = self.unrecorded(state, hashes) if moved else None
         if moved and found is None:
             raise Misuse(moved)
         if found is not None:
             self.repository.stage(found.commit, state.started.editable)
         return found
 
-    def _unrecorded(self, state: State, hashes: list[str]) -> Kept | None:
+    def unrecorded(self, state: State, hashes: list[str]) -> Kept | None:
         """The session's own commit of what won, where the branch is at one that has no record."""
         tip, measured = self.repository.resolve(f"refs/heads/{state.started.branch}"), state.measured
         if tip is None or measured is None or state.verdict is None or state.verdict.kind is not VerdictKind.KEEP:
@@ -250,10 +269,6 @@ class Checkout:
             and not integrity.content_problem(self.repository, state.started, tip, measured.candidate)
         )
         return Kept(candidate=measured.candidate, commit=tip) if ours else None
-
-    def left_by_a_kill(self, state: State, hashes: list[str]) -> bool:
-        """Whether the branch stands at a commit of the session's own whose record was cut off by a kill."""
-        return self._unrecorded(state, hashes) is not None
 
     def branch_moved(self, state: State) -> str:
         """Where the session's branch stands instead of at the incumbent, and what to do; empty where it is there."""

@@ -7,7 +7,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 from tilewright.compiler.tools import known_archs
 from tilewright.evaluation.results import Status
@@ -24,8 +24,8 @@ from tilewright.session.reports import DumpReport
 from tilewright.session.runs import Dumped, Runs
 from tilewright.task import Backend, Case
 
-Compare = Literal["", "incumbent"]
-COMPARISONS: tuple[Compare, ...] = ("", "incumbent")
+Compare = Literal["incumbent"]
+COMPARISONS: tuple[Compare, ...] = get_args(Compare)
 HeldT = TypeVar("HeldT")
 KEPT_TEXTS = 32
 """Of one server, and as files under `sandbox/dumps/`."""
@@ -54,7 +54,7 @@ class Dumper:
         stage: Stage,
         progress: Progress,
         wait_s: float = WAIT_S,
-        compare: Compare = "",
+        compare: Compare | None = None,
         compile_s: float = COMPILE_S,
         case: Case | None = None,
         config: Mapping[str, Value] | None = None,
@@ -186,7 +186,8 @@ class Dumper:
         try:
             self._checkout.repository.exclude_sandbox()
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, whole)
+            if not path.is_file() or path.read_bytes() != whole.encode():
+                write_atomically(path, whole)
             _thin_out(path.parent, path)
         except OSError:  # a checkout that cannot be written to: the resource is still there
             return report(dumptext.RESOURCE)

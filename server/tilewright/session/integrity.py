@@ -14,6 +14,7 @@ from tilewright import ledger
 from tilewright.evaluation.snapshot import content_id
 from tilewright.heads import Head, HeadStore
 from tilewright.ledger import LedgerError, disagreement, render_table
+from tilewright.records import few
 from tilewright.repository import Repository
 from tilewright.session import trailers
 from tilewright.session.history import ENTRY, Checked, Entry, Noticed, Reverted, Row, Started, State
@@ -171,7 +172,7 @@ def content_problem(repository: Repository, started: Started, commit: str, candi
     if (found := content_id(files)) != candidate:
         return f"commit {commit[:12]} holds content {found}, not {candidate}"
     others = [name for name in repository.differing(started.baseline, commit) if name not in started.editable]
-    return f"commit {commit[:12]} changes {', '.join(others[:5])} too, which is protected" if others else ""
+    return f"commit {commit[:12]} changes {few(others)} too, which is protected" if others else ""
 
 
 def table_changed(folder: Path, sandbox: Path, state: State) -> str:

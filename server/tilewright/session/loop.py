@@ -12,11 +12,11 @@ from pathlib import Path, PurePosixPath
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
 from tilewright.policy import ROOT_CAUSES, Rules
-from tilewright.records import printable, storage_problem
+from tilewright.records import few, printable
 from tilewright.session import show
 from tilewright.session.beginning import task_path
 from tilewright.session.book import Book
-from tilewright.session.checkout import Checkout, CheckoutBusy, Forged, Misuse
+from tilewright.session.checkout import Checkout, CheckoutBusy, EditableFiles, Forged, Misuse
 from tilewright.session.history import (
     Kept,
     Phase,
@@ -85,21 +85,12 @@ class Loop:
         return self.status()
 
     def status(self) -> StatusReport:
-        """Where the loop stands. A process that does not hold the checkout may look too."""
-        try:
-            self._settle()
-        except (Misuse, OSError) as problem:
-            error = Misuse(storage_problem(problem) or str(problem)) if isinstance(problem, OSError) else problem
-            seen = self.checkout.peek()
-            if seen is None:
-                return show.no_session(str(error))
-            report = show.status(seen, show.next_step(seen), None, error)
-            return show.with_findings(report, [*self.checkout.findings(seen), *self.checkout.head_note(seen)])
-        if self._book.state is None:
-            return show.no_session("")
-        report = show.status(self._book.state, self._next(self._book.state), self._job)
-        found = self.checkout.findings(self._book.state)
-        return show.with_findings(report, [*found, *self.checkout.head_note(self._book.state)])
+        """Where the loop stands. Only looks: nothing is taken up, recorded or ended, whoever holds the checkout."""
+        state = self._book.look()
+        if state is None:
+            return show.no_session()
+        report = show.status(state, self._next(state), self._job, self.checkout.held_elsewhere())
+        return show.with_findings(report, [*self.checkout.findings(state), *self.checkout.head_note(state)])
 
     async def run_correctness(self, progress: Progress, wait_s: float = WAIT_S) -> CorrectnessReport:
         """Check the working tree's editable files against the reference."""
@@ -136,7 +127,7 @@ class Loop:
                 again = "call run_benchmark again"
                 return BenchmarkReport(summary=f"still running: {job.message}", state="running", next=again)
         assert state.measured is not None
-        return show.benchmark(state.measured, self._next(state))
+        return show.benchmark(state.measured, self._next(state), state.started)
 
     def checkpoint(self) -> CheckpointReport:
         """Commit the measured candidate on the session's branch; it becomes the incumbent."""
@@ -184,7 +175,8 @@ class Loop:
             recovery = lost
         elif state.phase is Phase.READY:
             raise Misuse("there is nothing to revert: the editable files equal the incumbent's")
-        self._book.record(Reverted(to=state.incumbent_commit, recovery=recovery or None))
+        if recovery or state.resolution is None:  # the same call again changes nothing
+            self._book.record(Reverted(to=state.incumbent_commit, recovery=recovery or None))
         return RevertReport(
             summary=f"back at {state.incumbent_commit[:12]}",
             to=state.incumbent_commit,
@@ -275,8 +267,7 @@ class Loop:
             raise Misuse(found[0])
         if tool == "run_benchmark" and (changed := self._book.tree.protected_changes()):
             raise Misuse(
-                f"protected files differ from the baseline's: {', '.join(changed[:5])}; "
-                f"{self._book.tree.how_to_restore(changed)}"
+                f"protected files differ from the baseline's: {few(changed)}; {self._book.tree.how_to_restore(changed)}"
             )
         if state.phase not in phases:
             raise Misuse(f"{tool} does not come now: {self._next(state)}")
@@ -285,19 +276,27 @@ class Loop:
     def _settle(self) -> None:
         """Take up the session, and end it if a person asked for that and nothing is running."""
         self._book.resume()
-        idle = self._job is None or self._job.done
-        if idle and self._book.under_way and (reason := self.checkout.requested_end()) is not None:
+        state, idle = self._book.state, self._job is None or self._job.done
+        if not idle or state is None or not self._book.under_way:
+            return
+        if (reason := self._reason_to_end(state)) is not None:
             self._trials.finish(reason)
-        if idle and self._book.under_way and self._book.state is not None:  # its end could not be written
-            self._trials.stop_if_advised(self._book.state)
+
+    def _reason_to_end(self, state: State) -> str | None:
+        """Why a session that is under way is over: a person asked for it, or a kill came between its last row and its
+        end."""
+        advice = state.rows[-1].advice if state.rows else None
+        return advice.reason if advice is not None and advice.action == "stop" else self.checkout.requested_end()
 
     def _next(self, state: State) -> str:
         """What to do now, with an eye on the working tree."""
-        if not self._book.under_way:
+        if state.phase is Phase.ENDED:
             return show.next_step(state)
+        if (reason := self._reason_to_end(state)) is not None:
+            return f"stop and report the table to the user: the next call of another tool ends the session ({reason})"
         if there := self.checkout.elsewhere(state):
             return there
-        tree = self._book.tree
+        tree = EditableFiles(self.checkout.repository, state.started)
         if (state.phase is Phase.READY or state.stopped) and (changed := tree.protected_changes()):
             then = ", then call run_correctness again" if state.stopped else ""
             return f"protected files differ from the baseline's: {tree.how_to_restore(changed)}{then}"

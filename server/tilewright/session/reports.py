@@ -12,16 +12,23 @@ from tilewright.policy import Advice, Verdict
 from tilewright.records import Record
 
 RunState = Literal["done", "running"]
+"""`running`: the same call again waits for it."""
 
 
-class CaseReport(Record):
-    """One case that was checked or timed."""
+class CheckedCase(Record):
+    """One case that was compared with the reference."""
 
     case: str
-    hidden: bool = False
-    status: Status = Status.PASSED
+    hidden: bool
+    status: Status
     rel_l2_error: float | None = None
-    latency_ms: float | None = None
+
+
+class TimedCase(Record):
+    """One case that was timed."""
+
+    case: str
+    latency_ms: float
     incumbent_ms: float | None = None
     speedup: float | None = None
     interval: tuple[float, float] | None = Field(None, description="confidence interval of the speedup")
@@ -34,11 +41,12 @@ class CorrectnessReport(Record):
     """A candidate against the reference."""
 
     summary: str
-    state: RunState = Field("done", description="running: call the same tool again to go on waiting for it")
+    state: RunState = "done"
     status: Status | None = None
     message: str = Field("", description="where and how it failed")
-    output: str = Field("", description="what the candidate printed last, where it failed")
-    cases: list[CaseReport] = Field(default_factory=list)
+    output: str = Field("", description="what the candidate printed last")
+    cases_shown: str = Field("", description="how many of all, and where the rest is")
+    cases: list[CheckedCase] = Field(default_factory=list)
     candidate: str = ""
     next: str = ""
 
@@ -47,18 +55,19 @@ class BenchmarkReport(Record):
     """A candidate against the incumbent."""
 
     summary: str
-    state: RunState = Field("done", description="running: call the same tool again to go on waiting for it")
+    state: RunState = "done"
     status: Status | None = None
     message: str = ""
-    latency_ms: float | None = Field(None, description="geometric mean over the cases")
-    speedup: float | None = Field(None, description="incumbent over candidate, paired; geometric mean over the cases")
-    interval: tuple[float, float] | None = None
-    modelled: bool = Field(False, description="no clock was read: a model's figures, marked ~ in the table")
+    latency_ms: float | None = Field(None, description="geometric mean, as is speedup")
+    speedup: float | None = Field(None, description="incumbent over candidate, paired")
+    interval: tuple[float, float] | None = Field(None, description="confidence interval of speedup")
+    modelled: bool = Field(False, description="by a model, not a clock: marked ~")
     roofline_percent: float | None = None
     verdict: Verdict | None = None
-    cases: list[CaseReport] = Field(default_factory=list)
+    cases_shown: str = Field("", description="how many of all, and where the rest is")
+    cases: list[TimedCase] = Field(default_factory=list)
     seconds: float = 0.0
-    phases: dict[str, float] = Field(default_factory=dict, description="where the seconds went")
+    phases: dict[str, float] = Field(default_factory=dict, description="seconds of each")
     candidate: str = ""
     next: str = ""
 
@@ -75,7 +84,7 @@ class RowReport(Record):
     latency: str
     correctness: Literal["PASS", "FAIL"]
     status: str
-    trust: str = Field("", description="harness-trusted: the repository's own tests and benchmark said so")
+    trust: str = Field("", description="harness-trusted: as the repository's own tests say")
     reason: str
 
 
@@ -83,8 +92,8 @@ class IncumbentReport(Record):
     """What a candidate has to beat."""
 
     commit: str
-    latency: str = Field(description="ms when it was measured; ~ marks a model's figure")
-    speedup_over_baseline: float = Field(description="product of the paired speedups of all keeps")
+    latency: str = Field(description="in ms; ~: a model's figure")
+    speedup_over_baseline: float = Field(description="product of all keeps'")
     roofline_percent: float | None = None
 
 
@@ -97,17 +106,17 @@ class StatusReport(Record):
     state: RunState = "done"
     backend: str = ""
     device: str = ""
-    intensity: str = Field("", description="flops per byte and the class that follows: what to try first")
+    intensity: str = Field("", description="flops per byte: what to try first")
     branch: str = ""
     phase: str = ""
     iteration: int = 0
     editable: list[str] = Field(default_factory=list)
     incumbent: IncumbentReport | None = None
-    pending: str = Field("", description="the candidate under way: what is known of it, and its verdict")
-    tried: list[RowReport] = Field(default_factory=list, description="every iteration so far and how it ended")
+    pending: str = Field("", description="the candidate under way")
+    tried: list[RowReport] = Field(default_factory=list, description="every iteration")
     budget: str = ""
-    notes: list[str] = Field(default_factory=list, description="what the task leaves open, or ignored arguments")
-    next: str = Field("", description="what to do now")
+    notes: list[str] = Field(default_factory=list, description="what the task leaves open")
+    next: str = ""
     files: dict[str, str] = Field(default_factory=dict)
 
 
@@ -125,8 +134,8 @@ class RevertReport(Record):
 
     summary: str
     to: str
-    recovery: str = Field("", description="ref under which what was thrown away stays reachable")
-    left_alone: list[str] = Field(default_factory=list, description="changed files outside the editable ones")
+    recovery: str = Field("", description="ref that keeps what was thrown away")
+    left_alone: list[str] = Field(default_factory=list, description="changed, and not editable")
     next: str
 
 
@@ -146,7 +155,9 @@ class KernelReport(Record):
     arch: str
     grid: list[int]
     hints: dict[str, int] = Field(default_factory=dict)
-    findings: list[Finding] = Field(default_factory=list, description="what costs time, the likely dearest first")
+    findings: list[Finding] = Field(
+        default_factory=list, description="what costs time, dearest first: treatment, where, evidence, do, cost"
+    )
     more_findings: int = Field(0, description="how many the resource holds beyond these")
     resources: dict[str, object] | None = Field(None, description="those that are not zero")
     changes: dict[str, str] = Field(default_factory=dict, description="against the incumbent: old -> new")
@@ -157,8 +168,8 @@ class KernelReport(Record):
 class DumpReport(Record):
     """What the compiler made of the candidate."""
 
-    summary: str = Field(description="a line for each kernel and architecture: spills, tensor cores, TMA, occupancy")
-    state: RunState = Field("done", description="running: call the same tool again to go on waiting for it")
+    summary: str = Field(description="a line for each kernel")
+    state: RunState = "done"
     status: Status | None = None
     message: str = ""
     case: str = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.evaluation.results import BenchmarkResult, CaseTiming
+from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CaseTiming
 from tilewright.ledger import render_row, shown_latency
 from tilewright.policy import Verdict, VerdictKind
 from tilewright.records import cut
@@ -11,14 +11,16 @@ from tilewright.session.jobs import Job
 from tilewright.session.reports import (
     AppendReport,
     BenchmarkReport,
-    CaseReport,
+    CheckedCase,
     CorrectnessReport,
     IncumbentReport,
     RowReport,
     StatusReport,
+    TimedCase,
 )
 from tilewright.task import case_label
 
+SUMMARY_LIMIT = 400
 MESSAGE_LIMIT = 1500
 OUTPUT_LIMIT = 800
 HARNESS = "harness-trusted"
@@ -55,10 +57,10 @@ def next_step(state: State, edited: bool = False, checked: bool = True) -> str:
             return f"call append_result: the candidate is {kept}, and its row is missing"
 
 
-def no_session(note: str) -> StatusReport:
+def no_session() -> StatusReport:
     """The status before any session."""
     return StatusReport(
-        summary=note or "no session yet in this checkout",
+        summary="no session yet in this checkout",
         phase="none",
         next="call start_session with the path of the task's folder",
     )
@@ -71,8 +73,9 @@ def starting(job: Job, state: State | None) -> StatusReport:
     return StatusReport(summary=summary, session=session, state="running", phase=Phase.BASELINE, next=then)
 
 
-def status(state: State, then: str, job: Job | None, note: Exception | None = None) -> StatusReport:
-    """Where a session stands, and what comes `then`: enough to go on without any memory of it."""
+def status(state: State, then: str, job: Job | None, holder: str = "") -> StatusReport:
+    """Where a session stands, and what comes `then`: enough to go on without any memory of it. `holder` is the other
+    process that works on it, if there is one."""
     started, rules = state.started, state.started.rules
     running = job is not None and not job.done
     doing = f"; {job.what} is running: {job.message}" if job is not None and running else ""
@@ -88,11 +91,10 @@ def status(state: State, then: str, job: Job | None, note: Exception | None = No
     else:
         pending = f"; pending: {state.verdict.kind}, {state.phase}" if state.verdict is not None else ""
         summary = f"{where}: iteration {state.iteration}{pending}; {so_far}{doing}"
-    if note is not None:
-        summary = f"{summary}. (only looking: {note})"
+    if holder:
+        summary = f"{summary}. (only looking: this checkout is in use by {holder})"
     minutes = max(rules.iteration_minutes - state.seconds / 60, 0)
     left = max(rules.max_iterations - done, 0)
-    folder = f"sandbox/{started.session}"
     return StatusReport(
         summary=summary,
         session=started.session,
@@ -114,7 +116,7 @@ def status(state: State, then: str, job: Job | None, note: Exception | None = No
         f"{minutes:.1f} of {rules.iteration_minutes:g} minutes of evaluation left in this one",
         notes=[*started.notes, *(f"{notice.what}: {notice.detail}" for notice in state.notices)],
         next="wait: call the running tool again" if running else then,
-        files={"table": "sandbox/perf_results.md", "journal": f"{folder}/journal.jsonl"},
+        files={"table": "sandbox/perf_results.md", "journal": _journal(started)},
     )
 
 
@@ -143,23 +145,27 @@ def correctness(checked: Checked, then: str, started: Started) -> CorrectnessRep
             summary += f"; {result.note}"
     else:
         first = result.message.splitlines()[0] if result.message else ""
-        summary = f"{result.status.upper()}: {first}"[:400]
+        summary = cut(f"{result.status.upper()}: {first}", SUMMARY_LIMIT)
+    cases = sorted(result.cases, key=_by_use)
+    failed = sum(case.status != "passed" for case in cases[CASES_SHOWN:])
+    rest = f"{failed} of the rest did not pass either" if failed else "the rest passed"
     return CorrectnessReport(
         summary=summary,
         status=result.status,
-        message=result.message[:MESSAGE_LIMIT],
-        output=result.output[-OUTPUT_LIMIT:],
+        message=_head(result.message, MESSAGE_LIMIT, started),
+        output=_tail(result.output, OUTPUT_LIMIT, started),
+        cases_shown=_of_all(len(cases), rest, started),
         cases=[
-            CaseReport(case=case.label, hidden=case.hidden, status=case.status, rel_l2_error=case.rel_l2_error)
-            for case in sorted(result.cases, key=lambda case: case.status != "passed")[-CASES_SHOWN:]
+            CheckedCase(case=case.label, hidden=case.hidden, status=case.status, rel_l2_error=case.rel_l2_error)
+            for case in cases[:CASES_SHOWN]
         ],
         candidate=checked.candidate,
         next=then if result.status != "void" else "call run_correctness again: the evaluation failed, not the kernel",
     )
 
 
-def benchmark(measured: Measured, then: str) -> BenchmarkReport:
-    """A finished benchmark run."""
+def benchmark(measured: Measured, then: str, started: Started) -> BenchmarkReport:
+    """A finished benchmark run of the session that `started`."""
     result = measured.result
     mark = "~" if result.modelled else ""
     if result.passed:
@@ -171,18 +177,21 @@ def benchmark(measured: Measured, then: str) -> BenchmarkReport:
         if result.roofline_percent is not None:
             summary += f", {mark}{result.roofline_percent:.1f}% of the roofline"
     else:
-        summary = f"{result.status.upper()}: {result.message.splitlines()[0] if result.message else ''}"[:400]
+        first = result.message.splitlines()[0] if result.message else ""
+        summary = cut(f"{result.status.upper()}: {first}", SUMMARY_LIMIT)
+    cases = sorted(result.cases, key=lambda case: case.speedup or 0.0)
     return BenchmarkReport(
         summary=summary,
         status=result.status,
-        message=result.message[:MESSAGE_LIMIT],
+        message=_head(result.message, MESSAGE_LIMIT, started),
         latency_ms=result.latency_ms,
         speedup=result.speedup,
         interval=_interval(result),
         modelled=result.modelled,
         roofline_percent=result.roofline_percent,
         verdict=measured.verdict,
-        cases=[_timing(case) for case in result.cases[:CASES_SHOWN]],
+        cases_shown=_of_all(len(cases), "the rest gained as much or more", started),
+        cases=[_timing(case) for case in cases[:CASES_SHOWN]],
         seconds=result.seconds,
         phases={name: round(seconds, 3) for name, seconds in result.phases.items()},
         candidate=measured.candidate,
@@ -208,6 +217,36 @@ def appended(state: State, then: str) -> AppendReport:
     )
 
 
+def _by_use(case: CaseCheck) -> tuple[bool, float]:
+    """What orders cases by what they tell: failures, then the largest errors."""
+    return case.status == "passed", -(case.rel_l2_error or 0.0)
+
+
+def _of_all(count: int, rest: str, started: Started) -> str:
+    """How many of `count` cases are shown, and what is true of the rest; empty if all are."""
+    if count <= CASES_SHOWN:
+        return ""
+    return f"{CASES_SHOWN} of {count}; {rest}, and all are in {_journal(started)}"
+
+
+def _head(text: str, limit: int, started: Started) -> str:
+    """The beginning of a text, which says so if it is not all."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]} …\n(cut: all {len(text)} characters are in {_journal(started)})"
+
+
+def _tail(text: str, limit: int, started: Started) -> str:
+    """The end of a text, which says so if it is not all."""
+    if len(text) <= limit:
+        return text
+    return f"(cut: all {len(text)} characters are in {_journal(started)})\n… {text[-limit:]}"
+
+
+def _journal(started: Started) -> str:
+    return f"sandbox/{started.session}/journal.jsonl"
+
+
 def _headline(verdict: Verdict | None) -> str:
     return "measured" if verdict is None else f"{verdict.kind.upper()} ({verdict.reason}: {verdict.detail})"
 
@@ -218,8 +257,8 @@ def _interval(result: BenchmarkResult | CaseTiming) -> tuple[float, float] | Non
     return result.speedup_low, result.speedup_high
 
 
-def _timing(case: CaseTiming) -> CaseReport:
-    return CaseReport(
+def _timing(case: CaseTiming) -> TimedCase:
+    return TimedCase(
         case=case_label(case.case),
         latency_ms=case.latency_ms,
         incumbent_ms=case.incumbent_ms,

@@ -15,7 +15,7 @@ from pathlib import Path
 from tilewright import ledger
 from tilewright.heads import Head, HeadError, HeadStore
 from tilewright.ledger import LedgerError, difference, disagreement
-from tilewright.records import write_atomically
+from tilewright.records import few, misfit, write_atomically
 from tilewright.repository import RepositoryError
 from tilewright.session import integrity
 from tilewright.session.book import Book
@@ -107,7 +107,7 @@ def import_session(checkout: Checkout, source: Path) -> State:
         if known is not None and tip is not None and (text := checkout.branch_moved(known)):
             raise Misuse(text)
         if dirty := repository.changed(repository.head()):
-            raise Misuse(f"files differ from HEAD: {', '.join(dirty[:5])}; commit or stash them first")
+            raise Misuse(f"files differ from HEAD: {few(dirty)}; commit or stash them first")
         with _undone_on_failure(checkout, archive, folder):
             repository.detach()  # git fetches into no branch that is checked out
             bundle = Path(scratch) / _BUNDLE
@@ -139,7 +139,7 @@ def _read(source: Path) -> _Archive:
         session, branch, refs = str(manifest["session"]), str(manifest["branch"]), list(manifest["refs"])
         head = Head(session=session, **manifest["head"])
     except (OSError, EOFError, tarfile.TarError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Misuse(f"{source} is no exported session: {error}") from None
+        raise Misuse(f"{source} is no exported session: {misfit(error)}") from None
     own = f"refs/tilewright/{session}/"
     if Path(session).name != session or not all(
         ref == f"refs/heads/{branch}" or str(ref).startswith(own) for ref in refs

@@ -9,7 +9,7 @@ from tilewright.evaluation.evaluator import Tell
 from tilewright.evaluation.results import CorrectnessResult, Status
 from tilewright.evaluation.snapshot import content_id
 from tilewright.policy import Rules, settled, verdict_of_check, with_steady_incumbent
-from tilewright.records import cut
+from tilewright.records import cut, few
 from tilewright.repository import Files
 from tilewright.session.beginning import begin, go_back
 from tilewright.session.book import Book
@@ -87,7 +87,7 @@ class Trials:
             if changed := self._book.tree.protected_changes():
                 result = CorrectnessResult(
                     status=Status.TAMPERED,
-                    message=f"protected files differ from the baseline: {', '.join(changed[:5])}; an experiment may "
+                    message=f"protected files differ from the baseline: {few(changed)}; an experiment may "
                     f"change {', '.join(state.started.editable)} alone. {self._book.tree.how_to_restore(changed)}",
                 )
             else:

@@ -12,6 +12,7 @@ from pathlib import Path
 from tilewright.evaluation.seeds import commitment
 from tilewright.heads import HeadStore
 from tilewright.policy import settled, verdict_of_check
+from tilewright.records import few
 from tilewright.session import integrity, trailers
 from tilewright.session.checkout import Checkout, EditableFiles, Forged, Misuse
 from tilewright.session.history import (
@@ -156,7 +157,7 @@ def _refs(checkout: Checkout, chain: Chain, state: State) -> Iterator[str]:
     repository, branch = checkout.repository, f"refs/heads/{state.started.branch}"
     yield from integrity.refs_changed(repository, chain)
     if state.ended is None:
-        if (text := checkout.branch_moved(state)) and not checkout.left_by_a_kill(state, chain.hashes):
+        if (text := checkout.branch_moved(state)) and checkout.unrecorded(state, chain.hashes) is None:
             yield text
     elif state.rows and not repository.is_ancestor(state.incumbent_commit, branch):
         yield (
@@ -223,4 +224,4 @@ def _protected(checkout: Checkout, state: State) -> Iterator[str]:
         return
     tree = EditableFiles(checkout.repository, state.started)
     if changed := tree.protected_changes():
-        yield f"changed: {', '.join(changed[:5])}; {tree.how_to_restore(changed)}"
+        yield f"changed: {few(changed)}; {tree.how_to_restore(changed)}"

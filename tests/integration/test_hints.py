@@ -1,0 +1,190 @@
+"""Whether what tools claim of themselves is true: the disk before and after each call is compared with its hints."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+
+from tests.conftest import FASTER_KERNEL, SCALE_KERNEL
+from tests.stage import edit, journal_of, judged, play, quiet, start
+from tilewright.ledger import Journal
+from tilewright.mcp_server import Desk, build_server
+from tilewright.policy import Rules
+from tilewright.session.checkout import Checkout
+from tilewright.session.history import ENTRY, Committed
+from tilewright.session.loop import Loop
+
+Disk = dict[str, tuple[int, str]]
+
+
+def disk(*folders: Path) -> Disk:
+    """Every file and link below these folders: when it was written, and what it holds."""
+    found = {}
+    for folder in folders:
+        for path in folder.rglob("*"):
+            if path.is_symlink() or not path.is_dir():
+                held = str(path.readlink()).encode() if path.is_symlink() else path.read_bytes()
+                found[str(path)] = path.lstat().st_mtime_ns, hashlib.sha256(held).hexdigest()
+    return found
+
+
+def changed(before: Disk, after: Disk) -> set[str]:
+    return {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+
+
+def users(root: Path, paths: set[str]) -> set[str]:
+    """Those of the paths that are the user's own: neither git's nor in the sandbox."""
+    own = {Path(path).relative_to(root).parts[0]: path for path in paths if Path(path).is_relative_to(root)}
+    return {path for first, path in own.items() if first not in (".git", "sandbox")}
+
+
+def test_each_tool_does_no_more_than_its_hints_say(make_task: Callable[..., Path], state_folder: Path) -> None:
+    root = make_task()
+    server = build_server(Desk(root))
+    hints = {tool.name: tool.annotations for tool in asyncio.run(server.list_tools())}
+    seen: dict[str, list[set[str]]] = {}
+
+    async def call(client: Client, tool: str, **arguments: Any) -> None:
+        """Call a tool, and note what that changed; a tool that may be repeated, twice."""
+        hint = hints[tool]
+        assert hint is not None
+        before = disk(root, state_folder.parent)
+        result = await client.call_tool(tool, arguments)
+        assert not result.is_error, result.content
+        after = disk(root, state_folder.parent)
+        seen.setdefault(tool, []).append(changed(before, after))
+        if hint.idempotent_hint and not hint.read_only_hint:
+            await client.call_tool(tool, arguments)
+            assert not changed(after, disk(root, state_folder.parent)), f"{tool}, called again, changes more"
+
+    async def scene() -> None:
+        async with Client(server) as client:
+            await call(client, "session_status")
+            await call(client, "start_session", task="task", backend="cpu")
+            await call(client, "session_status")
+            edit(root, FASTER_KERNEL)
+            for tool in ("run_correctness", "session_status", "run_benchmark", "git_checkpoint", "session_status"):
+                await call(client, tool)
+            await call(client, "append_result", optimization="large tiles")
+            edit(root, FASTER_KERNEL + "\n")
+            await call(client, "session_status")
+            await call(client, "run_correctness")
+            await call(client, "revert")
+            await call(client, "append_result", optimization="a line end")
+            await call(client, "dump_ir", stage="sass")
+            await call(client, "profile")
+            edit(root, SCALE_KERNEL)
+            await call(client, "autotune", space={"TILE": [64, 1024]}, apply=True)
+
+    asyncio.run(scene())
+    assert set(seen) == set(hints)
+    for tool, calls in seen.items():
+        hint = hints[tool]
+        assert hint is not None
+        assert hint.open_world_hint is False
+        if hint.read_only_hint:
+            assert not any(calls), f"{tool} writes {calls}"
+        elif not hint.destructive_hint:
+            assert not any(users(root, paths) for paths in calls), f"{tool} changes the user's files"
+        else:
+            assert any(users(root, paths) for paths in calls), f"{tool} need not be approved"
+
+
+def test_tools_that_run_candidate_code_are_not_read_only() -> None:
+    hints = {tool.name: tool.annotations for tool in asyncio.run(build_server(Desk(Path("/"))).list_tools())}
+    assert [name for name, hint in hints.items() if hint is not None and hint.read_only_hint] == ["session_status"]
+
+
+def looks(root: Path, state_folder: Path) -> str:
+    """What a new server's session_status says, which must change nothing on disk."""
+    before = disk(root, state_folder.parent)
+    found: list[str] = []
+
+    async def scene(loop: Loop) -> None:
+        report = loop.status()
+        found.append(f"{report.phase}: {report.summary}; {report.next}")
+        assert not changed(before, disk(root, state_folder.parent))
+
+    play(root, scene)
+    assert not changed(before, disk(root, state_folder.parent))
+    return found[0]
+
+
+@pytest.fixture
+def begun(make_task: Callable[..., Path]) -> Path:
+    root = make_task()
+
+    async def begin(loop: Loop) -> None:
+        await start(loop, rules=Rules(max_iterations=1))
+
+    play(root, begin)
+    return root
+
+
+def test_status_does_not_end_a_session_and_the_next_call_does(begun: Path, state_folder: Path) -> None:
+    assert Checkout(begun).request_end("ended by the user: lunch")
+    assert "the next call of another tool ends the session (ended by the user: lunch)" in looks(begun, state_folder)
+
+    async def acts(loop: Loop) -> None:
+        assert loop.status().phase == "ready"
+        edit(begun, FASTER_KERNEL)
+        with pytest.raises(Exception, match=r"the session has ended \(ended by the user: lunch\)"):
+            await loop.run_correctness(quiet)
+        assert loop.status().phase == "ended"
+
+    play(begun, acts)
+    assert looks(begun, state_folder).startswith("ended")
+
+
+def test_status_renders_no_table_and_the_next_call_does(begun: Path, state_folder: Path) -> None:
+    table = begun / "sandbox" / "perf_results.md"
+    table.unlink()
+    looks(begun, state_folder)
+
+    async def acts(loop: Loop) -> None:
+        await start(loop)
+        assert table.is_file()
+
+    play(begun, acts)
+
+
+def test_status_shows_a_session_as_the_next_call_takes_it_up(begun: Path, state_folder: Path) -> None:
+    """Of a server that was killed after a commit, and of one that was killed in a run."""
+
+    async def judges(loop: Loop) -> None:
+        await judged(loop, FASTER_KERNEL)
+        loop.checkpoint()
+
+    play(begun, judges)
+    journal = journal_of(begun)
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:-1]))
+    for path in state_folder.rglob("*.json"):
+        path.unlink()
+    assert looks(begun, state_folder).startswith("resolved")
+    assert len(journal.read_bytes().splitlines()) == len(lines) - 1
+
+    async def acts(loop: Loop) -> None:
+        assert loop.append_result("large tiles").advice.action == "stop"
+
+    play(begun, acts)
+
+
+def test_status_of_a_broken_off_run_records_nothing(begun: Path, state_folder: Path) -> None:
+    journal = Journal(journal_of(begun), ENTRY)
+    journal.append(Committed(run="correctness", candidate="0" * 16, secret_sha256="0" * 64))
+    journal.close()
+    assert looks(begun, state_folder).startswith("ready")
+    edit(begun, SCALE_KERNEL + "\n")
+
+    async def acts(loop: Loop) -> None:
+        await loop.run_correctness(quiet)
+        assert any(type(entry).__name__ == "Interrupted" for entry in loop._book.entries)
+
+    play(begun, acts)

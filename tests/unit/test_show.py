@@ -1,0 +1,48 @@
+"""What an answer leaves out, and that it says so."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Status
+from tilewright.records import few
+from tilewright.session import show
+from tilewright.session.history import Checked, Started
+
+STARTED = cast(Started, SimpleNamespace(session="scale-1", harness=False, modelled=False))
+
+
+def report(statuses: list[Status], **more: Any) -> Any:
+    """The answer on cases that ended so, of which each had a larger error than the one before it."""
+    cases = [
+        CaseCheck(case={"N": number}, hidden=False, status=status, rel_l2_error=number / 1000)
+        for number, status in enumerate(statuses)
+    ]
+    status = next((status for status in statuses if status is not Status.PASSED), Status.PASSED)
+    result = CorrectnessResult(status=status, cases=cases, **more)
+    checked = Checked(candidate="0" * 16, commit="0" * 40, secret="s", result=result, verdict=None)
+    return show.correctness(checked, "next", STARTED)
+
+
+def test_cases_that_are_left_out_are_counted_and_failures_come_first() -> None:
+    found = report([Status.PASSED] * 20 + [Status.WRONG_VALUES] * 2 + [Status.PASSED] * 5)
+    assert found.cases_shown == "8 of 27; the rest passed, and all are in sandbox/scale-1/journal.jsonl"
+    assert [case.case for case in found.cases][:4] == ["N=21", "N=20", "N=26", "N=25"]
+    many = report([Status.WRONG_VALUES] * 12 + [Status.PASSED])
+    assert many.cases_shown.startswith("8 of 13; 4 of the rest did not pass either, and all are in")
+    assert report([Status.PASSED] * 8).cases_shown == ""
+
+
+def test_a_text_that_is_cut_says_where_all_of_it_is() -> None:
+    found = report([Status.RAISED], message="m" * 5000, output="o" * 5000)
+    for text, letter in ((found.message, "m"), (found.output, "o")):
+        assert "(cut: all 5000 characters are in sandbox/scale-1/journal.jsonl)" in text
+        assert text.count(letter * 100)
+    assert found.summary.endswith("…")
+    assert len(found.summary) <= show.SUMMARY_LIMIT
+
+
+def test_names_that_are_left_out_are_counted() -> None:
+    assert few(["a", "b"]) == "a, b"
+    assert few(list("abcdefg")) == "a, b, c, d, e and 2 more"
