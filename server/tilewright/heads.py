@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from tilewright.records import Record, home, sync_folder, write_atomically
+from tilewright.records import Record, home, misfit, sync_folder, write_atomically
 
 
 class HeadError(Exception):
@@ -74,8 +74,7 @@ class HeadStore:
         except OSError:
             return None
         except ValidationError as error:
-            why = str(error).splitlines()[0]
-            raise HeadError(f"{path}, where this session's head is kept, cannot be read: {why}") from None
+            raise HeadError(f"{path}, where this session's head is kept, cannot be read: {misfit(error)}") from None
         if head.session != self.session or head.seq < 0:
             raise HeadError(f"{path} is not a head of session {self.session}")
         return head

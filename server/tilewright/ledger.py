@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import TypeAdapter
 
 from tilewright.heads import Head
-from tilewright.records import Record, printable, sync_folder
+from tilewright.records import Record, misfit, printable, sync_folder
 
 EntryT = TypeVar("EntryT", bound=Record)
 
@@ -117,7 +117,7 @@ def _chained(path: Path, lines: Sequence[bytes], adapter: TypeAdapter[EntryT]) -
             hashes.append(stated)
             entries.append(adapter.validate_python(body["data"]))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise LedgerError(f"{path}:{number + 1}: no record: {error!r}") from None
+            raise LedgerError(f"{path}:{number + 1}: no record: {misfit(error)}") from None
     return entries, hashes
 
 

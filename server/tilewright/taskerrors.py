@@ -6,6 +6,9 @@ import difflib
 from collections.abc import Iterator, Mapping
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from tilewright.records import printable
 
 
 class TaskError(ValueError):
@@ -18,6 +21,7 @@ def problems(error: ValidationError, known: Mapping[str, list[str]]) -> Iterator
         path = ""
         for part in problem["loc"]:
             path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+        path = printable(" ".join(path.split()))
         key = str(problem["loc"][-1]) if problem["loc"] else ""
         if problem["type"] == "extra_forbidden":
             owner = next((name for name in known if name and name in problem["loc"]), "")
@@ -30,17 +34,20 @@ def problems(error: ValidationError, known: Mapping[str, list[str]]) -> Iterator
             if key == "int":  # one of the four complaints about one value
                 yield f"{path.removesuffix('.int')}: must be a number, a string or a bool"
         else:
-            message = _worded(problem["type"], problem["msg"], path)
+            message = _worded(problem, path)
             yield f"{path}: {message}" if path else message
 
 
 _UNION = ("int", "float", "str", "bool")
 
 
-def _worded(kind: str, message: str, path: str) -> str:
-    """A complaint of the validator in words of TOML."""
+def _worded(problem: ErrorDetails, path: str) -> str:
+    """A complaint of the validator in words of TOML, none of which are the validator's."""
     tables = path.partition("[")[0] in ("cases", "hidden")
-    match kind:
+    context = problem.get("ctx", {})
+    match problem["type"]:
+        case "value_error":
+            return str(context["error"])
         case "model_type" | "dict_type":
             example = ", such as { min = 1, max = 64 } or { choices = [1, 7] }" if path.startswith("hidden") else ""
             return f"must be a table{example}"
@@ -50,9 +57,22 @@ def _worded(kind: str, message: str, path: str) -> str:
             return "must not be empty"
         case "string_pattern_mismatch":
             return "must be 1 to 64 lower case letters, digits, _ and -"
-    return message.removeprefix("Value error, ").replace("Input should be", "must be").partition(", unable to")[0]
+        case "literal_error" | "enum":
+            return f"must be {context['expected']}"
+        case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal" as kind:
+            (bound,) = context.values()
+            return f"must be {_COMPARED[kind]} {bound:g}"
+        case kind:
+            return f"must be {_NOUNS.get(kind.partition('_')[0], 'of another type')}"
 
 
+_COMPARED = {
+    "greater_than": "more than",
+    "greater_than_equal": "at least",
+    "less_than": "less than",
+    "less_than_equal": "at most",
+}
+_NOUNS = {"string": "a string", "bool": "true or false", "int": "a whole number", "float": "a number"}
 _REMEDY = {
     "name": 'add name = "my_kernel"',
     "entry": 'add entry = "module:function", the callable to make faster',

@@ -25,6 +25,7 @@ from tilewright.evaluation.compiling import cpus
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.processes import spawned, worker_environment
 from tilewright.evaluation.results import Status
+from tilewright.records import misfit
 from tilewright.roofline.model import HostWork
 
 MOST_AXES = 16
@@ -63,7 +64,7 @@ def launched(reply: Message, bytecodes: list[bytearray], archs: list[str]) -> li
             found.append(Launched(lowered, grid, shapes))
         return found
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise WorkerFailure(Status.CRASHED, f"the process described its kernels wrongly: {error}") from None
+        raise WorkerFailure(Status.CRASHED, f"the process described its kernels wrongly: {misfit(error)}") from None
 
 
 def operations(reply: Message) -> list[HostWork]:
@@ -71,7 +72,7 @@ def operations(reply: Message) -> list[HostWork]:
     try:
         return [HostWork.model_validate(described) for described in reply["operations"]]
     except (KeyError, TypeError, ValidationError) as error:
-        raise WorkerFailure(Status.CRASHED, f"the process described its operations wrongly: {error}") from None
+        raise WorkerFailure(Status.CRASHED, f"the process described its operations wrongly: {misfit(error)}") from None
 
 
 def compile_all(
@@ -133,7 +134,7 @@ def _read(buffers: list[bytearray], wanted: int) -> list[Compilation]:
     try:
         found = [Compilation.model_validate_json(bytes(buffer)) for buffer in buffers]
     except ValidationError as error:
-        raise WorkerFailure(Status.CRASHED, f"the compiling process answered wrongly: {error}") from None
+        raise WorkerFailure(Status.CRASHED, f"the compiling process answered wrongly: {misfit(error)}") from None
     if len(found) != wanted:
         raise WorkerFailure(Status.CRASHED, f"the compiling process answered {len(found)} of {wanted} requests")
     return found

@@ -28,6 +28,7 @@ from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.taskcode import Inputs, TaskCode
 from tilewright.evaluation.tensors import TensorSpec, same_bytes
 from tilewright.evaluation.values import other_strides
+from tilewright.records import misfit
 from tilewright.task import Backend, Case, Frontend, Task, TaskError, Values, case_label
 
 CLASSES = [values for values in Values if values not in (Values.DRAWN, Values.INTEGERS)]
@@ -228,7 +229,7 @@ def defects_of(worker: WorkerHandle, code: TaskCode, runs: list[Run]) -> list[De
         try:
             defects = [Defect.model_validate(item | {"case": run.case}) for item in reply["defects"]]
         except (KeyError, TypeError, ValidationError) as error:
-            raise WorkerFailure(Status.CRASHED, f"the process described its defects wrongly: {error}") from None
+            raise WorkerFailure(Status.CRASHED, f"the process described its defects wrongly: {misfit(error)}") from None
         for defect in defects:
             found.setdefault((defect.kind, defect.file, defect.line), defect)
     return list(found.values())

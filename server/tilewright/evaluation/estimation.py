@@ -11,7 +11,7 @@ from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Status, geometric_mean
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.specs import DeviceSpec
-from tilewright.records import cut, printable
+from tilewright.records import cut, misfit, printable
 from tilewright.roofline.bounds import Ceilings, floor_ms, intensity_class, roofline_share
 from tilewright.roofline.model import (
     DRAM_EFFICIENCY,
@@ -67,7 +67,7 @@ def described() -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-        raise WorkerFailure(Status.CRASHED, f"the process described its launches wrongly: {error}") from None
+        raise WorkerFailure(Status.CRASHED, f"the process described its launches wrongly: {misfit(error)}") from None
 
 
 def profiles(worker: WorkerHandle, code: TaskCode, seed: int, tell: Callable[[str], None]) -> Profiles:

@@ -25,7 +25,7 @@ from tilewright.evaluation.results import COMPILING, Status
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.supervisor import kill_orphans
 from tilewright.evaluation.worker import GIVEN_PATH
-from tilewright.records import printable
+from tilewright.records import misfit, printable
 from tilewright.task import Task
 
 START_TIMEOUT_S = 120.0
@@ -85,7 +85,7 @@ class WorkerHandle:
             text = ": ".join([f"a worker could not start ({reason})", *said])
             if shutil.disk_usage(self._scratch.parent).free < LEAST_DISK:
                 text = f"the disk that holds {self._scratch.parent} is full, so that {text}"
-            raise self._failure(Status.VOID, f"{text}: {error}") from None
+            raise self._failure(Status.VOID, f"{text}: {misfit(error)}") from None
         self._ready = True
 
     def request(
