@@ -214,7 +214,7 @@ def attach(root: Path, found: Json) -> None:
     """`tilewright init`, and a commit of what it wrote. Raises `Unfit`."""
     started = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "tilewright.cli", "init", "--yes"],
+        [sys.executable, "-m", "tilewright", "init", "--yes"],
         cwd=root, capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     said = done.stdout[-6000:] + done.stderr[-3000:]
@@ -242,7 +242,7 @@ async def session(name: str, parent: Path, found: Json, save: Callable[[], None]
         environment = {key: value for key, value in os.environ.items() if key.startswith("TILEWRIGHT_")}
         server = StdioServerParameters(
             command=sys.executable,
-            args=["-m", "tilewright.cli", "serve", "--root", str(root)],
+            args=["-m", "tilewright", "serve", "--root", str(root)],
             env=kept_environment() | environment,
         )
         with Commands() as commands:

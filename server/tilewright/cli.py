@@ -36,7 +36,3 @@ def _serve(arguments: list[str]) -> int:
 
     serve(root.resolve())
     return 0
-
-
-if __name__ == "__main__":
-    main()

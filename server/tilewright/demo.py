@@ -30,7 +30,7 @@ def server_in(repository: Path) -> StdioServerParameters:
     """How a client starts the server over a repository, on the GPU and with the state that this process has."""
     return StdioServerParameters(
         command=sys.executable,
-        args=["-m", "tilewright.cli", "serve", "--root", str(repository)],
+        args=["-m", "tilewright", "serve", "--root", str(repository)],
         env={name: os.environ[name] for name in PASSED if name in os.environ},
     )
 

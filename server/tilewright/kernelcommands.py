@@ -41,12 +41,12 @@ kernel_app = typer.Typer()
 
 @kernel_app.command()
 def check(
-    path: Annotated[Path, typer.Argument(help="a task's folder, or a file in it", exists=True)],
+    path: Annotated[Path, typer.Argument(help="a task's folder, or a file in it, from the root")],
     root: Root = HERE,
 ) -> None:
     """Look for races, unwritten memory, padding, bounds and overflow in the kernels of a task. Needs no GPU.
 
-    A task in Triton or torch is checked against its reference instead.
+    A task in Triton or torch is checked against its reference instead. The functions of task.py are tried first.
     """
     from tilewright.session.checks import check_task
 

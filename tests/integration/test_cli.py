@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import FASTER_KERNEL, RACING_KERNEL, SCALE_KERNEL, SCALE_TOML
+from tests.conftest import FASTER_KERNEL, RACING_KERNEL, SCALE_KERNEL, SCALE_TASK, SCALE_TOML
 from tests.stage import play, quiet, start
 from tilewright.policy import ROOT_CAUSES
 from tilewright.session.checkout import Misuse
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 def tilewright(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"}
-    command = [sys.executable, "-m", "tilewright.cli", *arguments]
+    command = [sys.executable, "-m", "tilewright", *arguments]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment, check=False)
 
 
@@ -122,6 +122,56 @@ def test_check_finds_what_a_run_may_not_show(make_task: Callable[..., Path]) -> 
     stale = tilewright("check", "task", cwd=root)
     assert stale.returncode == 2
     assert "task/task.toml differs from HEAD, whose version would be used" in stale.stderr
+
+
+WORK = 'return Work(bytes=8 * case["N"], flops=case["N"], dtype="float32")'
+
+
+@pytest.mark.parametrize(
+    ("work", "words"),
+    [
+        ("return 8 * case['N']", "work must return Work(bytes, flops, dtype)"),
+        ("return Work(bytes='8', flops=1, dtype='float32')", "with positive bytes"),
+        ("return Work(bytes=0, flops=1, dtype='float32')", "with positive bytes"),
+        ("return Work(bytes=8, flops=-1, dtype='float32')", "flops that are not negative"),
+        ("return Work(bytes=8, flops=float('nan'), dtype='float32')", "flops that are not negative"),
+        ("return Work(bytes=8, flops=1)", "work failed for N=1048576 dtype=float32: TypeError"),
+        ("return Work(bytes=8, flops=1, dtype=torch.float32)", "no arithmetic rate is known for dtype torch.float32"),
+        ("return Work(bytes=8, flops=1 // (case['N'] < 1000), dtype='float32')", "ZeroDivisionError"),
+    ],
+)
+def test_check_calls_work_on_every_case(make_task: Callable[..., Path], work: str, words: str) -> None:
+    root = make_task(task=SCALE_TASK.replace(WORK, work))
+    refused = tilewright("check", "task", cwd=root)
+    assert refused.returncode == 2, refused.stdout + refused.stderr
+    said = refused.stderr.splitlines()[-1]
+    assert said.startswith("task.py: work")
+    assert words in said
+
+
+def test_a_task_is_found_from_every_folder(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+    (root / "task" / "notes").mkdir()
+    for folder, path in (
+        ("task", "."),
+        ("task/notes", ".."),
+        ("task/notes", "../kernel.py"),
+        ("task", str(root / "task")),
+    ):
+        assert tilewright("check", path, cwd=root / folder).stdout == "nothing found\n"
+    inside = tilewright("check", "notes", "--root", "task", cwd=root)
+    assert inside.stdout == "nothing found\n", inside.stderr
+    assert "nowhere: no such file or folder" in tilewright("check", "nowhere", cwd=root).stderr
+    assert "lies in no task's folder" in tilewright("check", str(root.parent), cwd=root).stderr
+    assert "no spills" in tilewright("dump-ir", ".", "--arch", "sm_90", cwd=root / "task").stdout
+    started = tilewright("start-session", ".", "--backend", "cpu", cwd=root / "task")
+    assert started.returncode == 0, started.stderr
+    assert "task: task\n" in started.stdout
+
+
+def test_the_package_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "tilewright", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == tilewright("--version").stdout
 
 
 def test_doctor_and_help_answer() -> None:

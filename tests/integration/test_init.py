@@ -52,7 +52,7 @@ EXACT = "    return torch.nn.functional.gelu(x)\n"
 
 def init(root: Path, *arguments: str, answer: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tilewright.cli", "init", *arguments],
+        [sys.executable, "-m", "tilewright", "init", *arguments],
         cwd=root, input=answer, capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
 
@@ -120,7 +120,7 @@ def test_a_function_becomes_a_native_task(package: Path) -> None:
     subprocess.run(["git", "checkout", "-q", "--", "src"], cwd=package, check=True)
     command = ["compare", "perf/gelu", "--backend", "cpu", "--root", str(package)]
     compared = subprocess.run(
-        [sys.executable, "-m", "tilewright.cli", *command], capture_output=True, text=True, timeout=250
+        [sys.executable, "-m", "tilewright", *command], capture_output=True, text=True, timeout=250
     )
     assert compared.returncode == 0, compared.stderr
     assert re.search(r"^\| torch \| ~[\d.]+ \|", compared.stdout, re.MULTILINE), compared.stdout

@@ -33,7 +33,7 @@ TOOLS = {
     "autotune",
     "profile",
 }
-SERVE = [sys.executable, "-m", "tilewright.cli", "serve", "--root"]
+SERVE = [sys.executable, "-m", "tilewright", "serve", "--root"]
 SLEEPER = SCALE_KERNEL.replace(
     "    out = torch.empty_like(x)", "    import time; time.sleep(15)\n    out = torch.empty_like(x)"
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from numbers import Real
 from typing import Any
 
 import torch
@@ -102,11 +103,16 @@ class TaskCode:
     def work(self, case: Case) -> Work:
         """The compulsory work of a case."""
         found = self._call("work", case, case)
-        if not isinstance(found, Work) or not found.bytes > 0 or found.flops < 0:
-            raise TaskError(f"task.py: work must return Work(bytes, flops, dtype) with positive bytes, not {found!r}")
-        if found.dtype not in RATES:
-            raise TaskError(f"task.py: work: no arithmetic rate is known for dtype {found.dtype!r}; use one of {RATES}")
-        return found
+        if not isinstance(found, Work) or not _amount(found.bytes) or found.bytes == 0 or not _amount(found.flops):
+            raise TaskError(
+                "task.py: work must return Work(bytes, flops, dtype) with positive bytes, and with flops that are not "
+                f"negative, not {found!r} ({case_label(case)})"
+            )
+        if not isinstance(found.dtype, str) or found.dtype not in RATES:
+            raise TaskError(
+                f"task.py: work: no arithmetic rate is known for dtype {found.dtype!r}; use one of {', '.join(RATES)}"
+            )
+        return Work(float(found.bytes), float(found.flops), found.dtype)
 
     def try_out(self, case: Case) -> None:
         """Raises `TaskError` where a function of the task fails on `case`, or where other seeds give the same tensors:
@@ -150,6 +156,11 @@ class TaskCode:
 def tensor_bytes(inputs: Inputs) -> int:
     """Bytes of all tensors among a case's arguments."""
     return sum(value.numel() * value.element_size() for value in inputs.values() if isinstance(value, torch.Tensor))
+
+
+def _amount(value: object) -> bool:
+    """Whether a value is a finite number that is not negative, of Python's or numpy's."""
+    return isinstance(value, Real) and 0 <= value <= sys.float_info.max
 
 
 def _copied(value: Any) -> Any:

@@ -333,7 +333,11 @@ def _unrun(status: Status, message: str, seconds: float = 0.0) -> dict[str, Any]
 def _startup() -> Iterator[None]:
     try:
         yield
-    except (TaskError, EvaluatorDied) as error:
-        raise Misuse(f"the session cannot start: {error}") from None
+    except TaskError as error:
+        raise Misuse(str(error)) from None
+    except EvaluatorDied as error:
+        raise Misuse(f"the evaluation cannot start: {error}") from None
     except TimeoutError:
-        raise Misuse(f"the session cannot start: the referee did not answer within {START_TIMEOUT_S:.0f} s") from None
+        raise Misuse(
+            f"the evaluation cannot start: the referee did not answer within {START_TIMEOUT_S:.0f} s"
+        ) from None
