@@ -14,8 +14,8 @@ PACKAGE = Path(__file__).parents[2] / "server" / "tilewright"
 # fmt: off
 LAYERS = [
     {
-        "attach", "cli", "commands", "demo", "demo_edits", "doctor", "kernelcommands", "mcp_server", "selfcheck",
-        "skillcommands", "skillserving", "terminal", "toolschemas", "toolserver",
+        "__main__", "attach", "cli", "commands", "demo", "demo_edits", "doctor", "kernelcommands", "mcp_server",
+        "selfcheck", "skillcommands", "skillserving", "terminal", "toolschemas", "toolserver",
     },
     {"autotune", "profile"},
     {"session", "policy"},

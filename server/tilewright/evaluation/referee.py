@@ -86,13 +86,9 @@ class Referee:
         return {"environment": self._surroundings().model_dump()}
 
     def work(self, message: Message) -> Message:
-        """The compulsory work of the cases that are benchmarked, of a task whose functions were tried: `work` on the
-        cases of all backends, since it costs nothing, the others on those of this one."""
+        """The compulsory work of the cases that are benchmarked, of a task whose functions were tried on every case."""
         code = self._task(message)
-        for entry in code.task.file.cases:
-            code.work(entry.case)
-        for case in code.task.correctness_cases(self._backend):
-            code.try_out(case)
+        code.try_out_all(self._backend)
         found = [code.work(case) for case in code.task.benchmark_cases(self._backend)]
         return {"work": [{"bytes": work.bytes, "flops": work.flops, "dtype": work.dtype} for work in found]}
 

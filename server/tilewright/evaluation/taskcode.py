@@ -114,6 +114,14 @@ class TaskCode:
             )
         return Work(float(found.bytes), float(found.flops), found.dtype)
 
+    def try_out_all(self, backend: Backend) -> None:
+        """Try `work` on the cases of all backends, which costs nothing, and the other functions on those that `backend`
+        checks. Raises `TaskError`."""
+        for entry in self.task.file.cases:
+            self.work(entry.case)
+        for case in self.task.correctness_cases(backend):
+            self.try_out(case)
+
     def try_out(self, case: Case) -> None:
         """Raises `TaskError` where a function of the task fails on `case`, or where other seeds give the same tensors:
         nothing about such inputs would be secret."""
@@ -158,9 +166,9 @@ def tensor_bytes(inputs: Inputs) -> int:
     return sum(value.numel() * value.element_size() for value in inputs.values() if isinstance(value, torch.Tensor))
 
 
-def _amount(value: object) -> bool:
+def _amount(value: Any) -> bool:
     """Whether a value is a finite number that is not negative, of Python's or numpy's."""
-    return isinstance(value, Real) and 0 <= value <= sys.float_info.max
+    return issubclass(type(value), Real) and bool(0 <= value <= sys.float_info.max)
 
 
 def _copied(value: Any) -> Any:
