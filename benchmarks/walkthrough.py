@@ -77,7 +77,7 @@ def walkthrough(example: str) -> str:
     started, place = records[0], records[0]["editable"][0]
     where = started["environment"]
     text = (ROOT / "assets" / "examples" / example / "fixed_launch.py").read_text()
-    edits = EDITS.get(example, ())
+    edits = {edit.name: edit for edit in EDITS.get(example, ())}
     rules, evidence = started["rules"], f"references/evidence/{JOURNALS[example]}.journal.jsonl.gz"
     what = f"demo --only {example[:2]}" if edits else f"start-session {example} --patience {rules['patience']}"
     scripted = (
@@ -99,7 +99,8 @@ def walkthrough(example: str) -> str:
     parts += ["## 0: baseline\n", _checked(steps[0]), _measured(steps[0])]
     if (advice := steps[0][-1]["advice"])["action"] == "stop":
         parts.append(f"**stop**: {advice['reason']}.\n")
-    for number, (edit, step) in enumerate(zip(edits, steps[1:], strict=True), 1):
+    for number, step in enumerate(steps[1:], 1):
+        edit = edits[step[-1]["optimization"]]
         after = edit.change(text)
         _same(after, place, step)
         idea = _filled(IDEAS.get(f"{example[:2]} {edit.name}") or IDEAS[edit.name])
