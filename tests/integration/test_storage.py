@@ -119,7 +119,7 @@ def test_each_write_of_a_session_fails_once(
 def limited(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A command whose process may write no file of more than a few bytes, as on a disk that is full."""
     return subprocess.run(
-        [sys.executable, "-B", "-m", "tilewright.cli", *arguments],
+        [sys.executable, "-B", "-m", "tilewright", *arguments],
         cwd=root, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "200"},
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8, 8)),
     )  # fmt: skip
