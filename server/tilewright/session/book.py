@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import shutil
 from collections.abc import Iterator
@@ -14,7 +13,18 @@ from tilewright.heads import HeadError, HeadStore
 from tilewright.ledger import Journal, LedgerError
 from tilewright.session import integrity, trailers
 from tilewright.session.checkout import Checkout, EditableFiles, Forged, Misuse
-from tilewright.session.history import Committed, Ended, Entry, Interrupted, Noticed, Phase, Row, Started, State
+from tilewright.session.history import (
+    SERVER_ENDED,
+    Committed,
+    Ended,
+    Entry,
+    Interrupted,
+    Noticed,
+    Phase,
+    Row,
+    Started,
+    State,
+)
 
 
 class Book:
@@ -196,7 +206,7 @@ class Book:
         try:
             yield secret
         except BaseException as error:
-            why = "cancelled" if isinstance(error, asyncio.CancelledError) else str(error)[:500] or repr(error)
+            why = str(error)[:500] or repr(error)
             with contextlib.suppress(OSError):
                 self.record_run(Interrupted(run=run, candidate=candidate, why=why, secret=secret))
             raise
@@ -297,4 +307,4 @@ def _broken_off(entries: list[Entry]) -> Interrupted | None:
     last = [entry for entry in entries if not isinstance(entry, Noticed)][-1]
     if not isinstance(last, Committed):
         return None
-    return Interrupted(run=last.run, candidate=last.candidate, why="the server ended during the run")
+    return Interrupted(run=last.run, candidate=last.candidate, why=SERVER_ENDED)

@@ -17,6 +17,9 @@ from tilewright.policy import Advice, Reason, Rules, Verdict, VerdictKind, advis
 from tilewright.records import Record
 from tilewright.task import Backend
 
+SERVER_ENDED = "the server ended during the run"
+"""Why a run has no result whose server was closed, or killed."""
+
 
 class Started(Record):
     """A session begins. Paths are relative to the repository's root."""
@@ -174,6 +177,8 @@ class State:
         self.notices: list[Noticed] = []
         self.remarks: dict[int, list[str]] = {}
         """By iteration, what a reader of its row should know: runs without a result, and what was not looked at."""
+        self.without_result: Committed | Interrupted | None = None
+        """The last run, if it is under way or was broken off."""
         self.in_vain = 0
         """Runs of the iteration under way that were broken off or void."""
         self.seconds = 0.0
@@ -192,6 +197,8 @@ class State:
 
     def apply(self, entry: Entry) -> None:
         """Take one more record into account."""
+        if not isinstance(entry, Noticed):
+            self.without_result = entry if isinstance(entry, Committed | Interrupted) else None
         match entry:
             case Interrupted():
                 self.in_vain += 1
