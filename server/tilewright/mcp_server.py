@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
+import anyio
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from tilewright.autotune.tuner import Tuner
     from tilewright.profile.profiler import Profiler
     from tilewright.session.dumping import Dumper
+    from tilewright.session.jobs import Jobs
     from tilewright.session.loop import Loop
 
 INSTRUCTIONS = """Tilewright makes a GPU kernel faster, one verified experiment at a time.
@@ -80,8 +82,9 @@ _DISCARDS = _hints(destroys=True, repeats=True)
 class Desk:
     """What the tools of one checkout work on, made at the first call that needs it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, jobs: Jobs | None = None) -> None:
         self._root = root
+        self._jobs = jobs
         self._loop: Loop | None = None
         self._dumper: Dumper | None = None
         self._tuner: Tuner | None = None
@@ -92,7 +95,7 @@ class Desk:
         if self._loop is None:
             from tilewright.session.loop import Loop
 
-            self._loop = Loop(self._root)
+            self._loop = Loop(self._root, self._jobs)
         return self._loop
 
     @property
@@ -100,7 +103,7 @@ class Desk:
         if self._dumper is None:
             from tilewright.session.dumping import Dumper
 
-            self._dumper = Dumper(self.loop.checkout)
+            self._dumper = Dumper(self.loop.checkout, self.loop.jobs)
         return self._dumper
 
     @property
@@ -108,7 +111,7 @@ class Desk:
         if self._tuner is None:
             from tilewright.autotune.tuner import Tuner
 
-            self._tuner = Tuner(self.loop.checkout)
+            self._tuner = Tuner(self.loop.checkout, self.loop.jobs)
         return self._tuner
 
     @property
@@ -116,13 +119,11 @@ class Desk:
         if self._profiler is None:
             from tilewright.profile.profiler import Profiler
 
-            self._profiler = Profiler(self.loop.checkout)
+            self._profiler = Profiler(self.loop.checkout, jobs=self.loop.jobs)
         return self._profiler
 
     async def close(self) -> None:
-        for worker in (self._tuner, self._profiler):
-            if worker is not None:
-                await worker.close()
+        """End all work, and let go of the checkout."""
         if self._loop is not None:
             await self._loop.close()
         if self._dumper is not None:
@@ -163,7 +164,8 @@ def build_server(desk: Desk) -> MCPServer[None]:
         try:
             yield None
         finally:
-            await desk.close()
+            with anyio.CancelScope(shield=True):  # a client that closed its end cancels all that is outside
+                await desk.close()
 
     mcp = ToolServer(
         "tilewright", title="Tilewright", version=__version__, instructions=INSTRUCTIONS, lifespan=lifespan,

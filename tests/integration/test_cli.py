@@ -286,7 +286,7 @@ def test_a_dump_that_takes_longer_than_a_call_is_continued(make_task: Callable[.
             folder, _ = loop.task_of("task")
             report = await dumper.dump(folder, ["sm_90"], "resources", quiet, wait_s=0.05)
             assert report.state == "running"
-            with pytest.raises(Misuse, match="another dump is under way"):
+            with pytest.raises(Misuse, match="dump_ir is running"):
                 await dumper.dump(folder, ["sm_80"], "resources", quiet)
             report = await dumper.dump(folder, ["sm_90"], "resources", quiet)
             assert report.state == "done"

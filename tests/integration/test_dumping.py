@@ -140,7 +140,7 @@ def test_what_was_compiled_before_is_not_compiled_again(make_task: Callable[...,
             said.clear()
             try:
                 await dumper.dump(FOLDER, ["sm_80", "sm_90"], "resources", note)
-                job = dumper._job
+                job = dumper._jobs._job
                 assert job is not None
                 said.append(job.message)
                 for stage in ("cutile_ir", "tile_ir", "ptx", "sass", "remarks", "mix"):
@@ -152,7 +152,7 @@ def test_what_was_compiled_before_is_not_compiled_again(make_task: Callable[...,
                     assert str(root) not in text
                     assert "/snapshots/" not in text
                     assert len(report.model_dump_json()) <= SHOWN_CHARACTERS
-                assert dumper._job is job  # no stage has compiled anew
+                assert dumper._jobs._job is job  # no stage has compiled anew
             finally:
                 await dumper.close()
         assert said[-1] == "compiling for sm_80, sm_90"  # and not "compiling 2 of 2 kernels"

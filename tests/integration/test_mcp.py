@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -37,6 +38,9 @@ SERVE = [sys.executable, "-m", "tilewright", "serve", "--root"]
 SLEEPER = SCALE_KERNEL.replace(
     "    out = torch.empty_like(x)", "    import time; time.sleep(15)\n    out = torch.empty_like(x)"
 )
+SLOW = SLEEPER.replace("sleep(15)", "sleep(0.2)")
+MODERN = "2026-07-28"
+"""The revision without a handshake: each request says who asks."""
 
 
 def client(root: Path) -> Client:
@@ -156,29 +160,89 @@ def test_a_session_over_stdio(make_task: Callable[..., Path]) -> None:
     asyncio.run(scene())
 
 
-def test_a_cancelled_call_kills_what_it_started_and_the_loop_goes_on(make_task: Callable[..., Path]) -> None:
+def records_of(root: Path) -> list[dict[str, Any]]:
+    (journal,) = root.glob("sandbox/*/journal.jsonl")
+    return [json.loads(line)["data"] for line in journal.read_text().splitlines()]
+
+
+def test_work_outlives_a_clients_time_out_and_makes_way_for_other_work(make_task: Callable[..., Path]) -> None:
     root = make_task()
 
     async def scene() -> None:
         async with client(root) as connected:
             await content(connected, "start_session", task="task", backend="cpu")
+            (root / "task" / "kernel.py").write_text(SLOW)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(1):
+                    await connected.call_tool("run_correctness", {})
+            assert "run_correctness is running" in (await content(connected, "session_status"))["summary"]
+            assert (await content(connected, "run_correctness"))["status"] == "passed"
+            await content(connected, "revert")
+            await content(connected, "append_result", optimization="slow")
+
             (root / "task" / "kernel.py").write_text(SLEEPER)
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(3):
                     await connected.call_tool("run_correctness", {})
-            await asyncio.sleep(1.5)
-            here = [pid for pid in descendants(os.getpid()) if name_of(pid) == "tw-worker"]
-            assert not here
+            assert [pid for pid in descendants(os.getpid()) if name_of(pid) == "tw-worker"]
             (root / "task" / "kernel.py").write_text(FASTER_KERNEL)
             assert (await content(connected, "run_correctness"))["status"] == "passed"
 
     asyncio.run(scene())
-    (journal,) = root.glob("sandbox/*/journal.jsonl")
-    records = [json.loads(line)["data"] for line in journal.read_text().splitlines()]
-    (broken_off,) = (record for record in records if record["kind"] == "interrupted")
-    before = records[records.index(broken_off) - 1]
-    assert broken_off["why"] == "cancelled"
-    assert before["secret_sha256"] == hashlib.sha256(broken_off["secret"].encode()).hexdigest()
+    records = records_of(root)
+    kinds = [record["kind"] for record in records]
+    assert kinds[6:] == ["committed", "checked", "reverted", "row", "committed", "interrupted", "committed", "checked"]
+    broken_off = records[11]
+    assert broken_off["why"] == "no call waited for it, and run_correctness needed the machine"
+    assert records[10]["secret_sha256"] == hashlib.sha256(broken_off["secret"].encode()).hexdigest()
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
+def test_a_client_that_cancels_and_repeats_at_any_moment_gets_its_result(
+    make_task: Callable[..., Path], revision: str
+) -> None:
+    root = make_task()
+    server = RawServer(root)
+    source = random.Random(20261124)
+    try:
+        server.handshake(revision)
+        assert not server.call("start_session", task="task", backend="cpu").get("isError")
+        (root / "task" / "kernel.py").write_text(SLOW)
+        for delay in (0.0, 0.02, 0.1, 0.2, *(source.uniform(0, 0.05) for _ in range(46))):
+            number = server.send("tools/call", name="run_correctness", arguments={})
+            time.sleep(source.uniform(0, 0.1))
+            server.notify("notifications/cancelled", requestId=number)
+            time.sleep(delay)
+        results = [server.call("run_correctness") for _ in range(2)]
+        assert results[0]["structuredContent"]["status"] == "passed"
+        assert results[0]["structuredContent"] == results[1]["structuredContent"]
+        assert server.call("session_status")["structuredContent"]["phase"] == "checked"
+    finally:
+        server.process.kill()
+        server.process.wait()
+    assert [record["kind"] for record in records_of(root)[6:]] == ["committed", "checked"]
+
+
+@pytest.mark.parametrize("tool", ["dump_ir", "profile", "autotune", "start_session"])
+def test_every_tool_that_works_long_may_be_cancelled_and_repeated(make_task: Callable[..., Path], tool: str) -> None:
+    root = make_task()
+    arguments: dict[str, Any] = {"task": "task"} | ({} if tool == "dump_ir" else {"backend": "cpu"})
+    if tool == "autotune":
+        arguments["space"] = {"TILE": [64, 128]}
+    server = RawServer(root)
+    try:
+        server.handshake("2025-11-25")
+        for delay in (0.02, 0.0):
+            number = server.send("tools/call", name=tool, arguments=arguments)
+            time.sleep(0.5)
+            server.notify("notifications/cancelled", requestId=number)
+            time.sleep(delay)
+        result = server.call(tool, **arguments)
+        assert not result.get("isError"), result
+        assert result["structuredContent"]["state"] == "done"
+    finally:
+        server.process.kill()
+        server.process.wait()
 
 
 def name_of(pid: int) -> str:
@@ -203,18 +267,21 @@ class RawServer:
             [*SERVE, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
         self._number = 0
+        self._meta: dict[str, Any] = {}
 
     def send(self, method: str, **params: Any) -> int:
         assert self.process.stdin is not None
         self._number += 1
+        params["_meta"] = self._meta | {"progressToken": self._number}
         message = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
         self.process.stdin.write(json.dumps(message) + "\n")
         self.process.stdin.flush()
         return self._number
 
-    def notify(self, method: str) -> None:
+    def notify(self, method: str, **params: Any) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", "method": method}) + "\n")
+        message = {"jsonrpc": "2.0", "method": method, "params": params | {"_meta": self._meta}}
+        self.process.stdin.write(json.dumps(message) + "\n")
         self.process.stdin.flush()
 
     def receive(self, number: int) -> dict[str, Any]:
@@ -231,6 +298,10 @@ class RawServer:
 
     def handshake(self, revision: str) -> dict[str, Any]:
         about = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "raw", "version": "0"}}
+        if revision == MODERN:
+            names = {"capabilities": "clientCapabilities"}
+            self._meta = {f"io.modelcontextprotocol/{names.get(name, name)}": value for name, value in about.items()}
+            return about
         result: dict[str, Any] = self.receive(self.send("initialize", **about))["result"]
         self.notify("notifications/initialized")
         return result
@@ -255,15 +326,22 @@ def test_clients_of_older_revisions_are_served(make_task: Callable[..., Path], r
         server.process.wait()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, None])
-def test_no_orphans_however_the_server_ends(make_task: Callable[..., Path], number: signal.Signals | None) -> None:
+@pytest.mark.parametrize(
+    ("number", "detached"), [(signal.SIGTERM, True), (signal.SIGKILL, False), (None, False), (None, True)]
+)
+def test_all_ends_with_the_server_and_the_next_one_says_so(
+    make_task: Callable[..., Path], number: signal.Signals | None, detached: bool
+) -> None:
     root = make_task()
     server = RawServer(root)
     server.handshake("2025-11-25")
     assert not server.call("start_session", task="task", backend="cpu").get("isError")
     (root / "task" / "kernel.py").write_text(SLEEPER)
-    server.send("tools/call", name="run_correctness", arguments={})
+    call = server.send("tools/call", name="run_correctness", arguments={})
     time.sleep(2.5)
+    if detached:
+        server.notify("notifications/cancelled", requestId=call)
+        time.sleep(0.2)
     children = descendants(server.process.pid)
     assert any(name_of(pid) == "tw-worker" for pid in children)
     folders = {part for pid in children for part in command(pid).split() if part.startswith("/tmp/tilewright-")}
@@ -276,6 +354,19 @@ def test_no_orphans_however_the_server_ends(make_task: Callable[..., Path], numb
     assert gone(children, 8) == []
     time.sleep(0.5)
     assert [folder for folder in folders if Path(folder).exists()] == []
+    assert records_of(root)[-1]["kind"] == ("committed" if number is signal.SIGKILL else "interrupted")
+
+    server = RawServer(root)
+    try:
+        server.handshake("2025-11-25")
+        status = server.call("session_status")["structuredContent"]
+        assert status["state"] == "done"
+        assert (status["phase"], status["iteration"], len(status["tried"])) == ("ready", 1, 1)
+        assert "the last correctness run was interrupted (the server ended during the run)" in status["summary"]
+        assert status["next"] == "call run_correctness on the edited files"
+    finally:
+        server.process.kill()
+        server.process.wait()
 
 
 def test_the_server_holds_no_torch(make_task: Callable[..., Path]) -> None:

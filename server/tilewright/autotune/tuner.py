@@ -18,7 +18,7 @@ from tilewright.knobs import SpaceError, Value
 from tilewright.records import cut, write_atomically
 from tilewright.session.beginning import backend_for, session_on, working_candidate
 from tilewright.session.checkout import Checkout, Misuse
-from tilewright.session.jobs import WAIT_S, Job, Progress, Results
+from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress, Results
 from tilewright.session.runs import with_model
 from tilewright.task import Backend, Frontend
 
@@ -31,11 +31,13 @@ Found = tuple[SearchResult, dict[str, str]]
 class Tuner:
     """Searches in one checkout."""
 
-    def __init__(self, checkout: Checkout) -> None:
+    def __init__(self, checkout: Checkout, jobs: Jobs | None = None) -> None:
+        """`jobs` is the server's."""
         self._checkout = checkout
         self._unwritten: dict[str, tuple[SearchResult, dict[str, SearchResult]]] = {}
         """The last search, by its key, until what it found is on disk: on a full disk the same call writes it later."""
-        self._results: Results[Found] = Results("autotune", "search", lambda found: found[0].status is Status.VOID)
+        self._jobs = jobs or Jobs()
+        self._results: Results[Found] = Results(self._jobs, "autotune", lambda found: found[0].status is Status.VOID)
 
     async def tune(
         self,
@@ -71,15 +73,14 @@ class Tuner:
             )
         except SpaceError as error:
             raise Misuse(str(error)) from None
-        if found is None:
-            again = "call autotune again, the same way, to go on waiting"
-            return AutotuneReport(summary=f"searching: {self._results.message}", state="running", next=again)
+        if isinstance(found, Job):
+            return AutotuneReport(summary=f"searching: {found.message}", state="running", next=found.again)
         result, files = found
         applied = self._apply(wanted, result) if apply and result.best else ""
         return _report(result, files, applied)
 
     async def close(self) -> None:
-        await self._results.close()
+        await self._jobs.close()
 
     def _wanted(self, folder: PurePosixPath, values: Mapping[str, Sequence[Value]], kind: str) -> Wanted:
         found = working_candidate(self._checkout, folder)

@@ -15,6 +15,7 @@ from tilewright.evaluation.processes import worker_environment
 from tilewright.evaluation.snapshot import SnapshotStore
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.repository import Files
+from tilewright.session.jobs import in_thread
 from tilewright.task import Case
 
 LEASE_TRIES = 20
@@ -32,7 +33,7 @@ async def placed(
             await _lease(uuid, held)
         tree = Path(name) / "tree"
         tree.mkdir()
-        (snapshot,) = await asyncio.to_thread(SnapshotStore(tree, protected, task_folder).write, files)
+        (snapshot,) = await in_thread(SnapshotStore(tree, protected, task_folder).write, files)
         folder = str(snapshot.root / snapshot.task)
         yield Path(name), {"folder": folder, "root": str(tree), "cases": cases, "confined": confined}
 

@@ -20,7 +20,7 @@ from tilewright.profile.trace import Trace, read_trace
 from tilewright.roofline.model import CallProfile, estimate_call
 from tilewright.session.beginning import Working, backend_for, working_candidate
 from tilewright.session.checkout import Checkout, Misuse
-from tilewright.session.jobs import WAIT_S, Job, Progress, Results
+from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress, Results
 from tilewright.session.runs import Dumped, SurveyResult, with_model
 from tilewright.task import Backend, Frontend, Work, case_label
 
@@ -47,16 +47,18 @@ class _Seen(NamedTuple):
 class Profiler:
     """Profiles of one checkout's tasks."""
 
-    def __init__(self, checkout: Checkout, confined: bool = True) -> None:
-        """`confined`: whether the candidate is confined while it is counted and traced, as it is in a worker."""
+    def __init__(self, checkout: Checkout, confined: bool = True, jobs: Jobs | None = None) -> None:
+        """`confined`: whether the candidate is confined while it is counted and traced, as it is in a worker. `jobs` is
+        the server's."""
         self._checkout = checkout
+        self._jobs = jobs or Jobs()
         self._confined = confined
         self.counters = Counters(why_not="nothing was profiled")
         """What ncu counted for the latest profile, in full."""
         self.trace = Trace(failed={"trace": "nothing was profiled"})
         """The kernels that the latest profile traced, in full."""
         self._results: Results[ProfileReport] = Results(
-            "profile", "profile", lambda report: report.status is Status.VOID
+            self._jobs, "profile", lambda report: report.status is Status.VOID
         )
 
     async def profile(
@@ -76,13 +78,12 @@ class Profiler:
             raise Misuse("a Triton task is profiled on a GPU: no model sees Triton kernels; without one use dump_ir")
         key = f"{folder} {found.head} {content_id(found.files)} {backend} {arch}"
         report = await self._results.get(key, lambda job: self._work(job, found, backend, arch), wait_s, progress)
-        if report is None:
-            again = "call profile again, the same way, to go on waiting"
-            return ProfileReport(summary=f"profiling: {self._results.message}", state="running", next=again)
+        if isinstance(report, Job):
+            return ProfileReport(summary=f"profiling: {report.message}", state="running", next=report.again)
         return report
 
     async def close(self) -> None:
-        await self._results.close()
+        await self._jobs.close()
 
     async def _work(self, job: Job, found: Working, backend: Backend, arch: str) -> ProfileReport:
         async with with_model(backend, arch, found.committed, found.folder) as (measuring, modelling):

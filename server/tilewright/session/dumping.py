@@ -19,7 +19,7 @@ from tilewright.session import dumptext
 from tilewright.session.beginning import working_candidate
 from tilewright.session.checkout import Checkout, EditableFiles, Misuse
 from tilewright.session.dumptext import STAGES, Stage
-from tilewright.session.jobs import WAIT_S, Job, Progress
+from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress
 from tilewright.session.reports import DumpReport
 from tilewright.session.runs import Dumped, Runs
 from tilewright.task import Backend, Case
@@ -39,11 +39,12 @@ __all__ = ["COMPARISONS", "COMPILE_S", "STAGES", "Compare", "Dumper", "Stage"]
 class Dumper:
     """Dumps of one checkout's tasks; whole texts stay readable as resources, and as files where a reply cuts them."""
 
-    def __init__(self, checkout: Checkout) -> None:
+    def __init__(self, checkout: Checkout, jobs: Jobs | None = None) -> None:
+        """`jobs` is the server's."""
         self._checkout = checkout
+        self._jobs = jobs or Jobs()
         self._runs: Runs | None = None
         self._runs_for: tuple[PurePosixPath, str] | None = None
-        self._job: Job | None = None
         self._dumps: OrderedDict[str, Dumped] = OrderedDict()
         self._texts: OrderedDict[str, bytes] = OrderedDict()
 
@@ -79,10 +80,9 @@ class Dumper:
             arm: f"{folder} {head} {content_id(held)} {' '.join(archs)} {compile_s:g} {sorted((case or {}).items())}"
             for arm, held in arms.items()
         }
-        if not await self._made(folder, head, committed, arms, keys, archs, compile_s, progress, wait_s, case):
-            assert self._job is not None
-            again = "call dump_ir again, the same way"
-            return DumpReport(summary=f"still compiling: {self._job.message}", state="running", next=again)
+        job = await self._made(folder, head, committed, arms, keys, archs, compile_s, progress, wait_s, case)
+        if job is not None:
+            return DumpReport(summary=f"still compiling: {job.message}", state="running", next=job.again)
         dumps = {arm: self._dumps[key] for arm, key in keys.items()}
         for arm, dumped in dumps.items():
             if dumped.status is not Status.PASSED:
@@ -103,8 +103,7 @@ class Dumper:
         return None if held is None else zlib.decompress(held).decode()
 
     async def close(self) -> None:
-        if self._job is not None and not self._job.done:
-            await self._job.cancel()
+        await self._jobs.close()
         await self._drop_runs()
 
     def _incumbent(self, folder: PurePosixPath) -> Files:
@@ -130,11 +129,8 @@ class Dumper:
         progress: Progress,
         wait_s: float,
         case: Case | None,
-    ) -> bool:
-        """Have every arm's dump in `_dumps`; False where that takes longer than `wait_s`. Raises `Misuse`."""
-        wanted = " / ".join(keys.values())
-        if self._job is not None and not self._job.done and self._job.key != wanted:
-            raise Misuse(f"another dump is under way ({self._job.message}); call dump_ir again when it is done")
+    ) -> Job | None:
+        """Have every arm's dump in `_dumps`; the job, if that takes longer than `wait_s`. Raises `Misuse`."""
 
         async def work(job: Job) -> None:
             runs = await self._runs_of(folder, head, committed)
@@ -150,11 +146,10 @@ class Dumper:
 
         _shorten(self._dumps, KEPT_DUMPS, keep=keys.values())
         if any(key not in self._dumps for key in keys.values()):
-            if self._job is None or self._job.done:
-                self._job = Job("dump_ir", wanted, work)
-            if not await self._job.attend(wait_s, progress):
-                return False
-        return True
+            job = self._jobs.start("dump_ir", " / ".join(keys.values()), work)
+            if not await job.attend(wait_s, progress):
+                return job
+        return None
 
     async def _runs_of(self, folder: PurePosixPath, head: str, committed: Files) -> Runs:
         if self._runs is None or self._runs_for != (folder, head):

@@ -5,7 +5,6 @@ Knows nothing of MCP or the command line. A misuse raises `Misuse`; a failing ca
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path, PurePosixPath
 
@@ -26,7 +25,7 @@ from tilewright.session.history import (
     earlier_verdict,
 )
 from tilewright.session.integrity import refs_of
-from tilewright.session.jobs import WAIT_S, Job, Progress
+from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress
 from tilewright.session.reports import (
     NAME_LIMIT,
     AppendReport,
@@ -40,17 +39,21 @@ from tilewright.session.trials import Trials
 from tilewright.task import Backend
 
 DEFAULT_ARCH = "sm_90"
+_RUNS = ("run_correctness", "run_benchmark")
+"""The tools of an iteration that need the machine: a run that no call waits for makes way for them."""
 
 
 class Loop:
     """The sessions of one checkout, one at a time; each public method is a tool."""
 
-    def __init__(self, root: Path) -> None:
-        """`root` is fixed for good. Raises `Misuse` where it is in no usable git repository."""
+    def __init__(self, root: Path, jobs: Jobs | None = None) -> None:
+        """`root` is fixed for good; `jobs` is the server's. Raises `Misuse` where `root` is in no usable repository."""
         self.checkout = Checkout(root)
+        self.jobs = jobs or Jobs()
         self._book = Book(self.checkout)
         self._trials = Trials(self.checkout, self._book)
         self._job: Job | None = None
+        """The session's latest."""
 
     async def start(
         self,
@@ -79,7 +82,7 @@ class Loop:
             work = self._trials.baseline
         else:
             work = partial(self._trials.open, task, backend, arch, rules or Rules(), include_dirty)
-        job = self._attach("start_session", work, key=str(task_path(self.checkout, task)))
+        self._job = job = self.jobs.start("start_session", str(task_path(self.checkout, task)), work)
         if not await job.attend(wait_s, progress):
             return show.starting(job, self._book.state)
         return self.status()
@@ -89,7 +92,9 @@ class Loop:
         state = self._book.look()
         if state is None:
             return show.no_session()
-        report = show.status(state, self._next(state), self._job, self.checkout.held_elsewhere())
+        if self._job is not None and self._job.done:
+            self._job.mark_told()
+        report = show.status(state, self._next(state), self._running, self.checkout.held_elsewhere())
         return show.with_findings(report, [*self.checkout.findings(state), *self.checkout.head_note(state)])
 
     async def run_correctness(self, progress: Progress, wait_s: float = WAIT_S) -> CorrectnessReport:
@@ -98,17 +103,17 @@ class Loop:
         files = self._book.tree.read()
         identity = content_id(files)
         known = state.checked if state.checked and state.checked.result.status is not Status.VOID else None
-        running = self._job is not None and not self._job.done
+        key = _key(state, identity)
+        running = self._running is not None and self._running.answers("run_correctness", key)
         mended = state.stopped and not self._book.tree.protected_changes()
         if running or mended or known is None or known.candidate != identity:
             if state.phase in (Phase.FAILED, Phase.MEASURED) and not (running or mended):
                 raise Misuse(f"run_correctness does not come now: {self._next(state)}")
             if not running:
                 self._refuse_repeats(state, identity)
-            job = self._attach("run_correctness", lambda job: self._trials.check(files, job.tell))
+            self._job = job = self.jobs.start("run_correctness", key, lambda job: self._trials.check(files, job.tell))
             if not await job.attend(wait_s, progress):
-                again = "call run_correctness again"
-                return CorrectnessReport(summary=f"still running: {job.message}", state="running", next=again)
+                return CorrectnessReport(summary=f"still running: {job.message}", state="running", next=job.again)
         if state.checked is None or state.checked.candidate != identity:
             raise Misuse("the editable files changed while they were checked; call run_correctness again")
         return show.correctness(state.checked, self._next(state), state.started)
@@ -122,10 +127,10 @@ class Loop:
             files = self._book.tree.read()
             if content_id(files) != state.checked.candidate:
                 raise Misuse("the editable files changed since they passed; call run_correctness on them first")
-            job = self._attach("run_benchmark", lambda job: self._trials.measure(files, job.tell))
+            key = _key(state, state.checked.candidate)
+            self._job = job = self.jobs.start("run_benchmark", key, lambda job: self._trials.measure(files, job.tell))
             if not await job.attend(wait_s, progress):
-                again = "call run_benchmark again"
-                return BenchmarkReport(summary=f"still running: {job.message}", state="running", next=again)
+                return BenchmarkReport(summary=f"still running: {job.message}", state="running", next=job.again)
         assert state.measured is not None
         return show.benchmark(state.measured, self._next(state), state.started)
 
@@ -233,25 +238,22 @@ class Loop:
 
     async def close(self) -> None:
         """Let go of everything: a running evaluation ends, the checkout is free."""
-        if self._job is not None and not self._job.done:
-            await self._job.cancel()
+        await self.jobs.close()
         await self._trials.close()
         self._book.let_go()
         self._book.state = None
 
-    def _attach(self, what: str, work: Callable[[Job], Awaitable[None]], key: str = "") -> Job:
-        if self._job is None or self._job.done:
-            self._job = Job(what, key, work)
-        elif (self._job.what, self._job.key) != (what, key):
-            raise Misuse(f"{self._job.what} is running ({self._job.message}); call it again to wait for it")
-        return self._job
-
     # Where the loop stands
 
+    @property
+    def _running(self) -> Job | None:
+        """The session's run under way."""
+        return self._job if self._job is not None and not self._job.done else None
+
     def _ready_for(self, tool: str, *phases: Phase) -> State:
-        job = self._job
-        if job is not None and not job.done and job.what != tool:
-            raise Misuse(f"{job.what} is running ({job.message}); call it again to wait for it")
+        job = self._running
+        if job is not None and job.what != tool and (job.attended or tool not in _RUNS):
+            raise Misuse(job.busy)
         self._settle()
         state = self._book.active()
         branch = self.checkout.repository.branch()
@@ -276,11 +278,12 @@ class Loop:
     def _settle(self) -> None:
         """Take up the session, and end it if a person asked for that and nothing is running."""
         self._book.resume()
-        state, idle = self._book.state, self._job is None or self._job.done
+        state, idle = self._book.state, self._running is None
         if not idle or state is None or not self._book.under_way:
             return
         if (reason := self._reason_to_end(state)) is not None:
             self._trials.finish(reason)
+            self._job = None
 
     def _reason_to_end(self, state: State) -> str | None:
         """Why a session that is under way is over: a person asked for it, or a kill came between its last row and its
@@ -314,3 +317,8 @@ class Loop:
                 f"this very content was tried before and ended as {verdict.kind} ({verdict.reason}: {verdict.detail}); "
                 "another try would only draw the noise again. Change something, or revert"
             )
+
+
+def _key(state: State, identity: str) -> str:
+    """What identifies a run of a candidate: in another iteration it is another run."""
+    return f"{state.iteration} {identity}"

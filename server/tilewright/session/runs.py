@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import shutil
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -31,6 +30,7 @@ from tilewright.repository import Files, Repository
 from tilewright.roofline.model import HostWork
 from tilewright.session.checkout import Misuse
 from tilewright.session.history import Started
+from tilewright.session.jobs import in_thread
 from tilewright.task import Backend, Case, Frontend, TaskError, Work
 
 HIDDEN_CASES = 4
@@ -177,7 +177,7 @@ class Runs:
             case=case or {},
         )
         try:
-            return await asyncio.to_thread(_read_dump, result, into)
+            return await in_thread(_read_dump, result, into)
         finally:
             shutil.rmtree(into, ignore_errors=True)
 
@@ -225,7 +225,7 @@ class Runs:
             for name in map(content_id, variants):
                 copy_cache(others._store.cache(name), self._store.cache(name))
 
-        await asyncio.to_thread(copied)
+        await in_thread(copied)
 
     async def race(
         self, variants: list[Files], secret: str, limit_s: float, tell: Tell, priors: Sequence[Prior] = ()
@@ -265,9 +265,9 @@ class Runs:
         self._evaluator.folder.mkdir(mode=0o700, exist_ok=True)
         coming = self._evaluator.starts + (not self._evaluator.running)
         if coming != self._read_by:
-            await asyncio.to_thread(self._store.write_baseline)
+            await in_thread(self._store.write_baseline)
             self._read_by = coming
-        return await asyncio.to_thread(self._store.write, *arms)
+        return await in_thread(self._store.write, *arms)
 
 
 def runs_of(started: Started, repository: Repository) -> Runs:

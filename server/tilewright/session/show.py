@@ -6,7 +6,18 @@ from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CaseTiming
 from tilewright.ledger import render_row, shown_latency
 from tilewright.policy import Verdict, VerdictKind
 from tilewright.records import cut
-from tilewright.session.history import Checked, Kept, Measured, Phase, Row, Started, State
+from tilewright.session.history import (
+    SERVER_ENDED,
+    Checked,
+    Committed,
+    Interrupted,
+    Kept,
+    Measured,
+    Phase,
+    Row,
+    Started,
+    State,
+)
 from tilewright.session.jobs import Job
 from tilewright.session.reports import (
     AppendReport,
@@ -69,16 +80,15 @@ def no_session() -> StatusReport:
 def starting(job: Job, state: State | None) -> StatusReport:
     """A session whose baseline is not measured yet."""
     session = state.started.session if state is not None else ""
-    summary, then = f"starting: {job.message}", "call start_session again to go on waiting"
-    return StatusReport(summary=summary, session=session, state="running", phase=Phase.BASELINE, next=then)
+    summary = f"starting: {job.message}"
+    return StatusReport(summary=summary, session=session, state="running", phase=Phase.BASELINE, next=job.again)
 
 
 def status(state: State, then: str, job: Job | None, holder: str = "") -> StatusReport:
-    """Where a session stands, and what comes `then`: enough to go on without any memory of it. `holder` is the other
-    process that works on it, if there is one."""
+    """Where a session stands, which `job` is under way, and what comes `then`: enough to go on without any memory of
+    it. `holder` is the other process that works on it, if there is one."""
     started, rules = state.started, state.started.rules
-    running = job is not None and not job.done
-    doing = f"; {job.what} is running: {job.message}" if job is not None and running else ""
+    doing = f"; {job.what} is running: {job.message}" if job is not None else _broken_off(state, bool(holder))
     keeps = sum(row.verdict.kind is VerdictKind.KEEP for row in state.rows[1:])
     where = f"{started.task_name} on {started.backend} ({started.environment.device})"
     mark = "~" if started.modelled and keeps else ""
@@ -99,7 +109,7 @@ def status(state: State, then: str, job: Job | None, holder: str = "") -> Status
         summary=summary,
         session=started.session,
         task=started.task,
-        state="running" if running else "done",
+        state="running" if job is not None else "done",
         backend=started.backend,
         device=f"{started.environment.device}, {started.arch}",
         intensity=started.intensity_class
@@ -115,7 +125,7 @@ def status(state: State, then: str, job: Job | None, holder: str = "") -> Status
         budget=f"{left} of {rules.max_iterations} iterations left; "
         f"{minutes:.1f} of {rules.iteration_minutes:g} minutes of evaluation left in this one",
         notes=[*started.notes, *(f"{notice.what}: {notice.detail}" for notice in state.notices)],
-        next="wait: call the running tool again" if running else then,
+        next=then if job is None else job.again,
         files={"table": "sandbox/perf_results.md", "journal": _journal(started)},
     )
 
@@ -268,6 +278,16 @@ def _timing(case: CaseTiming) -> TimedCase:
         bound=case.bound,
         note=case.note,
     )
+
+
+def _broken_off(state: State, elsewhere: bool) -> str:
+    """What to say of a last run that has no result. One without a reason is under way if `elsewhere`, in the process
+    that holds the checkout; else it ended with its server."""
+    run = state.without_result
+    if run is None or (elsewhere and isinstance(run, Committed)):
+        return ""
+    why = run.why if isinstance(run, Interrupted) else SERVER_ENDED
+    return f"; the last {run.run} run was interrupted ({why}) and counts for nothing"
 
 
 def _row(row: Row, state: State) -> RowReport:

@@ -36,8 +36,8 @@ class Trials:
         """Begin a session and measure its baseline."""
         self._checkout.hold()
         job.tell("starting the referee")
-        await self._drop_runs()
         try:
+            await self._drop_runs()
             started, self._runs = await begin(self._checkout, task, backend, arch, rules, include_dirty)
             try:
                 self._book.begin(started)
