@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import FASTER_KERNEL
+from tests.conftest import FASTER_KERNEL, SCALE_KERNEL
 from tests.integration.test_cli import tilewright
+from tests.integration.test_mcp import command
 from tests.stage import edit, play, quiet, start
 from tilewright.evaluation.results import Status
+from tilewright.evaluation.supervisor import descendants
+from tilewright.session.checkout import Misuse
+from tilewright.session.jobs import Jobs
 from tilewright.session.loop import Loop
 
 DEAF = """
@@ -64,6 +70,55 @@ def test_runs_without_a_result_are_told_beside_the_row(
 
     play(root, scene)
     assert re.search("warn +runs +iteration 1: 1 of its runs", tilewright("verify", cwd=root).stdout)
+
+
+def test_a_run_that_nobody_asks_for_ends_and_the_same_call_begins_anew(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+
+    async def scene(_: Loop) -> None:
+        loop = Loop(root, Jobs(unattended_s=1.0))
+        try:
+            while (await start(loop, wait_s=5)).state == "running":
+                pass
+            edit(root, FASTER_KERNEL + "\nimport time; time.sleep(4)\n")
+            first = await loop.run_correctness(quiet, wait_s=0.5)
+            assert (first.state, first.next.rpartition("; ")[2]) == (
+                "running",
+                "work that no call waits for ends after 1 s",
+            )
+            assert "run_correctness is running" in loop.status().summary
+            await asyncio.sleep(0.5)
+            with pytest.raises(Misuse, match="run_correctness is running"):
+                loop.revert()
+            async with asyncio.timeout(15):
+                while loop.status().state == "running":
+                    await asyncio.sleep(0.1)
+            status = loop.status()
+            assert "the last correctness run was interrupted (no call waited for it for 1 s)" in status.summary
+            assert (status.phase, status.next) == ("ready", "call run_correctness on the edited files")
+            assert not [pid for pid in descendants(os.getpid()) if "tilewright.evaluation" in command(pid)]
+            assert (await loop.run_correctness(quiet)).status is Status.PASSED
+            assert "interrupted" not in loop.status().summary
+        finally:
+            await loop.close()
+
+    play(root, scene)
+
+
+def test_a_baseline_that_ended_the_session_unattended_is_told_to_the_same_call(make_task: Callable[..., Path]) -> None:
+    """And does not begin another session, whose end no call would wait for either."""
+    root = make_task(kernel=SCALE_KERNEL.replace("values * factor", "values + factor"))
+
+    async def scene(loop: Loop) -> None:
+        assert (await start(loop, wait_s=0.01)).state == "running"
+        async with asyncio.timeout(60):
+            while loop.jobs._job is not None and not loop.jobs._job.done:
+                await asyncio.sleep(0.1)
+        assert "the baseline itself failed" in (await start(loop)).summary
+        assert len(list(root.glob("sandbox/*/journal.jsonl"))) == 1
+        assert (await start(loop, wait_s=0.01)).state == "running"  # once told, it begins anew
+
+    play(root, scene)
 
 
 async def _fails(*_: Any, **__: Any) -> Any:
