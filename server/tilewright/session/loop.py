@@ -82,7 +82,10 @@ class Loop:
             work = self._trials.baseline
         else:
             work = partial(self._trials.open, task, backend, arch, rules or Rules(), include_dirty)
-        self._job = job = self.jobs.start("start_session", str(task_path(self.checkout, task)), work)
+        key = str(task_path(self.checkout, task))
+        if (under_way := self._running) is not None and (under_way.what, under_way.key) != ("start_session", key):
+            raise Misuse(under_way.busy)
+        self._job = job = self.jobs.start("start_session", key, work)
         if not await job.attend(wait_s, progress):
             return show.starting(job, self._book.state)
         return self.status()
@@ -252,7 +255,8 @@ class Loop:
 
     def _ready_for(self, tool: str, *phases: Phase) -> State:
         job = self._running
-        if job is not None and job.what != tool and (job.attended or tool not in _RUNS):
+        makes_way = job is not None and job.what in _RUNS and tool in _RUNS and not job.attended
+        if job is not None and job.what != tool and not makes_way:
             raise Misuse(job.busy)
         self._settle()
         state = self._book.active()
