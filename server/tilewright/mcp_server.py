@@ -51,7 +51,9 @@ INSTRUCTIONS = """Tilewright makes a GPU kernel faster, one verified experiment 
 The loop: start_session once; then for each iteration edit the editable files (ONE optimization), run_correctness,
 run_benchmark, and as the verdict says git_checkpoint or revert, then append_result. session_status always tells what
 to do next. Every figure in the log is the server's own measurement. In answers, `state` running means: make the same
-call again to wait; `status` is passed, or how the candidate failed; a field without a value is left out."""
+call again to wait; `status` is passed, or how the candidate failed; a field without a value is left out. A cancelled
+or timed-out call leaves its work running: the same call again waits for it and gets its result. Work that no call waits
+for ends after two minutes, or when another call needs the machine."""
 
 ResultT = TypeVar("ResultT")
 
