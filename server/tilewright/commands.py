@@ -106,6 +106,8 @@ def init(
         made, beside = told(
             lambda: function.propose(root, target, shapes, dtype, arguments, reference, name, test, tell)
         )
+    elif not (root / target).is_dir():
+        raise failed(str(told(lambda: function.functions_of(root, target))))
     else:
         wishes = repository.Wishes(kernel, test, bench, select, name)
         made = told(lambda: repository.propose(root / target, wishes, tell))
@@ -121,9 +123,10 @@ def init(
     (top / made.folder).mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
         (top / made.folder / file).write_text(text, encoding="utf-8")
+    runs = "the function on the cases for the cpu" if beside else "its tests once"
     console.print(
         f"written. Next: git add {made.folder} && git commit -m 'task', then tilewright check {made.folder}, which "
-        "runs the function on the cpu cases: delete those of sizes that it is not for. Then start_session on it"
+        f"runs {runs}. Then start_session on it"
     )
 
 

@@ -46,16 +46,16 @@ def check(
 ) -> None:
     """Look for races, unwritten memory, padding, bounds and overflow in the kernels of a task. Needs no GPU.
 
-    A task in Triton or torch is checked against its reference instead. The functions of task.py are tried first.
+    A task in Triton or torch is checked against its reference instead. The functions of task.py are tried first. Of a
+    repository task, its tests are run once.
     """
-    from tilewright.session.checks import check_task
+    from tilewright.session.checks import check_task, in_words
 
     found = told(lambda: asyncio.run(check_task(root, path, print_progress)))
     for defect in found.defects:
         typer.echo(f"{defect.text}; {case_label(defect.case)}")
     if not found.defects:
-        runs = f"; {len(found.cases)} runs agree with the reference" if found.cases else ""
-        console.print(f"nothing found{runs}" if found.passed else f"{found.status.upper()}: {found.message}")
+        console.print(in_words(found), markup=False)
     raise typer.Exit(0 if found.passed else 1)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from tilewright.attach.following import frontend_of, imports_of
+from tilewright.attach.following import defined_in, frontend_of, imports_of
 from tilewright.repository import Files
 
 _TEST = re.compile(r"^(test_.*|.*_test)\.py$")
@@ -24,6 +24,8 @@ class Source:
     module: str
     functions: tuple[str, ...]
     kernels: tuple[str, ...]
+    entries: tuple[str, ...]
+    """Public functions of the module itself that launch its kernels, themselves or through others."""
     imports: frozenset[str]
     words: frozenset[str] = field(repr=False)
 
@@ -115,7 +117,53 @@ def _source(path: str, tree: ast.Module, roots: list[str]) -> Source:
             words.add(node.id)
         elif isinstance(node, ast.Attribute):
             words.add(node.attr)
-    return Source(path, module, tuple(functions), tuple(kernels), frozenset(imports), frozenset(words))
+    entries = _entries(tree, set(kernels), imported)
+    return Source(path, module, tuple(functions), tuple(kernels), entries, frozenset(imports), frozenset(words))
+
+
+def _entries(tree: ast.Module, kernels: set[str], imported: Mapping[str, str]) -> tuple[str, ...]:
+    """The public functions at a module's top level from which a kernel is reached, but for what kernels call."""
+    defined = defined_in(tree)
+    uses = {
+        name: {node.id for statement in statements for node in ast.walk(statement) if isinstance(node, ast.Name)}
+        for name, statements in defined.items()
+    }
+    makers = {
+        name
+        for name, statements in defined.items()
+        for statement in statements
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Call) and frontend_of(node.func, imported)
+    }
+    holders = {
+        name
+        for name, statements in defined.items()
+        for statement in statements
+        for node in ast.walk(statement)
+        if isinstance(node, ast.FunctionDef) and node.name in kernels and node is not statement
+    }
+    device = _closure(kernels | {name for maker in makers for name in uses[maker]}, uses) - makers
+    sources = (kernels & defined.keys()) | makers | holders
+    return tuple(
+        name
+        for name, statements in defined.items()
+        if isinstance(statements[-1], ast.FunctionDef)
+        and not name.startswith("_")
+        and name not in device
+        and (name in holders or _closure(uses[name], uses) & sources)
+    )
+
+
+def _closure(names: set[str], uses: Mapping[str, set[str]]) -> set[str]:
+    """The module's names among `names`, and all that their definitions use in turn."""
+    found: set[str] = set()
+    queue = [*names]
+    while queue:
+        name = queue.pop()
+        if name in uses and name not in found:
+            found.add(name)
+            queue += uses[name]
+    return found
 
 
 def _reached(source: Source, by_module: Mapping[str, Source]) -> set[str]:

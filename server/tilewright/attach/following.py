@@ -112,16 +112,23 @@ def _read(content: bytes, name: str, path: str) -> _Module:
             found.stars.append(full)
         else:
             found.imported[alias] = full
+    found.defined = defined_in(tree)
+    return found
+
+
+def defined_in(tree: ast.Module) -> dict[str, list[ast.stmt]]:
+    """The names that a module defines at its top level, below `if`, `try` and `with` too, with their statements."""
+    found: dict[str, list[ast.stmt]] = {}
     queue: list[ast.stmt] = list(tree.body)
     while queue:
         statement = queue.pop(0)
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.defined.setdefault(statement.name, []).append(statement)
+            found.setdefault(statement.name, []).append(statement)
         elif isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
             for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
                 for node in ast.walk(target):
                     if isinstance(node, ast.Name):
-                        found.defined.setdefault(node.id, []).append(statement)
+                        found.setdefault(node.id, []).append(statement)
         else:  # if, try, with
             for child in ast.iter_child_nodes(statement):
                 inner = child.body if isinstance(child, ast.ExceptHandler) else [child]

@@ -12,14 +12,15 @@ from typing import Any, NamedTuple
 
 from tilewright.attach.finding import Source, read_sources
 from tilewright.attach.following import kernels_of
-from tilewright.attach.reading import quoted
-from tilewright.attach.repository import Proposal
+from tilewright.attach.limits import LIMIT_S, confirmed, probed, tried_out
+from tilewright.attach.repository import Proposal, committed, named_after, need_own
 from tilewright.attach.trial import Trial
-from tilewright.repository import Files, Repository, RepositoryError
+from tilewright.attach.writing import frozen_copy, task_py, task_toml
+from tilewright.repository import Files
 from tilewright.session.checkout import Misuse
 from tilewright.task import parse_task
 
-LIMIT_S = 300.0
+LISTED = 12
 CASES = 4
 """Taken at most from the tests' calls, the largest first."""
 DTYPES = {
@@ -50,11 +51,7 @@ def propose(
     `shapes` are written 4096x8192 for all tensors, or x=4096x8192; `arguments` eps=1e-6. With `test`, a file of tests,
     both and the dtype are taken from the calls that its tests make. Raises `Misuse`.
     """
-    try:
-        repository = Repository(root)
-        files = repository.whole(repository.head())
-    except RepositoryError as error:
-        raise Misuse(str(error)) from None
+    repository, files = committed(root)
     sources = read_sources(files)
     module, _, function = entry.partition(":")
     source = next((one for one in sources.values() if one.module == module), None)
@@ -63,6 +60,10 @@ def propose(
             f"no committed Python file is module {module}; write it as it is imported: mypkg.ops:gelu, and commit it "
             "first if it is new"
         )
+    if not all(part.isidentifier() for part in function.split(".")) or "." in function:
+        raise Misuse(f"{entry}: a function is written module:function{_one_of(source)}")
+    if function in source.kernels:
+        raise Misuse(f"{entry} is a kernel: name the function that launches it{_one_of(source)}")
     given = reference.partition(":")[0]
     if reference and not any(one.module == given for one in sources.values()):
         raise Misuse(
@@ -78,12 +79,14 @@ def propose(
     request = {
         "entry": entry,
         "reference": reference,
-        "shapes": dict(map(_shape, shapes)),
+        "shapes": shapes_of(shapes),
         "arguments": called_with,
     }
     calls: list[Call] = []
     with Trial(files, Path(repository.root)) as trial:
         made = _made_of(trial, entry, source, sources, files, import_root)
+        for path in made.editable:
+            need_own(repository.root, path, entry)
         if made.entry != entry:
             tell(f"{entry} is {made.entry}, which the task names")
             entry = request["entry"] = made.entry
@@ -98,8 +101,8 @@ def propose(
             called_with, dtype = calls[0].values, calls[0].dtype
             request |= {"shapes": calls[0].shapes, "arguments": called_with}
         tell(f"trying {entry} on the CPU, in float64")
-        found = _probed(trial, request, import_root)
-    name = name or re.sub(r"[^a-z0-9_-]", "_", function.casefold()).strip("_-")
+        found = probed(trial, request, import_root)
+    name = name or named_after(function)
     frozen_from = _source_at(found["reference_path"], sources)
     if frozen_from is None:
         raise Misuse(f"{reference or entry} is defined in {found['reference_path']}, which is no committed file")
@@ -107,14 +110,57 @@ def propose(
         tell(f"{frozen_from.path} holds the reference as well: it is copied, and what it imports has to stay as it is")
     frozen = (reference or entry).partition(":")[2]
     beside = {
-        "task.py": _task_py(frozen, found["shapes"], called_with),
-        "frozen.py": _frozen(files[frozen_from.path], frozen_from.path, frozen_from.module),
+        "task.py": task_py(frozen, found["shapes"], called_with),
+        "frozen.py": frozen_copy(files[frozen_from.path], frozen_from.path, frozen_from.module),
     }
     folder = PurePosixPath("perf") / name
+    head = {
+        "name": name,
+        "entry": entry,
+        "editable": [f"../../{path}" for path in made.editable],
+        "python_path": [f"../../{import_root}" if import_root != "." else "../.."],
+        "frontend": made.frontend,
+    }
     cases = [found["sizes"] | {"dtype": dtype}, *_further(calls, found["shapes"])]
-    text = _toml(name, entry, made, import_root, cases, found)
+    draft = {"task.toml": task_toml(head, cases, [], {}, [])} | beside
+    parse_task(draft["task.toml"], Path("task.toml"))
+    with Trial(files | _placed(folder, draft), Path(repository.root)) as trial:
+        limits = tried_out(trial, entry, str(folder), found, dtype, import_root, tell)
+    text = task_toml(head, [*cases, *limits.cases], limits.hidden, limits.excluded, limits.remarks)
     parse_task(text, Path("task.toml"))
-    return Proposal(folder, text, _seen(frozen_from.path, dtype, made, found)), beside
+    tell("checking the function as a session will")
+    judged = confirmed(files | _placed(folder, {"task.toml": text} | beside), folder)
+    remarks = [*limits.remarks, *judged]
+    text = task_toml(head, [*cases, *limits.cases], limits.hidden, limits.excluded, remarks)
+    return Proposal(folder, text, [*_seen(frozen_from.path, dtype, made, found), *remarks]), beside
+
+
+def _placed(folder: PurePosixPath, texts: dict[str, str]) -> Files:
+    return {f"{folder}/{file}": text.encode() for file, text in texts.items()}
+
+
+def functions_of(root: Path, target: str) -> Misuse:
+    """What to name instead of `target`, which is neither a folder nor module:function: the functions of the module or
+    package that it is."""
+    _, files = committed(root)
+    sources = read_sources(files)
+    inside = [one for one in sources.values() if target in (one.module, one.path)]
+    inside += [one for one in sources.values() if one.module.startswith(f"{target}.")]
+    entries = [f"{one.module}:{name}" for one in inside for name in one.entries]
+    if not inside:
+        return Misuse(
+            f"{target} is no folder and no module that is committed here: give a repository's folder, or a function as "
+            "module:function"
+        )
+    if not entries:
+        return Misuse(f"{target} is a module: name a function of it, as in {inside[0].module}:function")
+    more = f"\n  and {len(entries) - LISTED} more" if len(entries) > LISTED else ""
+    listed = "".join(f"\n  tilewright init {entry}" for entry in entries[:LISTED])
+    return Misuse(f"{target} is a module: name a function of it. These launch kernels:{listed}{more}")
+
+
+def _one_of(source: Source) -> str:
+    return f", such as {', '.join(f'{source.module}:{name}' for name in source.entries[-3:])}" if source.entries else ""
 
 
 class Made(NamedTuple):
@@ -132,7 +178,7 @@ def _made_of(
     trial: Trial, entry: str, source: Source, sources: dict[str, Source], files: Files, import_root: str
 ) -> Made:
     """Where the entry's function is defined, by importing it, and which kernels it launches, by its source."""
-    found = _probed(trial, {"entry": entry, "locate": True}, import_root)
+    found = probed(trial, {"entry": entry, "locate": True}, import_root)
     defining = _source_at(found["path"], sources) or source
     modules = {one.module: one.path for one in sources.values()}
     kernels = kernels_of(files, modules, defining.path, found["function"])
@@ -147,19 +193,6 @@ def _source_at(path: str, sources: dict[str, Source]) -> Source | None:
     """The committed file that a file of a copy is, by the end of its path."""
     fitting = [one for one in sources.values() if path.endswith(f"/{one.path}")]
     return max(fitting, key=lambda one: len(one.path), default=None)
-
-
-def _probed(trial: Trial, request: dict[str, Any], import_root: str) -> dict[str, Any]:
-    """What the probe finds out. Raises `Misuse` where it cannot."""
-    words = ["python", "-m", "tilewright.attach.probe", json.dumps(request), "{out}"]
-    tried = trial.run(words, [import_root], LIMIT_S)
-    if tried.ran.status != 0 or not tried.out:
-        ended = f"the process {tried.ran.ended}\n{tried.ran.last_words[-1200:]}"
-        raise Misuse(f"{request['entry']} could not be tried: {ended}")
-    found: dict[str, Any] = json.loads(tried.out)
-    if "unusable" in found:
-        raise Misuse(f"{request['entry']}: {found['unusable']}")
-    return found
 
 
 class Call(NamedTuple):
@@ -222,11 +255,24 @@ def _further(calls: list[Call], names: dict[str, list[str]]) -> list[dict[str, A
     return found[1:CASES]
 
 
-def _shape(text: str) -> tuple[str, list[int]]:
-    name, equals, sizes = text.rpartition("=")
-    if not re.fullmatch(r"[1-9]\d*([x,][1-9]\d*)*", sizes) or (equals and not name.isidentifier()):
-        raise Misuse(f"--shape {text}: a shape is written 4096x8192 for all tensors, or x=4096x8192 for one")
-    return name, [int(size) for size in re.split("[x,]", sizes)]
+def shapes_of(texts: list[str]) -> dict[str, list[int]]:
+    """Each tensor's shape; under the empty name that of all. Raises `Misuse` for one that is written otherwise."""
+    found: dict[str, list[int]] = {}
+    for text in texts:
+        for part in re.split(r"[,;\s]+(?=[^\W\d]\w*\s*=)", text.strip()):
+            name, equals, sizes = (piece.strip() for piece in part.rpartition("="))
+            inside = re.fullmatch(r"\[([^][()]*)\]|\(([^][()]*)\)|([^][()]*)", sizes)
+            numbers = next((piece for piece in inside.groups() if piece is not None), "") if inside else ""
+            numbers = re.sub(r"\s*[x×*,\s]\s*", ",", numbers.strip()).rstrip(",")
+            if not re.fullmatch(r"[1-9][0-9]*(,[1-9][0-9]*)*", numbers) or (equals and not name.isidentifier()):
+                raise Misuse(
+                    f"--shape {text}: a shape is written 4096x8192 for all tensors, or x=4096x8192 for one; repeat "
+                    "--shape for others"
+                )
+            if name in found:
+                raise Misuse(f"--shape {text}: {name or 'all tensors'} has a shape already")
+            found[name] = [int(size) for size in numbers.split(",")]
+    return found
 
 
 def _argument(text: str) -> tuple[str, Any]:
@@ -237,95 +283,6 @@ def _argument(text: str) -> tuple[str, Any]:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError):
         return name, value
-
-
-def _frozen(content: bytes, path: str, module: str) -> str:
-    """The module's source with its relative imports spelt out, so that it can be imported from another folder."""
-    text = content.decode("utf-8")
-    package = module if path.endswith("/__init__.py") else module.rpartition(".")[0]
-    lines = text.splitlines(keepends=True)
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            base = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1])
-            origin = ".".join(filter(None, (base, node.module or "")))
-            line = lines[node.lineno - 1]
-            lines[node.lineno - 1] = re.sub(r"from\s+\.+\s*[\w.]*\s+import", f"from {origin} import", line, count=1)
-    said = f"# A copy of {path} as `tilewright init` found it: the reference. It stays as it is.\n"
-    return said + "".join(lines)
-
-
-def _toml(
-    name: str,
-    entry: str,
-    made: Made,
-    import_root: str,
-    cases: list[dict[str, Any]],
-    found: dict[str, Any],
-) -> str:
-    def table(case: dict[str, Any]) -> str:
-        lines = "\n".join(f"{key} = {quoted(value)}" for key, value in sorted(case.items()))
-        return f"[[cases]]\n{lines}\n"
-
-    common = "\n".join(map(table, cases))
-    smaller = [found["small"], *([found["long"]] if found["long"] else [])]
-    of_cpu = "\n".join(table({"backend": "cpu"} | sizes | {"dtype": cases[0]["dtype"]}) for sizes in smaller)
-    hidden = "\n".join(f"{dim} = {{ min = 1, max = {found['sizes'][dim]} }}" for dim in sorted(found["hidden"]))
-    small = "\n".join(f"{dim} = {{ min = 1, max = {found['small'][dim]} }}" for dim in sorted(found["hidden"]))
-    ranges = f'\n[[hidden]]\n{hidden}\n\n[[hidden]]\nbackend = "cpu"\n{small}\n' if hidden else ""
-    return f"""# Written by `tilewright init`.
-name = {quoted(name)}
-entry = {quoted(entry)}
-editable = {quoted([f"../../{path}" for path in made.editable])}
-python_path = [{quoted(f"../../{import_root}" if import_root != "." else "../..")}]
-frontend = {quoted(made.frontend)}
-
-{common}
-{of_cpu}{ranges}"""
-
-
-def _task_py(function: str, shapes: dict[str, list[str]], arguments: dict[str, Any]) -> str:
-    return f'''"""Inputs, reference and work: the reference is a frozen copy of the function, called in float64."""
-
-import torch
-from frozen import {function}
-from torch.utils.flop_counter import FlopCounterMode
-
-from tilewright.task import Work
-
-SHAPES = {shapes!r}
-ARGUMENTS = {arguments!r}
-
-
-def make_inputs(case, generator):
-    dtype = getattr(torch, case["dtype"])
-    drawn = {{
-        name: torch.randn([case[dim] for dim in dims], generator=generator, device=generator.device, dtype=dtype)
-        for name, dims in SHAPES.items()
-    }}
-    return drawn | ARGUMENTS
-
-
-def reference(**inputs):
-    return {function}(**inputs)
-
-
-def work(case):
-    """Each input read once, each output written once; flops of products, or one for each element."""
-    dtype = getattr(torch, case["dtype"])
-    tensors = {{
-        name: torch.empty([case[dim] for dim in dims], dtype=dtype, device="meta") for name, dims in SHAPES.items()
-    }}
-    with FlopCounterMode(display=False) as counted:
-        made = {function}(**tensors, **ARGUMENTS)
-    tensors_in_and_out = [*tensors.values(), *(made if isinstance(made, tuple | list) else [made])]
-    elements = sum(one.numel() for one in tensors_in_and_out)
-    flops = counted.get_total_flops()
-    return Work(
-        bytes=sum(one.numel() * one.element_size() for one in tensors_in_and_out),
-        flops=flops or elements,
-        dtype=case["dtype"] if flops else "float32",
-    )
-'''
 
 
 def _seen(frozen: str, dtype: str, made: Made, found: dict[str, Any]) -> list[str]:
@@ -340,9 +297,6 @@ def _seen(frozen: str, dtype: str, made: Made, found: dict[str, Any]) -> list[st
             f"but: called in float64 it returns {found['narrow']}, so somewhere it casts: take the casts out of "
             "frozen.py, or the reference is no more precise than the function"
         )
-    fixed = [dim for dim in found["sizes"] if dim not in found["hidden"]]
-    if fixed:
-        lines.append(f"no hidden sizes for {', '.join(fixed)}: the reference fails on odd ones; give ranges by hand")
     if made.frontend == "triton":
         lines.append("a triton task's benchmark needs a GPU")
     return [

@@ -18,9 +18,6 @@ import torch
 NAMES = ("N", "M", "K", "B", "H", "D", "E", "F")
 """Of dimensions, from the last one of the first tensor on."""
 SMALL = 96
-SHORT, LONG = 5, 2100
-"""Of the case in which loops over the first tensor's last dimension turn more than once; no tile divides the longer."""
-ODD = (1, 7, 33)
 Shapes = dict[str, list[str]]
 PLAIN = (int, float, bool, str)
 NAMED = {one.__name__ for one in PLAIN}
@@ -53,9 +50,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         "reference_path": str(reference_path),
         "shapes": shapes,
         "sizes": sizes,
-        "small": small,
-        "long": _long(reference, shapes, sizes, shapes[tensors[0]][-1:], arguments),
-        "hidden": [name for name in sizes if _runs_on_odd(name, reference, shapes, small, arguments)],
+        "last": shapes[tensors[0]][-1],
         "narrow": narrow[0].removeprefix("torch.") if narrow else "",
     }
 
@@ -75,20 +70,6 @@ def _imported(entry: str) -> tuple[Callable[..., Any], Path]:
     except TypeError:  # an object that can be called, such as an instance or a built-in function
         path = getattr(sys.modules.get(type(function).__module__), "__file__", None) or str(module.__file__)
     return function, Path(path).resolve()
-
-
-def _long(
-    function: Callable[..., Any], shapes: Shapes, sizes: dict[str, int], last: list[str], arguments: dict[str, Any]
-) -> dict[str, int]:
-    """Sizes of which one is long; none where the function takes no such ones."""
-    for long, short in ((LONG, SHORT), (2048, 8)) if any(sizes[name] > SMALL for name in last) else ():
-        found = {name: min(size, long if name in last else short) for name, size in sizes.items()}
-        try:
-            _call(function, shapes, found, torch.float64, arguments)
-        except Exception:
-            continue
-        return found
-    return {}
 
 
 def _tensors(function: Callable[..., Any], given: dict[str, Any], shapes: dict[str, Any]) -> list[str]:
@@ -171,18 +152,6 @@ def _call(
     if not outputs or not all(isinstance(one, torch.Tensor) for one in outputs):
         raise TypeError(f"it returns {type(made).__name__}, no tensors")
     return outputs
-
-
-def _runs_on_odd(
-    name: str, function: Callable[..., Any], shapes: Shapes, sizes: dict[str, int], arguments: dict[str, Any]
-) -> bool:
-    """Whether the function takes odd sizes of one dimension."""
-    try:
-        for odd in ODD:
-            _call(function, shapes, sizes | {name: odd}, torch.float64, arguments)
-    except Exception:
-        return False
-    return True
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
+import unicodedata
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -15,7 +16,7 @@ from tilewright.commandtask import CommandTask, parse_command_task
 from tilewright.evaluation.statistics import LOOKS
 from tilewright.harness.outcomes import Outcome, Test
 from tilewright.policy import Rules
-from tilewright.repository import Repository, RepositoryError
+from tilewright.repository import Files, Repository, RepositoryError
 from tilewright.session.checkout import Misuse
 
 LIMIT_S = 1800.0
@@ -52,16 +53,12 @@ def propose(root: Path, wishes: Wishes, tell: Any) -> Proposal:
 
     `tell` is told what goes on. Raises `Misuse` where a choice is the user's, or where something fails when it is run.
     """
-    try:
-        repository = Repository(root)
-        files = repository.whole(repository.head())
-    except RepositoryError as error:
-        raise Misuse(str(error)) from None
+    repository, files = committed(root)
     found = _choice(read_sources(files), wishes)
+    need_own(repository.root, found.kernel.path, "")
     test, bench = found.tests[0], found.benches[0]
     words = _words(found.kernel, wishes)
-    stem = re.sub(r"[^a-z0-9_-]", "_", PurePosixPath(found.kernel.path).stem.casefold()).strip("_-")
-    name = wishes.name or stem or "kernel"
+    name = wishes.name or named_after(PurePosixPath(found.kernel.path).stem)
     folder = PurePosixPath("perf") / name
     roots = _roots(found.kernel, name, Path(repository.root))
     with Trial(files, Path(repository.root)) as trial:
@@ -99,6 +96,33 @@ def propose(root: Path, wishes: Wishes, tell: Any) -> Proposal:
     parse_command_task(text, Path("task.toml"))
     seen = [*_seen(tested, tried, reading), *_cost(times, labels), *_others(found)]
     return Proposal(folder, text, seen)
+
+
+def committed(root: Path) -> tuple[Repository, Files]:
+    """The repository that holds `root`, and its committed files with those of submodules. Raises `Misuse`."""
+    try:
+        repository = Repository(root)
+        return repository, repository.whole(repository.head())
+    except RepositoryError as error:
+        raise Misuse(str(error)) from None
+
+
+def need_own(root: Path, path: str, target: str) -> None:
+    """Raises `Misuse` where a file to edit lies in a submodule: its commits are not those of the repository."""
+    inside = next(
+        (place for place in PurePosixPath(path).parents if place.parts and (root / place / ".git").exists()), None
+    )
+    if inside is not None:
+        raise Misuse(
+            f"{path} lies in the submodule {inside}, which has commits of its own: commit a branch there, and give "
+            f"init that folder: cd {inside} && tilewright init {target}".rstrip()
+        )
+
+
+def named_after(word: str) -> str:
+    """A task's name made of a file's or a function's: what is no ASCII letter or digit is left out."""
+    plain = unicodedata.normalize("NFKD", word.casefold()).encode("ascii", "ignore").decode()
+    return re.sub(r"[^a-z0-9_-]", "_", plain).strip("_-")[:64] or "kernel"
 
 
 def _choice(sources: dict[str, Source], wishes: Wishes) -> Exercise:
@@ -256,7 +280,6 @@ def _cost(times: list[float], labels: dict[str, list[float]]) -> list[str]:
 
 
 def _others(found: Exercise) -> list[str]:
-    public = [name for name in found.kernel.functions if not name.startswith("_") and name not in found.kernel.kernels]
     lines = []
     if len(found.tests) > 1 or len(found.benches) > 1:
         more = dict.fromkeys(one.path for one in (*found.tests[1:4], *found.benches[1:4]))
@@ -265,8 +288,8 @@ def _others(found: Exercise) -> list[str]:
         "harness-trusted: there are no hidden cases, no fresh inputs from secret seeds, no float64 reference and no "
         "second clock, and the kernel shares the tests' process"
     )
-    if public:
-        entry = f"{found.kernel.module}:{public[-1]}"
+    if found.kernel.entries:
+        entry = f"{found.kernel.module}:{found.kernel.entries[-1]}"
         lines.append(
             f"a native task has all of that: `tilewright init {entry} --test {found.tests[0].path}` takes its inputs "
             "from the tests' own calls, or give --shape 4096x8192 --dtype bfloat16"

@@ -1,17 +1,18 @@
 """`tilewright check`: a task's kernels without a session and without a GPU: cuTile's under the interpreter's checker,
-other tasks against their reference."""
+other tasks against their reference. Of a task that runs a repository's commands: its tests, once."""
 
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
-from tilewright.evaluation.results import CorrectnessResult
+from tilewright.commandtask import load
+from tilewright.evaluation.results import CorrectnessResult, Status
 from tilewright.evaluation.seeds import new_secret
-from tilewright.session.beginning import working_candidate
+from tilewright.session.beginning import check_tree, working_candidate
 from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.jobs import Progress
-from tilewright.session.runs import Runs
-from tilewright.task import Backend, Frontend
+from tilewright.session.runs import Runs, backend_here, runs_from
+from tilewright.task import Backend, Frontend, Task, TaskError
 
 LIMIT_S = 600.0
 ARCH = "sm_90"
@@ -22,6 +23,8 @@ async def check_task(root: Path, path: Path, progress: Progress) -> CorrectnessR
     of its task.py. Raises `Misuse`."""
     checkout = Checkout(root.resolve())
     place = _task_around(checkout, path)
+    if (tests := await _run_tests(checkout, place, progress)) is not None:
+        return tests
     found = working_candidate(checkout, place)
     runs = Runs(Backend.CPU, ARCH, found.committed, place)
     try:
@@ -43,3 +46,33 @@ def _task_around(checkout: Checkout, path: Path) -> PurePosixPath:
         if folder.is_relative_to(checkout.root) and (folder / "task.toml").is_file():
             return PurePosixPath(folder.relative_to(checkout.root).as_posix())
     raise Misuse(f"{path} lies in no task's folder of {checkout.root}: there is no task.toml beside it, nor above")
+
+
+async def _run_tests(checkout: Checkout, place: PurePosixPath, progress: Progress) -> CorrectnessResult | None:
+    """How a command task's tests end on the working tree's candidate; None for a native task. Raises `Misuse`."""
+    try:
+        task = load(checkout.root / place)
+    except TaskError as error:
+        raise Misuse(str(error)) from None
+    if isinstance(task, Task):
+        return None
+    repository = checkout.repository
+    editable = check_tree(repository, task, place, include_dirty=True)
+    runs = runs_from(repository, repository.head(), place, backend_here(), ARCH, "", harness=True)
+    try:
+        await progress("running the tests")
+        await runs.environment()
+        return await runs.correctness(repository.read(editable), new_secret(), LIMIT_S, lambda _: None)
+    finally:
+        await runs.close()
+
+
+def in_words(found: CorrectnessResult) -> str:
+    """What a check showed, on one line."""
+    if not found.passed:
+        return f"{found.status.upper()}: {found.message}"
+    tests = [case.status for case in found.cases if "test" in case.case]
+    if tests:
+        skipped = f", {tests.count(Status.SKIPPED)} skipped" if Status.SKIPPED in tests else ""
+        return f"the tests pass: {tests.count(Status.PASSED)} passed{skipped}"
+    return f"nothing found; {len(found.cases)} runs agree with the reference" if found.cases else "nothing found"
