@@ -27,6 +27,7 @@ class Parser(StrEnum):
     PYTEST_BENCHMARK = "pytest-benchmark"
     JSON = "json"
     CSV = "perf-report"
+    PRINTED = "printed"
     REGEX = "regex"
 
 
@@ -64,18 +65,21 @@ class Benchmark(Command):
     """The benchmark command, and how its figures are read. One figure is one case."""
 
     parser: Parser
-    unit: Literal["s", "ms", "us", "ns"] | None = Field(None, description="of the figures; pytest-benchmark's is s")
+    unit: Literal["s", "ms", "us", "ns"] | None = Field(
+        None, description="of the figures; pytest-benchmark's is s; printed: of those whose text names none"
+    )
     statistic: str = Field("median", description="which of a figure's statistics counts")
     property: str = Field("benchmark", description="junit-property: the property that holds the figures")
     file: Annotated[str, AfterValidator(_inside)] = Field(
-        "", description="json, perf-report, regex: the file that the command writes; empty: {out}, or standard output"
+        "",
+        description="json, perf-report, printed, regex: the file that is written; empty: {out}, or standard output",
     )
     pattern: str = Field("", description="regex: has a group `value`; its other named groups make the case's name")
     select: list[str] = Field([], description="words that a figure's name must hold, such as the backend's; else all")
 
     @model_validator(mode="after")
     def _readable(self) -> Benchmark:
-        if self.unit is None and self.parser is not Parser.PYTEST_BENCHMARK:
+        if self.unit is None and self.parser not in (Parser.PYTEST_BENCHMARK, Parser.PRINTED):
             raise ValueError('add unit = "ms" (or s, us, ns), the unit that the figures are in')
         if self.unit not in (None, "s") and self.parser is Parser.PYTEST_BENCHMARK:
             raise ValueError('pytest-benchmark writes seconds: leave unit out, or write unit = "s"')

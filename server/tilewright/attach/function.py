@@ -263,7 +263,7 @@ def shapes_of(texts: list[str]) -> dict[str, list[int]]:
             name, equals, sizes = (piece.strip() for piece in part.rpartition("="))
             inside = re.fullmatch(r"\[([^][()]*)\]|\(([^][()]*)\)|([^][()]*)", sizes)
             numbers = next((piece for piece in inside.groups() if piece is not None), "") if inside else ""
-            numbers = re.sub(r"\s*[x×*,\s]\s*", ",", numbers.strip()).rstrip(",")
+            numbers = re.sub(r"\s*[x×*,\s]\s*", ",", numbers.strip().removesuffix(","))
             if not re.fullmatch(r"[1-9][0-9]*(,[1-9][0-9]*)*", numbers) or (equals and not name.isidentifier()):
                 raise Misuse(
                     f"--shape {text}: a shape is written 4096x8192 for all tensors, or x=4096x8192 for one; repeat "

@@ -10,14 +10,13 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from tilewright.attach.trial import Tried
+from tilewright.commandtask import MILLISECONDS as UNITS
 from tilewright.commandtask import Benchmark, Parser
 from tilewright.harness.figures import Figure, FigureError, read_figures
 from tilewright.harness.metrics import Metric, metric
+from tilewright.harness.printed import MILLISECONDS, unit_of
 
 STATISTICS = ("median", "mean", "min", "latency_ms", "latency", "time_ms", "time")
-_LATENCY = re.compile(r"latency|time|elapsed|duration|(^|[_\W])(ms|us)($|\W)", re.IGNORECASE)
-_UNITS = {"ms": "ms", "us": "us", "µs": "us", "ns": "ns", "s": "s", "sec": "s"}
-_PAIR = re.compile(r"(?P<key>[A-Za-z_][\w.()]*)\s*[=:]\s*(?P<value>[^\s|,;]+)")
 _FRACTION = re.compile(r"^\d*\.\d+(e[-+]?\d+)?$|^\d+e[-+]?\d+$", re.IGNORECASE)
 _PRINTED = r"^(?P<framework>\w+): (?P<value>\{.*\})(?: ms)?$"
 
@@ -54,10 +53,6 @@ def _told_apart(found: Reading, text: str, command: list[str]) -> Reading:
     return narrowed if narrowed is not None and narrowed.figures == found.figures else found
 
 
-def _timed(name: str) -> bool:
-    return bool(_LATENCY.search(name)) and metric(name) is not Metric.OTHER
-
-
 def _read(text: str, keys: dict[str, Any], command: list[str]) -> Reading | None:
     try:
         benchmark = Benchmark.model_validate({"command": command} | keys)
@@ -72,18 +67,17 @@ def _ways(tried: Tried) -> Iterator[tuple[dict[str, Any], str]]:
     if tried.out:
         yield {"parser": "pytest-benchmark", "statistic": ""}, tried.out
     for name in dict.fromkeys(name for test in tried.tests for name, _ in test.properties):
-        unit = _unit(name) or "ms"
+        unit = _unit(name)
         yield {"parser": "junit-property", "property": name, "unit": unit, "statistic": ""}, tried.junit
     for name, text in [*tried.written.items(), ("", tried.ran.stdout)]:
         file = {"file": name} if name else {}
         if PurePosixPath(name).suffix == ".csv":
             yield from _columns(text, file)
         yield {"parser": "regex", "pattern": _PRINTED, "unit": "ms", "statistic": "", **file}, text
+        yield {"parser": "printed", **file}, text
         if "{" in text or "[" in text:
-            unit = "ms" if "_ms" in text else "us" if "_us" in text else "ms"
-            yield {"parser": "json", "unit": unit, "statistic": "", **file}, text
-        for pattern, unit in (*_rows(text), *_pairs(text)):
-            yield {"parser": "regex", "pattern": pattern, "unit": unit, **file}, text
+            yield {"parser": "json", "unit": "ms", "statistic": "", **file}, text
+        yield {"parser": "printed", "unit": "ms", **file}, text
 
 
 def _columns(text: str, file: dict[str, str]) -> Iterator[tuple[dict[str, Any], str]]:
@@ -95,63 +89,13 @@ def _columns(text: str, file: dict[str, str]) -> Iterator[tuple[dict[str, Any], 
         if Metric.OTHER in (metric(name), metric(stem)) and metric(name) is not Metric.LATENCY:
             continue
         if cells and all(_FRACTION.match(cell.strip()) for cell in cells) and any(float(c) % 1 for c in cells):
-            yield {"parser": "perf-report", "select": [name.strip()], "unit": _unit(name) or "ms", **file}, text
-
-
-def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    """A pattern for lines such as `op=gelu | m=256 | latency_ms=0.1`: what is no fraction makes the case's name."""
-    for line in text.splitlines():
-        pairs = [(match["key"], match["value"], match.start()) for match in _PAIR.finditer(line)]
-        timed = next((key for key, value, _ in pairs if _timed(key) and _FRACTION.match(value)), "")
-        if not timed:
-            continue
-        pattern, used = "^", set()
-        for key, value, _ in pairs:
-            name = re.sub(r"\W", "_", key)
-            label = key != timed and not _FRACTION.match(value) and name not in used and not _LATENCY.search(key)
-            if key == timed:
-                pattern += rf".*?\b{re.escape(key)}\s*[=:]\s*(?P<value>[0-9][-+0-9.eE]*)"
-                yield pattern, _unit(timed) or _unit_after(line)
-                return
-            if label:
-                used.add(name)
-                pattern += rf".*?\b{re.escape(key)}\s*[=:]\s*(?P<{name}>[^\s|,;]+)"
-        return
-
-
-def _rows(text: str) -> Iterator[tuple[str, str]]:
-    """A pattern for the rows of a Markdown table that has a column of latencies."""
-    lines = [line.strip() for line in text.splitlines()]
-    for header, rule, row in zip(lines, lines[1:], lines[2:], strict=False):
-        if not (header.startswith("|") and re.fullmatch(r"[|\s:-]+", rule) and row.startswith("|")):
-            continue
-        names = [cell.strip() for cell in header.strip("|").split("|")]
-        cells = [cell.strip() for cell in row.strip("|").split("|")]
-        timed = next((i for i, name in enumerate(names) if _timed(name) and i < len(cells)), None)
-        if timed is None or len(cells) != len(names) or not _FRACTION.match(cells[timed]):
-            continue
-        groups = []
-        for i, (name, cell) in enumerate(zip(names, cells, strict=True)):
-            group = re.sub(r"\W", "_", name)
-            if i == timed:
-                groups.append(r"(?P<value>[0-9][-+0-9.eE]*)")
-            elif _FRACTION.match(cell) or not group.isidentifier() or f"(?P<{group}>" in "".join(groups):
-                groups.append("[^|]*?")
-            else:
-                groups.append(rf"(?P<{group}>[^|]*?)")
-        yield r"^\|\s*" + r"\s*\|\s*".join(groups) + r"\s*\|$", _unit(names[timed]) or "ms"
-        return
+            yield {"parser": "perf-report", "select": [name.strip()], "unit": _unit(name), **file}, text
 
 
 def _unit(name: str) -> str:
-    """The unit that a name ends in, as in latency_ms or `time (us)`; empty where it names none."""
-    found = re.search(r"(?:^|[_\W])(ms|us|µs|ns|sec|s)\W*$", name)
-    return _UNITS[found[1]] if found else ""
-
-
-def _unit_after(line: str) -> str:
-    found = re.search(r"\d\s*(ms|us|µs|ns)\b", line)
-    return _UNITS[found[1]] if found else "ms"
+    """The unit that a name says, as a task writes it; `ms` where it says none."""
+    scale = MILLISECONDS.get(unit_of(name), 1.0)
+    return next(unit for unit, milliseconds in UNITS.items() if milliseconds == scale)
 
 
 def shown(keys: dict[str, Any]) -> str:

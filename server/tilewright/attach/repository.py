@@ -16,6 +16,7 @@ from tilewright.commandtask import CommandTask, parse_command_task
 from tilewright.evaluation.statistics import LOOKS
 from tilewright.harness.outcomes import Outcome, Test
 from tilewright.policy import Rules
+from tilewright.records import cut
 from tilewright.repository import Files, Repository, RepositoryError
 from tilewright.session.checkout import Misuse
 
@@ -263,9 +264,14 @@ def _seen(tested: Tried, tried: Tried, reading: Reading) -> list[str]:
         f"tests: {counted[Outcome.PASSED]} passed, {counted[Outcome.SKIPPED]} skipped, in {tested.ran.seconds:.1f} s",
         f"benchmark: {len(reading.figures)} figures by {reading.keys['parser']}, in {tried.ran.seconds:.1f} s a run",
     ]
-    unit = reading.keys.get("unit", "s")
-    lines.append(f"the figures are taken to be in {unit}: change `unit` if they are not")
-    return lines + [f"  {figure.label}: {figure.milliseconds:.6f} ms" for figure in reading.figures[:8]]
+    if "unit" in reading.keys:
+        lines.append(f"the figures are taken to be in {reading.keys['unit']}: change `unit` if they are not")
+    for figure in reading.figures[:8]:
+        lines.append(f"  {figure.label}: {figure.milliseconds:.6f} ms, from {figure.written} in")
+        lines.append(f"    {cut(' '.join(figure.line.split()), 160)}")
+    if (more := len(reading.figures) - 8) > 0:
+        lines.append(f"  and {more} more")
+    return lines
 
 
 def _cost(times: list[float], labels: dict[str, list[float]]) -> list[str]:

@@ -14,17 +14,16 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from tilewright.commandtask import Benchmark, Parser
 from tilewright.harness.metrics import Metric, around, metric
 from tilewright.harness.outcomes import ReportError, read_report
+from tilewright.harness.printed import DEPTH_LIMIT, LITERAL_LIMIT, Time, depth, read_times
 from tilewright.records import cut
 from tilewright.task import Case, case_label
 
-LITERAL_LIMIT = 256 * 1024
-DEPTH_LIMIT = 24
 FIGURES_LIMIT = 20_000
 SAMPLES = ("samples", "data", "times", "latencies")
 """Keys under which a benchmark's own samples lie, where it gives no statistic of them."""
@@ -48,6 +47,9 @@ class Figure:
 
     case: Case
     milliseconds: float
+    line: str = field(default="", compare=False)
+    """What it was read from, and `written`: the figure as it stands there."""
+    written: str = field(default="", compare=False)
 
     @property
     def label(self) -> str:
@@ -76,7 +78,10 @@ def read_figures(text: str, benchmark: Benchmark) -> list[Figure]:
             continue
         if not _selected(case, benchmark):
             continue
-        figure = Figure(case, _positive(value, case, shown) * benchmark.milliseconds())
+        own, written = (value.milliseconds, value.written) if isinstance(value, Time) else (value, "")
+        scale = 1.0 if isinstance(value, Time) else benchmark.milliseconds()
+        number = _positive(own, case, shown)
+        figure = Figure(case, number * scale, shown, written or f"{number:g} {benchmark.unit or 's'}")
         if figure.label in found:
             raise FigureError(f"{figure.label}: two figures for one case, the second in {_shown(shown)}")
         if len(found) == FIGURES_LIMIT:
@@ -173,7 +178,7 @@ def _bare(name: str) -> str:
     return re.sub(r"\s*\([^)]*\)$", "", name)
 
 
-def _printed(text: str, benchmark: Benchmark) -> Raw:
+def _matched(text: str, benchmark: Benchmark) -> Raw:
     counts: dict[str, int] = {}
     for match in re.finditer(benchmark.pattern, text, re.MULTILINE):
         said = match["value"]
@@ -188,12 +193,21 @@ def _printed(text: str, benchmark: Benchmark) -> Raw:
             yield case | ({"line": count} if count > 1 else {}), figure, match[0]
 
 
+def _times(text: str, benchmark: Benchmark) -> Raw:
+    counts: dict[str, int] = {}
+    for time in read_times(text, benchmark.unit or ""):
+        label = case_label(time.case)
+        counts[label] = count = counts.get(label, 0) + 1
+        yield time.case | ({"line": count} if count > 1 else {}), time, time.line
+
+
 _READERS: dict[Parser, Callable[[str, Benchmark], Raw]] = {
     Parser.JUNIT: _junit,
     Parser.PYTEST_BENCHMARK: _pytest_benchmark,
     Parser.JSON: _json_text,
     Parser.CSV: _perf_report,
-    Parser.REGEX: _printed,
+    Parser.PRINTED: _times,
+    Parser.REGEX: _matched,
 }
 
 
@@ -284,7 +298,7 @@ def _literal(text: str) -> object:
     """A Python literal or JSON. Nothing is run, and nothing deep enough to break the parser gets there."""
     if len(text) > LITERAL_LIMIT:
         raise FigureError(f"{len(text)} characters are too many for a figure: {_shown(text)}")
-    if _depth(text) > DEPTH_LIMIT or re.search(r"(?:(?:[-+~]|not\b)\s*){8}", text):
+    if depth(text) > DEPTH_LIMIT or re.search(r"(?:(?:[-+~]|not\b)\s*){8}", text):
         raise FigureError(f"nested more than {DEPTH_LIMIT} deep: {_shown(text)}")
     try:
         tree = ast.parse(text.strip(), mode="eval")
@@ -298,18 +312,6 @@ def _literal(text: str) -> object:
         if isinstance(error, FigureError):
             raise
     return _json(text)
-
-
-def _depth(text: str) -> int:
-    """How deep brackets nest, those within strings included."""
-    depth = deepest = 0
-    for character in text:
-        if character in "([{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif character in ")]}":
-            depth -= 1
-    return deepest
 
 
 def _json(text: str) -> Any:

@@ -8,7 +8,12 @@ from enum import Enum
 _ANYWHERE = re.compile(r"([kmgtp]?flops?|[kmgtp]b(it)?ps|[kmgtp]bs|[gt]?bw|speedups?|mfu)$")
 """Words that name a rate wherever they stand in a name."""
 _PER_SECOND = re.compile(r"(/|(\b|_)per[\W_]*)s(ec(ond)?s?)?(?![a-z])")
-_UNITS = {"ms", "us", "µs", "ns", "sec", "secs", "second", "seconds", "msec", "usec", "millis", "nanos"}
+_UNITS = {
+    *("ms", "us", "μs", "ns", "sec", "secs", "second", "seconds", "msec", "msecs", "usec", "usecs", "nsec", "nsecs"),
+    *("millis", "micros", "nanos", "millisecond", "milliseconds", "microsecond", "microseconds", "nanosecond"),
+    "nanoseconds",
+}
+"""As `casefold` writes them, which makes one of both code points of µ."""
 _LATENCIES = {"latency", "latencies", "time", "times", "timing", "elapsed", "duration", "runtime", "walltime"}
 _SIZES = {"kb", "mb", "gb", "tb", "kib", "mib", "gib", "bytes", "byte", "percent", "pct"}
 _OTHERS = {
@@ -34,8 +39,8 @@ def metric(name: str) -> Metric:
     Words that also occur in the names of kernels (`memory_efficient`, `time_mix`) count where they end the name, but
     for units and statistics.
     """
-    text = re.sub(r"(?<=[a-zµ0-9])(?=[A-Z][a-z])", "_", name.strip()).casefold()
-    words = [word for word in re.split(r"[^a-z0-9µ]+", text) if word]
+    text = re.sub(r"(?<=[a-zµμ0-9])(?=[A-Z][a-z])", "_", name.strip()).casefold()
+    words = [word for word in re.split(r"[^a-z0-9μ]+", text) if word]
     if _PER_SECOND.search(text) or any(_ANYWHERE.match(word) for word in words):
         return Metric.OTHER
     if "per" in words[1:]:  # ms per call
@@ -54,7 +59,7 @@ def around(before: str, after: str) -> Metric:
     """What the text on both sides of a printed figure says of it: the key before it, the unit after it."""
     line = re.split(r"[|,;\n]", before)[-1]
     key = re.search(r"([\w./]+(?:\s*\([^)]*\))?)[\"']?\s*[=:]?\s*$", line)
-    unit = re.match(r"[ \t]*([a-zA-Zµ]+(?:/s(?:ec)?)?)(?![\w/]|\s*[=:])", after)
+    unit = re.match(r"[ \t]*([a-zA-Zµμ]+(?:/s(?:ec)?)?)(?![\w/]|\s*[=:])", after)
     if unit and unit[1] == "s":  # alone or at a name's end, it may be a size's or a variant's name
         return Metric.LATENCY
     said = [metric(unit[1]) if unit else Metric.UNSAID, metric(key[1]) if key else Metric.UNSAID]
