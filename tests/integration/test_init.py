@@ -51,8 +51,19 @@ EXACT = "    return torch.nn.functional.gelu(x)\n"
 
 
 def init(root: Path, *arguments: str, answer: str = "") -> subprocess.CompletedProcess[str]:
+    return tilewright(root, "init", *arguments, answer=answer)
+
+
+def next_command(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The words after `tilewright` of the command that `init` says to run next."""
+    found = re.search(r"then tilewright ([^,]*),", " ".join(done.stdout.split()))
+    assert found is not None, done.stdout
+    return found[1].split()
+
+
+def tilewright(root: Path, *arguments: str, answer: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tilewright", "init", *arguments],
+        [sys.executable, "-m", "tilewright", *arguments],
         cwd=root, input=answer, capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
 
@@ -90,6 +101,9 @@ def test_a_repository_is_attached_with_one_command(tmp_path: Path) -> None:
         "what no figure is taken from is left out"
     )
     commit_all(root, "task")
+    assert next_command(done) == ["check", "perf/layer_norm"]
+    checked = tilewright(root, *next_command(done))
+    assert (checked.returncode, checked.stdout) == (0, "the tests pass: 3 passed, 5 skipped\n"), checked.stderr
 
     async def scene(loop: Loop) -> None:
         started = await loop.start("perf/layer_norm", quiet, wait_s=250)
@@ -107,6 +121,8 @@ def test_a_function_becomes_a_native_task(package: Path) -> None:
     again = init(package, "mypkg.ops:gelu", "--shape", "64x128", "--yes")
     assert (again.returncode, "is there already" in again.stderr) == (2, True)
     commit_all(package, "task")
+    checked = tilewright(package, *next_command(done))
+    assert checked.returncode == 0, checked.stdout + checked.stderr
     ops = package / "src/mypkg/ops.py"
 
     async def scene(loop: Loop) -> None:
@@ -162,7 +178,7 @@ def test_the_kernels_behind_a_function_handed_on_are_what_is_edited(package: Pat
     assert task["editable"] == ["../../src/mypkg/_kernels.py", "../../src/mypkg/_impl.py"]
     assert (task["frontend"], task["python_path"]) == ("cutile", ["../../src"])
     assert task["entry"] == "mypkg._impl:scale"  # not the package's, which no launch code could take the place of
-    assert [case["N"] for case in task["cases"] if case.get("backend") == "cpu"] == [96, 2100]
+    assert [case["N"] for case in task["cases"] if case.get("backend") == "cpu"] == [96, 2096]
 
 
 TESTS = """
@@ -228,3 +244,126 @@ def test_what_a_function_lacks_is_asked_for(package: Path) -> None:
     narrow = init(package, "mypkg.ops:times", "--shape", "8x8", "--arg", "n=3", answer="n\n")
     assert "called in float64 it returns float32" in narrow.stdout
     assert "no committed Python file is module other" in init(package, "other:f", "--shape", "8").stderr
+
+
+ATTENTION = """
+import cuda.tile as ct
+import torch
+
+
+@ct.kernel
+def attention_kernel(q, k, v, out, scale, LENGTH: ct.Constant[int], HEAD: ct.Constant[int], TILE: ct.Constant[int]):
+    b, i = ct.bid(0), ct.bid(1)
+    rows = ct.load(q, (b, i, 0), (1, TILE, HEAD)).reshape((TILE, HEAD))
+    acc = ct.full((TILE, HEAD), 0.0, dtype=ct.float32)
+    total = ct.full((TILE, 1), 0.0, dtype=ct.float32)
+    for j in range(LENGTH // TILE):
+        keys = ct.load(k, (b, j, 0), (1, TILE, HEAD)).reshape((TILE, HEAD))
+        values = ct.load(v, (b, j, 0), (1, TILE, HEAD)).reshape((TILE, HEAD))
+        scores = ct.mma(rows, ct.transpose(keys), ct.full((TILE, TILE), 0.0, dtype=ct.float32)) * scale
+        weights = ct.exp(scores)
+        total = total + ct.sum(weights, axis=1, keepdims=True)
+        acc = ct.mma(weights.astype(q.dtype), values, acc)
+    ct.store(out, (b, i, 0), (acc / total).astype(out.dtype).reshape((1, TILE, HEAD)))
+
+
+def attention(q, k, v):
+    out = torch.empty_like(q)
+    batch, length, head = q.shape
+    if head < 16:
+        raise ValueError("head sizes are 16 or more")
+    grid = (batch, length // 16)
+    ct.launch(torch.cuda.current_stream(), grid, attention_kernel, (q, k, v, out, head**-0.5, length, head, 16))
+    return out
+
+
+def reference(q, k, v):
+    return torch.softmax(q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5, -1) @ v
+"""
+
+
+def test_hidden_sizes_are_narrowed_to_what_the_function_passes(package: Path) -> None:
+    (package / "src/mypkg/attn.py").write_text(ATTENTION)
+    commit_all(package, "attention")
+    given = ("mypkg.attn:attention", "--shape", "2x128x64", "--reference", "mypkg.attn:reference", "--yes")
+    done = init(package, *given)
+    assert done.returncode == 0, done.stderr
+    text = (package / "perf/attention/task.toml").read_text()
+    task = tomllib.loads(text)
+    [common] = [entry for entry in task["hidden"] if "backend" not in entry]
+    assert common["M"] == {"min": 16, "max": 128, "multiple_of": 16}
+    assert common["N"] == {"choices": [16, 32, 64]}
+    assert common["K"] == {"min": 1, "max": 2}
+    assert "large" in task["values"]["exclude"], "it subtracts no maximum"
+    shown = " ".join(done.stdout.split())
+    for why in (
+        "M: multiples of 16 from 16 on, since with M=1",
+        "N: powers of two from 16 on, since with N=1 it raises ValueError: head sizes are 16 or more",
+    ):
+        assert f"#   {why}" in text
+        assert why in shown
+    commit_all(package, "task")
+
+    async def scene(loop: Loop) -> None:
+        started = await loop.start("perf/attention", quiet, backend=Backend.CPU, wait_s=250)
+        assert started.phase == "ready", started.summary
+
+    play(package, scene)
+    refused = init(package, "mypkg.attn:attention", "--shape", "2x120x64", *given[3:])
+    assert "mypkg.attn:attention does not take the shape that was given: M=120" in refused.stderr
+    wrong = init(package, "mypkg.attn:attention", "--shape", "2x128x64", "--reference", "mypkg.other:sums", "--yes")
+    assert wrong.returncode == 2
+
+
+def test_what_is_no_function_is_answered_with_those_that_are_there(package: Path) -> None:
+    (package / "src/mypkg/attn.py").write_text(ATTENTION)
+    commit_all(package, "attention")
+    for target in ("mypkg", "mypkg.attn", "src/mypkg/attn.py"):
+        assert f"{target} is a module: name a function of it" in init(package, target).stderr
+        assert "tilewright init mypkg.attn:attention" in init(package, target).stderr
+    assert "nowhere.ops is no folder and no module" in init(package, "nowhere.ops").stderr
+    assert "is a kernel: name the function that launches it, such as mypkg.attn:attention" in " ".join(
+        init(package, "mypkg.attn:attention_kernel", "--shape", "8x8x8").stderr.split()
+    )
+    for wrong in ("mypkg.attn:", "mypkg.attn:A.b"):
+        assert "a function is written module:function, such as" in init(package, wrong, "--shape", "8").stderr
+
+
+def test_names_that_are_not_ascii(package: Path) -> None:
+    (package / "src/mypkg/größe.py").write_text(IMPL.replace("._kernels", "._ядра").replace("scale", "удвоить"))
+    (package / "src/mypkg/_ядра.py").write_text(KERNELS.replace("scale", "удвоить"))
+    (package / "src/mypkg/plain.py").write_text("def double(x):\n    return x * 2.0\n")
+    commit_all(package, "other alphabets")
+    given = ("mypkg.größe:удвоить", "--shape", "[4096]", "--reference", "mypkg.plain:double", "--yes")
+    refused = init(package, *given)
+    assert "the kernel удвоить_kernel as it is: give it a name of ASCII letters" in " ".join(refused.stderr.split())
+    for file in ("größe.py", "_ядра.py"):
+        path = package / "src/mypkg" / file
+        path.write_text(path.read_text().replace("удвоить_kernel", "double_kernel"))
+    commit_all(package, "a name that cuTile takes")
+    done = init(package, *given)
+    assert done.returncode == 0, done.stderr
+    task = tomllib.loads((package / "perf/kernel/task.toml").read_text())
+    assert task["editable"] == ["../../src/mypkg/_ядра.py", "../../src/mypkg/größe.py"]
+
+
+def test_a_worktree_is_a_repository_and_a_submodule_is_another(tmp_path: Path) -> None:
+    root, tree, outer = tmp_path / "minigym", tmp_path / "tree", tmp_path / "outer"
+    shutil.copytree(REPOSITORIES / "minigym", root, ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "task.toml").unlink()
+    commit_all(root)
+    subprocess.run(["git", "worktree", "add", "-q", str(tree)], cwd=root, check=True)
+    done = init(tree, "--yes")
+    assert done.returncode == 0, done.stderr
+    assert (tree / "perf/layer_norm/task.toml").is_file()
+    outer.mkdir()
+    (outer / "README").write_text("")
+    commit_all(outer)
+    add = ["git", "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(root), "third/minigym"]
+    subprocess.run(add, cwd=outer, check=True)
+    commit_all(outer, "a submodule")
+    refused = " ".join(init(outer, "--yes").stderr.split())
+    assert "lies in the submodule third/minigym, which has commits of its own" in refused
+    assert "cd third/minigym && tilewright init" in refused
+    inside = init(outer / "third/minigym", "--yes")
+    assert inside.returncode == 0, inside.stderr

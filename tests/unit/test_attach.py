@@ -239,3 +239,45 @@ def test_a_pattern_is_written_so_that_toml_leaves_it_alone() -> None:
     assert quoted(r"^\d+$") == r"'^\d+$'"
     assert quoted(r"it's \d") == r'"it' + r"'s \\d" + '"'
     assert quoted(["a", "b"]) == '["a", "b"]'
+
+
+LAUNCHES = """
+import cuda.tile as ct
+import triton
+
+def helper_on_the_device(x): return x
+
+@ct.kernel
+def kernel(x): helper_on_the_device(x)
+
+def body(x): ...
+made = triton.jit(body)
+
+def outer(x):
+    def grid_fn(meta): return (1,)
+    ct.launch(0, grid_fn({}), kernel, (x,))
+
+class Layer:
+    def forward(self, x): outer(x)
+
+class Function:
+    @staticmethod
+    def apply(x): _private(x)
+
+def _private(x): kernel(x)
+def through_a_class(x): return Function.apply(x)
+shortcut = lambda x: outer(x)
+async def later(x): outer(x)
+if True:
+    def conditional(x): made[(1,)](x)
+def factory(x):
+    @ct.kernel
+    def inner(y): ...
+    ct.launch(0, 1, inner, (x,))
+def unrelated(x): return x
+"""
+
+
+def test_only_a_modules_own_functions_that_launch_kernels_are_proposed() -> None:
+    source = read_sources({"pkg/__init__.py": b"", "pkg/ops.py": LAUNCHES.encode()})["pkg/ops.py"]
+    assert source.entries == ("outer", "through_a_class", "factory", "conditional")

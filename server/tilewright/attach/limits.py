@@ -103,8 +103,9 @@ def confirmed(files: Files, folder: PurePosixPath) -> list[str]:
     async def judged() -> tuple[CorrectnessResult | None, Dumped | None]:
         modelled = runs if backend is Backend.CPU else Runs(Backend.CPU, ARCH, files, folder)
         try:
-            cpu_only = backend is Backend.CPU and not any(entry.backend is Backend.CPU for entry in task.cases)
-            check = None if cpu_only else await runs.correctness(editable, new_secret(), LIMIT_S, lambda _: None)
+            check = None
+            if backend is Backend.CUDA or any(entry.backend is Backend.CPU for entry in task.cases):
+                check = await runs.correctness(editable, new_secret(), LIMIT_S, lambda _: None)
             dump = None
             if task.frontend is Frontend.CUTILE:
                 dump = await modelled.dump(editable, [ARCH], COMPILE_S, LIMIT_S, lambda _: None)

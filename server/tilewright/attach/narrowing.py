@@ -77,6 +77,15 @@ def rule_of(passed: Mapping[int, bool]) -> Rule | None:
     return Rule(choices=tuple(good[:CHOICES])) if len(good) > 1 else None
 
 
+def witnesses(rule: Rule, top: int, passed: Mapping[int, bool]) -> list[int]:
+    """Sizes that speak for or against a rule: its first, middle and last, and what halves the gap below its least."""
+    sizes = rule.up_to(top)
+    middle = len(sizes) // 2
+    low = max((size for size, fine in passed.items() if not fine and size < sizes[0]), default=sizes[0])
+    gap = [size for size in range(low + 1, sizes[0]) if size % rule.multiple_of == 0 and not rule.powers]
+    return [*sizes[:3], *sizes[middle : middle + 2], *sizes[-2:], *gap[len(gap) // 2 :][:1]]
+
+
 @dataclass(frozen=True)
 class Found:
     """What trying showed: a rule for each dimension that may vary, and in words what was narrowed and why."""
@@ -91,20 +100,18 @@ def explore(base: Sizes, tops: Sizes, fails: Fails) -> Found:
     said: dict[str, str] = {}
     for dim in base:
         passed, reasons = {base[dim]: True}, dict[int, str]()
-
-        def note(
-            sizes: list[int], dim: str = dim, passed: dict[int, bool] = passed, why: dict[int, str] = reasons
-        ) -> None:
-            wanted = [size for size in sizes if size <= tops[dim] and size not in passed]
-            for size, reason in zip(wanted, fails([base | {dim: size} for size in wanted]), strict=True):
-                passed[size] = not reason
-                if reason:
-                    why[size] = reason
-
-        note([*FIRST, tops[dim]])
-        if reasons:
-            note([*FURTHER, 2 * base[dim], 3 * base[dim]])
-        rule = rule_of(passed) if reasons else ALL
+        rule: Rule | None = ALL
+        sizes = [*FIRST, tops[dim]]
+        while wanted := [size for size in dict.fromkeys(sizes) if size <= tops[dim] and size not in passed]:
+            for size, why in zip(wanted, fails([base | {dim: size} for size in wanted]), strict=True):
+                passed[size] = not why
+                if why:
+                    reasons[size] = why
+            if not reasons:
+                break
+            rule = rule_of(passed)
+            further = [*FURTHER, 2 * base[dim], 3 * base[dim]] if len(passed) < len(FURTHER) else []
+            sizes = further + (witnesses(rule, tops[dim], passed) if rule else [])
         if rule is not None:
             rules[dim] = rule
         if reasons:

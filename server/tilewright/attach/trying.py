@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import select
 import signal
 import sys
@@ -144,7 +145,7 @@ class Tester:
                 return Outcome(f"it returns {type(made).__name__}, no tensors", wrong=True)
             found = judge(self.task, outputs, trial.expected, trial.contract, trial.honest)
         except (Exception, SystemExit) as error:
-            return Outcome(f"it raises {_named(error).replace(f'{Path.cwd()}/', '')}")
+            return Outcome(f"it raises {_named(error)}")
         return Outcome("" if found.status is Status.PASSED else found.message or found.status, wrong=True)
 
 
@@ -271,7 +272,8 @@ def _line(outcome: Outcome) -> bytes:
 
 
 def _named(error: BaseException) -> str:
-    return shortened(f"{type(error).__name__}: {error}".rstrip(": "))
+    text = f"{type(error).__name__}: {error}".rstrip(": ")
+    return shortened(re.sub(r'"?/\S+/([^/\s"]+)"?', r"\1", text))
 
 
 if __name__ == "__main__":
