@@ -238,7 +238,7 @@ def test_what_a_function_lacks_is_asked_for(package: Path) -> None:
     assert grouped.returncode == 0, grouped.stderr
     task = tomllib.loads((package / "perf/grouped/task.toml").read_text())
     assert [case for case in task["cases"] if "backend" in case][1] == {
-        "backend": "cpu", "M": 8, "N": 2048, "dtype": "bfloat16",
+        "backend": "cpu", "M": 5, "N": 2080, "dtype": "bfloat16",
     }  # fmt: skip
     assert "by hand, with outputs" in init(package, "mypkg.ops:doubled", "--shape", "8x8").stderr
     narrow = init(package, "mypkg.ops:times", "--shape", "8x8", "--arg", "n=3", answer="n\n")
