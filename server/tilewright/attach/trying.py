@@ -241,7 +241,7 @@ def _excluded(tester: Tester, other: Case, base: Sizes, tops: Sizes, rules: Mapp
     cases = [other | base, *{_label(run.case): run.case for run in _planned(tester, other, base, tops, rules)}.values()]
     found: dict[str, str] = {}
     for values in (Values.INTEGERS, *CLASSES):
-        outcomes = tester.outcomes([Run(case, False, _seed(), values) for case in cases[:3]])
+        outcomes = tester.outcomes([Run(case, False, _seed(), values) for case in cases * DRAWS])
         if failed := next((outcome.why for outcome in outcomes if outcome.why), ""):
             found[values.value] = shortened(failed)
     return found
