@@ -1,4 +1,5 @@
-"""How long the interpreter takes: four kernels on grids of 4,096 blocks, side by side and block by block.
+"""How long the interpreter takes: four kernels on grids of 4,096 blocks, side by side and block by block, and a loop in
+one block.
 
 python benchmarks/interpreter.py [--json FILE]      anywhere; block by block is what a plain walk over the IR does
 """
@@ -54,6 +55,21 @@ def seconds(call: Callable[[], Any]) -> float:
     return min(found[1:])
 
 
+def iteration_us(trips: int = 2000) -> tuple[float, float]:
+    """An iteration of a loop in a kernel of one block, and the torch operations that it cannot do without."""
+    x, out = torch.randn(256), torch.empty(16)
+    none, all_trips = (
+        seconds(lambda n=n: ct.launch(None, (1,), interpreted.loop, (x, out, n, 16))) for n in (0, trips)
+    )
+    counter, length, factor, acc = torch.tensor([5]), torch.tensor([16]), torch.full((1, 16), 1.5), torch.zeros(1, 16)
+    started = time.perf_counter()
+    for _ in range(trips):
+        start = int(torch.fmod(counter, length)) * 16
+        loaded = x.as_strided((1, 16), (16, 1), start).clone()
+        acc = torch.addcmul(acc.double(), loaded.double(), factor.double()).float()
+    return (all_trips - none) / trips * 1e6, (time.perf_counter() - started) / trips * 1e6
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
@@ -68,6 +84,9 @@ def main() -> None:
         flow.GROUP_BLOCKS = together
         one, other = found[name].values()
         print(f"{name:10s} {other:8.3f} s block by block, {one:8.3f} s side by side: {other / one:6.1f} times")
+    one, other = iteration_us()
+    found["loop"] = {"iteration_us": one, "torch_us": other}
+    print(f"loop       {one:8.1f} us an iteration in one block, of which torch needs {other:.1f} us")
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
 

@@ -39,3 +39,11 @@ def embedding(table, places, out, D: Size):
     row = ct.load(places, index=(i,), shape=(1,))
     columns = ct.arange(D, dtype=ct.int32)
     ct.store(out, index=(i, 0), tile=ct.gather(table, (row[:, None], columns[None, :])))
+
+
+@ct.kernel
+def loop(x, out, trips: int, TILE: ct.Constant[int]):
+    acc = ct.zeros((TILE,), ct.float32)
+    for i in range(trips):
+        acc = acc + ct.load(x, (i % 16,), (TILE,)) * 1.5
+    ct.store(out, (0,), acc)

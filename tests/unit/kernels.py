@@ -130,3 +130,11 @@ def banded(x, y, out, T: Size, G: Size):
 def first_column(x, out, rows: ct.Constant[int]):
     column = ct.load(x, index=(ct.bid(0), 0), shape=(rows, 1))
     ct.store(out, index=(ct.bid(0),), tile=column.reshape((rows,)))
+
+
+@ct.kernel
+def multiples(x, out, trips: int, TILE: ct.Constant[int]):
+    acc = ct.zeros((TILE,), ct.float32)
+    for i in range(trips):
+        acc = acc + ct.load(x, (i % 16,), (TILE,)) * 1.5
+    ct.store(out, (0,), acc)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -308,3 +309,25 @@ def test_a_search_without_a_clock_takes_the_first_config_and_says_so(capsys: pyt
     found = exhaustive_search([5, 6], None, lambda _: (1,), kernels.casts, lambda _: ())
     assert found.best.config == 5
     assert "no GPU to time on" in capsys.readouterr().out
+
+
+def _calls(trips: int) -> int:
+    """How often Python calls a function while a loop in one block makes so many trips."""
+    x, out, calls = randn(256), torch.empty(16), 0
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    with host.running(host.Mode.RUN):
+        ct.launch(None, (1,), kernels.multiples, (x, out, trips, 16))
+        sys.setprofile(note)
+        try:
+            ct.launch(None, (1,), kernels.multiples, (x, out, trips, 16))
+        finally:
+            sys.setprofile(None)
+    return calls
+
+
+def test_an_iteration_in_one_block_does_little_but_its_nine_operations() -> None:
+    assert (_calls(60) - _calls(10)) / 50 < 130

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from tilewright.interpreter import memory
-from tilewright.interpreter.machine import Machine, dtype_of, operation, shape_of
-from tilewright.interpreter.memory import Place, Tile
+from tilewright.interpreter.machine import Machine, Step, dtype_of, operation, prepared, shape_of
+from tilewright.interpreter.memory import Place, Tile, Windows
 from tilewright.interpreter.numerics import (
     DType,
     UnsupportedOperation,
@@ -19,7 +19,7 @@ from tilewright.interpreter.numerics import (
     unsigned_order,
     wrap,
 )
-from tilewright.interpreter.values import Pointer, Values, View
+from tilewright.interpreter.values import Form, Pointer, Values, View
 
 
 @operation("make_tensor_view")
@@ -32,10 +32,16 @@ def _make_tensor_view(machine: Machine, op: Any, values: Values) -> Any:
     return View(op.result_var.get_type(), values[op.base_ptr.name], shape, strides)
 
 
-@operation("make_partition_view", "make_strided_view", "make_gather_scatter_view")
-def _make_view(machine: Machine, op: Any, values: Values) -> Any:
-    array: View = values[op.array.name]
-    return View(op.result_var.get_type(), array.base, array.shape, array.strides)
+@prepared("make_partition_view", "make_strided_view", "make_gather_scatter_view")
+def _make_view(op: Any) -> Step:
+    name, ty = op.array.name, op.result_var.get_type()
+    form = Form.of(ty)
+
+    def step(machine: Machine, values: Values) -> View:
+        array: View = values[name]
+        return View(ty, array.base, array.shape, array.strides, form)
+
+    return step
 
 
 @operation("make_list_view")
@@ -86,8 +92,41 @@ def _place(machine: Machine, op: Any, view: View, index: list[torch.Tensor]) -> 
     return memory.checked(machine, view.base, place), tile
 
 
-@operation("tile_load")
-def _tile_load(machine: Machine, op: Any, values: Values) -> Any:
+def _copied(view: View, windows: Windows) -> torch.Tensor:
+    """The tiles that some windows show, padded, with their axes in the tile's order."""
+    assert view.form is not None
+    loaded = from_memory(windows.memory, view.dtype).reshape(windows.blocks, *windows.sizes)
+    if windows.sizes == view.form.sizes:
+        loaded = loaded.clone() if loaded.data_ptr() == windows.memory.data_ptr() else loaded
+    else:
+        whole = memory.padding_of(view).to(loaded.dtype).repeat(windows.blocks, *view.form.sizes)
+        whole[(slice(None), *windows.parts)] = loaded
+        loaded = whole
+    return loaded if len(view.form.order) == 1 else loaded.permute(0, *(axis + 1 for axis in view.form.order))
+
+
+@prepared("tile_load")
+def _tile_load(op: Any) -> Step:
+    name, index, shape = op.view.name, [var.name for var in op.index], (-1, *shape_of(op.result_vars[0]))
+    unmasked = any(op.inbounds)
+
+    def step(machine: Machine, values: Values) -> Any:
+        if machine.watched or unmasked:
+            return _load_tile(machine, op, values)
+        view: View = values[name]
+        windows = memory.window(view, [values[position] for position in index])
+        if windows is None:
+            return _load_tile(machine, op, values)
+        machine.counts.loads += machine.group.size
+        moved = windows.elements * machine.group.size * int(view.dtype.bitwidth) // 8
+        machine.counts.loaded[view.base.buffer.data_ptr()] += moved
+        return _copied(view, windows).reshape(shape), None
+
+    return step
+
+
+def _load_tile(machine: Machine, op: Any, values: Values) -> Any:
+    """Load a tile that may lie elsewhere in each block."""
     view: View = values[op.view.name]
     index = _index(machine, op, values)
     shape = shape_of(op.result_vars[0])
@@ -101,14 +140,7 @@ def _tile_load(machine: Machine, op: Any, values: Values) -> Any:
             moved = windows.elements * machine.group.size * int(view.dtype.bitwidth) // 8
             machine.counts.loaded[view.base.buffer.data_ptr()] += moved
             memory.touch(machine, view.base, moved, tile)
-            loaded = from_memory(windows.memory, view.dtype).reshape(windows.blocks, *windows.sizes)
-            if windows.sizes == tile.shape:
-                loaded = loaded.clone() if loaded.data_ptr() == windows.memory.data_ptr() else loaded
-            else:
-                whole = memory.padding_of(view).to(loaded.dtype).repeat(windows.blocks, *tile.shape)
-                whole[(slice(None), *windows.parts)] = loaded
-                loaded = whole
-            return loaded.permute(0, *(axis + 1 for axis in tile.order)).reshape(-1, *shape), None
+            return _copied(view, windows).reshape(-1, *shape), None
     place, found = _place(machine, op, view, index)
     loaded = memory.read(machine, view.base, place, part, found)
     if place.inside is not None:
@@ -121,21 +153,38 @@ def _tile_load(machine: Machine, op: Any, values: Values) -> Any:
     return loaded.permute(order).reshape(-1, *shape), None
 
 
-@operation("tile_store")
-def _tile_store(machine: Machine, op: Any, values: Values) -> Any:
+@prepared("tile_store")
+def _tile_store(op: Any) -> Step:
+    name, index, tile, unmasked = op.view.name, [var.name for var in op.index], op.tile.name, any(op.inbounds)
+
+    def step(machine: Machine, values: Values) -> Any:
+        view: View = values[name]
+        if machine.checker is not None or view.form is None or unmasked:
+            return _store_tile(machine, op, values)
+        places, value = [values[position] for position in index], values[tile]
+        windows = memory.window(view, places, apart=True) or Tile(view, places).windows(apart=True)
+        if windows is None or value.shape[0] > windows.blocks:
+            return _store_tile(machine, op, values)
+        moved = windows.elements * machine.group.size * int(view.dtype.bitwidth) // 8
+        machine.counts.stored[view.base.buffer.data_ptr()] += moved
+        if len(view.form.order) > 1:
+            value = value.permute(0, *(axis + 1 for axis in view.form.inverse))
+        value = to_memory(value, view.dtype)
+        if windows.sizes != view.form.sizes:
+            value = value[(slice(None), *windows.parts)]
+        if value.shape != windows.memory.shape:
+            value = value.expand(windows.blocks, *windows.sizes).reshape(windows.memory.shape)
+        windows.memory.copy_(value)
+        return ()
+
+    return step
+
+
+def _store_tile(machine: Machine, op: Any, values: Values) -> Any:
+    """Store a tile element by element."""
     view: View = values[op.view.name]
     index = _index(machine, op, values)
     value, taint = values.cell(op.tile.name)
-    if machine.checker is None and not _is_gather(view) and not any(op.inbounds):
-        tile = Tile(view, index)
-        windows = tile.windows(apart=True)
-        if windows is not None and value.shape[0] <= windows.blocks:
-            moved = windows.elements * machine.group.size * int(view.dtype.bitwidth) // 8
-            machine.counts.stored[view.base.buffer.data_ptr()] += moved
-            value = to_memory(value.permute(0, *(axis + 1 for axis in tile.inverse)), view.dtype)
-            value = value[(slice(None), *windows.parts)].expand(windows.blocks, *windows.sizes)
-            windows.memory.copy_(value.reshape(windows.memory.shape))
-            return ()
     place, found = _place(machine, op, view, index)
     rank = len(place.offset.shape) - 1
     inverse = (0, *(axis + 1 for axis in (found.inverse if found else range(rank))))

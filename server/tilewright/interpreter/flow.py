@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import torch
 
 import tilewright.interpreter.access
 import tilewright.interpreter.operations
 import tilewright.interpreter.shapes  # noqa: F401 (all register operations)
-from tilewright.interpreter.machine import OPERATIONS, Counts, KernelFault, Machine
+from tilewright.interpreter.machine import Counts, KernelFault, Machine, Step, step_of
 from tilewright.interpreter.numerics import UnsupportedOperation, held_dtype
 from tilewright.interpreter.values import Cell, Group, Values, joined
 
@@ -39,6 +40,29 @@ class Exit:
     kind: str
     cells: list[Cell]
     who: torch.Tensor | None = None
+
+
+Prepared: TypeAlias = tuple[Any, str, Step, tuple[str, ...]]
+"""An operation, its opcode if it is control flow, its step, and the names of its results (of its values, if it leaves
+the block)."""
+_LEAVES = {"continue": "values", "break": "values", "end_branch": "outputs", "return": "result_vars"}
+_BLOCKS: WeakKeyDictionary[Any, list[Prepared]] = WeakKeyDictionary()
+
+
+def _prepared(body: Any) -> list[Prepared]:
+    """The operations of a block of IR, each prepared when the block is first reached."""
+    found = _BLOCKS.get(body)
+    if found is None:
+        found = _BLOCKS[body] = []
+        for op in body.operations:
+            flows = op.op if op.op in _LEAVES or op.op in ("loop", "ifelse") else ""
+            names = tuple(var.name for var in getattr(op, _LEAVES.get(op.op, "result_vars")))
+            found.append((op, flows, _nothing if flows else step_of(op), names))
+    return found
+
+
+def _nothing(machine: Machine, values: Values) -> None:
+    """The step of control flow, which `Execution` runs itself."""
 
 
 def operations_of(body: Any) -> Iterator[Any]:
@@ -102,8 +126,7 @@ class Execution(Machine):
             x, y = part % self.grid[0], part // self.grid[0] % self.grid[1]
             blocks = torch.stack((x, y, part // (self.grid[0] * self.grid[1])), 1)
             values = Values()
-            for name, argument in zip(names, arguments, strict=True):
-                values[name] = argument
+            values.update(zip(names, arguments, strict=True))
             self.counts.blocks += len(part)
             if self.checker is not None:
                 self.checker.next_group()
@@ -114,22 +137,32 @@ class Execution(Machine):
         """Execute one block of IR for a group, with `values`, which it extends."""
         before, self.group = self.group, group
         try:
-            return self._from(body.operations, 0, values, group)
+            return self._from(_prepared(body), 0, values, group)
         finally:
             self.group = before
 
-    def _from(self, operations: Any, first: int, values: Values, group: Group) -> list[Exit]:
+    def _from(self, operations: list[Prepared], first: int, values: Values, group: Group) -> list[Exit]:
         for position in range(first, len(operations)):
-            op = operations[position]
-            match op.op:
-                case "continue" | "break":
-                    return [Exit(op.op, [values.cell(var.name) for var in op.values])]
-                case "end_branch":
-                    return [Exit(op.op, [values.cell(var.name) for var in op.outputs])]
-                case "return":
-                    return [Exit(op.op, [])]
-                case "loop" | "ifelse":
-                    split = self._loop if op.op == "loop" else self._branch
+            op, kind, step, names = operations[position]
+            match kind:
+                case "":
+                    self.op = op
+                    try:
+                        result = step(self, values)
+                    except UnsupportedOperation as error:
+                        if "(block" in str(error):
+                            raise
+                        raise UnsupportedOperation(f"{op.loc}: {error} (block {group.shown(0)})") from None
+                    if self.checker is not None:
+                        self._follow(op, names, result, values)
+                    elif len(names) == 1:
+                        values[names[0]] = result
+                    elif names:
+                        values.update(zip(names, result, strict=True))
+                case "continue" | "break" | "end_branch" | "return":
+                    return [Exit(kind, [values.cell(name) for name in names])]
+                case _:
+                    split = self._loop if kind == "loop" else self._branch
                     on, left = split(op, values, group)
                     if on is None:
                         return left
@@ -148,46 +181,36 @@ class Execution(Machine):
                     finally:
                         self.group = before
                     return left + [_within(one, on.who) for one in later]
-                case _:
-                    self._apply(op, values)
         return [Exit("end", [])]
 
-    def apply_body(self, body: Any, left: list[torch.Tensor], right: list[torch.Tensor], values: Values) -> list[Any]:
+    def apply_body(
+        self, body: Any, left: Sequence[torch.Tensor], right: Sequence[torch.Tensor], values: Values
+    ) -> list[Any]:
         """The user function of a reduce or scan on paired operands, laid out (left..., right...) by position."""
-        inner = Values(values)
         operands = [value for pair in zip(left, right, strict=True) for value in pair]
         for parameter, value in zip(body.params, operands, strict=True):
-            inner[parameter.name] = value
+            values.put(parameter.name, (value, None))
         outer = self.op
-        ended = self.execute(body, inner, self.group)
+        ended = self._from(_prepared(body), 0, values, self.group)
         self.op = outer
         if len(ended) != 1 or ended[0].who is not None:
             raise UnsupportedOperation("a reduction whose function branches on its operands is not interpreted")
         if self.checker is not None:
             self.checker.noted([taint for _, taint in ended[0].cells])
         return [
-            result.to(like.dtype).expand(max(len(result), len(like)), *like.shape[1:])
+            result
+            if result.shape == like.shape and result.dtype == like.dtype
+            else result.to(like.dtype).expand(max(len(result), len(like)), *like.shape[1:])
             for (result, _), like in zip(ended[0].cells, left, strict=True)
         ]
 
-    def _apply(self, op: Any, values: Values) -> None:
-        function = OPERATIONS.get(op.op)
-        self.op, self.taint = op, None
-        try:
-            if function is None:
-                raise UnsupportedOperation(f"operation {op.op!r} is not interpreted by this version")
-            result = function(self, op, values)
-        except UnsupportedOperation as error:
-            if "(block" in str(error):
-                raise
-            raise UnsupportedOperation(f"{op.loc}: {error} (block {self.group.shown(0)})") from None
-        self.op = op
-        results = result if len(op.result_vars) != 1 else (result,)
-        if op.result_vars:
-            for var, value in zip(op.result_vars, results, strict=True):
-                values[var.name] = value
-        if self.checker is not None:
-            self.checker.follow(self, op, values)
+    def _follow(self, op: Any, names: tuple[str, ...], result: Any, values: Values) -> None:
+        """Take an operation's result, and its taint."""
+        assert self.checker is not None
+        for name, value in zip(names, (result,) if len(names) == 1 else result or (), strict=True):
+            values.put(name, (value, None))
+        self.checker.follow(self, op, values)
+        self.taint = None
 
     def _branch(self, op: Any, values: Values, group: Group) -> tuple[Exit | None, list[Exit]]:
         condition, taint = values.cell(op.cond.name)
@@ -213,13 +236,21 @@ class Execution(Machine):
             for var in (op.start, op.stop, op.step):
                 self.checker.used(self, values.cell(var.name)[1], "bounds a loop")
         alike = all(bound.shape[0] == 1 for bound in bounds)
+        counters = iter(_range(op, bounds)) if bounds and alike else None
+        induction = held_dtype(op.induction_var.get_type().dtype) if bounds else None
         left: list[Exit] = []
         who: torch.Tensor | None = None
         scope, inside = values, group
         trip = 0
         while True:
-            if op.is_for_loop:
-                start, stop, step = (bound if alike or who is None else _of(bound, who) for bound in bounds)
+            if counters is not None:
+                now = next(counters, None)
+                if now is None:
+                    left.append(Exit("over", cells, who))
+                    break
+                scope[op.induction_var.name] = torch.tensor([now], dtype=induction)
+            elif op.is_for_loop:
+                start, stop, step = (bound if who is None else _of(bound, who) for bound in bounds)
                 counter = start + trip * step
                 going = torch.where(step > 0, counter < stop, counter > stop)
                 if not going.all():
@@ -233,7 +264,7 @@ class Execution(Machine):
                     who = more if who is None else who[more]
                     scope, inside = Values(values, who), group.select(who)
                     counter = _of(counter, more)
-                scope[op.induction_var.name] = counter.to(held_dtype(op.induction_var.get_type().dtype))
+                scope[op.induction_var.name] = counter.to(induction)
             elif self.sampled and trip >= SAMPLED_LOOP_LIMIT:
                 raise UnsupportedOperation(
                     f"{op.loc}: a loop ran {trip} times, maybe for blocks that a sample leaves out; measure this on a "
@@ -261,6 +292,14 @@ class Execution(Machine):
         return _gathered(left, ("break", "over"), group)
 
 
+def _range(op: Any, bounds: list[torch.Tensor]) -> range:
+    """What a loop counts, whose bounds are the same in all blocks."""
+    start, stop, step = (int(bound) for bound in bounds)
+    if not step:
+        raise KernelFault(f"{op.loc}: the step of a loop is 0")
+    return range(start, stop, step)
+
+
 def _of(bound: torch.Tensor, who: torch.Tensor) -> torch.Tensor:
     return bound if bound.shape[0] == 1 else bound[who]
 
@@ -283,6 +322,8 @@ def _taken(one: Exit, who: torch.Tensor) -> Exit:
 
 def _gathered(exits: list[Exit], kinds: tuple[str, ...], group: Group) -> tuple[Exit | None, list[Exit]]:
     """The exits of `kinds` as one, in the order of the group, and the others."""
+    if len(exits) == 1 and exits[0].who is None and exits[0].kind in kinds:
+        return exits[0], []
     on = [one for one in exits if one.kind in kinds]
     left = [one for one in exits if one.kind not in kinds]
     if not on:

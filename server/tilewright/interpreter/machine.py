@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from tilewright.interpreter.numerics import DType
+from tilewright.interpreter.numerics import DType, UnsupportedOperation
 from tilewright.interpreter.sectors import Sectors
 from tilewright.interpreter.values import Group, Pointer, Values, View
 
 Taint: TypeAlias = torch.Tensor | None
 BlockIndex = tuple[int, int, int]
 Operation = Callable[["Machine", Any, Values], Any]
+Step = Callable[["Machine", Values], Any]
+"""What one operation of a kernel does each time it is reached: its result, or a tuple of them."""
 
-OPERATIONS: dict[str, Operation] = {}
-"""What each opcode does: (machine, IR operation, values by name) -> its result, or a tuple of them."""
+OPERATIONS: dict[str, Callable[[Any], Step]] = {}
+"""Prepares an IR operation of each opcode: what does not change while a kernel runs is looked up once."""
 
 
 class KernelFault(Exception):
@@ -31,10 +33,36 @@ def operation(*opcodes: str) -> Callable[[Operation], Operation]:
 
     def register(function: Operation) -> Operation:
         for opcode in opcodes:
-            OPERATIONS[opcode] = function
+            OPERATIONS[opcode] = lambda op: lambda machine, values: function(machine, op, values)
         return function
 
     return register
+
+
+def prepared(*opcodes: str) -> Callable[[Callable[[Any], Step]], Callable[[Any], Step]]:
+    """Register a function that makes the step of an operation, for opcodes that loops are made of."""
+
+    def register(prepare: Callable[[Any], Step]) -> Callable[[Any], Step]:
+        for opcode in opcodes:
+            OPERATIONS[opcode] = prepare
+        return prepare
+
+    return register
+
+
+def step_of(op: Any) -> Step:
+    """The step of an operation. If it is not interpreted, the step raises `UnsupportedOperation` when it is reached."""
+    try:
+        if op.op not in OPERATIONS:
+            raise UnsupportedOperation(f"operation {op.op!r} is not interpreted by this version")
+        return OPERATIONS[op.op](op)
+    except UnsupportedOperation as error:
+        what = str(error)
+
+    def fails(machine: Machine, values: Values) -> Any:
+        raise UnsupportedOperation(what)
+
+    return fails
 
 
 def dtype_of(var: Any) -> DType:
@@ -103,6 +131,11 @@ class Machine(ABC):
         self.taint: torch.Tensor | None = None
         self.sampled = False
 
+    @property
+    def watched(self) -> bool:
+        """Whether anything but results and totals is asked of an access: findings, sectors, which part it is of."""
+        return self.sampled or self.checker is not None or self.counts.sectors is not None
+
     def fault(self, what: str, who: torch.Tensor | None = None, kind: str = "out_of_bounds") -> None:
         """A fault of the present operation in the blocks where `who` (blocks or 1) holds. Raises `KernelFault`, unless
         a checker takes it."""
@@ -132,5 +165,7 @@ class Machine(ABC):
         return (0, pointer.buffer.numel()) if self.checker is None else (pointer.low, pointer.high)
 
     @abstractmethod
-    def apply_body(self, body: Any, left: list[torch.Tensor], right: list[torch.Tensor], values: Values) -> list[Any]:
+    def apply_body(
+        self, body: Any, left: Sequence[torch.Tensor], right: Sequence[torch.Tensor], values: Values
+    ) -> list[Any]:
         """The user function of a reduce or scan on paired operands, laid out (left..., right...) by position."""

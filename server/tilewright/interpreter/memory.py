@@ -61,14 +61,12 @@ class Tile:
     """One tile of a partition or strided view in every block of a group; `index` is in the order of the tile's axes."""
 
     def __init__(self, view: View, index: list[torch.Tensor]) -> None:
-        ty = view.ty
-        rank = len(ty.tile_shape)
+        assert view.form is not None
         self.view = view
-        self.order = tuple(getattr(ty, "order", range(rank)))
-        self.inverse = tuple(self.order.index(axis) for axis in range(rank))
-        steps = getattr(ty, "traversal_steps", ty.tile_shape)
-        self.shape = tuple(ty.tile_shape[position] for position in self.inverse)
-        self.starts = [index[position].to(torch.int64) * steps[position] for position in self.inverse]
+        self.order, self.inverse, self.shape, steps = view.form
+        self.starts = [
+            index[position].to(torch.int64) * step for position, step in zip(self.inverse, steps, strict=True)
+        ]
         self.whole = all(
             bool(((start >= 0) & (start + size <= extent)).all())
             for start, size, extent in zip(self.starts, self.shape, view.shape, strict=True)
@@ -124,6 +122,27 @@ class Tile:
         return Windows(found, tuple(parts), blocks, sizes)
 
 
+def window(view: View, index: list[torch.Tensor], apart: bool = False) -> Windows | None:
+    """`Tile.windows` where all blocks take the same tile: without a tensor for each figure."""
+    form, layout = view.form, view.alike
+    if form is None or layout is None or any(position.shape[0] > 1 for position in index):
+        return None
+    first, parts, sizes, last = layout.offset, [], [], 0
+    for axis, (size, extent, stride) in enumerate(zip(form.sizes, layout.shape, layout.strides, strict=True)):
+        start = int(index[form.inverse[axis]]) * form.steps[axis]
+        low, high = min(max(-start, 0), size), min(max(extent - start, 0), size)
+        if high <= low:
+            return None
+        first += (start + low) * stride
+        last += (high - low - 1) * stride
+        parts.append(slice(low, high))
+        sizes.append(high - low)
+    if first < 0 or first + last >= view.base.buffer.numel() or (apart and not _apart(sizes, [*layout.strides])):
+        return None
+    memory = view.base.buffer.as_strided((1, *sizes), (0, *layout.strides), first)
+    return Windows(memory, tuple(parts), 1, tuple(sizes))
+
+
 @dataclass(frozen=True)
 class Windows:
     """The parts of some blocks' tiles that lie inside the array: `memory`, (..., *sizes), are `parts` of the tiles."""
@@ -158,7 +177,7 @@ def _progression(first: torch.Tensor) -> list[tuple[int, int]] | None:
     return [(len(rows), outer), (length, inner)]
 
 
-def _apart(sizes: tuple[int, ...], strides: list[int]) -> bool:
+def _apart(sizes: Sequence[int], strides: list[int]) -> bool:
     """Whether the elements of a strided view are surely different ones: each axis steps over all the smaller ones."""
     span = 1
     for stride, size in sorted(zip(strides, sizes, strict=True)):

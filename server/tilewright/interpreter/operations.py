@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import torch
 from cuda.tile import _datatype as dt
 
-from tilewright.interpreter.machine import Machine, dtype_of, operation, shape_of
+from tilewright.interpreter.machine import Machine, Step, dtype_of, operation, prepared, shape_of
 from tilewright.interpreter.numerics import (
     DType,
     UnsupportedOperation,
@@ -39,9 +40,10 @@ def _make_dummy(machine: Machine, op: Any, values: Values) -> Any:
     return torch.zeros((1, *ty.shape), dtype=held_dtype(ty.dtype)) if hasattr(ty, "dtype") else None
 
 
-@operation("typed_const")
-def _typed_const(machine: Machine, op: Any, values: Values) -> Any:
-    return constant(op.value, shape_of(op.result_var), dtype_of(op.result_var))
+@prepared("typed_const")
+def _typed_const(op: Any) -> Step:
+    made = constant(op.value, shape_of(op.result_var), dtype_of(op.result_var))
+    return lambda machine, values: made
 
 
 @operation("assign")
@@ -78,12 +80,12 @@ def _tile_num_blocks(machine: Machine, op: Any, values: Values) -> Any:
     return torch.tensor([machine.grid[op.axis]], dtype=torch.int32)
 
 
-@operation("tile_astype")
-def _tile_astype(machine: Machine, op: Any, values: Values) -> Any:
-    value, source, target = values[op.x.name], dtype_of(op.x), dtype_of(op.result_var)
-    if _mode(op) and is_float(source) and is_float(target):
-        return rounded(value.double(), target, _mode(op))
-    return convert(value, source, target)
+@prepared("tile_astype")
+def _tile_astype(op: Any) -> Step:
+    name, source, target, mode = op.x.name, dtype_of(op.x), dtype_of(op.result_var), _mode(op)
+    if mode and is_float(source) and is_float(target):
+        return lambda machine, values: rounded(values[name].double(), target, mode)
+    return lambda machine, values: convert(values[name], source, target)
 
 
 @operation("tile_bitcast")
@@ -97,27 +99,24 @@ def _tile_bitcast(machine: Machine, op: Any, values: Values) -> Any:
 # Arithmetic
 
 
-def _count(machine: Machine, result: torch.Tensor, dtype: DType, flops: int = 1) -> None:
-    if is_float(dtype):
-        machine.counts.scalar_flops += flops * _elements(machine, result)
-
-
 def _elements(machine: Machine, result: torch.Tensor) -> int:
     """Elements of a tile over all blocks, also where one stands for all."""
-    return result[0].numel() * machine.group.size
+    return result.numel() // result.shape[0] * machine.group.size
 
 
-@operation("raw_cmp")
-def _raw_cmp(machine: Machine, op: Any, values: Values) -> Any:
-    dtype = dtype_of(op.lhs)
-    left, right = (unsigned_order(values[var.name], dtype) for var in (op.lhs, op.rhs))
-    return getattr(torch, op.fn)(left, right)
+@prepared("raw_cmp")
+def _raw_cmp(op: Any) -> Step:
+    left, right, dtype, function = op.lhs.name, op.rhs.name, dtype_of(op.lhs), getattr(torch, op.fn)
+    if dtype != dt.uint64:
+        return lambda machine, values: function(values[left], values[right])
+    return lambda machine, values: function(unsigned_order(values[left], dtype), unsigned_order(values[right], dtype))
 
 
-@operation("raw_binary_bitwise")
-def _raw_binary_bitwise(machine: Machine, op: Any, values: Values) -> Any:
-    functions = {"and_": torch.bitwise_and, "or_": torch.bitwise_or, "xor": torch.bitwise_xor}
-    return functions[op.fn](values[op.lhs.name], values[op.rhs.name])
+@prepared("raw_binary_bitwise")
+def _raw_binary_bitwise(op: Any) -> Step:
+    left, right = op.lhs.name, op.rhs.name
+    function = {"and_": torch.bitwise_and, "or_": torch.bitwise_or, "xor": torch.bitwise_xor}[op.fn]
+    return lambda machine, values: function(values[left], values[right])
 
 
 @operation("raw_bitwise_shift")
@@ -139,38 +138,56 @@ def _extremum(op: Any, left: torch.Tensor, right: torch.Tensor, dtype: DType) ->
     return (torch.fmax if op.fn == "max" else torch.fmin)(left, right)
 
 
-@operation("raw_binary_arith")
-def _raw_binary_arith(machine: Machine, op: Any, values: Values) -> Any:
-    left, right = values[op.lhs.name], values[op.rhs.name]
-    dtype = dtype_of(op.result_var)
-    if op.flush_to_zero:
-        left, right = flushed(left), flushed(right)
-    match op.fn:
-        case "add" | "sub" | "mul" | "truediv" if _mode(op) and left.dtype != torch.float64:
-            function = torch.div if op.fn == "truediv" else getattr(torch, op.fn)
-            result = rounded(function(left.double(), right.double()), dtype, _mode(op))
+@prepared("raw_binary_arith")
+def _raw_binary_arith(op: Any) -> Step:
+    one, other = op.lhs.name, op.rhs.name
+    function, special = _arithmetic(op), op.fn == "truediv"  # a reciprocal, and what corrects it
+    counts, flushes = is_float(dtype_of(op.result_var)), op.flush_to_zero
+
+    def step(machine: Machine, values: Values) -> torch.Tensor:
+        left, right = values[one], values[other]
+        if flushes:
+            left, right = flushed(left), flushed(right)
+        result = function(machine, left, right)
+        if counts:
+            machine.counts.scalar_flops += _elements(machine, result)
+        if special:
+            machine.counts.special_functions += _elements(machine, result)
+        return flushed(result) if flushes else result
+
+    return step
+
+
+def _arithmetic(op: Any) -> Callable[[Machine, torch.Tensor, torch.Tensor], torch.Tensor]:
+    """What a binary operation makes of two values."""
+    dtype, mode, name = dtype_of(op.result_var), _mode(op), op.fn
+    exact = torch.div if name == "truediv" else getattr(torch, name, torch.floor_divide)
+    match name:
+        case "add" | "sub" | "mul" | "truediv" if mode and dtype != dt.float64:
+            return lambda _, left, right: rounded(exact(left.double(), right.double()), dtype, mode)
         case "add" | "sub" | "mul":
-            result = wrap(getattr(torch, op.fn)(left, right), dtype)
+            return lambda _, left, right: wrap(exact(left, right), dtype)
         case "max" | "min":
-            result = _extremum(op, left, right, dtype)
-        case "truediv":
-            result = left / right
-            machine.counts.special_functions += _elements(machine, result)  # a reciprocal, and what corrects it
-        case "pow" | "atan2":
-            result = getattr(torch, op.fn)(left, right)
+            return lambda _, left, right: _extremum(op, left, right, dtype)
+        case "truediv" | "pow" | "atan2":
+            return lambda _, left, right: exact(left, right)
         case "floordiv" if is_float(dtype):
-            result = torch.floor(left / right)
+            return lambda _, left, right: torch.floor(left / right)
         case "c_mod" if is_float(dtype):
-            result = torch.fmod(left, right)
+            return lambda _, left, right: torch.fmod(left, right)
         case "floordiv" | "cdiv" | "truncdiv" | "c_mod":
-            if bool((zero := right == 0).any()):
-                machine.fault("integer division by zero", _blocks(zero), "division_by_zero")
-                right = torch.where(zero, 1, right)
-            result = divided(op.fn, left, right, dtype)
-        case _:
-            raise UnsupportedOperation(f"arithmetic {op.fn!r} is not interpreted by this version")
-    _count(machine, result, dtype)
-    return flushed(result) if op.flush_to_zero else result
+            return lambda machine, left, right: _integer_division(machine, name, left, right, dtype)
+    raise UnsupportedOperation(f"arithmetic {name!r} is not interpreted by this version")
+
+
+def _integer_division(
+    machine: Machine, name: str, left: torch.Tensor, right: torch.Tensor, dtype: DType
+) -> torch.Tensor:
+    if not right.all():
+        zero = right == 0
+        machine.fault("integer division by zero", _blocks(zero), "division_by_zero")
+        right = torch.where(zero, 1, right)
+    return divided(name, left, right, dtype)
 
 
 def _mode(op: Any) -> str:
@@ -184,54 +201,65 @@ def _raw_fpowi(machine: Machine, op: Any, values: Values) -> Any:
     return torch.pow(values[op.base.name], values[op.exponent.name])
 
 
-@operation("raw_where")
-def _raw_where(machine: Machine, op: Any, values: Values) -> Any:
-    condition, yes, no = values[op.cond.name], values[op.x.name], values[op.y.name]
-    if isinstance(yes, Pointer):
+@prepared("raw_where")
+def _raw_where(op: Any) -> Step:
+    which, one, other = op.cond.name, op.x.name, op.y.name
+
+    def step(machine: Machine, values: Values) -> Any:
+        condition, yes, no = values[which], values[one], values[other]
+        if not isinstance(yes, Pointer):
+            return torch.where(condition, yes, no)
         if yes.buffer.data_ptr() != no.buffer.data_ptr():
             if not bool((condition == condition.reshape(-1)[0]).all()):
                 raise UnsupportedOperation("a pointer that leads to different tensors within a tile or between blocks")
             return yes if bool(condition.reshape(-1)[0]) else no
         offset = torch.where(condition, yes.offset, no.offset)
         return replace(yes, offset=offset, low=min(yes.low, no.low), high=max(yes.high, no.high))
-    return torch.where(condition, yes, no)
+
+    return step
 
 
-@operation("fma")
-def _fma(machine: Machine, op: Any, values: Values) -> Any:
-    left, right, acc = (values[var.name] for var in (op.lhs, op.rhs, op.acc))
-    if op.flush_to_zero:
-        left, right, acc = flushed(left), flushed(right), flushed(acc)
-    exact = torch.addcmul(acc.double(), left.double(), right.double())
-    result = rounded(exact, dtype_of(op.result_var), _mode(op))
-    if op.flush_to_zero:
-        result = flushed(result)
-    _count(machine, result, dtype_of(op.result_var), flops=2)
-    return result
+@prepared("fma")
+def _fma(op: Any) -> Step:
+    names, dtype, mode = (op.lhs.name, op.rhs.name, op.acc.name), dtype_of(op.result_var), _mode(op)
+    flushes = op.flush_to_zero
+
+    def step(machine: Machine, values: Values) -> torch.Tensor:
+        left, right, acc = (values[name] for name in names)
+        if flushes:
+            left, right, acc = flushed(left), flushed(right), flushed(acc)
+        exact = torch.addcmul(acc.double(), left.double(), right.double())
+        result = rounded(exact, dtype, mode)
+        machine.counts.scalar_flops += 2 * _elements(machine, result)
+        return flushed(result) if flushes else result
+
+    return step
 
 
 _CHEAP = {"neg", "abs", "invert", "bitwise_not", "floor", "ceil"}
 
 
-@operation("unaryop")
-def _unaryop(machine: Machine, op: Any, values: Values) -> Any:
-    value, dtype = values[op.operand.name], dtype_of(op.result_var)
+@prepared("unaryop")
+def _unaryop(op: Any) -> Step:
+    name, dtype, flushes = op.operand.name, dtype_of(op.result_var), op.flush_to_zero
     match op.fn:
         case "neg":
-            return wrap(-value, dtype)
+            return lambda machine, values: wrap(-values[name], dtype)
         case "invert" | "bitwise_not":
-            return wrap(~value, dtype)
-    exact = value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
-    if op.flush_to_zero:
-        exact = flushed(exact)
-    result: torch.Tensor = getattr(torch, op.fn)(exact).to(value.dtype)
-    if op.flush_to_zero:
-        result = flushed(result)
-    if op.fn in _CHEAP:
-        _count(machine, result, dtype)
-    else:
-        machine.counts.special_functions += _elements(machine, result)
-    return result
+            return lambda machine, values: wrap(~values[name], dtype)
+    function, cheap, counts = getattr(torch, op.fn), op.fn in _CHEAP, is_float(dtype)
+
+    def step(machine: Machine, values: Values) -> torch.Tensor:
+        value = values[name]
+        exact = value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
+        result: torch.Tensor = function(flushed(exact) if flushes else exact).to(value.dtype)
+        if not cheap:
+            machine.counts.special_functions += _elements(machine, result)
+        elif counts:
+            machine.counts.scalar_flops += _elements(machine, result)
+        return flushed(result) if flushes else result
+
+    return step
 
 
 def _note_result(machine: Machine, acc: torch.Tensor) -> None:
@@ -275,13 +303,11 @@ def _tile_reduce(machine: Machine, op: Any, values: Values) -> Any:
     operands = _same_blocks([values[var.name] for var in op.xs])
     axis = op.axis + 1
     length = operands[0].shape[axis]
-    machine.counts.reductions[operands[0][0].numel() // length] += machine.group.size
+    machine.counts.reductions[operands[0].numel() // len(operands[0]) // length] += machine.group.size
     while length > 1:
-        half = length // 2
-        left = [value.narrow(axis, 0, half) for value in operands]
-        right = [value.narrow(axis, half, half) for value in operands]
+        left, right = zip(*(value.chunk(2, axis) for value in operands), strict=True)
         operands = machine.apply_body(op.body, left, right, values)
-        length = half
+        length //= 2
     results = [
         value.reshape(value.shape[0], *shape_of(var)) for value, var in zip(operands, op.result_vars, strict=True)
     ]
@@ -289,6 +315,8 @@ def _tile_reduce(machine: Machine, op: Any, values: Values) -> Any:
 
 
 def _same_blocks(operands: list[torch.Tensor]) -> list[torch.Tensor]:
+    if len(operands) == 1:
+        return operands
     blocks = max(value.shape[0] for value in operands)
     return [value.expand(blocks, *value.shape[1:]) for value in operands]
 

@@ -71,7 +71,7 @@ def _moved(machine: Machine, op: Any, values: Values, taints: dict[str, torch.Te
     moved = {var.name for name in ("x", "y", "value") if (var := getattr(op, name, None)) is not None}
     if not moved & set(taints):
         return None
-    found: torch.Tensor = OPERATIONS[op.op](machine, op, _Taints(values, taints, moved))
+    found: torch.Tensor = OPERATIONS[op.op](op)(machine, _Taints(values, taints, moved))
     return found
 
 

@@ -7,7 +7,8 @@ per element, where something undetermined came from (see `checker`).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -31,6 +32,34 @@ class Pointer:
     high: int
 
 
+class Layout(NamedTuple):
+    """Where an array lies in its buffer, in elements."""
+
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class Form(NamedTuple):
+    """The tiles of a partition or strided view. `order` gives the array's axis of each axis of the tile, `inverse` the
+    tile's of each of the array's; sizes and steps from tile to tile are in the order of the array's axes."""
+
+    order: tuple[int, ...]
+    inverse: tuple[int, ...]
+    sizes: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    @classmethod
+    def of(cls, ty: Any) -> Form | None:
+        """The form of a view's tiles; None for a view that has none, or that gathers."""
+        if hasattr(ty, "sparse_dim") or not hasattr(ty, "tile_shape"):
+            return None
+        order = tuple(ty.order)
+        inverse = tuple(order.index(axis) for axis in range(len(order)))
+        steps = getattr(ty, "traversal_steps", ty.tile_shape)
+        return cls(order, inverse, *(tuple(sizes[axis] for axis in inverse) for sizes in (ty.tile_shape, steps)))
+
+
 @dataclass(frozen=True)
 class View:
     """A tensor, partition, strided or gather/scatter view: `ty` is its type in the IR. Shape and strides, in elements,
@@ -40,10 +69,19 @@ class View:
     base: Pointer
     shape: tuple[torch.Tensor, ...]
     strides: tuple[torch.Tensor, ...]
+    form: Form | None = None
 
     @property
     def dtype(self) -> DType:
         return self.base.dtype
+
+    @cached_property
+    def alike(self) -> Layout | None:
+        """The layout that all blocks have, if it is one."""
+        if any(part.numel() > 1 for part in (self.base.offset, *self.shape, *self.strides)):
+            return None
+        shape, strides = (tuple(int(part) for part in parts) for parts in (self.shape, self.strides))
+        return Layout(int(self.base.offset), shape, strides)
 
 
 @dataclass(frozen=True)
@@ -53,7 +91,7 @@ class Group:
     blocks: torch.Tensor
     numbers: torch.Tensor
 
-    @property
+    @cached_property
     def size(self) -> int:
         return int(self.blocks.shape[0])
 
@@ -65,33 +103,37 @@ class Group:
         return str(tuple(self.blocks[position].tolist()))
 
 
-class Values:
-    """Values by name. With a `parent`, what is not here is taken from there, for the blocks `who` of its group."""
+class Values(dict[str, Any]):
+    """Values by name. With a `parent`, what is not here is taken from there, for the blocks `who` of its group.
+
+    `put` replaces a value and its taint; an item that is set keeps the taint of its name, if it has one.
+    """
 
     def __init__(self, parent: Values | None = None, who: torch.Tensor | None = None) -> None:
-        self._cells: dict[str, Cell] = {}
+        super().__init__()
+        self._taints: dict[str, torch.Tensor] = {}
         self._parent = parent
         self._who = who
 
-    def __getitem__(self, name: str) -> Any:
-        return self.cell(name)[0]
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        self._cells[name] = (value, None)
+    def __missing__(self, name: str) -> Any:
+        if self._parent is None:
+            raise KeyError(name)
+        value, taint = self._parent.cell(name)
+        if self._who is not None:
+            value, taint = select(value, self._who), select(taint, self._who)
+        self.put(name, (value, taint))
+        return value
 
     def cell(self, name: str) -> Cell:
-        found = self._cells.get(name)
-        if found is None:
-            if self._parent is None:
-                raise KeyError(name)
-            found = self._parent.cell(name)
-            if self._who is not None:
-                found = select(found[0], self._who), select(found[1], self._who)
-            self._cells[name] = found
-        return found
+        value = self[name]
+        return value, self._taints.get(name)
 
     def put(self, name: str, cell: Cell) -> None:
-        self._cells[name] = cell
+        self[name] = cell[0]
+        if cell[1] is not None:
+            self._taints[name] = cell[1]
+        elif self._taints:
+            self._taints.pop(name, None)
 
 
 def select(value: Any, who: torch.Tensor) -> Any:
