@@ -34,7 +34,7 @@ def calls() -> dict[str, Callable[[], Any]]:
     places = places.to(torch.int32)
 
     def launch(kernel: Any, *arguments: Any) -> Callable[[], Any]:
-        return lambda: ct.launch(None, (4096,), kernel, arguments)
+        return lambda: ct.launch(0, (4096,), kernel, arguments)
 
     return {
         "gelu": launch(interpreted.gelu, x, torch.empty_like(x), 256),
@@ -58,9 +58,7 @@ def seconds(call: Callable[[], Any]) -> float:
 def iteration_us(trips: int = 2000) -> tuple[float, float]:
     """An iteration of a loop in a kernel of one block, and the torch operations that it cannot do without."""
     x, out = torch.randn(256), torch.empty(16)
-    none, all_trips = (
-        seconds(lambda n=n: ct.launch(None, (1,), interpreted.loop, (x, out, n, 16))) for n in (0, trips)
-    )
+    none, all_trips = (seconds(lambda n=n: ct.launch(0, (1,), interpreted.loop, (x, out, n, 16))) for n in (0, trips))
     counter, length, factor, acc = torch.tensor([5]), torch.tensor([16]), torch.full((1, 16), 1.5), torch.zeros(1, 16)
     started = time.perf_counter()
     for _ in range(trips):

@@ -138,3 +138,35 @@ def multiples(x, out, trips: int, TILE: ct.Constant[int]):
     for i in range(trips):
         acc = acc + ct.load(x, (i % 16,), (TILE,)) * 1.5
     ct.store(out, (0,), acc)
+
+
+@ct.kernel
+def printing(x, y):
+    block = ct.bid(0)
+    tile = ct.load(x, (0, 0), (2, 2))
+    ct.printf("block %d:%8.2e|%%", block, tile)
+    ct.printf("%d %u %x %5lld|\n", ct.load(y, (block,), (1,)), block - 1, block - 1, ct.load(y, (0,), (2,)))
+
+
+@ct.kernel
+def printed(x):
+    print(f"tile {ct.bid(0)}: {ct.load(x, (0,), (2,)):.3f}", end=";")
+
+
+@ct.kernel
+def roots(x, root, reciprocal, magnitude, TILE: ct.Constant[int]):
+    i = ct.bid(0)
+    tile = ct.load(x, (i,), (TILE,))
+    ct.store(root, (i,), ct.sqrt(tile))
+    ct.store(reciprocal, (i,), ct.rsqrt(tile))
+    ct.store(magnitude, (i,), ct.astype(abs(tile > 1.0), ct.int32))
+
+
+@ct.kernel
+def directed_root(x, out, TILE: ct.Constant[int]):
+    ct.store(out, (0,), ct.sqrt(ct.load(x, (0,), (TILE,)), rounding_mode=ct.RoundingMode.RZ))
+
+
+@ct.kernel
+def nothing(pair, number):
+    pass

@@ -353,14 +353,14 @@ def other(a): pass
 KERNELS = {"far": far}
 
 def launch(a):
-    ct.launch(None, (1,), KERNELS["far"], (a,))
+    ct.launch(0, (1,), KERNELS["far"], (a,))
 
 def entry(a):
-    ct.launch(None, (1,), near, (a,))
+    ct.launch(0, (1,), near, (a,))
     launch(a)
 
 def another(a):
-    ct.launch(None, (1,), other, (a,))
+    ct.launch(0, (1,), other, (a,))
 """
     found = knobs(source)
     assert [kernel.name for kernel in found.kernels] == ["near", "far"], "the third is launched by another function"
@@ -372,13 +372,13 @@ def another(a):
 @pytest.mark.parametrize(
     "way",
     [
-        "try:\n    def run(a):\n        ct.launch(None, (1,), far, (a,))\nexcept ImportError:\n    run = None",
+        "try:\n    def run(a):\n        ct.launch(0, (1,), far, (a,))\nexcept ImportError:\n    run = None",
         "if True:\n    from kernels import far as run",
         "run = {}\nrun['x'] = far",
         "class run:\n    pass\n\nrun.kernel = far",
-        "@torch.library.custom_op('my::half', mutates_args=())\ndef half(a):\n    ct.launch(None, (1,), far, (a,))\n\n"
+        "@torch.library.custom_op('my::half', mutates_args=())\ndef half(a):\n    ct.launch(0, (1,), far, (a,))\n\n"
         "run = torch.ops",
-        "def half(a):\n    ct.launch(None, (1,), far, (a,))\n\nregister('far', half)\nrun = registered",
+        "def half(a):\n    ct.launch(0, (1,), far, (a,))\n\nregister('far', half)\nrun = registered",
     ],
 )
 def test_a_kernel_that_is_reached_by_a_detour_is_not_left_out(way: str) -> None:

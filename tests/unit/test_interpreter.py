@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -144,11 +145,11 @@ def test_host_code_sees_a_cuda_device() -> None:
 def test_sampling_runs_a_few_blocks_and_capture_none() -> None:
     x, out = randn(4096), torch.zeros(4096)
     with host.running(host.Mode.SAMPLE) as launches:
-        ct.launch(None, (128,), kernels.casts, (x, out, 32))
+        ct.launch(0, (128,), kernels.casts, (x, out, 32))
     assert (launches[0].blocks, launches[0].counts.blocks) == (128, SAMPLED_BLOCKS)
     assert launches[0].dram_bytes() == pytest.approx(2 * 4096 * 4)
     with host.running(host.Mode.CAPTURE) as launches:
-        ct.launch(None, (128,), kernels.casts, (x, torch.zeros(4096), 32))
+        ct.launch(0, (128,), kernels.casts, (x, torch.zeros(4096), 32))
     assert launches[0].counts.blocks == 0
 
 
@@ -157,7 +158,7 @@ def test_blocks_of_different_work_are_sampled_more_and_alike_for_every_seed() ->
     trips = []
     for seed in range(12):
         with host.running(host.Mode.SAMPLE, seed) as launches:
-            ct.launch(None, (64, 3, 2), kernels.triangle, (x, out))
+            ct.launch(0, (64, 3, 2), kernels.triangle, (x, out))
         assert launches[0].counts.blocks == UNEVEN_BLOCKS
         trips.append(launches[0].counts.loop_trips / UNEVEN_BLOCKS)
     whole = (1 + 64) / 2
@@ -209,7 +210,7 @@ def test_a_block_that_loads_a_tile_and_what_lies_around_it_repeats_nothing() -> 
     assert launch.repeated() == {"a": 3.0}  # `b` is loaded in two parts, and `c` is little
     x, out = randn(8, 64), torch.zeros(8, 64)
     with host.running(host.Mode.SAMPLE) as launches:
-        ct.launch(None, (8,), kernels.twice_around, (x, out))
+        ct.launch(0, (8,), kernels.twice_around, (x, out))
     assert launches[0].repeated() == {}
 
 
@@ -219,7 +220,7 @@ def test_a_tile_is_the_same_part_however_it_is_read(monkeypatch: pytest.MonkeyPa
 
     def streams(seed: int) -> dict[str, tuple[float, float]]:
         with host.running(host.Mode.SAMPLE, seed) as launches:
-            ct.launch(None, (32 * 32,), kernels.banded, (x, y, out, 16, 4))
+            ct.launch(0, (32 * 32,), kernels.banded, (x, y, out, 16, 4))
         return launches[0].streams()
 
     found = [streams(seed) for seed in range(30)]  # some groups' tiles are read at once, some element by element
@@ -293,7 +294,7 @@ def test_sectors_are_counted_however_many_blocks_and_however_they_are_read(monke
     def touched(blocks: int) -> float:
         x, out = randn(64 * blocks, 32), torch.zeros(64 * blocks)
         with host.running(host.Mode.SAMPLE) as launches:
-            ct.launch(None, (blocks,), kernels.first_column, (x, out, 64))
+            ct.launch(0, (blocks,), kernels.first_column, (x, out, 64))
         counts = launches[0].counts
         assert counts.sectors is not None
         return counts.sectors.touched / counts.blocks
@@ -320,10 +321,10 @@ def _calls(trips: int) -> int:
         calls += event in ("call", "c_call")
 
     with host.running(host.Mode.RUN):
-        ct.launch(None, (1,), kernels.multiples, (x, out, trips, 16))
+        ct.launch(0, (1,), kernels.multiples, (x, out, trips, 16))
         sys.setprofile(note)
         try:
-            ct.launch(None, (1,), kernels.multiples, (x, out, trips, 16))
+            ct.launch(0, (1,), kernels.multiples, (x, out, trips, 16))
         finally:
             sys.setprofile(None)
     return calls
@@ -331,3 +332,108 @@ def _calls(trips: int) -> int:
 
 def test_an_iteration_in_one_block_does_little_but_its_nine_operations() -> None:
     assert (_calls(60) - _calls(10)) / 50 < 130
+
+
+def test_printf_formats_each_element_as_c_does(capsys: pytest.CaptureFixture[str]) -> None:
+    x, y = torch.tensor([[1.5, -2.0], [torch.inf, 0.25]]), torch.tensor([-3, 7], dtype=torch.int64)
+    run(kernels.printing, (2,), x, y)
+    tile = "[[1.50e+00, -2.00e+00], [     inf, 2.50e-01]]|%"
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == f"block 0:{tile}[-3] 4294967295 ffffffff [   -3,     7]|"
+    assert second == f"block 1:{tile}[7] 0 0 [   -3,     7]|"
+
+
+def test_print_of_a_formatted_string_adds_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    run(kernels.printed, (2,), torch.tensor([1.0, 0.5]).half())
+    assert capsys.readouterr().out == "tile 0: [1.000, 0.500];tile 1: [1.000, 0.500];"
+
+
+def test_an_assertion_that_fails_is_printed_as_on_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KernelFault, match="all positive"):
+        run(kernels.asserts, (1,), torch.tensor([1, -1, 2, 3], dtype=torch.int32), 4)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "assertion failed: all positive (block (0, 0, 0))" in line
+
+
+def test_copies_keep_every_code_of_an_8_bit_float() -> None:
+    codes = torch.arange(256, dtype=torch.uint8)
+    for dtype in (torch.float8_e5m2, torch.float8_e4m3fn):
+        out = torch.zeros(256, dtype=torch.uint8)
+        run(kernels.permuted_copy, (2,), codes.view(dtype).reshape(4, 8, 8), out.view(dtype).reshape(8, 8, 4), 4, 8, 8)
+        assert torch.equal(out.reshape(8, 8, 4).permute(2, 1, 0).reshape(-1), codes)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_roots_are_correctly_rounded(dtype: torch.dtype) -> None:
+    x = (torch.rand(4096, generator=RANDOM) * 4).to(dtype)
+    root, reciprocal, above = torch.empty_like(x), torch.empty_like(x), torch.empty(4096, dtype=torch.int32)
+    run(kernels.roots, (16,), x, root, reciprocal, above, 256)
+    assert torch.equal(root, x.double().sqrt().to(dtype))
+    assert torch.equal(reciprocal, x.double().rsqrt().to(dtype))
+    assert torch.equal(above.bool(), x > 1)
+
+
+def test_a_root_rounds_as_it_is_told() -> None:
+    x, out = torch.rand(256, generator=RANDOM) * 4, torch.empty(256)
+    run(kernels.directed_root, (1,), x, out, 256)
+    exact = x.double().sqrt()
+    assert (out.double() <= exact).all() and (torch.nextafter(out, torch.tensor(9.0)).double() > exact).all()
+
+
+class _Pair(tuple[int, ...]):
+    """A tuple, but not a plain one."""
+
+
+def test_an_empty_grid_is_one_block() -> None:
+    assert run(kernels.nothing, (), (1, 2), 3).grid == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("grid", "error", "text"),
+    [
+        ((1 << 24,), ValueError, "Grid[0] exceeds 24-bit limit: max=16777215, got=16777216"),
+        ((1, 65536), ValueError, "Grid[1] is too big: max=65535, got=65536"),
+        ((1, 1, 65536), ValueError, "Grid[2] is too big: max=65535, got=65536"),
+        ((1, 1, 1, 1), ValueError, "Grid dimensions must be at most 3, got length 4"),
+        ((-1,), OverflowError, "can't convert negative value to unsigned int"),
+        ((1.0,), TypeError, "an integer is required"),
+        ([1], TypeError, "Grid must be a tuple"),
+    ],
+)
+def test_a_grid_that_no_gpu_takes_raises_what_cutile_raises(grid: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=re.escape(text)):
+        run(kernels.nothing, grid, (1, 2), 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ((_Pair((1, 2)), 3), TypeError, "#0: '_Pair' is a subclass of 'tuple'. Only plain tuples are accepted."),
+        (((1, None), 3), TypeError, "Invalid item #1 of kernel argument #0: Objects of type 'NoneType'"),
+        (((1, 2), "3"), TypeError, "Invalid kernel argument #1: Objects of type 'str' are not supported."),
+        (((1, 2), 1 << 31), OverflowError, "Python int too large to convert to C int32_t"),
+        (((1, 2), []), TypeError, "Empty lists are not supported as kernel arguments"),
+        (((1, 2), [3]), TypeError, "Expected list items to be arrays, got int"),
+        (((1, 2),), TypeError, "Kernel expects 2 arguments but 1 were given"),
+        (((1, 2), torch.zeros(2, dtype=torch.complex64)), TypeError, "Unsupported array dtype"),
+    ],
+)
+def test_an_argument_that_no_kernel_takes_raises_what_cutile_raises(
+    arguments: Any, error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=re.escape(text)):
+        run(kernels.nothing, (1,), *arguments)
+
+
+def test_a_launch_without_its_stream_kernel_or_arguments_raises_what_cutile_raises() -> None:
+    launches: list[tuple[Any, ...]] = [
+        (None, (1,), kernels.nothing, ((1, 2), 3)),
+        ("0", (1,), kernels.nothing, ((1, 2), 3)),
+        (0, (1,), kernels.nothing._pyfunc, ((1, 2), 3)),
+        (0, (1,), kernels.nothing, [(1, 2), 3]),
+    ]
+    texts = ["Stream is required", "Unsupported stream type 'str'", "expects a tile kernel", "expects a tuple as the"]
+    with host.running(host.Mode.RUN):
+        for launch, text in zip(launches, texts, strict=True):
+            with pytest.raises(TypeError, match=text):
+                ct.launch(*launch)

@@ -331,7 +331,7 @@ def third(a): pass
 
 def f(a):
     for kernel in (first, second, third):
-        ct.launch(None, (1,), kernel, (a,))
+        ct.launch(0, (1,), kernel, (a,))
 """
 
 

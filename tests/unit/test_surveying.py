@@ -203,7 +203,7 @@ def test_a_look_at_what_is_launched_hides_no_failure() -> None:
     x = torch.rand(4096)
 
     def fails(arguments: dict[str, Any]) -> list[torch.Tensor]:
-        ct.launch(None, (128,), kernels.casts, (x, torch.zeros(4096), 32))
+        ct.launch(0, (128,), kernels.casts, (x, torch.zeros(4096), 32))
         raise CandidateFailure(Status.RAISED, "after its launch")
 
     for limit_s in (0.0, 60.0):
@@ -290,7 +290,7 @@ def test_a_sample_says_how_large_a_products_result_is_and_what_its_hints_are() -
     a, b, out = torch.rand(64, 64), torch.rand(64, 64), torch.zeros(64, 64)
     hinted = kernels.matmul.replace_hints(num_worker_warps=8, num_ctas=2)
     with host.running(host.Mode.CAPTURE) as none, host.running(host.Mode.SAMPLE) as launches:
-        ct.launch(None, (2, 4), hinted, (a, b, out, 32, 16, 16))
+        ct.launch(0, (2, 4), hinted, (a, b, out, 32, 16, 16))
     assert not none
     found = sample_launch(launches[0], "sm_90")
     assert (found.product_bytes, found.warps, found.ctas) == (32 * 16 * 4, 8, 2)
@@ -308,7 +308,7 @@ def test_a_sample_that_takes_too_long_is_given_up() -> None:
     a, b, out = torch.rand(64, 64), torch.rand(64, 64), torch.zeros(64, 64)
 
     def call() -> None:
-        ct.launch(None, (4, 4), kernels.matmul, (a, b, out, 16, 16, 16))
+        ct.launch(0, (4, 4), kernels.matmul, (a, b, out, 16, 16, 16))
 
     with host.running(host.Mode.SAMPLE, limit_s=0.0), pytest.raises(UnsupportedOperation, match="too long"):
         call()
@@ -324,7 +324,7 @@ def test_no_operation_of_the_interpreter_is_counted_or_passes_through_python() -
     host.install(spec_by_arch("sm_90"))
     x, out = torch.rand(4096), torch.zeros(4096)
     with host.running(host.Mode.SAMPLE), counting() as ops:
-        ct.launch(None, (128,), kernels.casts, (x, out, 32))
+        ct.launch(0, (128,), kernels.casts, (x, out, 32))
         assert not ops
         out.add_(1)
     assert [one.name for one in ops] == ["add_"]

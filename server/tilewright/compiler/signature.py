@@ -10,6 +10,8 @@ import inspect
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import is_dataclass
+from enum import Enum
 from typing import Any
 
 import cuda.tile as ct
@@ -51,7 +53,7 @@ def array_constraint(tensor: torch.Tensor, annotation: ct.ArrayAnnotation | None
     """What the compiler may assume of a tensor argument: unit strides and divisibility by 16 of what is not 1, and the
     sizes and strides that its annotation makes constants."""
     if tensor.dtype not in _DTYPES:
-        raise TypeError(f"a kernel takes no tensor of dtype {tensor.dtype}")
+        raise TypeError("Unsupported array dtype")
     annotation = annotation or ct.ArrayAnnotation()
     shapes = {axis % tensor.ndim for axis in annotation.static_shape_dims}
     strides = {axis % tensor.ndim for axis in annotation.static_stride_dims}
@@ -85,12 +87,17 @@ def array_constraint(tensor: torch.Tensor, annotation: ct.ArrayAnnotation | None
 
 def _list_constraint(arrays: list[Any], annotation: ct.ArrayAnnotation | None) -> ListConstraint:
     """What holds for all arrays of a list."""
-    if not arrays or not all(isinstance(item, torch.Tensor) for item in arrays):
-        raise TypeError("a list argument holds one tensor or more, and nothing else")
+    if not arrays:
+        raise TypeError("Empty lists are not supported as kernel arguments")
+    for item in arrays:
+        if not isinstance(item, torch.Tensor):
+            raise TypeError(f"Expected list items to be arrays, got {type(item).__name__}")
     found = [array_constraint(item, annotation) for item in arrays]
     first = found[0]
-    if any((one.dtype, one.ndim) != (first.dtype, first.ndim) for one in found):
-        raise TypeError("the tensors of a list argument have the same dtype and number of dimensions")
+    if any(one.ndim != first.ndim for one in found):
+        raise TypeError("Arrays in list vary in rank")
+    if any(one.dtype != first.dtype for one in found):
+        raise TypeError("Arrays in list vary in data type")
 
     def divisors(name: str) -> tuple[int, ...]:
         return tuple(math.gcd(*column) for column in zip(*(getattr(one, name) for one in found), strict=True))
@@ -115,11 +122,17 @@ def _list_constraint(arrays: list[Any], annotation: ct.ArrayAnnotation | None) -
     return ListConstraint(element, alias_groups=(), elements_may_alias=True)
 
 
-def _constraint(argument: Any, annotation: Any) -> Any:
+def _constraint(argument: Any, annotation: Any, where: str) -> Any:
+    """What the compiler may assume of an argument. `where` names it in an error, in cuTile's words."""
+    if getattr(annotation, "constant", False):
+        if not isinstance(argument, bool | int | float | tuple) and not is_dataclass(argument):
+            kind = type(argument).__name__
+            raise TypeError(f"Invalid {where}: Could not interpret object of type '{kind}' as a constant.")
+        if isinstance(argument, int) and argument >= 2**64:
+            raise OverflowError("Python int too large to convert to C unsigned long")
+        return int(argument) if isinstance(argument, Enum) and isinstance(argument, int) else argument
     if isinstance(argument, torch.Tensor):
         return array_constraint(argument, getattr(annotation, "array", None))
-    if getattr(annotation, "constant", False):
-        return argument
     if isinstance(argument, list):
         return _list_constraint(argument, annotation.list.element if getattr(annotation, "list", None) else None)
     if isinstance(argument, bool):
@@ -127,21 +140,28 @@ def _constraint(argument: Any, annotation: Any) -> Any:
     if isinstance(argument, int) and getattr(annotation, "scalar", None) is not None:
         return ScalarConstraint(annotation.scalar.dtype)
     if isinstance(argument, int):
-        return ScalarConstraint(ct.int32 if -(2**31) <= argument < 2**31 else ct.int64)
+        if not -(2**31) <= argument < 2**31:
+            raise OverflowError("Python int too large to convert to C int32_t")
+        return ScalarConstraint(ct.int32)
     if isinstance(argument, float):
         return ScalarConstraint(ct.float32)
     if isinstance(argument, tuple):
+        if type(argument) is not tuple:
+            kind = type(argument).__name__
+            raise TypeError(f"Invalid {where}: '{kind}' is a subclass of 'tuple'. Only plain tuples are accepted.")
         items = getattr(annotation, "items", None) or [getattr(annotation, "each", annotation)] * len(argument)
-        return TupleConstraint([_constraint(item, node) for item, node in zip(argument, items, strict=True)])
-    raise TypeError(f"a kernel takes no argument of type {type(argument).__name__}")
+        pairs = enumerate(zip(argument, items, strict=True))
+        return TupleConstraint([_constraint(item, node, f"item #{at} of {where}") for at, (item, node) in pairs])
+    raise TypeError(f"Invalid {where}: Objects of type '{type(argument).__name__}' are not supported.")
 
 
 def signature_of(kernel: Any, arguments: tuple[Any, ...]) -> KernelSignature:
-    """The signature under which `kernel` compiles for these arguments. Raises TypeError as a launch would."""
+    """The signature under which `kernel` compiles for these arguments. Raises what a launch on a GPU would."""
     annotations = kernel._annotated_function.parameter_annotations
     if len(annotations) != len(arguments):
-        raise TypeError(f"{kernel._pyfunc.__name__} takes {len(annotations)} arguments, {len(arguments)} were given")
-    constraints = [_constraint(argument, node) for argument, node in zip(arguments, annotations, strict=True)]
+        raise TypeError(f"Kernel expects {len(annotations)} arguments but {len(arguments)} were given")
+    pairs = enumerate(zip(arguments, annotations, strict=True))
+    constraints = [_constraint(argument, node, f"kernel argument #{at}") for at, (argument, node) in pairs]
     name = kernel._pyfunc.__name__
     try:
         return KernelSignature(constraints, CallingConvention.cutile_python_v1()).with_mangled_symbol(name)

@@ -152,14 +152,55 @@ def _flat_array(tensor: torch.Tensor, constraint: Any) -> list[Any]:
     return [pointer, *(torch.tensor([size], dtype=index) for size in (*tensor.shape, *tensor.stride()))]
 
 
-def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /, **_: Any) -> None:
+_LAUNCH = "launch(stream, grid, kernel, kernel_args, /, *, programmatic_dependent_launch=False)"
+_GRID_BITS = 24
+_GRID_LIMITS = (2**31 - 1, 65535, 65535)
+"""The driver's limits of a grid; cuTile's own is `_GRID_BITS` along each axis."""
+
+
+def _grid_of(grid: Any) -> BlockIndex:
+    """A grid's three sizes. Raises what cuTile raises, and in its words, for a grid that no GPU takes."""
+    if not isinstance(grid, tuple):
+        raise TypeError("Grid must be a tuple")
+    if len(grid) > 3:
+        raise ValueError(f"Grid dimensions must be at most 3, got length {len(grid)}")
+    for axis, (size, limit) in enumerate(zip(grid, _GRID_LIMITS, strict=False)):
+        if not isinstance(size, int):
+            raise TypeError("an integer is required")
+        if size < 0:
+            raise OverflowError("can't convert negative value to unsigned int")
+        if size >= 2**32:
+            raise ValueError(f"Grid[{axis}] value too big: {size}")
+        if size > limit:
+            raise ValueError(f"Grid[{axis}] is too big: max={limit}, got={size}")
+        if size >= 1 << _GRID_BITS:
+            raise ValueError(
+                f"Grid[{axis}] exceeds {_GRID_BITS}-bit limit: max={(1 << _GRID_BITS) - 1}, got={size}. Use multiple "
+                "kernel launches for larger workloads."
+            )
+    x, y, z = (*(int(size) for size in grid), 1, 1, 1)[:3]
+    return x, y, z
+
+
+def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /, **options: Any) -> None:
     """`ct.launch` on the interpreter."""
     assert _host is not None
     with torch._C.DisableTorchFunction(), paused():
-        sizes = tuple(int(size) for size in (grid if isinstance(grid, tuple | list) else (grid,)))
-        if not 1 <= len(sizes) <= 3 or min(sizes) < 0:
-            raise ValueError(f"a grid has one to three sizes of at least 0, not {grid}")
-        x, y, z = (*sizes, 1, 1)[:3]
+        if stream is None:
+            raise TypeError("Stream is required, got None")
+        if (
+            not isinstance(stream, int)
+            and not hasattr(stream, "cuda_stream")
+            and not hasattr(stream, "__cuda_stream__")
+        ):
+            raise TypeError(f"Unsupported stream type '{type(stream).__name__}'.")
+        if unknown := options.keys() - {"programmatic_dependent_launch"}:
+            raise RuntimeError(f"Unexpected keyword argument {min(unknown)}")
+        x, y, z = _grid_of(grid)
+        if not isinstance(kernel, ct.kernel):
+            raise TypeError(f"{_LAUNCH} expects a tile kernel as the third argument, got {type(kernel).__name__}")
+        if not isinstance(kernel_args, tuple):
+            raise TypeError(f"{_LAUNCH} expects a tuple as the fourth argument, got {type(kernel_args).__name__}")
         arguments = tuple(kernel_args)
         signature = signature_of(kernel, arguments)
         # Hints do not change what a kernel computes: variants of one kernel share their program.
@@ -189,11 +230,14 @@ def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /
                 machine = Execution(_host.programs[key], launch.grid, _host.checker)
                 machine.deadline, machine.counts.sectors = _host.deadline, Sectors() if sampling else None
                 few = sample(launch.grid, count, _host.source) if sampled else None
-                parts, launch.counts = launch.counts.parts, machine.run(flat, few)
+                try:
+                    parts, launch.counts = launch.counts.parts, machine.run(flat, few)
+                finally:
+                    blocks = sorted(machine.printed)
+                    print("".join(text for number in blocks for text in machine.printed[number]), end="")
                 launch.counts.parts = parts or launch.counts.parts  # the first sample is the one of neighbours
                 if not sampled or not uneven(launch.counts):
                     break
-            print("".join(f"{line}\n" for line in machine.printed), end="")
         if _host.launches is not None:
             _host.launches.append(launch)
 

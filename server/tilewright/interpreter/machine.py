@@ -125,7 +125,7 @@ class Machine(ABC):
         self.grid = grid
         self.group = Group(torch.zeros((0, 3), dtype=torch.int64), torch.zeros(0, dtype=torch.int64))
         self.counts = Counts()
-        self.printed: list[str] = []
+        self.printed: dict[int, list[str]] = {}
         self.checker = checker
         self.op: Any = None
         self.taint: torch.Tensor | None = None

@@ -11,6 +11,7 @@ from cuda.tile import _datatype as dt
 
 from tilewright.interpreter.machine import Machine, Step, dtype_of, operation, prepared, shape_of
 from tilewright.interpreter.numerics import (
+    ROOTS,
     DType,
     UnsupportedOperation,
     constant,
@@ -25,6 +26,7 @@ from tilewright.interpreter.numerics import (
     unsigned_order,
     wrap,
 )
+from tilewright.interpreter.printing import printed
 from tilewright.interpreter.values import Pointer, Values
 
 
@@ -247,12 +249,20 @@ def _unaryop(op: Any) -> Step:
             return lambda machine, values: wrap(-values[name], dtype)
         case "invert" | "bitwise_not":
             return lambda machine, values: wrap(~values[name], dtype)
+        case "abs" if dtype == dt.bool_:
+            return lambda machine, values: values[name]
+    mode = _mode(op)
+    exactly = ROOTS.get(op.fn)
     function, cheap, counts = getattr(torch, op.fn), op.fn in _CHEAP, is_float(dtype)
 
     def step(machine: Machine, values: Values) -> torch.Tensor:
-        value = values[name]
-        exact = value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
-        result: torch.Tensor = function(flushed(exact) if flushes else exact).to(value.dtype)
+        value = flushed(values[name]) if flushes else values[name]
+        if exactly is not None:
+            result = exactly(value, dtype, mode)
+        elif value.dtype in (torch.float16, torch.bfloat16):
+            result = function(value.float()).to(value.dtype)
+        else:
+            result = function(value)
         if not cheap:
             machine.counts.special_functions += _elements(machine, result)
         elif counts:
@@ -344,14 +354,18 @@ def _tile_scan(machine: Machine, op: Any, values: Values) -> Any:
 def _assert(machine: Machine, op: Any, values: Values) -> Any:
     condition = values[op.cond.name]
     if not bool(condition.all()):
-        machine.fault(f"assertion failed: {op.message or 'no message'}", _blocks(~condition), "assertion")
+        failed = _blocks(~condition)
+        first, what = int(failed.to(torch.int8).argmax()), f"assertion failed: {op.message or 'no message'}"
+        line = f"{op.loc}: {what} (block {machine.group.shown(first)})\n"
+        machine.printed.setdefault(int(machine.group.numbers[first]), []).append(line)
+        machine.fault(what, failed, "assertion")
     return ()
 
 
 @operation("tile_printf")
 def _tile_printf(machine: Machine, op: Any, values: Values) -> Any:
-    printed = [values[var.name] for var in op.args]
-    for block in range(machine.group.size):
-        shown = " ".join(str(value[min(block, value.shape[0] - 1)].tolist()) for value in printed)
-        machine.printed.append(f"{op.format!r} {shown[:1000]}")
+    arguments = [(values[var.name], dtype_of(var)) for var in op.args]
+    for position, number in enumerate(machine.group.numbers.tolist()):
+        own = [(value[min(position, value.shape[0] - 1)], dtype) for value, dtype in arguments]
+        machine.printed.setdefault(number, []).append(printed(op.format, own))
     return ()
