@@ -21,11 +21,10 @@ import cuda.tile as ct
 import cuda.tile.tune
 import torch
 from cuda.tile._compile import compile_tile
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from tilewright.compiler.signature import names_of, shapes_of, signature_of
-from tilewright.gpu.specs import KIB, DeviceSpec
+from tilewright.gpu.specs import DeviceSpec
 from tilewright.interpreter.checker import Checker
 from tilewright.interpreter.flow import Execution
 from tilewright.interpreter.hostops import paused, watching
@@ -34,6 +33,7 @@ from tilewright.interpreter.memory import flat_buffer
 from tilewright.interpreter.numerics import UnsupportedOperation, held_dtype
 from tilewright.interpreter.sampling import SAMPLED_BLOCKS, UNEVEN_BLOCKS, sample, uneven
 from tilewright.interpreter.sectors import Sectors
+from tilewright.interpreter.torchcuda import CudaOnCpu, stand_in
 from tilewright.interpreter.values import Pointer
 
 
@@ -45,7 +45,6 @@ class Mode(StrEnum):
     CAPTURE = "capture"
 
 
-FAKE_DEVICE = torch.device("cuda", 0)
 AGAIN, MUCH = 1.5, 0.25
 """Loads of each part, and the share of all bytes, from which it is told that a block loads a parameter repeatedly."""
 
@@ -268,132 +267,22 @@ def first_config(
     return cuda.tile.tune.TuningResult(best=first, successes=(first,), failures=())
 
 
-_PRETENDED: dict[Any, Any] = {
-    torch.Tensor.is_cuda.__get__: True,  # type: ignore[attr-defined]
-    torch.Tensor.is_cpu.__get__: False,  # type: ignore[attr-defined]
-    torch.Tensor.device.__get__: FAKE_DEVICE,
-    torch.Tensor.get_device: 0,
-}
-
-
-_UNINITIALISED = {
-    torch.empty,
-    torch.empty_like,
-    torch.empty_strided,
-    torch.empty_permuted,
-    torch.Tensor.new_empty,
-    torch.Tensor.new_empty_strided,
-}
-
-
-def _poison(tensor: torch.Tensor) -> None:
-    """Fill memory that nobody wrote with NaN (-1 for integers): a fresh page of zeros could pass for a result."""
+def _made(tensor: torch.Tensor) -> None:
+    """Host code got memory that nobody wrote. NaN (-1 for integers) fills it: zeros could pass for a result."""
+    assert _host is not None
+    if _host.mode is not Mode.RUN:
+        return
     if tensor.numel() and tensor.device.type == "cpu":
         torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).fill_(0xFF)
-
-
-class _CudaOnCpu(TorchFunctionMode):
-    """Lets host code believe that its tensors live on a CUDA device."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        if func in _PRETENDED:
-            return _PRETENDED[func]
-        if func is torch.Tensor.cuda:
-            return args[0]
-        if "device" in kwargs and _is_cuda(kwargs["device"]):
-            kwargs["device"] = "cpu"
-        if func in _UNINITIALISED:
-            made = func(*args, **kwargs)
-            if _host is not None and _host.mode is Mode.RUN and "out" not in kwargs:
-                _poison(made)
-                if _host.checker is not None:
-                    _host.checker.fresh(made)
-            return made
-        if func is torch.Tensor.to and len(args) > 1 and _is_cuda(args[1]):
-            rest = args[2:]
-            return args[0].to(*rest, **kwargs) if rest or kwargs else args[0]
-        return func(*args, **kwargs)
-
-
-def _is_cuda(device: Any) -> bool:
-    return device is not None and str(device).partition(":")[0] in ("cuda", "0")
-
-
-class _Stream:
-    """A stream or event that is always done."""
-
-    cuda_stream = 0
-    device = FAKE_DEVICE
-
-    def __init__(self, *_: Any, **__: Any) -> None: ...
-
-    def __enter__(self) -> _Stream:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def query(self) -> bool:
-        return True
-
-    def elapsed_time(self, _: Any) -> float:
-        raise RuntimeError("there is no GPU here, and so nothing to time; latency is modelled on the cpu backend")
-
-    def record_event(self, *_: Any) -> _Stream:
-        return _Stream()
-
-    def _done(self, *_: Any, **__: Any) -> None: ...
-
-    record = wait = synchronize = wait_stream = wait_event = _done
-
-
-def _patch_torch(device: DeviceSpec) -> None:
-    name, capability = device.name, device.compute_capability
-    properties = SimpleNamespace(
-        name=name,
-        major=capability[0],
-        minor=capability[1],
-        multi_processor_count=device.sms,
-        total_memory=80 * 2**30,
-        shared_memory_per_block_optin=device.limits.shared_bytes - KIB,
-        L2_cache_size=device.l2_bytes,
-        max_threads_per_multi_processor=device.limits.threads,
-        regs_per_multiprocessor=device.limits.registers,
-        shared_memory_per_multiprocessor=device.limits.shared_bytes,
-        warp_size=32,
-    )
-    replaced: dict[str, Any] = {
-        "is_available": lambda: True,
-        "is_initialized": lambda: True,
-        "init": lambda: None,
-        "device_count": lambda: 1,
-        "current_device": lambda: 0,
-        "set_device": lambda device: None,
-        "get_device_name": lambda device=None: name,
-        "get_device_capability": lambda device=None: capability,
-        "get_device_properties": lambda device=None: properties,
-        "synchronize": lambda device=None: None,
-        "empty_cache": lambda: None,
-        "is_current_stream_capturing": lambda: False,
-        "current_stream": lambda device=None: _Stream(),
-        "default_stream": lambda device=None: _Stream(),
-        "stream": lambda stream: _Stream(),
-        "device": lambda device: contextlib.nullcontext(),
-        "Stream": _Stream,
-        "Event": _Stream,
-    }
-    for function, value in replaced.items():
-        setattr(torch.cuda, function, value)
-    for function in ("range_push", "range_pop", "mark"):
-        setattr(torch.cuda.nvtx, function, lambda *_: None)
-    setattr(torch.cuda.nvtx, "range", lambda *_, **__: contextlib.nullcontext())  # noqa: B010 (mypy knows its type)
+    if _host.checker is not None:
+        _host.checker.fresh(tensor)
 
 
 def install(device: DeviceSpec) -> None:
     """Make this process a stand-in for one with `device`. Called once, before any candidate is imported."""
     global _host
     _host = _Host(device)
-    _patch_torch(device)
+    stand_in(device)
     cuda.tile.launch = ct.launch = _launch
     cuda.tile.tune.exhaustive_search = first_config
     cuda.tile.tune._tune.exhaustive_search = first_config
@@ -429,7 +318,7 @@ def running(mode: Mode, seed: int = 0, limit_s: float = math.inf) -> Iterator[li
     before = (_host.mode, _host.launches)
     _host.mode, _host.launches = mode, launches
     try:
-        with _CudaOnCpu():
+        with CudaOnCpu(_made):
             yield launches
     finally:
         _host.mode, _host.launches = before

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 from tilewright.gpu.specs import DeviceSpec
-from tilewright.interpreter.host import FAKE_DEVICE, executes
+from tilewright.interpreter.host import executes
 from tilewright.interpreter.hostops import paused
+from tilewright.interpreter.torchcuda import DEVICE
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class StandIn:
         return 0
 
     def get_active_torch_device(self) -> torch.device:
-        return FAKE_DEVICE
+        return DEVICE
 
     def get_device_interface(self) -> Any:
         return torch.cuda
