@@ -170,3 +170,8 @@ def directed_root(x, out, TILE: ct.Constant[int]):
 @ct.kernel
 def nothing(pair, number):
     pass
+
+
+@ct.kernel
+def annotated(pair: tuple[int, ct.Constant[int]], fixed: ct.Constant[tuple]):
+    pass

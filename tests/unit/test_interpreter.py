@@ -425,6 +425,20 @@ def test_an_argument_that_no_kernel_takes_raises_what_cutile_raises(
         run(kernels.nothing, (1,), *arguments)
 
 
+@pytest.mark.parametrize(
+    ("pair", "fixed", "text"),
+    [
+        ((1, 2, 3), (4,), "Received a tuple of length 3 for a parameter annotated as a tuple of length 2"),
+        ((1, 2), (None,), "Invalid item #0 of kernel argument #1: Could not interpret object of type 'NoneType'"),
+        ((1, 2), _Pair((1, 2)), "Invalid kernel argument #1: Could not interpret object of type '_Pair' as a"),
+    ],
+)
+def test_a_tuple_that_its_annotation_forbids_raises_what_cutile_raises(pair: Any, fixed: Any, text: str) -> None:
+    assert run(kernels.annotated, (1,), (1, 2), (4,)).blocks == 1
+    with pytest.raises(TypeError, match=re.escape(text)):
+        run(kernels.annotated, (1,), pair, fixed)
+
+
 def test_a_launch_without_its_stream_kernel_or_arguments_raises_what_cutile_raises() -> None:
     launches: list[tuple[Any, ...]] = [
         (None, (1,), kernels.nothing, ((1, 2), 3)),

@@ -122,15 +122,22 @@ def _list_constraint(arrays: list[Any], annotation: ct.ArrayAnnotation | None) -
     return ListConstraint(element, alias_groups=(), elements_may_alias=True)
 
 
+def _constant(argument: Any, where: str) -> Any:
+    """A constant argument, as the compiler takes it."""
+    if type(argument) is tuple:
+        return tuple(_constant(item, f"item #{at} of {where}") for at, item in enumerate(argument))
+    if not isinstance(argument, bool | int | float) and not is_dataclass(argument):
+        kind = type(argument).__name__
+        raise TypeError(f"Invalid {where}: Could not interpret object of type '{kind}' as a constant.")
+    if isinstance(argument, int) and argument >= 2**64:
+        raise OverflowError("Python int too large to convert to C unsigned long")
+    return int(argument) if isinstance(argument, Enum) and isinstance(argument, int) else argument
+
+
 def _constraint(argument: Any, annotation: Any, where: str) -> Any:
     """What the compiler may assume of an argument. `where` names it in an error, in cuTile's words."""
     if getattr(annotation, "constant", False):
-        if not isinstance(argument, bool | int | float | tuple) and not is_dataclass(argument):
-            kind = type(argument).__name__
-            raise TypeError(f"Invalid {where}: Could not interpret object of type '{kind}' as a constant.")
-        if isinstance(argument, int) and argument >= 2**64:
-            raise OverflowError("Python int too large to convert to C unsigned long")
-        return int(argument) if isinstance(argument, Enum) and isinstance(argument, int) else argument
+        return _constant(argument, where)
     if isinstance(argument, torch.Tensor):
         return array_constraint(argument, getattr(annotation, "array", None))
     if isinstance(argument, list):
@@ -149,7 +156,14 @@ def _constraint(argument: Any, annotation: Any, where: str) -> Any:
         if type(argument) is not tuple:
             kind = type(argument).__name__
             raise TypeError(f"Invalid {where}: '{kind}' is a subclass of 'tuple'. Only plain tuples are accepted.")
-        items = getattr(annotation, "items", None) or [getattr(annotation, "each", annotation)] * len(argument)
+        items = getattr(annotation, "items", None)
+        if items is None:
+            items = [getattr(annotation, "each", annotation)] * len(argument)
+        if len(items) != len(argument):
+            raise TypeError(
+                f"Received a tuple of length {len(argument)} for a parameter annotated as a tuple of length "
+                f"{len(items)}"
+            )
         pairs = enumerate(zip(argument, items, strict=True))
         return TupleConstraint([_constraint(item, node, f"item #{at} of {where}") for at, (item, node) in pairs])
     raise TypeError(f"Invalid {where}: Objects of type '{type(argument).__name__}' are not supported.")
