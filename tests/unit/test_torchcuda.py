@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+import torch.utils._device
 
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host

@@ -144,7 +144,7 @@ def _random() -> dict[str, Any]:
         "manual_seed_all": lambda seed: _seeded(seed),
         "seed": lambda: _seeded(source.seed()),
         "seed_all": lambda: _seeded(source.seed()),
-        "initial_seed": source.initial_seed,
+        "initial_seed": lambda: source.initial_seed(),
         "get_rng_state": lambda device=None: source.get_state(),
         "get_rng_state_all": lambda: [source.get_state()],
         "set_rng_state": lambda state, device=None: _restored(state),
