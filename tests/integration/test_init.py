@@ -315,6 +315,20 @@ def test_hidden_sizes_are_narrowed_to_what_the_function_passes(package: Path) ->
     assert wrong.returncode == 2
 
 
+def test_a_size_at_which_the_process_dies_is_left_out(package: Path) -> None:
+    (package / "src/mypkg/fragile.py").write_text(
+        "import os\n\n\ndef fragile(x):\n    if x.shape[0] % 2 and x.device.type != 'meta':\n        os.abort()\n"
+        "    return x * 2.0\n\n\ndef reference(x):\n    return x * 2.0\n"
+    )
+    commit_all(package, "fragile")
+    given = ("mypkg.fragile:fragile", "--shape", "64x32", "--reference", "mypkg.fragile:reference", "--yes")
+    done = init(package, *given)
+    assert done.returncode == 0, done.stderr
+    text = (package / "perf/fragile/task.toml").read_text()
+    assert {entry["M"].get("multiple_of") for entry in tomllib.loads(text)["hidden"]} == {2}
+    assert "since with M=1 the process was killed by SIGABRT" in text
+
+
 def test_what_is_no_function_is_answered_with_those_that_are_there(package: Path) -> None:
     (package / "src/mypkg/attn.py").write_text(ATTENTION)
     commit_all(package, "attention")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import posixpath
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from tilewright.attach.narrowing import shortened
-from tilewright.attach.trial import Trial
+from tilewright.attach.narrowing import AGAIN, TOO_LONG, shortened
+from tilewright.attach.trial import Trial, Tried
 from tilewright.evaluation.results import CorrectnessResult
 from tilewright.evaluation.seeds import new_secret
 from tilewright.repository import Files
@@ -21,6 +22,10 @@ from tilewright.task import Backend, Frontend, parse_task
 
 LIMIT_S = 300.0
 COMPILE_S = 60.0
+BUDGET_S = 240.0
+"""For all runs on a backend."""
+STARTS = 20
+"""Of a process that runs of the function end."""
 
 
 class Limits(NamedTuple):
@@ -57,7 +62,7 @@ def tried_out(
     failed = ""
     for backend in (Backend.CPU, Backend.CUDA) if backend_here() is Backend.CUDA else (Backend.CPU,):
         tell(f"trying sizes and values on {entry} itself, on the {'CPU' if backend is Backend.CPU else 'GPU'}")
-        answer = _answer(trial, "trying", entry, request | {"backend": backend}, import_root)
+        answer = _tried(trial, entry, request | {"backend": backend}, import_root)
         if "failed" not in answer:
             answers[backend] = answer
         elif answer["wrong"] or backend is Backend.CUDA:
@@ -126,9 +131,35 @@ def confirmed(files: Files, folder: PurePosixPath) -> list[str]:
 
 
 def _answer(trial: Trial, program: str, entry: str, request: dict[str, Any], import_root: str) -> dict[str, Any]:
-    words = ["python", "-m", f"tilewright.attach.{program}", json.dumps(request), "{out}"]
-    tried = trial.run(words, [import_root], LIMIT_S)
+    tried = _run(trial, program, request, import_root)
     if tried.ran.status != 0 or not tried.out:
-        raise Misuse(f"{entry} could not be tried: the process {tried.ran.ended}\n{tried.ran.last_words[-1200:]}")
+        raise _not_tried(entry, tried)
     found: dict[str, Any] = json.loads(tried.out)
     return found
+
+
+def _tried(trial: Trial, entry: str, request: dict[str, Any], import_root: str) -> dict[str, Any]:
+    """The answer of `attach/trying.py`, which is started again where a run of the function ended its process."""
+    until, known = time.monotonic() + BUDGET_S, list[Any]()
+    secret = new_secret()
+    for _ in range(STARTS):
+        left = {"secret": secret, "known": known, "seconds": until - time.monotonic()}
+        tried = _run(trial, "trying", request | left, import_root)
+        lines = [json.loads(line) for line in tried.out.splitlines() if line.endswith(("]", "}"))]
+        if lines and isinstance(lines[-1], dict):
+            return lines[-1]
+        known += lines
+        if tried.ran.status not in (None, 0, AGAIN):
+            break
+        if tried.ran.status != AGAIN:
+            known.append([TOO_LONG if "SIGALRM" in tried.ran.ended else f"the process {tried.ran.ended}", False])
+    raise _not_tried(entry, tried)
+
+
+def _run(trial: Trial, program: str, request: dict[str, Any], import_root: str) -> Tried:
+    words = ["python", "-m", f"tilewright.attach.{program}", json.dumps(request), "{out}"]
+    return trial.run(words, [import_root], LIMIT_S)
+
+
+def _not_tried(entry: str, tried: Tried) -> Misuse:
+    return Misuse(f"{entry} could not be tried: the process {tried.ran.ended}\n{tried.ran.last_words[-1200:]}")

@@ -16,6 +16,11 @@ FURTHER = (2, 3, 4, 5, 8, 12, 16, 17, 24, 32, 40, 48, 64, 80, 96, 100, 128, 160,
 MULTIPLES = tuple(2**power for power in range(11))
 CHOICES = 8
 REASON_LIMIT = 140
+RUN_S = 20.0
+"""For one run of the function; what takes longer is not tried further."""
+TOO_LONG = f"it takes more than {RUN_S:.0f} s"
+AGAIN = 75
+"""The exit status of a process that cannot go on after a run, and has to be started again."""
 
 
 @dataclass(frozen=True)

@@ -1,47 +1,41 @@
 """Tries a drafted task's own function on sizes, hidden draws and classes of values, in a process of its own.
 
-Run as `python -m tilewright.attach.trying REQUEST OUT`: a request as JSON, and the file that the answer goes to.
+Run as `python -m tilewright.attach.trying REQUEST OUT`: a request as JSON, and a file that gets a line of JSON for each
+outcome and one for the answer. If the process dies, it is started again with the known outcomes: with the secret of the
+request it takes the same way to where it died.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-import os
 import re
-import select
 import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import torch
 
-from tilewright.attach.narrowing import ALL, Found, Rule, Sizes, explore, settle, shortened
+from tilewright.attach.narrowing import AGAIN, ALL, RUN_S, TOO_LONG, Found, Rule, Sizes, explore, settle, shortened
 from tilewright.cases import HiddenEntry
 from tilewright.evaluation import modelling
 from tilewright.evaluation.calibration import make_trial
 from tilewright.evaluation.correctness import CLASSES, Run, judge, planned_runs
 from tilewright.evaluation.results import Status
-from tilewright.evaluation.seeds import Seeds, new_secret
+from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.interpreter import host
 from tilewright.task import Backend, Case, Frontend, Task, TaskError, Values, load_task
 
 ARCH = "sm_90"
-RUN_S = 20.0
-"""For one run; what takes longer is not tried further."""
-START_S = 60.0
-"""For a process to be ready: on a GPU it starts CUDA."""
-BUDGET_S = 240.0
 DRAWS = 2
 """Of the hidden cases that a check of a session draws."""
 HIDDEN_CASES = 4
 CUTS = (96, 128, 64, 256, 32, 16, 512)
 """What sizes are cut to, for the first case on the CPU that passes."""
-TOO_LONG = f"it takes more than {RUN_S:.0f} s"
 
 
 class Outcome(NamedTuple):
@@ -52,80 +46,57 @@ class Outcome(NamedTuple):
 
 
 class Tester:
-    """Runs of a task's entry point on one backend, each judged as a session judges it, in processes that may die."""
+    """Runs of a task's entry point on one backend, each judged as a session judges it."""
 
-    def __init__(self, folder: Path, backend: Backend, until: float) -> None:
-        self.backend = backend
-        self.task = load_task(folder)
+    def __init__(self, request: Mapping[str, Any], out: TextIO) -> None:
+        """`request` has the task's folder, the backend, the secret, what is known, and the seconds that are left."""
+        self.backend = Backend(request["backend"])
+        self.task = load_task(Path(request["folder"]).resolve())
+        self.seeds = Seeds(request["secret"])
         self.runs = 0
-        self._until = until
-        self._loaded: tuple[TaskCode, Any] | None = None
-        if backend is Backend.CPU:  # once for all; CUDA is started in the processes, which a fork would not survive
+        self._until = time.monotonic() + request["seconds"]
+        self._known = [Outcome(*one) for one in request["known"]]
+        self._out = out
+        self._unloadable = ""
+        if self.backend is Backend.CPU:
             modelling.prepare(ARCH)
             if self.task.file.frontend is Frontend.TRITON:
                 modelling.prepare_triton(ARCH, running=True)
             torch.set_num_threads(1)
-            self._loaded = self._load()
+        try:
+            self._code = TaskCode(self.task, self.backend)
+            self._entry = getattr(importlib.import_module(self.task.module), self.task.function)
+        except Exception as error:
+            self._unloadable = _named(error)
 
     def outcomes(self, runs: Sequence[Run]) -> list[Outcome]:
         """What became of each run."""
-        found: list[Outcome] = []
-        while len(found) < len(runs):
-            if time.monotonic() > self._until:
-                return found + [Outcome("there was no time left to try it")] * (len(runs) - len(found))
-            found += self._in_a_process(runs[len(found) :])
-        self.runs += len(runs)
+        return [self._outcome(run) for run in runs]
+
+    def _outcome(self, run: Run) -> Outcome:
+        self.runs += 1
+        if self.runs <= len(self._known):
+            return self._known[self.runs - 1]
+        if self._unloadable:
+            found = Outcome(self._unloadable)
+        elif time.monotonic() > self._until:
+            found = Outcome("there was no time left to try it")
+        else:
+            signal.setitimer(signal.ITIMER_REAL, RUN_S)  # ends the process, also one that waits for a GPU
+            found = self._one(run)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        print(json.dumps(found), file=self._out, flush=True)
+        if found.why and self.backend is Backend.CUDA and _spoilt():
+            raise SystemExit(AGAIN)  # an illegal access fails all that comes after it in a process
         return found
 
     def whys(self, case: Case, sizes: list[Sizes]) -> list[str]:
         """Why `case` with these sizes does not pass, for each."""
-        runs = [Run(case | one, True, _seed()) for one in sizes]
+        runs = [Run(case | one, True, self.seeds.next()) for one in sizes]
         return [outcome.why for outcome in self.outcomes(runs)]
 
-    def _load(self) -> tuple[TaskCode, Any]:
-        code = TaskCode(self.task, self.backend)
-        return code, getattr(importlib.import_module(self.task.module), self.task.function)
-
-    def _in_a_process(self, runs: Sequence[Run]) -> list[Outcome]:
-        """The outcomes of the first of these runs, one at least: as many as one process lives through."""
-        reader, writer = os.pipe()
-        if not (child := os.fork()):
-            os.close(reader)
-            try:
-                self._make(runs, writer)
-            finally:
-                os._exit(0)
-        os.close(writer)
-        found: list[Outcome] = []
-        with os.fdopen(reader, "rb") as answers:
-            limit = RUN_S if self._loaded else START_S
-            while len(found) < len(runs):
-                if not select.select([answers], [], [], limit)[0]:
-                    found.append(Outcome(TOO_LONG))
-                    break
-                if not (line := answers.readline()):
-                    ended = found and found[-1].why and self.backend is Backend.CUDA
-                    found += [] if ended else [Outcome("the process died")]
-                    break
-                found.append(Outcome(*json.loads(line)))
-                limit = RUN_S
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        return found
-
-    def _make(self, runs: Sequence[Run], writer: int) -> None:
-        try:
-            code, entry = self._loaded or self._load()
-        except Exception as error:
-            os.write(writer, _line(Outcome(_named(error))) * len(runs))
-            return
-        for run in runs:
-            outcome = self._one(code, entry, run)
-            os.write(writer, _line(outcome))
-            if outcome.why and self.backend is Backend.CUDA and _spoilt():
-                return  # an illegal access fails all that comes after it in a process
-
-    def _one(self, code: TaskCode, entry: Any, run: Run) -> Outcome:
+    def _one(self, run: Run) -> Outcome:
+        code, entry = self._code, self._entry
         try:
             trial = make_trial(code, run.case, run.seed, run.values)
         except TaskError as error:
@@ -149,17 +120,16 @@ class Tester:
         return Outcome("" if found.status is Status.PASSED else found.message or found.status, wrong=True)
 
 
-def main(request: dict[str, Any]) -> dict[str, Any]:
+def main(request: dict[str, Any], out: TextIO) -> dict[str, Any]:
     """The sizes, rules and classes of values that the function passes, and in words what was narrowed and why."""
-    folder, until = Path(request["folder"]).resolve(), time.monotonic() + BUDGET_S
     sizes: Sizes = request["sizes"]
     other: Case = {"dtype": request["dtype"]}
-    tester = Tester(folder, Backend(request["backend"]), until)
+    tester = Tester(request, out)
     cuts = [{dim: min(size, cut) for dim, size in sizes.items()} for cut in CUTS]
     cuts += [sizes] if tester.backend is Backend.CUDA else []
     first = Outcome("")
     for base in [one for number, one in enumerate(cuts) if one not in cuts[:number]]:
-        [outcome] = tester.outcomes([Run(other | base, False, _seed())])
+        [outcome] = tester.outcomes([Run(other | base, False, tester.seeds.next())])
         if not outcome.why:
             break
         first = first if first.why else outcome
@@ -197,7 +167,7 @@ def _tables(most: Sizes, rules: Mapping[str, Rule]) -> dict[str, dict[str, Any]]
 def _planned(tester: Tester, other: Case, base: Sizes, tops: Sizes, rules: Mapping[str, Rule]) -> list[Run]:
     """The hidden runs of a session's check, by these rules."""
     task = _with(tester.task, other | base, _tables(tops, rules))
-    return [run for run in planned_runs(task, Backend.CPU, Seeds(new_secret()), HIDDEN_CASES) if run.hidden]
+    return [run for run in planned_runs(task, Backend.CPU, tester.seeds, HIDDEN_CASES) if run.hidden]
 
 
 def _with(task: Task, case: Case, hidden: dict[str, dict[str, Any]]) -> Task:
@@ -211,7 +181,7 @@ def _untaken(tester: Tester, other: Case, base: Sizes, sizes: Sizes, found: Foun
     for dim, size in sizes.items():
         rule = found.rules.get(dim)
         if size != base[dim] and not (rule.takes(size) if rule else False):
-            [outcome] = tester.outcomes([Run(other | base | {dim: size}, False, _seed())])
+            [outcome] = tester.outcomes([Run(other | base | {dim: size}, False, tester.seeds.next())])
             if outcome.why and outcome.why != TOO_LONG:
                 return f"{dim}={size}: {outcome.why}"
     return ""
@@ -241,7 +211,7 @@ def _excluded(tester: Tester, other: Case, base: Sizes, tops: Sizes, rules: Mapp
     cases = [other | base, *{_label(run.case): run.case for run in _planned(tester, other, base, tops, rules)}.values()]
     found: dict[str, str] = {}
     for values in (Values.INTEGERS, *CLASSES):
-        outcomes = tester.outcomes([Run(case, False, _seed(), values) for case in cases * DRAWS])
+        outcomes = tester.outcomes([Run(case, False, tester.seeds.next(), values) for case in cases * DRAWS])
         if failed := next((outcome.why for outcome in outcomes if outcome.why), ""):
             found[values.value] = shortened(failed)
     return found
@@ -255,10 +225,6 @@ def _label(sizes: Mapping[str, Any]) -> str:
     return " ".join(f"{dim}={size}" for dim, size in sizes.items())
 
 
-def _seed() -> int:
-    return Seeds(new_secret()).next()
-
-
 def _spoilt() -> bool:
     try:
         torch.cuda.synchronize()
@@ -267,15 +233,11 @@ def _spoilt() -> bool:
     return False
 
 
-def _line(outcome: Outcome) -> bytes:
-    return json.dumps(outcome).encode() + b"\n"
-
-
 def _named(error: BaseException) -> str:
     text = f"{type(error).__name__}: {error}".rstrip(": ")
     return shortened(re.sub(r'"?/\S+/([^/\s"]+)"?', r"\1", text))
 
 
 if __name__ == "__main__":
-    answer = main(json.loads(sys.argv[1]))
-    Path(sys.argv[2]).write_text(json.dumps(answer), encoding="utf-8")
+    with Path(sys.argv[2]).open("w", encoding="utf-8") as file:
+        print(json.dumps(main(json.loads(sys.argv[1]), file)), file=file, flush=True)
