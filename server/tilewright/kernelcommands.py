@@ -93,7 +93,7 @@ def dump_ir(
     if stage not in STAGES:
         raise failed(f"--stage is one of {', '.join(STAGES)}")
     if compare is not None and compare not in COMPARISONS:
-        raise failed(f"--compare is {' or '.join(COMPARISONS)}")
+        raise failed(f"--compare takes {' or '.join(COMPARISONS)}, not {compare!r}")
 
     async def work(loop: Any) -> tuple[Record, str]:
         folder, default = loop.task_of(task)

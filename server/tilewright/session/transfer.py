@@ -98,6 +98,7 @@ def import_session(checkout: Checkout, source: Path) -> State:
     with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
         chain = _chain(archive, Path(scratch))
         state, known = State.of(chain.entries), _state_here(archive, folder, chain, current == folder)
+        _check_heads(archive, chain)
         tip = repository.resolve(f"refs/heads/{archive.branch}")
         if known is None and tip is not None:
             raise Misuse(
@@ -156,21 +157,27 @@ def _part(archive: tarfile.TarFile, name: str) -> bytes:
 
 
 def _chain(archive: _Archive, scratch: Path) -> integrity.Chain:
-    """The archive's records, which hold every head that is known of the session: the archive's own, and the one that is
-    kept on this machine, however far the session went on elsewhere since. Raises `Misuse`."""
+    """The archive's records. Raises `Misuse` if they are no chain."""
     journal = scratch / _JOURNAL
     journal.write_bytes(archive.journal)
-    store = HeadStore(archive.session)
     try:
         entries, hashes = ledger.read_chain(journal, ENTRY)
-        kept = store.read()
         integrity.check_owner(entries, archive.session, journal)
-    except (LedgerError, HeadError) as error:
+    except LedgerError as error:
+        raise Misuse(f"{archive.source}: {error}; export the session again") from None
+    return integrity.Chain(entries, hashes)
+
+
+def _check_heads(archive: _Archive, chain: integrity.Chain) -> None:
+    """Raises `Misuse` if the archive's chain lacks a known head of the session: the archive's own, or this machine's."""
+    store = HeadStore(archive.session)
+    try:
+        kept = store.read()
+    except HeadError as error:
         raise Misuse(f"{archive.source}: {error}; export the session again") from None
     for head, where in ((archive.head, "the archive's manifest"), (kept, f"the head kept in {store.path}")):
-        if head is not None and (text := disagreement(hashes, head, where)):
+        if head is not None and (text := disagreement(chain.hashes, head, where)):
             raise Misuse(f"{archive.source}: {text}; export the session again, where it went on")
-    return integrity.Chain(entries, hashes)
 
 
 def _state_here(archive: _Archive, folder: Path, chain: integrity.Chain, current: bool) -> State | None:
