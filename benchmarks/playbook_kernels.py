@@ -1,4 +1,4 @@
-"""The kernels of `benchmarks/playbook_pairs.py`: those of `references/playbook.md` from the page itself, and others."""
+"""The kernels of `benchmarks/playbook_pairs.py`: those of the playbook from its pages themselves, and others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ sys.path.append(str(ROOT))
 
 from benchmarks.treatments import matmul_by_gather as matmul_by_gather  # noqa: E402
 from benchmarks.treatments import matmul_tf32 as matmul_tf32  # noqa: E402
-from tests.pages.page import read  # noqa: E402
+from tests.pages.page import pages  # noqa: E402
 
 Size, Flag = ct.Constant[int], ct.Constant[bool]
 ZERO = ct.PaddingMode.ZERO
@@ -31,11 +31,13 @@ PRELUDE = (
 
 
 def playbook() -> Any:
-    """The page's blocks of code as one module; a kernel's source has to lie in a file."""
+    """The pages' blocks of code as one module; a kernel's source has to lie in a file."""
     folder = Path(tempfile.mkdtemp(prefix="playbook-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = folder / "page.py"
-    blocks = [fence.text for fence in read(ROOT / "references" / "playbook.md").fences if fence.language == "python"]
+    listed = [page for page in pages() if page.path.stem.startswith("playbook-")]
+    listed.sort(key=lambda page: len(page.borrowed))  # after those that lend
+    blocks = [fence.text for page in listed for fence in page.fences if fence.language == "python"]
     path.write_text(PRELUDE + "\n\n\n".join(blocks))
     spec = importlib.util.spec_from_file_location("playbook_page", path)
     assert spec is not None and spec.loader is not None

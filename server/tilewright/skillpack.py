@@ -12,7 +12,7 @@ from tilewright.records import write_atomically
 
 MANIFEST = "SKILL.md"
 _LINK = re.compile(r"\[([^\]\n]+)\]\(([^)\s]+)\)")
-_CHECK = re.compile(r"^<!-- (?:run|refused)\b.*?-->\n", re.DOTALL | re.MULTILINE)
+_CHECK = re.compile(r"^<!-- (?:run|refused|with)\b.*?-->\n", re.DOTALL | re.MULTILINE)
 _QUERY = re.compile(r"^(\[\^[\w-]+\]: measured [\w.-]+): `.*`$", re.MULTILINE)
 
 

@@ -255,8 +255,8 @@ def _in_command(line: str) -> list[str]:
 
 
 def _identifiers(page: Page) -> frozenset[str]:
-    """What the page's own Python blocks define and use."""
-    found: set[str] = set()
+    """What the page's own Python blocks define and use, and what it takes from other pages."""
+    found: set[str] = {*page.borrowed}
     for fence in page.fences:
         if fence.language == "python":
             for node in ast.walk(ast.parse(fence.text)):

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^(\s*)```(\w*)\s*$")
 NOTE = re.compile(r"^\[\^([\w-]+)\]: (.*)$")
 CITED = re.compile(r"\[\^([\w-]+)\]")
+BORROWED = re.compile(r"^<!-- with ([\w, ]+) of ([\w.-]+) -->$", re.MULTILINE)
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 CODE = re.compile(r"(~~)?`([^`\n]+)`(~~)?")
 
@@ -62,6 +63,12 @@ class Page:
     @cached_property
     def text(self) -> str:
         return self.path.read_text(encoding="utf-8")
+
+    @cached_property
+    def borrowed(self) -> dict[str, Path]:
+        """What the page's code takes from the code of other pages: the page that defines each name."""
+        found = BORROWED.findall(self.text)
+        return {name: self.path.parent / other for names, other in found for name in names.split(", ")}
 
     @cached_property
     def headings(self) -> list[str]:

@@ -7,6 +7,8 @@ run: Python, in which `normal`, `empty`, `launch` and `same` are known, as is al
     <!-- run: x = normal(5, 100); same(x.softmax(1), launch(before, 5, x, empty(x)), launch(after, 5, x, empty(x))) -->
     <!-- run sm_100: ... -->              compiled for these architectures only
     <!-- refused "is not a power of two": ... -->      has to raise, with these words
+What a page takes from another page's blocks, it says by a line of its own:
+    <!-- with before, after of playbook-bytes.md -->
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ import cuda.tile as ct
 import cuda.tile.tune
 import torch
 
-from tests.pages.page import Fence, Page, Problem, pages
+from tests.pages.page import Page, Problem, pages, read
 from tilewright.compiler.cutile import lower
 from tilewright.compiler.tools import find_tileiras
 from tilewright.gpu.specs import spec_by_arch
@@ -134,10 +136,9 @@ def run(listed: list[Page], archs: tuple[str, ...] = ARCHS) -> Run:
     wanted: dict[str, tuple[Any, Page, int, str]] = {}
     with stand_in(), tempfile.TemporaryDirectory() as folder:
         for page in listed:
-            fences = [fence for fence in page.fences if fence.language == "python"]
-            if fences:
+            if any(fence.language == "python" for fence in page.fences):
                 path = Path(folder).resolve() / f"{page.path.parent.name}-{page.path.stem}.py"
-                _run_page(page, fences, path, archs, found, wanted)
+                _run_page(page, path, archs, found, wanted)
         found.compiles = len(wanted)
         with ThreadPoolExecutor(2) as threads:
             for problem in threads.map(lambda one: _compiled(*one, Path(folder)), wanted.values()):
@@ -146,14 +147,10 @@ def run(listed: list[Page], archs: tuple[str, ...] = ARCHS) -> Run:
     return found
 
 
-def _run_page(page: Page, fences: list[Fence], path: Path, archs: Any, found: Run, wanted: dict[str, Any]) -> None:
-    lines = [PRELUDE] + [""] * max(fence.line + fence.text.count("\n") + 1 for fence in fences)
-    for fence in fences:
-        for offset, line in enumerate(fence.text.splitlines()):
-            lines[fence.line + offset] = line
-    path.write_text("\n".join(lines))
+def _run_page(page: Page, path: Path, archs: Any, found: Run, wanted: dict[str, Any]) -> None:
+    fences = [fence for fence in page.fences if fence.language == "python"]
     try:
-        module = _imported(path)
+        module = module_of(page, path)
     except Exception as error:
         found.problems.append(page.problem(_line_of(error, path) or 1, f"{type(error).__name__}: {error}"))
         return
@@ -189,7 +186,7 @@ def _run_page(page: Page, fences: list[Fence], path: Path, archs: Any, found: Ru
                 wanted.setdefault(made.key, (made, page, fence.line, arch))
     open_ = [f"the result of {name} is compared with nothing" for name in bench.open.values()]
     found.problems += [page.problem(1, text) for text in open_]
-    kernels = {name for name, value in vars(module).items() if isinstance(value, ct.kernel)}
+    kernels = {name for name, value in vars(module).items() if isinstance(value, ct.kernel)} - {*page.borrowed}
     found.kernels |= {f"{page.name}:{name}" for name in kernels}
     found.problems += [
         page.problem(1, f"kernel {name} is never run")
@@ -198,10 +195,21 @@ def _run_page(page: Page, fences: list[Fence], path: Path, archs: Any, found: Ru
     ]
 
 
-def _imported(path: Path) -> Any:
+def module_of(page: Page, path: Path) -> Any:
+    """The page's blocks as one module, each at its own lines of the file `path`: a kernel's source lies in a file."""
+    fences = [fence for fence in page.fences if fence.language == "python"]
+    lines = [PRELUDE] + [""] * max(fence.line + fence.text.count("\n") + 1 for fence in fences)
+    for fence in fences:
+        for offset, line in enumerate(fence.text.splitlines()):
+            lines[fence.line + offset] = line
+    path.write_text("\n".join(lines))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
+    for other in {*page.borrowed.values()}:
+        lender = module_of(read(other), path.with_name(f"{path.stem}-{other.stem}.py"))
+        names = [name for name, place in page.borrowed.items() if place == other]
+        vars(module).update({name: getattr(lender, name) for name in names})
     spec.loader.exec_module(module)
     return module
 

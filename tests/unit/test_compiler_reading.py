@@ -176,7 +176,8 @@ def test_every_treatment_does_away_with_what_it_is_for() -> None:
 
 
 def test_the_playbook_has_every_treatment() -> None:
-    keys = re.findall(r"^###? (\S+)$", (ROOT / "references" / "playbook.md").read_text(), re.MULTILINE)
+    pages = [path.read_text() for path in sorted((ROOT / "references").glob("playbook*.md"))]
+    keys = re.findall(r"^## (\S+)$", "\n".join(pages), re.MULTILINE)
     assert len(keys) == len({*keys})
     assert {*keys} >= {treatment.value for treatment in Treatment}
 

@@ -18,6 +18,7 @@ from tilewright.compiler.treatments import DO, Treatment
 from tilewright.task import Backend
 
 PAGES = pages()
+PLAYBOOK = [one for one in PAGES if one.path.stem.startswith("playbook")]
 
 
 def page(folder: Path, text: str, name: str = "page.md") -> Page:
@@ -214,6 +215,14 @@ def narrow(x, out):
     ct.store(out, index=(0,), tile=ct.load(x, index=(0,), shape=(64,)).astype(ct.float8_e4m3fn))
 ```
 <!-- run: x = normal(64); same(x, launch(narrow, 1, x, empty(x, torch.float8_e4m3fn)), tol=0.2) -->"""
+BORROWING = """# Page
+
+<!-- with double of right.md -->
+
+```python
+twice = double.replace_hints(occupancy=2)
+```
+<!-- run: x = normal(64); same(x * 2, launch(twice, 1, x, empty(x), 64)) -->"""
 PLANTED = {
     "right": (KERNEL + "<!-- run: x = normal(64); same(x * 2, launch(double, 1, x, empty(x), 64)) -->", ""),
     "wrong": (KERNEL + "<!-- run: x = normal(64); same(x * 3, launch(double, 1, x, empty(x), 64)) -->", "Mismatched"),
@@ -230,6 +239,8 @@ PLANTED = {
     "broken": (KERNEL.replace("ct.load", "ct.lode") + "<!-- run: " + CALL, "lode"),
     "syntax": (KERNEL.replace("def double", "def double double") + "<!-- run: assert 1 -->", "SyntaxError"),
     "arch": (NARROW, "narrow for sm_80"),
+    "borrowing": (BORROWING, ""),
+    "unlent": (BORROWING.replace("double", "triple"), "has no attribute 'triple'"),
 }  # fmt: skip
 
 
@@ -243,9 +254,9 @@ def test_a_broken_snippet_is_found(tmp_path: Path) -> None:
 
 
 def test_every_entry_of_the_playbook_says_what_it_did_on_the_gpu() -> None:
-    playbook = read(ROOT / "references" / "playbook.md")
     record = claims.Evidence("playbook.json.gz").data.rows
-    entries = [" ".join(entry.split()) for entry in re.split(r"^## ", playbook.text, flags=re.MULTILINE)[1:]]
+    parts = [re.split(r"^## ", one.text, flags=re.MULTILINE)[1:] for one in PLAYBOOK]
+    entries = [" ".join(entry.split()) for part in parts for entry in part]
     for entry in entries:
         name, _, said = entry.partition(" ")
         assert "**When**" in said, name
@@ -280,7 +291,7 @@ def test_what_gained_nothing_comes_last() -> None:
         gains.setdefault(row.entry, []).append(row.speedup)
     useless = {entry for entry, found in gains.items() if max(found) < 1.005} - {"none"}
     assert useless >= {"zero-padding", "persistent-blocks", "skip-bounds", "transposed-load"}
-    assert {*re.findall(r"\]\(#([\w-]+)\)", table)} == {*gains} - useless - {"none"}
+    assert {*re.findall(r"\]\([\w-]+\.md#([\w-]+)\)", table)} == {*gains} - useless - {"none"}
     last = {treatment.value for treatment, do in DO.items() if do.startswith("last of all")}
     assert last == useless & {*Treatment} - {"tma-rules"}, "of which the rows go the other way round"
 
@@ -297,8 +308,7 @@ def test_gains_come_from_the_pairs_of_times() -> None:
 
 
 def test_the_table_of_tensor_core_instructions_is_the_compilers() -> None:
-    playbook = read(ROOT / "references" / "playbook.md")
-    rows = [block for block in playbook.blocks if block.head.startswith("| tile, bf16 |")]
+    rows = [block for one in PLAYBOOK for block in one.blocks if block.head.startswith("| tile, bf16 |")]
     archs = re.findall(r"sm_\d+", rows[0].head)
     assert len(rows) >= 4
     for row in rows:

@@ -10,7 +10,7 @@ from tilewright.records import Record
 
 
 class Treatment(StrEnum):
-    """What to try, as `references/playbook.md` names it."""
+    """What to try: each has an entry of that name on a page `references/playbook-*.md`."""
 
     TILE_SHAPE = "tile-shape"
     SMALLER_TILES = "smaller-tiles"
