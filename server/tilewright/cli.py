@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -27,12 +28,23 @@ def _serve(arguments: list[str]) -> int:
     import argparse
 
     parser = argparse.ArgumentParser(prog="tilewright serve")
-    parser.add_argument("--root", type=Path, default=Path.cwd())
-    root: Path = parser.parse_args(arguments).root
-    if not root.is_dir():
-        print(f"tilewright serve: --root {root}: no such folder", file=sys.stderr)
-        return 2
+    parser.add_argument("--root", type=Path)
+    return serve_at(parser.parse_args(arguments).root)
+
+
+def serve_at(given: Path | None) -> int:
+    """Serve the folder that `choose_root` finds until the client leaves. Return the exit status."""
+    from tilewright.serveroot import NoRepository, choose_root
+
+    root: Path | NoRepository
+    try:
+        root = choose_root(given, Path.cwd(), os.environ)
+    except NoRepository as refusal:
+        print(f"tilewright serve: {refusal}", file=sys.stderr)
+        if given is not None:
+            return 2
+        root = refusal  # clients hide standard error; the tools say it to the agent
     from tilewright.mcp_server import serve
 
-    serve(root.resolve())
+    serve(root)
     return 0

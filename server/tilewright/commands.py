@@ -58,11 +58,16 @@ def _common(
 
 
 @app.command()
-def serve(root: Root = HERE) -> None:
+def serve(
+    root: Annotated[
+        Path | None,
+        typer.Option(help="the checkout to work in; default: the current folder, else PWD, in a repository"),
+    ] = None,
+) -> None:
     """Serve the tools over MCP on standard input and output."""
-    from tilewright.mcp_server import serve as run
+    from tilewright.cli import serve_at
 
-    run(root.resolve())
+    raise typer.Exit(serve_at(root))
 
 
 @app.command()

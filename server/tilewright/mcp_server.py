@@ -26,6 +26,7 @@ from tilewright import __version__
 from tilewright.autotune.report import AutotuneReport
 from tilewright.policy import RootCause
 from tilewright.profile.report import ProfileReport
+from tilewright.serveroot import NoRepository
 from tilewright.session.reports import (
     NAME_LIMIT,
     AppendReport,
@@ -82,9 +83,9 @@ _DISCARDS = _hints(destroys=True, repeats=True)
 
 
 class Desk:
-    """What the tools of one checkout work on, made at the first call that needs it."""
+    """What the tools of one checkout work on, made at the first call that needs it. Without one they say why."""
 
-    def __init__(self, root: Path, jobs: Jobs | None = None) -> None:
+    def __init__(self, root: Path | NoRepository, jobs: Jobs | None = None) -> None:
         self._root = root
         self._jobs = jobs
         self._loop: Loop | None = None
@@ -94,6 +95,8 @@ class Desk:
 
     @property
     def loop(self) -> Loop:
+        if isinstance(self._root, NoRepository):
+            raise self._root
         if self._loop is None:
             from tilewright.session.loop import Loop
 
@@ -143,8 +146,10 @@ def _progress(context: Context[Any, Any]) -> Callable[[str], Awaitable[None]]:
     return report
 
 
-async def _told(work: Callable[[], ResultT | Awaitable[ResultT]]) -> ResultT:
-    """Run a tool's work; a misuse reaches the caller as a tool error that says what to do instead."""
+async def _told(
+    work: Callable[[], ResultT | Awaitable[ResultT]], refusal: type[ToolError | ResourceNotFoundError] = ToolError
+) -> ResultT:
+    """Run a tool's or a resource's work; a misuse reaches the caller as a `refusal` that says what to do instead."""
     from tilewright.records import storage_problem
     from tilewright.repository import RepositoryError
     from tilewright.session.checkout import Misuse
@@ -152,10 +157,10 @@ async def _told(work: Callable[[], ResultT | Awaitable[ResultT]]) -> ResultT:
     try:
         result = work()
         return await result if isinstance(result, Awaitable) else result
-    except (Misuse, RepositoryError) as error:
-        raise ToolError(str(error)) from None
+    except (Misuse, NoRepository, RepositoryError) as error:
+        raise refusal(str(error)) from None
     except OSError as error:
-        raise ToolError(storage_problem(error) or str(error)) from None
+        raise refusal(storage_problem(error) or str(error)) from None
 
 
 def build_server(desk: Desk) -> MCPServer[None]:
@@ -319,7 +324,7 @@ def build_server(desk: Desk) -> MCPServer[None]:
     @mcp.resource("tilewright://results", mime_type="text/markdown")
     async def results() -> str:
         """The current session's table, perf_results.md."""
-        path = desk.loop.checkout.sandbox / "perf_results.md"
+        path = (await _told(lambda: desk.loop, ResourceNotFoundError)).checkout.sandbox / "perf_results.md"
         if not path.is_file():
             raise ResourceNotFoundError("no session has left a table yet")
         return path.read_text(encoding="utf-8")
@@ -327,7 +332,7 @@ def build_server(desk: Desk) -> MCPServer[None]:
     @mcp.resource("tilewright://journal", mime_type="application/x-ndjson")
     async def journal() -> str:
         """The current session's journal: every run with its secret, its result and its verdict."""
-        folder = desk.loop.checkout.current_folder()
+        folder = (await _told(lambda: desk.loop, ResourceNotFoundError)).checkout.current_folder()
         if folder is None:
             raise ResourceNotFoundError("no session has left a journal yet")
         return (folder / "journal.jsonl").read_text(encoding="utf-8")
@@ -335,7 +340,7 @@ def build_server(desk: Desk) -> MCPServer[None]:
     @mcp.resource("tilewright://dump/{identity}", mime_type="text/plain")
     async def dump(identity: str) -> str:
         """The whole text of an earlier dump_ir."""
-        text = desk.dumper.text(identity)
+        text = (await _told(lambda: desk.dumper, ResourceNotFoundError)).text(identity)
         if text is None:
             raise ResourceNotFoundError(f"no dump {identity}; call dump_ir again")
         return text
@@ -363,7 +368,7 @@ def build_server(desk: Desk) -> MCPServer[None]:
     return mcp
 
 
-def serve(root: Path) -> None:
+def serve(root: Path | NoRepository) -> None:
     """Run on standard input and output until the client leaves or the process is told to stop."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
 

@@ -85,16 +85,36 @@ def test_manifests_agree_on_version_and_command() -> None:
     assert pyproject["project"]["scripts"] == {"tilewright": "tilewright.cli:main"}
     manifests = {
         name: json.loads((ROOT / name).read_text())
-        for name in ("plugin.json", "mcp.json", "server.json", "gemini-extension.json", ".claude-plugin/plugin.json")
-    }
+        for name in (
+            "plugin.json", "mcp.json", "server.json", "gemini-extension.json", ".claude-plugin/plugin.json",
+            ".codex-plugin/plugin.json", ".codex-plugin/mcp.json",
+        )
+    }  # fmt: skip
     for name, manifest in manifests.items():
-        if name != "mcp.json":
+        if not name.endswith("mcp.json"):
             assert manifest["version"] == __version__, name
-        for server in manifest.get("mcpServers", {}).values():
+        servers = manifest.get("mcpServers", {})
+        if isinstance(servers, str):
+            assert (ROOT / servers).is_file(), name
+            continue
+        for server in servers.values():
             assert (server["command"], server["args"]) == ("tilewright", ["serve"]), name
+    (portable,) = manifests["mcp.json"]["mcpServers"].values()
+    assert portable.keys() <= {"type", "command", "args", "env", "cwd"}, "clients drop a server with any other field"
+    assert manifests[".codex-plugin/mcp.json"]["mcpServers"]["tilewright"]["env_vars"] == ["PWD"]
     assert manifests["server.json"]["packages"][0]["version"] == __version__
     assert f"mcp-name: {manifests['server.json']['name']}" in (ROOT / "README.md").read_text()
     assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_plugin_manifests_say_what_claude_asks_of_them() -> None:
+    """`claude plugin validate --strict .` fails where one of these is missing."""
+    for name in ("plugin.json", ".claude-plugin/plugin.json", ".codex-plugin/plugin.json"):
+        manifest = json.loads((ROOT / name).read_text())
+        assert manifest["author"]["name"] and manifest["description"], name
+    marketplace = json.loads((ROOT / ".claude-plugin" / "marketplace.json").read_text())
+    assert marketplace["description"] and marketplace["owner"]["name"]
+    assert all(plugin["description"] for plugin in marketplace["plugins"])
 
 
 def test_skills_are_valid_short_and_name_real_tools() -> None:

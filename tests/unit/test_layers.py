@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[2] / "server" / "tilewright"
 LAYERS = [
     {
         "__main__", "attach", "cli", "commands", "demo", "demo_edits", "doctor", "kernelcommands", "mcp_server",
-        "selfcheck", "skillcommands", "skillserving", "terminal", "toolschemas", "toolserver",
+        "selfcheck", "serveroot", "skillcommands", "skillserving", "terminal", "toolschemas", "toolserver",
     },
     {"autotune", "profile"},
     {"session", "policy"},
