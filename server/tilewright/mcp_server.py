@@ -26,6 +26,7 @@ from tilewright import __version__
 from tilewright.autotune.report import AutotuneReport
 from tilewright.policy import RootCause
 from tilewright.profile.report import ProfileReport
+from tilewright.protocol import refusals
 from tilewright.serveroot import NoRepository
 from tilewright.session.reports import (
     NAME_LIMIT,
@@ -177,7 +178,9 @@ def build_server(desk: Desk) -> MCPServer[None]:
     mcp = ToolServer(
         "tilewright", title="Tilewright", version=__version__, instructions=INSTRUCTIONS, lifespan=lifespan,
         log_level="WARNING", extensions=[SkillsExtension()],
+        subscriptions=False,  # nothing that is listed changes, and no resource tells of its updates
     )  # fmt: skip
+    mcp.middleware.append(refusals(mcp))
 
     @mcp.tool(title="Start a session", annotations=_ADDS)
     async def start_session(
