@@ -348,22 +348,15 @@ def build_server(desk: Desk) -> MCPServer[None]:
             raise ResourceNotFoundError(f"no dump {identity}; call dump_ir again")
         return text
 
-    @mcp.resource("tilewright://playbook", mime_type="text/markdown")
-    async def playbook() -> str:
-        """What each treatment that dump_ir names is, and what it changed in compiled kernels."""
-        from tilewright.bundled import references
-
-        return (references() / "playbook.md").read_text(encoding="utf-8")
-
     @mcp.prompt(name="optimise-kernel", title="Make a kernel faster")
     async def optimise_kernel(
         task: Annotated[str, Field(description="folder that holds task.toml, relative to the server's root")],
         goal: Annotated[str, Field(description="when to stop, in your words; empty: when the session says so")] = "",
     ) -> str:
         """Run a whole session on a task, by the rules of the skill perf-loop."""
-        from tilewright.skillpack import MANIFEST, load_skill
+        from tilewright.skillpack import HOST, MANIFEST, load_skill
 
-        rules = load_skill("perf-loop").files[MANIFEST].decode().split("---\n", 2)[2]
+        rules = load_skill(HOST).files[MANIFEST].decode().split("---\n", 2)[2]
         wish = f" The user's goal: {goal}." if goal else ""
         pages = "The pages that it links to are resources, as skill://perf-loop/references/playbook.md is."
         return f"Make the kernel of the task `{task}` faster with Tilewright's tools.{wish} {pages}\n\n{rules}"

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 from tilewright import bundled
 from tilewright.records import write_atomically
 
 MANIFEST = "SKILL.md"
+SHARED = ("references", "assets")
+"""The folders of a skill whose files other skills may hold too."""
+HOST = "perf-loop"
+"""The skill that the server offers whole; other skills link to its files."""
 _LINK = re.compile(r"\[([^\]\n]+)\]\(([^)\s]+)\)")
 _CHECK = re.compile(r"^<!-- (?:run|refused|with)\b.*?-->\n", re.DOTALL | re.MULTILINE)
 _QUERY = re.compile(r"^(\[\^[\w-]+\]: measured [\w.-]+): `.*`$", re.MULTILINE)
@@ -71,7 +76,7 @@ def install(names: list[str], target: Path) -> list[Path]:
             raise SkillError(f"{folder} is there and is no copy of the skill; move it away, or give another --to")
     for skill in skills:
         home = target / skill.name
-        old = [path for kept in ("references", "assets") for path in (home / kept).rglob("*") if path.is_file()]
+        old = [path for kept in SHARED for path in (home / kept).rglob("*") if path.is_file()]
         for path in old:
             if path.relative_to(home).as_posix() not in skill.files:
                 path.unlink()
@@ -80,6 +85,55 @@ def install(names: list[str], target: Path) -> list[Path]:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, data)
     return [target / skill.name for skill in skills]
+
+
+def uri(name: str, place: str) -> str:
+    """Return the address of a skill's file as an MCP resource."""
+    return f"skill://{name}/{place}"
+
+
+@cache
+def served_skills() -> tuple[Skill, ...]:
+    """Return the skills as the server offers them: what several hold is in one of them, and the others link to it."""
+    owners: dict[str, str] = {}
+    served = []
+    for name in sorted(skill_names(), key=lambda name: (name != HOST, name)):
+        skill = load_skill(name)
+        for place in skill.files:
+            if place.partition("/")[0] in SHARED:
+                owners.setdefault(place, name)
+        files = {
+            place: _pointing(data, place, name, owners) if place.endswith(".md") else data
+            for place, data in skill.files.items()
+            if owners.get(place, name) == name
+        }
+        served.append(replace(skill, files=files))
+    return tuple(sorted(served, key=lambda skill: skill.name))
+
+
+@cache
+def treatment_pages() -> dict[str, str]:
+    """Return the address of the page that explains each treatment, by the treatment's name."""
+    pages = [(uri(skill.name, place), data) for skill in served_skills() for place, data in skill.files.items()]
+    return {
+        name: address
+        for address, data in pages
+        if PurePosixPath(address).name.startswith("playbook-")
+        for name in re.findall(r"^## (\S+)$", data.decode(), re.MULTILINE)
+    }
+
+
+def _pointing(data: bytes, place: str, name: str, owners: dict[str, str]) -> bytes:
+    """Return the page `place` of a skill, its links to files of other skills made addresses."""
+
+    def point(match: re.Match[str]) -> str:
+        label, target = match.groups()
+        path, hash_, anchor = target.partition("#")
+        wanted = posixpath.normpath(posixpath.join(posixpath.dirname(place), path))
+        owner = owners.get(wanted, name) if path else name
+        return match.group(0) if owner == name else f"[{label}]({uri(owner, wanted)}{hash_}{anchor})"
+
+    return _LINK.sub(point, data.decode()).encode()
 
 
 def _is_copy(folder: Path, name: str) -> bool:

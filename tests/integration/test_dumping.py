@@ -109,7 +109,8 @@ def test_what_slows_a_kernel_down_is_told_first(make_task: Callable[..., Path]) 
     for line, kernel in by_arch(reports["float32 mma"]).values():
         assert "no tensor cores" in line
         assert treatments(kernel)[0] == (Treatment.TENSOR_CORE_DTYPE.value, f"kernel.py:{MMA_LINE}")
-    assert "tilewright://playbook (references/playbook.md) explains tensor-core-dtype" in reports["float32 mma"].next
+    page = "skill://perf-loop/references/playbook-arithmetic.md"
+    assert f"{page} explains tensor-core-dtype" in reports["float32 mma"].next
 
     padded = reports["padded load"]
     for arch, (line, kernel) in by_arch(padded).items():

@@ -137,8 +137,6 @@ def test_a_session_over_stdio(make_task: Callable[..., Path]) -> None:
             assert len(json.dumps(dump, separators=(",", ":"))) <= 6400
             whole = await connected.read_resource(dump["resource"])
             assert "scale_kernel for sm_100: tile_ir" in str(getattr(whole.contents[0], "text", ""))
-            playbook = await connected.read_resource("tilewright://playbook")
-            assert "## zero-padding" in str(getattr(playbook.contents[0], "text", ""))
             compared = await content(connected, "dump_ir", compare="incumbent")
             assert compared["summary"] == "scale_kernel on sm_90: compiles to the same"
             (root / "task" / "kernel.py").write_text(SCALE_KERNEL)
@@ -156,6 +154,30 @@ def test_a_session_over_stdio(make_task: Callable[..., Path]) -> None:
             assert larger["cases"][0]["latency_ms"] != bound["cases"][0]["latency_ms"]
             assert "no knob 'TILES'" in await refusal(connected, "profile", config={"TILES": 1})
             assert "no knob 'TILES'" in await refusal(connected, "autotune", space={"TILES": [1]})
+
+    asyncio.run(scene())
+
+
+PAGE_CHARACTERS = 20_000
+"""About 5,000 tokens: what an agent can take in at once without losing sight of its work."""
+
+
+def test_every_page_can_be_read_at_once(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+
+    async def scene() -> None:
+        async with client(root) as connected:
+            listed = [str(resource.uri) for resource in (await connected.list_resources()).resources]
+            pages = [uri for uri in listed if uri.startswith("skill://")]
+            assert {*listed} - {*pages} == {"tilewright://results", "tilewright://journal"}
+            assert len(pages) > 20
+            sizes = {}
+            for uri in pages:
+                (content,) = (await connected.read_resource(uri)).contents
+                sizes[uri] = len(str(getattr(content, "text", "")))
+            assert {uri: size for uri, size in sizes.items() if not 0 < size <= PAGE_CHARACTERS} == {}
+            prompt = await connected.get_prompt("optimise-kernel", {"task": "task"})
+            assert len(str(getattr(prompt.messages[0].content, "text", ""))) <= PAGE_CHARACTERS
 
     asyncio.run(scene())
 

@@ -27,6 +27,7 @@ from tilewright.compiler.texts import raised
 from tilewright.compiler.tools import find_tileiras
 from tilewright.compiler.treatments import Treatment
 from tilewright.gpu.specs import KIB, SM_LIMITS, SmLimits
+from tilewright.skillpack import treatment_pages
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(kernels.__file__).read_text().splitlines()
@@ -180,6 +181,7 @@ def test_the_playbook_has_every_treatment() -> None:
     keys = re.findall(r"^## (\S+)$", "\n".join(pages), re.MULTILINE)
     assert len(keys) == len({*keys})
     assert {*keys} >= {treatment.value for treatment in Treatment}
+    assert {*keys} == {*treatment_pages()}, "what `dump_ir` sends the reader to"
 
 
 def test_findings_come_with_the_dearest_first_and_their_evidence() -> None:

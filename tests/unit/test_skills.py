@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from tests.pages.page import ROOT
 from tilewright.commands import app
 from tilewright.mcp_server import Desk, build_server
-from tilewright.skillpack import Skill, SkillError, install, load_skill, skill_names
+from tilewright.skillpack import HOST, Skill, SkillError, install, load_skill, skill_names
 
 NAMES = ["autotuning", "perf-loop", "tune"]
 
@@ -72,6 +72,18 @@ def test_its_evals_can_be_judged(name: str) -> None:
 
 def links(text: str) -> list[str]:
     return [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]
+
+
+def with_addresses(uri: str, text: str) -> str:
+    """A page with its links made addresses, as a client makes them that read it at `uri`."""
+
+    def whole(match: re.Match[str]) -> str:
+        path, hash_, anchor = match[1].partition("#")
+        return f"](skill://{posixpath.normpath(posixpath.join(folder, path)) if path else here}{hash_}{anchor})"
+
+    here = uri.removeprefix("skill://")
+    folder = posixpath.dirname(here)
+    return re.sub(r"\]\((?!\w+://)([^)\s]+)\)", whole, text) if uri.endswith(".md") else text
 
 
 def test_installed_skills_hold_all_they_link_to(tmp_path: Path) -> None:
@@ -130,8 +142,10 @@ def test_the_command_lists_shows_and_installs(tmp_path: Path) -> None:
     assert run.invoke(app, ["skills", "install", "--to", str(target)]).exit_code == 2
 
 
-def test_the_server_offers_the_skills_as_they_are_installed(tmp_path: Path) -> None:
+def test_the_server_offers_the_skills_as_they_are_installed_and_each_page_once(tmp_path: Path) -> None:
     install([], tmp_path)
+    addresses: list[str] = []
+    linked: set[str] = set()
 
     async def scene() -> None:
         async with Client(build_server(Desk(ROOT))) as client:
@@ -145,11 +159,24 @@ def test_the_server_offers_the_skills_as_they_are_installed(tmp_path: Path) -> N
                     installed = (tmp_path / file["uri"].removeprefix("skill://")).read_bytes()
                     (content,) = (await client.read_resource(file["uri"])).contents
                     served = str(getattr(content, "text", "")).encode()
-                    assert served == installed
+                    addresses.append(file["uri"])
+                    if file["uri"].startswith(f"skill://{HOST}/"):
+                        assert served == installed
+                    absolute = with_addresses(file["uri"], served.decode())
+                    elsewhere = with_addresses(file["uri"], installed.decode())
+                    assert re.sub(r"skill://[\w-]+/", "", absolute) == re.sub(r"skill://[\w-]+/", "", elsewhere)
+                    linked.update(re.findall(r"\]\((skill://[^)#]+)", absolute))
                     assert file["digest"] == f"sha256:{hashlib.sha256(served).hexdigest()}"
                     assert file["size"] == len(served)
                 got = await client.session.send_request(Getting(params=GetParams(uri=entry["uri"])), Answer)
                 assert got.skill == entry
+            places = [uri.split("/", 3)[3] for uri in addresses]
+            assert {name for name in places if places.count(name) > 1} == {"SKILL.md"}
+            assert len(linked) > 20
+            assert linked <= {*addresses}
+            assert sorted(addresses) == sorted(
+                resource.uri for resource in (await client.list_resources()).resources if "skill://" in resource.uri
+            )
             with pytest.raises(MCPError, match=r"no skill skill://none/SKILL\.md"):
                 await client.session.send_request(Getting(params=GetParams(uri="skill://none/SKILL.md")), Answer)
             prompt = await client.get_prompt("optimise-kernel", {"task": "kernels/softmax", "goal": "below 0.1 ms"})

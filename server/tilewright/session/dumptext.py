@@ -16,6 +16,7 @@ from tilewright.records import cut
 from tilewright.session import operations
 from tilewright.session.reports import DumpReport, KernelReport
 from tilewright.session.runs import Dumped, DumpedKernel
+from tilewright.skillpack import treatment_pages
 
 Stage = Literal["resources", "cutile_ir", "tile_ir", "ttir", "ttgir", "ptx", "sass", "remarks", "mix"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
@@ -28,7 +29,6 @@ NOTE_ROOM = 50
 RESOURCE = "the resource"
 MOST_LINES = 16
 ERROR_SHOWN = 600
-PLAYBOOK = "tilewright://playbook (references/playbook.md)"
 
 Pair = tuple[DumpedKernel | None, DumpedKernel | None]
 
@@ -235,14 +235,16 @@ def _report(
                 error=cut(made.error, ERROR_SHOWN),
             )
         )
-    named = dict.fromkeys(finding.treatment.value for kernel in kernels for finding in kernel.findings)
+    explained: dict[str, list[str]] = {}
+    for name in dict.fromkeys(finding.treatment.value for kernel in kernels for finding in kernel.findings):
+        explained.setdefault(treatment_pages()[name], []).append(name)
     return DumpReport(
         summary=summary,
         status=_status([kernel.made for kernel in dumped.kernels]),
         case=dumped.case,
         kernels=kernels,
         resource=resource,
-        next=f"{PLAYBOOK} explains {', '.join(named)}" if named else "",
+        next="; ".join(f"{page} explains {', '.join(names)}" for page, names in explained.items()),
     )
 
 
