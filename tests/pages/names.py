@@ -26,6 +26,8 @@ from tilewright import task
 from tilewright.compiler.resources import Resources
 from tilewright.compiler.tools import find_tileiras
 from tilewright.compiler.treatments import Finding, Treatment
+from tilewright.evaluation.results import Status
+from tilewright.policy import Reason
 
 LINK = re.compile(r"\[[^\]\n]+\]\(([^)\s]+)\)")
 SNAKE = re.compile(r"(?<![\w.\-/])[a-z][a-z0-9]*(?:_[a-z0-9]+)+(?![\w\-/])")
@@ -60,7 +62,7 @@ def known() -> frozenset[str]:
     """Names of tools, their arguments and fields, task files, and of everything in cuda.tile."""
     from tilewright.mcp_server import Desk, build_server
 
-    found = {treatment.value for treatment in Treatment} | set(ELSEWHERE["names"].split())
+    found = {one.value for kind in (Treatment, Status, Reason) for one in kind} | set(ELSEWHERE["names"].split())
     for tool in asyncio.run(build_server(Desk(ROOT)).list_tools()):
         found |= {tool.name, *_words(tool.input_schema), *_words(tool.output_schema)}
     for model in vars(task).values():

@@ -14,8 +14,8 @@ PACKAGE = Path(__file__).parents[2] / "server" / "tilewright"
 # fmt: off
 LAYERS = [
     {
-        "__main__", "attach", "cli", "commands", "demo", "demo_edits", "doctor", "kernelcommands", "mcp_server", "protocol",
-        "selfcheck", "serveroot", "skillcommands", "skillserving", "terminal", "toolschemas", "toolserver",
+        "__main__", "attach", "cli", "commands", "demo", "demo_edits", "doctor", "kernelcommands", "mcp_server",
+        "protocol", "selfcheck", "serveroot", "skillcommands", "skillserving", "terminal", "toolschemas", "toolserver",
     },
     {"autotune", "profile"},
     {"session", "policy"},

@@ -169,7 +169,7 @@ def _chain(archive: _Archive, scratch: Path) -> integrity.Chain:
 
 
 def _check_heads(archive: _Archive, chain: integrity.Chain) -> None:
-    """Raises `Misuse` if the archive's chain lacks a known head of the session: the archive's own, or this machine's."""
+    """Raises `Misuse` if the archive's chain lacks a known head of the session, its own or this machine's."""
     store = HeadStore(archive.session)
     try:
         kept = store.read()
