@@ -94,7 +94,7 @@ def served(here: Path, *arguments: str, **environment: str) -> tuple[list[dict[s
     ]
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "TILEWRIGHT_STATE") if name in os.environ}
     process = subprocess.Popen(
-        [sys.executable, "-m", "tilewright.cli", "serve", *arguments], cwd=here, env=kept | environment, text=True,
+        [sys.executable, "-m", "tilewright", "serve", *arguments], cwd=here, env=kept | environment, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert process.stdin and process.stdout and process.stderr

@@ -128,7 +128,9 @@ def _in_context(context: Any, func: Any, types: Any, args: Any = (), kwargs: Any
     return func(*args, **kwargs)
 
 
-def _nothing(*_: Any, **__: Any) -> None: ...
+def _nothing() -> Callable[..., None]:
+    """A new function that does nothing: torch.compile keeps its rules by the identity of a function."""
+    return lambda *_, **__: None
 
 
 def _memory_stats(device: Any = None) -> dict[str, int]:
@@ -206,7 +208,7 @@ def stand_in(device: DeviceSpec) -> None:
     }
     nothing = "init _lazy_init set_device set_stream synchronize empty_cache ipc_collect reset_peak_memory_stats"
     nothing += " reset_accumulated_memory_stats reset_max_memory_allocated reset_max_memory_cached"
-    replaced |= dict.fromkeys(nothing.split(), _nothing)
+    replaced |= {function: _nothing() for function in nothing.split()}
     for figure in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
         replaced[figure] = lambda device=None: 0
     for function, value in replaced.items():
@@ -215,8 +217,8 @@ def stand_in(device: DeviceSpec) -> None:
         for function in replaced.keys() & vars(module).keys():
             setattr(module, function, replaced[function])
     for function in ("range_push", "range_pop", "mark"):
-        setattr(torch.cuda.nvtx, function, _nothing)
+        setattr(torch.cuda.nvtx, function, _nothing())
     setattr(torch.cuda.nvtx, "range", lambda *_, **__: contextlib.nullcontext())  # noqa: B010 (mypy knows its type)
-    setattr(torch.Tensor, "record_stream", _nothing)  # noqa: B010 (whose own takes no stand-in for a stream)
+    setattr(torch.Tensor, "record_stream", _nothing())  # noqa: B010 (whose own takes no stand-in for a stream)
     setattr(torch, "Generator", _Generator)  # noqa: B010 (mypy knows its type)
     setattr(torch.utils._device.DeviceContext, "__torch_function__", _in_context)  # noqa: B010
