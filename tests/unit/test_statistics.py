@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ from tilewright.evaluation.statistics import (
     interval,
     settled_apart,
     speedup_apart,
+    student_quantile,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -219,3 +221,10 @@ def test_recorded_pairs_through_the_production_decision(name: str, gain: float, 
 def test_what_becomes_of_gains_apart_is_as_recorded(name: str) -> None:
     live = json.loads((ROOT / "references" / "evidence" / "statistics-live.json").read_text())["kernels"][name]
     assert benchmark_script().shares_apart(name, live["alone_ms"]) == live["apart"]
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 12, 15, 31, 50, 127])
+@pytest.mark.parametrize("error_probability", [0.5, 0.05, 0.01, 1e-3, 4e-4, 1e-5])
+def test_quantiles_are_students(freedom: int, error_probability: float) -> None:
+    expected = scipy.stats.t.ppf(1 - error_probability / 2, freedom)
+    assert student_quantile(error_probability, freedom) == pytest.approx(expected, rel=1e-8)

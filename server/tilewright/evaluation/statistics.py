@@ -3,7 +3,7 @@
 Each pair of blocks gives two log-ratios of incumbent over candidate: by the worker's device events, and by the
 referee's own clock around the whole block, which a candidate cannot reach. Method: the trimmed mean and its t interval
 (K. Yuen, "The two-sample trimmed t for unequal population variances", Biometrika 61, 1974, for one sample; quantiles
-by scipy.stats.t), since pairs that the machine disturbed are outliers. All looks share one error probability
+by Student's t), since pairs that the machine disturbed are outliers. All looks share one error probability
 (Bonferroni over the looks, the simplest group-sequential bound; C. Jennison and B. Turnbull, "Group Sequential
 Methods", 1999), which is a session's divided by its experiments.
 """
@@ -134,9 +134,32 @@ def interval(log_ratios: Sequence[float], error_probability: float = ERROR_PROBA
 
 @lru_cache
 def _critical(freedom: int, error_probability: float) -> float:
-    from scipy.stats import t
+    return student_quantile(error_probability / len(LOOKS), max(freedom, 1))
 
-    return float(t.ppf(1 - error_probability / len(LOOKS) / 2, max(freedom, 1)))
+
+def student_quantile(error_probability: float, freedom: int) -> float:
+    """The value that the magnitude of a Student t with `freedom` degrees of freedom exceeds with that probability.
+
+    The finite series of Abramowitz and Stegun, 26.7.3 and 26.7.4, over the angle atan(t / sqrt(freedom)), bisected.
+    """
+    low, high = 0.0, math.pi / 2
+    while (angle := (low + high) / 2) not in (low, high):
+        if 1 - _central(angle, freedom) > error_probability:
+            low = angle
+        else:
+            high = angle
+    return math.tan(low) * math.sqrt(freedom)
+
+
+def _central(angle: float, freedom: int) -> float:
+    """The probability of a magnitude up to tan(angle) * sqrt(freedom)."""
+    odd = freedom % 2
+    term = math.cos(angle) if odd else 1.0
+    total = term if freedom > 1 else 0.0
+    for number in range(2 + odd, freedom - 1, 2):
+        term *= (number - 1) / number * math.cos(angle) ** 2
+        total += term
+    return 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
 
 
 def combined(intervals: Sequence[Interval], error_probability: float = ERROR_PROBABILITY) -> Interval:

@@ -22,8 +22,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import scipy.stats  # noqa: F401 (ready before a comparison asks for it)
-
 from tilewright.commandtask import JUNIT, OUT, Command, CommandTask, Parser, holds, load
 from tilewright.evaluation.channel import Channel, Message
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
