@@ -135,15 +135,62 @@ def init(
     )
 
 
+@app.command()
+def setup(
+    client: Annotated[
+        str, typer.Option(help="claude-code, codex, cursor, gemini or opencode; default: the one that is installed")
+    ] = "",
+    allow_tools: Annotated[
+        bool | None, typer.Option(help="let the client run the tools without a question; default: ask")
+    ] = None,
+    show: Annotated[bool, typer.Option("--print", help="print the files instead of writing them")] = False,
+    root: Root = HERE,
+) -> None:
+    """Write an agent client's configuration into the repository: the server, and the tools that may run unasked."""
+    from tilewright import clients
+
+    by_name = {one.name: one for one in clients.CLIENTS}
+    there = clients.installed()
+    if client not in by_name and (client or len(there) != 1):
+        found = f" Installed here: {', '.join(one.name for one in there)}." if there else ""
+        raise failed(f"give --client, one of {', '.join(by_name)}.{found}")
+    chosen = by_name[client] if client else there[0]
+    tools = told(lambda: asyncio.run(_tool_names(root)))
+    if allow_tools is None:
+        allow_tools = show or typer.confirm(
+            f"{chosen.title} asks before each call of a tool that runs code or writes files, all night. "
+            f"Let it call Tilewright's {len(tools)} tools without a question?",
+            default=True,
+        )
+    wanted = clients.settings(chosen, clients.server_command(), tools if allow_tools else [])
+    texts = told(lambda: clients.texts(root, wanted))
+    if not show:
+        told(lambda: clients.write(texts))
+    for path, (before, after) in texts.items():
+        holds = "; ".join(one.holds for one in wanted if root / one.path == path)
+        verb = "is as it should be" if after == before else "would hold" if show else "was written"
+        console.print(f"{path.relative_to(root)} {verb}: {holds}", markup=False, soft_wrap=True)
+        if show:
+            typer.echo(after)
+    if not allow_tools:
+        console.print(f"{chosen.title} will ask before each call; --allow-tools changes that", markup=False)
+
+
+async def _tool_names(root: Path) -> list[str]:
+    from tilewright.mcp_server import Desk, build_server
+
+    return [tool.name for tool in await build_server(Desk(root)).list_tools()]
+
+
 @app.command(name="doctor")
 def doctor_command() -> None:
-    """Say what this machine has, what is missing, and the command that mends it."""
+    """Say what this machine has, what is missing, and the command that fixes it."""
     findings = doctor.examine(doctor.this_machine())
     colours = {doctor.State.OK: "green", doctor.State.LIMITED: "yellow", doctor.State.MISSING: "red"}
     for finding in findings:
         console.print(Text(f"{finding.state:8}", style=colours[finding.state]), f"{finding.name:10}", finding.detail)
         if finding.remedy:
-            console.print(f"{'':20}to mend it: {finding.remedy}")
+            console.print(f"{'':20}to fix it: {finding.remedy}")
     console.print("\nwhat protects a session on this machine, and what an agent of the same user can still do:")
     for one in doctor.protections():
         mark = Text("holds   " if one.holds else "open    ", style="green" if one.holds else "yellow")

@@ -14,8 +14,9 @@ PACKAGE = Path(__file__).parents[2] / "server" / "tilewright"
 # fmt: off
 LAYERS = [
     {
-        "__main__", "attach", "cli", "commands", "demo", "demo_edits", "doctor", "kernelcommands", "mcp_server",
-        "protocol", "selfcheck", "serveroot", "skillcommands", "skillserving", "terminal", "toolschemas", "toolserver",
+        "__main__", "attach", "cli", "clients", "commands", "demo", "demo_edits", "doctor", "kernelcommands",
+        "mcp_server", "protocol", "selfcheck", "serveroot", "skillcommands", "skillserving", "terminal", "toolschemas",
+        "toolserver",
     },
     {"autotune", "profile"},
     {"session", "policy"},
@@ -72,7 +73,7 @@ def test_every_module_has_its_place() -> None:
     ],
 )
 def test_the_servers_process_imports_no_torch(module: str) -> None:
-    heavy = ("torch", "cuda.tile", "scipy", "numpy")
+    heavy = ("torch", "cuda.tile", "numpy", "matplotlib")
     program = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

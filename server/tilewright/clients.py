@@ -1,0 +1,193 @@
+"""What `tilewright setup` writes: each agent client's configuration, merged into the files that a repository has.
+
+A client is one `Client` in `CLIENTS`. What its files mean is the client's documentation; nothing here starts a server.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright.records import write_atomically
+from tilewright.session.checkout import Misuse
+
+NAME = "tilewright"
+TIMEOUT_S = 600
+"""Of a tool call: a call answers within 240 s by itself, and clients' own limits are shorter."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One file of a client's, relative to the repository, and how its text changes."""
+
+    path: str
+    holds: str
+    edit: Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class Client:
+    """An agent client: its name, the program that it is, and its files."""
+
+    name: str
+    title: str
+    program: str
+    server: Callable[[list[str]], Setting]
+    allowed: Callable[[list[str], Sequence[str]], Setting]
+
+
+def server_command() -> list[str]:
+    """The command that starts the server in this environment: absolute, since a client has no venv on its PATH."""
+    script = Path(sys.executable).with_name(NAME)
+    return [str(script), "serve"] if script.is_file() else [sys.executable, "-m", NAME, "serve"]
+
+
+def installed() -> list[Client]:
+    """The clients whose program is on the PATH."""
+    return [client for client in CLIENTS if shutil.which(client.program)]
+
+
+def settings(client: Client, command: list[str], tools: Sequence[str]) -> list[Setting]:
+    """The files of a client; with `tools`, also its list of tools that run without a question."""
+    return [client.server(command), *([client.allowed(command, tools)] if tools else [])]
+
+
+def texts(root: Path, chosen: Sequence[Setting]) -> dict[Path, tuple[str, str]]:
+    """Each file's text before and after. Raises `Misuse` if a file cannot be understood; nothing is written."""
+    found: dict[Path, tuple[str, str]] = {}
+    for setting in chosen:
+        path = root / setting.path
+        before = path.read_text(encoding="utf-8") if path.is_file() else ""
+        first, after = found.get(path, (before, before))
+        try:
+            found[path] = (first, setting.edit(after))
+        except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
+            raise Misuse(
+                f"{setting.path} cannot be read ({error}); fix it, or use --print and add the lines by hand"
+            ) from None
+    return found
+
+
+def write(found: dict[Path, tuple[str, str]]) -> None:
+    """Write each file that changes."""
+    for path, (before, after) in found.items():
+        if after != before:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, after)
+
+
+def _json(path: str, holds: str, addition: dict[str, Any]) -> Setting:
+    def edit(text: str) -> str:
+        data = json.loads(text) if text.strip() else {}
+        if not isinstance(data, dict):
+            raise Misuse(f"{path} holds no JSON object; fix it, or use --print and add the lines by hand")
+        merged = _merged(data, addition)
+        return text if merged == data and text else json.dumps(merged, indent=2, ensure_ascii=False) + "\n"
+
+    return Setting(path, holds, edit)
+
+
+def _merged(data: Any, addition: Any) -> Any:
+    """`data` with the addition: tables are merged, lists are extended, other values are replaced."""
+    if isinstance(data, dict) and isinstance(addition, dict):
+        return data | {key: _merged(data[key], value) if key in data else value for key, value in addition.items()}
+    if isinstance(data, list) and isinstance(addition, list):
+        return data + [one for one in addition if one not in data]
+    return addition
+
+
+def _toml(path: str, holds: str, table: str, values: dict[str, Any]) -> Setting:
+    """Lines of a TOML table, which keep the rest of the file as it is, comments too."""
+
+    def edit(text: str) -> str:
+        place: Any = tomllib.loads(text)
+        for key in table.split("."):
+            place = place.get(key, {}) if isinstance(place, dict) else {}
+        missing = {key: value for key, value in values.items() if place.get(key) != value}
+        if not missing:
+            return text
+        lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in missing.items())
+        if not place:
+            return f"{text.rstrip()}\n\n[{table}]\n{lines}".lstrip()
+        head = f"[{table}]\n"
+        if head not in text or set(missing) & set(place):
+            raise Misuse(f"{path} has other values in [{table}]; remove that table, and call this again")
+        return text.replace(head, head + lines, 1)
+
+    return Setting(path, holds, edit)
+
+
+def _claude(command: list[str]) -> Setting:
+    server = {"type": "stdio", "command": command[0], "args": command[1:], "timeout": 1000 * TIMEOUT_S}
+    return _json(".mcp.json", "the server", {"mcpServers": {NAME: server}})
+
+
+def _claude_allowed(_: list[str], tools: Sequence[str]) -> Setting:
+    allow = [f"mcp__{NAME}__{tool}" for tool in tools]
+    addition = {"permissions": {"allow": allow}, "enabledMcpjsonServers": [NAME]}
+    return _json(".claude/settings.json", "the tools that run without a question", addition)
+
+
+CODEX = ".codex/config.toml"
+
+
+def _codex(command: list[str]) -> Setting:
+    values = {"command": command[0], "args": command[1:], "tool_timeout_sec": TIMEOUT_S, "env_vars": ["PWD"]}
+    return _toml(CODEX, "the server (Codex reads it in a trusted project)", f"mcp_servers.{NAME}", values)
+
+
+def _codex_allowed(_: list[str], __: Sequence[str]) -> Setting:
+    return _toml(
+        CODEX, "all its tools run without a question", f"mcp_servers.{NAME}", {"default_tools_approval_mode": "approve"}
+    )
+
+
+def _cursor(command: list[str]) -> Setting:
+    server = {"type": "stdio", "command": command[0], "args": command[1:]}
+    return _json(".cursor/mcp.json", "the server", {"mcpServers": {NAME: server}})
+
+
+def _cursor_allowed(_: list[str], tools: Sequence[str]) -> Setting:
+    allow = [f"Mcp({NAME}:{tool})" for tool in tools]
+    holds = "the tools that run without a question in Cursor's CLI; in the editor, choose them under Settings, Agents"
+    return _json(".cursor/cli.json", holds, {"permissions": {"allow": allow}})
+
+
+GEMINI = ".gemini/settings.json"
+
+
+def _gemini(command: list[str]) -> Setting:
+    server = {"command": command[0], "args": command[1:], "timeout": 1000 * TIMEOUT_S}
+    return _json(GEMINI, "the server", {"mcpServers": {NAME: server}})
+
+
+def _gemini_allowed(_: list[str], __: Sequence[str]) -> Setting:
+    return _json(GEMINI, "all its tools run without a question", {"mcpServers": {NAME: {"trust": True}}})
+
+
+OPENCODE = "opencode.json"
+
+
+def _opencode(command: list[str]) -> Setting:
+    server = {"type": "local", "command": command, "enabled": True, "timeout": 1000 * TIMEOUT_S}
+    return _json(OPENCODE, "the server", {"$schema": "https://opencode.ai/config.json", "mcp": {NAME: server}})
+
+
+def _opencode_allowed(_: list[str], tools: Sequence[str]) -> Setting:
+    addition = {"permission": {f"{NAME}_{tool}": "allow" for tool in tools}}
+    return _json(OPENCODE, "the tools that run without a question", addition)
+
+
+CLIENTS = (
+    Client("claude-code", "Claude Code", "claude", _claude, _claude_allowed),
+    Client("codex", "Codex", "codex", _codex, _codex_allowed),
+    Client("cursor", "Cursor", "cursor-agent", _cursor, _cursor_allowed),
+    Client("gemini", "Gemini CLI", "gemini", _gemini, _gemini_allowed),
+    Client("opencode", "opencode", "opencode", _opencode, _opencode_allowed),
+)

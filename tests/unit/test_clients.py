@@ -1,0 +1,113 @@
+"""The configuration of agent clients: written once, merged into what is there, and never over a file that is broken."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tilewright.clients import CLIENTS, NAME, Client, server_command, settings, texts, write
+from tilewright.commands import app
+from tilewright.session.checkout import Misuse
+
+TOOLS = ["session_status", "revert"]
+by_client = pytest.mark.parametrize("client", CLIENTS, ids=lambda one: one.name)
+
+
+def written(root: Path, client: Client, tools: list[str] = TOOLS) -> dict[str, Any]:
+    """What the client's files hold, by path, after a set-up."""
+    found = texts(root, settings(client, server_command(), tools))
+    write(found)
+    read = {".toml": tomllib.loads, ".json": json.loads}
+    return {str(path.relative_to(root)): read[path.suffix](path.read_text()) for path in found}
+
+
+def servers(files: dict[str, Any]) -> list[Any]:
+    keys = ("mcpServers", "mcp_servers", "mcp")
+    return [data[key][NAME] for data in files.values() for key in keys if NAME in data.get(key, {})]
+
+
+@by_client
+def test_the_server_starts_from_this_environment(tmp_path: Path, client: Client) -> None:
+    (server,) = servers(written(tmp_path, client))
+    command = server["command"]
+    words = command if isinstance(command, list) else [command, *server["args"]]
+    assert words == server_command()
+    assert Path(words[0]).is_absolute()
+
+
+@by_client
+def test_tools_run_unasked_only_if_they_may(tmp_path: Path, client: Client) -> None:
+    def said(tools: list[str]) -> str:
+        (tmp_path / str(len(tools))).mkdir()
+        return json.dumps(written(tmp_path / str(len(tools)), client, tools))
+
+    assert "revert" not in said([])
+    asked = said(TOOLS)
+    assert all(tool in asked for tool in TOOLS) or '"trust": true' in asked or '"approve"' in asked
+    assert '"trust"' not in json.dumps(written(tmp_path / "0", client, []))
+
+
+@by_client
+def test_what_a_file_holds_stays(tmp_path: Path, client: Client) -> None:
+    for setting in settings(client, server_command(), TOOLS):
+        path = tmp_path / setting.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".toml":
+            path.write_text('# mine\nmodel = "x"\n\n[mcp_servers.other]\ncommand = "y"\n')
+        else:
+            path.write_text(
+                '{"mine": 1, "permissions": {"allow": ["Shell(ls)"]}, "mcpServers": {"other": {"command": "y"}}}'
+            )
+    files = written(tmp_path, client)
+    for name, data in files.items():
+        if name.endswith(".toml"):
+            assert (data["model"], data["mcp_servers"]["other"]) == ("x", {"command": "y"})
+            assert (tmp_path / name).read_text().startswith("# mine\n")
+        else:
+            assert (data["mine"], data["mcpServers"]["other"]) == (1, {"command": "y"})
+            assert "Shell(ls)" in data["permissions"]["allow"]
+    again = texts(tmp_path, settings(client, server_command(), TOOLS))
+    assert all(before == after for before, after in again.values())
+
+
+@by_client
+def test_a_broken_file_is_left_alone(tmp_path: Path, client: Client) -> None:
+    setting = client.server(server_command())
+    path = tmp_path / setting.path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{ = ]")
+    with pytest.raises(Misuse, match="cannot be read"):
+        texts(tmp_path, settings(client, server_command(), TOOLS))
+    assert path.read_text() == "{ = ]"
+
+
+def test_another_entry_of_codex_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / ".codex" / "config.toml"
+    path.parent.mkdir()
+    path.write_text('[mcp_servers.tilewright]\ncommand = "elsewhere"\n')
+    codex = next(one for one in CLIENTS if one.name == "codex")
+    with pytest.raises(Misuse, match="remove that table"):
+        texts(tmp_path, settings(codex, server_command(), []))
+
+
+def test_the_command_says_what_it_wrote(tmp_path: Path) -> None:
+    def setup(*arguments: str, answer: str = "") -> Any:
+        return CliRunner().invoke(app, ["setup", "--root", str(tmp_path), *arguments], input=answer)
+
+    assert "give --client, one of claude-code, codex" in setup("--client", "emacs").output
+    shown = setup("--client", "gemini", "--print")
+    assert '"trust": true' in shown.output
+    assert not (tmp_path / ".gemini").exists()
+    refused = setup("--client", "claude-code", answer="n\n")
+    assert ".mcp.json was written: the server" in refused.output
+    assert not (tmp_path / ".claude").exists()
+    asked = setup("--client", "claude-code", answer="y\n")
+    assert ".mcp.json is as it should be" in asked.output
+    allowed = json.loads((tmp_path / ".claude" / "settings.json").read_text())["permissions"]["allow"]
+    assert "mcp__tilewright__run_benchmark" in allowed
+    assert len(allowed) == 10
