@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN := .venv/bin
 JOBS ?= 3
 
-.PHONY: demo test test-all redteam mutants lint clean
+.PHONY: demo test test-all docs redteam mutants lint clean
 
 demo: .venv/ready
 	$(BIN)/tilewright demo
@@ -15,6 +15,10 @@ test: lint
 # With the tests that `make test` leaves out: a timing that other work upsets, a session on a GPU of several minutes.
 test-all: lint
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "long or not long"
+
+# The documentation, served on http://localhost:8000.
+docs: .venv/ready
+	$(BIN)/zensical serve
 
 redteam: .venv/ready
 	$(BIN)/python -m tests.redteam.battery --record

@@ -38,10 +38,10 @@ class Strict(BaseModel):
 class Draw(Strict):
     """A range or list from which the referee draws one value of a hidden case."""
 
-    min: int | None = None
-    max: int | None = None
-    multiple_of: int = Field(1, ge=1)
-    choices: list[CaseValue] | None = Field(None, min_length=1)
+    min: int | None = Field(None, description="the least value of a range")
+    max: int | None = Field(None, description="the largest value of a range")
+    multiple_of: int = Field(1, ge=1, description="every value drawn is a multiple of it")
+    choices: list[CaseValue] | None = Field(None, min_length=1, description="the values, instead of a range")
 
     @model_validator(mode="after")
     def _one_kind(self) -> Draw:

@@ -57,14 +57,14 @@ def _candidates_own(text: str) -> str:
 class Command(Strict):
     """A command of the repository's, as a list of words; `python` stands for the Python that runs the server."""
 
-    command: list[str] = Field(min_length=1)
+    command: list[str] = Field(min_length=1, description="the command as a list of words; `python` is the server's own")
     timeout_s: float = Field(300.0, gt=0, le=7200, description="limit of one run of the command, in seconds")
 
 
 class Benchmark(Command):
     """The benchmark command, and how its figures are read. One figure is one case."""
 
-    parser: Parser
+    parser: Parser = Field(description="what reads the figures, above")
     unit: Literal["s", "ms", "us", "ns"] | None = Field(
         None, description="of the figures; pytest-benchmark's is s; printed: of those whose text names none"
     )
@@ -116,13 +116,15 @@ class CommandTaskFile(Strict):
     root: Annotated[str, AfterValidator(relative)] = Field(
         ".", description="folder that commands run in and paths are relative to, from task.toml's folder"
     )
-    editable: list[Annotated[str, AfterValidator(_candidates_own)]] = Field(min_length=1)
+    editable: list[Annotated[str, AfterValidator(_candidates_own)]] = Field(
+        min_length=1, description="the files that a candidate may change, relative to root"
+    )
     python_path: list[Annotated[str, AfterValidator(_inside)]] | None = Field(
         None, description="folders to import from, first of all; by default those that the editable files lie in"
     )
     environment: dict[str, str] = Field({}, description="variables for both commands, beside the allowed ones")
-    correctness: Command
-    benchmark: Benchmark
+    correctness: Command = Field(description="the command that runs the tests, below")
+    benchmark: Benchmark = Field(description="the command that measures, below")
 
     @model_validator(mode="after")
     def _consistent(self) -> CommandTaskFile:

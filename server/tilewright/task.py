@@ -76,8 +76,8 @@ class Tolerance(Strict):
 class ValueRules(Strict):
     """Classes of values that no check of a task uses, and why its inputs never hold such."""
 
-    exclude: list[Values] = Field([])
-    reason: str = ""
+    exclude: list[Values] = Field([], description="classes of values that no check uses")
+    reason: str = Field("", description="why the inputs never hold such values, in one sentence")
 
     @model_validator(mode="after")
     def _explained(self) -> ValueRules:
@@ -107,9 +107,13 @@ class TaskFile(Strict):
     """The content of `task.toml` of a native task."""
 
     name: str = Field(pattern=NAME, description="lower case letters, digits, _ and -")
-    entry: Annotated[str, AfterValidator(_entry_point)]
-    editable: list[Annotated[str, AfterValidator(relative)]] = Field(min_length=1)
-    frontend: Frontend = Frontend.CUTILE
+    entry: Annotated[str, AfterValidator(_entry_point)] = Field(
+        description="the callable, as module:function; it returns its outputs, or fills the arguments in outputs"
+    )
+    editable: list[Annotated[str, AfterValidator(relative)]] = Field(
+        min_length=1, description="the files that a candidate may change; all others are protected"
+    )
+    frontend: Frontend = Field(Frontend.CUTILE, description="the language of the kernel")
     outputs: list[str] = Field(
         default_factory=list,
         description="arguments that hold the results after the call; empty where the entry point returns them",
@@ -117,17 +121,21 @@ class TaskFile(Strict):
     python_path: list[Annotated[str, AfterValidator(relative)]] = Field(
         default_factory=list, description="further folders to import from, relative to task.toml"
     )
-    tolerance: Tolerance = Tolerance()
-    values: ValueRules = ValueRules()
+    tolerance: Tolerance = Field(Tolerance(), description="allowed errors, below")
+    values: ValueRules = Field(ValueRules(), description="classes of values to leave out, below")
     strided: bool = Field(False, description="the entry point takes any strides and alignment: check it on such")
-    deterministic: bool = True
-    deterministic_reason: str = ""
-    library_calls: Literal["allow", "forbid"] = "allow"
-    state: Literal["allow", "forbid"] = "allow"
-    precision: Literal["inputs", "tfloat32"] = "inputs"
+    deterministic: bool = Field(True, description="the same input must give the same bytes")
+    deterministic_reason: str = Field("", description="why it need not, in one sentence")
+    library_calls: Literal["allow", "forbid"] = Field(
+        "allow", description="forbid: only the candidate's own kernels may compute"
+    )
+    state: Literal["allow", "forbid"] = Field("allow", description="forbid: a result depends on its arguments alone")
+    precision: Literal["inputs", "tfloat32"] = Field(
+        "inputs", description="tfloat32: a matmul of float32 values may round them to tfloat32"
+    )
     timeout_s: float = Field(60.0, gt=0, le=3600, description="limit of one call of the entry point, in seconds")
-    cases: list[CaseEntry] = Field(min_length=1)
-    hidden: list[HiddenEntry] = Field(default_factory=list)
+    cases: list[CaseEntry] = Field(min_length=1, description="the visible cases: checked and measured")
+    hidden: list[HiddenEntry] = Field(default_factory=list, description="ranges from which hidden cases are drawn")
 
     @model_validator(mode="before")
     @classmethod

@@ -1,12 +1,14 @@
-"""python -m tests.pages [PART OF A NAME ...]    lint the pages that agents read, and count what was checked"""
+"""python -m tests.pages [PART OF A NAME ...]    lint the pages for agents and for people, and count what was checked"""
 
 import sys
 
 from tests.pages import claims, names
-from tests.pages.page import pages
+from tests.pages.page import documents, pages
 
-listed = [page for page in pages() if len(sys.argv) < 2 or any(part in page.name for part in sys.argv[1:])]
-results = [(claims.check(page), names.check(page)) for page in listed]
+wanted = sys.argv[1:] or [""]
+listed = [(page, True) for page in pages()] + [(page, False) for page in documents()]
+chosen = [(page, words) for page, words in listed if any(part in page.name for part in wanted)]
+results = [(claims.check(page) if page.claims else (0, []), names.check(page, words)) for page, words in chosen]
 problems = [problem for (_, unsupported), (_, unknown) in results for problem in (*unsupported, *unknown)]
 for problem in problems:
     print(problem)

@@ -5,6 +5,9 @@ A footnote is one of
     computed: `expr; expr`           evaluated; spec(), limits() and rules() give data sheets and the loop's thresholds,
                                      code() the constants of a module of tilewright
     published SOURCE: 1.2, 3.4       what others say, and who
+
+docs/evidence.md holds the same notes in `evidence` blocks, each for the figures of its section. Another page cites them
+by a link to the section: [evidence](docs/evidence.md#the-section).
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from typing import Any
 
 from scipy.stats import t as student
 
-from tests.pages.page import CITED, CODE, ROOT, Block, Page, Problem
+from tests.pages.page import CITED, CODE, ROOT, Block, Page, Problem, read
 from tilewright.gpu.specs import SM_LIMITS, spec_by_arch, spec_by_name
 from tilewright.policy import Rules
 
@@ -38,6 +41,8 @@ CLAIM = re.compile(rf"({NUMBER}(?:{JOIN}{NUMBER})*)(?:\s?({RATES})(?!\w)|([xX])(
 UNIT_HEAD = re.compile(rf"(?<!\w)(?:{RATES}|{COUNTS})(?!\w)")
 PRECISE = re.compile(rf"(?<!tileiras )(?<!cuda-tile )(?<!CUDA )(?<!Triton )(?<!Python )({NUMBER})(?![.\d])")
 EVIDENCE = ROOT / "references" / "evidence"
+CLAIMS = ROOT / "docs" / "evidence.md"
+LINKED = re.compile(r"\]\((?:[\w./-]*/)?evidence\.md#([\w-]+)\)")
 
 
 class Node(dict[str, Any]):
@@ -64,7 +69,15 @@ class Evidence:
 
     def names(self) -> dict[str, Any]:
         names = {"data": self.data, "one": self.one, "last": self.last, "gains": self.gains, "spent": self.spent}
-        return names | {"all": all, "max": max, "min": min, "sorted": sorted, "sum": sum, "median": statistics.median}
+        return names | {
+            "all": all,
+            "len": len,
+            "max": max,
+            "min": min,
+            "sorted": sorted,
+            "sum": sum,
+            "median": statistics.median,
+        }
 
     def _rows(self) -> list[Any]:
         if isinstance(self.data, list):
@@ -219,6 +232,26 @@ def _plain(text: str) -> str:
     return CITED.sub("", text)
 
 
+def _cited(block: Block, page: Page) -> list[str]:
+    """The notes that a block cites: by footnote, by standing in their section, by a link to their section."""
+    names = CITED.findall(block.text + block.head) + page.sections.get(block.section, [])
+    for section in LINKED.findall(block.text + block.head):
+        names += _claims_page().sections.get(section, [])
+    return names
+
+
+@cache
+def _claims_page() -> Page:
+    return read(CLAIMS)
+
+
+def _linked(page: Page) -> dict[str, list[float]]:
+    """The figures of each note of docs/evidence.md that the page links to."""
+    names = {name for block in page.blocks for name in _cited(block, page)} - {*page.notes}
+    notes = _claims_page().notes if names else {}
+    return {name: values(notes[name][1]) for name in names if name in notes}
+
+
 class _Order:
     """What the footnotes of a paragraph or of a table give. The rows of a table take a footnote's figures in its order,
     so that two rows that are swapped are noticed."""
@@ -248,9 +281,10 @@ def check(page: Page) -> tuple[int, list[Problem]]:
         except ValueError as error:
             given[name] = []
             problems.append(page.problem(line, f"[^{name}]: {error}"))
+    given |= {name: figures for name, figures in _linked(page).items() if name not in given}
     order, head = _Order(given), ""
     for block in page.blocks:
-        names = CITED.findall(block.text + block.head)
+        names = _cited(block, page)
         cited |= {*names}
         problems += [
             page.problem(block.line, f"[^{name}] is not defined on this page") for name in names if name not in given

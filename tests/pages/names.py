@@ -118,8 +118,11 @@ def _command() -> Any:
     return typer.main.get_command(app)
 
 
-def check(page: Page) -> tuple[int, list[Problem]]:
-    """How many links the page has, and what it names that is not there."""
+def check(page: Page, words: bool = True) -> tuple[int, list[Problem]]:
+    """How many links the page has, and what it names that is not there.
+
+    Without `words` only links and commands are looked at: a page for people names its reader's own functions too.
+    """
     problems, links = [], 0
     local = _identifiers(page)
     for block in page.blocks:
@@ -128,14 +131,14 @@ def check(page: Page) -> tuple[int, list[Problem]]:
             if complaint := _broken(page, target):
                 problems.append(page.problem(block.line, complaint))
         for before, code, after in CODE.findall(block.text):
-            wrong = _unknown(code, local, page.path.parent)
+            wrong = _unknown(code, local, page.path.parent) if words else _in_command(code)
             if before and after:
                 if not wrong:
                     problems.append(page.problem(block.line, f"`{code}` is struck out, and exists"))
             else:
                 problems += [page.problem(block.line, complaint) for complaint in wrong]
     for fence in page.fences:
-        if fence.language not in ("console", "python", "diff", ""):
+        if words and fence.language not in ("console", "python", "diff", ""):
             problems.append(page.problem(fence.line, f"nothing checks a block of {fence.language}"))
         if fence.language == "console":
             for line in fence.text.splitlines():
@@ -181,7 +184,7 @@ def _unknown(code: str, local: frozenset[str], folder: Path) -> list[str]:
     architectures = {word for word in words if re.fullmatch(r"sm_\d+", word)}
     wrong += [f"`{word}` is no architecture of tileiras" for word in architectures if word not in _architectures()]
     strange = words - architectures - known() - local
-    wrong += [f"`{word}` is no name of a tool, a knob or a function" for word in strange]
+    wrong += [f"`{word}` is no name of a tool, a parameter or a function" for word in strange]
     for word in VARIABLE.findall(DOTTED.sub("", code)):
         if word not in local and word not in ELSEWHERE["variables"].split() and word not in _sources():
             wrong.append(f"`{word}` is no variable that anything reads")

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FENCE = re.compile(r"^(\s*)```(\w*)\s*$")
+FENCE = re.compile(r"^(\s*)```(\w*)(?: [^`]*)?$")
 NOTE = re.compile(r"^\[\^([\w-]+)\]: (.*)$")
 CITED = re.compile(r"\[\^([\w-]+)\]")
 BORROWED = re.compile(r"^<!-- with ([\w, ]+) of ([\w.-]+) -->$", re.MULTILINE)
@@ -30,11 +30,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class Block:
-    """A paragraph, a list item or a row of a table; `head` is the table's header row."""
+    """A paragraph, a list item or a row of a table; `head` is the table's header row, `section` the anchor above."""
 
     line: int
     text: str
     head: str = ""
+    section: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,17 @@ class Page:
     blocks: list[Block] = field(default_factory=list)
     fences: list[Fence] = field(default_factory=list)
     notes: dict[str, tuple[int, str]] = field(default_factory=dict)
+    sections: dict[str, list[str]] = field(default_factory=dict)
+    """The notes in `evidence` blocks, by the anchor of the heading above them."""
 
     @property
     def name(self) -> str:
         return str(self.path.relative_to(ROOT)) if self.path.is_relative_to(ROOT) else self.path.name
+
+    @property
+    def claims(self) -> bool:
+        """Whether its figures need evidence: those of a reference page are defaults."""
+        return self.path.parent.name != "reference"
 
     @cached_property
     def text(self) -> str:
@@ -76,10 +84,15 @@ class Page:
 
     @cached_property
     def anchors(self) -> set[str]:
-        return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in self.headings}
+        return {anchor(heading) for heading in self.headings}
 
     def problem(self, line: int, text: str) -> Problem:
         return Problem(self.name, line, text)
+
+
+def anchor(heading: str) -> str:
+    """The anchor that GitHub and Zensical give a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
 
 
 def read(path: Path) -> Page:
@@ -92,11 +105,11 @@ def read(path: Path) -> Page:
         said = [line for line in lines[1 : at - 1] if line.partition(":")[0] in ("description", "compatibility")]
         page.blocks.append(Block(2, "\n".join(said)))
     held: list[str] = []
-    start, head = 0, ""
+    start, head, section = 0, "", ""
 
     def close() -> None:
         if text := COMMENT.sub("", "\n".join(held)).strip():
-            page.blocks.append(Block(start + 1, text, head if text.startswith("|") else ""))
+            page.blocks.append(Block(start + 1, text, head if text.startswith("|") else "", section))
         held.clear()
 
     while at < len(lines):
@@ -104,6 +117,12 @@ def read(path: Path) -> Page:
         if opened := FENCE.match(line):
             close()
             end = next(i for i in range(at + 1, len(lines)) if lines[i].strip() == "```")
+            if opened[2] == "evidence":
+                name = f"{section}.{len(page.sections.setdefault(section, [])) + 1}"
+                page.sections[section].append(name)
+                page.notes[name] = (at + 1, " ".join(lines[at + 1 : end]))
+                at = end + 1
+                continue
             if not opened[2]:  # a diagram or an example of output, whose figures are claims too
                 page.blocks.append(Block(at + 1, "\n".join(lines[at + 1 : end])))
             check, after = _check(lines, end + 1)
@@ -129,6 +148,7 @@ def read(path: Path) -> Page:
             held.append(line)
         if line.startswith("#"):
             close()
+            section = anchor(line.lstrip("# "))
         at += 1
     close()
     return page
@@ -140,6 +160,11 @@ def _check(lines: list[str], at: int) -> tuple[str, int]:
         return "", at
     end = next(i for i in range(at, len(lines)) if lines[i].rstrip().endswith("-->"))
     return "\n".join(lines[at : end + 1]).removeprefix("<!--").rstrip().removesuffix("-->").strip(), end + 1
+
+
+def documents(root: Path = ROOT) -> list[Page]:
+    """Every page for people that is written by hand or generated, but for the walkthroughs and the list of evidence."""
+    return [read(path) for path in (root / "README.md", root / "CONTRIBUTING.md", *sorted(root.glob("docs/**/*.md")))]
 
 
 def pages(root: Path = ROOT) -> list[Page]:

@@ -4,25 +4,53 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from tests.pages import reference
 from tests.redteam.harness import STOPPED, SURVIVE
 from tilewright import __version__
 from tilewright.task import Backend, load_task
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / name for name in ("README.md", "AGENTS.md", "CHANGELOG.md", "skills/perf-loop/SKILL.md")]
+DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "skills/perf-loop/SKILL.md")]
+TASK_PAGE = ROOT / "docs" / "reference" / "task.md"
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", TASK_PAGE.read_text(), re.DOTALL)
 
 
-def test_the_task_of_the_readme_is_the_first_example(tmp_path: Path) -> None:
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().split()) < 1000
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    zensical = Path(sys.executable).parent / "zensical"
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copy(ROOT / "zensical.toml", tmp_path)
+    built = subprocess.run([zensical, "build", "--strict"], cwd=tmp_path, capture_output=True, text=True)
+    assert built.returncode == 0, built.stdout + built.stderr
+    pages = {path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")}
+    nav = (ROOT / "zensical.toml").read_text()
+    assert not [str(page) for page in pages if f'"{page}"' not in nav]
+    assert len([*(tmp_path / "build" / "docs").rglob("index.html")]) == len(pages)
+
+
+def test_the_reference_is_generated() -> None:
+    for page in sorted(reference.FOLDER.glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        assert reference.PART.search(text), page.name
+        assert text == reference.generated(text), "run `python -m tests.pages.reference`"
+
+
+def test_the_task_of_the_reference_is_the_first_example(tmp_path: Path) -> None:
     from tilewright.evaluation.taskcode import TaskCode
 
     (toml, _), (python,) = blocks("toml"), blocks("python")
@@ -38,25 +66,17 @@ def test_the_task_of_the_readme_is_the_first_example(tmp_path: Path) -> None:
         assert code.work(case) == example.work(case)
 
 
-def test_the_command_task_of_the_readme_is_one() -> None:
+def test_the_repository_task_of_the_reference_is_one() -> None:
     from tilewright.commandtask import Parser, parse_command_task
 
-    task = parse_command_task(blocks("toml")[1], Path("README.md"))
+    task = parse_command_task(blocks("toml")[1], TASK_PAGE)
     assert task.benchmark.select == ["cutile"]
-    section = (ROOT / "README.md").read_text().split("## Attach to a repository")[1].split("\n## ")[0]
-    assert re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE) == [str(parser) for parser in Parser]
+    _, _, section = TASK_PAGE.read_text().partition("## A repository task")
+    table = section.split("| parser |")[1].split("\n\n")[0]
+    assert re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE) == [str(parser) for parser in Parser]
     through = len(SURVIVE) + 2  # the clock's trick and the memory's
-    assert f"tries, {len(STOPPED)} are stopped and {through} get through" in section
-
-
-def test_the_tools_of_the_readme_are_those_of_the_server() -> None:
-    import asyncio
-
-    from tilewright.mcp_server import Desk, build_server
-
-    listed = asyncio.run(build_server(Desk(ROOT)).list_tools())
-    table = (ROOT / "README.md").read_text().split("## The tools")[1].split("## What is measured")[0]
-    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == [tool.name for tool in listed]
+    trust = " ".join((ROOT / "docs" / "trust.md").read_text().split())
+    assert f"{len(STOPPED)} are stopped and {through} get through" in trust
 
 
 def test_every_command_that_is_named_exists() -> None:

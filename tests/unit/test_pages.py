@@ -12,10 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.pages import claims, names, snippets
-from tests.pages.page import ROOT, Page, pages, read
-from tests.redteam import battery
+from tests.pages.page import ROOT, Page, documents, pages, read
 from tilewright.compiler.treatments import DO, Treatment
-from tilewright.task import Backend
 
 PAGES = pages()
 PLAYBOOK = [one for one in PAGES if one.path.stem.startswith("playbook")]
@@ -46,12 +44,19 @@ def test_names_exist_on_pages_for_people_too() -> None:
     assert not problems, "\n".join(problems)
 
 
-def test_what_the_readme_claims_has_evidence() -> None:
-    readme = read(ROOT / "README.md")
-    figures, problems = claims.check(readme)
+def test_what_the_documents_claim_has_evidence() -> None:
+    counts, problems = [], []
+    for document in documents():
+        figures, unsupported = claims.check(document) if document.claims else (0, [])
+        counts.append(figures)
+        problems += [*unsupported, *names.check(document, words=False)[1]]
     assert not problems, "\n".join(map(str, problems))
-    assert figures > 50
-    end = readme.text[: readme.text.index("## Try it")].count("\n")
+    assert sum(counts) > 80
+
+
+def test_the_session_of_the_readme_is_recorded() -> None:
+    readme = read(ROOT / "README.md")
+    end = readme.text[: readme.text.index("## Install")].count("\n")
     (table,) = (fence.text for fence in readme.fences if fence.language == "text" and fence.line < end)
     session = claims.Evidence("demo-matmul.journal.jsonl.gz")
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
@@ -62,26 +67,22 @@ def test_what_the_readme_claims_has_evidence() -> None:
         assert latency == "-" or latency == f"{session.last(int(number)).latency_ms:.6f}"
 
 
-def test_the_readme_counts_what_the_red_team_did() -> None:
-    words = " ".join((ROOT / "README.md").read_text().split())
-    attacks, honest = battery.entries("attacks"), battery.entries("honest")
-    gpu, cpu = (claims.Evidence(name).data for name in ("redteam.json.gz", "redteam-cpu.json.gz"))
-    assert f" {len(attacks)} attacks on all of this and {len(honest)} honest kernels " in words
+def test_the_documents_count_what_the_records_count() -> None:
+    """Counts without a unit, such as `0 of 212`, are figures too."""
+    gpu, cpu, mutants = (claims.Evidence(f"{name}.json.gz").data for name in ("redteam", "redteam-cpu", "mutants"))
+    stopped = mutants.outcomes.killed
+    for document in ("README.md", "docs/trust.md", "docs/evidence.md"):
+        words = " ".join((ROOT / document).read_text().split())
+        counted = {*re.findall(r"(\d+) of (\d+)", words.replace(",", ""))}
+        known = [(gpu.kept, gpu.attacks), (gpu.refused, gpu.honest), (cpu.kept, cpu.attacks), (cpu.refused, cpu.honest)]
+        known += [(stopped, stopped + mutants.outcomes.survived), (0, 10000)]
+        assert counted <= {(str(part), str(whole)) for part, whole in known}, document
+        assert len(counted) >= 3
     assert (gpu.kept, cpu.refused) == (0, 0)
-    assert gpu.refused <= 0.02 * gpu.honest
-    assert f"{cpu.kept} of the attacks are known to end as a modelled keep" in words
-    later = sum(one.runs_on(Backend.CUDA) for one in attacks) - gpu.attacks
-    unseen = f" ({later} that were written later have not run there)" if later else ""
-    refused = f"{gpu.refused or 'none'} of {gpu.honest} honest kernels were refused"
-    assert f"none of {gpu.attacks} attacks that a GPU can run was kept{unseen}, and {refused}" in words
-    twice = sum(one.kind == "honest" and one.caught_by.startswith("confirmation") for one in gpu.outcomes)
-    assert f" {twice} of which went on to a second run" in words
     live = [
         trial for kernel in claims.Evidence("statistics-live.json").data.kernels.values() for trial in kernel.trials
     ]
-    assert f"of {len(live)} whole runs of identical kernels" in words
     assert not [trial for trial in live if trial.verdicts[-1].kind == "keep"]
-    assert f" {len(claims.Evidence('faults.json.gz').data.faults)} faults there, from a fork bomb" in words
 
 
 @pytest.mark.parametrize(("benchmark", "lines"), [("agents", 36), ("evals", 6)])
@@ -149,6 +150,12 @@ NOTE = f"\n\n[^n]: measured treatments.json.gz: `{SPILLS}`"
         ("It takes 5 ms[^m].", "[^m] is not defined"),
         ("Twice 21 ms is 42 ms[^c].\n\n[^c]: computed: `21; 2 * 21`", ""),
         ("Twice 21 ms is 43 ms[^c].\n\n[^c]: computed: `21; 2 * 21`", "43 has no evidence"),
+        ("# A\n\nTwice 21 ms is 42 ms.\n\n```evidence\ncomputed:\n21;\n2 * 21\n```\n", ""),
+        ("# A\n\nIt takes 42 ms.\n\n# B\n\nIt takes 42 ms.\n\n```evidence\ncomputed: 42\n```\n", "42 has no evidence"),
+        ("# A\n\nNothing.\n\n```evidence\ncomputed: 42 +\n```\n", "SyntaxError"),
+        ("A session stops at 95% ([why](../docs/evidence.md#rules-of-the-loop)).", ""),
+        ("A session stops at 96% ([why](../docs/evidence.md#rules-of-the-loop)).", "96 has no evidence"),
+        ("A session stops at 95% ([why](../docs/evidence.md#no-such-section)).", "95 has no evidence"),
         ("| a | ms[^c] |\n|---|---|\n| b | 21 |\n| d | 42 |\n\n[^c]: computed: `21; 2 * 21`", ""),
         ("| a | ms[^c] |\n|---|---|\n| d | 42 |\n| b | 21 |\n\n[^c]: computed: `21; 2 * 21`", "21 has no evidence"),
     ],
