@@ -80,7 +80,7 @@ def attacks(names: tuple[str, ...], old: str, new: str) -> tuple[Edit, ...]:
     return tuple(Edit(name, old, new, (str(STOPPED[name][1]),), STOPPED[name][0]) for name in names)
 
 
-NO_GAIN = ("noise", "regression")
+NO_GAIN = ("inconclusive", "regression")
 MEAN, PADDING = ("keepdims=True) / N", "keepdims=True) / TILE"), ("PaddingMode.NEG_INF", "PaddingMode.ZERO")
 ATTACHED = {
     "gpugym": Attached(

@@ -70,6 +70,10 @@ IDEAS = {
 }
 
 
+SINCE = {"noise": "inconclusive"}
+"""What reasons of the recorded journals are called since."""
+
+
 def walkthrough(example: str) -> str:
     """The page of one example."""
     with gzip.open(ROOT / "references" / "evidence" / f"{JOURNALS[example]}.journal.jsonl.gz", "rt") as file:
@@ -107,7 +111,9 @@ def walkthrough(example: str) -> str:
         parts.append(f"## {number}: {edit.name}\n\n{idea}\n```diff\n{_difference(text, after)}\n```\n")
         parts += [said for said in (_checked(step), _measured(step)) if said]
         verdict, advice = step[-1]["verdict"], step[-1]["advice"]
-        parts.append(f"**{verdict['kind']}** ({verdict['reason']}). Then: {advice['reason']}.\n")
+        parts.append(
+            f"**{verdict['kind']}** ({SINCE.get(verdict['reason'], verdict['reason'])}). Then: {advice['reason']}.\n"
+        )
         if verdict["kind"] == "keep":
             text = after
     return "\n".join(part if part.startswith(("|", "#")) else _filled(part) for part in parts)

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 ToolT = TypeVar("ToolT", "Tuner", "Profiler")
 Setting = Annotated[
-    list[str] | None, typer.Option("--set", help="a knob to set for this alone, as in TILE_M=64; may be given often")
+    list[str] | None,
+    typer.Option("--set", help="a tunable parameter to set for this call, as in TILE_M=64; may be given often"),
 ]
 
 kernel_app = typer.Typer()
@@ -118,7 +119,9 @@ def autotune(
     task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
     knobs: Annotated[
         list[str] | None,
-        typer.Option("--set", help="a knob and the values to try, as in TILE_M=64,128; may be given often"),
+        typer.Option(
+            "--set", help="a tunable parameter and the values to try, as in TILE_M=64,128; may be given often"
+        ),
     ] = None,
     kind: Annotated[str, typer.Option(help="T1 to T9: what to propose a space for; default: as the kernel seems")] = "",
     apply: Annotated[bool, typer.Option("--apply", help="write the best config into the editable files")] = False,

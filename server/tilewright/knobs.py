@@ -112,8 +112,8 @@ class Knobs:
         if name not in HINTS:
             known = ", ".join([*self._places, *(HINTS if self._decorators else ())])
             raise SpaceError(
-                f"no knob {name!r}: a knob is a module-level constant of an editable file, a keyword of the entry "
-                f"point with a literal default, or a hint; here these are {known or 'none'}"
+                f"no tunable parameter {name!r}: it is a module-level constant of an editable file, a keyword of the "
+                f"entry point with a literal default, or a hint; here these are {known or 'none'}"
             )
         if not self._decorators:
             raise SpaceError(f"{name} is a hint of @ct.kernel, and no editable file has a cuTile kernel")
@@ -304,7 +304,7 @@ def parse_values(texts: Iterable[str]) -> dict[str, list[Value]]:
     for text in texts:
         name, equals, listed = text.partition("=")
         if not equals or not name.isidentifier() or not listed:
-            raise SpaceError(f"{text!r}: a knob and its values are written NAME=1,2,4")
+            raise SpaceError(f"{text!r}: a tunable parameter and its values are written NAME=1,2,4")
         found.setdefault(name, []).extend(_value(one.strip()) for one in listed.split(","))
     return found
 

@@ -61,7 +61,7 @@ ResultT = TypeVar("ResultT")
 
 Config = Annotated[
     dict[str, int | float | bool | str],
-    Field(description="knobs to set for this call alone, as in autotune's space"),
+    Field(description="tunable parameters to set for this call, as in autotune's space"),
 ]
 Arch = Annotated[str, Field(pattern=r"^sm_\d{2,3}$", examples=["sm_90"])]
 Device = Literal["auto", "cuda", "cpu"]
@@ -217,7 +217,7 @@ def build_server(desk: Desk) -> MCPServer[None]:
     async def run_correctness(context: Context[Any, Any]) -> CorrectnessReport:
         """Check the edited files against the task's float64 reference: visible and hidden cases, secret seeds.
 
-        Of a command task, by the repository's own tests."""
+        Of a repository task, by the repository's own tests."""
         return await _told(lambda: desk.loop.run_correctness(_progress(context)))
 
     @mcp.tool(title="Measure the candidate", annotations=_REPEATS)
@@ -289,7 +289,7 @@ def build_server(desk: Desk) -> MCPServer[None]:
         task: TaskFolder = "",
         space: Annotated[
             dict[str, list[int | float | bool | str]],
-            Field(description="values by knob: constants of the editable files, hints of @ct.kernel; else proposed"),
+            Field(description="values by tunable parameter (constants of editable files, hints of @ct.kernel)"),
         ] = {},  # noqa: B006
         kind: Annotated[
             Literal["T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9"] | None,

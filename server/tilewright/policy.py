@@ -43,7 +43,7 @@ class Reason(StrEnum):
 
     BASELINE = "baseline"
     GAIN = "gain"
-    NOISE = "noise"
+    INCONCLUSIVE = "inconclusive"
     REGRESSION = "regression"
     INCORRECT = "incorrect"
     CRASHED = "crashed"
@@ -62,7 +62,7 @@ class Verdict(Record):
     @property
     def measured(self) -> bool:
         """Whether it rests on a measurement; an incorrect or crashed candidate's does not."""
-        return self.reason in (Reason.GAIN, Reason.NOISE, Reason.REGRESSION)
+        return self.reason in (Reason.GAIN, Reason.INCONCLUSIVE, Reason.REGRESSION)
 
 
 class Advice(Record):
@@ -140,12 +140,14 @@ def verdict_of_benchmark(result: BenchmarkResult, rules: Rules) -> Verdict | Non
         why = "that the evaluator's own clock does not bear out"
     elif result.speedup_low > 1 or result.speedup_high < 1:
         why = f"too near zero to be told from where memory happened to lie ({_percent(resolvable)})"
-    return Verdict(kind=VerdictKind.REVERT, reason=Reason.NOISE, detail=f"{shown} {why}".replace(" within", ", within"))
+    return Verdict(
+        kind=VerdictKind.REVERT, reason=Reason.INCONCLUSIVE, detail=f"{shown} {why}".replace(" within", ", within")
+    )
 
 
 def confirmed(verdict: Verdict | None) -> Verdict | None:
     """The verdict of a second run, of a candidate that would be kept by the first: a gain has to show in both."""
-    if verdict is None or verdict.reason not in (Reason.GAIN, Reason.NOISE):
+    if verdict is None or verdict.reason not in (Reason.GAIN, Reason.INCONCLUSIVE):
         return verdict
     said = f"{verdict.detail}, confirmed" if verdict.reason is Reason.GAIN else f"not confirmed: {verdict.detail}"
     return verdict.model_copy(update={"detail": said})

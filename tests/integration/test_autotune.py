@@ -96,7 +96,7 @@ def test_where_the_original_stays_no_launch_code_is_needed(make_task: Callable[.
 
 def test_what_cannot_be_searched_is_refused_with_a_remedy(make_task: Callable[..., Path]) -> None:
     root = make_task()
-    with pytest.raises(Misuse, match="no knob 'TILE_M'"):
+    with pytest.raises(Misuse, match="no tunable parameter 'TILE_M'"):
         tune(root, space={"TILE_M": [1]})
     with pytest.raises(Misuse, match="T1 to T9"):
         tune(root, kind="T0")

@@ -118,14 +118,14 @@ def test_a_run_that_was_not_committed_to_is_named(root: Path) -> None:
 
 def test_a_verdict_that_its_result_does_not_give_is_named(root: Path) -> None:
     def change(found: Records) -> None:
-        of_kind(found, "measured")["verdict"] |= {"kind": "revert", "reason": "noise"}
+        of_kind(found, "measured")["verdict"] |= {"kind": "revert", "reason": "inconclusive"}
         of_kind(found, "row")["optimization"] = "mine"
         of_kind(found, "row")["latency_ms"] = 1e-6
 
     forge(root, change, head=True)
     found = failures(root)["verdicts"]
     assert "the row's latency_ms, verdict" in found
-    assert "the benchmark's verdict is revert (noise), its result gives keep (gain)" in found
+    assert "the benchmark's verdict is revert (inconclusive), its result gives keep (gain)" in found
     assert "a candidate was kept that no verdict keeps" in found
 
 

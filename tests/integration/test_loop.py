@@ -92,7 +92,7 @@ def test_a_whole_session(make_task: Callable[..., Path]) -> None:
 
         noise = await judged(loop, FASTER_KERNEL.replace("values", "elements"))
         assert noise.verdict is not None
-        assert noise.verdict.reason is Reason.NOISE
+        assert noise.verdict.reason is Reason.INCONCLUSIVE
         loop.revert()
         loop.append_result("other | names\nand a line")
 
@@ -317,7 +317,7 @@ def test_a_measured_gain_has_to_show_twice(make_task: Callable[..., Path], monke
         coming[:] = [result(1.02), result(1.005)]
         lucky = await judged(loop, FASTER_KERNEL)
         assert lucky.verdict is not None
-        assert lucky.verdict.reason is Reason.NOISE
+        assert lucky.verdict.reason is Reason.INCONCLUSIVE
         assert lucky.verdict.detail.startswith("not confirmed: +0.50% speed")
         loop.revert()
         assert "| ~0.995025 | PASS | revert |" in loop.append_result("a lucky draw").row

@@ -152,8 +152,8 @@ def test_a_session_over_stdio(make_task: Callable[..., Path]) -> None:
             assert bound["modelled"]
             larger = await content(connected, "profile", config={"TILE": 512})
             assert larger["cases"][0]["latency_ms"] != bound["cases"][0]["latency_ms"]
-            assert "no knob 'TILES'" in await refusal(connected, "profile", config={"TILES": 1})
-            assert "no knob 'TILES'" in await refusal(connected, "autotune", space={"TILES": [1]})
+            assert "no tunable parameter 'TILES'" in await refusal(connected, "profile", config={"TILES": 1})
+            assert "no tunable parameter 'TILES'" in await refusal(connected, "autotune", space={"TILES": [1]})
 
     asyncio.run(scene())
 

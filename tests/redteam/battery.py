@@ -191,7 +191,7 @@ class Judge:
                 verdict = verdict_of_benchmark(again, Rules())
                 small = again.speedup is not None and abs(math.log(again.speedup)) < RESOLUTION  # memory lay otherwise
                 if verdict is None or not (
-                    verdict.reason is Reason.NOISE or (small and verdict.kind is not VerdictKind.KEEP)
+                    verdict.reason is Reason.INCONCLUSIVE or (small and verdict.kind is not VerdictKind.KEEP)
                 ):
                     return f"the incumbent against itself is {verdict.reason if verdict else 'void'}"
         except Exception as error:

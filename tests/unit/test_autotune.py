@@ -95,8 +95,8 @@ def test_a_variant_is_the_source_with_these_values_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("name", "values", "words"),
     [
-        ("TILE_Q", [1], "no knob 'TILE_Q'"),
-        ("TWICE", [1], "no knob 'TWICE'"),
+        ("TILE_Q", [1], "no tunable parameter 'TILE_Q'"),
+        ("TWICE", [1], "no tunable parameter 'TWICE'"),
         ("TILE_M", ["64"], "type int"),
         ("fast", [1], "type bool"),
         ("occupancy", [33], "1 to 32"),
@@ -235,18 +235,18 @@ def test_a_search_says_what_it_leaves_open() -> None:
     ]
     result = SearchResult(status=Status.PASSED, task="t", backend="cuda", tried=configs)
     assert result.left_open == [
-        "not told apart from the best: TILE=128 warps=8",
+        "not distinguished from the best: TILE=128 warps=8",
         "TILE=256 is the largest that was tried: the best may lie beyond it",
     ]
     settled = [configs[0], *configs[2:], tried("failed", None, TILE=512, warps=8)]
     assert result.model_copy(update={"tried": settled}).left_open == []
     source = {"TILE": 512, "warps": 4}  # what the config that sets nothing has
     assert result.model_copy(update={"tried": configs, "original": source}).left_open == [
-        "not told apart from the best: TILE=128 warps=8"
+        "not distinguished from the best: TILE=128 warps=8"
     ]
     original = [tried("best", (1.0, 1.0, 1.0)), tried("measured", (0.99, 0.97, 1.01), TILE=256, warps=4), configs[3]]
     assert result.model_copy(update={"tried": original, "original": source}).left_open == [
-        "not told apart from the best: TILE=256 warps=4",
+        "not distinguished from the best: TILE=256 warps=4",
         "TILE=512 is the largest that was tried: the best may lie beyond it",
     ]
 

@@ -195,7 +195,7 @@ def test_findings_come_with_the_dearest_first_and_their_evidence() -> None:
     spilled = matmul((128, 256, 64), "sm_90", num_worker_warps=4)
     (finding,) = findings(spilled)
     assert finding.where == first.where
-    assert "ptxas serialised the products" in finding.evidence
+    assert "ptxas serialised the matmuls" in finding.evidence
     assert str(spilled.resources and spilled.resources.spill_bytes) in finding.evidence
     assert findings(matmul((128, 256, 64), "sm_100")) == []
 

@@ -133,7 +133,7 @@ class Server:
                     return BenchmarkReport(summary="VOID: other work on the GPU", status=Status.VOID, **then)
                 kept = self._edit.aim in self._script.kept
                 self._phase = Phase.MEASURED if kept else Phase.FAILED
-                kind, reason = (VerdictKind.KEEP, Reason.GAIN) if kept else (VerdictKind.REVERT, Reason.NOISE)
+                kind, reason = (VerdictKind.KEEP, Reason.GAIN) if kept else (VerdictKind.REVERT, Reason.INCONCLUSIVE)
                 verdict = Verdict(kind=kind, reason=reason)
                 return BenchmarkReport(summary=f"{kind}", status=Status.PASSED, verdict=verdict, **then)
             case Phase.MEASURED, "git_checkpoint":

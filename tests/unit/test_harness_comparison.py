@@ -96,7 +96,7 @@ def test_what_can_gain_nothing_worth_a_run_is_not_measured_on() -> None:
     found = decided(source.normal(0.0, 0.004, (LOOKS[-1], 1)))
     assert len(found) <= LOOKS[1]
     verdict, _ = settled(found.result(), Rules(), alone=False, confirms=False)
-    assert verdict is not None and verdict.reason is Reason.NOISE
+    assert verdict is not None and verdict.reason is Reason.INCONCLUSIVE
 
 
 def test_a_result_has_the_figures_in_ms_and_what_every_pair_was() -> None:

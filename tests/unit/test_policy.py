@@ -24,7 +24,7 @@ from tilewright.policy import (
 
 RULES = Rules()
 KEPT = Verdict(kind=VerdictKind.KEEP, reason=Reason.GAIN)
-NOISE = Verdict(kind=VerdictKind.REVERT, reason=Reason.NOISE)
+NOISE = Verdict(kind=VerdictKind.REVERT, reason=Reason.INCONCLUSIVE)
 WRONG = Verdict(kind=VerdictKind.REVERT, reason=Reason.INCORRECT)
 
 
@@ -62,7 +62,7 @@ def test_a_harness_that_is_trusted_has_no_second_clock_to_bear_it_out() -> None:
     assert verdict_of_benchmark(lone, RULES) != (kept := verdict_of_benchmark(measured(1.30), RULES))
     assert verdict_of_benchmark(lone.model_copy(update={"harness": True}), RULES) == kept
     noise = lone.model_copy(update={"harness": True, "speedup_low": 0.99})
-    assert (verdict := verdict_of_benchmark(noise, RULES)) is not None and verdict.reason is Reason.NOISE
+    assert (verdict := verdict_of_benchmark(noise, RULES)) is not None and verdict.reason is Reason.INCONCLUSIVE
 
 
 @pytest.mark.parametrize(("harness", "drift", "status"), [
@@ -151,11 +151,11 @@ def test_a_gain_that_half_goes_when_neither_knows_of_the_other_voids(
     [
         (measured(1.30), VerdictKind.KEEP, Reason.GAIN),
         (measured(1.01), VerdictKind.KEEP, Reason.GAIN),
-        (measured(1.004), VerdictKind.REVERT, Reason.NOISE),
-        (measured(1.002, width=0.0005), VerdictKind.REVERT, Reason.NOISE),
-        (measured(1.30, outer=1.001), VerdictKind.REVERT, Reason.NOISE),
-        (measured(0.999), VerdictKind.REVERT, Reason.NOISE),
-        (measured(0.998, width=0.0005), VerdictKind.REVERT, Reason.NOISE),
+        (measured(1.004), VerdictKind.REVERT, Reason.INCONCLUSIVE),
+        (measured(1.002, width=0.0005), VerdictKind.REVERT, Reason.INCONCLUSIVE),
+        (measured(1.30, outer=1.001), VerdictKind.REVERT, Reason.INCONCLUSIVE),
+        (measured(0.999), VerdictKind.REVERT, Reason.INCONCLUSIVE),
+        (measured(0.998, width=0.0005), VerdictKind.REVERT, Reason.INCONCLUSIVE),
         (measured(0.996, width=0.0005), VerdictKind.REVERT, Reason.REGRESSION),
         (measured(0.98), VerdictKind.REVERT, Reason.REGRESSION),
         (measured(1.30, cases=[1.7, 0.97]), VerdictKind.REVERT, Reason.REGRESSION),

@@ -276,7 +276,7 @@ def test_a_product_that_cannot_lie_in_registers_is_not_compiled() -> None:
         launch = profile().model_copy(update={"product_bytes": 128 * 256 * 4, "warps": 4} | facts)
         return _Bar(2.5, spec_by_arch(arch)).spilling([CallSample(launches=[launch])])
 
-    assert left("sm_90") == "a product's result alone takes 256 registers a thread, and spills: not compiled"
+    assert left("sm_90") == "a matmul's result alone takes 256 registers a thread, and spills: not compiled"
     assert left("sm_80")
     assert not left("sm_100")  # whose products lie in tensor memory
     assert not left("sm_90", warps=8)

@@ -154,7 +154,7 @@ def test_a_split_product_is_one() -> None:
     assert found.gb_s == pytest.approx(234928128 / 57.4 / 1e3, abs=0.1)
     (line,) = evidence(found, 0.0601)
     assert line == (
-        f"traced: 2 kernels a call, 57.4 us: {NVJET} 55.6 us + splitKreduce_kernel 1.8 us (one product, split-K); "
+        f"traced: 2 kernels a call, 57.4 us: {NVJET} 55.6 us + splitKreduce_kernel 1.8 us (one matmul, split-K); "
         "4,093 GB/s of compulsory bytes by the median"
     )
     assert table(found)[-1].endswith("57.40 us together")

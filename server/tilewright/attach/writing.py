@@ -88,7 +88,7 @@ def reference(**inputs):
 
 
 def work(case):
-    """Each input read once, each output written once; flops of products, or one for each element."""
+    """Each input read once, each output written once; flops of matmuls, or one for each element."""
     dtype = getattr(torch, case["dtype"])
     tensors = {{
         name: torch.empty([case[dim] for dim in dims], dtype=dtype, device="meta") for name, dims in SHAPES.items()

@@ -23,9 +23,9 @@ def search(
 ) -> AutotuneReport:
     """Search the configs of the task in folder `task`, of the repository at `root`; waits until it is done.
 
-    `space` gives the values to try by knob; without it one is proposed, for kernels of `kind` (T1 to T9) or of the kind
-    that the kernel seems to be. `backend` is auto, cuda or cpu, which models `arch`; `also` names architectures whose
-    modelled best the launch code is to know, too. Raises `session.checkout.Misuse`.
+    `space` gives the values to try by tunable parameter. Without it a space is proposed, for kernels of `kind` (T1 to
+    T9), or of the kind that the kernel seems to be. `backend` is auto, cuda or cpu; cpu models `arch`. `also` names
+    further architectures for the launch code, whose best config the model chooses. Raises `session.checkout.Misuse`.
     """
     import asyncio
     import math

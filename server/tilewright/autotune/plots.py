@@ -50,7 +50,7 @@ def _parallel(axes: Axes, timed: list[Tried]) -> None:
         axes.annotate(f"{low + share * (high - low):.3f}x", (len(names), share), fontsize=8)
     axes.set_xticks(range(len(columns)), columns, rotation=15, fontsize=8)
     axes.set_yticks([])
-    axes.set_title("configs: each knob's value, and the speedup over the original", fontsize=9)
+    axes.set_title("configs: each tunable parameter's value, and the speedup over the original", fontsize=9)
 
 
 def _pareto(axes: Axes, timed: list[Tried]) -> None:

@@ -57,7 +57,9 @@ class SearchResult(Record):
     modelled: bool = False
     cases: list[str] = Field(default_factory=list)
     tried: list[Tried] = Field(default_factory=list)
-    original: dict[str, Value] = Field(default_factory=dict, description="the searched knobs' values in the source")
+    original: dict[str, Value] = Field(
+        default_factory=dict, description="the searched parameters' values in the source"
+    )
     best: dict[str, Value] = Field(default_factory=dict, description="best over all cases; empty for the original")
     best_by_case: dict[str, dict[str, Value]] = Field(default_factory=dict)
     loss: float = Field(0.0, description="what the one best config loses against the best of each case, as a share")
@@ -78,7 +80,7 @@ class SearchResult(Record):
             return []
         low = best.speedup.low
         equal = [one.label for one in self.tried if one is not best and one.speedup and one.speedup.high >= low]
-        said = [f"not told apart from the best: {', '.join(equal[:3])}{_more(len(equal) - 3)}"] if equal else []
+        said = [f"not distinguished from the best: {', '.join(equal[:3])}{_more(len(equal) - 3)}"] if equal else []
         for name, value in (self.original | best.config).items():
             given = [(self.original | one.config).get(name) for one in self.tried]
             numbers = {one for one in given if isinstance(one, int)}

@@ -111,7 +111,7 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
     ]
     last = [{number for number, raced in timed.items() if not raced[place].left} for place in range(len(cases))]
     check = _Check(variants, measuring, tell)
-    confirmed, words = None, "no config is better than the original by more than can be told apart"
+    confirmed, words = None, "no config is better than the original by more than can be measured"
     for _ in range(CONFIRMED_AT_MOST):
         best, by_case, loss = _best(tried, cases, last)
         if best == ORIGINAL:

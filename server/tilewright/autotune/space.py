@@ -35,13 +35,13 @@ class Kind(StrEnum):
 
     ELEMENTWISE = "T1 elementwise or reduction"
     IN_PLACE = "T2 in place"
-    MATMUL = "T3 matrix product"
-    PERSISTENT = "T4 persistent matrix product"
+    MATMUL = "T3 matmul"
+    PERSISTENT = "T4 persistent matmul"
     ATTENTION = "T5 attention"
-    FP8 = "T6 matrix product in 8 bits"
-    GROUPED = "T7 grouped matrix product"
+    FP8 = "T6 matmul in 8 bits"
+    GROUPED = "T7 grouped matmul"
     VARLEN = "T8 attention over ragged sequences"
-    DUAL = "T9 two products of one operand"
+    DUAL = "T9 two matmuls of one operand"
 
 
 PRODUCTS = (Kind.MATMUL, Kind.PERSISTENT, Kind.FP8)
@@ -61,7 +61,7 @@ class Space:
             return ""
         return (
             f"{len(self.configs)} configs, and {ADVISED} is a good limit: each is compiled (a second or more), and "
-            "most of a large product are far from the best; declare fewer values, or leave the space to be proposed"
+            "most of a large space are far from the best; declare fewer values, or leave the space to be proposed"
         )
 
 
@@ -69,7 +69,7 @@ def declared(knobs: Knobs, values: Mapping[str, Sequence[Value]]) -> Space:
     """The product of the values given for each knob. Raises `SpaceError` for an unknown knob, a value that it cannot
     have, or a product of more than `MOST`."""
     if not values:
-        raise SpaceError("a declared space names at least one knob, as in TILE_M=64,128")
+        raise SpaceError("a declared space names at least one tunable parameter, as in TILE_M=64,128")
     size = 1
     for name, choices in values.items():
         if not choices:
@@ -98,7 +98,7 @@ def proposed(knobs: Knobs, kind: Kind, arch: str, first: Sequence[tuple[int, int
     if not knobs.kernels and not tiles:
         raise SpaceError(
             "nothing to search: no cuTile kernel whose hints could be set, and no module-level constant named like a "
-            "tile or block; give the knobs (as in NUM_WARPS=4,8), which are constants of the editable files"
+            "tile or block; give the tunable parameters (as in NUM_WARPS=4,8): constants of the editable files"
         )
     wide = int(arch.removeprefix("sm_")) >= 90
     if kind in (Kind.ELEMENTWISE, Kind.IN_PLACE):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
 from tilewright.autotune import launchcode
@@ -59,8 +60,9 @@ class Tuner:
         if wanted.unmodelled and (backend is Backend.CPU or not values or also):
             raise Misuse(
                 "no model knows what a Triton kernel does: autotune races its configs on a GPU (backend cuda), in a "
-                "space that you declare (values), for that GPU alone. Its knobs are module-level constants of the "
-                "editable files and keywords of the entry point, num_warps and num_stages among them if written so"
+                "space that you declare (values), for that GPU alone. Its tunable parameters are module-level "
+                "constants of the editable files and keywords of the entry point: num_warps and num_stages too, if "
+                "written so"
             )
         if unknown := [one for one in also if one not in DEFAULT_BY_ARCH]:
             raise Misuse(f"no model of {unknown[0]}: the model knows {', '.join(DEFAULT_BY_ARCH)}")
@@ -137,24 +139,28 @@ def _write(
     write_atomically(files["result"], result.model_dump_json(indent=1))
     if result.status is not Status.PASSED:
         return {what: str(path) for what, path in files.items()}
-    from tilewright.autotune import plots
-
     for arch, other in others.items():
         files[arch] = folder / f"{key}-{arch}.json"
         write_atomically(files[arch], other.model_dump_json(indent=1))
-    files["picture"] = folder / f"{key}.png"
-    plots.draw(result, files["picture"])
+    drawn = {}
+    if find_spec("matplotlib") is None:
+        drawn["picture"] = "not drawn: it needs `pip install 'tilewright[plots]'`"
+    else:
+        from tilewright.autotune import plots
+
+        files["picture"] = folder / f"{key}.png"
+        plots.draw(result, files["picture"])
     if wanted.found.task.file.frontend is not Frontend.CUTILE:
-        return {what: str(path) for what, path in files.items()}
+        return drawn | {what: str(path) for what, path in files.items()}
     known = {arch: one for arch, one in others.items() if one.status is Status.PASSED}
     if why := launchcode.why_not(wanted, result, known.values()):
-        return {what: str(path) for what, path in files.items()} | {"launch": f"not written: {why}"}
+        return drawn | {what: str(path) for what, path in files.items()} | {"launch": f"not written: {why}"}
     code, table = launchcode.write(wanted, result, known)
     files["launch"] = folder / key / f"tuned_{wanted.found.task.module.rpartition('.')[2]}.py"
     files["launch"].parent.mkdir(exist_ok=True)
     write_atomically(files["launch"], code)
     write_atomically(files["launch"].with_suffix(".json"), table)
-    return {what: str(path) for what, path in files.items()}
+    return drawn | {what: str(path) for what, path in files.items()}
 
 
 def _report(result: SearchResult, files: dict[str, str], applied: str) -> AutotuneReport:

@@ -164,7 +164,7 @@ class _Run:
 def _run_tileiras(source: Lowered, place: Path, timeout_s: float) -> _Run:
     tool = find_tileiras()
     if tool is None:
-        raise MissingTool(f"tileiras is not there; mend it with: {REINSTALL}")
+        raise MissingTool(f"tileiras is not there; fix it with: {REINSTALL}")
     own = place / "own"
     own.mkdir()
     command = [

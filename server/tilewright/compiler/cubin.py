@@ -65,7 +65,7 @@ def occupancy(registers: int, shared: int, threads: int, limits: SmLimits) -> tu
 def _nvdisasm() -> str:
     tool = find_nvdisasm()
     if tool is None:
-        raise MissingTool("nvdisasm is not there; mend it with: pip install nvidia-cuda-nvdisasm")
+        raise MissingTool("nvdisasm is not there; fix it with: pip install nvidia-cuda-nvdisasm")
     return tool
 
 

@@ -71,7 +71,7 @@ def _spills(made: Compilation) -> Iterator[_Found]:
     if worst is not None:
         evidence += f"; {worst.local} of {found.local_memory} local accesses belong to this line"
     if serialised:
-        evidence += "; ptxas serialised the products"
+        evidence += "; ptxas serialised the matmuls"
     share = found.local_memory / max(found.instructions, 1)
     worst_case = FMA_COST - 0.1 if any(_on_fma(made)) else SPILL_COST  # tensor cores need no registers for FMA's terms
     yield _relief(made), worst.where if worst else "", evidence, min(worst_case, 1.0 + 40 * share)

@@ -51,7 +51,7 @@ def need_compiler() -> None:
         (find_nvdisasm(), "nvdisasm", "pip install nvidia-cuda-nvdisasm"),
     ):
         if found is None:
-            raise MissingTool(f"{name} is not there, so no kernel can be looked at; mend it with: {remedy}")
+            raise MissingTool(f"{name} is not there, so no kernel can be looked at; fix it with: {remedy}")
 
 
 @cache

@@ -33,7 +33,7 @@ DO = {
     Treatment.TENSOR_CORE_DTYPE: "cast both operands of mma with .astype(ct.tfloat32), or use 16-bit inputs",
     Treatment.EIGHT_BIT_OPERANDS: "give mma's second operand as (N, K): transpose it once, in a kernel of its own",
     Treatment.ZERO_PADDING: "last of all, load with PaddingMode.ZERO and put the other value in with ct.where",
-    Treatment.ALIGN_16_BYTES: "pad rows so that every stride but the last is a multiple of 16 bytes, products first; "
+    Treatment.ALIGN_16_BYTES: "pad rows so that every stride but the last is a multiple of 16 bytes, matmuls first; "
     "where they cannot be padded, see rows of odd length in cutile-patterns",
     Treatment.TMA_RULES: "bring the load within TMA's rules",
     Treatment.TILES_FOR_GATHERS: "replace gather or scatter by a tile load or store where indices are regular",

@@ -216,7 +216,9 @@ class Environment(Record):
     compiler: str
     python: str
     isolation: str = Field("not recorded", description="what the kernel enforces on a worker, and what it cannot")
-    startup: str = Field("", description="of a command task: SHA-256 over what Python loads unasked, and its packages")
+    startup: str = Field(
+        "", description="of a repository task: SHA-256 over what Python loads unasked, and its packages"
+    )
     ceilings: Ceilings
     draws: int = Field(1, description="the rules (`DRAWS`) by which a native task's runs are drawn from a secret")
 

@@ -125,7 +125,7 @@ class _Bar:
             threads = 32 * (launch.warps or 0) * launch.ctas
             if threads and launch.product_bytes > most_product_bytes(self._device.arch, threads):
                 words = launch.product_bytes // (4 * threads)
-                found = f"a product's result alone takes {words} registers a thread, and spills: not compiled"
+                found = f"a matmul's result alone takes {words} registers a thread, and spills: not compiled"
                 return found if self._hopeless < math.inf else ""
         return ""
 

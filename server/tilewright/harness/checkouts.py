@@ -75,7 +75,7 @@ class Checkout:
                 if found.get(name) != stamp:
                     self._restore(name)
         except OSError as error:
-            raise Spoiled(f"a run left its checkout in a state that cannot be mended: {error}") from None
+            raise Spoiled(f"a run left its checkout in a state that cannot be restored: {error}") from None
 
     def _restore(self, name: str) -> None:
         path = self.root / name

@@ -69,7 +69,7 @@ TERMS: dict[str, tuple[Bound, RootCause, tuple[str, ...]]] = {
         "L2 bandwidth", "memory",
         (LARGER, SWIZZLE),
     ),
-    "matrix products": (
+    "matmuls": (
         "tensor cores", "compute",
         ("autotune: tiles, num_worker_warps and num_ctas together", "a shorter dtype where the tolerance allows it"),
     ),
@@ -146,7 +146,7 @@ def _busiest(main: KernelCounters) -> Found | None:
     """The unit that is nearest to what it sustains, if any is near; where that is DRAM, which is not full, none is."""
     passing = main.get("l2_percent") <= min(PASSING * main.get("dram_percent"), FULL_PERCENT)
     units = {
-        "matrix products": main.tensor,
+        "matmuls": main.tensor,
         "DRAM bandwidth": main.get("dram_percent"),
         "L2 bandwidth": 0.0 if passing else main.get("l2_percent"),
         "arithmetic": max(main.get("fma_percent"), main.get("special_percent")),

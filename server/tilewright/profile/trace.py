@@ -149,7 +149,7 @@ def _analysed(
     for number, (case, calls) in enumerate(zip(told.cases, by_case, strict=True)):
         try:
             if len(calls) != case.calls:
-                raise Unreadable(f"{len(calls)} of {case.calls} calls can be told apart in the trace")
+                raise Unreadable(f"{len(calls)} of {case.calls} calls can be distinguished in the trace")
             size = work_bytes[number] if number < len(work_bytes) else 0.0
             found.append(analysed(calls, {*own, *told.own}, size, case.cached))
         except Unreadable as error:

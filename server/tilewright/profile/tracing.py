@@ -37,7 +37,7 @@ class KernelRow(Record):
     min_us: float
     max_us: float
     stddev_us: float
-    product: str = Field("", description="split-K: it is one part of a library's product, to be summed")
+    product: str = Field("", description="split-K: it is one part of a library's matmul, to be summed")
 
 
 class Product(Record):
@@ -220,7 +220,7 @@ def _named(trace: CaseTrace) -> str:
         times = f"{row.launches:g} x " if row.launches != 1 else ""
         after = ", "
         if row.product and place and rows[place - 1].product and reduces(row.kernel):
-            after = " (one product, split-K), "
+            after = " (one matmul, split-K), "
         elif row.product and place + 1 < len(rows) and reduces(rows[place + 1].kernel):
             after = " + "
         words.append(f"{times}{row.kernel} {row.med_us:.1f} us{after}")
@@ -241,7 +241,5 @@ def table(trace: CaseTrace) -> list[str]:
     times = (trace.us, trace.avg_us, trace.min_us, trace.max_us, trace.stddev_us)
     total = " | ".join(f"{one:8.2f}" for one in times)
     lines.append(f"{'a call, summed':{width}} | {'':12} | {trace.kernels_a_call:6g} | {total}")
-    lines += [
-        f"one product, split-K: {' + '.join(one.kernels)}: {one.med_us:.2f} us together" for one in trace.products
-    ]
+    lines += [f"one matmul, split-K: {' + '.join(one.kernels)}: {one.med_us:.2f} us together" for one in trace.products]
     return lines

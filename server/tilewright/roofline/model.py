@@ -79,7 +79,7 @@ class LaunchSample(Record):
     reductions: dict[int, float] = Field(default_factory=dict, description="per block, by how many results each has")
     written: list[str] = Field([], description="parameters whose memory the kernel writes")
     overwritten: list[str] = Field([], description="those of them whose memory it reads, too")
-    product_bytes: int = Field(0, ge=0, description="of the largest result of a matrix product, per block")
+    product_bytes: int = Field(0, ge=0, description="of the largest result of a matmul, per block")
     shapes: dict[str, list[int]] = Field(default_factory=dict, description="of its tensors, by parameter")
     warps: int | None = Field(None, ge=1, description="that compute, of each CTA, where the kernel's hints say so")
     ctas: int = Field(1, ge=1, description="that share a block, by the kernel's hints")
@@ -201,7 +201,7 @@ def _worked(sample: LaunchSample, device: DeviceSpec, cycles: float, products_s:
     return {
         "DRAM bandwidth": _dram_bytes(sample, device) / (device.dram_bytes_per_s * DRAM_EFFICIENCY),
         "L2 bandwidth": moved / (L2_BYTES_PER_CYCLE_PER_SM * cycles),
-        "matrix products": products_s,
+        "matmuls": products_s,
         "arithmetic": sample.blocks * arithmetic / cycles,
     }
 
@@ -245,7 +245,7 @@ def _by_itself(profile: LaunchProfile, device: DeviceSpec) -> dict[str, float]:
     return {
         "bytes in flight": waiting,
         "arithmetic": arithmetic,
-        "products that wait for arithmetic": min(products, arithmetic),
+        "matmuls that wait for arithmetic": min(products, arithmetic),
         "exchanges between warps": exchanged * EXCHANGE_CYCLES if workers > 1 else 0.0,
     }
 

@@ -211,7 +211,7 @@ async def begin(
         arch=environment.arch,
         environment=environment,
         intensity=min(work.intensity, 1e9) if work else 0.0,
-        intensity_class=intensity_class(work) if work else "unknown: a command task says nothing of its work",
+        intensity_class=intensity_class(work) if work else "unknown: a repository task says nothing of its work",
         rules=rules,
         notes=_notes(found, backend) if isinstance(found, Task) else _lacking(found, backend),
         harness=work is None,

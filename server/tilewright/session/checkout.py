@@ -89,7 +89,7 @@ class EditableFiles:
             commands.append(f"`git rm --cached -- {' '.join(new[:5])}`")
         left = max(len(back) - 5, 0) + max(len(new) - 5, 0)
         rest = f" (of {left} more files, the next call says the same)" if left else ""
-        return f"{' and '.join(commands)} mends it{rest}"
+        return f"{' and '.join(commands)} restores it{rest}"
 
 
 class Checkout:

@@ -40,7 +40,7 @@ class Started(Record):
     intensity_class: str
     rules: Rules
     notes: list[str] = Field(default_factory=list, description="what a reader of the log should know of the task")
-    harness: bool = Field(False, description="a command task: the repository's own tests and benchmarks are trusted")
+    harness: bool = Field(False, description="a repository task: the repository's own tests and benchmarks are trusted")
 
     @property
     def modelled(self) -> bool:

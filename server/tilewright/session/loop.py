@@ -319,7 +319,7 @@ class Loop:
         if (verdict := earlier_verdict(self._book.entries, identity)) is not None:
             raise Misuse(
                 f"this very content was tried before and ended as {verdict.kind} ({verdict.reason}: {verdict.detail}); "
-                "another try would only draw the noise again. Change something, or revert"
+                "another try would measure the same thing. Change something, or revert"
             )
 
 

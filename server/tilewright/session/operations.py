@@ -51,7 +51,7 @@ def _totals(operations: list[HostWork]) -> tuple[float, float]:
 def _in_short(operations: list[HostWork]) -> str:
     moved, flops = _totals(operations)
     count = f"{len(operations)} torch operation{'s' if len(operations) != 1 else ''}"
-    return f"{count}, {moved / 1e6:.1f} MB and {flops / 1e9:.1f} Gflop of products"
+    return f"{count}, {moved / 1e6:.1f} MB and {flops / 1e9:.1f} Gflop of matmuls"
 
 
 def _line(name: str, dtype: str, moved: float, flops: float, width: int) -> str:

@@ -44,7 +44,7 @@ def next_step(state: State, edited: bool = False, checked: bool = True) -> str:
     match state.phase:
         case Phase.ENDED:
             if not state.rows:
-                return "tell the user what the summary says; when it is mended and committed, call start_session again"
+                return "tell the user what the summary says; when it is fixed and committed, call start_session again"
             return "nothing: the session has ended; show the user sandbox/perf_results.md"
         case Phase.BASELINE:
             return "call start_session again: the baseline is not measured yet"

@@ -67,7 +67,7 @@ class Trials:
             )
         if not last.result.passed:
             self.finish(
-                f"the baseline itself failed ({last.result.status}: {cut(last.result.message, 300)}); mend it first"
+                f"the baseline itself failed ({last.result.status}: {cut(last.result.message, 300)}); fix it first"
             )
             go_back(self._checkout, state.started.branch, state.started.came_from, state.started.base)
             return
