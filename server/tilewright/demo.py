@@ -295,8 +295,7 @@ async def run_demo(console: Console, shuffle: int | None, backend: str, folder: 
         problems += [play.skipped for play in plays if play.skipped]
     console.print(
         f"\nThe scratch repositories stay in {parent}: each has its branch perf/<task>-<date> and its journal.\n"
-        "Next: copy one of assets/examples into a repository of yours, or write a task for a kernel of yours "
-        "(README, A task).",
+        "Next: `tilewright init module:function --shape ...` writes a task for a kernel of yours.",
         highlight=False,
         soft_wrap=True,
     )
