@@ -98,7 +98,7 @@ def init(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="write without asking")] = False,
     root: Root = HERE,
 ) -> None:
-    """Write a task for a repository's own tests and benchmark, or around one function, once both were tried."""
+    """Write a task for a repository's tests and benchmark, or for one function. Both are tried first."""
     from tilewright.attach import function, repository
 
     beside: dict[str, str] = {}
@@ -210,7 +210,7 @@ def start_session(
     include_dirty: Annotated[bool, typer.Option(help="take uncommitted edits into the baseline")] = False,
     arch: Annotated[str, typer.Option(help="the architecture that cpu models")] = "sm_90",
 ) -> None:
-    """Begin a session, or take one up, as the tool of that name does."""
+    """Begin a session, or resume one, like the tool start_session."""
     from tilewright.policy import Rules
 
     chosen = chosen_backend(backend)
@@ -229,13 +229,13 @@ def start_session(
 
 @app.command(name="git-checkpoint")
 def git_checkpoint(root: Root = HERE) -> None:
-    """Commit the candidate that was measured and won, as the tool of that name does."""
+    """Commit the candidate that was measured and won, like the tool git_checkpoint."""
     print_report(in_loop(root, lambda loop: _at_once(loop.checkpoint)))
 
 
 @app.command()
 def revert(root: Root = HERE) -> None:
-    """Go back to the incumbent, as the tool of that name does; what is thrown away stays reachable."""
+    """Go back to the incumbent, like the tool revert. The discarded edit stays reachable."""
     print_report(in_loop(root, lambda loop: _at_once(loop.revert)))
 
 
@@ -247,7 +247,7 @@ def append_result(
         str | None, typer.Option(help="what bounds the kernel: memory, compute, latency, launch, scheduling, unknown")
     ] = None,
 ) -> None:
-    """Close the iteration with one row in the server's figures, as the tool of that name does."""
+    """Close the iteration with one row of the server's own figures, like the tool append_result."""
     print_report(in_loop(root, lambda loop: _at_once(lambda: loop.append_result(optimization, root_cause))))
 
 
@@ -257,7 +257,7 @@ async def _at_once(work: Callable[[], Any]) -> Any:
 
 @app.command(name="run-correctness")
 def run_correctness(root: Root = HERE) -> None:
-    """Check the current session's candidate, as the tool of that name does."""
+    """Check the current session's candidate, like the tool run_correctness."""
     report = in_loop(root, lambda loop: loop.run_correctness(print_progress, math.inf))
     print_report(report)
     raise typer.Exit(0 if report.status == "passed" else 1)
@@ -265,7 +265,7 @@ def run_correctness(root: Root = HERE) -> None:
 
 @app.command(name="run-benchmark")
 def run_benchmark(root: Root = HERE) -> None:
-    """Measure the current session's candidate against the incumbent, as the tool of that name does."""
+    """Measure the current session's candidate against the incumbent, like the tool run_benchmark."""
     report = in_loop(root, lambda loop: loop.run_benchmark(print_progress, math.inf))
     print_report(report)
     raise typer.Exit(0 if report.status == "passed" else 1)
@@ -275,7 +275,7 @@ def run_benchmark(root: Root = HERE) -> None:
 def status(
     root: Root = HERE, as_json: Annotated[bool, typer.Option("--json", help="the whole report as JSON")] = False
 ) -> None:
-    """Where the loop stands."""
+    """Show where the session stands."""
     from tilewright.session.loop import Loop
 
     report = told(lambda: Loop(root.resolve()).status())
@@ -290,7 +290,7 @@ def verify(
     session: Annotated[str, typer.Argument(help="a folder of sandbox/; default: the current session")] = "",
     root: Root = HERE,
 ) -> None:
-    """Check that a session's journal, commits, verdicts and table are what it wrote."""
+    """Check that a session's journal, commits, verdicts and table are unaltered."""
     from tilewright.session.verification import verify as run
 
     print_lines(told(lambda: run(Checkout(root), session)))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 ToolT = TypeVar("ToolT", "Tuner", "Profiler")
 Setting = Annotated[
     list[str] | None,
-    typer.Option("--set", help="a tunable parameter to set for this call, as in TILE_M=64; may be given often"),
+    typer.Option("--set", help="a tunable parameter for this call alone, as in TILE_M=64; may be repeated"),
 ]
 
 kernel_app = typer.Typer()
@@ -47,8 +47,8 @@ def check(
 ) -> None:
     """Look for races, unwritten memory, padding, bounds and overflow in the kernels of a task. Needs no GPU.
 
-    A task in Triton or torch is checked against its reference instead. The functions of task.py are tried first. Of a
-    repository task, its tests are run once.
+    Triton and torch tasks are compared with their reference instead. The functions of task.py are tried first. For a
+    repository task, its tests run once.
     """
     from tilewright.session.checks import check_task, in_words
 
@@ -73,19 +73,19 @@ def one_each(option: str, texts: Sequence[str] | None) -> dict[str, Any]:
 @kernel_app.command(name="dump-ir")
 def dump_ir(
     task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
-    arch: Annotated[list[str] | None, typer.Option(help="architecture such as sm_90; may be given often")] = None,
+    arch: Annotated[list[str] | None, typer.Option(help="architecture such as sm_90; may be repeated")] = None,
     stage: Annotated[
         str, typer.Option(help="resources, cutile_ir, tile_ir (Triton: ttir, ttgir), ptx, sass, remarks or mix")
     ] = "resources",
     compare: Annotated[str | None, typer.Option(help="incumbent: what changed against the session's incumbent")] = None,
     compile_seconds: Annotated[float, typer.Option(min=1, max=300, help="for each kernel and architecture")] = 60.0,
     case: Annotated[
-        list[str] | None, typer.Option(help="a value instead of the first case's, as in M=700; may be given often")
+        list[str] | None, typer.Option(help="a value instead of the first case's, as in M=700; may be repeated")
     ] = None,
     knobs: Setting = None,
     root: Root = HERE,
 ) -> None:
-    """What the compiler makes of the kernels that a task launches. Needs no GPU."""
+    """Show what the compiler makes of the kernels that a task launches. Needs no GPU."""
     from tilewright.session.dumping import COMPARISONS, STAGES, Dumper
 
     values, config = one_each("--case", case), one_each("--set", knobs)
@@ -119,9 +119,7 @@ def autotune(
     task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
     knobs: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", help="a tunable parameter and the values to try, as in TILE_M=64,128; may be given often"
-        ),
+        typer.Option("--set", help="a tunable parameter and the values to try, as in TILE_M=64,128; may be repeated"),
     ] = None,
     kind: Annotated[str, typer.Option(help="T1 to T9: what to propose a space for; default: as the kernel seems")] = "",
     apply: Annotated[bool, typer.Option("--apply", help="write the best config into the editable files")] = False,
@@ -211,7 +209,7 @@ def compare(
 
 @kernel_app.command()
 def clean() -> None:
-    """Empty this user's cache of compilations, and say what that freed. Sessions and their logs stay."""
+    """Empty this user's compilation cache, and say how much space that freed. Sessions and their logs stay."""
     from tilewright.compiler.store import CompilationStore, cache_folder
 
     folder = cache_folder()

@@ -135,14 +135,12 @@ def verdict_of_benchmark(result: BenchmarkResult, rules: Rules) -> Verdict | Non
         return Verdict(kind=VerdictKind.KEEP, reason=Reason.GAIN, detail=shown)
     if result.speedup_high < 1 / resolvable:
         return Verdict(kind=VerdictKind.REVERT, reason=Reason.REGRESSION, detail=shown)
-    why = "within the model's resolution" if result.modelled else "holds zero"
+    why = "within the model's resolution" if result.modelled else "the interval holds zero"
     if result.speedup_low > resolvable:
-        why = "that the evaluator's own clock does not bear out"
+        why = "the evaluator's own clock does not confirm the gain"
     elif result.speedup_low > 1 or result.speedup_high < 1:
-        why = f"too near zero to be told from where memory happened to lie ({_percent(resolvable)})"
-    return Verdict(
-        kind=VerdictKind.REVERT, reason=Reason.INCONCLUSIVE, detail=f"{shown} {why}".replace(" within", ", within")
-    )
+        why = f"under {_percent(resolvable)}, the placement of buffers in memory can explain the difference"
+    return Verdict(kind=VerdictKind.REVERT, reason=Reason.INCONCLUSIVE, detail=f"{shown}: {why}")
 
 
 def confirmed(verdict: Verdict | None) -> Verdict | None:
