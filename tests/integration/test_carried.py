@@ -134,3 +134,22 @@ def test_an_import_that_fails_leaves_nothing(root: Path, monkeypatch: pytest.Mon
     assert list((there / "sandbox").iterdir()) == []
     import_session(Checkout(there), archive)
     assert failures(there) == {}
+
+
+def test_an_import_whose_head_cannot_be_kept_changes_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = clone(root, "there")
+    first = exported(root, "first.tgz")
+    with monkeypatch.context() as elsewhere:
+        another_machine(root, elsewhere)
+        import_session(Checkout(there), first)
+        end(there)
+        archive = exported(there, "back.tgz")
+    before = records(root)
+    with monkeypatch.context() as full:
+        full.setattr(HeadStore, "write", lambda *_: "the head cannot be written: no space is left")
+        with pytest.raises(Misuse, match="no space is left; make room there, and import again"):
+            import_session(Checkout(root), archive)
+    assert records(root) == before
+    assert phase(root) != Phase.ENDED
+    import_session(Checkout(root), archive)
+    assert phase(root) == Phase.ENDED

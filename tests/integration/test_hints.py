@@ -129,7 +129,7 @@ def begun(make_task: Callable[..., Path]) -> Path:
 
 def test_status_does_not_end_a_session_and_the_next_call_does(begun: Path, state_folder: Path) -> None:
     assert Checkout(begun).request_end("ended by the user: lunch")
-    assert "the next call of another tool ends the session (ended by the user: lunch)" in looks(begun, state_folder)
+    assert "the loop's next call ends the session (ended by the user: lunch)" in looks(begun, state_folder)
 
     async def acts(loop: Loop) -> None:
         assert loop.status().phase == "ready"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -19,7 +18,7 @@ from tilewright.knobs import SpaceError, Value
 from tilewright.records import cut, write_atomically
 from tilewright.session.beginning import backend_for, session_on, working_candidate
 from tilewright.session.checkout import Checkout, Misuse
-from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress, Results
+from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress, Results, in_thread
 from tilewright.session.runs import with_model
 from tilewright.task import Backend, Frontend
 
@@ -113,7 +112,7 @@ class Tuner:
         job.tell("writing what was found")
         self._checkout.repository.exclude_sandbox()
         folder = self._checkout.sandbox / "autotune"
-        files = await asyncio.to_thread(_write, folder, key, wanted, result, others)
+        files = await in_thread(_write, folder, key, wanted, result, others)
         del self._unwritten[key]
         return result, files
 

@@ -94,7 +94,7 @@ class Book:
         `Forged`."""
         if self.state is not None and self.under_way and self._journal is not None:
             self._check_untouched()
-            return self.state
+            return State.of([*self.entries, *self._owed]) if self._owed else self.state
         folder = self.checkout.current_folder()
         chain = None if folder is None else self.checkout.read(folder)
         if chain is None or not chain.entries:

@@ -39,8 +39,12 @@ async def check_task(root: Path, path: Path, progress: Progress) -> CorrectnessR
 
 def _task_around(checkout: Checkout, path: Path) -> PurePosixPath:
     """The folder of the task that `path` is or lies in, relative to the repository. Raises `Misuse`."""
-    given = (checkout.base / path).resolve()
-    if not given.exists():
+    try:
+        given = (checkout.base / path).resolve()
+        there = given.exists()
+    except (OSError, RuntimeError, ValueError):  # too long, a loop of links, a NUL
+        there = False
+    if not there:
         raise Misuse(f"{path}: no such file or folder in {checkout.base}")
     for folder in (given, *given.parents):
         if folder.is_relative_to(checkout.root) and (folder / "task.toml").is_file():

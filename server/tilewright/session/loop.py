@@ -82,7 +82,7 @@ class Loop:
             work = self._trials.baseline
         else:
             work = partial(self._trials.open, task, backend, arch, rules or Rules(), include_dirty)
-        key = str(task_path(self.checkout, task))
+        key = f"{task_path(self.checkout, task)} {backend} {arch} {include_dirty} {rules}"
         if (under_way := self._running) is not None and (under_way.what, under_way.key) != ("start_session", key):
             raise Misuse(under_way.busy)
         self._job = job = self.jobs.start("start_session", key, work)
@@ -300,7 +300,7 @@ class Loop:
         if state.phase is Phase.ENDED:
             return show.next_step(state)
         if (reason := self._reason_to_end(state)) is not None:
-            return f"stop and report the table to the user: the next call of another tool ends the session ({reason})"
+            return f"stop and report the table to the user: the loop's next call ends the session ({reason})"
         if there := self.checkout.elsewhere(state):
             return there
         tree = EditableFiles(self.checkout.repository, state.started)

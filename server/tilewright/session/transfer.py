@@ -119,13 +119,13 @@ def import_session(checkout: Checkout, source: Path) -> State:
                 raise Misuse(f"{source} is not the session that was exported: {text}; export it again")
             repository.checkout(archive.branch)
             repository.exclude_sandbox()
-            if known is not None:
-                checkout.set_current(folder)
             folder.mkdir(parents=True, exist_ok=True)
             write_atomically(folder / _JOURNAL, archive.journal)
-            if known is None:
-                checkout.set_current(folder)
-    HeadStore(folder.name).write(len(chain.hashes) - 1, chain.hashes[-1], folder / _JOURNAL)
+            store = HeadStore(folder.name)
+            why = store.write(len(chain.hashes) - 1, chain.hashes[-1], folder / _JOURNAL)
+            if why and store.read() is not None:  # an older head stays, which this journal would contradict
+                raise Misuse(f"{why}; make room there, and import again")
+            checkout.set_current(folder)
     checkout.write_table(folder, state)
     checkout.release()
     return state
@@ -204,6 +204,8 @@ def _state_here(archive: _Archive, folder: Path, chain: integrity.Chain, current
 def _undone_on_failure(checkout: Checkout, archive: _Archive, folder: Path) -> Iterator[None]:
     """Puts refs, HEAD and the session's folder back as they were where the work within fails."""
     repository, there = checkout.repository, folder.exists()
+    journal = folder / _JOURNAL
+    old = journal.read_bytes() if journal.is_file() else None
     before = {ref: repository.resolve(ref) for ref in archive.refs}
     place = repository.branch() or repository.head()
     try:
@@ -211,6 +213,9 @@ def _undone_on_failure(checkout: Checkout, archive: _Archive, folder: Path) -> I
     except BaseException:
         if not there:
             shutil.rmtree(folder, ignore_errors=True)
+        elif old is not None:
+            with contextlib.suppress(OSError):
+                write_atomically(journal, old)
         with contextlib.suppress(RepositoryError, OSError):
             repository.detach()
             for ref, commit in before.items():

@@ -99,7 +99,9 @@ class Trials:
     async def measure(self, files: Files, tell: Tell) -> None:
         """Measure a candidate against the incumbent. One that would be kept has to win again, in new processes and on
         fresh seeds; its figures are then the second run's, which no luck has chosen."""
-        if await self._measure(files, tell, confirms=False):
+        first = self._book.active().measured
+        waits = first is not None and first.verdict is None and first.result.passed and not first.confirms
+        if waits or await self._measure(files, tell, confirms=False):
             await self._measure(files, lambda text: tell(f"confirming the gain: {text}"), confirms=True)
 
     async def _measure(self, files: Files, tell: Tell, confirms: bool) -> bool:
