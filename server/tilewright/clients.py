@@ -6,6 +6,7 @@ A client is one `Client` in `CLIENTS`. What its files mean is the client's docum
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import tomllib
@@ -14,12 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewright.records import write_atomically
+from tilewright.records import cut, write_atomically
 from tilewright.session.checkout import Misuse
 
 NAME = "tilewright"
 TIMEOUT_S = 600
 """Of a tool call: a call answers within 240 s by itself, and clients' own limits are shorter."""
+COMMAND = ("command", "args")
+"""The keys of an entry that say how the server starts."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +61,18 @@ def settings(client: Client, command: list[str], tools: Sequence[str]) -> list[S
     return [client.server(command), *([client.allowed(command, tools)] if tools else [])]
 
 
-def texts(root: Path, chosen: Sequence[Setting]) -> dict[Path, tuple[str, str]]:
-    """Each file's text before and after. Raises `Misuse` if a file cannot be understood; nothing is written."""
+def texts(root: Path, chosen: Sequence[Setting], merge: bool = True) -> dict[Path, tuple[str, str]]:
+    """Each file's text before and after; without `merge`, what a new file would hold. Nothing is written.
+
+    Raises `Misuse` if a file cannot be understood, or holds another value where one must go."""
     found: dict[Path, tuple[str, str]] = {}
     for setting in chosen:
         path = root / setting.path
-        before = path.read_text(encoding="utf-8") if path.is_file() else ""
-        first, after = found.get(path, (before, before))
         try:
+            before = path.read_bytes().decode() if merge and path.is_file() else ""
+            first, after = found.get(path, (before, before))
             found[path] = (first, setting.edit(after))
-        except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
+        except (json.JSONDecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise Misuse(
                 f"{setting.path} cannot be read ({error}); fix it, or use --print and add the lines by hand"
             ) from None
@@ -87,40 +92,85 @@ def _json(path: str, holds: str, addition: dict[str, Any]) -> Setting:
         data = json.loads(text) if text.strip() else {}
         if not isinstance(data, dict):
             raise Misuse(f"{path} holds no JSON object; fix it, or use --print and add the lines by hand")
-        merged = _merged(data, addition)
+        merged = _merged(path, (), data, addition)
         return text if merged == data and text else json.dumps(merged, indent=2, ensure_ascii=False) + "\n"
 
     return Setting(path, holds, edit)
 
 
-def _merged(data: Any, addition: Any) -> Any:
-    """`data` with the addition: tables are merged, lists are extended, other values are replaced."""
+def _merged(path: str, place: tuple[str, ...], data: Any, addition: Any) -> Any:
+    """`data` with the addition: tables are merged and lists extended. A value of the user's is never replaced.
+
+    An entry of this server's keeps what the user set in it, but its command becomes this environment's."""
     if isinstance(data, dict) and isinstance(addition, dict):
-        return data | {key: _merged(data[key], value) if key in data else value for key, value in addition.items()}
+        if "command" in addition:
+            if not _is_ours(data):
+                raise _other(path, place, data)
+            return data | {key: value for key, value in addition.items() if key not in data or key in COMMAND}
+        return data | {
+            key: _merged(path, (*place, key), data[key], value) if key in data else value
+            for key, value in addition.items()
+        }
     if isinstance(data, list) and isinstance(addition, list):
         return data + [one for one in addition if one not in data]
-    return addition
+    if data == addition or place == ("$schema",):
+        return data
+    raise _other(path, place, data)
+
+
+def _other(path: str, place: Sequence[str], data: Any) -> Misuse:
+    # A table may hold a token, so only plain values are shown.
+    value = "of another kind" if isinstance(data, dict | list) else f"= {cut(json.dumps(data), 100)}"
+    return Misuse(
+        f"{path} has {'.'.join(place)} {value}, which this command does not replace; "
+        f"change it by hand and call this again"
+    )
+
+
+def _is_ours(entry: dict[str, Any]) -> bool:
+    """Whether a client's entry starts this server, perhaps from another environment."""
+    command, more = entry.get("command"), entry.get("args", [])
+    words = [*(command if isinstance(command, list) else [command]), *(more if isinstance(more, list) else [])]
+    return Path(str(words[0] if words else "")).name == NAME or words[1:3] == ["-m", NAME]
 
 
 def _toml(path: str, holds: str, table: str, values: dict[str, Any]) -> Setting:
     """Lines of a TOML table, which keep the rest of the file as it is, comments too."""
 
     def edit(text: str) -> str:
-        place: Any = tomllib.loads(text)
+        wanted = tomllib.loads(text)
+        entry: Any = wanted
         for key in table.split("."):
-            place = place.get(key, {}) if isinstance(place, dict) else {}
-        missing = {key: value for key, value in values.items() if place.get(key) != value}
+            if not isinstance(entry, dict):
+                break
+            entry = entry.setdefault(key, {})
+        merged = _merged(path, (table,), entry, values) if entry != {} else values
+        missing = {key: value for key, value in merged.items() if entry.get(key) != value}
         if not missing:
             return text
+        entry.update(missing)
         lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in missing.items())
-        if not place:
-            return f"{text.rstrip()}\n\n[{table}]\n{lines}".lstrip()
-        head = f"[{table}]\n"
-        if head not in text or set(missing) & set(place):
-            raise Misuse(f"{path} has other values in [{table}]; remove that table, and call this again")
-        return text.replace(head, head + lines, 1)
+        name = r"\s*\.\s*".join(f"[\"']?{re.escape(key)}[\"']?" for key in table.split("."))
+        if head := re.search(rf"^\[\s*{name}\s*\].*\n", text, re.MULTILINE):
+            rest = text[head.end() :]
+            following = re.search(r"^\s*\[", rest, re.MULTILINE)
+            end = following.start() if following else len(rest)
+            kept = re.sub(rf"^\s*(?:{'|'.join(missing)})\s*=.*\n?", "", rest[:end], flags=re.MULTILINE)
+            after = text[: head.end()] + lines + kept + rest[end:]
+        else:
+            after = f"{text.rstrip()}\n\n[{table}]\n{lines}".lstrip()
+        if not _holds(after, wanted):
+            raise Misuse(f"{path} has [{table}] in a form that cannot be edited; use --print and add the lines by hand")
+        return after
 
     return Setting(path, holds, edit)
+
+
+def _holds(text: str, wanted: dict[str, Any]) -> bool:
+    try:
+        return tomllib.loads(text) == wanted
+    except tomllib.TOMLDecodeError:
+        return False
 
 
 def _claude(command: list[str]) -> Setting:

@@ -140,7 +140,7 @@ def setup(
     allow_tools: Annotated[
         bool | None, typer.Option(help="let the client run the tools without a question; default: ask")
     ] = None,
-    show: Annotated[bool, typer.Option("--print", help="print the files instead of writing them")] = False,
+    show: Annotated[bool, typer.Option("--print", help="print what the files need, and write nothing")] = False,
     root: Root = HERE,
 ) -> None:
     """Write an agent client's configuration into the repository: the server, and the tools that may run unasked."""
@@ -160,12 +160,12 @@ def setup(
             default=True,
         )
     wanted = clients.settings(chosen, clients.server_command(), tools if allow_tools else [])
-    texts = told(lambda: clients.texts(root, wanted))
+    texts = told(lambda: clients.texts(root, wanted, merge=not show))
     if not show:
         told(lambda: clients.write(texts))
     for path, (before, after) in texts.items():
         holds = "; ".join(one.holds for one in wanted if root / one.path == path)
-        verb = "is as it should be" if after == before else "would hold" if show else "was written"
+        verb = "is as it should be" if after == before else "needs" if show else "was written"
         console.print(f"{path.relative_to(root)} {verb}: {holds}", markup=False, soft_wrap=True)
         if show:
             typer.echo(after)

@@ -86,13 +86,82 @@ def test_a_broken_file_is_left_alone(tmp_path: Path, client: Client) -> None:
     assert path.read_text() == "{ = ]"
 
 
-def test_another_entry_of_codex_is_not_overwritten(tmp_path: Path) -> None:
-    path = tmp_path / ".codex" / "config.toml"
-    path.parent.mkdir()
-    path.write_text('[mcp_servers.tilewright]\ncommand = "elsewhere"\n')
-    codex = next(one for one in CLIENTS if one.name == "codex")
-    with pytest.raises(Misuse, match="remove that table"):
-        texts(tmp_path, settings(codex, server_command(), []))
+def place(root: Path, path: str, text: str | bytes) -> Path:
+    file = root / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(text.encode() if isinstance(text, str) else text)
+    return file
+
+
+def client(name: str) -> Client:
+    return next(one for one in CLIENTS if one.name == name)
+
+
+USERS = {
+    "another server, whose token is not shown": (
+        "claude-code", ".mcp.json", '{"mcpServers": {"tilewright": {"url": "https://x", "headers": {"a": "secret"}}}}',
+    ),
+    "a list for a table": ("claude-code", ".mcp.json", '{"mcpServers": [1]}'),
+    "not UTF-8": ("claude-code", ".mcp.json", b"\xff\xfe{"),
+    "another server of Codex": ("codex", ".codex/config.toml", '[mcp_servers.tilewright]\ncommand = "elsewhere"\n'),
+    "a question for each call": (
+        "codex", ".codex/config.toml",
+        '[mcp_servers.tilewright]\ncommand = "tilewright"\ndefault_tools_approval_mode = "prompt"\n',
+    ),
+    "a table in one line": ("codex", ".codex/config.toml", 'mcp_servers = {other = {command = "y"}}\n'),
+    "no trust": (
+        "gemini", ".gemini/settings.json", '{"mcpServers": {"tilewright": {"command": "tilewright", "trust": false}}}',
+    ),
+    "a rule for all tools": ("opencode", "opencode.json", '{"permission": "ask"}'),
+    "a tool that is denied": ("opencode", "opencode.json", '{"permission": {"tilewright_revert": "deny"}}'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "path", "text"), USERS.values(), ids=USERS)
+def test_what_the_user_decided_is_not_overwritten(tmp_path: Path, name: str, path: str, text: str | bytes) -> None:
+    file = place(tmp_path, path, text)
+    before = file.read_bytes()
+    with pytest.raises(Misuse, match=r"by hand") as refusal:
+        write(texts(tmp_path, settings(client(name), server_command(), TOOLS)))
+    assert "secret" not in str(refusal.value)
+    assert [one for one in tmp_path.rglob("*") if one.is_file()] == [file]
+    assert file.read_bytes() == before
+    assert texts(tmp_path, settings(client(name), server_command(), TOOLS), merge=False)
+
+
+def test_a_table_in_one_line_is_not_broken_without_the_list_of_tools(tmp_path: Path) -> None:
+    place(tmp_path, ".codex/config.toml", 'mcp_servers = {other = {command = "y"}}\n')
+    with pytest.raises(Misuse, match="cannot be edited"):
+        texts(tmp_path, settings(client("codex"), server_command(), []))
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "text"),
+    [
+        ("cursor", ".cursor/mcp.json", '{"mcpServers": {"tilewright": {"command": "/old/tilewright", "timeout": 9}}}'),
+        (
+            "opencode", "opencode.json",
+            '{"mcp": {"tilewright": {"command": ["/old/bin/python", "-m", "tilewright", "serve"], "timeout": 9}}}',
+        ),
+        (
+            "codex", ".codex/config.toml",
+            '# mine\r\n[mcp_servers."tilewright"] # ours\r\ncommand = "/old/bin/tilewright"\r\n'
+            'tool_timeout_sec = 9 # why\r\n\r\n[other]\r\ncommand = "y"\r\n',
+        ),
+    ],
+)  # fmt: skip
+def test_an_entry_of_another_environment_follows(tmp_path: Path, name: str, path: str, text: str) -> None:
+    file = place(tmp_path, path, text)
+    (server,) = servers(written(tmp_path, client(name)))
+    command = server["command"]
+    assert (command if isinstance(command, list) else [command, *server["args"]]) == server_command()
+    assert server.get("timeout", server.get("tool_timeout_sec")) == 9
+    if name == "codex":
+        kept = file.read_bytes()
+        for line in ("# mine\r\n", "# ours\r\n", "tool_timeout_sec = 9 # why\r\n", '[other]\r\ncommand = "y"\r\n'):
+            assert line.encode() in kept
+    again = texts(tmp_path, settings(client(name), server_command(), TOOLS))
+    assert all(before == after for before, after in again.values())
 
 
 def test_the_command_says_what_it_wrote(tmp_path: Path) -> None:
