@@ -20,8 +20,9 @@ def main() -> None:
     except OSError as error:
         if not (text := storage_problem(error)):
             raise
-        print(text, file=sys.stderr)
-        raise SystemExit(2) from None
+        from tilewright.terminal import failed
+
+        raise SystemExit(failed(text).exit_code) from None
 
 
 def _serve(arguments: list[str]) -> int:

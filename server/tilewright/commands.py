@@ -15,6 +15,7 @@ from rich.text import Text
 
 from tilewright import __version__, doctor
 from tilewright.kernelcommands import kernel_app
+from tilewright.records import write_atomically
 from tilewright.session.checkout import Checkout, CheckoutBusy
 from tilewright.session.reports import NAME_LIMIT, StatusReport
 from tilewright.skillcommands import skills_app
@@ -124,7 +125,7 @@ def init(
         raise typer.Exit(1)
     (top / made.folder).mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
-        (top / made.folder / file).write_text(text, encoding="utf-8")
+        write_atomically(top / made.folder / file, text)
     runs = "the function on the cases for the cpu" if beside else "its tests once"
     console.print(
         f"written. Next: git add {made.folder} && git commit -m 'task', then tilewright check {made.folder}, which "

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from tilewright.records import Record, printable, storage_problem
+from tilewright.records import Record, printable
 from tilewright.session.checkout import Misuse
 from tilewright.task import Backend
 
@@ -53,10 +53,6 @@ def told(work: Callable[[], ResultT]) -> ResultT:
         return work()
     except (Misuse, RepositoryError) as error:
         raise failed(str(error)) from None
-    except OSError as error:
-        if text := storage_problem(error):
-            raise failed(text) from None
-        raise
 
 
 def in_loop(root: Path, work: Callable[[Any], Coroutine[Any, Any, ResultT]]) -> ResultT:

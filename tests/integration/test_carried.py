@@ -42,6 +42,17 @@ def another_machine(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_STATE", str(root.parent / "another machine's"))
 
 
+def ended_elsewhere(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An archive of the session of `root`, which went to another machine and ended there."""
+    there = clone(root, "there")
+    first = exported(root, "first.tgz")
+    with monkeypatch.context() as elsewhere:
+        another_machine(root, elsewhere)
+        import_session(Checkout(there), first)
+        end(there)
+        return exported(there, "back.tgz")
+
+
 def phase(root: Path) -> str:
     state = Checkout(root).peek()
     assert state is not None
@@ -99,13 +110,7 @@ def test_a_session_comes_back_from_where_it_went_on(
 
 
 def test_two_copies_that_both_went_on_are_told_apart(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    there = clone(root, "there")
-    first = exported(root, "first.tgz")
-    with monkeypatch.context() as elsewhere:
-        another_machine(root, elsewhere)
-        import_session(Checkout(there), first)
-        end(there)
-        back = exported(there, "back.tgz")
+    back = ended_elsewhere(root, monkeypatch)
     end(root)
     before = records(root)
     with pytest.raises(Misuse, match=r"rewritten at or before that record|went on here in another way"):
@@ -137,13 +142,7 @@ def test_an_import_that_fails_leaves_nothing(root: Path, monkeypatch: pytest.Mon
 
 
 def test_an_import_whose_head_cannot_be_kept_changes_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    there = clone(root, "there")
-    first = exported(root, "first.tgz")
-    with monkeypatch.context() as elsewhere:
-        another_machine(root, elsewhere)
-        import_session(Checkout(there), first)
-        end(there)
-        archive = exported(there, "back.tgz")
+    archive = ended_elsewhere(root, monkeypatch)
     before = records(root)
     with monkeypatch.context() as full:
         full.setattr(HeadStore, "write", lambda *_: "the head cannot be written: no space is left")

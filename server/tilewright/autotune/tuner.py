@@ -132,34 +132,36 @@ class Tuner:
 def _write(
     folder: Path, key: str, wanted: Wanted, result: SearchResult, others: Mapping[str, SearchResult]
 ) -> dict[str, str]:
-    """Everything that the search leaves, by what it is."""
+    """Where everything is that the search leaves, by what it is; of what is not written, why."""
     folder.mkdir(parents=True, exist_ok=True)
-    files = {"result": folder / f"{key}.json"}
-    write_atomically(files["result"], result.model_dump_json(indent=1))
-    if result.status is not Status.PASSED:
-        return {what: str(path) for what, path in files.items()}
-    for arch, other in others.items():
-        files[arch] = folder / f"{key}-{arch}.json"
-        write_atomically(files[arch], other.model_dump_json(indent=1))
-    drawn = {}
-    if find_spec("matplotlib") is None:
-        drawn["picture"] = "not drawn: it needs `pip install 'tilewright[plots]'`"
-    else:
-        from tilewright.autotune import plots
-
-        files["picture"] = folder / f"{key}.png"
-        plots.draw(result, files["picture"])
+    found: dict[str, str] = {}
+    for what, one in {"result": result, **others}.items():
+        path = folder / (f"{key}.json" if one is result else f"{key}-{what}.json")
+        write_atomically(path, one.model_dump_json(indent=1))
+        found[what] = str(path)
+        if result.status is not Status.PASSED:
+            return found
+    found["picture"] = _picture(folder / f"{key}.png", result)
     if wanted.found.task.file.frontend is not Frontend.CUTILE:
-        return drawn | {what: str(path) for what, path in files.items()}
+        return found
     known = {arch: one for arch, one in others.items() if one.status is Status.PASSED}
     if why := launchcode.why_not(wanted, result, known.values()):
-        return drawn | {what: str(path) for what, path in files.items()} | {"launch": f"not written: {why}"}
+        return found | {"launch": f"not written: {why}"}
     code, table = launchcode.write(wanted, result, known)
-    files["launch"] = folder / key / f"tuned_{wanted.found.task.module.rpartition('.')[2]}.py"
-    files["launch"].parent.mkdir(exist_ok=True)
-    write_atomically(files["launch"], code)
-    write_atomically(files["launch"].with_suffix(".json"), table)
-    return drawn | {what: str(path) for what, path in files.items()}
+    launch = folder / key / f"tuned_{wanted.found.task.module.rpartition('.')[2]}.py"
+    launch.parent.mkdir(exist_ok=True)
+    write_atomically(launch, code)
+    write_atomically(launch.with_suffix(".json"), table)
+    return found | {"launch": str(launch)}
+
+
+def _picture(path: Path, result: SearchResult) -> str:
+    if find_spec("matplotlib") is None:
+        return "not drawn: it needs `pip install 'tilewright[plots]'`"
+    from tilewright.autotune import plots
+
+    plots.draw(result, path)
+    return str(path)
 
 
 def _report(result: SearchResult, files: dict[str, str], applied: str) -> AutotuneReport:

@@ -122,6 +122,10 @@ def _number(text: str) -> float | None:
     return float(text.replace(",", ""))
 
 
+def _value(figure: re.Match[str]) -> float:
+    return float(figure["number"].replace(",", ""))
+
+
 # JSON, and Python literals
 
 
@@ -171,7 +175,7 @@ def _nested(value: Any, unit: str, above: Case, line: str, name: str = "") -> It
         elif isinstance(part, str) and metric(str(key)) is not Metric.OTHER and not _SPREADS.search(str(key)):
             found = _FIGURE.fullmatch(part.strip())
             if found and found["unit"]:
-                times[str(key)] = (float(found["number"].replace(",", "")), found["unit"])
+                times[str(key)] = (_value(found), found["unit"])
         elif isinstance(part, int | float) and not isinstance(part, bool):
             own = _timed(str(key), inner)
             if not own and _statistic(str(key)) < len(_STATISTICS) and metric(name) is not Metric.OTHER:
@@ -240,7 +244,7 @@ def _on_line(line: str, unit: str) -> Iterator[Time]:
         if own and (metric(name) is not Metric.OTHER or found["unit"]):
             label = "time" if not name or name.lower() in _PREPOSITIONS else name
             times[label if label not in times else f"{label} {len(times) + 1}"] = (
-                float(found["number"].replace(",", "")),
+                _value(found),
                 own,
             )
         elif key and key["sign"] and not found["other"] and found["number"].isdecimal() and _labelling(name):
@@ -301,7 +305,7 @@ def _row(header: list[str], cells: list[str], line: str, common: str, unit: str)
         name = re.sub(r"\s*\(time in.*\)", "", heading)
         plain = re.sub(r"\s*\([\d.,]+\)$", "", cell.strip())  # pytest-benchmark's ratio to the best
         written = _FIGURE.fullmatch(plain)
-        number = float(written["number"].replace(",", "")) if written and not written["other"] else None
+        number = _value(written) if written and not written["other"] else None
         own = (written["unit"] or written["each"] or "") if written else ""
         if not own and number is not None:
             own = _timed(name, unit) or (common if common and _statistic(name) < len(_STATISTICS) else "")
