@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 import random
 from collections.abc import Iterable
@@ -12,6 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 LARGE_CASES = 4
 """Hidden cases at most, of one table, in which all ranges are near their upper ends."""
 LARGE_HALVINGS = 12
+WIDE_CASES = 36
+"""Hidden cases that a candidate is right on before it is kept. A kernel that is wrong on a quarter of what is drawn
+passes them with a probability of 0.75 ** 36 at most, 0.003%: strata make no draw's chance larger, since the product of
+their chances is at most the power of their mean."""
+TOPPED_UP = 4
+"""Times that `WIDE_CASES` are drawn, since cases of a small range come twice."""
 CaseValue = int | float | str | bool
 Case = dict[str, CaseValue]
 """One concrete workload: its shapes, dtypes and flags by name."""
@@ -75,6 +83,30 @@ class Draw(Strict):
                 if value % 2 == 0 and source.random() < 0.5:
                     drawn[place] = value + 1 if value < high else max(value - 1, low)
             found = [value * self.multiple_of for value in [low, high][: count - inner] + drawn]
+        return source.sample(found, count)
+
+    def values(self, most: int) -> list[CaseValue] | None:
+        """All values that can be drawn; None where they are more than `most`."""
+        if self.choices is not None:
+            found = list(dict.fromkeys(self.choices))
+            return found if len(found) <= most else None
+        low, high = self._ends
+        return [value * self.multiple_of for value in range(low, high + 1)] if high - low < most else None
+
+    def draw_wide(self, count: int, source: random.Random) -> list[CaseValue]:
+        """`count` values, shuffled: the choices in turn, or one value from each of `count` strata of the range: half of
+        them are of equal width, and half of equal width on a log scale. So an interval of a quarter of a range holds
+        at least one of 36 values, wherever it lies, and so does a quarter of its orders of magnitude."""
+        if self.choices is not None:
+            return self.draw(count, source)
+        low, high = self._ends
+        shift = min(low - 1, 0)  # zero and below come to lie at 1
+        start, width = math.log(low - shift), math.log((high - shift + 1) / (low - shift))
+        even = count // 2
+        places = [low + (high - low + 1) * (part + source.random()) / even for part in range(even)]
+        for part in range(count - even):
+            places.append(math.exp(start + width * (part + source.random()) / (count - even)) + shift)
+        found = [min(max(math.floor(place), low), high) * self.multiple_of for place in places]
         return source.sample(found, count)
 
     def draw_large(self, count: int, share: float, source: random.Random) -> list[CaseValue]:
@@ -143,6 +175,44 @@ class HiddenEntry(BaseModel):
             up = sorted(drawn[name], key=int)
             drawn[name] = up[::-1] if len(ranges) == 2 and number else up[number:] + up[:number]
         return [base | {name: values[number] for name, values in drawn.items()} for number, base in enumerate(bases)]
+
+    def draw_wide(self, visible: list[Case], count: int, source: random.Random) -> list[Case]:
+        """`count` different cases, each range's values spread as `Draw.draw_wide` says: all there are, where these are
+        not more. A large value of one range meets a small one of another where both together would be larger than the
+        largest of `visible`, by the product of the ranges' values."""
+        rules = self.__pydantic_extra__
+        listed = {name: rule.values(count) for name, rule in rules.items()}
+        known = {name: values for name, values in listed.items() if values is not None}
+        if len(known) == len(rules) and math.prod(map(len, known.values())) <= count:
+            every = itertools.product(*known.values())
+            return [source.choice(visible) | dict(zip(known, values, strict=True)) for values in every]
+        found: dict[str, Case] = {}
+        for _ in range(TOPPED_UP):
+            found |= {case_label(case): case for case in self._spread(visible, count, source)}
+        return list(found.values())[:count]
+
+    def _spread(self, visible: list[Case], count: int, source: random.Random) -> list[Case]:
+        rules = self.__pydantic_extra__
+        drawn = {name: rule.draw_wide(count, source) for name, rule in rules.items()}
+        ranges = [name for name, rule in rules.items() if rule.choices is None]
+        source.shuffle(ranges)
+        most = max(_volume(case, ranges) for case in visible)
+        volumes = [1] * count
+        for name in ranges:
+            left, placed = sorted(drawn[name], key=int), list(drawn[name])
+            for turn in sorted(range(count), key=volumes.__getitem__, reverse=True):
+                fits = bisect.bisect_right(left, most // volumes[turn], key=lambda value: max(int(value), 1))
+                placed[turn] = left.pop(source.randrange(fits) if fits else 0)
+                volumes[turn] *= max(int(placed[turn]), 1)
+            drawn[name] = placed
+        return [
+            source.choice(visible) | {name: values[turn] for name, values in drawn.items()} for turn in range(count)
+        ]
+
+
+def volume(case: Case) -> int:
+    """The product of a case's sizes: what it costs, roughly."""
+    return math.prod(max(value, 1) for value in case.values() if isinstance(value, int))
 
 
 def _volume(case: Case, names: Iterable[str]) -> int:

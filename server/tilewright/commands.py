@@ -16,7 +16,7 @@ from rich.text import Text
 from tilewright import __version__, doctor
 from tilewright.kernelcommands import kernel_app
 from tilewright.records import write_atomically
-from tilewright.session.checkout import Checkout, CheckoutBusy
+from tilewright.session.checkout import Checkout, CheckoutBusy, Misuse
 from tilewright.session.reports import NAME_LIMIT, StatusReport
 from tilewright.skillcommands import skills_app
 from tilewright.terminal import (
@@ -37,7 +37,10 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
     help="Makes a GPU kernel faster, one verified experiment at a time.",
 )  # fmt: skip
-session_app = typer.Typer(no_args_is_help=True, help="End the current session, or carry it to another machine.")
+session_app = typer.Typer(
+    no_args_is_help=True,
+    help="End the current session, carry it to another machine, or give its task room for more wrong results.",
+)
 app.add_typer(session_app, name="session")
 app.add_typer(skills_app, name="skills")
 app.add_typer(kernel_app)
@@ -206,6 +209,9 @@ def start_session(
     iteration_minutes: Annotated[float, typer.Option(min=0.1, max=120, help="evaluation time per iteration")] = 10.0,
     stop_on_minor_gain: Annotated[bool, typer.Option(help="end the session after a gain under 2%")] = True,
     include_dirty: Annotated[bool, typer.Option(help="take uncommitted edits into the baseline")] = False,
+    unconfined: Annotated[
+        bool, typer.Option("--unconfined", help="go on where this machine cannot confine a candidate's code")
+    ] = False,
     arch: Annotated[str, typer.Option(help="the architecture that cpu models")] = "sm_90",
 ) -> None:
     """Begin a session, or resume one, like the tool start_session."""
@@ -219,7 +225,8 @@ def start_session(
         stop_on_minor_gain=stop_on_minor_gain,
     )
     report = in_loop(
-        root, lambda loop: loop.start(task, print_progress, chosen, arch, rules, include_dirty, wait_s=math.inf)
+        root,
+        lambda loop: loop.start(task, print_progress, chosen, arch, rules, include_dirty, unconfined, wait_s=math.inf),
     )
     print_report(report)
     raise typer.Exit(0 if report.phase == "ready" else 1)
@@ -320,6 +327,24 @@ def end(reason: Annotated[str, typer.Option(help="why, for the record")] = "", r
                 raise
             text = f"{busy.args[0].partition(';')[0]}; it will end the session at its next call"
         return text
+
+    console.print(in_loop(root, work))
+
+
+@session_app.command()
+def budget(
+    wrong_results: Annotated[int, typer.Argument(min=1, help="that the task has room for, those so far included")],
+    task: Annotated[str, typer.Option(help="folder that holds task.toml; default: the session's")] = "",
+    root: Root = HERE,
+) -> None:
+    """Say how many wrong results a task has room for. It is on record, and no tool of an agent can say it."""
+    from tilewright.session.tally import Tally
+
+    async def work(loop: Any) -> str:
+        tally = Tally(loop.checkout.repository, loop.task_of(task)[0])
+        if why := tally.allow(wrong_results):
+            raise Misuse(why)
+        return f"{tally.wrong_results} results of {wrong_results} were wrong so far; {tally.path} says so"
 
     console.print(in_loop(root, work))
 

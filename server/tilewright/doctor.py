@@ -170,14 +170,9 @@ def _of_workers() -> Protection:
         isolation, succeeded = prove()
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         return Protection("workers", False, f"their confinement could not be tried: {error}")
-    missing = f" ({isolation.missing})" if isolation.missing else ""
     if succeeded:
-        return Protection(
-            "workers", False, f"confined by {isolation}{missing}; a kernel's code can {', '.join(succeeded)}"
-        )
-    return Protection(
-        "workers", True, f"confined by {isolation}: every attempt to break out of one was refused{missing}"
-    )
+        return Protection("workers", False, f"confined by {isolation}; a kernel's code can {', '.join(succeeded)}")
+    return Protection("workers", True, f"confined by {isolation}: every attempt to break out of one was refused")
 
 
 def _of_processes() -> list[Protection]:

@@ -164,8 +164,8 @@ def _hash(body: dict[str, Any]) -> str:
 
 
 class TableRow(Record):
-    """One line of `perf_results.md`. `latency_ms` is None where nothing was measured; `trust`, where the repository's
-    own harness is what was trusted, is shown in brackets after the optimization."""
+    """One line of `perf_results.md`. `latency_ms` is None where nothing was measured; `trust`, what a reader
+    should know before the row is trusted, is shown in brackets after the optimization."""
 
     iteration: int
     optimization: str

@@ -193,6 +193,9 @@ def build_server(desk: Desk) -> MCPServer[None]:
         iteration_minutes: Annotated[float, Field(ge=0.1, le=120, description="of evaluation, for each")] = 10.0,
         stop_on_minor_gain: Annotated[bool, Field(description="end the session after a gain under 2%")] = True,
         include_dirty: Annotated[bool, Field(description="take uncommitted edits into the baseline")] = False,
+        allow_unconfined: Annotated[
+            bool, Field(description="go on where this machine cannot confine a candidate's code")
+        ] = False,
     ) -> StatusReport:
         """Begin a session: its branch, environment check, and the baseline as iteration 0. Resumes one under way."""
         from tilewright.policy import Rules
@@ -205,7 +208,7 @@ def build_server(desk: Desk) -> MCPServer[None]:
         )
         chosen = None if backend == "auto" else Backend(backend)
         return await _told(
-            lambda: desk.loop.start(task, _progress(context), chosen, arch, rules, include_dirty=include_dirty)
+            lambda: desk.loop.start(task, _progress(context), chosen, arch, rules, include_dirty, allow_unconfined)
         )
 
     @mcp.tool(title="Where the loop stands", annotations=_READS)

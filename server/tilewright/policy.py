@@ -79,8 +79,6 @@ HARNESS_DRIFT = 1.5
 STEADY = 1.01
 """By how much it may be slower, beyond what the SM's clock explains, where that makes up over half of a gain: at one
 clock, runs of the same kernel were seen to differ by 0.2%, and single processes of one kernel by 1%."""
-STEADY_MODEL = 1.02
-"""The same for modelled latencies."""
 OUTER_BIAS = 0.03
 """A case's loss by the evaluator's own clock alone counts beyond this: at 3 us, processes of one kernel were seen to
 differ by 2% on it."""
@@ -159,6 +157,8 @@ def with_steady_incumbent(result: BenchmarkResult, kept: BenchmarkResult | None)
     A kernel may find out that it is not the candidate this time, or wait for a later hour, or toss a coin in each
     process, and play slow so that the next one seems to win. A clock that is lower now excuses as much.
     """
+    if result.modelled:
+        return result
     if result.apart and result.speedup and contradicts(result.speedup, result.apart):
         return BenchmarkResult(
             status=Status.VOID,
@@ -173,10 +173,8 @@ def with_steady_incumbent(result: BenchmarkResult, kept: BenchmarkResult | None)
     then_mhz, now_mhz = _mean_clock(kept), _mean_clock(result)
     excused = max(1.0, then_mhz / now_mhz) if then_mhz and now_mhz else 1.0
     most = HARNESS_DRIFT if result.harness else INCUMBENT_DRIFT
-    steady = STEADY_MODEL if result.modelled else STEADY
-    alone = kept is None or (kept.speedup is None and not result.modelled)  # a baseline: at another clock and heat
-    if result.harness or alone:
-        steady = math.inf
+    alone = kept is None or kept.speedup is None  # a baseline: at another clock and heat
+    steady = math.inf if result.harness or alone else STEADY
     for case in result.cases:
         then = before.get(case_label(case.case))
         if not then or not case.incumbent_ms:
@@ -203,14 +201,14 @@ def _mean_clock(result: BenchmarkResult | None) -> float | None:
     return sum(seen) / len(seen) if seen else None
 
 
-def settled(result: BenchmarkResult, rules: Rules, alone: bool, confirms: bool) -> tuple[Verdict | None, bool]:
-    """What a benchmark run settles, and whether it is a gain that waits for a second run. `alone`: the baseline's,
+def settled(result: BenchmarkResult, rules: Rules, alone: bool, confirms: bool) -> Verdict | None:
+    """What a benchmark run settles: nothing where it is a gain that waits for a second run. `alone`: the baseline's,
     which has nothing to win against; `confirms`: it is the second run."""
     verdict = None if alone else verdict_of_benchmark(result, rules)
     if confirms:
         verdict = confirmed(verdict)
     waits = verdict is not None and verdict.kind is VerdictKind.KEEP and not (confirms or result.modelled)
-    return (None if waits else verdict), waits
+    return None if waits else verdict
 
 
 def _percent(ratio: float) -> str:

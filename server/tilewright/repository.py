@@ -72,6 +72,8 @@ class Repository:
             raise RepositoryError(f"{root} is a bare repository; use a clone with a working tree")
         self.root = Path(self._repo.working_tree_dir).resolve()
         self.git_dir = Path(self._repo.git_dir).resolve()
+        self.common_dir = Path(self._repo.common_dir).resolve()
+        """What the worktrees of this repository share."""
         name, email = (self._identity(key) for key in ("name", "email"))
         self._environment = _ISOLATED | _safe_directories() | {
             "GIT_AUTHOR_NAME": name, "GIT_COMMITTER_NAME": name,

@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from tilewright.cases import WIDE_CASES, CaseEntry, Draw, HiddenEntry, Strict, volume
 from tilewright.cases import Backend as Backend
 from tilewright.cases import Case as Case
-from tilewright.cases import CaseEntry, Draw, HiddenEntry, Strict
 from tilewright.cases import case_label as case_label
 from tilewright.taskerrors import TaskError as TaskError
 from tilewright.taskerrors import problems
@@ -220,6 +220,14 @@ class Task:
         source = random.Random(seed)
         visible = self.correctness_cases(backend)
         return [case for entry in self._hidden(backend) for case in entry.draw_large(visible, source)]
+
+    def wide_cases(self, backend: Backend, seed: int) -> list[Case]:
+        """The hidden cases that a candidate has to be right on before it is kept, the cheapest first: `WIDE_CASES`
+        over all of the tables, or as many as there are. None without a table for `backend`."""
+        source = random.Random(seed)
+        visible, entries = self.correctness_cases(backend), self._hidden(backend)
+        found = [case for entry in entries for case in entry.draw_wide(visible, -(-WIDE_CASES // len(entries)), source)]
+        return sorted(found, key=volume)
 
     def _hidden(self, backend: Backend) -> list[HiddenEntry]:
         entries = [entry for entry in self.file.hidden if entry.backend == backend]

@@ -82,7 +82,7 @@ def test_a_session_on_a_kernel_library_with_tests_of_its_own(tmp_path: Path) -> 
             assert len(gain["cases"]) == 2
             await content(connected, "git_checkpoint")
             row = await content(connected, "append_result", optimization="64 rows a block")
-            assert "64 rows a block [harness-trusted]" in row["row"]
+            assert "64 rows a block [harness-trusted; visible sizes only]" in row["row"]
 
             kernel.write_text(source.replace("ROWS = 1", "ROWS = 64").replace("np.sqrt(variance + eps)", "1.0"))
             wrong = await finished(connected, "run_correctness")
@@ -104,12 +104,12 @@ def test_a_session_on_a_kernel_library_with_tests_of_its_own(tmp_path: Path) -> 
 
             status = await content(connected, "session_status")
             assert [row["status"] for row in status["tried"]] == ["keep", "keep", "revert", "revert"]
-            assert {row["trust"] for row in status["tried"]} == {"harness-trusted"}
+            assert {row["trust"] for row in status["tried"]} == {"harness-trusted; visible sizes only"}
 
     asyncio.run(scene())
     table = (root / "sandbox" / "perf_results.md").read_text().splitlines()
     assert all(line.count("|") == 6 for line in table)
-    assert table[2].split("|")[2].strip() == "baseline [harness-trusted]"
+    assert table[2].split("|")[2].strip() == "baseline [harness-trusted; visible sizes only]"
     assert kernel.read_text() == source.replace("ROWS = 1", "ROWS = 64")
     assert git(root, "status", "--porcelain") == ""
     lines = verify(Checkout(root))
@@ -136,7 +136,7 @@ def test_a_session_on_a_library_whose_benchmark_writes_a_log(tmp_path: Path) -> 
         assert (found.verdict.kind, found.verdict.reason) == ("revert", "regression")
         assert sorted(case.case for case in found.cases) == ["op=softmax m=256 n=64", "op=softmax m=512 n=128"]
         loop.revert()
-        assert "[harness-trusted]" in loop.append_result("twice over").row
+        assert "[harness-trusted; visible sizes only]" in loop.append_result("twice over").row
 
     play(root, scene)
 

@@ -129,8 +129,8 @@ def test_a_session_over_stdio(make_task: Callable[..., Path]) -> None:
                 json.loads(line)["data"]["kind"] for line in str(getattr(journal.contents[0], "text", "")).splitlines()
             ]
             assert kinds == [
-                "started", "committed", "checked", "committed", "measured", "row",
-                "committed", "checked", "committed", "measured", "kept", "row",
+                "started", "committed", "checked", "committed", "measured", "committed", "sizes", "row",
+                "committed", "checked", "committed", "measured", "committed", "sizes", "kept", "row",
             ]  # fmt: skip
             dump = await content(connected, "dump_ir", arch=["sm_80", "sm_100"], stage="tile_ir")
             assert [kernel["arch"] for kernel in dump["kernels"]] == ["sm_80", "sm_100"]
@@ -213,10 +213,10 @@ def test_work_outlives_a_clients_time_out_and_makes_way_for_other_work(make_task
     asyncio.run(scene())
     records = records_of(root)
     kinds = [record["kind"] for record in records]
-    assert kinds[6:] == ["committed", "checked", "reverted", "row", "committed", "interrupted", "committed", "checked"]
-    broken_off = records[11]
+    assert kinds[8:] == ["committed", "checked", "reverted", "row", "committed", "interrupted", "committed", "checked"]
+    broken_off = records[13]
     assert broken_off["why"] == "no call waited for it, and run_correctness needed the machine"
-    assert records[10]["secret_sha256"] == hashlib.sha256(broken_off["secret"].encode()).hexdigest()
+    assert records[12]["secret_sha256"] == hashlib.sha256(broken_off["secret"].encode()).hexdigest()
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
@@ -242,7 +242,7 @@ def test_a_client_that_cancels_and_repeats_at_any_moment_gets_its_result(
     finally:
         server.process.kill()
         server.process.wait()
-    assert [record["kind"] for record in records_of(root)[6:]] == ["committed", "checked"]
+    assert [record["kind"] for record in records_of(root)[8:]] == ["committed", "checked"]
 
 
 @pytest.mark.parametrize("tool", ["dump_ir", "profile", "autotune", "start_session"])

@@ -10,7 +10,8 @@ from tilewright.records import few
 from tilewright.session import show
 from tilewright.session.history import Checked, Started
 
-STARTED = cast(Started, SimpleNamespace(session="scale-1", harness=False, modelled=False))
+ENVIRONMENT = SimpleNamespace(unprotected="")
+STARTED = cast(Started, SimpleNamespace(session="scale-1", harness=False, modelled=False, environment=ENVIRONMENT))
 
 
 def report(statuses: list[Status], **more: Any) -> Any:

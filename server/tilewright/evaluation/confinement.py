@@ -101,7 +101,17 @@ class Isolation(Record):
 
     def __str__(self) -> str:
         parts = [f"Landlock {self.landlock}" if self.landlock else "", "seccomp" if self.seccomp else ""]
-        return ", ".join(filter(None, parts)) or "none"
+        return (", ".join(filter(None, parts)) or "none") + (f" ({self.missing})" if self.missing else "")
+
+    @property
+    def confined(self) -> bool:
+        """Whether files and system calls are restricted."""
+        return self.landlock > 0 and self.seccomp
+
+    @property
+    def unprotected(self) -> str:
+        """In two words, that a worker is not confined, or not in all; empty where it is."""
+        return "" if self.confined and not self.missing else "partly confined" if self.confined else "unconfined"
 
 
 def confine(writable: Iterable[Path], readable: Iterable[Path], hidden: Path | None = None) -> Isolation:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from pydantic import ValidationError
 
+from tilewright.cases import volume
 from tilewright.evaluation.calibration import Honest, Trial, calibrate, make_trial
 from tilewright.evaluation.calling import (
     MANY_CALLS,
@@ -23,7 +25,7 @@ from tilewright.evaluation.calling import (
 from tilewright.evaluation.comparison import TFLOAT32, Comparison, compare
 from tilewright.evaluation.fingerprint import inputs_hash
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
-from tilewright.evaluation.results import OVERWRITTEN, CaseCheck, Defect, Status
+from tilewright.evaluation.results import OVERWRITTEN, CaseCheck, CaseRun, Defect, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.taskcode import Inputs, TaskCode
 from tilewright.evaluation.tensors import TensorSpec, same_bytes
@@ -59,12 +61,12 @@ class Run:
     last: bool = False
 
 
-def planned_runs(task: Task, backend: Backend, seeds: Seeds, hidden: int) -> list[Run]:
-    """Every visible case and `hidden` drawn ones, each on several seeds and classes of values; one run of each shape
-    is made twice if the task is deterministic. A task that allows classes has all of them among its runs. Then large
-    hidden cases, once each."""
+def planned_runs(task: Task, backend: Backend, seeds: Seeds, hidden: int, known: Sequence[CaseRun] = ()) -> list[Run]:
+    """Every visible case and `hidden` drawn ones, the cheapest first, each on several seeds and classes of values; one
+    run of each shape is made twice if the task is deterministic. A task that allows classes has all of them among its
+    runs. Then what an earlier candidate failed on, and large hidden cases, once each."""
     shapes = [(case, False) for case in task.correctness_cases(backend)]
-    shapes += [(case, True) for case in task.hidden_cases(backend, seeds.next(), hidden)]
+    shapes += [(case, True) for case in sorted(task.hidden_cases(backend, seeds.next(), hidden), key=volume)]
     order = random.Random(seeds.next())
     turn = order.sample(CLASSES, len(CLASSES))
     share = max(SHARE, -(-len(turn) // len(shapes)))
@@ -74,13 +76,38 @@ def planned_runs(task: Task, backend: Backend, seeds: Seeds, hidden: int) -> lis
         classes = [turn[(share * number + place) % len(turn)] for place in range(share)]
         wanted = [Values.DRAWN, Values.INTEGERS, *classes, Values.DRAWN]
         values = [Values.DRAWN if choice in excluded else choice for choice in wanted]
-        again = order.choice([place for place, choice in enumerate(values) if choice is Values.DRAWN])
+        twice_at = order.choice([place for place, choice in enumerate(values) if choice is Values.DRAWN])
         for place, choice in enumerate(values):
-            twice = task.file.deterministic and place == again
+            twice = task.file.deterministic and place == twice_at
             strided = task.file.strided and place % 3 == 2
             ends = (place == 0, place == len(values) - 1)
             runs.append(Run(case, is_hidden, seeds.next(), choice, twice, strided, *ends))
-    return runs + [Run(case, True, seeds.next()) for case in task.large_cases(backend, seeds.next())]
+    large = [Run(case, True, seeds.next()) for case in task.large_cases(backend, seeds.next())]
+    keys = set(shapes[0][0])
+    visible = [case for case, is_hidden in shapes if not is_hidden]
+    again = [
+        Run(failed.case, failed.case not in visible, seeds.next(), failed.values, strided=failed.strided)
+        for failed in known
+        if set(failed.case) == keys and failed.values not in excluded and (task.file.strided or not failed.strided)
+    ]
+    return runs + again + large
+
+
+def wide_runs(task: Task, backend: Backend, seeds: Seeds) -> list[Run]:
+    """One run of each hidden case of `task.wide_cases`, the cheapest first: every second one on the task's own draw,
+    the others on the classes of values in turn. A case that meets zeros or ones, which tell little, has a further run
+    on its own draw."""
+    cases = task.wide_cases(backend, seeds.next())
+    turn = random.Random(seeds.next()).sample([Values.INTEGERS, *CLASSES], len(CLASSES) + 1)
+    runs: list[Run] = []
+    for number, case in enumerate(cases):
+        values = turn[number // 2 % len(turn)] if number % 2 else Values.DRAWN
+        strided = task.file.strided and number % 3 == 2
+        if values not in task.file.values.exclude:
+            runs.append(Run(case, True, seeds.next(), values, strided=strided))
+        if values in (*task.file.values.exclude, Values.ZEROS, Values.ONES):
+            runs.append(Run(case, True, seeds.next(), strided=strided))
+    return runs
 
 
 def check_case(worker: WorkerHandle, code: TaskCode, planned: Run, backend: Backend, kept: Kept) -> CaseCheck:

@@ -1,4 +1,7 @@
-"""The referee's benchmark on the `cpu` backend: latencies from the roofline model, marked so, with its resolution."""
+"""The referee's benchmark on the `cpu` backend: latencies from the roofline model, marked so, with its resolution.
+
+A modelled figure is for honest use: a worker itself says what its candidate's call launches.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,6 @@ What is missing to 1 is left to the error of sampling.
 """
 CONFIG_LIMIT = 120
 """Characters that are said of a config that a candidate's own search took."""
-LOOKS = 1
-"""Further processes in which both arms of a gain are modelled. A coin tossed in each process brings a gain in a quarter
-of all tries, and then passes this in a quarter of those."""
 Profiles = dict[str, CallProfile]
 """What one candidate's call does, by case."""
 
@@ -77,21 +77,6 @@ def profiles(worker: WorkerHandle, code: TaskCode, seed: int, tell: Callable[[st
         tell(f"modelling {case_label(case)}")
         found[case_label(case)] = profile(worker, code, case, seed)
     return found
-
-
-def looks_again(result: BenchmarkResult) -> int:
-    """How often both arms are sampled anew, each time in a process of its own, before a result counts: a gain may be
-    the luck of a coin that each process tosses."""
-    return LOOKS if result.passed and (result.speedup_low or 0.0) > 1 else 0
-
-
-def need_same(known: Profiles, again: Profiles, device: DeviceSpec, label: str) -> None:
-    """Raises `WorkerFailure` where an arm's modelled latency is another in another process."""
-    for case, profile in known.items():
-        before, now = (estimate_call(one, device).ms for one in (profile, again[case]))
-        if abs(now / before - 1) > MODEL_RESOLUTION:
-            text = f"{case}: modelled at ~{before:.4f} ms in one process and at ~{now:.4f} ms in another"
-            raise WorkerFailure(Status.TAMPERED, f"{text}: a call's work may not differ so", label=label)
 
 
 def shortfall(profile: CallProfile, latency_ms: float, work: Work, device: DeviceSpec) -> str:

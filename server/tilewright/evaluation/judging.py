@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
@@ -27,33 +29,13 @@ Tell = Callable[[str], None]
 
 def judged(code: TaskCode, backend: Backend, runs: list[Run], start: Start, tell: Tell) -> CorrectnessResult:
     """Check a candidate on `runs`. Raises `WorkerFailure` where it could not even be loaded."""
-    checks: list[CaseCheck] = []
-    kept: Kept = {}
-    output = ""
     with start(False) as worker:
-        for number, planned in enumerate(runs):
-            tell(f"checking run {number + 1} of {len(runs)}")
-            try:
-                checks.append(check_case(worker, code, planned, backend, kept))
-            except WorkerFailure as failure:
-                checks.append(
-                    CaseCheck(
-                        case=planned.case,
-                        hidden=planned.hidden,
-                        values=planned.values,
-                        strided=planned.strided,
-                        status=failure.status,
-                        message=str(failure),
-                    )
-                )
-                output = failure.output
-            if checks[-1].status is not Status.PASSED:
-                text = f"{checks[-1].label}: {checks[-1].message}{what_passed(checks)}" if checks[-1].message else ""
-                output = output or worker.output()
-                return CorrectnessResult(status=checks[-1].status, message=text, cases=checks, output=output)
-        need_informative(checks)
+        found = _ran(worker, code, backend, runs, tell)
+        if not found.passed:
+            return found
+        need_informative(found.cases)
         defects: list[Defect] = []
-        note = ""
+        note = output = ""
         try:
             status, text = _rule_broken(worker, code, backend, runs, start, tell)
             if status is Status.PASSED:
@@ -63,7 +45,49 @@ def judged(code: TaskCode, backend: Backend, runs: list[Run], start: Start, tell
         if defects:
             more = f"; {len(defects) - 1} more" if len(defects) > 1 else ""
             status, text = Status.DEFECTIVE, f"{case_label(defects[0].case)}: {defects[0].text}{more}"
-        return CorrectnessResult(status=status, message=text, cases=checks, defects=defects, note=note, output=output)
+        return CorrectnessResult(
+            status=status, message=text, cases=found.cases, defects=defects, note=note, output=output
+        )
+
+
+def judged_widely(
+    code: TaskCode, backend: Backend, runs: list[Run], start: Start, tell: Tell, limit_s: float
+) -> CorrectnessResult:
+    """Check a candidate on as many of `runs` as `limit_s` seconds are enough for, one at least, and nothing else.
+    Raises `WorkerFailure` where it could not even be loaded."""
+    with start(False) as worker:
+        return _ran(worker, code, backend, runs, tell, time.monotonic() + limit_s)
+
+
+def _ran(
+    worker: WorkerHandle, code: TaskCode, backend: Backend, runs: list[Run], tell: Tell, deadline: float = math.inf
+) -> CorrectnessResult:
+    """What the runs up to the first that fails show, or to the first after `deadline`."""
+    checks: list[CaseCheck] = []
+    kept: Kept = {}
+    for number, planned in enumerate(runs):
+        if checks and time.monotonic() > deadline:
+            break
+        tell(f"checking run {number + 1} of {len(runs)}")
+        output = ""
+        try:
+            checks.append(check_case(worker, code, planned, backend, kept))
+        except WorkerFailure as failure:
+            checks.append(
+                CaseCheck(
+                    case=planned.case,
+                    hidden=planned.hidden,
+                    values=planned.values,
+                    strided=planned.strided,
+                    status=failure.status,
+                    message=str(failure),
+                )
+            )
+            output = failure.output
+        if (last := checks[-1]).status is not Status.PASSED:
+            text = f"{last.label}: {last.message}{what_passed(checks)}" if last.message else ""
+            return CorrectnessResult(status=last.status, message=text, cases=checks, output=output or worker.output())
+    return CorrectnessResult(status=Status.PASSED, cases=checks)
 
 
 def _watched(

@@ -98,12 +98,16 @@ class Bench:
         self._order = random.SystemRandom()
         self._began, self._verified_before = 0.0, 0.0
         self._in_place = False
+        self._error_probability = statistics.ERROR_PROBABILITY
         self._device = spec_by_name(environment.device)
         l2 = self._device.l2_bytes if self._device else torch.cuda.get_device_properties(0).L2_cache_size
         self._other = torch.zeros(2 * l2 // 4, dtype=torch.float32, device="cuda")
 
-    def run(self, seeds: Seeds, tell: Callable[[str], None]) -> BenchmarkResult:
-        """Measure every case, on inputs drawn from `seeds`."""
+    def run(
+        self, seeds: Seeds, tell: Callable[[str], None], error_probability: float = statistics.ERROR_PROBABILITY
+    ) -> BenchmarkResult:
+        """Measure every case, on inputs drawn from `seeds`, to intervals that miss with `error_probability`."""
+        self._error_probability = error_probability
         cases = self._task.benchmark_cases(Backend.CUDA)
         timings: list[CaseTiming] = []
         evidence: list[Evidence] = []
@@ -207,7 +211,7 @@ class Bench:
 
     def _pairs(self, block: Block, looks: tuple[int, ...], limit_s: float) -> tuple[list[float], Evidence]:
         """The candidate's latency in ms in each block, and with two arms the pairs."""
-        evidence = Evidence()
+        evidence = Evidence(error_probability=self._error_probability)
         latencies: list[float] = []
         self._began, self._verified_before = time.monotonic(), self._verified_s
         deadline = self._began + limit_s
@@ -360,7 +364,8 @@ def paired(evidence: Evidence) -> dict[str, Any]:
 
 def combined_intervals(evidence: Sequence[Evidence]) -> dict[str, float]:
     """The intervals over all cases by either clock, as fields of a `BenchmarkResult`."""
-    speedup, low, high = statistics.combined([found.device for found in evidence]).ratio()
+    devices = [found.device for found in evidence]
+    speedup, low, high = statistics.combined(devices, evidence[0].error_probability).ratio()
     outer = statistics.combined([found.outer for found in evidence], statistics.OUTER_ERROR_PROBABILITY)
     _, outer_low, outer_high = outer.ratio()
     return {

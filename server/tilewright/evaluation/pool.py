@@ -328,12 +328,11 @@ class WorkerPool:
             with contextlib.suppress(WorkerFailure):  # whoever takes it finds it ended
                 worker.wait_ready()
 
-    def isolation(self) -> str:
+    def isolation(self) -> Isolation:
         """How this pool's workers are confined, by the next of them."""
         self.prepare(1)
         self._waiting[0].wait_ready()
-        found = self._waiting[0].isolation
-        return f"{found}{f' ({found.missing})' if found.missing else ''}"
+        return self._waiting[0].isolation
 
     @property
     def waiting(self) -> list[WorkerHandle]:

@@ -18,10 +18,8 @@ if __name__ == "__main__":  # before a worker's imports are joined by the refere
 import contextlib
 import functools
 import hashlib
-import importlib.metadata
 import math
 import os
-import platform
 import random
 import socket
 import time
@@ -37,17 +35,25 @@ from tilewright.evaluation import compilations, estimation, measurement, racing,
 from tilewright.evaluation.ceilings import IdleProbe, measured_ceilings
 from tilewright.evaluation.channel import Channel, Message
 from tilewright.evaluation.compiling import cpus
-from tilewright.evaluation.correctness import defects_of, planned_runs
-from tilewright.evaluation.judging import judged
+from tilewright.evaluation.correctness import defects_of, planned_runs, wide_runs
+from tilewright.evaluation.judging import Start, judged, judged_widely
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle, WorkerPool
-from tilewright.evaluation.results import DRAWS, BenchmarkResult, CorrectnessResult, Environment, Prior, Status
+from tilewright.evaluation.results import (
+    BenchmarkResult,
+    CaseRun,
+    CorrectnessResult,
+    Environment,
+    Prior,
+    Status,
+)
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
-from tilewright.evaluation.statistics import settled_apart
+from tilewright.evaluation.statistics import error_probability, settled_apart
+from tilewright.evaluation.surroundings import environment, gpu_of_torch
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch
-from tilewright.gpu.telemetry import Gpu, Recorder, find_gpu
+from tilewright.gpu.telemetry import Recorder
 
 LEASE_WAIT_S = 120.0
 LOWERING_S = 60.0
@@ -67,7 +73,7 @@ class Referee:
         self._backend = backend
         self._folder = folder
         self._tell = tell
-        self._gpu = _gpu_of_torch() if backend is Backend.CUDA else None
+        self._gpu = gpu_of_torch() if backend is Backend.CUDA else None
         if backend is Backend.CPU:
             torch.set_num_threads(1)  # cases are small here; threads would mostly wait for each other
         self._arch = self._gpu.arch if self._gpu else arch
@@ -94,8 +100,22 @@ class Referee:
 
     def correctness(self, message: Message) -> Message:
         """Check a candidate over visible and hidden cases, with the server's secret seeds."""
+        code, known = self._task(message), [CaseRun.model_validate(one) for one in message["known"]]
+        runs = planned_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"], known)
+        return self._checked(message, lambda start: judged(code, self._backend, runs, start, self._tell))
+
+    def widely(self, message: Message) -> Message:
+        """Check a candidate on the hidden cases that it has to be right on before it is kept, as many as `wide_s`
+        seconds are enough for."""
         code = self._task(message)
-        runs = planned_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"])
+        runs = wide_runs(code.task, self._backend, Seeds(message["secret"]))
+        return self._checked(
+            message,
+            lambda start: judged_widely(code, self._backend, runs, start, self._tell, message["wide_s"]),
+        )
+
+    def _checked(self, message: Message, judge: Callable[[Start], CorrectnessResult]) -> Message:
+        code = self._task(message)
         started = time.monotonic()
         try:
             with self._device():
@@ -105,7 +125,7 @@ class Referee:
                 def start(withheld: bool) -> contextlib.AbstractContextManager[WorkerHandle]:
                     return self._worker(code, message["arms"][0], deadline, withheld=withheld)
 
-                result = judged(code, self._backend, runs, start, self._tell)
+                result = judge(start)
         except WorkerFailure as failure:
             result = CorrectnessResult(status=failure.status, message=str(failure), output=failure.output)
         except GpuBusy as busy:
@@ -138,7 +158,8 @@ class Referee:
                 deadline = started + message["limit_s"]
                 seeds, arms = Seeds(message["secret"]), message["arms"]
                 if self._backend is Backend.CUDA:
-                    result = self._measured(code, arms, deadline, seeds, phases)
+                    allowed = error_probability(message["experiments"])
+                    result = self._measured(code, arms, deadline, seeds, phases, allowed)
                 else:  # on the same blocks whenever a session asks: their work may differ
                     name = hashlib.sha256((message["session"] or self._own).encode()).hexdigest()
                     result = self._modelled(code, arms, deadline, Seeds(name), phases)
@@ -255,15 +276,17 @@ class Referee:
         self._pool.close()
 
     def _measured(
-        self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds, phases: measurement.Phases
-    ) -> BenchmarkResult:
+        self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds, phases: measurement.Phases,
+        allowed: float,
+    ) -> BenchmarkResult:  # fmt: skip
         with contextlib.ExitStack() as stack:
             with phases("start"):
                 roles = [*zip(LABELS, map(Snapshot.model_validate, snapshots), strict=False)]
                 random.SystemRandom().shuffle(roles)  # who comes first is not to tell an arm what it is
                 arms = stack.enter_context(self._pool.loaded(code.task, roles, deadline))
                 arms.sort(key=lambda arm: LABELS.index(arm.label))
-            return stack.enter_context(self._bench(code, measurement.Bench, arms, phases)).run(seeds, self._tell)
+            bench = stack.enter_context(self._bench(code, measurement.Bench, arms, phases))
+            return bench.run(seeds, self._tell, allowed)
 
     def _apart(self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds) -> tuple[float, float]:
         """Milliseconds of candidate and incumbent as two processes show them of which neither can know that there is
@@ -303,11 +326,7 @@ class Referee:
                 with phases("profile"), self._worker(code, snapshot, deadline, label) as worker:
                     self._profiles[key] = estimation.profiles(worker, code, seed, self._tell)
             arms.append(self._profiles[key])
-        found = estimation.estimate(code, arms, device := spec_by_arch(self._arch))
-        for snapshot, label, known in [*zip(snapshots, LABELS, arms, strict=False)] * estimation.looks_again(found):
-            with phases("profile again"), self._worker(code, snapshot, deadline, label) as worker:
-                estimation.need_same(known, estimation.profiles(worker, code, seed, self._tell), device, label)
-        return found
+        return estimation.estimate(code, arms, spec_by_arch(self._arch))
 
     def _surroundings(self) -> Environment:
         if self._environment is None:
@@ -318,20 +337,7 @@ class Referee:
             else:
                 need_compiler()
                 ceilings = estimation.assumed_ceilings(spec_by_arch(self._arch))
-            self._environment = Environment(
-                backend=self._backend,
-                device=self._gpu.name if self._gpu else f"{spec_by_arch(self._arch).name} (modelled)",
-                arch=self._arch,
-                device_uuid=self._gpu.uuid if self._gpu else "",
-                driver=self._gpu.driver if self._gpu else "",
-                torch=torch.__version__,
-                cuda_tile=importlib.metadata.version("cuda-tile"),
-                compiler=_version_of("nvidia-cuda-tileiras"),
-                python=platform.python_version(),
-                isolation=self._pool.isolation(),
-                ceilings=ceilings,
-                draws=DRAWS,
-            )
+            self._environment = environment(self._backend, self._arch, self._gpu, self._pool.isolation(), ceilings)
         return self._environment
 
     def _task(self, message: Message) -> TaskCode:
@@ -358,20 +364,6 @@ class Referee:
         return lease(self._gpu.uuid, LEASE_WAIT_S, self._tell) if self._gpu else contextlib.nullcontext()
 
 
-def _gpu_of_torch() -> Gpu:
-    """The GPU that torch calls device 0 in this environment, as the driver describes it."""
-    found = find_gpu(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
-    if found is None:
-        raise RuntimeError("torch uses a GPU that the driver's management library does not show")
-    return found
-
-
-def _version_of(package: str) -> str:
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version(package)
-    return "not from a wheel"
-
-
 def main(nursery: Nursery, arguments: list[str]) -> None:
     """Run as `python -I -m tilewright.evaluation.referee BACKEND:ARCH FOLDER PARENT FD`."""
     backend, _, arch = arguments[0].partition(":")
@@ -387,7 +379,7 @@ def main(nursery: Nursery, arguments: list[str]) -> None:
         what = f"the {backend} backend cannot be used here: {str(error).strip().splitlines()[0]}"
         channel.send({"misuse": f"{what}; see `tilewright doctor`, or use backend cpu"})
         return
-    requests = ("environment", "work", "correctness", "check", "benchmark", "dump", "survey", "ready", "race")
+    requests = ("environment", "work", "correctness", "widely", "check", "benchmark", "dump", "survey", "ready", "race")
     try:
         channel.answer({name: getattr(referee, name) for name in requests}, (TaskError, GpuBusy, MissingTool))
     finally:

@@ -90,13 +90,24 @@ OVERWRITTEN = (
 )
 
 
-class CaseCheck(Record):
-    """One case of a correctness run."""
+class CaseRun(Record):
+    """What a candidate is run on."""
 
     case: Case
-    hidden: bool = Field(description="drawn by the referee from the task's ranges")
     values: Values = Field(Values.DRAWN, description="what the floating-point inputs held")
     strided: bool = Field(False, description="the inputs came in other strides and alignment than the task's own")
+
+    @property
+    def label(self) -> str:
+        special = [f"{self.values} values"] if self.values is not Values.DRAWN else []
+        special += ["other strides"] if self.strided else []
+        return case_label(self.case) + (f" ({', '.join(special)})" if special else "")
+
+
+class CaseCheck(CaseRun):
+    """One run of a correctness check."""
+
+    hidden: bool = Field(description="drawn by the referee from the task's ranges")
     informative: bool = Field(True, description="the reference was not constant on these inputs")
     status: Status
     message: str = Field("", description="the cause, where the case failed")
@@ -104,12 +115,6 @@ class CaseCheck(Record):
     rel_l2_error: float | None = Field(None, description="‖out − ref‖ / ‖ref‖")
     wrong_fraction: float | None = Field(None, description="share of elements outside the tolerance")
     inputs_hash: str = Field("", description="SHA-256 over the inputs; empty where the kernel gave no result at all")
-
-    @property
-    def label(self) -> str:
-        special = [f"{self.values} values"] if self.values is not Values.DRAWN else []
-        special += ["other strides"] if self.strided else []
-        return case_label(self.case) + (f" ({', '.join(special)})" if special else "")
 
 
 class Defect(Record):
@@ -143,6 +148,13 @@ class CorrectnessResult(Record):
     @property
     def passed(self) -> bool:
         return self.status is Status.PASSED
+
+    @property
+    def failed_on(self) -> list[CaseRun]:
+        """The runs that did not pass, for later candidates of the task to be checked on, too."""
+        known = set(CaseRun.model_fields)
+        return [CaseRun.model_validate(check.model_dump(include=known)) for check in self.cases
+                if check.status is not Status.PASSED and check.status is not Status.VOID]  # fmt: skip
 
 
 class CaseTiming(Record):
@@ -216,6 +228,8 @@ class Environment(Record):
     compiler: str
     python: str
     isolation: str = Field("not recorded", description="what the kernel enforces on a worker, and what it cannot")
+    confined: bool = Field(True, description="files and system calls of a worker are restricted")
+    unprotected: str = Field("", description="in two words, that a worker is not confined, or not in all")
     startup: str = Field(
         "", description="of a repository task: SHA-256 over what Python loads unasked, and its packages"
     )
@@ -228,8 +242,9 @@ class Environment(Record):
         return f"cuda-tile {self.cuda_tile}, tileiras {self.compiler}"
 
 
-DRAWS = 3
-"""1: of hidden sizes, those between a range's ends are odd. 2: they may be even. 3: large cases follow the others."""
+DRAWS = 4
+"""1: of hidden sizes, those between a range's ends are odd. 2: they may be even. 3: large cases follow the others.
+4: hidden cases come in the order of their sizes."""
 
 
 def geometric_mean(values: Sequence[float]) -> float:

@@ -5,7 +5,7 @@ referee's own clock around the whole block, which a candidate cannot reach. Meth
 (K. Yuen, "The two-sample trimmed t for unequal population variances", Biometrika 61, 1974, for one sample; quantiles
 by Student's t), since pairs that the machine disturbed are outliers. All looks share one error probability
 (Bonferroni over the looks, the simplest group-sequential bound; C. Jennison and B. Turnbull, "Group Sequential
-Methods", 1999), which is a session's divided by its experiments.
+Methods", 1999), which is a session's divided by the experiments that it has room for.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from typing import NamedTuple
 LOOKS = (8, 16, 32, 64, 128)
 """Numbers of pairs after which the question may be closed."""
 SESSION_ERROR = 0.05
-"""Probability that a session of `EXPERIMENTS` without any real gain keeps something."""
+"""Probability that a session without any real gain keeps something."""
 EXPERIMENTS = 25
+"""By which that is divided at least: a shorter session has no looser rule, since another can follow it."""
 ERROR_PROBABILITY = 2 * SESSION_ERROR / EXPERIMENTS
-"""Of an interval, over all its looks, missing the truth on either side."""
+"""Of an interval, over all its looks, missing the truth on either side, in a session of up to `EXPERIMENTS`."""
 OUTER_ERROR_PROBABILITY = 0.02
 """The same for the referee's clock: it bears out what the device events have found, and need not find it again."""
 GOOD_ENOUGH = 0.0015
@@ -89,10 +90,11 @@ class Evidence:
     """The pairs of one case so far, and what they say by either clock."""
 
     pairs: list[Pair] = field(default_factory=list)
+    error_probability: float = ERROR_PROBABILITY
 
     @property
     def device(self) -> Interval:
-        return interval([pair.device_ratio for pair in self.pairs])
+        return interval([pair.device_ratio for pair in self.pairs], self.error_probability)
 
     @property
     def outer(self) -> Interval:
@@ -110,6 +112,11 @@ class Evidence:
         if found.half_width < GOOD_ENOUGH and found.low <= RESOLUTION:
             return True
         return found.low > RESOLUTION and found.half_width < 0.25 * found.mean and self.outer.low > 0
+
+
+def error_probability(experiments: int) -> float:
+    """Of an interval in a session that has room for so many experiments."""
+    return 2 * SESSION_ERROR / max(experiments, EXPERIMENTS)
 
 
 def interval(log_ratios: Sequence[float], error_probability: float = ERROR_PROBABILITY) -> Interval:

@@ -27,7 +27,6 @@ from tilewright.evaluation.limits import apply_limits
 from tilewright.evaluation.results import OVERWRITTEN, Status
 from tilewright.evaluation.tensors import Argument, Memory, TensorSpec, opened, poison, to_buffer
 from tilewright.evaluation.timing import TimedCalls, copy_outputs, overlapping
-from tilewright.evaluation.unchanged import Unchanged
 from tilewright.task import Backend, Frontend
 
 AWAKE_S = 0.25
@@ -273,12 +272,6 @@ class Worker:
         """Where the task forbids library calls, what sees to it."""
         return self._recorder.forbidding(launches) if self._recorder else contextlib.nullcontext()
 
-    def describes(self, op: str) -> bool:
-        """Whether the answer to `op` says what the candidate's call does, in words of this process."""
-        return op in ("profile", "sample", "cubins", "check") or (
-            op == "call" and self._recorder is not None and self._backend is Backend.CPU
-        )
-
 
 def _described(outputs: list[torch.Tensor]) -> tuple[list[Message], list[memoryview]]:
     outputs = [output.contiguous() for output in outputs]
@@ -291,7 +284,6 @@ def _opened(described: list[Message], buffers: list[bytearray], memory: Memory) 
 
 def serve(channel: Channel, worker: Worker, isolation: Isolation) -> None:
     """Answer requests until the referee closes the channel. The first message says how this process is confined."""
-    unchanged = Unchanged()
     channel.send({"isolation": isolation.model_dump()})
     while True:
         message, buffers = channel.receive()
@@ -299,8 +291,6 @@ def serve(channel: Channel, worker: Worker, isolation: Isolation) -> None:
             if message["op"] not in OPERATIONS:
                 raise ValueError(f"no operation {message['op']!r}")
             reply, views = getattr(Worker, message["op"])(worker, message, buffers)
-            if worker.describes(message["op"]) and (changed := unchanged.difference()):
-                raise CandidateFailure(Status.TAMPERED, f"the candidate changed what describes it: {changed}")
             channel.send({"status": Status.PASSED, **reply}, views)
             if message["op"] == "ping":
                 channel.ready(AWAKE_S, awake=True)

@@ -135,7 +135,7 @@ def _tasks_of(pid: int) -> int | None:
         return None
 
 
-def isolation_here(hidden: Path | None, scratch: Path) -> str:
+def isolation_here(hidden: Path | None, scratch: Path) -> Isolation:
     """What the kernel enforces on a run here, tried by a process made for it."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -143,12 +143,12 @@ def isolation_here(hidden: Path | None, scratch: Path) -> str:
         found = Isolation(missing="could not be tried")
         with contextlib.suppress(BaseException):
             found = confine(writable=[scratch], readable=[], hidden=hidden)
-        os.write(writer, f"{found}{f' ({found.missing})' if found.missing else ''}".encode())
+        os.write(writer, found.model_dump_json().encode())
         os._exit(0)
     os.close(writer)
     os.waitpid(child, 0)
     with os.fdopen(reader) as stream:
-        return stream.read()
+        return Isolation.model_validate_json(stream.read())
 
 
 def read_result(path: Path, inside: Path, limit: int) -> str | None:

@@ -33,7 +33,8 @@ class Measured(NamedTuple):
 class Comparison:
     """The pairs so far, candidate first."""
 
-    def __init__(self) -> None:
+    def __init__(self, error_probability: float = statistics.ERROR_PROBABILITY) -> None:
+        self._error_probability = error_probability
         self._pairs: list[tuple[Measured, Measured]] = []
 
     def __len__(self) -> int:
@@ -55,7 +56,7 @@ class Comparison:
 
     def overall(self) -> Interval:
         """The log-ratio over all cases, of incumbent over candidate."""
-        return Evidence([_pair(*map(_mean, pair)) for pair in self._pairs]).device
+        return Evidence([_pair(*map(_mean, pair)) for pair in self._pairs], self._error_probability).device
 
     def result(self) -> BenchmarkResult:
         """What the pairs say."""
@@ -73,7 +74,7 @@ class Comparison:
         )
 
     def _evidence(self, number: int) -> Evidence:
-        return Evidence([_pair(*self._of(number, pair)) for pair in self._pairs])
+        return Evidence([_pair(*self._of(number, pair)) for pair in self._pairs], self._error_probability)
 
     def _timing(self, number: int) -> CaseTiming:
         pairs = [self._of(number, pair) for pair in self._pairs]

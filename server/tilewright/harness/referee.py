@@ -26,7 +26,7 @@ from tilewright.commandtask import JUNIT, OUT, Command, CommandTask, Parser, hol
 from tilewright.evaluation.channel import Channel, Message
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
 from tilewright.evaluation.snapshot import SNAPSHOTS
-from tilewright.evaluation.statistics import LOOKS
+from tilewright.evaluation.statistics import LOOKS, error_probability
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.telemetry import Gpu, Recorder, find_gpu
 from tilewright.harness import surroundings
@@ -161,7 +161,7 @@ class HarnessReferee:
         return alone(runs)
 
     def _compared(self, arms: list[Arm], message: Message, deadline: float) -> BenchmarkResult:
-        found = Comparison()
+        found = Comparison(error_probability(message["experiments"]))
         until = time.monotonic() + SHARE * (deadline - time.monotonic())
         with self._recorder() as recorder:
             for look in LOOKS:

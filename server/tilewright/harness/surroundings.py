@@ -8,6 +8,7 @@ import platform
 import sys
 from pathlib import Path
 
+from tilewright.evaluation.confinement import Isolation
 from tilewright.evaluation.results import Environment
 from tilewright.gpu.telemetry import Gpu
 from tilewright.roofline.bounds import Ceilings
@@ -16,7 +17,7 @@ from tilewright.task import Backend
 _UNASKED = ("*.pth", "sitecustomize.py", "usercustomize.py", "*-info/entry_points.txt")
 
 
-def environment(backend: Backend, gpu: Gpu | None, isolation: str, startup: str) -> Environment:
+def environment(backend: Backend, gpu: Gpu | None, isolation: Isolation, startup: str) -> Environment:
     """The session's environment. No ceiling is known: a command task says nothing of its work."""
     return Environment(
         backend=backend,
@@ -28,7 +29,9 @@ def environment(backend: Backend, gpu: Gpu | None, isolation: str, startup: str)
         cuda_tile=_version("cuda-tile"),
         compiler="",
         python=platform.python_version(),
-        isolation=isolation,
+        isolation=str(isolation),
+        confined=isolation.confined,
+        unprotected=isolation.unprotected,
         startup=startup,
         ceilings=Ceilings(copy_bytes_per_s=0.0, flops={}, measured=False),
     )

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 
 from tilewright.commandtask import JUNIT, CommandTask, definition_of, editable_of, holds, load
+from tilewright.evaluation.results import Environment
 from tilewright.gpu.specs import DEFAULT_BY_ARCH
 from tilewright.gpu.telemetry import why_unusable
 from tilewright.knobs import Knobs, SpaceError, Value
@@ -21,6 +22,7 @@ from tilewright.roofline.bounds import intensity_class
 from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.history import Started
 from tilewright.session.runs import Runs, backend_here, runs_from
+from tilewright.session.tally import Tally, used_up
 from tilewright.task import Backend, Frontend, Task, TaskError, load_task
 
 
@@ -161,7 +163,13 @@ def check_tree(
 
 
 async def begin(
-    checkout: Checkout, task: str, backend: Backend | None, arch: str, rules: Rules, include_dirty: bool
+    checkout: Checkout,
+    task: str,
+    backend: Backend | None,
+    arch: str,
+    rules: Rules,
+    include_dirty: bool,
+    unconfined: bool,
 ) -> tuple[Started, Runs]:
     """Check what must hold, start the evaluator, and make and check out the session's branch.
 
@@ -177,6 +185,9 @@ async def begin(
         need_native(found, task, backend, arch)
     repository = checkout.repository
     editable = check_tree(repository, found, folder, include_dirty)
+    tally = Tally(repository, folder)
+    if text := used_up(tally.wrong_results, tally.allowed):
+        raise Misuse(text)
     head, came_from = repository.head(), repository.branch()
     baseline = head
     if repository.changed(head):
@@ -187,6 +198,7 @@ async def begin(
     try:
         environment = await runs.environment()
         work = (await runs.work())[0] if isinstance(found, Task) else None
+        need_confinement(environment, unconfined)
         repository.exclude_sandbox()
         branch = repository.start_branch(f"perf/{found.name}-{date}")
         if baseline != head:
@@ -213,10 +225,32 @@ async def begin(
         intensity=min(work.intensity, 1e9) if work else 0.0,
         intensity_class=intensity_class(work) if work else "unknown: a repository task says nothing of its work",
         rules=rules,
-        notes=_notes(found, backend) if isinstance(found, Task) else _lacking(found, backend),
+        notes=[
+            *_unprotected(environment),
+            *(_notes(found, backend) if isinstance(found, Task) else _lacking(found, backend)),
+        ],
+        sizes=len(found.wide_cases(backend, seed=0)) if isinstance(found, Task) else 0,
+        wrong_results=tally.wrong_results,
+        allowed_wrong=tally.allowed,
         harness=work is None,
     )
     return started, runs
+
+
+def need_confinement(environment: Environment, unconfined: bool) -> None:
+    """Raises `Misuse` where this machine cannot confine a worker, unless that is to be so."""
+    if not environment.confined and not unconfined:
+        raise Misuse(
+            f"this machine cannot confine a candidate's code, which could read and change all that you can: "
+            f"{environment.isolation}. `tilewright doctor` says what is missing. To go on all the same, call "
+            "start_session with allow_unconfined (`tilewright start-session --unconfined`); every row then says so"
+        )
+
+
+def _unprotected(environment: Environment) -> list[str]:
+    if not environment.unprotected:
+        return []
+    return [f"{environment.unprotected}: what this machine enforces on a candidate's code is {environment.isolation}"]
 
 
 def need_native(found: Task, task: str, backend: Backend, arch: str) -> None:

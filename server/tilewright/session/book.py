@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
+from tilewright.evaluation.results import CaseRun
 from tilewright.evaluation.seeds import commitment, new_secret
 from tilewright.heads import HeadError, HeadStore
 from tilewright.ledger import Journal, LedgerError
@@ -22,6 +22,7 @@ from tilewright.session.history import (
     Noticed,
     Phase,
     Row,
+    RunKind,
     Started,
     State,
 )
@@ -199,10 +200,11 @@ class Book:
         self.checkout.write_table(folder, self.state)
 
     @contextlib.contextmanager
-    def committed(self, run: Literal["correctness", "benchmark"], candidate: str) -> Iterator[str]:
-        """Draw the secret of a run and commit to it; a run that is broken off is on record too, with its secret."""
+    def committed(self, run: RunKind, candidate: str, known: Sequence[CaseRun] = ()) -> Iterator[str]:
+        """Draw the secret of a run and commit to it; a run that is broken off is on record too, with its secret.
+        `known` are the runs that are not drawn from it."""
         secret = new_secret()
-        self.record(Committed(run=run, candidate=candidate, secret_sha256=commitment(secret)))
+        self.record(Committed(run=run, candidate=candidate, secret_sha256=commitment(secret), known=[*known]))
         try:
             yield secret
         except BaseException as error:

@@ -8,10 +8,13 @@ from pathlib import Path, PurePosixPath
 from tilewright.commandtask import load
 from tilewright.evaluation.results import CorrectnessResult, Status
 from tilewright.evaluation.seeds import new_secret
+from tilewright.evaluation.snapshot import content_id
+from tilewright.repository import Files
 from tilewright.session.beginning import check_tree, working_candidate
 from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.jobs import Progress
 from tilewright.session.runs import Runs, backend_here, runs_from
+from tilewright.session.tally import Tally, used_up
 from tilewright.task import Backend, Frontend, Task, TaskError
 
 LIMIT_S = 600.0
@@ -26,15 +29,31 @@ async def check_task(root: Path, path: Path, progress: Progress) -> CorrectnessR
     if (tests := await _run_tests(checkout, place, progress)) is not None:
         return tests
     found = working_candidate(checkout, place)
+    tally = _with_room(checkout, place)
     runs = Runs(Backend.CPU, ARCH, found.committed, place)
     try:
         await progress("trying the functions of task.py")
         await runs.work()
         await progress("checking")
         work = runs.check if found.task.file.frontend is Frontend.CUTILE else runs.correctness
-        return await work(found.files, new_secret(), LIMIT_S, lambda _: None)
+        return _noted(tally, Backend.CPU, found.files, await work(found.files, new_secret(), LIMIT_S, lambda _: None))
     finally:
         await runs.close()
+
+
+def _with_room(checkout: Checkout, place: PurePosixPath) -> Tally:
+    """The task's tally. Raises `Misuse` where its candidates were wrong as often as it has room for."""
+    tally = Tally(checkout.repository, place)
+    if text := used_up(tally.wrong_results, tally.allowed):
+        raise Misuse(text)
+    return tally
+
+
+def _noted(tally: Tally, backend: Backend, files: Files, result: CorrectnessResult) -> CorrectnessResult:
+    """The result, which counts where it is wrong."""
+    if why := tally.note("check", backend, content_id(files), result):
+        raise Misuse(f"this wrong result could not be counted: {why}")
+    return result
 
 
 def _task_around(checkout: Checkout, path: Path) -> PurePosixPath:
@@ -60,13 +79,14 @@ async def _run_tests(checkout: Checkout, place: PurePosixPath, progress: Progres
         raise Misuse(str(error)) from None
     if isinstance(task, Task):
         return None
-    repository = checkout.repository
+    repository, backend = checkout.repository, backend_here()
     editable = check_tree(repository, task, place, include_dirty=True)
-    runs = runs_from(repository, repository.head(), place, backend_here(), ARCH, "", harness=True)
+    tally, files = _with_room(checkout, place), repository.read(editable)
+    runs = runs_from(repository, repository.head(), place, backend, ARCH, "", harness=True)
     try:
         await progress("running the tests")
         await runs.environment()
-        return await runs.correctness(repository.read(editable), new_secret(), LIMIT_S, lambda _: None)
+        return _noted(tally, backend, files, await runs.correctness(files, new_secret(), LIMIT_S, lambda _: None))
     finally:
         await runs.close()
 

@@ -11,11 +11,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Status
+from tilewright.evaluation.results import BenchmarkResult, CaseRun, CorrectnessResult, Environment, Status
 from tilewright.ledger import LedgerError, TableRow
-from tilewright.policy import Advice, Reason, Rules, Verdict, VerdictKind, advise
+from tilewright.policy import Advice, Reason, Rules, Verdict, VerdictKind
 from tilewright.records import Record
-from tilewright.task import Backend
+from tilewright.session.tally import WRONG_RESULTS, is_wrong
+from tilewright.task import Backend, case_label
 
 SERVER_ENDED = "the server ended during the run"
 """Why a run has no result whose server was closed, or killed."""
@@ -40,6 +41,9 @@ class Started(Record):
     intensity_class: str
     rules: Rules
     notes: list[str] = Field(default_factory=list, description="what a reader of the log should know of the task")
+    sizes: int = Field(0, description="hidden cases that a candidate is right on before it is kept; 0: none are drawn")
+    wrong_results: int = Field(0, description="of the task, before this session")
+    allowed_wrong: int = Field(WRONG_RESULTS, description="wrong results that the task has room for")
     harness: bool = Field(False, description="a repository task: the repository's own tests and benchmarks are trusted")
 
     @property
@@ -48,20 +52,24 @@ class Started(Record):
         return self.backend is Backend.CPU and not self.harness
 
 
+RunKind = Literal["correctness", "benchmark", "sizes"]
+
+
 class Committed(Record):
     """A secret was drawn for a run, and with it all its seeds; the secret's hash is on record before the run."""
 
     kind: Literal["committed"] = "committed"
-    run: Literal["correctness", "benchmark"]
+    run: RunKind
     candidate: str
     secret_sha256: str
+    known: list[CaseRun] = Field(default_factory=list, description="runs beside the drawn ones: earlier failures")
 
 
 class Interrupted(Record):
     """A run that was committed to has no result, and never will."""
 
     kind: Literal["interrupted"] = "interrupted"
-    run: Literal["correctness", "benchmark"]
+    run: RunKind
     candidate: str
     why: str
     secret: str | None = Field(None, description="revealed, unless it was lost with the server")
@@ -95,6 +103,31 @@ class Measured(Record):
     verdict: Verdict | None
 
 
+class SizesChecked(Record):
+    """A candidate that gains was checked on many hidden cases."""
+
+    kind: Literal["sizes"] = "sizes"
+    candidate: str
+    secret: str
+    result: CorrectnessResult
+    verdict: Verdict | None
+
+    @property
+    def checked(self) -> int:
+        """Cases that the candidate was right on."""
+        return len({case_label(check.case) for check in self.result.cases if check.status is Status.PASSED})
+
+
+class Budgeted(Record):
+    """A person has said how many wrong results the task has room for."""
+
+    kind: Literal["budgeted"] = "budgeted"
+    allowed_wrong: int
+
+
+RUN_OF: dict[type[Record], RunKind] = {Checked: "correctness", Measured: "benchmark", SizesChecked: "sizes"}
+
+
 class Kept(Record):
     """The candidate was committed on the session's branch and is the incumbent."""
 
@@ -123,7 +156,7 @@ class Row(Record):
     verdict: Verdict
     advice: Advice
     root_cause: str | None = None
-    trust: Literal["", "harness-trusted"] = Field("", description="harness-trusted: by the repository's own harness")
+    trust: str = Field("", description="what a reader should know before this row is trusted, in a few words")
 
 
 class Noticed(Record):
@@ -142,7 +175,18 @@ class Ended(Record):
 
 
 Entry = Annotated[
-    Started | Committed | Interrupted | Checked | Measured | Kept | Reverted | Row | Noticed | Ended,
+    Started
+    | Committed
+    | Interrupted
+    | Checked
+    | Measured
+    | SizesChecked
+    | Budgeted
+    | Kept
+    | Reverted
+    | Row
+    | Noticed
+    | Ended,
     Field(discriminator="kind"),
 ]
 ENTRY: TypeAdapter[Entry] = TypeAdapter(Entry)
@@ -172,6 +216,9 @@ class State:
         self.rows: list[Row] = []
         self.checked: Checked | None = None
         self.measured: Measured | None = None
+        self.sizes: SizesChecked | None = None
+        self.wrong_results = started.wrong_results
+        self.allowed_wrong = started.allowed_wrong
         self.resolution: Kept | Reverted | None = None
         self.ended: str | None = None
         self.notices: list[Noticed] = []
@@ -197,14 +244,21 @@ class State:
 
     def apply(self, entry: Entry) -> None:
         """Take one more record into account."""
-        if not isinstance(entry, Noticed):
+        if not isinstance(entry, Noticed | Budgeted):
             self.without_result = entry if isinstance(entry, Committed | Interrupted) else None
         match entry:
             case Interrupted():
                 self.in_vain += 1
             case Checked():
-                self.checked, self.measured = entry, None
+                self.checked, self.measured, self.sizes = entry, None, None
                 self._count(entry.result)
+                self.wrong_results += is_wrong(entry.result.status)
+            case SizesChecked():
+                self.sizes = entry
+                self._count(entry.result)
+                self.wrong_results += is_wrong(entry.result.status)
+            case Budgeted():
+                self.allowed_wrong = entry.allowed_wrong
             case Measured():
                 self.measured = entry
                 self._count(entry.result)
@@ -235,7 +289,7 @@ class State:
             said.append(f"{self.in_vain} of its runs ended without a result")
         self.remarks[row.iteration] = said
         self.rows.append(row)
-        self.checked = self.measured = self.resolution = None
+        self.checked = self.measured = self.sizes = self.resolution = None
         self.seconds, self.in_vain = 0.0, 0
 
     def _count(self, result: CorrectnessResult | BenchmarkResult) -> None:
@@ -253,9 +307,26 @@ class State:
     @property
     def verdict(self) -> Verdict | None:
         """What is settled about the pending candidate."""
+        if self.sizes is not None and self.sizes.verdict is not None:
+            return self.sizes.verdict
         if self.measured is not None and self.measured.verdict is not None:
-            return self.measured.verdict
+            return None if self.sizes_due else self.measured.verdict
         return self.checked.verdict if self.checked is not None else None
+
+    @property
+    def gains(self) -> bool:
+        """Whether a benchmark run says that the pending candidate gains, be that confirmed or not; or the baseline is
+        measured."""
+        if self.measured is None or not self.measured.result.passed:
+            return False
+        if self.measured.verdict is not None:
+            return self.measured.verdict.kind is VerdictKind.KEEP
+        return not self.rows or not self.measured.confirms
+
+    @property
+    def sizes_due(self) -> bool:
+        """Whether the pending candidate gains, and waits for the check on many hidden cases."""
+        return self.gains and self.started.sizes > 0 and not (self.sizes is not None and self.sizes.result.passed)
 
     @property
     def phase(self) -> Phase:
@@ -299,43 +370,10 @@ def earlier_verdict(entries: Iterable[Entry], identity: str) -> Verdict | None:
     entries = list(entries)
     kept = {entry.candidate for entry in entries if isinstance(entry, Kept)}
     for entry in entries:
-        if isinstance(entry, Checked | Measured) and entry.candidate == identity and entry.verdict is not None:
+        if isinstance(entry, Checked | Measured | SizesChecked) and entry.candidate == identity and entry.verdict:
             if entry.verdict.reason is Reason.TAMPERED and isinstance(entry, Checked):
                 continue
             if entry.verdict.kind is VerdictKind.KEEP and identity not in kept:
                 continue
             return entry.verdict
     return None
-
-
-def close_iteration(state: State, name: str, root_cause: str | None) -> Row:
-    """The row of the iteration under way, in the evaluator's figures, with the advice that follows from it."""
-    assert state.checked is not None
-    result = state.measured.result if state.measured else None
-    verdict = state.verdict
-    if not state.rows:
-        verdict = Verdict(kind=VerdictKind.KEEP, reason=Reason.BASELINE)
-    elif not isinstance(state.resolution, Kept) and (verdict is None or verdict.kind is VerdictKind.KEEP):
-        detail = verdict.detail if verdict else "not measured"
-        verdict = Verdict(kind=VerdictKind.REVERT, reason=Reason.WITHDRAWN, detail=detail)
-    assert verdict is not None
-    started = state.started
-    return Row(
-        iteration=state.iteration,
-        optimization=name,
-        latency_ms=result.latency_ms if result else None,
-        modelled=started.modelled,
-        passed=state.checked.result.passed and not (result is not None and result.status.is_incorrect),
-        verdict=verdict,
-        advice=advise(
-            verdict,
-            result,
-            [row.verdict for row in state.rows],
-            state.iteration,
-            started.rules,
-            root_cause,
-            started.environment.ceilings.measured,
-        ),
-        root_cause=root_cause,
-        trust="harness-trusted" if started.harness else "",
-    )

@@ -21,7 +21,6 @@ from tilewright.session.history import (
     Phase,
     Reverted,
     State,
-    close_iteration,
     earlier_verdict,
 )
 from tilewright.session.integrity import refs_of
@@ -35,6 +34,7 @@ from tilewright.session.reports import (
     RevertReport,
     StatusReport,
 )
+from tilewright.session.rows import close_iteration
 from tilewright.session.trials import Trials
 from tilewright.task import Backend
 
@@ -63,6 +63,7 @@ class Loop:
         arch: str = DEFAULT_ARCH,
         rules: Rules | None = None,
         include_dirty: bool = False,
+        allow_unconfined: bool = False,
         wait_s: float = WAIT_S,
     ) -> StatusReport:
         """Begin a session on the task at `task` (a path under the root), or go on with the one that is there."""
@@ -81,8 +82,8 @@ class Loop:
                 return report.model_copy(update={"summary": summary, "notes": [*report.notes, note]})
             work = self._trials.baseline
         else:
-            work = partial(self._trials.open, task, backend, arch, rules or Rules(), include_dirty)
-        key = f"{task_path(self.checkout, task)} {backend} {arch} {include_dirty} {rules}"
+            work = partial(self._trials.open, task, backend, arch, rules or Rules(), include_dirty, allow_unconfined)
+        key = f"{task_path(self.checkout, task)} {backend} {arch} {include_dirty} {allow_unconfined} {rules}"
         if (under_way := self._running) is not None and (under_way.what, under_way.key) != ("start_session", key):
             raise Misuse(under_way.busy)
         self._job = job = self.jobs.start("start_session", key, work)
@@ -97,7 +98,8 @@ class Loop:
             return show.no_session()
         if self._job is not None and self._job.done:
             self._job.mark_told()
-        report = show.status(state, self._next(state), self._running, self.checkout.held_elsewhere())
+        wrong = self._trials.wrong_results(state)
+        report = show.status(state, self._next(state), self._running, wrong, self.checkout.held_elsewhere())
         return show.with_findings(report, [*self.checkout.findings(state), *self.checkout.head_note(state)])
 
     async def run_correctness(self, progress: Progress, wait_s: float = WAIT_S) -> CorrectnessReport:
@@ -114,9 +116,12 @@ class Loop:
                 raise Misuse(f"run_correctness does not come now: {self._next(state)}")
             if not running:
                 self._refuse_repeats(state, identity)
+                self._trials.need_room(state)
             self._job = job = self.jobs.start("run_correctness", key, lambda job: self._trials.check(files, job.tell))
             if not await job.attend(wait_s, progress):
-                return CorrectnessReport(summary=f"still running: {job.message}", state="running", next=job.again)
+                return CorrectnessReport(
+                    summary=show.said(f"still running: {job.message}", state.started), state="running", next=job.again
+                )
         if state.checked is None or state.checked.candidate != identity:
             raise Misuse("the editable files changed while they were checked; call run_correctness again")
         return show.correctness(state.checked, self._next(state), state.started)
@@ -133,9 +138,11 @@ class Loop:
             key = _key(state, state.checked.candidate)
             self._job = job = self.jobs.start("run_benchmark", key, lambda job: self._trials.measure(files, job.tell))
             if not await job.attend(wait_s, progress):
-                return BenchmarkReport(summary=f"still running: {job.message}", state="running", next=job.again)
+                return BenchmarkReport(
+                    summary=show.said(f"still running: {job.message}", state.started), state="running", next=job.again
+                )
         assert state.measured is not None
-        return show.benchmark(state.measured, self._next(state), state.started)
+        return show.benchmark(state, self._next(state))
 
     def checkpoint(self) -> CheckpointReport:
         """Commit the measured candidate on the session's branch; it becomes the incumbent."""
@@ -163,7 +170,12 @@ class Loop:
     def _kept(self, state: State, kept: Kept) -> CheckpointReport:
         branch = state.started.branch
         summary = f"committed {kept.commit[:12]} on {branch}: it is the incumbent now"
-        return CheckpointReport(summary=summary, commit=kept.commit, branch=branch, next=self._next(state))
+        return CheckpointReport(
+            summary=show.said(summary, state.started),
+            commit=kept.commit,
+            branch=branch,
+            next=self._next(state),
+        )
 
     def revert(self) -> RevertReport:
         """Put the editable files back to the incumbent's; what they held stays reachable."""
@@ -186,7 +198,7 @@ class Loop:
         if recovery or state.resolution is None:  # the same call again changes nothing
             self._book.record(Reverted(to=state.incumbent_commit, recovery=recovery or None))
         return RevertReport(
-            summary=f"back at {state.incumbent_commit[:12]}",
+            summary=show.said(f"back at {state.incumbent_commit[:12]}", state.started),
             to=state.incumbent_commit,
             recovery=recovery,
             left_alone=self._book.tree.protected_changes(),

@@ -10,14 +10,14 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
+from tilewright.evaluation.results import BenchmarkResult, CaseRun, CorrectnessResult, Status
 from tilewright.evaluation.seeds import commitment, new_secret
 from tilewright.evaluation.snapshot import content_id
 from tilewright.repository import Files
 from tilewright.roofline.model import MODEL_RESOLUTION
 from tilewright.session.beginning import usable_backend
 from tilewright.session.checkout import Checkout, Misuse
-from tilewright.session.history import Checked, Committed, Entry, Measured, Row, Started, State
+from tilewright.session.history import Checked, Committed, Entry, Measured, Row, SizesChecked, Started, State
 from tilewright.session.integrity import by_iteration
 from tilewright.session.runs import runs_of
 from tilewright.session.verification import Line, Mark, session_folder
@@ -32,9 +32,11 @@ class Trial:
     started: Started
     checked: Checked
     measured: Measured | None
+    sizes: SizesChecked | None
     row: Row | None
     incumbent_commit: str
     secret_sha256: str
+    known: list[CaseRun]
 
 
 def find_trial(entries: list[Entry], iteration: int) -> Trial:
@@ -44,8 +46,11 @@ def find_trial(entries: list[Entry], iteration: int) -> Trial:
     incumbent, state = "", State(started)
     checked: Checked | None = None
     measured: Measured | None = None
+    sizes: SizesChecked | None = None
     row: Row | None = None
     drawn = secret_sha256 = ""
+    offered: list[CaseRun] = []
+    known: list[CaseRun] = []
     for number, entry in by_iteration(entries):
         if number == iteration and not incumbent:
             incumbent = state.incumbent_commit
@@ -54,17 +59,19 @@ def find_trial(entries: list[Entry], iteration: int) -> Trial:
         if number != iteration:
             continue
         if isinstance(entry, Committed):
-            drawn = entry.secret_sha256
+            drawn, offered = entry.secret_sha256, entry.known
         elif isinstance(entry, Checked):
-            checked, measured, secret_sha256 = entry, None, drawn
+            checked, measured, sizes, secret_sha256, known = entry, None, None, drawn, offered
         elif isinstance(entry, Measured):
             measured = entry
+        elif isinstance(entry, SizesChecked):
+            sizes = entry
         elif isinstance(entry, Row):
             row = entry
     if checked is None:
         last = state.iteration - (state.checked is None)  # the one under way has its number before its first check
         raise Misuse(f"iteration {iteration} has no check on record; the session has iterations 0 to {max(last, 0)}")
-    return Trial(started, checked, measured, row, incumbent, secret_sha256)
+    return Trial(started, checked, measured, sizes, row, incumbent, secret_sha256, known)
 
 
 async def replay(checkout: Checkout, iteration: int, session: str, progress: Progress) -> list[Line]:
@@ -101,8 +108,11 @@ async def replay(checkout: Checkout, iteration: int, session: str, progress: Pro
             if then != now:
                 lines.append(Line(name, Mark.WARN, f"{then} when it was logged, {now} here"))
         limit = 60 * started.rules.iteration_minutes
-        again = await runs.correctness(candidate, checked.secret, limit, said.append)
+        again = await runs.correctness(candidate, checked.secret, limit, said.append, trial.known)
         lines += compare_checks(checked.result, again, here.draws == started.environment.draws)
+        if trial.sizes is not None:
+            again = await runs.widely(candidate, trial.sizes.secret, limit, said.append)
+            lines += compare_checks(trial.sizes.result, again, here.draws == started.environment.draws, "sizes")
         if trial.measured is not None:
             fresh = await runs.benchmark(candidate, incumbent, new_secret(), limit, said.append)
             lines += compare_benchmarks(trial.measured.result, fresh, trial.row)
@@ -112,11 +122,13 @@ async def replay(checkout: Checkout, iteration: int, session: str, progress: Pro
     return lines
 
 
-def compare_checks(logged: CorrectnessResult, again: CorrectnessResult, same_rules: bool = True) -> list[Line]:
-    """The logged check and the one of now: the same status on the same inputs, where these are drawn by the same
-    rules."""
+def compare_checks(
+    logged: CorrectnessResult, again: CorrectnessResult, same_rules: bool = True, what: str = "check"
+) -> list[Line]:
+    """The logged check and the one of now: the same status on the same inputs, where these are drawn by the same rules.
+    Of many sizes, one may get further than the other in the time that they have."""
     if again.status is Status.VOID:
-        return [Line("check", Mark.FAIL, f"could not be made again: {again.message}")]
+        return [Line(what, Mark.FAIL, f"could not be made again: {again.message}")]
     lines = []
     hashes = [(one.inputs_hash, other.inputs_hash) for one, other in zip(logged.cases, again.cases, strict=False)]
     known = [pair for pair in hashes if all(pair)]
@@ -130,9 +142,9 @@ def compare_checks(logged: CorrectnessResult, again: CorrectnessResult, same_rul
         lines.append(Line("inputs", Mark.OK, f"the same in {len(known)} of {len(hashes)} cases, by their hashes"))
     else:
         lines.append(Line("inputs", Mark.WARN, "their hashes were not recorded"))
-    same = logged.status is again.status and len(logged.cases) == len(again.cases)
+    same = logged.status is again.status and (what == "sizes" or len(logged.cases) == len(again.cases))
     shown = f"logged {logged.status} over {len(logged.cases)} cases, now {again.status} over {len(again.cases)}"
-    return [*lines, Line("check", Mark.OK if same else Mark.FAIL, shown)]
+    return [*lines, Line(what, Mark.OK if same else Mark.FAIL, shown)]
 
 
 def compare_benchmarks(logged: BenchmarkResult, fresh: BenchmarkResult, row: Row | None) -> list[Line]:

@@ -84,7 +84,7 @@ class RowReport(Record):
     latency: str
     correctness: Literal["PASS", "FAIL"]
     status: str
-    trust: str = Field("", description="harness-trusted: as the repository's own tests say")
+    trust: str = Field("", description="what to know before the row is trusted")
     reason: str
 
 

@@ -16,6 +16,7 @@ from tilewright.evaluation.caches import copy_cache
 from tilewright.evaluation.evaluator import Evaluator, EvaluatorDied, Tell
 from tilewright.evaluation.results import (
     BenchmarkResult,
+    CaseRun,
     CorrectnessResult,
     Environment,
     Prior,
@@ -24,6 +25,7 @@ from tilewright.evaluation.results import (
     Surveyed,
 )
 from tilewright.evaluation.snapshot import Snapshot, SnapshotStore, content_id
+from tilewright.evaluation.statistics import EXPERIMENTS
 from tilewright.gpu.telemetry import find_gpu
 from tilewright.records import Record
 from tilewright.repository import Files, Repository
@@ -34,6 +36,8 @@ from tilewright.session.jobs import in_thread
 from tilewright.task import Backend, Case, Frontend, TaskError, Work
 
 HIDDEN_CASES = 4
+WIDE_S = 60.0
+"""For the hidden cases that a candidate has to be right on before it is kept. A case can cost a compilation."""
 START_TIMEOUT_S = 300.0
 GRACE_S = 180.0
 """Over an evaluation's own limit: waiting for the GPU, and starting a referee."""
@@ -133,9 +137,20 @@ class Runs:
             reply = await self._evaluator.request("work", lambda _: None, START_TIMEOUT_S, task=task)
         return [Work(**work) for work in reply["work"]]
 
-    async def correctness(self, files: Files, secret: str, limit_s: float, tell: Tell) -> CorrectnessResult:
-        """Check a candidate. Running out of `limit_s` seconds, or a referee that dies, is a result with a status."""
-        result = await self._run("correctness", limit_s, tell, [files], secret=secret, hidden=HIDDEN_CASES)
+    async def correctness(
+        self, files: Files, secret: str, limit_s: float, tell: Tell, known: Sequence[CaseRun] = ()
+    ) -> CorrectnessResult:
+        """Check a candidate, on what is `known` to have failed, too. Running out of `limit_s` seconds, or a referee
+        that dies, is a result with a status."""
+        again = [run.model_dump(mode="json") for run in known]
+        result = await self._run("correctness", limit_s, tell, [files], secret=secret, hidden=HIDDEN_CASES, known=again)
+        return CorrectnessResult.model_validate(result)
+
+    async def widely(self, files: Files, secret: str, limit_s: float, tell: Tell) -> CorrectnessResult:
+        """Check a candidate on the hidden cases that it has to be right on before it is kept, or on as many as the time
+        is enough for."""
+        wide_s = min(WIDE_S, limit_s / 2)
+        result = await self._run("widely", limit_s, tell, [files], secret=secret, wide_s=wide_s)
         return CorrectnessResult.model_validate(result)
 
     async def benchmark(
@@ -145,12 +160,22 @@ class Runs:
         secret: str,
         limit_s: float,
         tell: Tell,
+        experiments: int = EXPERIMENTS,
         apart: bool = False,
     ) -> BenchmarkResult:
-        """Measure a candidate against the incumbent, or alone. `apart`: a gain on a GPU is looked for a second time in
-        processes that run one after the other."""
+        """Measure a candidate against the incumbent, or alone; `experiments` is how many the session has room for.
+        `apart`: a gain on a GPU is looked for a second time in processes that run one after the other."""
         arms = [files] if incumbent is None else [files, incumbent]
-        result = await self._run("benchmark", limit_s, tell, arms, secret=secret, apart=apart, session=self._session)
+        result = await self._run(
+            "benchmark",
+            limit_s,
+            tell,
+            arms,
+            secret=secret,
+            apart=apart,
+            session=self._session,
+            experiments=experiments,
+        )
         return BenchmarkResult.model_validate(result)
 
     async def check(self, files: Files, secret: str, limit_s: float, tell: Tell) -> CorrectnessResult:

@@ -12,7 +12,6 @@ from tilewright.session.history import (
     Committed,
     Interrupted,
     Kept,
-    Measured,
     Phase,
     Row,
     Started,
@@ -29,12 +28,12 @@ from tilewright.session.reports import (
     StatusReport,
     TimedCase,
 )
+from tilewright.session.rows import HARNESS_TRUSTED
 from tilewright.task import case_label
 
 SUMMARY_LIMIT = 400
 MESSAGE_LIMIT = 1500
 OUTPUT_LIMIT = 800
-HARNESS = "harness-trusted"
 CASES_SHOWN = 8
 
 
@@ -68,6 +67,12 @@ def next_step(state: State, edited: bool = False, checked: bool = True) -> str:
             return f"call append_result: the candidate is {kept}, and its row is missing"
 
 
+def said(summary: str, started: Started) -> str:
+    """The first line of an answer. Where the machine does not confine a worker, or not in all, that line says so."""
+    unprotected = started.environment.unprotected
+    return f"{summary} [{unprotected}]" if unprotected else summary
+
+
 def no_session() -> StatusReport:
     """The status before any session."""
     return StatusReport(
@@ -84,9 +89,10 @@ def starting(job: Job, state: State | None) -> StatusReport:
     return StatusReport(summary=summary, session=session, state="running", phase=Phase.BASELINE, next=job.again)
 
 
-def status(state: State, then: str, job: Job | None, holder: str = "") -> StatusReport:
+def status(state: State, then: str, job: Job | None, wrong: int, holder: str = "") -> StatusReport:
     """Where a session stands, which `job` is under way, and what comes `then`: enough to go on without any memory of
-    it. `holder` is the other process that works on it, if there is one."""
+    it. `wrong` is how many results of the task were wrong; `holder` is the other process that works on it, if there is
+    one."""
     started, rules = state.started, state.started.rules
     doing = f"; {job.what} is running: {job.message}" if job is not None else _broken_off(state, bool(holder))
     keeps = sum(row.verdict.kind is VerdictKind.KEEP for row in state.rows[1:])
@@ -106,7 +112,7 @@ def status(state: State, then: str, job: Job | None, holder: str = "") -> Status
     minutes = max(rules.iteration_minutes - state.seconds / 60, 0)
     left = max(rules.max_iterations - done, 0)
     return StatusReport(
-        summary=summary,
+        summary=said(summary, started),
         session=started.session,
         task=started.task,
         state="running" if job is not None else "done",
@@ -123,7 +129,8 @@ def status(state: State, then: str, job: Job | None, holder: str = "") -> Status
         pending=_pending(state) if state.phase is not Phase.ENDED else "",
         tried=[_row(row, state) for row in state.rows],
         budget=f"{left} of {rules.max_iterations} iterations left; "
-        f"{minutes:.1f} of {rules.iteration_minutes:g} minutes of evaluation left in this one",
+        f"{minutes:.1f} of {rules.iteration_minutes:g} minutes of evaluation left in this one; "
+        f"{wrong} of {state.allowed_wrong} wrong results of this task so far",
         notes=[*started.notes, *(f"{notice.what}: {notice.detail}" for notice in state.notices)],
         next=then if job is None else job.again,
         files={"table": "sandbox/perf_results.md", "journal": _journal(started)},
@@ -146,7 +153,7 @@ def correctness(checked: Checked, then: str, started: Started) -> CorrectnessRep
     if result.passed and started.harness:
         skipped = f", {len(result.cases) - passed} skipped as on the baseline" if passed < len(result.cases) else ""
         ran = f"{passed} tests passed{skipped}" if result.cases else "the command ended with 0"
-        summary = f"PASS [{HARNESS}]: {ran}, in {result.seconds:.1f} s"
+        summary = f"PASS [{HARNESS_TRUSTED}]: {ran}, in {result.seconds:.1f} s"
     elif result.passed:
         summary = f"PASS: {passed} runs, {hidden} of them on hidden cases, in {result.seconds:.1f} s"
         if started.modelled:
@@ -160,7 +167,7 @@ def correctness(checked: Checked, then: str, started: Started) -> CorrectnessRep
     failed = sum(case.status != "passed" for case in cases[CASES_SHOWN:])
     rest = f"{failed} of the rest did not pass either" if failed else "the rest passed"
     return CorrectnessReport(
-        summary=summary,
+        summary=said(summary, started),
         status=result.status,
         message=_head(result.message, MESSAGE_LIMIT, started),
         output=_tail(result.output, OUTPUT_LIMIT, started),
@@ -174,38 +181,47 @@ def correctness(checked: Checked, then: str, started: Started) -> CorrectnessRep
     )
 
 
-def benchmark(measured: Measured, then: str, started: Started) -> BenchmarkReport:
-    """A finished benchmark run of the session that `started`."""
+def benchmark(state: State, then: str) -> BenchmarkReport:
+    """A finished benchmark run, with the check on many sizes that a gain has to pass."""
+    measured, sizes, started = state.measured, state.sizes, state.started
+    assert measured is not None
     result = measured.result
     mark = "~" if result.modelled else ""
     if result.passed:
-        summary = f"{_headline(measured.verdict)}: {shown_latency(result.latency_ms, result.modelled)} ms"
+        summary = f"{_headline(state.verdict)}: {shown_latency(result.latency_ms, result.modelled)} ms"
         if result.speedup is not None:
             summary += f", {mark}{result.speedup:.4f}x the incumbent's speed"
         if result.harness:
-            summary += f" [{HARNESS}]"
+            summary += f" [{HARNESS_TRUSTED}]"
         if result.roofline_percent is not None:
             summary += f", {mark}{result.roofline_percent:.1f}% of the roofline"
+        if sizes is not None and sizes.result.passed:
+            summary += f"; right on {sizes.checked} more hidden sizes"
+            if sizes.checked < started.sizes:
+                summary += f" of {started.sizes}, in the {sizes.result.seconds:.0f} s that they had"
+        elif sizes is not None:
+            summary = cut(f"{sizes.result.status.upper()}: {sizes.result.message}", SUMMARY_LIMIT)
     else:
         first = result.message.splitlines()[0] if result.message else ""
         summary = cut(f"{result.status.upper()}: {first}", SUMMARY_LIMIT)
     cases = sorted(result.cases, key=lambda case: case.speedup or 0.0)
+    last = result if sizes is None or sizes.result.passed else sizes.result
     return BenchmarkReport(
-        summary=summary,
-        status=result.status,
-        message=_head(result.message, MESSAGE_LIMIT, started),
+        summary=said(summary, started),
+        status=last.status,
+        message=_head(last.message, MESSAGE_LIMIT, started),
         latency_ms=result.latency_ms,
         speedup=result.speedup,
         interval=_interval(result),
         modelled=result.modelled,
         roofline_percent=result.roofline_percent,
-        verdict=measured.verdict,
+        verdict=state.verdict,
         cases_shown=_of_all(len(cases), "the rest gained as much or more", started),
         cases=[_timing(case) for case in cases[:CASES_SHOWN]],
         seconds=result.seconds,
         phases={name: round(seconds, 3) for name, seconds in result.phases.items()},
         candidate=measured.candidate,
-        next=then if result.status != "void" else "call run_benchmark again: the evaluation failed, not the kernel",
+        next=then if last.status != "void" else "call run_benchmark again: the evaluation failed, not the kernel",
     )
 
 
@@ -220,7 +236,10 @@ def appended(state: State, then: str) -> AppendReport:
         "escalate": "stop here and ask the user how to go on",
     }[row.advice.action]
     return AppendReport(
-        summary=f"iteration {row.iteration}: {shown.status} ({shown.reason}); {row.advice.action}: {row.advice.reason}",
+        summary=said(
+            f"iteration {row.iteration}: {shown.status} ({shown.reason}); {row.advice.action}: {row.advice.reason}",
+            state.started,
+        ),
         row=text,
         advice=row.advice,
         next=then,
@@ -320,7 +339,7 @@ def _pending(state: State) -> str:
         return ""
     parts = [f"candidate {state.checked.candidate}: correctness {state.checked.result.status}"]
     if state.measured is not None:
-        waits = " and a gain, to be confirmed" if state.verdict is None and state.measured.result.passed else ""
+        waits = " and a gain, to be confirmed" if state.verdict is None and state.gains else ""
         parts.append(f"benchmark {state.measured.result.status}{waits}")
     if state.verdict is not None:
         parts.append(f"verdict {state.verdict.kind} ({state.verdict.reason}: {state.verdict.detail})")

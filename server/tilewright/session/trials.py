@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from pathlib import PurePosixPath
 
 from tilewright.evaluation.evaluator import Tell
 from tilewright.evaluation.results import CorrectnessResult, Status
@@ -14,10 +15,12 @@ from tilewright.repository import Files
 from tilewright.session.beginning import begin, go_back
 from tilewright.session.book import Book
 from tilewright.session.checkout import Checkout, Misuse
-from tilewright.session.history import Checked, Measured, State, close_iteration
+from tilewright.session.history import Budgeted, Checked, Measured, SizesChecked, State
 from tilewright.session.integrity import refs_of
 from tilewright.session.jobs import Job
+from tilewright.session.rows import close_iteration
 from tilewright.session.runs import Runs, runs_of
+from tilewright.session.tally import Tally, used_up
 from tilewright.task import Backend
 
 
@@ -31,14 +34,21 @@ class Trials:
         self._dropping: asyncio.Future[None] | None = None
 
     async def open(
-        self, task: str, backend: Backend | None, arch: str, rules: Rules, include_dirty: bool, job: Job
+        self,
+        task: str,
+        backend: Backend | None,
+        arch: str,
+        rules: Rules,
+        include_dirty: bool,
+        unconfined: bool,
+        job: Job,
     ) -> None:
         """Begin a session and measure its baseline."""
         self._checkout.hold()
         job.tell("starting the referee")
         try:
             await self._drop_runs()
-            started, self._runs = await begin(self._checkout, task, backend, arch, rules, include_dirty)
+            started, self._runs = await begin(self._checkout, task, backend, arch, rules, include_dirty, unconfined)
             try:
                 self._book.begin(started)
             except BaseException:
@@ -58,7 +68,7 @@ class Trials:
             await self.check(files, job.tell)
         if state.checked is not None and state.checked.result.passed:
             await self.measure(files, job.tell)
-        last = state.measured or state.checked
+        last = state.sizes or state.measured or state.checked
         assert last is not None
         if last.result.status is Status.VOID:
             raise Misuse(
@@ -83,7 +93,8 @@ class Trials:
         commit = repository.commit(files, state.incumbent_commit, said)
         place = f"{refs_of(state.started.session)}/candidates/{state.iteration}-{identity}"
         repository.keep(f"{place}-{len(self._book.entries)}", commit)
-        with self._book.committed("correctness", identity) as secret:
+        known = self._tally(state).known_failures(state.started.backend)
+        with self._book.committed("correctness", identity, known) as secret:
             if changed := self._book.tree.protected_changes():
                 result = CorrectnessResult(
                     status=Status.TAMPERED,
@@ -92,28 +103,67 @@ class Trials:
                 )
             else:
                 runs = await self._ready_runs(state)
-                result = await runs.correctness(files, secret, self._time_left(state), tell)
+                result = await runs.correctness(files, secret, self._time_left(state), tell, known)
+        self._tally(state).note(state.started.session, state.started.backend, identity, result)
         verdict = verdict_of_check(result)
         self._book.record_run(Checked(candidate=identity, commit=commit, secret=secret, result=result, verdict=verdict))
 
     async def measure(self, files: Files, tell: Tell) -> None:
-        """Measure a candidate against the incumbent. One that would be kept has to win again, in new processes and on
-        fresh seeds; its figures are then the second run's, which no luck has chosen."""
-        first = self._book.active().measured
-        waits = first is not None and first.verdict is None and first.result.passed and not first.confirms
-        if waits or await self._measure(files, tell, confirms=False):
+        """Measure a candidate against the incumbent. One that would be kept has to be right on many more hidden cases,
+        and to win again, in new processes and on fresh seeds; its figures are then the second run's, which no luck has
+        chosen. What is on record already is not run again."""
+        state = self._book.active()
+        if not state.gains:
+            await self._measure(files, tell, confirms=False)
+        if state.sizes_due:
+            await self._check_sizes(files, lambda text: tell(f"checking more sizes: {text}"))
+        if state.gains and not state.sizes_due and state.rows and state.verdict is None:
             await self._measure(files, lambda text: tell(f"confirming the gain: {text}"), confirms=True)
 
-    async def _measure(self, files: Files, tell: Tell, confirms: bool) -> bool:
-        """One run, on record; whether it is a gain that waits for its confirmation."""
+    async def _check_sizes(self, files: Files, tell: Tell) -> None:
+        state = self._book.active()
+        identity = content_id(files)
+        with self._book.committed("sizes", identity) as secret:
+            runs = await self._ready_runs(state)
+            result = await runs.widely(files, secret, self._time_left(state), tell)
+        self._tally(state).note(state.started.session, state.started.backend, identity, result)
+        verdict = verdict_of_check(result)
+        self._book.record_run(SizesChecked(candidate=identity, secret=secret, result=result, verdict=verdict))
+
+    def need_room(self, state: State) -> None:
+        """Raises `Misuse` where the task's candidates were wrong as often as it has room for. What a person has said
+        since of that number goes on record first."""
+        tally = self._tally(state)
+        if tally.allowed != state.allowed_wrong:
+            self._book.record(Budgeted(allowed_wrong=tally.allowed))
+        if text := used_up(self.wrong_results(state), state.allowed_wrong):
+            raise Misuse(text)
+
+    def wrong_results(self, state: State) -> int:
+        """Wrong results of the session's task, in all of its sessions and checks."""
+        return max(self._tally(state).wrong_results, state.wrong_results)
+
+    def _tally(self, state: State) -> Tally:
+        return Tally(self._checkout.repository, PurePosixPath(state.started.task))
+
+    async def _measure(self, files: Files, tell: Tell, confirms: bool) -> None:
+        """One run, on record."""
         state = self._book.active()
         identity = content_id(files)
         incumbent = self._book.tree.at(state.incumbent_commit) if state.rows else None
         with self._book.committed("benchmark", identity) as secret:
             runs = await self._ready_runs(state)
-            result = await runs.benchmark(files, incumbent, secret, self._time_left(state), tell, apart=confirms)
+            result = await runs.benchmark(
+                files,
+                incumbent,
+                secret,
+                self._time_left(state),
+                tell,
+                state.started.rules.max_iterations,
+                apart=confirms,
+            )
         result = with_steady_incumbent(result, state.incumbent_result if incumbent is not None else None)
-        verdict, waits = settled(result, state.started.rules, incumbent is None, confirms)
+        verdict = settled(result, state.started.rules, incumbent is None, confirms)
         self._book.record_run(
             Measured(
                 candidate=identity,
@@ -124,7 +174,6 @@ class Trials:
                 verdict=verdict,
             )
         )
-        return waits
 
     async def _ready_runs(self, state: State) -> Runs:
         if self._runs is None:

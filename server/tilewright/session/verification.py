@@ -16,6 +16,7 @@ from tilewright.records import few
 from tilewright.session import integrity, trailers
 from tilewright.session.checkout import Checkout, EditableFiles, Forged, Misuse
 from tilewright.session.history import (
+    RUN_OF,
     Checked,
     Committed,
     Ended,
@@ -23,11 +24,12 @@ from tilewright.session.history import (
     Kept,
     Measured,
     Row,
+    SizesChecked,
     Started,
     State,
-    close_iteration,
 )
 from tilewright.session.integrity import Chain
+from tilewright.session.rows import close_iteration
 
 
 class Mark(StrEnum):
@@ -77,6 +79,8 @@ def verify(checkout: Checkout, session: str = "") -> list[Line]:
     ]  # fmt: skip
     if not session and (later := _begun_later(checkout, folder)):
         lines.append(Line("sessions", Mark.WARN, f"begun later than this one, in sandbox/: {', '.join(later)}"))
+    if unprotected := state.started.environment.unprotected:
+        lines.append(Line("workers", Mark.WARN, f"{unprotected}: {state.started.environment.isolation}"))
     for number, said in state.remarks.items():
         if said:
             lines.append(Line("runs", Mark.WARN, f"iteration {number}: {'; '.join(said)}"))
@@ -171,9 +175,9 @@ def _secrets(chain: Chain) -> Iterator[str]:
     for number, entry in enumerate(chain.entries, 1):
         if isinstance(entry, Committed):
             drawn = entry
-        if not isinstance(entry, Checked | Measured | Interrupted):
+        if not isinstance(entry, Checked | Measured | SizesChecked | Interrupted):
             continue
-        run = "correctness" if isinstance(entry, Checked) else "benchmark" if isinstance(entry, Measured) else entry.run
+        run = entry.run if isinstance(entry, Interrupted) else RUN_OF[type(entry)]
         if drawn is None or (drawn.run, drawn.candidate) != (run, entry.candidate):
             yield f"record {number}: this {run} run was not committed to before it was made"
         elif entry.secret is not None and commitment(entry.secret) != drawn.secret_sha256:
@@ -187,10 +191,10 @@ def _verdicts(chain: Chain) -> Iterator[str]:
     state = State(started)
     for number, entry in enumerate(chain.entries[1:], 2):
         where = f"record {number}, iteration {state.iteration}"
-        if isinstance(entry, Checked) and entry.verdict != (wanted := verdict_of_check(entry.result)):
+        if isinstance(entry, Checked | SizesChecked) and entry.verdict != (wanted := verdict_of_check(entry.result)):
             yield f"{where}: the check's verdict is {_said(entry.verdict)}, its result gives {_said(wanted)}"
         if isinstance(entry, Measured):
-            wanted, _ = settled(entry.result, started.rules, entry.incumbent is None, entry.confirms)
+            wanted = settled(entry.result, started.rules, entry.incumbent is None, entry.confirms)
             if entry.verdict != wanted:
                 yield f"{where}: the benchmark's verdict is {_said(entry.verdict)}, its result gives {_said(wanted)}"
         if isinstance(entry, Kept) and (

@@ -1,0 +1,64 @@
+"""How an iteration becomes a row of the table."""
+
+from __future__ import annotations
+
+from tilewright.policy import Reason, Verdict, VerdictKind, advise
+from tilewright.session.history import Kept, Row, State
+
+HARNESS_TRUSTED = "harness-trusted"
+VISIBLE_ONLY = "visible sizes only"
+
+
+def close_iteration(state: State, name: str, root_cause: str | None) -> Row:
+    """The row of the iteration under way, in the evaluator's figures, with the advice that follows from it."""
+    assert state.checked is not None
+    result = state.measured.result if state.measured else None
+    wrong = [one.result for one in (state.measured, state.sizes) if one is not None and one.result.status.is_incorrect]
+    verdict = state.verdict
+    if not state.rows:
+        verdict = Verdict(kind=VerdictKind.KEEP, reason=Reason.BASELINE)
+    elif not isinstance(state.resolution, Kept) and (verdict is None or verdict.kind is VerdictKind.KEEP):
+        detail = verdict.detail if verdict else "not measured"
+        verdict = Verdict(kind=VerdictKind.REVERT, reason=Reason.WITHDRAWN, detail=detail)
+    assert verdict is not None
+    started = state.started
+    return Row(
+        iteration=state.iteration,
+        optimization=name,
+        latency_ms=result.latency_ms if result and not wrong else None,
+        modelled=started.modelled,
+        passed=state.checked.result.passed and not wrong,
+        verdict=verdict,
+        advice=advise(
+            verdict,
+            result,
+            [row.verdict for row in state.rows],
+            state.iteration,
+            started.rules,
+            root_cause,
+            started.environment.ceilings.measured,
+        ),
+        root_cause=root_cause,
+        trust=_trust(state),
+    )
+
+
+def _trust(state: State) -> str:
+    """What a reader should know before the row of the iteration under way is trusted, in a few words."""
+    started, said = state.started, []
+    if started.harness:
+        said.append(HARNESS_TRUSTED)
+    if not started.sizes:
+        said.append(VISIBLE_ONLY)
+    elif state.sizes is not None and state.sizes.result.passed and state.sizes.checked < started.sizes:
+        shown = f"{state.sizes.checked} of {started.sizes} hidden sizes"
+        said.append(f"{shown}, bound {luck(state.sizes.checked, state.allowed_wrong):.1%}")
+    if started.environment.unprotected:
+        said.append(started.environment.unprotected)
+    return "; ".join(said)
+
+
+def luck(sizes: int, tries: int) -> float:
+    """The probability, at most, that of `tries` kernels which are wrong on a quarter of what is drawn one is right on
+    all of `sizes` draws."""
+    return min(tries * 0.75**sizes, 1.0)

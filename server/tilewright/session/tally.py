@@ -1,0 +1,128 @@
+"""How often candidates of a task were wrong, across its sessions and checks. Who tries often enough passes by luck.
+
+The tally lies outside the repository, in the folder of the journals' heads, one file for each task of a repository; the
+worktrees of a repository share it. Its lines are only added to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from tilewright.evaluation.results import CaseRun, CorrectnessResult, Status
+from tilewright.heads import state_folders
+from tilewright.records import Record
+from tilewright.repository import Repository
+from tilewright.task import Backend
+
+WRONG_RESULTS = 25
+"""Wrong results that a task has room for, unless a person has said another number."""
+KNOWN_FAILURES = 12
+"""Of the latest wrong results, on how many different draws a later candidate is run as well."""
+
+
+class Wrong(Record):
+    """A candidate's result was wrong."""
+
+    kind: Literal["wrong"] = "wrong"
+    time: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    where: str = Field(description="the session's name, or `check`")
+    backend: Backend
+    candidate: str
+    status: Status
+    failed_on: list[CaseRun] = Field(default_factory=list)
+
+
+class Allowed(Record):
+    """A person has said how many wrong results the task has room for."""
+
+    kind: Literal["allowed"] = "allowed"
+    time: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    wrong_results: int = Field(ge=1)
+
+
+_LINE: TypeAdapter[Wrong | Allowed] = TypeAdapter(Annotated[Wrong | Allowed, Field(discriminator="kind")])
+
+
+def is_wrong(status: Status) -> bool:
+    """Whether a check ended with a wrong result: not with a crash, nor with files that were changed."""
+    return status.is_incorrect and status is not Status.TAMPERED
+
+
+class Tally:
+    """The tally of one task."""
+
+    def __init__(self, repository: Repository, task: PurePosixPath) -> None:
+        """`task` is the task's folder, relative to the repository's root."""
+        key = hashlib.sha256(f"{repository.common_dir}\n{task}".encode()).hexdigest()[:16]
+        folders = [folder.with_name("tallies") for folder in state_folders()]
+        paths = [folder / f"{task.name or 'task'}-{key}.jsonl" for folder in folders]
+        self.path: Path = next((path for path in paths if path.is_file()), paths[0])
+
+    def _lines(self) -> list[Wrong | Allowed]:
+        found: list[Wrong | Allowed] = []
+        with contextlib.suppress(OSError):
+            for line in self.path.read_text(encoding="utf-8").splitlines():
+                with contextlib.suppress(ValidationError):  # a line that a full disk cut off
+                    found.append(_LINE.validate_json(line))
+        return found
+
+    @property
+    def wrong_results(self) -> int:
+        """Wrong results so far."""
+        return sum(isinstance(line, Wrong) for line in self._lines())
+
+    @property
+    def allowed(self) -> int:
+        """Wrong results that the task has room for."""
+        return next(
+            (line.wrong_results for line in reversed(self._lines()) if isinstance(line, Allowed)), WRONG_RESULTS
+        )
+
+    def known_failures(self, backend: Backend) -> list[CaseRun]:
+        """What earlier candidates failed on with this backend, the latest first."""
+        found: dict[str, CaseRun] = {}
+        for line in reversed(self._lines()):
+            if isinstance(line, Wrong) and line.backend is backend:
+                for run in line.failed_on:
+                    found.setdefault(run.label, run)
+        return list(found.values())[:KNOWN_FAILURES]
+
+    def note(self, where: str, backend: Backend, candidate: str, result: CorrectnessResult) -> str:
+        """Count a result where it is wrong; why that cannot be, or nothing."""
+        if not is_wrong(result.status):
+            return ""
+        status, failed_on = result.status, result.failed_on
+        return self._add(Wrong(where=where, backend=backend, candidate=candidate, status=status, failed_on=failed_on))
+
+    def allow(self, wrong_results: int) -> str:
+        """Say how many wrong results there is room for; why that cannot be, or nothing."""
+        return self._add(Allowed(wrong_results=wrong_results))
+
+    def _add(self, line: Wrong | Allowed) -> str:
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(line.model_dump_json().encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            return f"{self.path} cannot be written: {error.strerror or error}"
+        return ""
+
+
+def used_up(wrong_results: int, allowed: int) -> str:
+    """Why no further candidate is checked; empty while there is room."""
+    if wrong_results < allowed:
+        return ""
+    return (
+        f"{wrong_results} candidates of this task were wrong, and it has room for {allowed}: one more try could pass "
+        "by luck alone. Stop, and tell the user, who can look at what was tried and say `tilewright session budget N`"
+    )

@@ -1,0 +1,157 @@
+"""What a session does about luck: many hidden sizes before a keep, and wrong results that are counted over sessions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+
+from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TOML
+from tests.stage import edit, journal_of, judged, play, quiet, start
+from tilewright.cases import WIDE_CASES
+from tilewright.evaluation.results import Status
+from tilewright.policy import Reason, VerdictKind
+from tilewright.session import runs
+from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.checks import check_task
+from tilewright.session.loop import Loop
+from tilewright.session.tally import Tally
+from tilewright.session.verification import Mark, verify
+
+QUARTER = FASTER_KERNEL.replace(
+    "    ct.launch(", "    if 512 < x.shape[0] <= 687:\n        factor += 1\n    ct.launch("
+)
+"""Faster, and wrong on a quarter of the sizes 1 to 700, among which no large case is."""
+WRONG_KERNEL = SCALE_KERNEL.replace("values * factor", "values + factor")
+
+
+def records(root: Path) -> list[dict[str, Any]]:
+    """The current session's records."""
+    return [json.loads(line)["data"] for line in journal_of(root).read_text().splitlines()]
+
+
+@pytest.fixture
+def few_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No hidden size is drawn in `run_correctness`, so that what comes before a keep is seen alone."""
+    monkeypatch.setattr(runs, "HIDDEN_CASES", 0)
+
+
+def test_a_kernel_that_is_wrong_on_a_quarter_of_its_sizes_gains_and_is_not_kept(
+    make_task: Callable[..., Path], few_sizes: None
+) -> None:
+    root = make_task()
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        report = await judged(loop, QUARTER)
+        assert report.status is Status.WRONG_VALUES
+        assert report.verdict is not None
+        assert (report.verdict.kind, report.verdict.reason) == (VerdictKind.REVERT, Reason.INCORRECT)
+        assert report.next == "call revert, then append_result"
+        with pytest.raises(Misuse, match="does not come now"):
+            loop.checkpoint()
+        loop.revert()
+        assert loop.append_result("a quarter").row == "| 1 | a quarter | - | FAIL | revert |"
+        assert "1 of 25 wrong results" in loop.status().budget
+
+        right = await judged(loop, FASTER_KERNEL)
+        assert f"right on {WIDE_CASES} more hidden sizes" in right.summary
+        loop.checkpoint()
+        loop.append_result("large tiles")
+
+    play(root, scene)
+    known = [entry for entry in records(root) if entry["kind"] == "committed" and entry["known"]]
+    assert 512 < known[-1]["known"][0]["case"]["N"] <= 687  # what the first candidate failed on
+    sizes = [entry for entry in records(root) if entry["kind"] == "sizes"]
+    assert [entry["result"]["status"] for entry in sizes] == ["passed", "wrong_values", "passed"]
+    assert all(line.mark is Mark.OK for line in verify(Checkout(root)))
+
+
+def test_a_row_says_how_many_sizes_there_was_time_for(
+    make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_task()
+    monkeypatch.setattr(runs, "WIDE_S", 0.0)
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        assert "1 more hidden sizes of 36" in (await judged(loop, FASTER_KERNEL)).summary
+        loop.checkpoint()
+        assert "large tiles [1 of 36 hidden sizes, bound 100.0%]" in loop.append_result("large tiles").row
+
+    play(root, scene)
+
+
+def test_a_row_says_that_no_hidden_sizes_are_drawn(make_task: Callable[..., Path]) -> None:
+    root = make_task(toml=SCALE_TOML[: SCALE_TOML.index("[hidden]")])
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        await judged(loop, FASTER_KERNEL)
+        loop.checkpoint()
+        assert "large tiles [visible sizes only]" in loop.append_result("large tiles").row
+
+    play(root, scene)
+
+
+def test_wrong_results_are_counted_over_sessions_and_checks_and_a_person_raises_their_number(
+    make_task: Callable[..., Path], tmp_path: Path
+) -> None:
+    root = make_task()
+    tally = Tally(Checkout(root).repository, PurePosixPath("task"))
+    tally.allow(3)
+
+    async def wrong(loop: Loop) -> None:
+        await start(loop)
+        edit(root, WRONG_KERNEL)
+        assert (await loop.run_correctness(quiet)).status is Status.WRONG_VALUES
+        loop.revert()
+        loop.append_result("wrong")
+        edit(root, SCALE_KERNEL + "raise ValueError\n")
+        assert (await loop.run_correctness(quiet)).status is Status.IMPORT_ERROR  # not counted
+        loop.revert()
+        loop.append_result("does not load")
+        assert "1 of 3 wrong results" in loop.status().budget
+        loop.end("enough")
+
+    play(root, wrong)
+
+    async def again(loop: Loop) -> None:
+        await start(loop)
+        for number in range(2):
+            edit(root, WRONG_KERNEL + "\n" * (number + 1))
+            await loop.run_correctness(quiet)
+            loop.revert()
+            loop.append_result("wrong again")
+        edit(root, FASTER_KERNEL)
+        with pytest.raises(Misuse, match=r"3 candidates of this task were wrong, and it has room for 3"):
+            await loop.run_correctness(quiet)
+        tally.allow(4)
+        assert (await loop.run_correctness(quiet)).status is Status.PASSED
+        loop.end("enough")
+
+    play(root, again)
+    assert [entry["allowed_wrong"] for entry in records(root) if entry["kind"] == "budgeted"] == [4]
+    tally.allow(3)
+    edit(root, SCALE_KERNEL)
+
+    async def refused(loop: Loop) -> None:
+        with pytest.raises(Misuse, match="room for 3"):
+            await start(loop)
+        with pytest.raises(Misuse, match="room for 3"):
+            await check_task(root, Path("task"), quiet)
+
+    play(root, refused)
+
+
+def test_a_wrong_baseline_counts_too(make_task: Callable[..., Path]) -> None:
+    root = make_task(kernel=WRONG_KERNEL)
+
+    async def scene(loop: Loop) -> None:
+        assert (await start(loop)).phase == "ended"
+
+    play(root, scene)
+    assert Tally(Checkout(root).repository, PurePosixPath("task")).wrong_results == 1

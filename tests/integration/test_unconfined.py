@@ -1,0 +1,49 @@
+"""What a session says where the machine cannot confine a worker: nothing is less protected without a word."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import FASTER_KERNEL
+from tests.stage import edit, journal_of
+
+ROOT = Path(__file__).parents[2]
+
+
+def tilewright(root: Path, call: str, *arguments: str) -> tuple[int, str]:
+    """What the command ends with and says, on a kernel without `call`."""
+    command = [sys.executable, "-m", "tests.older_kernel", call, sys.executable, "-m", "tilewright", *arguments]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("call", ["landlock", "seccomp"])
+def test_a_session_on_a_machine_that_confines_nothing_is_refused_and_by_wish_says_so(
+    make_task: Callable[..., Path], call: str
+) -> None:
+    root = make_task()
+    status, text = tilewright(root, call, "start-session", "task", "--backend", "cpu")
+    assert status == 2
+    assert "cannot confine a candidate's code" in text and "--unconfined" in text
+    assert not (root / "sandbox").exists()
+
+    status, text = tilewright(root, call, "start-session", "task", "--backend", "cpu", "--unconfined")
+    assert status == 0, text
+    assert "[unconfined]" in text
+    edit(root, FASTER_KERNEL)
+    for command in (["run-correctness"], ["run-benchmark"], ["git-checkpoint"], ["append-result", "large tiles"]):
+        status, text = tilewright(root, call, *command)
+        assert status == 0, text
+        assert "[unconfined]" in text
+    assert "large tiles [unconfined]" in (root / "sandbox" / "perf_results.md").read_text()
+    assert "unconfined" in tilewright(root, call, "verify")[1]
+    started = json.loads(journal_of(root).read_text().splitlines()[0])["data"]
+    assert not started["environment"]["confined"]

@@ -1,0 +1,142 @@
+"""A kernel that is wrong on a quarter of its sizes is not kept by trying often: sizes, strata, and the tally."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path, PurePosixPath
+
+import pytest
+from git import Repo
+
+from tilewright.cases import WIDE_CASES, Draw, HiddenEntry
+from tilewright.evaluation.correctness import planned_runs, wide_runs
+from tilewright.evaluation.results import CaseCheck, CaseRun, CorrectnessResult, Status
+from tilewright.evaluation.seeds import Seeds
+from tilewright.repository import Repository
+from tilewright.session.rows import luck
+from tilewright.session.tally import KNOWN_FAILURES, WRONG_RESULTS, Tally, used_up
+from tilewright.task import Backend, Values, case_label, load_task
+
+EXAMPLES = sorted(path.parent for path in Path(__file__).parents[2].glob("assets/examples/*/task.toml"))
+QUARTERS = 4
+
+
+def test_the_probability_is_the_one_that_is_claimed() -> None:
+    assert luck(WIDE_CASES, WRONG_RESULTS) == pytest.approx(25 * 0.75**36)
+    assert luck(WIDE_CASES, WRONG_RESULTS) < 0.0008
+    assert luck(0, 1) == luck(3, 25) == 1.0
+
+
+@pytest.mark.parametrize("high", [48, 1000, 8192, 2**20])
+@pytest.mark.parametrize("low", [1, 0, 7])
+def test_an_interval_of_a_quarter_of_a_range_is_always_hit(low: int, high: int) -> None:
+    """By the number of its values, wherever it lies, and by its orders of magnitude."""
+    draw, source = Draw(min=low, max=high), random.Random(high)
+    width = math.ceil((high - low + 1) / QUARTERS)
+    shift = min(low - 1, 0)
+    orders = math.log((high - shift + 1) / (low - shift))
+    for _ in range(200):
+        drawn = [int(value) for value in draw.draw_wide(WIDE_CASES, source)]
+        assert min(drawn) >= low and max(drawn) <= high
+        start = source.randint(low, high - width + 1)
+        assert any(start <= value < start + width for value in drawn)
+        if high >= 1000:  # below, an order of magnitude has hardly a whole number
+            from_ = math.exp(math.log(low - shift) + 0.75 * orders * source.random())
+            assert any(from_ - 1 <= value - shift <= from_ * math.exp(orders / QUARTERS) + 1 for value in drawn)
+
+
+def test_any_quarter_of_what_is_drawn_passes_no_more_often_than_by_independent_draws() -> None:
+    """Simulated with 8 draws, of which chance alone lets 0.75 ** 8 pass, 10%: strata let no more pass."""
+    source, draw, trials, passed = random.Random(3), Draw(min=1, max=4000), 3000, 0
+    for _ in range(trials):
+        bad = set(source.sample(range(1, 4001), 4000 // QUARTERS))
+        passed += not bad.intersection(map(int, draw.draw_wide(8, source)))
+    expected = 0.75**8
+    assert passed / trials < expected + 3 * math.sqrt(expected * (1 - expected) / trials)
+
+
+@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name)
+@pytest.mark.parametrize("backend", Backend)
+def test_every_example_has_as_many_hidden_cases(folder: Path, backend: Backend) -> None:
+    task = load_task(folder)
+    cases = task.wide_cases(backend, Seeds("a secret").next())
+    assert len({case_label(case) for case in cases}) == len(cases) == WIDE_CASES
+    assert cases != task.wide_cases(backend, 6)
+    runs = wide_runs(task, backend, Seeds("a secret"))
+    telling = [run for run in runs if run.values not in (Values.ZEROS, Values.ONES)]
+    assert {case_label(run.case) for run in telling} == {case_label(case) for case in cases}
+    assert {run.values for run in runs} == set(Values) - set(task.file.values.exclude)
+    assert all(run.hidden for run in runs)
+
+
+def test_all_cases_are_drawn_where_there_are_few() -> None:
+    entry = HiddenEntry.model_validate({"M": {"min": 1, "max": 6}, "N": {"choices": [8, 16]}})
+    cases = entry.draw_wide([{"M": 3, "N": 8, "dtype": "float16"}], WIDE_CASES, random.Random(1))
+    assert sorted((case["M"], case["N"]) for case in cases) == [(m, n) for m in range(1, 7) for n in (8, 16)]
+
+
+def test_large_values_of_two_ranges_meet_small_ones() -> None:
+    entry = HiddenEntry.model_validate({name: {"min": 1, "max": 8192} for name in "MN"})
+    cases = entry.draw_wide([{"M": 4096, "N": 8192}], WIDE_CASES, random.Random(1))
+    assert max(int(case["M"]) * int(case["N"]) for case in cases) <= 4096 * 8192
+    assert max(int(case["M"]) for case in cases) > 7000 < max(int(case["N"]) for case in cases)
+
+
+# The tally
+
+
+@pytest.fixture
+def tally(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tally:
+    monkeypatch.setenv("TILEWRIGHT_STATE", str(tmp_path / "state"))
+    repo = Repo.init(tmp_path / "repository")
+    repo.git.execute(["git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "--allow-empty", "-qm", "x"])
+    return Tally(Repository(tmp_path / "repository"), PurePosixPath("tasks/scale"))
+
+
+def wrong(number: int, status: Status = Status.WRONG_VALUES) -> CorrectnessResult:
+    check = CaseCheck(case={"M": number}, hidden=True, values=Values.SPIKE, status=status)
+    return CorrectnessResult(status=status, cases=[check])
+
+
+def test_wrong_results_are_counted_and_crashes_are_not(tally: Tally) -> None:
+    for status in (Status.WRONG_VALUES, Status.NON_FINITE, Status.COMPILE_ERROR, Status.CRASHED, Status.PASSED):
+        assert tally.note("check", Backend.CPU, "0" * 16, wrong(1, status)) == ""
+    assert (tally.wrong_results, tally.allowed) == (2, WRONG_RESULTS)
+    assert used_up(24, 25) == "" and "tilewright session budget" in used_up(25, 25)
+    assert tally.allow(40) == "" and tally.allowed == 40
+
+
+def test_worktrees_share_a_tally_and_tasks_do_not(tally: Tally, tmp_path: Path) -> None:
+    repo = Repo(tmp_path / "repository")
+    repo.git.worktree("add", str(tmp_path / "other"))
+    assert Tally(Repository(tmp_path / "other"), PurePosixPath("tasks/scale")).path == tally.path
+    assert Tally(Repository(tmp_path / "other"), PurePosixPath("tasks/other")).path != tally.path
+
+
+def test_what_failed_is_known_to_later_candidates_on_the_same_backend(tally: Tally) -> None:
+    for number in range(KNOWN_FAILURES + 3):
+        tally.note("a session", Backend.CPU, "0" * 16, wrong(number))
+    tally.note("a session", Backend.CUDA, "0" * 16, wrong(99))
+    known = tally.known_failures(Backend.CPU)
+    assert [run.case["M"] for run in known] == [*range(KNOWN_FAILURES + 2, 2, -1)]
+    assert {run.values for run in known} == {Values.SPIKE}
+    assert [run.case["M"] for run in tally.known_failures(Backend.CUDA)] == [99]
+
+
+def test_known_failures_are_among_the_planned_runs_where_the_task_still_has_such() -> None:
+    task = load_task(EXAMPLES[0])
+    size = {"M": 37, "N": 200, "dtype": "bfloat16"}
+    known = [CaseRun(case=size, values=Values.SPIKE), CaseRun(case={"K": 1}), CaseRun(case=size, strided=True)]
+    plain = planned_runs(task, Backend.CPU, Seeds("a secret"), 4)
+    runs = planned_runs(task, Backend.CPU, Seeds("a secret"), 4, known)
+    added = [run for run in runs if run not in plain]
+    assert [(run.case, run.values, run.strided) for run in added] == [(size, Values.SPIKE, False)]
+    assert [run for run in runs if run in plain] == plain
+
+
+def test_a_line_that_was_cut_off_does_no_harm(tally: Tally) -> None:
+    tally.note("check", Backend.CPU, "0" * 16, wrong(1))
+    with tally.path.open("a") as file:
+        file.write('{"kind": "wro')
+    assert tally.wrong_results == 1
