@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.unit.test_corpus import _stand_in  # noqa: F401 (the fixture)
-from tests.unit.test_launchcode import KINDS, loaded, result_of, wanted_of
+from tests.unit.test_launchcode import loaded, result_of, wanted_of
 from tilewright.autotune import launchcode
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
@@ -86,7 +86,7 @@ def tuned_module(
     file = TaskFile.model_validate(
         {"name": "t", "entry": f"optional:{entry}", "editable": ["optional.py"], "cases": [{"N": 1}]}
     )
-    result = result_of(KINDS["T1"], [{}, *cases.values()], {}, "", {"add_kernel": ["out"]}).model_copy(
+    result = result_of([{}, *cases.values()], {}, "").model_copy(
         update={"cases": [*cases], "calls": {one: one for one in cases}, "best_by_case": cases}
     )
     code, table = launchcode.write(wanted_of(Task(file, tmp_path), OPTIONAL), result, {})

@@ -74,7 +74,7 @@ def write(wanted: Wanted, result: SearchResult, others: Mapping[str, SearchResul
         package=module.rpartition(".")[0],
         device=result.device,
         table=table,
-        written=repr(_written(source, result)),
+        launches=result.launches,
         count=len(order),
         key=_key(order, order),
         telling=telling,
@@ -181,15 +181,3 @@ def _key(order: Mapping[str, bool], names: Iterable[str]) -> str:
         f"{places[name]}.shape, {places[name]}.dtype" if order[name] else f"type({places[name]}), {places[name]}"
         for name in names
     )
-
-
-def _written(source: bytes, result: SearchResult) -> dict[str, tuple[int, ...]]:
-    """For each kernel, the places of the parameters that it was seen to write."""
-    found = {}
-    for statement in ast.parse(source).body:
-        if isinstance(statement, ast.FunctionDef) and statement.name in result.written:
-            names = [one.arg for one in statement.args.args]
-            found[statement.name] = tuple(
-                place for place, name in enumerate(names) if name in result.written[statement.name]
-            )
-    return found

@@ -69,7 +69,7 @@ class SearchResult(Record):
         default_factory=list, description="configs whose results were compared with the reference, the original first"
     )
     calls: dict[str, str] = Field(default_factory=dict, description="the arguments of each case's call, in words")
-    written: dict[str, list[str]] = Field(default_factory=dict, description="parameters that each kernel writes")
+    launches: int = Field(1, description="that a call makes at least, wherever its code makes them")
     seconds: float = 0.0
 
     @property

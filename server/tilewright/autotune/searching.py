@@ -158,7 +158,7 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
             "loss": loss,
             "checked": [space.configs[number] for number in sorted(checked)],
             "calls": dict(zip(cases, first.calls, strict=True)),
-            "written": _written(next((one for one in surveyed if one.profiles), original)),
+            "launches": min((len(one.launches) for seen in surveyed for one in seen.profiles), default=1),
             "confirmed": confirmed,
             "confirmation": words,
             "seconds": time.monotonic() - started,
@@ -253,15 +253,6 @@ def _kind(wanted: Wanted, original: Surveyed, arch: str) -> Kind:
         str(value) for entry in wanted.found.task.file.cases for value in entry.case.values() if isinstance(value, str)
     }
     return kind_of(original.profiles[0], overwritten, dtypes, spec_by_arch(arch).sms)
-
-
-def _written(original: Surveyed) -> dict[str, list[str]]:
-    """The parameters that each kernel writes, as seen in the survey."""
-    found: dict[str, set[str]] = {}
-    for profile in original.profiles:
-        for launch in profile.launches:
-            found.setdefault(launch.kernel, set()).update(launch.written)
-    return {kernel: sorted(names) for kernel, names in found.items()}
 
 
 def _result(wanted: Wanted, backend: Backend, environment: Environment) -> SearchResult:
