@@ -11,7 +11,7 @@ import pytest
 from cutile_cache._cache import cache_entries
 
 from tests.conftest import SCALE_KERNEL
-from tilewright.evaluation.results import Status
+from tilewright.evaluation.results import Shaped, Status
 from tilewright.evaluation.snapshot import content_id
 from tilewright.repository import Files, Repository
 from tilewright.session.runs import Runs
@@ -53,6 +53,7 @@ def kept(repository: Repository, *surveys: list[Files], of: Files) -> list[str]:
             for variants in surveys:
                 found = await runs.survey(variants, Backend.CPU, 120, lambda _: None)
                 assert [one.status for one in found.variants] == [Status.PASSED] * len(variants)
+                assert found.tensors == [Shaped(dtype="float32", shape=[2**20])]
             await runs.environment()  # the workers have ended by now
             return [one.key for one in cache_entries(str(runs._store.cache(content_id(of))))]
         finally:

@@ -9,9 +9,10 @@ import pytest
 from tilewright.autotune import heuristics
 from tilewright.autotune.heuristics import suggested
 from tilewright.autotune.space import Kind, proposed
+from tilewright.evaluation.results import Shaped
 from tilewright.knobs import Knobs
 
-CALL = "a=bfloat16[8192, 4096], b=bfloat16[4096, 2048], factor=2.0"
+PRODUCT = [Shaped(dtype="bfloat16", shape=[8192, 4096]), Shaped(dtype="bfloat16", shape=[4096, 2048])]
 KERNEL = b"""
 import cuda.tile as ct
 
@@ -29,31 +30,35 @@ def matmul(a, b):
 
 
 def test_the_first_two_matrices_that_share_an_extent_are_the_product() -> None:
-    assert heuristics._product(CALL) == (8192, 2048, 4096, "bfloat16")
-    assert heuristics._product("w=float16[2048, 4096], x=float16[8192, 4096]") == (2048, 8192, 4096, "float16")
-    assert heuristics._product("bias=float32[8, 4096], x=float16[8192, 64], y=float16[8, 100]") is None
-    assert heuristics._product("x=bfloat16[8192, 4096], weight=bfloat16[4096]") is None
+    def product(dtype: str, *shapes: list[int]) -> tuple[int, int, int, str] | None:
+        return heuristics._product([Shaped(dtype=dtype, shape=shape) for shape in shapes])
+
+    assert heuristics._product(PRODUCT) == (8192, 2048, 4096, "bfloat16")
+    assert product("float16", [2048, 4096], [8192, 4096]) == (2048, 8192, 4096, "float16")
+    assert product("float16", [8192, 64], [8, 100]) is None
+    assert heuristics._product([PRODUCT[0], Shaped(dtype="float16", shape=[4096, 64])]) is None
+    assert product("bfloat16", [8192, 4096], [4096]) is None
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
 def test_large_products_get_large_tiles_that_cutile_can_have(arch: str) -> None:
     pytest.importorskip(heuristics.PACKAGE)
-    tiles = suggested(CALL, arch)
+    tiles = suggested(PRODUCT, arch)
     assert 0 < len(tiles) <= heuristics.TAKEN
     assert all(size & (size - 1) == 0 and 16 <= size <= 256 for tile in tiles for size in tile)
     assert max(m * n for m, n, _ in tiles) >= 128 * 128
 
 
-@pytest.mark.parametrize(("call", "arch"), [(CALL, "sm_120"), (CALL.replace("bfloat16", "float64"), "sm_90")])
-def test_what_the_library_does_not_know_it_is_not_asked(call: str, arch: str) -> None:
-    assert suggested(call, arch) == []
+@pytest.mark.parametrize(("dtype", "arch"), [("bfloat16", "sm_120"), ("float64", "sm_90")])
+def test_what_the_library_does_not_know_it_is_not_asked(dtype: str, arch: str) -> None:
+    assert suggested([one.model_copy(update={"dtype": dtype}) for one in PRODUCT], arch) == []
 
 
 def test_a_library_that_fails_costs_its_suggestions_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heuristics.importlib.util, "find_spec", lambda _: True)
     for failing in ("/bin/false", "/bin/echo", "/nowhere"):
         monkeypatch.setattr(sys, "executable", failing)
-        assert suggested(CALL, "sm_90") == []
+        assert suggested(PRODUCT, "sm_90") == []
 
 
 def test_suggested_tiles_come_first_and_the_space_says_so() -> None:

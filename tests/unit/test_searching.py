@@ -20,6 +20,7 @@ from tilewright.evaluation.results import (
     CorrectnessResult,
     Environment,
     Raced,
+    Shaped,
     Status,
     Surveyed,
 )
@@ -84,8 +85,9 @@ class Runs:
         return BenchmarkResult(status=Status.PASSED, speedup=2.0, speedup_low=1.9, speedup_high=2.1)
 
 
-def searched(runs: Runs, space: dict[str, list[Any]], folder: Path, tell: Any) -> Any:
-    file = TaskFile.model_validate({"name": "t", "entry": "k:scale", "editable": ["k.py"], "cases": [{"N": 1}]})
+def searched(runs: Runs, space: dict[str, list[Any]], folder: Path, tell: Any, **case: str) -> Any:
+    about = {"name": "t", "entry": "k:scale", "editable": ["k.py"], "cases": [{"N": 1, **case}]}
+    file = TaskFile.model_validate(about)
     found = wanted_of(Task(file, folder), SCALE_KERNEL.encode())
     other: Any = SimpleNamespace(environment=runs.environment, survey=runs.survey, surveys=True)
     wanted = type(found)(found.found, space, None)
@@ -132,6 +134,26 @@ def test_a_kind_that_no_model_shows_is_asked_for(tmp_path: Path) -> None:
 
     with pytest.raises(SpaceError, match="name the kernel's kind, which is unknown: not modelled: no answer"):
         searched(Runs(), {}, tmp_path, lambda _: None)
+
+
+@pytest.mark.parametrize(("dtypes", "kind"), [(["float16"], "T3"), (["float16", "int32"], "T7"), ([], "T3")])
+def test_a_kind_follows_from_the_inputs_dtypes_and_from_no_word_of_a_case(
+    dtypes: list[str], kind: str, tmp_path: Path
+) -> None:
+    class Product(Runs):
+        async def survey(self, variants: list[Any], *_: Any, **__: Any) -> SurveyResult:
+            self._surveying.set()
+            call = CallProfile(launches=[profile(matrix_flops={"float16": 1e8}, blocks=16383)])
+            tensors = [Shaped(dtype=dtype, shape=[64, 64]) for dtype in dtypes]
+            seen = [Surveyed(profiles=[call], ms=[1.0], limits=[""]) for _ in variants]
+            return SurveyResult(status=Status.PASSED, cases=[{"N": 1}], calls=["x"], tensors=tensors, variants=seen)
+
+        async def race(self, variants: list[Any], *_: Any) -> RaceResult:
+            configs = [[Raced(ms=1, speedup=1, low=1, high=1)] for _ in variants]
+            return RaceResult(status=Status.PASSED, cases=[{"N": 1}], configs=configs)
+
+    result = searched(Product(), {}, tmp_path, lambda _: None, index="int32", kind="float8_e5m2")
+    assert result.space.startswith(f"proposed for {kind} ")
 
 
 def test_what_is_known_of_each_config_goes_into_the_race(tmp_path: Path) -> None:

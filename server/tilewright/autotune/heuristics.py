@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Sequence
+
+from tilewright.evaluation.results import Shaped
 
 Tile = tuple[int, int, int]
 PACKAGE = "nvMatmulHeuristics"
@@ -21,14 +22,12 @@ ASKED, TAKEN = 8, 3
 PRECISIONS = {"bfloat16": "BBS", "float16": "HSS", "float8_e4m3fn": "OOS"}
 """The library's letters for operands, result and sums."""
 GPUS = {"sm_80": "A100_SXM_80GB", "sm_90": "H200_SXM", "sm_100": "B200"}
-_MATRIX = re.compile(r"\w+=(\w+)\[(\d+), (\d+)\]")
 
 
-def suggested(call: str, arch: str) -> list[Tile]:
-    """Tiles (M, N, K), the most promising first, for the product of a call in words (`a=bfloat16[8192, 4096], ...`).
-    None where the library is not installed, does not know the dtype or architecture, or fails, or where no two matrices
-    of the call can be multiplied."""
-    found = _product(call)
+def suggested(tensors: Sequence[Shaped], arch: str) -> list[Tile]:
+    """Tiles (M, N, K), the most promising first, for the product of a call's input tensors. None where the library is
+    not installed, does not know the dtype or architecture, or fails, or where no two matrices can be multiplied."""
+    found = _product(tensors)
     if found is None or found[3] not in PRECISIONS or arch not in GPUS or importlib.util.find_spec(PACKAGE) is None:
         return []
     command = [sys.executable, "-I", "-m", __name__, *map(str, found), arch]
@@ -40,9 +39,9 @@ def suggested(call: str, arch: str) -> list[Tile]:
     return [(int(m), int(n), int(k)) for m, n, k in tiles][:TAKEN]
 
 
-def _product(call: str) -> tuple[int, int, int, str] | None:
+def _product(tensors: Sequence[Shaped]) -> tuple[int, int, int, str] | None:
     """M, N, K and the operands' dtype of the first two matrices that share an extent as a product's do."""
-    matrices = [(dtype, int(rows), int(columns)) for dtype, rows, columns in _MATRIX.findall(call)]
+    matrices = [(one.dtype, one.shape[0], one.shape[1]) for one in tensors if len(one.shape) == 2]
     for number, (dtype, m, k) in enumerate(matrices):
         for other, rows, columns in matrices[:number] + matrices[number + 1 :]:
             if dtype == other and k in (rows, columns):

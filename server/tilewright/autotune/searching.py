@@ -12,7 +12,16 @@ from tilewright.autotune import pruning
 from tilewright.autotune.heuristics import suggested
 from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric, label
 from tilewright.autotune.space import OPEN, PRODUCTS, Kind, declared, kind_of, proposed
-from tilewright.evaluation.results import ORIGINAL, CorrectnessResult, Environment, Prior, Raced, Status, Surveyed
+from tilewright.evaluation.results import (
+    ORIGINAL,
+    CorrectnessResult,
+    Environment,
+    Prior,
+    Raced,
+    Shaped,
+    Status,
+    Surveyed,
+)
 from tilewright.evaluation.seeds import new_secret
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.knobs import Knobs, SpaceError, Value
@@ -77,8 +86,8 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
         return _ended(base, first.status, first.message, first.variants)
     original = surveyed[ORIGINAL]
     if space is None:
-        kind = wanted.kind or _kind(wanted, original, arch)
-        tiles = await asyncio.to_thread(suggested, first.calls[0], arch) if kind in PRODUCTS else []
+        kind = wanted.kind or _kind(original, first.tensors, arch)
+        tiles = await asyncio.to_thread(suggested, first.tensors, arch) if kind in PRODUCTS else []
         space = proposed(knobs, kind, arch, tiles)
         variants, alike = _variants(wanted, knobs, space.configs), _alike(knobs, space.configs)
         if others := variants[1:]:
@@ -244,15 +253,12 @@ def _alike(knobs: Knobs, configs: Sequence[Mapping[str, Value]]) -> list[int]:
     return found
 
 
-def _kind(wanted: Wanted, original: Surveyed, arch: str) -> Kind:
+def _kind(original: Surveyed, tensors: Sequence[Shaped], arch: str) -> Kind:
     if not original.profiles:
         raise SpaceError(f"declare the space, or name the kernel's kind, which is unknown: {original.message}")
     launches = original.profiles[0].launches
     overwritten = {name for launch in launches for name in launch.overwritten}
-    dtypes = {
-        str(value) for entry in wanted.found.task.file.cases for value in entry.case.values() if isinstance(value, str)
-    }
-    return kind_of(original.profiles[0], overwritten, dtypes, spec_by_arch(arch).sms)
+    return kind_of(original.profiles[0], overwritten, {one.dtype for one in tensors}, spec_by_arch(arch).sms)
 
 
 def _result(wanted: Wanted, backend: Backend, environment: Environment) -> SearchResult:

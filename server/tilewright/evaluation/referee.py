@@ -234,7 +234,9 @@ class Referee:
             kill_orphans()
         seen = [one.model_dump(mode="json") for one in found]
         calls = [surveying.described(code.arguments(case, code.cached_inputs(case, seed=0))) for case in cases]
-        return {"result": {"status": Status.PASSED, "cases": cases, "calls": calls, "variants": seen}}
+        tensors = surveying.tensors_of(code.cached_inputs(cases[0], seed=0))
+        result = {"status": Status.PASSED, "cases": cases, "calls": calls, "tensors": tensors, "variants": seen}
+        return {"result": result}
 
     def ready(self, message: Message) -> Message:
         """Start the workers of a race of this many variants and try the task's functions out, while others compile."""

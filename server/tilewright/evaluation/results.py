@@ -264,6 +264,13 @@ UNREAD = "its machine code was not read"
 """How the message of a variant begins whose kernels are compiled, and nothing is known of them."""
 
 
+class Shaped(Record):
+    """A tensor's dtype, as torch names it, and its shape."""
+
+    dtype: str
+    shape: list[int]
+
+
 class Surveyed(Record):
     """A variant: what its call does in each case, and the model's ms; or how it failed. In the order of the cases."""
 

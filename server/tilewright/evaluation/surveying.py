@@ -61,6 +61,12 @@ def described(inputs: Inputs) -> str:
     return ", ".join(parts)
 
 
+def tensors_of(inputs: Inputs) -> list[dict[str, Any]]:
+    """Dtype and shape of each tensor among the inputs, as `results.Shaped` has them."""
+    specs = [TensorSpec.of(one) for one in inputs.values() if isinstance(one, torch.Tensor)]
+    return [spec.model_dump(include={"dtype", "shape"}) for spec in specs]
+
+
 class _Drawn:
     """The arguments of a case: its tensors in files of `folder`, the others as they are."""
 

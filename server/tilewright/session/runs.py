@@ -21,6 +21,7 @@ from tilewright.evaluation.results import (
     Environment,
     Prior,
     Raced,
+    Shaped,
     Status,
     Surveyed,
 )
@@ -73,12 +74,14 @@ class Dumped(Record):
 
 
 class SurveyResult(Record):
-    """What each variant compiles to and launches, in their order, on `cases`; `calls` are their arguments in words."""
+    """What each variant compiles to and launches, in their order, on `cases`; `calls` are their arguments in words,
+    `tensors` those among the inputs of the first case."""
 
     status: Status
     message: str = ""
     cases: list[Case] = Field(default_factory=list)
     calls: list[str] = Field(default_factory=list)
+    tensors: list[Shaped] = Field(default_factory=list)
     variants: list[Surveyed] = Field(default_factory=list)
 
 
