@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tilewright.evaluation.calibration import make_trial
+from tilewright.evaluation.calibration import Honest, _least, make_trial
 from tilewright.evaluation.comparison import compare
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.taskcode import TaskCode
@@ -74,6 +74,45 @@ def test_nan_and_infinity_agree_only_with_themselves() -> None:
     found = compare("out", wrong, expected, DEFAULT)
     assert found.status is Status.NON_FINITE
     assert "1 of 3072 elements are NaN, the first at (5, 5)" in found.message
+
+
+def honest(dtype: torch.dtype, exact: bool, drawn: bool) -> Honest:
+    """Of an output whose elements do not depend on the inputs: nothing but its own resolution allows an error."""
+    zeros = torch.zeros(64, 48, dtype=torch.float64)
+    return Honest(dtype, zeros, zeros, _least(dtype), 0.0, exact, 2.0**-24, 48, drawn)
+
+
+LIMITS = [
+    (DEFAULT, None),
+    (Tolerance(rtol=1e-3, atol=0.0), None),
+    (Tolerance(rtol=1e-3, atol=0.0), "drawn"),
+    (Tolerance(rtol=1e-3, atol=0.0), "other"),
+    (Tolerance(rtol=0.0, atol=0.0, rel_l2=0.0), None),
+    (DEFAULT, "exact"),
+    (DEFAULT, "not exact"),
+]
+"""Each way in which limits come about: by the dtype, by a tolerance, by an honest kernel's error."""
+
+
+@pytest.mark.parametrize(("tolerance", "way"), LIMITS)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_an_error_far_below_the_outputs_own_resolution_is_none(
+    dtype: torch.dtype, tolerance: Tolerance, way: str | None
+) -> None:
+    """In one element and in whole rows and columns; what a mask lets through, or a term that is missing, is one."""
+    scales = honest(dtype, exact=way == "exact", drawn=way == "drawn") if way and dtype.itemsize < 8 else None
+    right = (1 + torch.arange(64 * 48) % 7).to(torch.float64).reshape(64, 48)
+    right[:, ::3] = 0.0
+    right[7:9] = 0.0
+    pairs = [(0.0, 1e-36, True), (1e-40, 1e-36, True), (1e-36, 0.0, True)]
+    if tolerance.atol == 0.0 or scales is not None:
+        pairs += [(0.0, 1e-6, False), (1e-6, 0.0, False), (1e-3, 0.0, False)]
+    for wanted, given, passes in pairs:
+        for places in ((0, 0), (slice(7, 9), slice(None)), (slice(None), slice(0, None, 3))):
+            expected, output = right.clone(), right.to(dtype)
+            expected[places], output[places] = wanted, given
+            found = compare("out", output, expected, tolerance, scales)
+            assert (found.status is Status.PASSED) == passes, (wanted, given, places, found.message)
 
 
 def test_all_zeros_never_pass_for_a_reference_that_is_not() -> None:
