@@ -212,6 +212,38 @@ def tfloat32(x: torch.Tensor) -> torch.Tensor:
     return ((bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF).view(F32)
 
 
+SUBNORMAL = 2.0**-14
+"""Below it float16 has fewer and fewer digits, down to 2^-24."""
+NARROW: list[tuple[str, Case]] = [
+    ("matmul", CASES["matmul"][1]),
+    ("rmsnorm", {"M": 9, "N": 200, "dtype": "float16"}),
+    ("attention", CASES["attention"][0]),
+    ("layernorm", CASES["layernorm"][1]),
+    ("linear", CASES["linear"][0]),
+]
+
+
+@pytest.mark.parametrize(("name", "case"), NARROW)
+def test_float16_values_among_the_subnormals_are_drawn_and_may_not_be_flushed(name: str, case: Case) -> None:
+    """Of each tensor, in some draw. Honest arithmetic passes on them, and fails where it takes them for 0."""
+    code, seen = task(name), set()
+    honest = [function for task, function in HONEST.values() if task == name]
+    for seed in range(8):
+        trial = make_trial(code, case, seed, Values.TINY)
+        assert trial.values is Values.TINY
+        tensors = {key: one for key, one in trial.inputs.items() if isinstance(one, torch.Tensor)}
+        sizes = {key: one.to(F32).abs() for key, one in tensors.items()}
+        seen |= {key for key, size in sizes.items() if 0.3 < float((size < SUBNORMAL).to(F32).mean()) < 0.9}
+        flushed = {key: torch.where(sizes[key] < SUBNORMAL, 0.0, one) for key, one in tensors.items()}
+        for function in honest:
+            torch.manual_seed(seed)
+            for inputs, status in ((trial.inputs, Status.PASSED), (trial.inputs | flushed, Status.WRONG_VALUES)):
+                outputs = outputs_of(function(**inputs))
+                found = judge(code.task, outputs, trial.expected, trial.contract, trial.honest)
+                assert found.status is status, f"{seed}: {found.message}"
+    assert seen == tensors.keys()
+
+
 POOR: dict[str, tuple[str, Callable[..., Outputs]]] = {
     "bfloat16 accumulator": ("matmul", lambda a, b: in_steps(a, b, 16, torch.bfloat16).to(a.dtype)),
     "float16 accumulator": ("matmul", lambda a, b: in_steps(a, b, 1, torch.float16).to(a.dtype)),

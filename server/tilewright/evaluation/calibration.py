@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from tilewright.evaluation.taskcode import Inputs, TaskCode
-from tilewright.evaluation.values import RUNGS, in_tfloat32, nudged, of_class, subnormals_flushed
+from tilewright.evaluation.values import in_tfloat32, nudged, of_class, strengths, subnormals_flushed
 from tilewright.task import Case, TaskError, Values
 
 STEP = 2.0**-22
@@ -78,9 +78,10 @@ def make_trial(code: TaskCode, case: Case, seed: int, values: Values = Values.DR
     contract = code.contract(case, drawn)
     suited = [like.dtype.is_floating_point for like in contract]
     best: Trial | None = None
-    for rung in range(RUNGS if values is not Values.DRAWN else 0):
+    generator = torch.Generator(device=code.device).manual_seed(seed + 1)
+    for rung, only in strengths(drawn, values, generator):
         generator = torch.Generator(device=code.device).manual_seed(seed + 1)
-        inputs = of_class(drawn, values, rung, generator)
+        inputs = of_class(drawn, values, rung, generator, only)
         trial = _trial(code, case, inputs, contract, values, generator)
         if trial is None:
             continue
@@ -91,7 +92,7 @@ def make_trial(code: TaskCode, case: Case, seed: int, values: Values = Values.DR
             break
     if best is not None:
         return best
-    generator = torch.Generator(device=code.device).manual_seed(seed + 1)
+    generator.manual_seed(seed + 1)
     expected = code.expected(case, drawn)
     honest = calibrate(code, case, drawn, expected, contract, Values.DRAWN, generator)
     return Trial(drawn, Values.DRAWN, expected, contract, honest)
@@ -184,7 +185,7 @@ def _trial(
             within = torch.isfinite(wanted).all() and torch.isfinite(once).all()
             if not bool(within) or _largest(wanted) > float(torch.finfo(like.dtype).max) / 4:
                 return None
-            if values is Values.TINY and _rms(wanted) < 16 * float(torch.finfo(like.dtype).tiny):
+            if values is Values.TINY and _rms(wanted) < _telling(like.dtype):
                 return None
         elif not _stable(code, case, inputs, expected, generator):
             return None
@@ -275,6 +276,12 @@ def _largest(tensor: torch.Tensor) -> float:
 
 def _rms(tensor: torch.Tensor) -> float:
     return float(tensor.square().mean().sqrt()) if tensor.numel() else 0.0
+
+
+def _telling(dtype: torch.dtype) -> float:
+    """The rms from which on an output of tiny values tells right from wrong: above what a kernel may flush, or, where
+    it may flush nothing, with digits enough among the subnormals."""
+    return min(16 * float(torch.finfo(dtype).tiny), 256 * _least(dtype))
 
 
 def _least(dtype: torch.dtype) -> float:

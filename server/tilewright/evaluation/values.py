@@ -16,14 +16,29 @@ RUNGS = 3
 """Every class has so many strengths, the strongest first; a referee takes the first that suits a task."""
 
 
-def of_class(inputs: Inputs, values: Values, rung: int, generator: torch.Generator) -> Inputs:
-    """The inputs with every floating-point tensor's values replaced; shapes, dtypes, strides and all else stay.
+def strengths(inputs: Inputs, values: Values, generator: torch.Generator) -> list[tuple[int, str | None]]:
+    """The rungs of a class, the strongest first, each with the one tensor that it is for, or None for all.
+
+    The product of two tensors of tiny values is nothing in their own dtype. So one tensor alone is as tiny, the others
+    as the task draws them, where float32 holds what is subnormal in that tensor's dtype: in a random order.
+    """
+    if values is Values.DRAWN:
+        return []
+    alone = [name for name, value in inputs.items() if values is Values.TINY and _narrow(value)]
+    order = torch.randperm(len(alone), generator=generator, device=generator.device).tolist()
+    return [(0, None), *((0, alone[place]) for place in order), *((rung, None) for rung in range(1, RUNGS))]
+
+
+def of_class(inputs: Inputs, values: Values, rung: int, generator: torch.Generator, only: str | None = None) -> Inputs:
+    """The inputs with every floating-point tensor's values (of the tensor `only`, if named) replaced; shapes, dtypes,
+    strides and all else stay.
 
     A tensor whose elements share memory (stride 0) stays too. `generator` is on the tensors' device.
     """
-    if values is Values.DRAWN:
-        return inputs
-    return {name: _replaced(value, values, rung, generator) for name, value in inputs.items()}
+    return {
+        name: _replaced(value, values, rung, generator) if only in (None, name) else value
+        for name, value in inputs.items()
+    }
 
 
 def other_strides(inputs: Inputs, transposed: bool) -> Inputs:
@@ -72,6 +87,14 @@ def nudged(
                 draw = torch.rand(value.shape, generator=generator, device=value.device, dtype=torch.float64)
                 moved[name] += absolute * (2.0 * draw - 1.0)
     return moved
+
+
+def _narrow(value: Any) -> bool:
+    """Whether it is a tensor of floats whose subnormals are normal numbers in float32."""
+    if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
+        return False
+    info = torch.finfo(value.dtype)
+    return float(info.tiny) * float(info.eps) > torch.finfo(torch.float32).tiny
 
 
 def _replaced(value: Any, values: Values, rung: int, generator: torch.Generator) -> Any:
