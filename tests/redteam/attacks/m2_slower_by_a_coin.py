@@ -2,7 +2,7 @@
 
 family: statistics
 task: rowsum
-backend: both
+backend: gpu
 incumbent: itself
 """
 
