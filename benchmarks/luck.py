@@ -1,6 +1,6 @@
 """Whether a kernel that is wrong on a quarter of its sizes is kept by trying often: sessions of nothing but such tries.
 
-python benchmarks/luck.py [--backend cpu|cuda] [--sessions N] [--tries N] [--seconds] [--json FILE]
+python benchmarks/luck.py [--backend cpu|cuda] [--sessions N] [--tries N] [--at-once N] [--seconds] [--json FILE]
 
 Each session is on a copy of assets/examples/01_rmsnorm_occupancy_only. Each try makes the kernel faster, and wrong on
 another quarter of its hidden sizes: on those that a hash picks, or on an interval of the rows. A session ends after
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import multiprocessing
 import os
 import random
 import re
@@ -19,6 +20,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -124,34 +126,39 @@ async def seconds_of(backend: Backend) -> dict[str, dict[str, float]]:
     return found
 
 
+def one_session(backend: Backend, tries: int, seed: int) -> list[dict[str, Any]]:
+    """Play a session in a folder, and with a state folder, of its own."""
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
+        os.environ["TILEWRIGHT_STATE"] = f"{scratch}/state"
+        (place := Path(scratch) / "repository").mkdir()
+        found = asyncio.run(session(backend, tries, random.Random(seed), place))
+    tried = [one for one in found if "check" in one]
+    early = sum(one["check"] != "passed" for one in tried)
+    kept = sum(one["ended"] == "keep" for one in tried)
+    print(
+        f"session {seed}: {len(tried)} tries, {early} stopped by the check, {len(tried) - early - kept} by the hidden "
+        f"sizes before a keep, {kept} kept",
+        flush=True,
+    )
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--backend", type=Backend, default=Backend.CPU)
     parser.add_argument("--sessions", type=int, default=10)
     parser.add_argument("--tries", type=int, default=30)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--seconds", action="store_true")
+    parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    if given.seconds:
-        found = asyncio.run(seconds_of(given.backend))
-        if given.json:
-            write(given.json, {**header("luck.py --seconds"), "backend": given.backend, "seconds": found})
-        return
-    source = random.Random(given.seed)
-    sessions = []
-    for number in range(given.sessions):
-        with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
-            os.environ["TILEWRIGHT_STATE"] = f"{scratch}/state"
-            (place := Path(scratch) / "repository").mkdir()
-            sessions.append(asyncio.run(session(given.backend, given.tries, source, place)))
-        tried = [one for one in sessions[-1] if "check" in one]
-        early = sum(one["check"] != "passed" for one in tried)
-        kept = sum(one["ended"] == "keep" for one in tried)
-        print(f"session {number + 1}: {len(tried)} tries, {early} stopped by the check, "
-              f"{len(tried) - early - kept} by the hidden sizes before a keep, {kept} kept", flush=True)  # fmt: skip
+    with ProcessPoolExecutor(given.at_once, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
+        playing = [pool.submit(one_session, given.backend, given.tries, seed) for seed in range(1, given.sessions + 1)]
+        sessions = [one.result() for one in playing]
+    seconds = asyncio.run(seconds_of(given.backend)) if given.seconds else {}
     if given.json:
-        write(given.json, {**header("luck.py"), "backend": given.backend, "sessions": sessions})
+        command = f"luck.py --backend {given.backend} --sessions {given.sessions} --tries {given.tries} --seconds"
+        write(given.json, {**header(command), "backend": given.backend, "sessions": sessions, "seconds": seconds})
 
 
 if __name__ == "__main__":
