@@ -45,17 +45,25 @@ FORBIDDEN = {
     "follow the referee's files": "os.listdir(f'/proc/{os.getppid()}/cwd')",
     "signal the referee": "os.kill(os.getppid(), 0)",
     "slow the referee": "os.sched_setaffinity(os.getppid(), [0])",
+    "slow all of this user": "os.setpriority(os.PRIO_USER, 0, os.getpriority(os.PRIO_USER, 0))",
+    "watch a folder": "check(libc.inotify_init() < 0)",
     "connect by TCP": "socket.create_connection(('127.0.0.1', PORT), timeout=2)",
     "open a UDP socket": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM)",
     "connect to a Unix socket": "socket.socket(socket.AF_UNIX).connect(UNIX)",
+    "send to a Unix datagram socket": "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b'x', DATAGRAM)",
+    "open a Unix datagram socket": "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)",
+    "pass a file": "socket.send_fds(socket.socketpair()[0], [b'x'], [0])",
     "trace the referee": "check(libc.ptrace(16, os.getppid(), 0, 0))",
     "make a user namespace": "check(libc.unshare(0x10000000))",
     "leave memory to later processes": "check(libc.shmget(0x7471, 4096, 0o1600) < 0)",
+    "control others' memory": "check(libc.shmctl(0, 14, ctypes.create_string_buffer(256)) < 0)",
     "leave messages to later processes": "check(libc.msgget(0x7471, 0o1600) < 0)",
     "see which pages of a file are in memory": "waitless(torch.__file__)",
     "see which mapped pages are in memory": "check(libc.mincore(PAGE, 4096, ctypes.create_string_buffer(1)))",
     "queue reads that may be refused a wait": "check(libc.syscall(IO_SETUP, 1, ctypes.byref(ctypes.c_ulong(0))))",
     "mark a file of all": "os.setxattr(torch.__file__, 'user.mark', b'1')",
+    "mark a file of all by a newer call": "check(libc.syscall(463, -100, b'/', 0, b'user.mark', 0, 0) < 0)",
+    "mark a file of all by its flags": "fcntl.ioctl(os.open(torch.__file__, 0), 0x80086601, bytes(8))",
 }
 FEIGNED = {
     "mark a file by its time": ("os.utime(__file__, (1, 1))", "os.stat(__file__).st_atime != 1"),
@@ -65,18 +73,24 @@ FEIGNED = {
 
 def test_what_a_candidate_may_not_do(bench: Bench, tmp_path: Path) -> None:
     """Each attempt fails by the kernel's refusal, in a thread as well."""
-    with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as unix:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as tcp,
+        socket.socket(socket.AF_UNIX) as unix,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as box,
+    ):
+        box.bind(str(tmp_path / "box"))
         unix.bind(str(tmp_path / "socket"))
         unix.listen()
         names = {
             "REPOSITORY": str(bench.root),
             "PORT": tcp.getsockname()[1],
             "UNIX": str(tmp_path / "socket"),
+            "DATAGRAM": str(tmp_path / "box"),
             "SERVER": os.getpid(),
         }
         top = (
-            "import ctypes, os, socket, threading\nlibc = ctypes.CDLL(None, use_errno=True)\n"
-            "def check(result):\n    if result: raise PermissionError(ctypes.get_errno(), 'refused')\n"
+            "import ctypes, fcntl, os, socket, threading\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+            "def check(result):\n    if result: raise OSError(ctypes.get_errno(), 'refused')\n"
             "def waitless(path):\n    try:\n        os.preadv(os.open(path, 0), [bytearray(1)], 0, os.RWF_NOWAIT)\n"
             "    except OSError as error:\n        raise PermissionError(error.errno, 'refused')\n"
             "PAGE = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(libc, 'environ')) & ~4095)\n"
@@ -93,6 +107,28 @@ def test_what_a_candidate_may_not_do(bench: Bench, tmp_path: Path) -> None:
             + "return right(x, factor)"
         )
         result = bench.check(body(lines, top))
+    assert result.passed, result.message
+
+
+def test_a_candidate_may_talk_to_what_it_starts(bench: Bench) -> None:
+    """As compilers do: by pipes, pairs of sockets and an event loop."""
+    lines = """
+ours, theirs = multiprocessing.Pipe()
+ours.send([1])
+assert theirs.recv() == [1]
+one, other = socket.socketpair()
+one.sendall(b"x")
+assert other.recv(1) == b"x"
+async def said():
+    child = await asyncio.create_subprocess_exec("cat", stdin=-1, stdout=-1)
+    return (await child.communicate(b"y"))[0]
+assert asyncio.run(said()) == b"y"
+child = subprocess.Popen(["sleep", "60"])
+child.kill()
+assert child.wait() == -9
+return right(x, factor)
+"""
+    result = bench.check(body(lines.strip(), "import asyncio, multiprocessing, socket, subprocess"))
     assert result.passed, result.message
 
 

@@ -39,15 +39,27 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
 
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
 _PR_CAPBSET_DROP, _CAPABILITY_VERSION_3 = 24, 0x20080522
-_AF_UNIX = 1
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_AF_UNIX, _SEQPACKET = 1, 5
+_LOAD, _AND, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _EPERM, _ENOSYS = 1, 38
-_ARGUMENT_0, _ARGUMENT_1, _ARGUMENT_2, _SIXTH_BIT_SET = 16, 24, 32, 0x40000000
+_X32 = 0x40000000
 
 # Numbers by machine: x86-64's, then those that arm64 shares with all newer machines.
-_REFUSED = {
-    "connect": (42, 203), "sendmsg": (46, 211), "sendmmsg": (307, 269),
+_NONE = 2**32 - 1
+_SOCKETS = {
+    "socket": (41, 198), "connect": (42, 203), "accept": (43, 202), "sendto": (44, 206), "recvfrom": (45, 207),
+    "sendmsg": (46, 211), "recvmsg": (47, 212), "shutdown": (48, 210), "bind": (49, 200), "listen": (50, 201),
+    "getsockname": (51, 204), "getpeername": (52, 205), "socketpair": (53, 199), "setsockopt": (54, 208),
+    "getsockopt": (55, 209), "accept4": (288, 242), "recvmmsg": (299, 243), "sendmmsg": (307, 269),
+}  # fmt: skip
+"""Every system call on sockets. A worker has those of `_USED_SOCKETS`, with some arguments."""
+_USED_SOCKETS = {
+    "socketpair", "sendto", "recvfrom", "shutdown", "getsockname", "getpeername", "setsockopt", "getsockopt",
+    "socket", "bind", "listen",
+}  # fmt: skip
+"""The last three are CUDA's: it does not start without a socket on which it listens. Nobody is accepted there."""
+_REFUSED = {name: numbers for name, numbers in _SOCKETS.items() if name not in _USED_SOCKETS} | {
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
     "process_madvise": (440, 440), "pidfd_getfd": (438, 438), "kcmp": (312, 272),
     "migrate_pages": (256, 238), "move_pages": (279, 239),
@@ -59,24 +71,19 @@ _REFUSED = {
     "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
     "open_by_handle_at": (304, 265), "init_module": (175, 105), "finit_module": (313, 273),
     "delete_module": (176, 106), "kexec_load": (246, 104), "kexec_file_load": (320, 294), "reboot": (169, 142),
-    "swapon": (167, 224), "swapoff": (168, 225), "acct": (163, 89), "settimeofday": (170, 170),
+    "swapon": (167, 224), "swapoff": (168, 225), "acct": (163, 89), "settimeofday": (164, 170),
     "clock_settime": (227, 112), "adjtimex": (159, 171), "clock_adjtime": (305, 266),
-    "shmget": (29, 194), "shmat": (30, 196), "semget": (64, 190), "semop": (65, 193), "semtimedop": (220, 192),
-    "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "mq_open": (240, 180),
+    "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "semget": (64, 190), "semop": (65, 193),
+    "semctl": (66, 191), "semtimedop": (220, 192), "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188),
+    "msgctl": (71, 187), "mq_open": (240, 180), "mq_unlink": (241, 181),
     "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "removexattr": (197, 14),
-    "lremovexattr": (198, 15), "fremovexattr": (199, 16), "mincore": (27, 232), "cachestat": (451, 451),
-    "io_setup": (206, 0),
+    "lremovexattr": (198, 15), "fremovexattr": (199, 16), "setxattrat": (463, 463), "removexattrat": (466, 466),
+    "file_setattr": (469, 469), "mincore": (27, 232), "cachestat": (451, 451), "io_setup": (206, 0),
+    "inotify_init": (253, _NONE), "inotify_init1": (294, 26), "fanotify_init": (300, 262), "ioprio_set": (251, 30),
+    "truncate": (76, 45),
 }  # fmt: skip
 """System calls that no kernel needs: to reach other processes, the network, mounts, clocks or the kernel itself, or to
-leave word for a later process where Landlock does not look."""
-_OF_ITSELF = {
-    "prlimit64": (302, 261, _ARGUMENT_0), "sched_setaffinity": (203, 122, _ARGUMENT_0),
-    "sched_setscheduler": (144, 119, _ARGUMENT_0), "sched_setparam": (142, 118, _ARGUMENT_0),
-    "sched_setattr": (314, 274, _ARGUMENT_0), "setpriority": (141, 140, _ARGUMENT_1),
-}  # fmt: skip
-"""System calls that name a process: allowed on the caller (0) alone; with the place of that argument."""
-_SOCKET = (41, 198)
-_NONE = 2**32 - 1
+watch files, or leave word for a later process, where Landlock does not look."""
 _FEIGNED = {
     "flock": (73, 32), "chmod": (90, _NONE), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
     "chown": (92, _NONE), "fchown": (93, 55), "lchown": (94, _NONE), "fchownat": (260, 54), "utime": (132, _NONE),
@@ -85,11 +92,44 @@ _FEIGNED = {
 }  # fmt: skip
 """Answered as if they had succeeded, since harmless programs make them: a lock, a mode or a time of a file that all may
 read, or which of its pages are in memory, would tell one process of another, and Landlock does not guard them."""
-_MADVISE, _PAGED_OUT = (28, 233), (20, 21)
-"""Feigned, too, with this advice (MADV_COLD, MADV_PAGEOUT)."""
-_PREADV2 = (327, 286)
-"""Answered as by a kernel that does not have it, and libc then takes preadv: RWF_NOWAIT tells what is in memory."""
+_UNKNOWN = {"preadv2": (327, 286), "openat2": (437, 437), "clone3": (435, 435)}
+"""Answered as by a kernel that does not have them, and libc then takes an older call: preadv, whose RWF_NOWAIT does not
+tell what is in memory, or one whose flags a filter can see."""
+_JUDGED = {
+    "prlimit64": (302, 261), "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119),
+    "sched_setparam": (142, 118), "sched_setattr": (314, 274), "setpriority": (141, 140),
+    "open": (2, _NONE), "openat": (257, 56), "ioctl": (16, 29), "clone": (56, 220), "madvise": (28, 233),
+}  # fmt: skip
+"""Judged by their arguments, as some of those on sockets are."""
+_WORD, _TYPE, _NAMESPACES, _ACCESS, _O_TRUNC, _REQUEST_KIND = 2**32 - 1, 0xF, 0x7E020000, 0o3, 0o1000, 0xFF00
+"""Masks: a whole word, a socket's type, flags of clone and open, an ioctl's request."""
+_ALLOWED_IF = (
+    # call, place of the argument, byte of it where a word begins, mask, value
+    ("prlimit64", 0, 0, _WORD, 0), ("sched_setaffinity", 0, 0, _WORD, 0), ("sched_setscheduler", 0, 0, _WORD, 0),
+    ("sched_setparam", 0, 0, _WORD, 0), ("sched_setattr", 0, 0, _WORD, 0),  # of a process: the caller (0)
+    ("setpriority", 0, 0, _WORD, 0), ("setpriority", 1, 0, _WORD, 0),  # of processes of a kind, 0: one process
+    ("clone", 0, 0, _NAMESPACES, 0),
+    ("socket", 0, 0, _WORD, _AF_UNIX), ("socket", 1, 0, _TYPE, _SEQPACKET), ("socketpair", 0, 0, _WORD, _AF_UNIX),
+    ("sendto", 4, 0, _WORD, 0), ("sendto", 4, 4, _WORD, 0),  # no address: to whom the socket is connected
+)  # fmt: skip
+_REFUSED_IF = (
+    *(("open", 1, 0, _ACCESS | _O_TRUNC, access | _O_TRUNC) for access in (0, 3)),  # Landlock 1 and 2 do not see
+    *(("openat", 2, 0, _ACCESS | _O_TRUNC, access | _O_TRUNC) for access in (0, 3)),  # what is not opened to write
+    *(("ioctl", 1, 0, _REQUEST_KIND, kind << 8) for kind in (*b"fXv", 0x94)),  # file systems': they mark files
+)
+_FEIGNED_IF = (("madvise", 2, 0, ~1 & _WORD, 20),)  # MADV_COLD, MADV_PAGEOUT
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+
+
+_BARRIERS = (
+    # what it prevents, from which Landlock ABI on, whether seccomp does it alone
+    ("access to files and memory of others", 1, False),
+    ("truncation of files", 3, True),
+    ("TCP", 4, True),
+    ("abstract sockets", 6, True),
+    ("signals to other processes", 6, False),
+    ("other sockets, IPC and the kernel's own interfaces", None, True),
+)
 
 
 class Isolation(Record):
@@ -97,7 +137,7 @@ class Isolation(Record):
 
     landlock: int = Field(0, description="the ABI of the Landlock rules in force; 0 for none")
     seccomp: bool = False
-    missing: str = Field("", description="why a protection is not in force")
+    missing: str = Field("", description="what is not enforced, and why; empty if nothing is missing")
 
     def __str__(self) -> str:
         parts = [f"Landlock {self.landlock}" if self.landlock else "", "seccomp" if self.seccomp else ""]
@@ -114,30 +154,42 @@ class Isolation(Record):
         return "" if self.confined and not self.missing else "partly confined" if self.confined else "unconfined"
 
 
+def unenforced(landlock: int, seccomp: bool) -> list[str]:
+    """What nothing prevents, with Landlock of this ABI (0 for none), and with seccomp or without."""
+    return [what for what, since, alone in _BARRIERS if not (since and landlock >= since) and not (alone and seccomp)]
+
+
 def confine(writable: Iterable[Path], readable: Iterable[Path], hidden: Path | None = None) -> Isolation:
     """Restrict this process, and all that it will start, for good; what the kernel cannot enforce is left out and said.
 
     It may write below `writable` and to the GPU's device files alone; read these, `readable`, Python and the system's
-    folders (of Python's none below `hidden` but the interpreter's own); open no TCP or UDP socket; neither signal,
+    folders (of Python's none below `hidden` but the interpreter's own); reach nobody by a socket; neither signal,
     trace nor reconfigure a process outside; and is no longer root in more than name.
     """
     missing = []
     libc = ctypes.CDLL(None, use_errno=True)
+    landlock, seccomp = 0, False
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
-        return Isolation(missing=f"no_new_privs: {_error()}")
-    _drop_capabilities(libc)
-    landlock = 0
-    try:
-        landlock = _apply_landlock(libc, [*writable], [*python_folders(hidden), *readable])
-    except OSError as error:
-        missing.append(f"Landlock: {error.strerror}")
-    seccomp = False
-    try:
-        _apply_seccomp(libc)
-        seccomp = True
-    except OSError as error:
-        missing.append(f"seccomp: {error.strerror}")
+        missing.append(f"no_new_privs: {_error()}")
+    else:
+        _drop_capabilities(libc)
+        try:
+            landlock = _apply_landlock(libc, [*writable], [*python_folders(hidden), *readable])
+        except OSError as error:
+            missing.append(f"Landlock: {error.strerror}")
+        try:
+            _apply_seccomp(libc)
+            seccomp = True
+        except OSError as error:
+            missing.append(f"seccomp: {error.strerror}")
+    if left := unenforced(landlock, seccomp):
+        missing.append(f"not prevented: {', '.join(left)}")
     return Isolation(landlock=landlock, seccomp=seccomp, missing="; ".join(missing))
+
+
+def call_number(name: str) -> int:
+    """The number here of a system call that is refused, or judged by its arguments."""
+    return (_REFUSED | _JUDGED)[name][_MACHINES[platform.machine()][0]]
 
 
 def python_folders(hidden: Path | None = None) -> list[Path]:
@@ -169,8 +221,12 @@ def _drop_capabilities(libc: ctypes.CDLL) -> None:
     libc.capset(struct.pack("=Ii", _CAPABILITY_VERSION_3, 0), bytes(24))
 
 
+def _landlock_abi(libc: ctypes.CDLL) -> int:
+    return _checked(libc.syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG))
+
+
 def _apply_landlock(libc: ctypes.CDLL, writable: list[Path], readable: list[Path]) -> int:
-    abi = _checked(libc.syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG))
+    abi = _landlock_abi(libc)
     known = max(count for since, count in _FILE_RIGHTS_BY_ABI.items() if since <= abi)
     handled = (1 << known) - 1
     fields = [handled, _TCP if abi >= 4 else 0, _SCOPES if abi >= 6 else 0]
@@ -211,42 +267,38 @@ def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> 
     return struct.pack("=HBBI", code, if_true, if_false, value)
 
 
+def _judging(column: int, rule: tuple[str, int, int, int, int], allowed: bool, answer: int) -> list[bytes]:
+    """Instructions for a rule: a call whose argument has the rule's value is `allowed`, or the only one that gets
+    `answer`. The call's number is loaded before and after."""
+    name, place, byte, mask, value = rule
+    return [
+        _instruction(_EQUAL, (_JUDGED | _SOCKETS)[name][column], 0, 5),
+        _instruction(_LOAD, 16 + 8 * place + byte),
+        _instruction(_AND, mask),
+        _instruction(_EQUAL, value, allowed, not allowed),
+        _instruction(_RETURN, answer),
+        _instruction(_LOAD, 0),
+    ]
+
+
 def _filter(column: int, machine: int) -> bytes:
     """The classic BPF program: refused calls fail with EPERM, a call of another machine's table kills."""
-    refuse = _instruction(_RETURN, _ERRNO | _EPERM)
+    refuse, feign = _ERRNO | _EPERM, _ERRNO
     program = [_instruction(_LOAD, 4), _instruction(_EQUAL, machine, 1, 0), _instruction(_RETURN, _KILL)]
     program += [_instruction(_LOAD, 0)]
-    if column == 0:  # x32 calls on x86-64
-        program += [_instruction(_AT_LEAST, _SIXTH_BIT_SET, 0, 1), refuse]
-    for numbers in _REFUSED.values():
-        program += [_instruction(_EQUAL, numbers[column], 0, 1), refuse]
-    for numbers in _FEIGNED.values():
-        program += [_instruction(_EQUAL, numbers[column], 0, 1), _instruction(_RETURN, _ERRNO)]
-    for first, second, place in _OF_ITSELF.values():
-        program += [
-            _instruction(_EQUAL, (first, second)[column], 0, 4),
-            _instruction(_LOAD, place),
-            _instruction(_EQUAL, 0, 1, 0),
-            refuse,
-            _instruction(_RETURN, _ALLOW),
-        ]
-    program += [_instruction(_EQUAL, _PREADV2[column], 0, 1), _instruction(_RETURN, _ERRNO | _ENOSYS)]
-    program += [
-        _instruction(_EQUAL, _MADVISE[column], 0, 5),
-        _instruction(_LOAD, _ARGUMENT_2),
-        _instruction(_EQUAL, _PAGED_OUT[0], 1, 0),
-        _instruction(_EQUAL, _PAGED_OUT[1], 0, 1),
-        _instruction(_RETURN, _ERRNO),
-        _instruction(_RETURN, _ALLOW),
-    ]
-    program += [
-        _instruction(_EQUAL, _SOCKET[column], 0, 3),
-        _instruction(_LOAD, _ARGUMENT_0),
-        _instruction(_EQUAL, _AF_UNIX, 1, 0),
-        refuse,
-        _instruction(_RETURN, _ALLOW),
-    ]
-    return b"".join(program)
+    if column == 0:
+        program += [_instruction(_AT_LEAST, _X32, 0, 1), _instruction(_RETURN, refuse)]
+    for calls, answer in ((_REFUSED, refuse), (_FEIGNED, feign), (_UNKNOWN, _ERRNO | _ENOSYS)):
+        for numbers in calls.values():
+            program += [_instruction(_EQUAL, numbers[column], 0, 1), _instruction(_RETURN, answer)]
+    for rules, allowed, answer in (
+        (_ALLOWED_IF, True, refuse),
+        (_REFUSED_IF, False, refuse),
+        (_FEIGNED_IF, False, feign),
+    ):
+        for rule in rules:
+            program += _judging(column, rule, allowed, answer)
+    return b"".join([*program, _instruction(_RETURN, _ALLOW)])
 
 
 class _Program(ctypes.Structure):
