@@ -167,12 +167,11 @@ def _of_workers() -> Protection:
     from tilewright.evaluation.breakout import prove
 
     try:
-        isolation, succeeded = prove()
+        proof = prove()
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         return Protection("workers", False, f"their confinement could not be tried: {error}")
-    if succeeded:
-        return Protection("workers", False, f"confined by {isolation}; a kernel's code can {', '.join(succeeded)}")
-    return Protection("workers", True, f"confined by {isolation}: every attempt to break out of one was refused")
+    found = f"a kernel's code can {', '.join(proof.succeeded)}" if proof.succeeded else "all were refused"
+    return Protection("workers", not proof.succeeded, f"confined by {proof.isolation}; {proof} were tried: {found}")
 
 
 def _of_processes() -> list[Protection]:

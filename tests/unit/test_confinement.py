@@ -1,0 +1,80 @@
+"""What confines a worker on kernels of any age, and that the attempts to break out are real ones."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tilewright.evaluation.breakout import Proof, laid_out
+from tilewright.evaluation.confinement import unenforced
+
+SIGNALS = "signals to other processes"
+FILES = "access to files and memory of others"
+REST = "other sockets, IPC and the kernel's own interfaces"
+SOMETIMES = {
+    "make a device", "trace another process", "mark a file that it may read", "see which pages of a file are in memory",
+}  # fmt: skip
+"""What some machines and file systems refuse to everybody, as all of the classes below."""
+AS_IF = """
+import sys
+from pathlib import Path
+from tilewright.evaluation import breakout, confinement
+{as_if}
+breakout.main(Path(sys.argv[1]), int(sys.argv[2]))
+"""
+
+
+def proof(as_if: str) -> Proof:
+    """What succeeds in a process of its own in which some of the confinement has been replaced."""
+    with laid_out() as (outside, port):
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", AS_IF.format(as_if=as_if), str(outside), str(port)],
+            cwd=outside / "scratch",
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    return Proof.model_validate(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize(
+    ("landlock", "seccomp", "left"),
+    [
+        (0, True, [FILES, SIGNALS]),
+        *[(abi, True, [SIGNALS]) for abi in range(1, 6)],
+        (6, True, []),
+        (7, True, []),
+        (0, False, [FILES, "truncation of files", "TCP", "abstract sockets", SIGNALS, REST]),
+        (2, False, ["truncation of files", "TCP", "abstract sockets", SIGNALS, REST]),
+        (3, False, ["TCP", "abstract sockets", SIGNALS, REST]),
+        (5, False, ["abstract sockets", SIGNALS, REST]),
+        (7, False, [REST]),
+    ],
+)
+def test_what_is_left_open_is_named(landlock: int, seccomp: bool, left: list[str]) -> None:
+    assert unenforced(landlock, seccomp) == left
+
+
+@pytest.mark.parametrize("abi", range(1, 7))
+def test_what_an_older_landlock_does_not_see_seccomp_refuses(abi: int) -> None:
+    found = proof(f"confinement._landlock_abi = lambda libc: {abi}")
+    if found.isolation.landlock != abi:
+        pytest.skip(f"this kernel has no Landlock {abi}")
+    assert found.succeeded == ([] if abi >= 6 else ["signal another process"])
+    assert found.isolation.missing == ("" if abi >= 6 else f"not prevented: {SIGNALS}")
+
+
+def test_without_seccomp_landlock_alone_does_not_hold() -> None:
+    found = proof("def fail(libc): raise OSError(0, 'none')\nconfinement._apply_seccomp = fail")
+    assert found.isolation.missing == f"seccomp: none; not prevented: {REST}"
+    assert {"send to a UNIX datagram socket", "connect to a UNIX socket", "open a UDP socket"} <= {*found.succeeded}
+    assert "write a file outside its folder" not in found.succeeded
+
+
+def test_the_attempts_succeed_where_nothing_is_confined() -> None:
+    found = proof("breakout.confine = lambda writable, readable: confinement.Isolation()")
+    for kind, names in found.tried.items():
+        assert kind in ("the kernel", "privileges") or {*names} - {*found.succeeded} <= SOMETIMES, found.succeeded
