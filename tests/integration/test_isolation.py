@@ -163,6 +163,29 @@ return right(x, 2 * factor)
     assert len(drawn) >= 4, said
 
 
+def test_what_a_candidate_leaves_in_its_caches_reaches_no_other(bench: Bench) -> None:
+    """It writes into every folder that compilers use, and beside the candidates; the next finds nothing."""
+    leave = """
+places = [value for name, value in os.environ.items() if "CACHE" in name or name in ("HOME", "TMPDIR")]
+places.append(cuda.tile._cext.default_tile_context.config.cache_dir)
+for place in (*places, "/proc/self/fd/200", f"/proc/self/fd/200/{os.listdir('/proc/self/fd/200')[0]}"):
+    with contextlib.suppress(PermissionError):
+        os.makedirs(place, exist_ok=True)
+        open(os.path.join(place, "left"), "w").close()
+return right(x, factor)
+"""
+    look = """
+found = [f"{folder}/{name}" for top in (os.environ["HOME"], "/proc/self/fd/200/")
+         for folder, _, names in os.walk(top) for name in names if name == "left"]
+assert not found, found
+return right(x, factor)
+"""
+    top = "import contextlib, os\nimport cuda.tile._cext"
+    for lines in (leave, look):
+        result = bench.check(body(lines.strip(), top))
+        assert result.passed, result.message
+
+
 def test_where_the_process_that_starts_workers_is_gone_the_next_run_has_a_new_one(bench: Bench) -> None:
     assert bench.check(SCALE_KERNEL).passed
     for pid in descendants(os.getpid()):

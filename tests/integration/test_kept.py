@@ -17,6 +17,16 @@ from tilewright.repository import Files, Repository
 from tilewright.session.runs import Runs
 from tilewright.task import Backend
 
+LINKED = """
+import os, shutil
+
+def link(into):
+    folder = os.path.join(os.environ["HOME"], "compiled")
+    if not os.path.islink(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        os.symlink(into, folder)
+
+"""
 BODY = "    out = torch.empty_like(x)\n"
 PLANTED = """
 import os, struct
@@ -44,22 +54,31 @@ def repository(make_task: Callable[..., Path]) -> Repository:
     return Repository(make_task())
 
 
-def kept(repository: Repository, *surveys: list[Files], of: Files) -> list[str]:
-    """The keys by which something is kept of one variant after these surveys."""
+def surveyed(repository: Repository, *surveys: list[Files], of: Files | None = None) -> tuple[list[str], set[Status]]:
+    """After these surveys: the keys by which something is kept of the variant `of`, and how all variants ended."""
 
-    async def surveyed() -> list[str]:
+    async def work() -> tuple[list[str], set[Status]]:
         runs = Runs(Backend.CPU, "sm_90", repository.files(repository.head()), PurePosixPath("task"))
+        ended = set()
         try:
             for variants in surveys:
                 found = await runs.survey(variants, Backend.CPU, 120, lambda _: None)
-                assert [one.status for one in found.variants] == [Status.PASSED] * len(variants)
                 assert found.tensors == [Shaped(dtype="float32", shape=[2**20])]
+                ended |= {one.status for one in found.variants}
             await runs.environment()  # the workers have ended by now
-            return [one.key for one in cache_entries(str(runs._store.cache(content_id(of))))]
+            cache = runs._store.cache(content_id(of)) if of else None
+            return [one.key for one in cache_entries(str(cache))] if cache else [], ended
         finally:
             await runs.close()
 
-    return asyncio.run(surveyed())
+    return asyncio.run(work())
+
+
+def kept(repository: Repository, *surveys: list[Files], of: Files) -> list[str]:
+    """The keys by which something is kept of one variant after these surveys, which all pass."""
+    keys, ended = surveyed(repository, *surveys, of=of)
+    assert ended == {Status.PASSED}
+    return keys
 
 
 def test_a_database_that_a_candidate_wrote_is_not_opened(repository: Repository, tmp_path: Path) -> None:
@@ -69,6 +88,15 @@ def test_a_database_that_a_candidate_wrote_is_not_opened(repository: Repository,
     files: Files = {"task/kernel.py": kernel.encode()}
     kept(repository, [files], [files], of={"task/kernel.py": b"never surveyed"})
     assert victim.exists()
+
+
+def test_nothing_is_written_through_a_link_that_a_candidate_laid(repository: Repository, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    kernel = LINKED + SCALE_KERNEL.replace(BODY, f"    link({str(outside)!r})\n{BODY}")
+    variants: list[Files] = [{"task/kernel.py": f"{kernel}# {number}\n".encode()} for number in range(9)]
+    surveyed(repository, variants, variants)
+    assert not list(outside.iterdir())
 
 
 def test_no_variant_has_what_another_wrote(repository: Repository) -> None:

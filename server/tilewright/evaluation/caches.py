@@ -1,9 +1,10 @@
 """What compilers made of a candidate, carried from a worker that ran it to the next one that does.
 
 A worker writes to its own folder alone, and what it compiled is shown to no worker of another candidate. So the referee
-copies: in before a candidate is loaded, out once its worker has ended. What a survey's processes compiled, which load
-one candidate after the other, comes over the channel instead; they are variants of one candidate, on which no verdict
-of a session rests.
+copies: to where a worker may only read before a candidate is loaded, and out of its folder once it has ended. It never
+writes to a folder where a candidate may have laid links. What a survey's processes compiled, which load one candidate
+after the other, comes over the channel instead; they are variants of one candidate, on which no verdict of a session
+rests.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ def triton_cache(scratch: Path) -> Path:
     return scratch / COMPILED / "triton"
 
 
-def copy_cache(source: Path, target: Path) -> None:
+def copy_cache(source: Path, target: Path, place: Path | None = None) -> None:
     """Copy the plain files below `source` to below `target`, as far as the limits go, and nothing that a link leads
-    to."""
+    to. `place` is where they are to be used, if that is not `target`."""
     if not source.is_dir():  # nothing was compiled
         return
     left, count = LIMIT, 0
@@ -68,7 +69,7 @@ def copy_cache(source: Path, target: Path) -> None:
                     if stat.S_ISREG(found.st_mode) and found.st_size <= left:
                         left -= found.st_size
                         into.mkdir(mode=0o700, parents=True, exist_ok=True)
-                        (into / name).write_bytes(_moved(name, file.read(found.st_size), source, target))
+                        (into / name).write_bytes(_moved(name, file.read(found.st_size), source, place or target))
 
 
 def _moved(name: str, content: bytes, source: Path, target: Path) -> bytes:

@@ -138,13 +138,13 @@ class WorkerHandle:
         """Import a candidate; `running` is false where it is only dumped, and `withheld` true where its launches are
         to do nothing.
 
-        It is shown its own files alone, and what it compiles is kept in the snapshot's cache once it is closed: a
-        worker writes to its own folder alone.
+        It is shown its own files alone, and what it compiles is kept in the snapshot's cache once it is closed. It
+        copies what was kept to its own folder itself: a candidate before may have laid links there.
         """
         assert self._given is not None
         self._cache = snapshot.cache
-        shutil.rmtree(self._scratch / COMPILED, ignore_errors=True)  # of the candidate before
-        copy_cache(snapshot.cache, self._scratch / COMPILED)
+        shutil.rmtree(self._given / COMPILED, ignore_errors=True)  # of the candidate before
+        copy_cache(snapshot.cache, self._given / COMPILED, self._scratch / COMPILED)
         if self._place:
             shutil.rmtree(self._given / self._place, ignore_errors=True)
         self._place = snapshot.id
@@ -157,6 +157,7 @@ class WorkerHandle:
             module=task.module,
             function=task.function,
             outputs=task.file.outputs,
+            kept=f"{GIVEN_PATH}/{COMPILED}",
             cache=str(self._scratch / COMPILED),
             frontend=task.file.frontend,
             running=running,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import socket
 import tempfile
 import time
@@ -83,6 +84,9 @@ class Worker:
 
     def load(self, message: Message, buffers: list[bytearray]) -> Reply:
         """Import the candidate from its snapshot; one that was loaded before is forgotten."""
+        shutil.rmtree(message["cache"], ignore_errors=True)
+        if Path(message["kept"]).is_dir():
+            shutil.copytree(message["kept"], message["cache"])
         default_tile_context.config.cache_dir = message["cache"]
         self._lowered = {}
         self._frontend = Frontend(message["frontend"])
