@@ -83,6 +83,15 @@ def find_gpu(uuid: str | None = None) -> Gpu | None:
         return None
 
 
+def device_file(uuid: str) -> Path:
+    """The device file of the GPU `uuid`; WSL's, which is of all GPUs, if the driver names none."""
+    import pynvml
+
+    with contextlib.suppress(pynvml.NVMLError), _nvml() as nvml:
+        return Path(f"/dev/nvidia{nvml.nvmlDeviceGetMinorNumber(nvml.nvmlDeviceGetHandleByUUID(uuid))}")
+    return Path("/dev/dxg")
+
+
 def torch_cuda() -> str | None:
     """The CUDA version that torch was built for; None for a build without, or no torch. Imports no torch."""
     found = importlib.util.find_spec("torch")
