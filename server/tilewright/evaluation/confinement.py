@@ -55,7 +55,7 @@ _SOCKETS = {
 }  # fmt: skip
 """Every system call on sockets. A worker has those of `_USED_SOCKETS`, with some arguments."""
 _USED_SOCKETS = {
-    "socketpair", "sendto", "recvfrom", "shutdown", "getsockname", "getpeername", "setsockopt", "getsockopt",
+    "socketpair", "sendto", "recvfrom", "recvmsg", "shutdown", "getsockname", "getpeername", "setsockopt", "getsockopt",
     "socket", "bind", "listen",
 }  # fmt: skip
 """The last three are CUDA's: it does not start without a socket on which it listens. Nobody is accepted there."""
