@@ -133,7 +133,7 @@ def verdict_of_benchmark(result: BenchmarkResult, rules: Rules) -> Verdict | Non
         return Verdict(kind=VerdictKind.KEEP, reason=Reason.GAIN, detail=shown)
     if result.speedup_high < 1 / resolvable:
         return Verdict(kind=VerdictKind.REVERT, reason=Reason.REGRESSION, detail=shown)
-    why = "within the model's resolution" if result.modelled else "the interval holds zero"
+    why = (result.message or "within the model's resolution") if result.modelled else "the interval holds zero"
     if result.speedup_low > resolvable:
         why = "the evaluator's own clock does not confirm the gain"
     elif result.speedup_low > 1 or result.speedup_high < 1:

@@ -9,11 +9,11 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from tests.bench import Bench
-from tests.conftest import SCALE_TOML, commit_all, git
+from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TOML, commit_all, git
 from tests.stage import play, quiet, start
 from tilewright.bundled import examples
 from tilewright.evaluation.results import Status
-from tilewright.policy import VerdictKind
+from tilewright.policy import Reason, Rules, VerdictKind, verdict_of_benchmark
 from tilewright.session.dumping import Dumper
 from tilewright.session.loop import Loop
 from tilewright.task import Backend
@@ -68,6 +68,19 @@ def test_the_model_counts_operations_and_marks_itself(bench: Bench) -> None:
     assert "moves 8.4 MB, the work is 8.4 MB" in faster.cases[0].note
     same = bench.measure(PLAIN + "\n# a comment\n", PLAIN)
     assert same.speedup == pytest.approx(1.0)
+
+
+def test_kernels_and_torch_operations_are_told_apart_as_well_as_two_models_can(bench: Bench) -> None:
+    for result in (bench.measure(FASTER_KERNEL, PLAIN), bench.measure(PLAIN, FASTER_KERNEL)):
+        assert (result.speedup_low or 2) < 1 < (result.speedup_high or 0)
+        assert (result.speedup_high or 0) / (result.speedup_low or 1) == pytest.approx(1.60 / 0.57)
+        verdict = verdict_of_benchmark(result, Rules())
+        assert verdict is not None
+        assert verdict.reason is Reason.INCONCLUSIVE
+        assert verdict.detail.endswith(": a model of torch operations and a model of kernels are compared")
+    alike = bench.measure(SCALE_KERNEL, FASTER_KERNEL)
+    assert (alike.speedup_high or 0) / (alike.speedup_low or 1) == pytest.approx(1.01**2)
+    assert alike.message == ""
 
 
 def test_what_a_torch_function_leaves_out_is_no_gain(bench: Bench) -> None:

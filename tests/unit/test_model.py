@@ -12,7 +12,15 @@ import pytest
 
 from tilewright.compiler.resources import Resources
 from tilewright.gpu.specs import spec_by_arch
-from tilewright.roofline.model import CallProfile, HostWork, LaunchProfile, estimate_call, estimate_launch, least_ms
+from tilewright.roofline.model import (
+    KERNEL_ERROR,
+    CallProfile,
+    HostWork,
+    LaunchProfile,
+    estimate_call,
+    estimate_launch,
+    least_ms,
+)
 
 ROOT = Path(__file__).parents[2]
 H200 = spec_by_arch("sm_90")
@@ -61,6 +69,12 @@ def test_the_model_ranks_configurations_as_an_h200_does_and_flags_the_hopeless(t
     assert all(one["rank"] >= 0.8 for one in found.values()), found
     assert sum(one["configurations"] for one in found.values()) == len(figures(text)) == 123
     assert all(one["least"] > 0.5 and one["most"] < 1.7 for one in found.values())
+
+
+def test_the_error_that_is_told_of_kernels_is_the_one_that_was_measured() -> None:
+    found = json.loads((ROOT / "references" / "evidence" / "model-ranks.json").read_text())["kernels"].values()
+    measured = min(one["least"] for one in found), max(one["most"] for one in found)
+    assert pytest.approx(measured, abs=0.005) == KERNEL_ERROR
 
 
 @pytest.mark.slow

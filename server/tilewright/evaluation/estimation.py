@@ -18,6 +18,7 @@ from tilewright.records import cut, misfit, printable
 from tilewright.roofline.bounds import Ceilings, floor_ms, intensity_class, roofline_share
 from tilewright.roofline.model import (
     DRAM_EFFICIENCY,
+    KERNEL_ERROR,
     MATRIX_EFFICIENCY,
     MODEL_RESOLUTION,
     CallProfile,
@@ -33,6 +34,7 @@ What is missing to 1 is left to the error of sampling.
 """
 CONFIG_LIMIT = 120
 """Characters that are said of a config that a candidate's own search took."""
+TWO_MODELS = "a model of torch operations and a model of kernels are compared"
 Profiles = dict[str, CallProfile]
 """What one candidate's call does, by case."""
 
@@ -105,35 +107,39 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec) -> Benchm
     """The modelled result of a candidate and, where `arms` holds two, the incumbent."""
     ceilings = assumed_ceilings(device)
     timings = []
+    two_models = False
     for case in code.task.benchmark_cases(Backend.CPU):
-        estimates = [estimate_call(profiles[case_label(case)], device) for profiles in arms]
+        calls = [profiles[case_label(case)] for profiles in arms]
+        estimates = [estimate_call(call, device) for call in calls]
         latency = estimates[0].ms
         work = code.work(case)
         percent, bound = roofline_share(latency, work, ceilings)
-        moved = arms[0][case_label(case)].dram_bytes
-        if found := shortfall(arms[0][case_label(case)], latency, work, device):
+        moved = calls[0].dram_bytes
+        if found := shortfall(calls[0], latency, work, device):
             return BenchmarkResult(status=Status.TAMPERED, modelled=True, message=f"{case_label(case)}: {found}")
         paired: dict[str, Any] = {}
         if len(arms) == 2:
-            speedup = estimates[1].ms / latency
-            paired = {"incumbent_ms": estimates[1].ms, **_with_resolution(speedup)}
+            paired = {"incumbent_ms": estimates[1].ms, **_with_interval(estimates[1].ms / latency, calls)}
+        two_models |= (here := _two_models(calls))
         timings.append(
             CaseTiming(
                 case=case,
                 latency_ms=latency,
                 roofline_percent=percent,
                 bound=bound,
-                note=f"{_searched(arms[0][case_label(case)])}modelled: mostly {estimates[0].limit} "
+                note=f"{_searched(calls[0])}modelled: mostly {estimates[0].limit} "
                 f"({_terms(estimates[0])}); moves {moved / 1e6:.1f} MB, the work is {work.bytes / 1e6:.1f} MB; the "
-                "interval is the model's resolution",
+                f"interval is the model's {f'error: {TWO_MODELS}' if here else 'resolution'}",
                 **paired,
             )
         )
     overall: dict[str, Any] = {}
     if len(arms) == 2:
-        overall = _with_resolution(geometric_mean([timing.speedup or 1.0 for timing in timings]))
+        ends = ("speedup", "speedup_low", "speedup_high")
+        overall = {name: geometric_mean([getattr(timing, name) for timing in timings]) for name in ends}
     return BenchmarkResult(
         status=Status.PASSED,
+        message=TWO_MODELS if two_models else "",
         modelled=True,
         latency_ms=geometric_mean([timing.latency_ms for timing in timings]),
         cases=timings,
@@ -152,6 +158,14 @@ def _terms(estimate: Estimate) -> str:
     return ", ".join(f"{name} ~{ms:.4f} ms" for name, ms in found if ms > 0.01 * estimate.ms)
 
 
-def _with_resolution(speedup: float) -> dict[str, float]:
-    width = 1 + MODEL_RESOLUTION
-    return {"speedup": speedup, "speedup_low": speedup / width, "speedup_high": speedup * width}
+def _two_models(calls: list[CallProfile]) -> bool:
+    return len({bool(call.launches) for call in calls}) > 1
+
+
+def _with_interval(speedup: float, calls: list[CallProfile]) -> dict[str, float]:
+    """The speedup of a candidate's call over an incumbent's, with what it may be. An error that both share cancels."""
+    below = above = 1 + MODEL_RESOLUTION
+    if _two_models(calls):
+        least, most = KERNEL_ERROR
+        below, above = (1 / least, most) if calls[0].launches else (most, 1 / least)
+    return {"speedup": speedup, "speedup_low": speedup / below, "speedup_high": speedup * above}
