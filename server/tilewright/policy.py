@@ -117,15 +117,15 @@ def verdict_of_benchmark(result: BenchmarkResult, rules: Rules) -> Verdict | Non
     if result.speedup is None or result.speedup_low is None or result.speedup_high is None:
         return None
     mark = "~" if result.modelled else ""
-    low, high = _percent(result.speedup_low), _percent(result.speedup_high)
-    shown = f"{mark}{_percent(result.speedup)} speed ({mark}{low} to {mark}{high})"
+    low, high = _percent(result.speedup_low, mark), _percent(result.speedup_high, mark)
+    shown = f"{_percent(result.speedup, mark)} speed ({low} to {high})"
     for case in result.cases:
         if case.speedup is None:
             continue
         inner, outer = (math.inf if high is None else high for high in (case.speedup_high, case.outer_high))
         if inner < 1 - rules.regression or outer < 1 - max(rules.regression, OUTER_BIAS):
             by, text = (case.speedup, "") if inner < 1 - rules.regression else (case.outer_speedup, OUTER)
-            detail = f"{mark}{_percent(by or case.speedup)} speed on {case_label(case.case)}{text}"
+            detail = f"{_percent(by or case.speedup, mark)} speed on {case_label(case.case)}{text}"
             return Verdict(kind=VerdictKind.REVERT, reason=Reason.REGRESSION, detail=detail)
     resolvable = 1.0 if result.modelled else math.exp(RESOLUTION)
     borne_out = result.modelled or result.harness or (result.outer_low is not None and result.outer_low > 1)
@@ -211,8 +211,10 @@ def settled(result: BenchmarkResult, rules: Rules, alone: bool, confirms: bool) 
     return None if waits else verdict
 
 
-def _percent(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.2f}%"
+def _percent(ratio: float, mark: str = "") -> str:
+    """A ratio as a gain. Of a model's, which is marked, no decimals are said above 100%: it does not know them."""
+    percent = 100 * (ratio - 1)
+    return f"{mark}{percent:+.{0 if mark and percent > 100 else 2}f}%"
 
 
 def advise(

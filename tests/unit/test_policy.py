@@ -168,6 +168,14 @@ def test_verdicts_of_measurements(result: BenchmarkResult, kind: VerdictKind, re
     assert (verdict.kind, verdict.reason) == (kind, reason)
 
 
+def test_a_model_s_gain_has_no_decimals_that_it_does_not_know() -> None:
+    modelled = {speedup: measured(speedup).model_copy(update={"modelled": True}) for speedup in (10.008, 1.5, 0.98)}
+    details = [(verdict_of_benchmark(result, RULES) or KEPT).detail for result in modelled.values()]
+    assert details[:2] == ["~+901% speed (~+900% to ~+901%)", "~+50.00% speed (~+49.50% to ~+50.50%)"]
+    assert details[2] == "~-2.00% speed on N=0"
+    assert (verdict_of_benchmark(measured(10.008), RULES) or KEPT).detail == "+900.80% speed (+900.30% to +901.30%)"
+
+
 @given(st.floats(0.2, 5), st.floats(0, 1), st.lists(st.floats(0.2, 5), min_size=1, max_size=4))
 def test_a_keep_needs_an_interval_above_one_and_no_significant_loss(
     speedup: float, width: float, cases: list[float]
