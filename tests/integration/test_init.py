@@ -181,6 +181,19 @@ def test_the_kernels_behind_a_function_handed_on_are_what_is_edited(package: Pat
     assert [case["N"] for case in task["cases"] if case.get("backend") == "cpu"] == [96, 2096]
 
 
+def test_a_torch_function_beside_a_kernel_is_a_task_of_its_own(package: Path) -> None:
+    (package / "src/mypkg/both.py").write_text(
+        KERNELS
+        + IMPL.replace("from ._kernels import scale_kernel\n", "")
+        + "\n\ndef scale_torch(x):\n    return x * 2.0\n"
+    )
+    commit_all(package, "both")
+    done = init(package, "mypkg.both:scale_torch", "--shape", "4096", "--yes")
+    assert done.returncode == 0, done.stderr
+    task = tomllib.loads((package / "perf/scale_torch/task.toml").read_text())
+    assert (task["frontend"], task["editable"]) == ("torch", ["../../src/mypkg/both.py"])
+
+
 TESTS = """
 import pytest
 import torch

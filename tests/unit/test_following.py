@@ -20,6 +20,29 @@ def scale_kernel(x): ...
 def other_kernel(x): ...
 """
 IMPL = "from ._kernels import scale_kernel\nimport cuda.tile as ct\n\ndef scale(x): ct.launch(0, 1, scale_kernel, x)\n"
+BESIDE = """
+import torch
+import triton
+
+impls = {}
+
+def register(f):
+    impls[f.__name__] = f
+
+@triton.jit
+def k(x): ...
+
+@register
+def fused(x): k[(1,)](x)
+
+def plain(x): return _twice(x).float().sum()
+def _twice(x): return torch.add(x, x)
+def table(x): return impls["fused"](x)
+def taken(x):
+    impl = impls["fused"]
+    return impl(x)
+def op(x): return torch.ops.mypkg.fused(x)
+"""
 PACKAGE = {
     "src/mypkg/__init__.py": "from ._impl import scale\nfrom .tri import gelu\n",
     "src/mypkg/_impl.py": IMPL,
@@ -30,6 +53,7 @@ PACKAGE = {
     "src/mypkg/late.py": "def f(x):\n    from mypkg import _kernels as k\n    return k.scale_kernel(x)\n",
     "src/mypkg/stars.py": "from ._impl import *\n\ntry:\n    import no\nexcept ImportError:\n    def f(x): scale(x)\n",
     "src/mypkg/table.py": "import triton\n\n@triton.jit\ndef k(x): ...\n\ndef f(x): return globals()['k'](x)\n",
+    "src/mypkg/beside.py": BESIDE,
     "src/mypkg/loop.py": "from .loop import f as g\n\ndef f(x): return g(x)\n",
 }
 
@@ -45,6 +69,8 @@ PACKAGE = {
         ("late", "f", [("_kernels", "cutile")]),
         ("stars", "f", [("_kernels", "cutile")]),
         ("table", "f", [("table", "triton")]),
+        *(("beside", name, [("beside", "triton")]) for name in ("fused", "table", "taken", "op")),
+        ("beside", "plain", []),
         ("plain", "relu", []),
         ("loop", "f", []),
     ],

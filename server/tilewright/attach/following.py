@@ -13,6 +13,8 @@ MARKS = {"cuda.tile.kernel": "cutile", "triton.jit": "triton", "triton.runtime.j
 """What makes a function a kernel, by its full name, and the frontend that it belongs to."""
 _USUAL = {"ct.kernel": "cutile", "triton.jit": "triton", "tl.jit": "triton"}
 """How they are usually written: it counts where the name is imported from the repository: `from .compat import ct`."""
+_LOOKUPS = {"globals", "getattr", "vars", "eval", "exec", "__import__", "import_module", "torch.ops"}
+"""What finds a function by other means than a name in the source."""
 
 
 class Kernel(NamedTuple):
@@ -58,7 +60,8 @@ def frontend_of(node: ast.expr, imported: Mapping[str, str]) -> str:
 def kernels_of(files: Files, modules: Mapping[str, str], path: str, function: str) -> list[Kernel]:
     """The files with the kernels that the function in `path` uses, itself or through what it calls, nearest first.
 
-    `modules` are the repository's, each with its file. Where the function names no kernel, all of its file count.
+    `modules` are the repository's, each with its file. Where the function names no kernel, and calls something that no
+    name in the source tells, all of its file count.
     """
     known: dict[str, _Module] = {}
     paths = {file: module for module, file in modules.items()}
@@ -69,6 +72,8 @@ def kernels_of(files: Files, modules: Mapping[str, str], path: str, function: st
         return known[name]
 
     found: dict[Kernel, None] = {}
+    own = module_of(paths[path])
+    unnamed = function not in (*own.defined, *own.imported)
     seen: set[tuple[str, str]] = set()
     queue = [(paths[path], function)]
     while queue:
@@ -80,6 +85,7 @@ def kernels_of(files: Files, modules: Mapping[str, str], path: str, function: st
         here = module_of(name)
         for statement in here.defined.get(wanted, []):
             found |= {Kernel(here.path, frontend): None for frontend in _made(statement, here)}
+            unnamed = unnamed or _calls_unnamed(statement)
             for used in _used(statement):
                 first, _, rest = used.partition(".")
                 if first in here.defined:
@@ -90,8 +96,7 @@ def kernels_of(files: Files, modules: Mapping[str, str], path: str, function: st
         if wanted not in here.defined:  # handed on by an __init__.py
             queue += _resolved(here.imported.get(wanted, ""), modules)
             queue += [(star, wanted) for star in here.stars if star in modules]
-    if not found:
-        own = module_of(paths[path])
+    if unnamed and not found:
         found = {
             Kernel(path, frontend): None
             for statements in own.defined.values()
@@ -152,6 +157,15 @@ def _used(statement: ast.stmt) -> Iterator[str]:
     for node in ast.walk(statement):
         if isinstance(node, ast.Name | ast.Attribute) and (name := _dotted(node)):
             yield name
+
+
+def _calls_unnamed(statement: ast.stmt) -> bool:
+    """Whether a statement calls what it takes from a table, from another call, or by a name made at run time."""
+    stored = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    called = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    return not _LOOKUPS.isdisjoint(name.removeprefix("importlib.") for name in _used(statement)) or any(
+        isinstance(one, ast.Subscript | ast.Call) or (isinstance(one, ast.Name) and one.id in stored) for one in called
+    )
 
 
 def _resolved(full: str, modules: Mapping[str, str]) -> list[tuple[str, str]]:
