@@ -124,7 +124,9 @@ def init(
     if there := [file for file in files if (top / made.folder / file).exists()]:
         raise failed(f"{made.folder}/{there[0]} is there already: choose another --name, or remove it")
     console.print(f"\n{made.folder}/task.toml{''.join(f', {file}' for file in beside)}:\n\n{made.text}")
-    if not (yes or typer.confirm("write it?", default=True)):
+    if yes and made.failed:
+        raise failed("not written, since the function failed its trial; without --yes you are asked")
+    if not (yes or typer.confirm("write it?", default=not made.failed)):
         raise typer.Exit(1)
     (top / made.folder).mkdir(parents=True, exist_ok=True)
     for file, text in files.items():

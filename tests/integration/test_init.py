@@ -194,6 +194,59 @@ def test_a_torch_function_beside_a_kernel_is_a_task_of_its_own(package: Path) ->
     assert (task["frontend"], task["editable"]) == ("torch", ["../../src/mypkg/both.py"])
 
 
+BIAS = """
+import cuda.tile as ct
+import torch
+
+
+@ct.kernel
+def bias_kernel(x, bias, out):
+    row = ct.load(x, (ct.bid(0), 0), (1, 32))
+    ct.store(out, (ct.bid(0), 0), row + ct.load(bias, (0,), (32,)).reshape((1, 32)))
+
+
+def added(x, bias):
+    if bias.ndim != 1:
+        raise ValueError("bias is 1-D")
+    out = torch.empty_like(x)
+    ct.launch(torch.cuda.current_stream(), (x.shape[0],), bias_kernel, (x, bias, out))
+    return out
+
+
+def extended(x, bias):
+    if bias.device.type == "cpu":
+        raise RuntimeError("Found no NVIDIA driver on your system")
+    return added(x, bias)
+
+
+def reference(x, bias):
+    return x + bias
+"""
+
+
+def test_a_trial_that_fails_is_told_as_one_and_not_written_unasked(package: Path) -> None:
+    (package / "src/mypkg/bias.py").write_text(BIAS)
+    commit_all(package, "bias")
+    given = ("mypkg.bias:added", "--reference", "mypkg.bias:reference")
+    asked = init(package, *given, "--shape", "64x32", answer="\n")
+    shown = " ".join(asked.stdout.split())
+    for said in (
+        "The trial on the CPU failed: with N=32 M=64 it raises ValueError: bias is 1-D. So there are no cases for it "
+        "and no hidden cases, and a session without a GPU cannot start. --shape 64x32 was given to x and bias alike. "
+        "If they differ, name each: --shape x=64x32 --shape bias=32",
+        "write it? [y/N]",
+    ):
+        assert said in shown, shown
+    assert asked.returncode == 1
+    unasked = init(package, *given, "--shape", "64x32", "--yes")
+    assert (unasked.returncode, "not written, since the function failed its trial" in unasked.stderr) == (2, True)
+    assert not (package / "perf").exists()
+    named = init(package, *given, "--shape", "x=64x32").stderr
+    assert "--shape bias=<its shape> is missing, as in --shape bias=32" in named
+    elsewhere = ("mypkg.bias:extended", *given[1:], "--shape", "x=64x32", "--shape", "bias=32", "--yes")
+    assert init(package, *elsewhere).returncode == 0, "on a GPU it may be right"
+
+
 TESTS = """
 import pytest
 import torch

@@ -76,7 +76,7 @@ def propose(
     if dtype not in DRAWN:
         raise Misuse(f"inputs cannot be drawn in {dtype}: --dtype is one of {', '.join(sorted({*DRAWN, *DTYPES}))}")
     called_with = dict(map(_argument, arguments))
-    request = {
+    request: dict[str, Any] = {
         "entry": entry,
         "reference": reference,
         "shapes": shapes_of(shapes),
@@ -125,14 +125,27 @@ def propose(
     draft = {"task.toml": task_toml(head, cases, [], {}, [])} | beside
     parse_task(draft["task.toml"], Path("task.toml"))
     with Trial(files | _placed(folder, draft), Path(repository.root)) as trial:
-        limits = tried_out(trial, entry, str(folder), found, dtype, import_root, tell)
+        alike = _alike(request["shapes"], found["shapes"])
+        limits = tried_out(trial, entry, str(folder), found, dtype, import_root, alike, tell)
     text = task_toml(head, [*cases, *limits.cases], limits.hidden, limits.excluded, limits.remarks)
     parse_task(text, Path("task.toml"))
     tell("checking the function as a session will")
     judged = confirmed(files | _placed(folder, {"task.toml": text} | beside), folder)
     remarks = [*limits.remarks, *judged]
     text = task_toml(head, [*cases, *limits.cases], limits.hidden, limits.excluded, remarks)
-    return Proposal(folder, text, [*_seen(frozen_from.path, dtype, made, found), *remarks]), beside
+    seen = [*_seen(frozen_from.path, dtype, made, found), *remarks]
+    return Proposal(folder, text, seen, failed=limits.failed), beside
+
+
+def _alike(given: dict[str, list[int]], shapes: dict[str, list[str]]) -> str:
+    """What to say of a failure where one unnamed shape went to several tensors; empty where none did."""
+    common = given.get("", [])
+    names = [name for name, dims in shapes.items() if name not in given and len(dims) == len(common) > 1]
+    if len(names) < 2:
+        return ""
+    whole, last = "x".join(map(str, common)), common[-1]
+    each = " ".join(f"--shape {name}={last if number else whole}" for number, name in enumerate(names))
+    return f". --shape {whole} was given to {' and '.join(names)} alike. If they differ, name each: {each}"
 
 
 def _placed(folder: PurePosixPath, texts: dict[str, str]) -> Files:

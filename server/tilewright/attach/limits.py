@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import posixpath
+import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
@@ -24,18 +25,23 @@ LIMIT_S = 300.0
 COMPILE_S = 60.0
 BUDGET_S = 240.0
 """For all runs on a backend."""
+WANTS_GPU = re.compile(r"not compiled with CUDA|no NVIDIA driver|no CUDA GPUs|there is no GPU here", re.IGNORECASE)
+"""What is said where there is no GPU."""
+_ONLY_GPU = re.compile(rf"{WANTS_GPU.pattern}|UnsupportedOperation|{TOO_LONG}", re.IGNORECASE)
+"""Why a trial on the CPU fails although the function may be right on a GPU."""
 STARTS = 20
 """Of a process that runs of the function end."""
 
 
 class Limits(NamedTuple):
     """What a task adds to the cases asked for: cases for the CPU, hidden ranges, classes of values to leave out with
-    why, and remarks on what was narrowed."""
+    why, and remarks on what was narrowed. `failed`: the function fails where it could run."""
 
     cases: list[dict[str, Any]]
     hidden: list[dict[str, Any]]
     excluded: dict[str, str]
     remarks: list[str]
+    failed: bool = False
 
 
 def probed(trial: Trial, request: dict[str, Any], import_root: str) -> dict[str, Any]:
@@ -53,10 +59,12 @@ def tried_out(
     found: Mapping[str, Any],
     dtype: str,
     import_root: str,
+    alike: str,
     tell: Callable[[str], None],
 ) -> Limits:
     """What the function passes of the task that was drafted in `folder`: interpreted on the CPU, and on a GPU where
-    there is one. Raises `Misuse` where it gives other values than its reference, or does not take the shape."""
+    there is one. Raises `Misuse` where it gives other values than its reference, or does not take the shape. `alike`
+    says which tensors were given one shape, where that may be why it fails."""
     request = {"folder": folder, "sizes": found["sizes"], "last": found["last"], "dtype": dtype}
     answers: dict[Backend, dict[str, Any]] = {}
     failed = ""
@@ -66,18 +74,19 @@ def tried_out(
         if "failed" not in answer:
             answers[backend] = answer
         elif answer["wrong"] or backend is Backend.CUDA:
-            raise Misuse(f"{entry} fails against its reference before anything was changed: {answer['failed']}")
+            raise Misuse(f"{entry} fails against its reference before anything was changed: {answer['failed']}{alike}")
         else:
             failed = answer["failed"]
         if full := answer.get("full", ""):
-            raise Misuse(f"{entry} does not take the shape that was given: {full}; give one that it takes")
+            raise Misuse(f"{entry} does not take the shape that was given: {full}; give one that it takes{alike}")
     cases, hidden, excluded, remarks = list[dict[str, Any]](), list[dict[str, Any]](), dict[str, str](), list[str]()
-    if failed:
-        remarks.append(f"Not tried on the CPU, where {failed}: there are no cases for it")
     measured = answers.get(Backend.CUDA) or answers.get(Backend.CPU)
+    if failed:
+        lacking = "no cases for it" if measured else "no cases for it and no hidden cases"
+        so = f"So there are {lacking}, and a session without a GPU cannot start"
+        remarks.append(f"The trial on the CPU failed: {failed}. {so}{alike}")
     if measured is None:
-        remarks.append("No hidden cases: which sizes the function takes is not known. Give ranges by hand")
-        return Limits(cases, hidden, excluded, remarks)
+        return Limits(cases, hidden, excluded, remarks, failed=not _ONLY_GPU.search(failed))
     hidden += [measured["hidden"]] if measured["hidden"] else []
     if on_cpu := answers.get(Backend.CPU):
         for sizes in filter(None, (on_cpu["small"], on_cpu["long"])):

@@ -102,7 +102,8 @@ def _shapes(
     if unknown := given.keys() - {*tensors, ""}:
         raise Unusable(f"--shape {min(unknown)}=…: the tensors are {', '.join(tensors)}")
     if "" not in given and (missing := [name for name in tensors if name not in given]):
-        raise Unusable(f"--shape {missing[0]}=… is missing, as in --shape {missing[0]}=4096x8192")
+        like = next(iter(given.values()))[-1] if given else "4096x8192"
+        raise Unusable(f"--shape {missing[0]}=<its shape> is missing, as in --shape {missing[0]}={like}")
     common = given.get("", [])
     tries = [{name: given.get(name, common) for name in tensors}]
     tries.append({name: given.get(name, common if name == tensors[0] else common[-1:]) for name in tensors})

@@ -42,11 +42,13 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A task file that was tried: its folder relative to the repository's root, its text, and what was seen of it."""
+    """A task file that was tried: its folder relative to the repository's root, its text, and what was seen of it.
+    `failed`: what it is of fails where it could run."""
 
     folder: PurePosixPath
     text: str
     seen: list[str]
+    failed: bool = False
 
 
 def propose(root: Path, wishes: Wishes, tell: Any) -> Proposal:
