@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ from tilewright.attach.finding import exercises, read_sources
 from tilewright.attach.function import shapes_of
 from tilewright.attach.probe import _named
 from tilewright.attach.reading import fitting, quoted
-from tilewright.attach.repository import Wishes, _choice, _node_id, _restricted
+from tilewright.attach.repository import Wishes, _choice, _need_passed, _node_id, _restricted
 from tilewright.attach.trial import Tried
 from tilewright.attach.writing import frozen_copy
 from tilewright.harness.commands import Ran
 from tilewright.harness.outcomes import Outcome, Test, read_report
 from tilewright.repository import Files
 from tilewright.session.checkout import Misuse
+from tilewright.task import Backend
 
 FIXTURES = Path(__file__).parents[1] / "repositories"
 LIBRARY = {
@@ -71,6 +73,8 @@ def test_a_choice_that_is_the_users_is_left_to_them() -> None:
     assert (named.tests[0].path, named.benches[0].path) == ("tests/test_other.py", "benchmarks/bench_gelu.py")
     with pytest.raises(Misuse, match="found no benchmark that imports it; name it with --bench"):
         _choice(sources, Wishes(kernel="lib/util.py"))
+    with pytest.raises(Misuse, match="found no test that imports it; name it with --test"):
+        _choice(read_sources(files() | {"lib/util.py": b"import triton\n"}), Wishes(kernel="lib/__init__.py"))
     with pytest.raises(Misuse, match=r"--kernel nowhere\.py: no such Python file is committed"):
         _choice(sources, Wishes(kernel="nowhere.py"))
 
@@ -82,6 +86,39 @@ def tried(stdout: str = "", report: str = "", out: str = "", seconds: float = 1.
 
 
 COMMAND = ["python", "-m", "pytest", "b.py", "--junitxml={junit}"]
+FAILED = (
+    "<testsuites><testsuite><testcase classname='tests.test_it' name='test_it'>{}</testcase></testsuite></testsuites>"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "report", "expected"),
+    [
+        (
+            "E  AssertionError: Torch not compiled with CUDA enabled\n1 failed",
+            "",
+            "Torch not compiled with CUDA enabled",
+        ),
+        ("1 failed", "<failure message='RuntimeError: Found no NVIDIA driver'/>", "Found no NVIDIA driver"),
+        ("", "<skipped message='requires CUDA'/>", "requires CUDA"),
+        ("/usr/bin/python: No module named pytest", "", "-m pip install pytest"),
+        ("1 failed", "", "a command exited with status 1; it was `python -m pytest b.py"),
+    ],
+)
+def test_a_run_that_wants_what_is_not_there_says_what_to_do(
+    said: str, report: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewright.attach.repository.backend_here", lambda: Backend.CPU)
+    seen = tried(said, FAILED.format(report) if report else "")
+    if "skipped" not in report:
+        seen = seen._replace(ran=replace(seen.ran, status=1, ended="exited with status 1"))
+    with pytest.raises(Misuse, match=expected) as raised:
+        _need_passed(seen, COMMAND, "the tests")
+    wants = "CUDA" in expected or "NVIDIA" in expected
+    assert ("wants a GPU, and this machine has none" in str(raised.value)) is wants
+    assert ("tilewright init module:function --shape" in str(raised.value)) is wants
+
+
 LOG = "## gelu\n\n| m | dtype | latency (us) | tflops |\n|---|---|---|---|\n| 256 | f16 | 12.5 | 1.5 |\n"
 
 

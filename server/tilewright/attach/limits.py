@@ -25,7 +25,11 @@ LIMIT_S = 300.0
 COMPILE_S = 60.0
 BUDGET_S = 240.0
 """For all runs on a backend."""
-WANTS_GPU = re.compile(r"not compiled with CUDA|no NVIDIA driver|no CUDA GPUs|there is no GPU here", re.IGNORECASE)
+WANTS_GPU = re.compile(
+    r"not compiled with CUDA|no NVIDIA driver|no CUDA GPUs|there is no GPU here|CUDA (is )?not available|"
+    r"(needs|requires?) (a )?(CUDA|GPU)",
+    re.IGNORECASE,
+)
 """What is said where there is no GPU."""
 _ONLY_GPU = re.compile(rf"{WANTS_GPU.pattern}|UnsupportedOperation|{TOO_LONG}", re.IGNORECASE)
 """Why a trial on the CPU fails although the function may be right on a GPU."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import statistics
+import sys
 import unicodedata
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tilewright.attach.finding import Exercise, Source, exercises, read_sources
+from tilewright.attach.limits import WANTS_GPU
 from tilewright.attach.reading import Reading, fitting, quoted, shown
 from tilewright.attach.trial import Trial, Tried
 from tilewright.commandtask import CommandTask, parse_command_task
@@ -19,6 +21,8 @@ from tilewright.policy import Rules
 from tilewright.records import cut
 from tilewright.repository import Files, Repository, RepositoryError
 from tilewright.session.checkout import Misuse
+from tilewright.session.runs import backend_here
+from tilewright.task import Backend
 
 LIMIT_S = 1800.0
 RUNS = 3
@@ -26,6 +30,7 @@ RUNS = 3
 NEEDED_RUNS = 4 * LOOKS[0]
 """Of the benchmark in an iteration at least: two arms, and a gain is confirmed by as many."""
 BUDGET_S = 60 * Rules().iteration_minutes
+OF_FUNCTION = "make a task of one function: tilewright init module:function --shape 4096x8192"
 _BACKENDS = ("cutile", "triton", "tilelang", "cute", "cuda", "torch")
 
 
@@ -151,11 +156,9 @@ def _choice(sources: dict[str, Source], wishes: Wishes) -> Exercise:
         listed = "\n".join(f"  --kernel {one.kernel.path}" for one in whole)
         raise Misuse(f"{len(whole)} files hold kernels with tests and benchmarks; choose one:\n{listed}")
     one = given[0]
-    lacking = "tests" if not one.tests else "benchmark"
-    raise Misuse(
-        f"{one.kernel.path}: found no {lacking} that imports it; name it with --{'test' if not one.tests else 'bench'} "
-        "path/to/file.py, or make a task of one function: tilewright init module:function --shape 4096x8192"
-    )
+    lacking, option = ("test", "--test") if not one.tests else ("benchmark", "--bench")
+    named = f"name it with {option} path/to/file.py"
+    raise Misuse(f"{one.kernel.path}: found no {lacking} that imports it; {named}, or {OF_FUNCTION}")
 
 
 def _words(kernel: Source, wishes: Wishes) -> list[str]:
@@ -199,12 +202,27 @@ def _need_passed(tested: Tried, command: list[str], what: str) -> None:
         raise Misuse(f"{what} fail before anything was changed: {failed[0].id}: {failed[0].message}")
     if not any(test.outcome is Outcome.PASSED for test in tested.tests):
         why = next((test.message for test in tested.tests), "nothing was collected")
+        _need_no_gpu(why, command)
         raise Misuse(f"no test passed: {why}; {_again(command)}")
 
 
 def _need_ran(tried: Tried, command: list[str]) -> None:
     if tried.ran.status != 0:
+        said = "\n".join([tried.ran.last_words, *(test.message for test in tried.tests)])
+        if "No module named pytest" in said:
+            raise Misuse(f"this Python has no pytest, which runs the tests: {sys.executable} -m pip install pytest")
+        _need_no_gpu(said, command)
         raise Misuse(f"a command {tried.ran.ended}; {_again(command)}\n{tried.ran.last_words[-1500:]}")
+
+
+def _need_no_gpu(said: str, command: list[str]) -> None:
+    """Raises `Misuse` where what a command said is that it wants a GPU, and there is none."""
+    if (found := WANTS_GPU.search(said)) and backend_here() is Backend.CPU:
+        line = next(line for line in said.splitlines() if found[0] in line)
+        raise Misuse(
+            f"`{' '.join(command)}` wants a GPU, and this machine has none ({cut(line.strip(), 160)}). Without one, "
+            f"{OF_FUNCTION}"
+        )
 
 
 def _again(command: list[str]) -> str:
