@@ -43,6 +43,8 @@ class Client:
     program: str
     server: Callable[[list[str]], Setting]
     allowed: Callable[[list[str], Sequence[str]], Setting]
+    skills: str = ""
+    """Where it looks for skills, if that is not where `tilewright skills install` puts them."""
 
 
 def server_command() -> list[str]:
@@ -85,6 +87,19 @@ def write(found: dict[Path, tuple[str, str]]) -> None:
         if after != before:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, after)
+
+
+def what_next(client: Client) -> str:
+    """What to do with the files that were written, and in the client."""
+    command = server_command()
+    into = f" --to {client.skills}" if client.skills else ""
+    return (
+        f"{client.server(command).path} holds a path of this machine, {command[0]}: leave it out of commits, as by a "
+        "line in .git/info/exclude\n"
+        f"The server offers its skills over MCP. Where {client.title} does not list them, copy them: tilewright skills "
+        f"install{into}\n"
+        f"Next: open {client.title} in this folder, and say: Make the kernel in <task folder> faster with Tilewright."
+    )
 
 
 def _json(path: str, holds: str, addition: dict[str, Any]) -> Setting:
@@ -235,7 +250,7 @@ def _opencode_allowed(_: list[str], tools: Sequence[str]) -> Setting:
 
 
 CLIENTS = (
-    Client("claude-code", "Claude Code", "claude", _claude, _claude_allowed),
+    Client("claude-code", "Claude Code", "claude", _claude, _claude_allowed, ".claude/skills"),
     Client("codex", "Codex", "codex", _codex, _codex_allowed),
     Client("cursor", "Cursor", "cursor-agent", _cursor, _cursor_allowed),
     Client("gemini", "Gemini CLI", "gemini", _gemini, _gemini_allowed),

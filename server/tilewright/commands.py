@@ -22,6 +22,7 @@ from tilewright.skillcommands import skills_app
 from tilewright.terminal import (
     HERE,
     Root,
+    asked,
     chosen_backend,
     console,
     errors,
@@ -160,10 +161,10 @@ def setup(
     chosen = by_name[client] if client else there[0]
     tools = told(lambda: asyncio.run(_tool_names(root)))
     if allow_tools is None:
-        allow_tools = show or typer.confirm(
+        allow_tools = show or asked(
             f"{chosen.title} asks before each call of a tool that runs code or writes files, all night. "
             f"Let it call Tilewright's {len(tools)} tools without a question?",
-            default=True,
+            "give --allow-tools, and the client runs the tools without a question, or --no-allow-tools, and it asks",
         )
     wanted = clients.settings(chosen, clients.server_command(), tools if allow_tools else [])
     texts = told(lambda: clients.texts(root, wanted, merge=not show))
@@ -177,6 +178,8 @@ def setup(
             typer.echo(after)
     if not allow_tools:
         console.print(f"{chosen.title} will ask before each call; --allow-tools changes that", markup=False)
+    if not show:
+        console.print(clients.what_next(chosen), markup=False)
 
 
 async def _tool_names(root: Path) -> list[str]:

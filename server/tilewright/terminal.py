@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -44,6 +45,14 @@ def chosen_backend(text: str) -> Backend | None:
 def failed(text: str) -> typer.Exit:
     errors.print(printable(text), style="red")
     return typer.Exit(2)
+
+
+def asked(question: str, otherwise: str) -> bool:
+    """What a person answers, by default yes. Without a terminal nothing is asked: the command ends, and says what to do
+    `otherwise`."""
+    if not sys.stdin.isatty():
+        raise failed(f"there is no terminal to ask in: {otherwise}")
+    return typer.confirm(question, default=True)
 
 
 def told(work: Callable[[], ResultT]) -> ResultT:

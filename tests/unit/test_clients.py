@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -165,18 +170,34 @@ def test_an_entry_of_another_environment_follows(tmp_path: Path, name: str, path
 
 
 def test_the_command_says_what_it_wrote(tmp_path: Path) -> None:
-    def setup(*arguments: str, answer: str = "") -> Any:
-        return CliRunner().invoke(app, ["setup", "--root", str(tmp_path), *arguments], input=answer)
+    def setup(*arguments: str) -> Any:
+        return CliRunner().invoke(app, ["setup", "--root", str(tmp_path), *arguments])
 
     assert "give --client, one of claude-code, codex" in setup("--client", "emacs").output
     shown = setup("--client", "gemini", "--print")
     assert '"trust": true' in shown.output
     assert not (tmp_path / ".gemini").exists()
-    refused = setup("--client", "claude-code", answer="n\n")
+    master, terminal = pty.openpty()
+    os.write(master, b"n\n")
+    command = [sys.executable, "-m", "tilewright", "setup", "--root", str(tmp_path), "--client", "cursor"]
+    asked = subprocess.run(command, stdin=terminal, capture_output=True, text=True, check=True).stdout
+    assert "without a question? [Y/n]" in asked
+    assert [path.name for path in tmp_path.glob(".cursor/*")] == ["mcp.json"]
+    shutil.rmtree(tmp_path / ".cursor")
+    nobody = setup("--client", "claude-code")
+    assert (nobody.exit_code, list(tmp_path.glob(".*"))) == (2, [])
+    assert "without a question?" not in nobody.output
+    assert "give --allow-tools, and" in nobody.output
+    assert "or --no-allow-tools, and" in nobody.output
+    refused = setup("--client", "claude-code", "--no-allow-tools")
     assert ".mcp.json was written: the server" in refused.output
     assert not (tmp_path / ".claude").exists()
-    asked = setup("--client", "claude-code", answer="y\n")
-    assert ".mcp.json is as it should be" in asked.output
+    assert f".mcp.json holds a path of this machine, {server_command()[0]}: leave it out of commits" in refused.output
+    assert "tilewright skills install --to .claude/skills" in refused.output
+    assert "say: Make the kernel in <task folder> faster with Tilewright." in refused.output
+    assert "tilewright skills install\n" in setup("--client", "codex", "--allow-tools").output
+    allowing = setup("--client", "claude-code", "--allow-tools")
+    assert ".mcp.json is as it should be" in allowing.output
     allowed = json.loads((tmp_path / ".claude" / "settings.json").read_text())["permissions"]["allow"]
     assert "mcp__tilewright__run_benchmark" in allowed
     assert len(allowed) == 10
