@@ -22,6 +22,7 @@ from tilewright.skillcommands import skills_app
 from tilewright.terminal import (
     HERE,
     Root,
+    as_commands,
     asked,
     chosen_backend,
     console,
@@ -135,7 +136,7 @@ def init(
     runs = "the function on the cases for the cpu" if beside else "its tests once"
     console.print(
         f"written. Next: git add {made.folder} && git commit -m 'task', then tilewright check {made.folder}, which "
-        f"runs {runs}. Then start_session on it"
+        f"runs {runs}. Then tilewright start-session {made.folder}"
     )
 
 
@@ -374,7 +375,7 @@ def import_(source: Annotated[Path, typer.Argument(help="archive to read")], roo
 
 
 def _print_status(report: StatusReport) -> None:
-    console.print(report.summary, style="bold")
+    console.print(as_commands(report.summary), style="bold")
     if report.tried:
         table = Table("iteration", "optimization", "latency_ms", "correctness", "status", "why", box=None)
         for row in report.tried:
@@ -382,4 +383,4 @@ def _print_status(report: StatusReport) -> None:
         console.print(table)
     for text in (*report.notes, report.pending, report.budget, f"next: {report.next}"):
         if text:
-            console.print(text)
+            console.print(as_commands(text))

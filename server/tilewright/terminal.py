@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -30,10 +31,43 @@ BLANK: tuple[Any, ...] = ("", None, [], {})
 """What a reply's field holds where there is nothing to say."""
 LINE = 240
 """Characters of a part of a reply that goes on one line."""
+TOOLS = (
+    "start_session", "session_status", "run_correctness", "run_benchmark", "git_checkpoint", "revert", "append_result",
+    "dump_ir", "autotune", "profile",
+)  # fmt: skip
+"""The tools that replies name, each of which is a command too."""
+SAID = ("summary", "message", "next", "notes")
+"""The fields of a reply that are words to its reader."""
+_TOOL = re.compile(rf"(?<![\w/.-])(call )?(`?)({'|'.join(TOOLS)})\2(?!\.?[\w/-])")
 
 
-async def print_progress(text: str) -> None:
-    errors.print(text, style="dim")
+class _Progress:
+    """Prints how far the work is, each line once until another comes."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    async def __call__(self, text: str) -> None:
+        if text != self._last:
+            errors.print(text, style="dim")
+        self._last = text
+
+
+print_progress = _Progress()
+
+
+def as_commands(text: str) -> str:
+    """A text for agents as one for people at a shell: the commands in the place of the tools that it names."""
+
+    def named(match: re.Match[str]) -> str:
+        call, quote, tool = match.groups()
+        if not (call or quote or "_" in tool):  # a word such as revert
+            return match[0]
+        command = "status" if tool == "session_status" else tool.replace("_", "-")
+        what = ' "what you tried"' if tool == "append_result" else ""
+        return f"{'run ' if call else ''}`tilewright {command}{what}`"
+
+    return _TOOL.sub(named, text)
 
 
 def chosen_backend(text: str) -> Backend | None:
@@ -61,7 +95,7 @@ def told(work: Callable[[], ResultT]) -> ResultT:
     try:
         return work()
     except (Misuse, RepositoryError) as error:
-        raise failed(str(error)) from None
+        raise failed(as_commands(str(error))) from None
 
 
 def in_loop(root: Path, work: Callable[[Any], Coroutine[Any, Any, ResultT]]) -> ResultT:
@@ -79,6 +113,7 @@ def in_loop(root: Path, work: Callable[[Any], Coroutine[Any, Any, ResultT]]) -> 
 
 def print_report(report: Record) -> None:
     for name, value in _filled(report.model_dump(mode="json")).items():
+        value = _said(value) if name in SAID else value
         if name == "summary":
             console.print(printable(value), style="bold")
         elif isinstance(value, list | dict):
@@ -89,6 +124,10 @@ def print_report(report: Record) -> None:
                 console.print(f"  {printable(text)}") if len(text) <= LINE else console.print_json(data=one)
         else:
             console.print(printable(f"{name}: {value}"))
+
+
+def _said(value: Any) -> Any:
+    return [as_commands(one) for one in value] if isinstance(value, list) else as_commands(value)
 
 
 def _filled(value: Any) -> Any:
