@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -60,7 +61,7 @@ def test_a_person_can_look_and_end(make_task: Callable[..., Path]) -> None:
     assert "no session yet" in tilewright("status", cwd=root).stdout
     refused = tilewright("run-correctness", cwd=root)
     assert refused.returncode == 2
-    assert "call start_session" in refused.stderr
+    assert "run `tilewright start-session`" in refused.stderr
 
     async def begin(loop: Loop) -> None:
         await start(loop)
@@ -76,9 +77,18 @@ def test_a_person_can_look_and_end(make_task: Callable[..., Path]) -> None:
     status = json.loads(tilewright("status", "--json", cwd=root).stdout)
     assert status["phase"] == "measured"
     ended = tilewright("session", "end", "--reason", "enough", cwd=root)
-    assert "ended after 1 rows: ended by the user: enough" in ended.stdout
+    assert "ended after 1 row: ended by the user: enough" in ended.stdout
     assert "ended by the user: enough. scale" in tilewright("status", cwd=root).stdout
-    assert "the session has ended" in tilewright("session", "end", cwd=root).stderr
+    again = tilewright("session", "end", cwd=root)
+    assert "the session has ended" in again.stderr
+    for said in (ended.stdout, tilewright("status", cwd=root).stdout, again.stderr):
+        back = re.search(
+            r"\. task/kernel.py holds what was not kept; `(git restore --source=\w+ -- [\w/.]+)` brings", said
+        )
+        assert back is not None, said
+    subprocess.run(back[1].split(), cwd=root, check=True)
+    assert (root / "task" / "kernel.py").read_text() == SCALE_KERNEL
+    assert "not kept" not in tilewright("status", cwd=root).stdout
     archive = root.parent / "out.tgz"
     assert "name the file to write" in tilewright("session", "export", str(root.parent), cwd=root).stderr
     assert tilewright("session", "export", str(archive), cwd=root).returncode == 0

@@ -179,7 +179,8 @@ class Book:
         if self.state is None:
             raise Misuse("no session is under way; call start_session with the path of a task")
         if self.state.phase is Phase.ENDED:
-            raise Misuse(f"the session has ended ({self.state.ended}); call start_session to begin another")
+            left = self.checkout.not_kept(self.state)
+            raise Misuse(f"the session has ended ({self.state.ended}); call start_session to begin another{left}")
         return self.state
 
     def begin(self, started: Started) -> None:

@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 from tilewright.heads import HeadError
 from tilewright.ledger import Journal, LedgerError, render_table
 from tilewright.policy import VerdictKind
-from tilewright.records import write_atomically
+from tilewright.records import few, write_atomically
 from tilewright.repository import SANDBOX, Files, Repository, RepositoryError
 from tilewright.session import integrity, trailers
 from tilewright.session.history import ENTRY, Entry, Kept, Started, State
@@ -238,6 +238,18 @@ class Checkout:
         """What to do where another branch than the session's is checked out; empty where it is the session's."""
         branch = state.started.branch
         return "" if self.repository.branch() == branch else f"`git checkout {branch}`: the session is on that branch"
+
+    def not_kept(self, state: State) -> str:
+        """What to say, on the branch of a session that ended, of editable files that are not as it kept them. Empty
+        if all are."""
+        if self.elsewhere(state):
+            return ""
+        tree = EditableFiles(self.repository, state.started)
+        there, kept = tree.present(), tree.at(state.incumbent_commit)
+        names = [name for name in kept if there.get(name) != kept[name]]
+        back = f"`git restore --source={state.incumbent_commit[:12]} -- {' '.join(names)}`"
+        holds = "hold" if names[1:] else "holds"
+        return f". {few(names)} {holds} what was not kept; {back} brings back what was" if names else ""
 
     def missing_record(self, state: State, hashes: list[str]) -> Kept | None:
         """The record of a commit that was made just before its process was killed, or the disk was full, if that is

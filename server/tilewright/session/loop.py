@@ -249,7 +249,8 @@ class Loop:
                 raise
             return self._book.abandon(reason)
         self._trials.finish(reason)
-        return f"session {state.started.session} ended after {len(state.rows)} rows: {reason}"
+        rows = f"{len(state.rows)} row{'s' if len(state.rows) != 1 else ''}"
+        return f"session {state.started.session} ended after {rows}: {reason}{self.checkout.not_kept(state)}"
 
     async def close(self) -> None:
         """Let go of everything: a running evaluation ends, the checkout is free."""
@@ -310,7 +311,7 @@ class Loop:
     def _next(self, state: State) -> str:
         """What to do now, with an eye on the working tree."""
         if state.phase is Phase.ENDED:
-            return show.next_step(state)
+            return show.next_step(state) + self.checkout.not_kept(state)
         if (reason := self._reason_to_end(state)) is not None:
             return f"stop and report the table to the user: the loop's next call ends the session ({reason})"
         if there := self.checkout.elsewhere(state):
