@@ -7,6 +7,8 @@ below it are its output. `...` stands for any lines or any rest of a line, and d
 
 from __future__ import annotations
 
+import os
+import pty
 import re
 import subprocess
 import tempfile
@@ -66,9 +68,13 @@ def play(page: Page, folder: Path, environment: Mapping[str, str], edit: Callabl
                 continue
             count += 1
             script = f"{edit(step.command)}\ncode=$?\npwd >{where.name}\nexit $code"
+            master, terminal = pty.openpty()  # a person sits there, and says yes
+            os.write(master, b"y\n" * 9)
             ran = subprocess.run(
-                ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, input="y\n" * 9
+                ["bash", "-c", script], cwd=folder, env=environment, stdin=terminal, capture_output=True, text=True
             )
+            os.close(master)
+            os.close(terminal)
             folder = Path(Path(where.name).read_text().strip())
             said = [line.strip() for line in (ran.stderr + ran.stdout).splitlines() if line.strip()]
             place = f"{page.name}:{step.line}: {step.command}"
