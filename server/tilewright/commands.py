@@ -98,7 +98,9 @@ def init(
     arg: Annotated[list[str] | None, typer.Option(help="of a function: another argument, as in eps=1e-6")] = None,
     reference: Annotated[str, typer.Option(help="of a function: module:function in plain torch")] = "",
     name: Annotated[str, typer.Option(help="the task's name; default: the kernel's")] = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="write without asking")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="write without asking, unless the function fails its trial")
+    ] = False,
     root: Root = HERE,
 ) -> None:
     """Write a task for a repository's tests and benchmark, or for one function. Both are tried first."""
