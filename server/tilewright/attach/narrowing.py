@@ -86,7 +86,8 @@ def witnesses(rule: Rule, top: int, passed: Mapping[int, bool]) -> list[int]:
     """Sizes that speak for or against a rule: its first, middle and last, and what halves the gap below its least."""
     sizes = rule.up_to(top)
     middle = len(sizes) // 2
-    low = max((size for size, fine in passed.items() if not fine and size < sizes[0]), default=sizes[0])
+    failed = [size for size, fine in passed.items() if not fine and size % rule.multiple_of == 0]
+    low = max((size for size in failed if size < sizes[0]), default=sizes[0])
     gap = [size for size in range(low + 1, sizes[0]) if size % rule.multiple_of == 0 and not rule.powers]
     return [*sizes[:3], *sizes[middle : middle + 2], *sizes[-2:], *gap[len(gap) // 2 :][:1]]
 
