@@ -85,6 +85,13 @@ class Draw(Strict):
             found = [value * self.multiple_of for value in [low, high][: count - inner] + drawn]
         return source.sample(found, count)
 
+    def holds(self, value: CaseValue) -> bool:
+        """Whether it can be drawn."""
+        if self.choices is not None:
+            return value in self.choices
+        low, high = self._ends
+        return isinstance(value, int) and value % self.multiple_of == 0 and low <= value // self.multiple_of <= high
+
     def values(self, most: int) -> list[CaseValue] | None:
         """All values that can be drawn; None where they are more than `most`."""
         if self.choices is not None:
@@ -175,6 +182,12 @@ class HiddenEntry(BaseModel):
             up = sorted(drawn[name], key=int)
             drawn[name] = up[::-1] if len(ranges) == 2 and number else up[number:] + up[:number]
         return [base | {name: values[number] for name, values in drawn.items()} for number, base in enumerate(bases)]
+
+    def holds(self, case: Case, visible: list[Case]) -> bool:
+        """Whether `case` can be drawn over one of `visible`."""
+        rules = self.__pydantic_extra__
+        others = [{name: value for name, value in one.items() if name not in rules} for one in [case, *visible]]
+        return others[0] in others[1:] and all(name in case and rule.holds(case[name]) for name, rule in rules.items())
 
     def draw_wide(self, visible: list[Case], count: int, source: random.Random) -> list[Case]:
         """`count` different cases, each range's values spread as `Draw.draw_wide` says: all there are, where these are

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from tilewright.cases import WIDE_CASES, CaseEntry, Draw, HiddenEntry, Strict, volume
+from tilewright.cases import WIDE_CASES, CaseEntry, Draw, HiddenEntry, Strict
 from tilewright.cases import Backend as Backend
 from tilewright.cases import Case as Case
 from tilewright.cases import case_label as case_label
@@ -222,12 +222,18 @@ class Task:
         return [case for entry in self._hidden(backend) for case in entry.draw_large(visible, source)]
 
     def wide_cases(self, backend: Backend, seed: int) -> list[Case]:
-        """The hidden cases that a candidate has to be right on before it is kept, the cheapest first: `WIDE_CASES`
-        over all of the tables, or as many as there are. None without a table for `backend`."""
+        """The hidden cases that a candidate has to be right on before it is kept: `WIDE_CASES` over all of the tables,
+        or as many as there are that are not visible. None without a table for `backend`."""
         source = random.Random(seed)
         visible, entries = self.correctness_cases(backend), self._hidden(backend)
-        found = [case for entry in entries for case in entry.draw_wide(visible, -(-WIDE_CASES // len(entries)), source)]
-        return sorted(found, key=volume)
+        shares = [entry.draw_wide(visible, -(-WIDE_CASES // len(entries)), source) for entry in entries]
+        found = {case_label(case): case for share in shares for case in share}
+        return [case for case in found.values() if case not in visible]
+
+    def draws(self, backend: Backend, case: Case) -> bool:
+        """Whether a check on `backend` may run this case: it is visible, or lies in the ranges of a hidden table."""
+        visible = self.correctness_cases(backend)
+        return case in visible or any(entry.holds(case, visible) for entry in self._hidden(backend))
 
     def _hidden(self, backend: Backend) -> list[HiddenEntry]:
         entries = [entry for entry in self.file.hidden if entry.backend == backend]

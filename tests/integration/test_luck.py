@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TOML
+from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TOML, commit_all
 from tests.stage import edit, journal_of, judged, play, quiet, start
 from tilewright.cases import WIDE_CASES
 from tilewright.evaluation.results import Status
@@ -74,7 +74,7 @@ def test_a_row_says_how_many_sizes_there_was_time_for(
     make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = make_task()
-    monkeypatch.setattr(runs, "WIDE_S", 0.0)
+    monkeypatch.setattr(runs, "WIDE_S", 0.0)  # the first case alone begins in that time
 
     async def scene(loop: Loop) -> None:
         await start(loop)
@@ -145,6 +145,57 @@ def test_wrong_results_are_counted_over_sessions_and_checks_and_a_person_raises_
             await check_task(root, Path("task"), quiet)
 
     play(root, refused)
+
+
+def test_a_range_that_is_narrowed_after_a_failure_is_the_one_that_counts(make_task: Callable[..., Path]) -> None:
+    small = "    if x.shape[0] == 1:\n        factor += 1\n    ct.launch("
+    root = make_task(kernel=SCALE_KERNEL.replace("    ct.launch(", small))
+
+    async def refused(loop: Loop) -> None:
+        assert (await start(loop)).phase == "ended"  # both ends of a range are checked
+
+    play(root, refused)
+    toml = root / "task" / "task.toml"
+    toml.write_text(toml.read_text().replace("min = 1", "min = 2"))
+    commit_all(root, "narrower")
+
+    async def accepted(loop: Loop) -> None:
+        started = await start(loop)
+        assert started.phase == "ready", started.summary
+
+    play(root, accepted)
+
+
+def test_a_wrong_result_that_cannot_be_counted_is_on_record(make_task: Callable[..., Path], state_folder: Path) -> None:
+    root = make_task()
+    state_folder.parent.mkdir()
+    (state_folder.parent / "tallies").write_text("no folder")
+
+    async def scene(loop: Loop) -> None:
+        started = await start(loop)
+        assert any("cannot be counted over sessions" in note for note in started.notes)
+        edit(root, WRONG_KERNEL)
+        await loop.run_correctness(quiet)
+        assert "1 of 25 wrong results" in loop.status().budget
+        assert any(note.startswith("not counted") for note in loop.status().notes)
+
+    play(root, scene)
+
+
+def test_a_crash_on_a_hidden_size_is_no_pass(make_task: Callable[..., Path], few_sizes: None) -> None:
+    root = make_task()
+    crash = "    if 512 < x.shape[0] <= 687:\n        raise ValueError(x)\n    ct.launch("
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        report = await judged(loop, FASTER_KERNEL.replace("    ct.launch(", crash))
+        assert report.status is Status.RAISED
+        loop.revert()
+        assert loop.append_result("crashes").row == "| 1 | crashes | - | FAIL | crash |"
+        assert "0 of 25 wrong results" in loop.status().budget
+
+    play(root, scene)
+    assert all(line.mark is Mark.OK for line in verify(Checkout(root)))
 
 
 def test_a_wrong_baseline_counts_too(make_task: Callable[..., Path]) -> None:

@@ -45,5 +45,8 @@ def test_a_session_on_a_machine_that_confines_nothing_is_refused_and_by_wish_say
         assert "[unconfined]" in text
     assert "large tiles [unconfined]" in (root / "sandbox" / "perf_results.md").read_text()
     assert "unconfined" in tilewright(root, call, "verify")[1]
+    edit(root, FASTER_KERNEL + "\n")
+    status, text = tilewright(root, "nothing", "run-correctness")  # as in another container
+    assert status == 2 and "when the session began" in text
     started = json.loads(journal_of(root).read_text().splitlines()[0])["data"]
     assert not started["environment"]["confined"]

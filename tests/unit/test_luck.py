@@ -16,7 +16,7 @@ from tilewright.evaluation.seeds import Seeds
 from tilewright.repository import Repository
 from tilewright.session.rows import luck
 from tilewright.session.tally import KNOWN_FAILURES, WRONG_RESULTS, Tally, used_up
-from tilewright.task import Backend, Values, case_label, load_task
+from tilewright.task import Backend, Task, TaskFile, Values, case_label, load_task
 
 EXAMPLES = sorted(path.parent for path in Path(__file__).parents[2].glob("assets/examples/*/task.toml"))
 QUARTERS = 4
@@ -70,6 +70,28 @@ def test_every_example_has_as_many_hidden_cases(folder: Path, backend: Backend) 
     assert all(run.hidden for run in runs)
 
 
+@pytest.mark.parametrize("count", [9, 18, 27])
+def test_a_check_that_time_cuts_off_leaves_out_no_sizes_in_particular(count: int) -> None:
+    """Not even the largest: a kernel that is wrong on the upper quarter of a range passes as often as any other."""
+    task, passed, trials = load_task(EXAMPLES[0]), 0, 300
+    for trial in range(trials):
+        runs = wide_runs(task, Backend.CPU, Seeds(str(trial)))
+        seen = list(dict.fromkeys(case_label(run.case) for run in runs))[:count]
+        rows = [int(run.case["M"]) for run in runs if case_label(run.case) in seen]
+        passed += not any(row > 36 for row in rows)  # of 1 to 48
+    expected = 0.85**count  # at least so many draws lie there: 18 of 36 by their number, and some by their order
+    assert passed / trials < expected + 3 * math.sqrt(expected * (1 - expected) / trials) + 1 / trials
+
+
+def test_tables_that_overlap_draw_each_case_once() -> None:
+    table = {"M": {"min": 1, "max": 9}, "N": {"choices": [8]}}
+    file = load_task(EXAMPLES[0]).file.model_dump() | {"hidden": [table, table]}
+    file["cases"] = [{"M": 3, "N": 8, "dtype": "float16"}]
+    task = Task(TaskFile.model_validate(file), EXAMPLES[0])
+    cases = task.wide_cases(Backend.CPU, 1)
+    assert sorted(int(case["M"]) for case in cases) == [1, 2, 4, 5, 6, 7, 8, 9]  # 3 is visible
+
+
 def test_all_cases_are_drawn_where_there_are_few() -> None:
     entry = HiddenEntry.model_validate({"M": {"min": 1, "max": 6}, "N": {"choices": [8, 16]}})
     cases = entry.draw_wide([{"M": 3, "N": 8, "dtype": "float16"}], WIDE_CASES, random.Random(1))
@@ -94,14 +116,16 @@ def tally(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tally:
     return Tally(Repository(tmp_path / "repository"), PurePosixPath("tasks/scale"))
 
 
-def wrong(number: int, status: Status = Status.WRONG_VALUES) -> CorrectnessResult:
-    check = CaseCheck(case={"M": number}, hidden=True, values=Values.SPIKE, status=status)
-    return CorrectnessResult(status=status, cases=[check])
+def wrong(tally: Tally, backend: Backend, number: int) -> None:
+    right = CaseCheck(case={"M": 0}, hidden=True, status=Status.PASSED)
+    check = CaseCheck(case={"M": number}, hidden=True, values=Values.SPIKE, status=Status.WRONG_VALUES)
+    result = CorrectnessResult(status=check.status, cases=[right, check])
+    tally.note("a session", backend, "0" * 16, result.status, result.failed_on)
 
 
 def test_wrong_results_are_counted_and_crashes_are_not(tally: Tally) -> None:
     for status in (Status.WRONG_VALUES, Status.NON_FINITE, Status.COMPILE_ERROR, Status.CRASHED, Status.PASSED):
-        assert tally.note("check", Backend.CPU, "0" * 16, wrong(1, status)) == ""
+        assert tally.note("check", Backend.CPU, "0" * 16, status) == ""
     assert (tally.wrong_results, tally.allowed) == (2, WRONG_RESULTS)
     assert used_up(24, 25) == "" and "tilewright session budget" in used_up(25, 25)
     assert tally.allow(40) == "" and tally.allowed == 40
@@ -116,8 +140,8 @@ def test_worktrees_share_a_tally_and_tasks_do_not(tally: Tally, tmp_path: Path) 
 
 def test_what_failed_is_known_to_later_candidates_on_the_same_backend(tally: Tally) -> None:
     for number in range(KNOWN_FAILURES + 3):
-        tally.note("a session", Backend.CPU, "0" * 16, wrong(number))
-    tally.note("a session", Backend.CUDA, "0" * 16, wrong(99))
+        wrong(tally, Backend.CPU, number)
+    wrong(tally, Backend.CUDA, 99)
     known = tally.known_failures(Backend.CPU)
     assert [run.case["M"] for run in known] == [*range(KNOWN_FAILURES + 2, 2, -1)]
     assert {run.values for run in known} == {Values.SPIKE}
@@ -135,8 +159,34 @@ def test_known_failures_are_among_the_planned_runs_where_the_task_still_has_such
     assert [run for run in runs if run in plain] == plain
 
 
+def test_known_failures_count_in_the_ranges_that_the_task_has_now() -> None:
+    task = load_task(EXAMPLES[0])
+    for case, drawn in (
+        ({"M": 37, "N": 200, "dtype": "bfloat16"}, True),
+        ({"M": 64, "N": 1024, "dtype": "bfloat16"}, True),  # visible
+        ({"M": 49, "N": 200, "dtype": "bfloat16"}, False),
+        ({"M": 37, "N": 201, "dtype": "bfloat16"}, False),
+        ({"M": 37, "N": 200, "dtype": "float16"}, False),
+        ({"M": 37, "N": 200}, False),
+    ):
+        assert task.draws(Backend.CPU, case) is drawn, case
+        runs = planned_runs(task, Backend.CPU, Seeds("a secret"), 0, [CaseRun(case=case, values=Values.SPIKE)])
+        assert any(run.case == case and run.values is Values.SPIKE for run in runs) >= drawn
+
+
 def test_a_line_that_was_cut_off_does_no_harm(tally: Tally) -> None:
-    tally.note("check", Backend.CPU, "0" * 16, wrong(1))
+    tally.note("check", Backend.CPU, "0" * 16, Status.WRONG_VALUES)
     with tally.path.open("a") as file:
         file.write('{"kind": "wro')
     assert tally.wrong_results == 1
+    tally.note("check", Backend.CPU, "0" * 16, Status.WRONG_VALUES)
+    assert tally.wrong_results == 2
+
+
+def test_a_tally_that_cannot_be_written_says_so(tally: Tally) -> None:
+    assert tally.why_unwritable() == ""
+    tally.path.unlink()
+    tally.path.mkdir()
+    assert "cannot be written" in tally.why_unwritable()
+    assert "cannot be written" in tally.note("check", Backend.CPU, "0" * 16, Status.WRONG_VALUES)
+    assert tally.wrong_results == 0

@@ -135,7 +135,7 @@ def _unseen(dtype: torch.dtype, rms: float) -> float:
     """Up to where an error is none, beside values of this root mean square: what the dtype rounds away at 0, and a
     rounding's rounding, 4e-15 of the values in float32 and what is shorter. Float32 arithmetic on such values goes in
     steps 2^24 times as large; what a mask lets through, or a term that is missing, is larger too."""
-    if not dtype.is_floating_point:
+    if not dtype.is_floating_point or not math.isfinite(rms):
         return 0.0
     info = torch.finfo(dtype)
     return min(unit_of(dtype), UNIT32) ** 2 * rms + float(info.tiny) * float(info.eps) / 2

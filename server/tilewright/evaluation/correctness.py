@@ -83,22 +83,24 @@ def planned_runs(task: Task, backend: Backend, seeds: Seeds, hidden: int, known:
             ends = (place == 0, place == len(values) - 1)
             runs.append(Run(case, is_hidden, seeds.next(), choice, twice, strided, *ends))
     large = [Run(case, True, seeds.next()) for case in task.large_cases(backend, seeds.next())]
-    keys = set(shapes[0][0])
     visible = [case for case, is_hidden in shapes if not is_hidden]
     again = [
         Run(failed.case, failed.case not in visible, seeds.next(), failed.values, strided=failed.strided)
         for failed in known
-        if set(failed.case) == keys and failed.values not in excluded and (task.file.strided or not failed.strided)
+        if task.draws(backend, failed.case) and failed.values not in excluded
+        if task.file.strided or not failed.strided
     ]
     return runs + again + large
 
 
 def wide_runs(task: Task, backend: Backend, seeds: Seeds) -> list[Run]:
-    """One run of each hidden case of `task.wide_cases`, the cheapest first: every second one on the task's own draw,
-    the others on the classes of values in turn. A case that meets zeros or ones, which tell little, has a further run
-    on its own draw."""
+    """One run of each hidden case of `task.wide_cases`, in random order, so that a check which time cuts off leaves out
+    none in particular: every second one on the task's own draw, the others on the classes of values in turn. A case
+    that meets zeros or ones, which tell little, has a further run on its own draw."""
     cases = task.wide_cases(backend, seeds.next())
-    turn = random.Random(seeds.next()).sample([Values.INTEGERS, *CLASSES], len(CLASSES) + 1)
+    order = random.Random(seeds.next())
+    order.shuffle(cases)
+    turn = order.sample([Values.INTEGERS, *CLASSES], len(CLASSES) + 1)
     runs: list[Run] = []
     for number, case in enumerate(cases):
         values = turn[number // 2 % len(turn)] if number % 2 else Values.DRAWN

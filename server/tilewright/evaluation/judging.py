@@ -56,7 +56,8 @@ def judged_widely(
     """Check a candidate on as many of `runs` as `limit_s` seconds are enough for, one at least, and nothing else.
     Raises `WorkerFailure` where it could not even be loaded."""
     with start(False) as worker:
-        return _ran(worker, code, backend, runs, tell, time.monotonic() + limit_s)
+        found = _ran(worker, code, backend, runs, tell, time.monotonic() + limit_s)
+    return found.model_copy(update={"wanted": len({case_label(run.case) for run in runs})})
 
 
 def _ran(

@@ -142,6 +142,7 @@ class CorrectnessResult(Record):
     cases: list[CaseCheck] = Field(default_factory=list)
     defects: list[Defect] = Field(default_factory=list, description="of the `cpu` backend's checker")
     note: str = Field("", description="what was left out of the check")
+    wanted: int = Field(0, description="of a check on many hidden cases, how many it would have run with time enough")
     output: str = Field("", description="the last lines that the candidate printed, where it failed")
     seconds: float = 0.0
 
@@ -153,8 +154,9 @@ class CorrectnessResult(Record):
     def failed_on(self) -> list[CaseRun]:
         """The runs that did not pass, for later candidates of the task to be checked on, too."""
         known = set(CaseRun.model_fields)
-        return [CaseRun.model_validate(check.model_dump(include=known)) for check in self.cases
-                if check.status is not Status.PASSED and check.status is not Status.VOID]  # fmt: skip
+        failed = [check for check in self.cases if check.status not in (Status.PASSED, Status.VOID)]
+        seen = [CaseRun(case=defect.case) for defect in self.defects if defect.case]
+        return [CaseRun.model_validate(check.model_dump(include=known)) for check in failed] + seen
 
 
 class CaseTiming(Record):

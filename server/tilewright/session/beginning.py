@@ -227,6 +227,7 @@ async def begin(
         rules=rules,
         notes=[
             *_unprotected(environment),
+            *([f"wrong results cannot be counted over sessions: {why}"] if (why := tally.why_unwritable()) else []),
             *(_notes(found, backend) if isinstance(found, Task) else _lacking(found, backend)),
         ],
         sizes=len(found.wide_cases(backend, seed=0)) if isinstance(found, Task) else 0,

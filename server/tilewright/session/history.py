@@ -15,7 +15,7 @@ from tilewright.evaluation.results import BenchmarkResult, CaseRun, CorrectnessR
 from tilewright.ledger import LedgerError, TableRow
 from tilewright.policy import Advice, Reason, Rules, Verdict, VerdictKind
 from tilewright.records import Record
-from tilewright.session.tally import WRONG_RESULTS, is_wrong
+from tilewright.session.tally import KNOWN_FAILURES, WRONG_RESULTS, is_wrong
 from tilewright.task import Backend, case_label
 
 SERVER_ENDED = "the server ended during the run"
@@ -163,7 +163,7 @@ class Noticed(Record):
     """What a reader should know of how the journal's head was kept outside the repository."""
 
     kind: Literal["noticed"] = "noticed"
-    what: Literal["head missing", "head unwritable", "head kept"]
+    what: Literal["head missing", "head unwritable", "head kept", "not counted"]
     detail: str
 
 
@@ -219,6 +219,8 @@ class State:
         self.sizes: SizesChecked | None = None
         self.wrong_results = started.wrong_results
         self.allowed_wrong = started.allowed_wrong
+        self.failed_on: list[CaseRun] = []
+        """What candidates of the session failed on, the latest first."""
         self.resolution: Kept | Reverted | None = None
         self.ended: str | None = None
         self.notices: list[Noticed] = []
@@ -252,16 +254,17 @@ class State:
             case Checked():
                 self.checked, self.measured, self.sizes = entry, None, None
                 self._count(entry.result)
-                self.wrong_results += is_wrong(entry.result.status)
+                self._wrong(entry.result.status, entry.result.failed_on)
             case SizesChecked():
                 self.sizes = entry
-                self._count(entry.result)
-                self.wrong_results += is_wrong(entry.result.status)
+                self.in_vain += entry.result.status is Status.VOID
+                self._wrong(entry.result.status, entry.result.failed_on)
             case Budgeted():
                 self.allowed_wrong = entry.allowed_wrong
             case Measured():
                 self.measured = entry
                 self._count(entry.result)
+                self._wrong(entry.result.status, [])
             case Kept():
                 self.resolution = entry
                 self.incumbent_commit, self.incumbent_candidate = entry.commit, entry.candidate
@@ -298,6 +301,10 @@ class State:
             self.in_vain += 1
         else:
             self.seconds += result.seconds
+
+    def _wrong(self, status: Status, failed_on: list[CaseRun]) -> None:
+        self.wrong_results += is_wrong(status)
+        self.failed_on = [*failed_on, *self.failed_on][:KNOWN_FAILURES]
 
     @property
     def iteration(self) -> int:

@@ -35,6 +35,7 @@ from tilewright.session.reports import (
     StatusReport,
 )
 from tilewright.session.rows import close_iteration
+from tilewright.session.tally import used_up
 from tilewright.session.trials import Trials
 from tilewright.task import Backend
 
@@ -98,7 +99,7 @@ class Loop:
             return show.no_session()
         if self._job is not None and self._job.done:
             self._job.mark_told()
-        wrong = self._trials.wrong_results(state)
+        wrong = "{} of {}".format(*self._trials.room(state))
         report = show.status(state, self._next(state), self._running, wrong, self.checkout.held_elsewhere())
         return show.with_findings(report, [*self.checkout.findings(state), *self.checkout.head_note(state)])
 
@@ -322,6 +323,8 @@ class Loop:
             return f"protected files differ from the baseline's: {tree.how_to_restore(changed)}{then}"
         if state.stopped:
             return "call run_correctness again: the protected files are as they were"
+        if state.phase is Phase.READY and (text := used_up(*self._trials.room(state))):
+            return text
         present = tree.present()
         checked = state.checked is not None and content_id(present) == state.checked.candidate
         return show.next_step(state, present != tree.at(state.incumbent_commit), checked)

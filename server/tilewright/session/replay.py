@@ -64,7 +64,7 @@ def find_trial(entries: list[Entry], iteration: int) -> Trial:
             checked, measured, sizes, secret_sha256, known = entry, None, None, drawn, offered
         elif isinstance(entry, Measured):
             measured = entry
-        elif isinstance(entry, SizesChecked):
+        elif isinstance(entry, SizesChecked) and entry.result.status is not Status.VOID:
             sizes = entry
         elif isinstance(entry, Row):
             row = entry
@@ -111,11 +111,12 @@ async def replay(checkout: Checkout, iteration: int, session: str, progress: Pro
         again = await runs.correctness(candidate, checked.secret, limit, said.append, trial.known)
         lines += compare_checks(checked.result, again, here.draws == started.environment.draws)
         if trial.sizes is not None:
-            again = await runs.widely(candidate, trial.sizes.secret, limit, said.append)
+            again = await runs.widely(candidate, trial.sizes.secret, said.append, limit)
             lines += compare_checks(trial.sizes.result, again, here.draws == started.environment.draws, "sizes")
         if trial.measured is not None:
             fresh = await runs.benchmark(candidate, incumbent, new_secret(), limit, said.append)
-            lines += compare_benchmarks(trial.measured.result, fresh, trial.row)
+            refused = trial.sizes is not None and trial.sizes.verdict is not None
+            lines += compare_benchmarks(trial.measured.result, fresh, None if refused else trial.row)
     finally:
         watching.cancel()
         await runs.close()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from tilewright.cases import WIDE_CASES
 from tilewright.policy import Reason, Verdict, VerdictKind, advise
 from tilewright.session.history import Kept, Row, State
+from tilewright.session.tally import WRONG_RESULTS
 
 HARNESS_TRUSTED = "harness-trusted"
 VISIBLE_ONLY = "visible sizes only"
@@ -13,7 +15,8 @@ def close_iteration(state: State, name: str, root_cause: str | None) -> Row:
     """The row of the iteration under way, in the evaluator's figures, with the advice that follows from it."""
     assert state.checked is not None
     result = state.measured.result if state.measured else None
-    wrong = [one.result for one in (state.measured, state.sizes) if one is not None and one.result.status.is_incorrect]
+    refused = state.sizes is not None and state.sizes.verdict is not None
+    wrong = refused or (result is not None and result.status.is_incorrect)
     verdict = state.verdict
     if not state.rows:
         verdict = Verdict(kind=VerdictKind.KEEP, reason=Reason.BASELINE)
@@ -50,9 +53,15 @@ def _trust(state: State) -> str:
         said.append(HARNESS_TRUSTED)
     if not started.sizes:
         said.append(VISIBLE_ONLY)
-    elif state.sizes is not None and state.sizes.result.passed and state.sizes.checked < started.sizes:
-        shown = f"{state.sizes.checked} of {started.sizes} hidden sizes"
-        said.append(f"{shown}, bound {luck(state.sizes.checked, state.allowed_wrong):.1%}")
+    elif state.sizes is not None and state.sizes.result.passed:
+        checked, wanted = state.sizes.checked, state.sizes.result.wanted
+        bound = f", bound {luck(checked, state.allowed_wrong):.1%}"
+        if checked < wanted:
+            said.append(f"{checked} of {wanted} hidden sizes{bound}")
+        elif wanted < WIDE_CASES:
+            said.append(f"all {wanted} hidden sizes")
+        elif state.allowed_wrong > WRONG_RESULTS:
+            said.append(f"{checked} hidden sizes{bound}")
     if started.environment.unprotected:
         said.append(started.environment.unprotected)
     return "; ".join(said)

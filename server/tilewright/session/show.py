@@ -89,10 +89,9 @@ def starting(job: Job, state: State | None) -> StatusReport:
     return StatusReport(summary=summary, session=session, state="running", phase=Phase.BASELINE, next=job.again)
 
 
-def status(state: State, then: str, job: Job | None, wrong: int, holder: str = "") -> StatusReport:
+def status(state: State, then: str, job: Job | None, wrong: str, holder: str = "") -> StatusReport:
     """Where a session stands, which `job` is under way, and what comes `then`: enough to go on without any memory of
-    it. `wrong` is how many results of the task were wrong; `holder` is the other process that works on it, if there is
-    one."""
+    it. `wrong` says how many results of the task were wrong; `holder` is the other process that works on it."""
     started, rules = state.started, state.started.rules
     doing = f"; {job.what} is running: {job.message}" if job is not None else _broken_off(state, bool(holder))
     keeps = sum(row.verdict.kind is VerdictKind.KEEP for row in state.rows[1:])
@@ -130,7 +129,7 @@ def status(state: State, then: str, job: Job | None, wrong: int, holder: str = "
         tried=[_row(row, state) for row in state.rows],
         budget=f"{left} of {rules.max_iterations} iterations left; "
         f"{minutes:.1f} of {rules.iteration_minutes:g} minutes of evaluation left in this one; "
-        f"{wrong} of {state.allowed_wrong} wrong results of this task so far",
+        f"{wrong} wrong results of this task so far",
         notes=[*started.notes, *(f"{notice.what}: {notice.detail}" for notice in state.notices)],
         next=then if job is None else job.again,
         files={"table": "sandbox/perf_results.md", "journal": _journal(started)},
@@ -197,8 +196,8 @@ def benchmark(state: State, then: str) -> BenchmarkReport:
             summary += f", {mark}{result.roofline_percent:.1f}% of the roofline"
         if sizes is not None and sizes.result.passed:
             summary += f"; right on {sizes.checked} more hidden sizes"
-            if sizes.checked < started.sizes:
-                summary += f" of {started.sizes}, in the {sizes.result.seconds:.0f} s that they had"
+            if sizes.checked < sizes.result.wanted:
+                summary += f" of {sizes.result.wanted}, in the {sizes.result.seconds:.0f} s that they had"
         elif sizes is not None:
             summary = cut(f"{sizes.result.status.upper()}: {sizes.result.message}", SUMMARY_LIMIT)
     else:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from tilewright.evaluation.results import CaseRun, CorrectnessResult, Status
+from tilewright.evaluation.results import CaseRun, Status
 from tilewright.heads import state_folders
 from tilewright.records import Record
 from tilewright.repository import Repository
@@ -31,7 +32,7 @@ class Wrong(Record):
     """A candidate's result was wrong."""
 
     kind: Literal["wrong"] = "wrong"
-    time: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    time: str = Field(default_factory=lambda: datetime.now(UTC).isoformat())
     where: str = Field(description="the session's name, or `check`")
     backend: Backend
     candidate: str
@@ -43,7 +44,7 @@ class Allowed(Record):
     """A person has said how many wrong results the task has room for."""
 
     kind: Literal["allowed"] = "allowed"
-    time: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    time: str = Field(default_factory=lambda: datetime.now(UTC).isoformat())
     wrong_results: int = Field(ge=1)
 
 
@@ -62,16 +63,21 @@ class Tally:
         """`task` is the task's folder, relative to the repository's root."""
         key = hashlib.sha256(f"{repository.common_dir}\n{task}".encode()).hexdigest()[:16]
         folders = [folder.with_name("tallies") for folder in state_folders()]
-        paths = [folder / f"{task.name or 'task'}-{key}.jsonl" for folder in folders]
-        self.path: Path = next((path for path in paths if path.is_file()), paths[0])
+        self._paths = [folder / f"{task.name or 'task'}-{key}.jsonl" for folder in folders]
+        self.path: Path = next((path for path in self._paths if path.is_file()), self._paths[0])
 
     def _lines(self) -> list[Wrong | Allowed]:
         found: list[Wrong | Allowed] = []
-        with contextlib.suppress(OSError):
-            for line in self.path.read_text(encoding="utf-8").splitlines():
-                with contextlib.suppress(ValidationError):  # a line that a full disk cut off
-                    found.append(_LINE.validate_json(line))
-        return found
+        for path in self._paths:  # a shell and an MCP client may have other environments
+            with contextlib.suppress(OSError):
+                for line in path.read_text(encoding="utf-8").splitlines():
+                    with contextlib.suppress(ValidationError):  # a line that a full disk cut off
+                        found.append(_LINE.validate_json(line))
+        return sorted(found, key=lambda line: line.time)
+
+    def why_unwritable(self) -> str:
+        """Why no wrong result could be counted, or nothing."""
+        return self._append(b"")
 
     @property
     def wrong_results(self) -> int:
@@ -94,23 +100,28 @@ class Tally:
                     found.setdefault(run.label, run)
         return list(found.values())[:KNOWN_FAILURES]
 
-    def note(self, where: str, backend: Backend, candidate: str, result: CorrectnessResult) -> str:
+    def note(
+        self, where: str, backend: Backend, candidate: str, status: Status, failed_on: Sequence[CaseRun] = ()
+    ) -> str:
         """Count a result where it is wrong; why that cannot be, or nothing."""
-        if not is_wrong(result.status):
+        if not is_wrong(status):
             return ""
-        status, failed_on = result.status, result.failed_on
-        return self._add(Wrong(where=where, backend=backend, candidate=candidate, status=status, failed_on=failed_on))
+        line = Wrong(where=where, backend=backend, candidate=candidate, status=status, failed_on=[*failed_on])
+        return self._add(line)
 
     def allow(self, wrong_results: int) -> str:
         """Say how many wrong results there is room for; why that cannot be, or nothing."""
         return self._add(Allowed(wrong_results=wrong_results))
 
     def _add(self, line: Wrong | Allowed) -> str:
+        return self._append(b"\n" + line.model_dump_json().encode() + b"\n")
+
+    def _append(self, data: bytes) -> str:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             with os.fdopen(handle, "wb") as file:
-                file.write(line.model_dump_json().encode() + b"\n")
+                file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:

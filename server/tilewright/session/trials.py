@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from tilewright.evaluation.evaluator import Tell
-from tilewright.evaluation.results import CorrectnessResult, Status
+from tilewright.evaluation.results import CaseRun, CorrectnessResult, Status
 from tilewright.evaluation.snapshot import content_id
 from tilewright.policy import Rules, settled, verdict_of_check, with_steady_incumbent
 from tilewright.records import cut, few
@@ -15,7 +16,7 @@ from tilewright.repository import Files
 from tilewright.session.beginning import begin, go_back
 from tilewright.session.book import Book
 from tilewright.session.checkout import Checkout, Misuse
-from tilewright.session.history import Budgeted, Checked, Measured, SizesChecked, State
+from tilewright.session.history import Budgeted, Checked, Measured, Noticed, SizesChecked, State
 from tilewright.session.integrity import refs_of
 from tilewright.session.jobs import Job
 from tilewright.session.rows import close_iteration
@@ -93,7 +94,7 @@ class Trials:
         commit = repository.commit(files, state.incumbent_commit, said)
         place = f"{refs_of(state.started.session)}/candidates/{state.iteration}-{identity}"
         repository.keep(f"{place}-{len(self._book.entries)}", commit)
-        known = self._tally(state).known_failures(state.started.backend)
+        known = self._tally(state).known_failures(state.started.backend) or state.failed_on
         with self._book.committed("correctness", identity, known) as secret:
             if changed := self._book.tree.protected_changes():
                 result = CorrectnessResult(
@@ -104,7 +105,7 @@ class Trials:
             else:
                 runs = await self._ready_runs(state)
                 result = await runs.correctness(files, secret, self._time_left(state), tell, known)
-        self._tally(state).note(state.started.session, state.started.backend, identity, result)
+        self._note(state, identity, result.status, result.failed_on)
         verdict = verdict_of_check(result)
         self._book.record_run(Checked(candidate=identity, commit=commit, secret=secret, result=result, verdict=verdict))
 
@@ -125,10 +126,16 @@ class Trials:
         identity = content_id(files)
         with self._book.committed("sizes", identity) as secret:
             runs = await self._ready_runs(state)
-            result = await runs.widely(files, secret, self._time_left(state), tell)
-        self._tally(state).note(state.started.session, state.started.backend, identity, result)
+            result = await runs.widely(files, secret, tell)
+        self._note(state, identity, result.status, result.failed_on)
         verdict = verdict_of_check(result)
         self._book.record_run(SizesChecked(candidate=identity, secret=secret, result=result, verdict=verdict))
+
+    def _note(self, state: State, identity: str, status: Status, failed_on: Sequence[CaseRun]) -> None:
+        """Count a wrong result of the task; that it cannot be counted over sessions is on record."""
+        started = state.started
+        if why := self._tally(state).note(started.session, started.backend, identity, status, failed_on):
+            self._book.record_run(Noticed(what="not counted", detail=why))
 
     def need_room(self, state: State) -> None:
         """Raises `Misuse` where the task's candidates were wrong as often as it has room for. What a person has said
@@ -136,12 +143,13 @@ class Trials:
         tally = self._tally(state)
         if tally.allowed != state.allowed_wrong:
             self._book.record(Budgeted(allowed_wrong=tally.allowed))
-        if text := used_up(self.wrong_results(state), state.allowed_wrong):
+        if text := used_up(*self.room(state)):
             raise Misuse(text)
 
-    def wrong_results(self, state: State) -> int:
-        """Wrong results of the session's task, in all of its sessions and checks."""
-        return max(self._tally(state).wrong_results, state.wrong_results)
+    def room(self, state: State) -> tuple[int, int]:
+        """Wrong results of the session's task, in all of its sessions and checks, and how many it has room for."""
+        tally = self._tally(state)
+        return max(tally.wrong_results, state.wrong_results), tally.allowed
 
     def _tally(self, state: State) -> Tally:
         return Tally(self._checkout.repository, PurePosixPath(state.started.task))
@@ -163,6 +171,7 @@ class Trials:
                 apart=confirms,
             )
         result = with_steady_incumbent(result, state.incumbent_result if incumbent is not None else None)
+        self._note(state, identity, result.status, [])
         verdict = settled(result, state.started.rules, incumbent is None, confirms)
         self._book.record_run(
             Measured(
@@ -186,6 +195,12 @@ class Trials:
                         f"the session began on {started.environment.device}, this is {device}: figures of the two do "
                         "not compare; carry it to such a machine with `tilewright session export`, or start a new "
                         "session"
+                    )
+                if here.unprotected != started.environment.unprotected:
+                    raise Misuse(
+                        f"a candidate's code is {here.unprotected or 'confined'} here, and was "
+                        f"{started.environment.unprotected or 'confined'} when the session began: go on where it "
+                        "began, or end it with `tilewright session end` and start another"
                     )
                 if here.startup != started.environment.startup:
                     raise Misuse(

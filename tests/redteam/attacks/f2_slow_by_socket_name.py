@@ -4,6 +4,7 @@ family: statistics
 task: rowsum
 backend: both
 incumbent: itself
+ends: crashed
 """
 
 import socket
