@@ -278,7 +278,7 @@ def test_the_status_says_what_the_working_tree_needs(make_task: Callable[..., Pa
         started = await start(loop)
         assert "no [hidden] table" in started.notes[0]
         assert started.budget.startswith("25 of 25 iterations left")
-        assert "arguments of start_session are ignored" in (await start(loop)).notes[1]
+        assert "arguments of start_session are ignored" in (await start(loop)).notes[-1]
         git(root, "checkout", "-q", "main")
         assert loop.status().next.startswith("`git checkout perf/scale-")
         git(root, "checkout", "-q", started.branch)

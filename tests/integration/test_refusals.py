@@ -12,7 +12,7 @@ from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TASK, commit_all, 
 from tests.stage import edit, journal_of, judged, play, quiet, start
 from tilewright.evaluation.results import Status
 from tilewright.policy import Advice, Rules
-from tilewright.session import history
+from tilewright.session import rows
 from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.loop import Loop
 from tilewright.task import Backend
@@ -254,7 +254,7 @@ def test_a_journal_line_that_is_no_record_can_be_set_aside(make_task: Callable[.
 def test_a_baseline_at_the_ceiling_ends_the_session(
     make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "advise", lambda *_: Advice(action="stop", reason="nothing is left to gain"))
+    monkeypatch.setattr(rows, "advise", lambda *_: Advice(action="stop", reason="nothing is left to gain"))
     root = make_task()
 
     async def scene(loop: Loop) -> None:

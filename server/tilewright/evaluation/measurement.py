@@ -75,6 +75,7 @@ class Bench:
     """One benchmark run on the device: `arms` are the candidate and, unless this is the baseline, the incumbent."""
 
     block_ms = BLOCK_MS
+    _error_probability = statistics.ERROR_PROBABILITY
 
     def __init__(
         self,
@@ -98,7 +99,6 @@ class Bench:
         self._order = random.SystemRandom()
         self._began, self._verified_before = 0.0, 0.0
         self._in_place = False
-        self._error_probability = statistics.ERROR_PROBABILITY
         self._device = spec_by_name(environment.device)
         l2 = self._device.l2_bytes if self._device else torch.cuda.get_device_properties(0).L2_cache_size
         self._other = torch.zeros(2 * l2 // 4, dtype=torch.float32, device="cuda")

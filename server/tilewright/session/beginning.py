@@ -291,11 +291,6 @@ def go_back(checkout: Checkout, branch: str, back: str, base: str) -> None:
 
 def _notes(task: Task, backend: Backend) -> list[str]:
     notes = []
-    if backend is Backend.CPU:
-        notes.append(
-            "modelled latencies (~) are for honest use: the candidate's own process says what it launches, and nothing "
-            "defends them against code that deceives the model"
-        )
     if not task.hidden_cases(backend, seed=0, count=1):
         notes.append(
             "the task has no [hidden] table for this backend: a candidate may be right on the visible sizes alone"
@@ -305,6 +300,11 @@ def _notes(task: Task, backend: Backend) -> list[str]:
         notes.append(f"the task sets what an output may be off by itself: {said}")
     if excluded := task.file.values.exclude:
         notes.append(f"the task excludes classes of values from every check: {', '.join(sorted(excluded))}")
+    if backend is Backend.CPU:
+        notes.append(
+            "modelled latencies (~) are for honest use: the candidate's own process says what it launches, and nothing "
+            "defends them against code that deceives the model"
+        )
     return notes
 
 
