@@ -50,3 +50,15 @@ def test_a_session_on_a_machine_that_confines_nothing_is_refused_and_by_wish_say
     assert status == 2 and "when the session began" in text
     started = json.loads(journal_of(root).read_text().splitlines()[0])["data"]
     assert not started["environment"]["confined"]
+
+
+@pytest.mark.parametrize("command", [["check", "task"], ["dump-ir", "task"], ["autotune", "task", "--backend", "cpu"]])
+def test_a_tool_that_needs_no_session_is_refused_too(
+    make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    root = make_task()
+    status, text = tilewright(root, "landlock", *command)
+    assert status == 2, text
+    assert "cannot confine a candidate's code" in text and "TILEWRIGHT_UNCONFINED=1" in text
+    monkeypatch.setenv("TILEWRIGHT_UNCONFINED", "1")
+    assert "cannot confine" not in tilewright(root, "landlock", *command)[1]

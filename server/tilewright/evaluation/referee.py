@@ -91,6 +91,10 @@ class Referee:
         """Where this runs, with the device's ceilings."""
         return {"environment": self._surroundings().model_dump()}
 
+    def isolation(self, message: Message) -> Message:
+        """How a worker is confined here."""
+        return {"isolation": self._pool.isolation().model_dump()}
+
     def work(self, message: Message) -> Message:
         """The compulsory work of the cases that are benchmarked, of a task whose functions were tried on every case."""
         code = self._task(message)
@@ -381,7 +385,10 @@ def main(nursery: Nursery, arguments: list[str]) -> None:
         what = f"the {backend} backend cannot be used here: {str(error).strip().splitlines()[0]}"
         channel.send({"misuse": f"{what}; see `tilewright doctor`, or use backend cpu"})
         return
-    requests = ("environment", "work", "correctness", "widely", "check", "benchmark", "dump", "survey", "ready", "race")
+    requests = (
+        "environment", "isolation", "work", "correctness", "widely", "check", "benchmark", "dump", "survey", "ready",
+        "race",
+    )  # fmt: skip
     try:
         channel.answer({name: getattr(referee, name) for name in requests}, (TaskError, GpuBusy, MissingTool))
     finally:

@@ -83,12 +83,15 @@ class HarnessReferee:
         self._pristine: Checkout | None = None
         self._commands_s = 0.0
 
+    def isolation(self, message: Message) -> Message:
+        """How a command is confined here."""
+        return {"isolation": isolation_here(Path(message["hidden"]), self._scratch()).model_dump()}
+
     def environment(self, message: Message) -> Message:
         """Where this runs, and what Python would load unasked."""
         hidden = Path(message["hidden"])
         self._startup = surroundings.startup_files(hidden)
-        scratch = self._scratch()
-        isolation = isolation_here(hidden, scratch)
+        isolation = isolation_here(hidden, self._scratch())
         found = surroundings.environment(self._backend, self._gpu, isolation, surroundings.digest(self._startup))
         return {"environment": found.model_dump()}
 
@@ -366,7 +369,7 @@ def main(arguments: list[str]) -> None:
 
     referee = HarnessReferee(Backend(arguments[0].partition(":")[0]), Path(arguments[1]), tell)
     handlers: dict[str, Callable[[Message], Message]] = {
-        name: getattr(referee, name) for name in ("environment", "correctness", "benchmark")
+        name: getattr(referee, name) for name in ("environment", "isolation", "correctness", "benchmark")
     }
     channel.answer(handlers, (TaskError,))
 

@@ -21,7 +21,7 @@ from tilewright.repository import Files, Repository, RepositoryError
 from tilewright.roofline.bounds import intensity_class
 from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.history import Started
-from tilewright.session.runs import Runs, backend_here, runs_from
+from tilewright.session.runs import Runs, backend_here, need_confinement, runs_from
 from tilewright.session.tally import Tally, used_up
 from tilewright.task import Backend, Frontend, Task, TaskError, load_task
 
@@ -198,7 +198,8 @@ async def begin(
     try:
         environment = await runs.environment()
         work = (await runs.work())[0] if isinstance(found, Task) else None
-        need_confinement(environment, unconfined)
+        runs.unconfined |= unconfined
+        need_confinement(environment.confined or runs.unconfined, environment.isolation)
         repository.exclude_sandbox()
         branch = repository.start_branch(f"perf/{found.name}-{date}")
         if baseline != head:
@@ -236,16 +237,6 @@ async def begin(
         harness=work is None,
     )
     return started, runs
-
-
-def need_confinement(environment: Environment, unconfined: bool) -> None:
-    """Raises `Misuse` where this machine cannot confine a worker, unless that is to be so."""
-    if not environment.confined and not unconfined:
-        raise Misuse(
-            f"this machine cannot confine a candidate's code, which could read and change all that you can: "
-            f"{environment.isolation}. `tilewright doctor` says what is missing. To go on all the same, call "
-            "start_session with allow_unconfined (`tilewright start-session --unconfined`); every row then says so"
-        )
 
 
 def _unprotected(environment: Environment) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -13,6 +14,7 @@ from pydantic import Field
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.store import cache_folder
 from tilewright.evaluation.caches import copy_cache
+from tilewright.evaluation.confinement import Isolation
 from tilewright.evaluation.evaluator import Evaluator, EvaluatorDied, Tell
 from tilewright.evaluation.results import (
     BenchmarkResult,
@@ -36,6 +38,8 @@ from tilewright.session.history import Started
 from tilewright.session.jobs import in_thread
 from tilewright.task import Backend, Case, Frontend, TaskError, Work
 
+UNCONFINED = "TILEWRIGHT_UNCONFINED"
+"""Set to 1 by a person: tools may run candidates on a machine that cannot confine them."""
 HIDDEN_CASES = 4
 WIDE_S = 60.0
 """For the hidden cases that a candidate has to be right on before it is kept. A case can cost a compilation."""
@@ -121,6 +125,8 @@ class Runs:
         self._about: dict[str, Any] = {} if working_tree is None else {"hidden": str(working_tree)}
         self._read_by = 0
         self._session = session
+        self.unconfined = os.environ.get(UNCONFINED) == "1"
+        """Whether candidates may run where this machine cannot confine them."""
         try:
             self._store = SnapshotStore(self._evaluator.folder, protected, task_folder)
         except ValueError as error:
@@ -274,6 +280,11 @@ class Runs:
         if limit_s <= 0:
             return _unrun(Status.TIMEOUT, "the evaluation time of this iteration is used up; no run was made")
         snapshots = [snapshot.model_dump(mode="json") for snapshot in await self._prepared(*arms)]
+        if not self.unconfined:
+            with _startup():
+                reply = await self._evaluator.request("isolation", lambda _: None, START_TIMEOUT_S, **self._about)
+            isolation = Isolation.model_validate(reply["isolation"])
+            need_confinement(isolation.confined, str(isolation))
         if self._about:
             message |= self._about | {"baseline_id": content_id({name: self._protected[name] for name in arms[0]})}
         task = str(self._store.task_folder())
@@ -300,12 +311,25 @@ class Runs:
         return await in_thread(self._store.write, *arms)
 
 
+def need_confinement(confined: bool, isolation: str) -> None:
+    """Raises `Misuse` where this machine cannot confine a worker."""
+    if not confined:
+        raise Misuse(
+            "this machine cannot confine a candidate's code, which could read and change all that you can: what it "
+            f"enforces is {isolation}. `tilewright doctor` says what is missing. To go on all the same, call "
+            "start_session with allow_unconfined (`tilewright start-session --unconfined`), and every row says so; for "
+            f"tools without a session, set {UNCONFINED}=1"
+        )
+
+
 def runs_of(started: Started, repository: Repository) -> Runs:
     """The runs of a session that has begun. Raises `Misuse`."""
-    return runs_from(
+    runs = runs_from(
         repository, started.baseline, PurePosixPath(started.task), started.backend, started.arch, started.session,
         started.harness,
     )  # fmt: skip
+    runs.unconfined |= not started.environment.confined
+    return runs
 
 
 def runs_from(
