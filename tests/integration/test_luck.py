@@ -12,12 +12,13 @@ import pytest
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TOML, commit_all
 from tests.stage import edit, journal_of, judged, play, quiet, start
 from tilewright.cases import WIDE_CASES
-from tilewright.evaluation.results import Status
+from tilewright.evaluation.results import CorrectnessResult, Status
 from tilewright.policy import Reason, VerdictKind
 from tilewright.session import runs
 from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.checks import check_task
 from tilewright.session.loop import Loop
+from tilewright.session.runs import Runs
 from tilewright.session.tally import Tally
 from tilewright.session.verification import Mark, verify
 
@@ -196,6 +197,45 @@ def test_a_crash_on_a_hidden_size_is_no_pass(make_task: Callable[..., Path], few
 
     play(root, scene)
     assert all(line.mark is Mark.OK for line in verify(Checkout(root)))
+
+
+def test_a_check_of_sizes_that_was_broken_off_or_void_is_made_again_and_nothing_else(
+    make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_task()
+    real = Runs.widely
+
+    async def begin(loop: Loop) -> None:
+        await start(loop)
+
+    async def broken_off(loop: Loop) -> None:
+        with pytest.raises(RuntimeError, match="the server is gone"):
+            await judged(loop, FASTER_KERNEL)
+
+    async def void(loop: Loop) -> None:
+        assert loop.status().phase == "checked"
+        report = await loop.run_benchmark(quiet)
+        assert report.status is Status.VOID
+        assert report.next.startswith("call run_benchmark again")
+
+    async def goes_on(loop: Loop) -> None:
+        assert loop.status().next == "call run_benchmark"
+        assert (await loop.run_benchmark(quiet)).next == "call git_checkpoint, then append_result"
+        loop.checkpoint()
+        assert loop.append_result("large tiles").row.endswith("| PASS | keep |")
+
+    async def gone(*_: object) -> CorrectnessResult:
+        raise RuntimeError("the server is gone")
+
+    async def busy(*_: object) -> CorrectnessResult:
+        return CorrectnessResult(status=Status.VOID, message="the GPU is busy")
+
+    for scene, widely in ((begin, real), (broken_off, gone), (void, busy), (goes_on, real)):
+        monkeypatch.setattr(Runs, "widely", widely)
+        play(root, scene)
+    kinds = [entry["kind"] for entry in records(root) if entry["kind"] != "committed"]
+    assert kinds[5:] == ["checked", "measured", "interrupted", "sizes", "sizes", "kept", "row"]
+    assert all(line.mark is not Mark.FAIL for line in verify(Checkout(root)))
 
 
 def test_a_wrong_baseline_counts_too(make_task: Callable[..., Path]) -> None:

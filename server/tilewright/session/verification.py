@@ -111,7 +111,8 @@ def _begun_later(checkout: Checkout, folder: Path) -> list[str]:
 def _outside(folder: Path, chain: Chain, state: State) -> Iterator[Line]:
     for notice in state.notices:
         mark = Mark.FAIL if notice.what == "head missing" else Mark.WARN
-        yield Line("outside head", mark, f"on record: {notice.what}: {notice.detail}")
+        what = "wrong results" if notice.what == "not counted" else "outside head"
+        yield Line(what, mark, f"on record: {notice.what}: {notice.detail}")
     store = HeadStore(folder.name)
     head = store.read()
     if head is not None:
