@@ -190,18 +190,20 @@ class HiddenEntry(BaseModel):
         return others[0] in others[1:] and all(name in case and rule.holds(case[name]) for name, rule in rules.items())
 
     def draw_wide(self, visible: list[Case], count: int, source: random.Random) -> list[Case]:
-        """`count` different cases, each range's values spread as `Draw.draw_wide` says: all there are, where these are
-        not more. A large value of one range meets a small one of another where both together would be larger than the
-        largest of `visible`, by the product of the ranges' values."""
+        """`count` different cases that are not visible: all there are, where these are not more. Each range's values
+        are spread as `Draw.draw_wide` says. A large value of one range meets a small one of another where both together
+        would be larger than the largest of `visible`, by the product of the ranges' values."""
         rules = self.__pydantic_extra__
         listed = {name: rule.values(count) for name, rule in rules.items()}
         known = {name: values for name, values in listed.items() if values is not None}
         if len(known) == len(rules) and math.prod(map(len, known.values())) <= count:
             every = itertools.product(*known.values())
-            return [source.choice(visible) | dict(zip(known, values, strict=True)) for values in every]
+            drawn = [source.choice(visible) | dict(zip(known, values, strict=True)) for values in every]
+            return [case for case in drawn if case not in visible]
         found: dict[str, Case] = {}
         for _ in range(TOPPED_UP):
-            found |= {case_label(case): case for case in self._spread(visible, count, source)}
+            spread = self._spread(visible, count, source)
+            found |= {case_label(case): case for case in spread if case not in visible}
         return list(found.values())[:count]
 
     def _spread(self, visible: list[Case], count: int, source: random.Random) -> list[Case]:

@@ -227,8 +227,7 @@ class Task:
         source = random.Random(seed)
         visible, entries = self.correctness_cases(backend), self._hidden(backend)
         shares = [entry.draw_wide(visible, -(-WIDE_CASES // len(entries)), source) for entry in entries]
-        found = {case_label(case): case for share in shares for case in share}
-        return [case for case in found.values() if case not in visible]
+        return list({case_label(case): case for share in shares for case in share}.values())
 
     def draws(self, backend: Backend, case: Case) -> bool:
         """Whether a check on `backend` may run this case: it is visible, or lies in the ranges of a hidden table."""

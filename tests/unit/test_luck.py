@@ -95,7 +95,8 @@ def test_tables_that_overlap_draw_each_case_once() -> None:
 def test_all_cases_are_drawn_where_there_are_few() -> None:
     entry = HiddenEntry.model_validate({"M": {"min": 1, "max": 6}, "N": {"choices": [8, 16]}})
     cases = entry.draw_wide([{"M": 3, "N": 8, "dtype": "float16"}], WIDE_CASES, random.Random(1))
-    assert sorted((case["M"], case["N"]) for case in cases) == [(m, n) for m in range(1, 7) for n in (8, 16)]
+    hidden = [(m, n) for m in range(1, 7) for n in (8, 16) if (m, n) != (3, 8)]
+    assert sorted((case["M"], case["N"]) for case in cases) == hidden
 
 
 def test_large_values_of_two_ranges_meet_small_ones() -> None:
@@ -131,11 +132,23 @@ def test_wrong_results_are_counted_and_crashes_are_not(tally: Tally) -> None:
     assert tally.allow(40) == "" and tally.allowed == 40
 
 
-def test_worktrees_share_a_tally_and_tasks_do_not(tally: Tally, tmp_path: Path) -> None:
+def test_worktrees_and_copies_of_a_task_share_a_count_and_other_tasks_do_not(tally: Tally, tmp_path: Path) -> None:
     repo = Repo(tmp_path / "repository")
     repo.git.worktree("add", str(tmp_path / "other"))
-    assert Tally(Repository(tmp_path / "other"), PurePosixPath("tasks/scale")).path == tally.path
-    assert Tally(Repository(tmp_path / "other"), PurePosixPath("tasks/other")).path != tally.path
+    for place, name in (("repository", "scale"), ("repository", "copy"), ("repository", "other"), ("other", "scale")):
+        folder = tmp_path / place / "tasks" / name
+        folder.mkdir(parents=True)
+        (folder / "task.py").write_text("another" if name == "other" else "the task")
+    tally = Tally(Repository(tmp_path / "repository"), PurePosixPath("tasks/scale"))
+    tally.note("check", Backend.CPU, "0" * 16, Status.WRONG_VALUES)
+    (tmp_path / "repository" / "tasks" / "scale" / "task.py").write_text("edited")
+    for place, name, count in (
+        ("repository", "scale", 1),
+        ("other", "scale", 1),
+        ("repository", "copy", 1),
+        ("repository", "other", 0),
+    ):
+        assert Tally(Repository(tmp_path / place), PurePosixPath("tasks") / name).wrong_results == count, name
 
 
 def test_what_failed_is_known_to_later_candidates_on_the_same_backend(tally: Tally) -> None:

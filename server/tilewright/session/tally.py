@@ -1,7 +1,7 @@
 """How often candidates of a task were wrong, across its sessions and checks. Who tries often enough passes by luck.
 
-The tally lies outside the repository, in the folder of the journals' heads, one file for each task of a repository; the
-worktrees of a repository share it. Its lines are only added to.
+The tally lies outside the repository, beside the journals' heads: one file for each repository, which its worktrees
+share. Its lines are only added to. A task is known by its folder and by its code: a copy in another folder is the same.
 """
 
 from __future__ import annotations
@@ -28,11 +28,18 @@ KNOWN_FAILURES = 12
 """Of the latest wrong results, on how many different draws a later candidate is run as well."""
 
 
-class Wrong(Record):
+class TallyLine(Record):
+    """What happened to a task."""
+
+    time: str = Field(default_factory=lambda: datetime.now(UTC).isoformat())
+    task: str = Field(description="its folder, relative to the repository's root")
+    code: str = Field(description="SHA-256 over its task.py, or task.toml where it has no other file")
+
+
+class Wrong(TallyLine):
     """A candidate's result was wrong."""
 
     kind: Literal["wrong"] = "wrong"
-    time: str = Field(default_factory=lambda: datetime.now(UTC).isoformat())
     where: str = Field(description="the session's name, or `check`")
     backend: Backend
     candidate: str
@@ -40,11 +47,10 @@ class Wrong(Record):
     failed_on: list[CaseRun] = Field(default_factory=list)
 
 
-class Allowed(Record):
+class Allowed(TallyLine):
     """A person has said how many wrong results the task has room for."""
 
     kind: Literal["allowed"] = "allowed"
-    time: str = Field(default_factory=lambda: datetime.now(UTC).isoformat())
     wrong_results: int = Field(ge=1)
 
 
@@ -61,9 +67,12 @@ class Tally:
 
     def __init__(self, repository: Repository, task: PurePosixPath) -> None:
         """`task` is the task's folder, relative to the repository's root."""
-        key = hashlib.sha256(f"{repository.common_dir}\n{task}".encode()).hexdigest()[:16]
-        folders = [folder.with_name("tallies") for folder in state_folders()]
-        self._paths = [folder / f"{task.name or 'task'}-{key}.jsonl" for folder in folders]
+        key = hashlib.sha256(str(repository.common_dir).encode()).hexdigest()[:16]
+        self._paths = [folder.with_name("tallies") / f"{key}.jsonl" for folder in state_folders()]
+        self._task = str(task)
+        files = [repository.root / task / name for name in ("task.py", "task.toml")]
+        code = next((file.read_bytes() for file in files if file.is_file()), b"")
+        self._code = hashlib.sha256(code).hexdigest()
         self.path: Path = next((path for path in self._paths if path.is_file()), self._paths[0])
 
     def _lines(self) -> list[Wrong | Allowed]:
@@ -73,7 +82,8 @@ class Tally:
                 for line in path.read_text(encoding="utf-8").splitlines():
                     with contextlib.suppress(ValidationError):  # a line that a full disk cut off
                         found.append(_LINE.validate_json(line))
-        return sorted(found, key=lambda line: line.time)
+        own = [line for line in found if line.task == self._task or line.code == self._code]
+        return sorted(own, key=lambda line: line.time)
 
     def why_unwritable(self) -> str:
         """Why no wrong result could be counted, or nothing."""
@@ -106,12 +116,21 @@ class Tally:
         """Count a result where it is wrong; why that cannot be, or nothing."""
         if not is_wrong(status):
             return ""
-        line = Wrong(where=where, backend=backend, candidate=candidate, status=status, failed_on=[*failed_on])
-        return self._add(line)
+        return self._add(
+            Wrong(
+                task=self._task,
+                code=self._code,
+                where=where,
+                backend=backend,
+                candidate=candidate,
+                status=status,
+                failed_on=[*failed_on],
+            )
+        )
 
     def allow(self, wrong_results: int) -> str:
         """Say how many wrong results there is room for; why that cannot be, or nothing."""
-        return self._add(Allowed(wrong_results=wrong_results))
+        return self._add(Allowed(task=self._task, code=self._code, wrong_results=wrong_results))
 
     def _add(self, line: Wrong | Allowed) -> str:
         return self._append(b"\n" + line.model_dump_json().encode() + b"\n")
