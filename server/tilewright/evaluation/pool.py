@@ -232,12 +232,15 @@ class WorkerPool:
 
     def take(self, label: str, deadline: float) -> WorkerHandle:
         """A fresh worker for the arm `label`, until `deadline` (monotonic seconds); the caller closes it."""
-        while self._waiting and self._waiting[0].ended:  # killed while it waited, for want of memory say
-            self._waiting.pop(0).close()
+        self._drop_ended()
         worker = self._waiting.pop(0) if self._waiting else self._start()
         worker.label, worker.deadline = label, deadline
         worker.wait_ready()
         return worker
+
+    def _drop_ended(self) -> None:
+        while self._waiting and self._waiting[0].ended:  # killed while it waited, for want of memory say
+            self._waiting.pop(0).close()
 
     @contextlib.contextmanager
     def loaded(
@@ -330,7 +333,8 @@ class WorkerPool:
                 worker.wait_ready()
 
     def isolation(self) -> Isolation:
-        """How this pool's workers are confined, by the next of them."""
+        """How this pool's workers are confined, by the next of them. Raises `WorkerFailure`."""
+        self._drop_ended()
         self.prepare(1)
         self._waiting[0].wait_ready()
         return self._waiting[0].isolation

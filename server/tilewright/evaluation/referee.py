@@ -92,8 +92,11 @@ class Referee:
         return {"environment": self._surroundings().model_dump()}
 
     def isolation(self, message: Message) -> Message:
-        """How a worker is confined here."""
-        return {"isolation": self._pool.isolation().model_dump()}
+        """How a worker is confined here, or why none could start."""
+        try:
+            return {"isolation": self._pool.isolation().model_dump()}
+        except WorkerFailure as failure:
+            return {"failed": str(failure)}
 
     def work(self, message: Message) -> Message:
         """The compulsory work of the cases that are benchmarked, of a task whose functions were tried on every case."""
@@ -385,10 +388,8 @@ def main(nursery: Nursery, arguments: list[str]) -> None:
         what = f"the {backend} backend cannot be used here: {str(error).strip().splitlines()[0]}"
         channel.send({"misuse": f"{what}; see `tilewright doctor`, or use backend cpu"})
         return
-    requests = (
-        "environment", "isolation", "work", "correctness", "widely", "check", "benchmark", "dump", "survey", "ready",
-        "race",
-    )  # fmt: skip
+    about = ("environment", "isolation", "work", "ready")
+    requests = (*about, "correctness", "widely", "check", "benchmark", "dump", "survey", "race")
     try:
         channel.answer({name: getattr(referee, name) for name in requests}, (TaskError, GpuBusy, MissingTool))
     finally:

@@ -280,15 +280,16 @@ class Runs:
         if limit_s <= 0:
             return _unrun(Status.TIMEOUT, "the evaluation time of this iteration is used up; no run was made")
         snapshots = [snapshot.model_dump(mode="json") for snapshot in await self._prepared(*arms)]
-        if not self.unconfined:
-            with _startup():
-                reply = await self._evaluator.request("isolation", lambda _: None, START_TIMEOUT_S, **self._about)
-            isolation = Isolation.model_validate(reply["isolation"])
-            need_confinement(isolation.confined, str(isolation))
         if self._about:
             message |= self._about | {"baseline_id": content_id({name: self._protected[name] for name in arms[0]})}
         task = str(self._store.task_folder())
         try:
+            if not self.unconfined:
+                reply = await self._evaluator.request("isolation", lambda _: None, START_TIMEOUT_S, **self._about)
+                if failed := reply.get("failed"):
+                    return _unrun(Status.VOID, failed)
+                isolation = Isolation.model_validate(reply["isolation"])
+                need_confinement(isolation.confined, str(isolation))
             reply = await self._evaluator.request(
                 op, tell, limit_s + GRACE_S, task=task, arms=snapshots, limit_s=limit_s, **message
             )
