@@ -159,14 +159,14 @@ class HiddenEntry(BaseModel):
         rules = self.__pydantic_extra__
         ranges = [name for name, rule in rules.items() if rule.choices is None]
         longest = max((len(rule.choices) for rule in rules.values() if rule.choices is not None), default=1)
-        most = max(_volume(case, ranges) for case in visible)
+        most = max(volume(case, ranges) for case in visible)
         found: dict[int, Case] = {}
         for halvings in range(LARGE_HALVINGS):
             waiting = [turn for turn in range(min(longest, LARGE_CASES) if ranges else 0) if turn not in found]
             drawn = {name: rules[name].draw_large(len(waiting), 0.5**halvings, source) for name in ranges}
             for place, turn in enumerate(waiting):
                 case = source.choice(visible) | {name: values[place] for name, values in drawn.items()}
-                if _volume(case, ranges) <= most:
+                if volume(case, ranges) <= most:
                     found[turn] = case
         lists = {name: rule.draw(len(found), source) for name, rule in rules.items() if rule.choices}
         return [
@@ -211,7 +211,7 @@ class HiddenEntry(BaseModel):
         drawn = {name: rule.draw_wide(count, source) for name, rule in rules.items()}
         ranges = [name for name, rule in rules.items() if rule.choices is None]
         source.shuffle(ranges)
-        most = max(_volume(case, ranges) for case in visible)
+        most = max(volume(case, ranges) for case in visible)
         volumes = [1] * count
         for name in ranges:
             left, placed = sorted(drawn[name], key=int), list(drawn[name])
@@ -225,10 +225,7 @@ class HiddenEntry(BaseModel):
         ]
 
 
-def volume(case: Case) -> int:
-    """The product of a case's sizes: what it costs, roughly."""
-    return math.prod(max(value, 1) for value in case.values() if isinstance(value, int))
-
-
-def _volume(case: Case, names: Iterable[str]) -> int:
-    return math.prod(max(value, 1) for name in names if isinstance(value := case[name], int))
+def volume(case: Case, names: Iterable[str] | None = None) -> int:
+    """The product of a case's sizes, of those in `names` if these are given: what it costs, roughly."""
+    values = case.values() if names is None else [case[name] for name in names]
+    return math.prod(max(value, 1) for value in values if isinstance(value, int))

@@ -22,7 +22,7 @@ from tilewright.roofline.bounds import intensity_class
 from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.history import Started
 from tilewright.session.runs import Runs, backend_here, need_confinement, runs_from
-from tilewright.session.tally import Tally, used_up
+from tilewright.session.tally import Tally
 from tilewright.task import Backend, Frontend, Task, TaskError, load_task
 
 
@@ -186,7 +186,7 @@ async def begin(
     repository = checkout.repository
     editable = check_tree(repository, found, folder, include_dirty)
     tally = Tally(repository, folder)
-    if text := used_up(tally.wrong_results, tally.allowed):
+    if text := tally.refusal:
         raise Misuse(text)
     head, came_from = repository.head(), repository.branch()
     baseline = head

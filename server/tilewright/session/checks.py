@@ -14,7 +14,7 @@ from tilewright.session.beginning import check_tree, working_candidate
 from tilewright.session.checkout import Checkout, Misuse
 from tilewright.session.jobs import Progress
 from tilewright.session.runs import Runs, backend_here, runs_from
-from tilewright.session.tally import Tally, used_up
+from tilewright.session.tally import Tally
 from tilewright.task import Backend, Frontend, Task, TaskError
 
 LIMIT_S = 600.0
@@ -48,7 +48,7 @@ async def check_task(root: Path, path: Path, progress: Progress) -> CorrectnessR
 def _with_room(checkout: Checkout, place: PurePosixPath) -> Tally:
     """The task's tally. Raises `Misuse` where its candidates were wrong as often as it has room for."""
     tally = Tally(checkout.repository, place)
-    if text := used_up(tally.wrong_results, tally.allowed):
+    if text := tally.refusal:
         raise Misuse(text)
     return tally
 

@@ -124,6 +124,7 @@ class Runs:
         self._protected = protected
         self._about: dict[str, Any] = {} if working_tree is None else {"hidden": str(working_tree)}
         self._read_by = 0
+        self._confined = False  # not asked yet; of this machine it stays true
         self._session = session
         self.unconfined = os.environ.get(UNCONFINED) == "1"
         """Whether candidates may run where this machine cannot confine them."""
@@ -284,12 +285,13 @@ class Runs:
             message |= self._about | {"baseline_id": content_id({name: self._protected[name] for name in arms[0]})}
         task = str(self._store.task_folder())
         try:
-            if not self.unconfined:
+            if not (self.unconfined or self._confined):
                 reply = await self._evaluator.request("isolation", lambda _: None, START_TIMEOUT_S, **self._about)
                 if failed := reply.get("failed"):
                     return _unrun(Status.VOID, failed)
                 isolation = Isolation.model_validate(reply["isolation"])
                 need_confinement(isolation.confined, str(isolation))
+                self._confined = True
             reply = await self._evaluator.request(
                 op, tell, limit_s + GRACE_S, task=task, arms=snapshots, limit_s=limit_s, **message
             )

@@ -101,6 +101,11 @@ class Tally:
             (line.wrong_results for line in reversed(self._lines()) if isinstance(line, Allowed)), WRONG_RESULTS
         )
 
+    @property
+    def refusal(self) -> str:
+        """Why no further candidate of the task is checked; empty while there is room."""
+        return used_up(self.wrong_results, self.allowed)
+
     def known_failures(self, backend: Backend) -> list[CaseRun]:
         """What earlier candidates failed on with this backend, the latest first."""
         found: dict[str, CaseRun] = {}
