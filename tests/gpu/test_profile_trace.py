@@ -14,6 +14,7 @@ from tests.integration.test_cli import tilewright
 from tilewright.bundled import examples
 from tilewright.gpu.telemetry import find_gpu
 from tilewright.profile import trace as tracing_of
+from tilewright.profile.counters import find_ncu, read_counters
 from tilewright.profile.trace import Trace, read_trace
 from tilewright.profile.tracing import CaseTrace, evidence, table
 from tilewright.repository import Repository
@@ -134,3 +135,16 @@ def test_a_triton_kernel_is_profiled_by_what_ran(tmp_path: Path) -> None:
     assert "traced: 1 kernel a call, " in done.stdout
     assert "softmax_kernel" in done.stdout.partition("the kernels of a call")[2]
     assert "of the latency by" not in done.stdout  # the model's words
+
+
+def test_counters_of_a_confined_kernel_are_read(make_task: Callable[..., Path]) -> None:
+    if find_ncu() is None:
+        pytest.skip("ncu is not installed here")
+    repository = Repository(make_task())
+    protected = repository.files(repository.head())
+    gpu = find_gpu()
+    files = {"task/kernel.py": protected["task/kernel.py"]}
+    found = asyncio.run(read_counters(protected, files, PurePosixPath("task"), CASES, gpu.uuid if gpu else ""))
+    assert found.confined
+    assert not found.why_not
+    assert found.cases[0] is not None, found.missing
