@@ -28,9 +28,9 @@ from typing import Any
 from recorded import header, write
 
 from tilewright.bundled import examples
+from tilewright.errors import UsageError
 from tilewright.evaluation.seeds import new_secret
 from tilewright.policy import Rules
-from tilewright.session.checkout import Misuse
 from tilewright.session.loop import Loop
 from tilewright.session.runs import Runs
 from tilewright.task import Backend, Frontend, case_label, load_task
@@ -78,7 +78,7 @@ async def session(backend: Backend, tries: int, source: random.Random, place: Pa
             started = time.monotonic()
             try:
                 checked = await loop.run_correctness(quiet, wait_s=1e9)
-            except Misuse as refused:
+            except UsageError as refused:
                 found.append({"kind": kind, "ended": "refused", "why": str(refused)})
                 break
             one: dict[str, Any] = {"kind": kind, "condition": condition, "check": checked.status}

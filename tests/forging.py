@@ -14,8 +14,9 @@ import pytest
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL
 from tests.integration.test_cli import tilewright
 from tests.stage import edit, journal_of, play, quiet
+from tilewright.errors import UsageError
 from tilewright.heads import HeadStore
-from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop
 from tilewright.session.transfer import export_session
 from tilewright.session.verification import verify
@@ -63,9 +64,9 @@ def refused(root: Path, words: str) -> None:
 
     async def scene(loop: Loop) -> None:
         edit(root, FASTER_KERNEL.replace("1024", "2048"))
-        with pytest.raises(Misuse, match=words):
+        with pytest.raises(UsageError, match=words):
             await loop.run_correctness(quiet)
-        with pytest.raises(Misuse, match=words):
+        with pytest.raises(UsageError, match=words):
             loop.append_result("mine")
 
     before = journal_of(root).read_bytes()
@@ -73,7 +74,7 @@ def refused(root: Path, words: str) -> None:
     assert journal_of(root).read_bytes() == before
     shown = tilewright("status", cwd=root)
     assert re.search(words, shown.stdout + shown.stderr)
-    with pytest.raises(Misuse, match=words):
+    with pytest.raises(UsageError, match=words):
         export_session(Checkout(root), root.parent / "out.tgz")
     lines = [line for line in verify(Checkout(root)) if line.mark == "FAIL"]
     assert any(re.search(words, line.detail) for line in lines), lines

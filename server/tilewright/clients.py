@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tilewright.errors import UsageError
 from tilewright.records import cut, write_atomically
-from tilewright.session.checkout import Misuse
 
 NAME = "tilewright"
 TIMEOUT_S = 600
@@ -66,7 +66,7 @@ def settings(client: Client, command: list[str], tools: Sequence[str]) -> list[S
 def texts(root: Path, chosen: Sequence[Setting], merge: bool = True) -> dict[Path, tuple[str, str]]:
     """Each file's text before and after; without `merge`, what a new file would hold. Nothing is written.
 
-    Raises `Misuse` if a file cannot be understood, or holds another value where one must go."""
+    Raises `UsageError` if a file cannot be understood, or holds another value where one must go."""
     found: dict[Path, tuple[str, str]] = {}
     for setting in chosen:
         path = root / setting.path
@@ -75,7 +75,7 @@ def texts(root: Path, chosen: Sequence[Setting], merge: bool = True) -> dict[Pat
             first, after = found.get(path, (before, before))
             found[path] = (first, setting.edit(after))
         except (json.JSONDecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise Misuse(
+            raise UsageError(
                 f"{setting.path} cannot be read ({error}); fix it, or use --print and add the lines by hand"
             ) from None
     return found
@@ -106,7 +106,7 @@ def _json(path: str, holds: str, addition: dict[str, Any]) -> Setting:
     def edit(text: str) -> str:
         data = json.loads(text) if text.strip() else {}
         if not isinstance(data, dict):
-            raise Misuse(f"{path} holds no JSON object; fix it, or use --print and add the lines by hand")
+            raise UsageError(f"{path} holds no JSON object; fix it, or use --print and add the lines by hand")
         merged = _merged(path, (), data, addition)
         return text if merged == data and text else json.dumps(merged, indent=2, ensure_ascii=False) + "\n"
 
@@ -133,10 +133,10 @@ def _merged(path: str, place: tuple[str, ...], data: Any, addition: Any) -> Any:
     raise _other(path, place, data)
 
 
-def _other(path: str, place: Sequence[str], data: Any) -> Misuse:
+def _other(path: str, place: Sequence[str], data: Any) -> UsageError:
     # A table may hold a token, so only plain values are shown.
     value = "of another kind" if isinstance(data, dict | list) else f"= {cut(json.dumps(data), 100)}"
-    return Misuse(
+    return UsageError(
         f"{path} has {'.'.join(place)} {value}, which this command does not replace; "
         f"change it by hand and call this again"
     )
@@ -175,7 +175,9 @@ def _toml(path: str, holds: str, table: str, values: dict[str, Any]) -> Setting:
         else:
             after = f"{text.rstrip()}\n\n[{table}]\n{lines}".lstrip()
         if not _holds(after, wanted):
-            raise Misuse(f"{path} has [{table}] in a form that cannot be edited; use --print and add the lines by hand")
+            raise UsageError(
+                f"{path} has [{table}] in a form that cannot be edited; use --print and add the lines by hand"
+            )
         return after
 
     return Setting(path, holds, edit)

@@ -14,9 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tilewright import __version__, doctor
+from tilewright.errors import UsageError
 from tilewright.kernelcommands import kernel_app
 from tilewright.records import write_atomically
-from tilewright.session.checkout import Checkout, CheckoutBusy, Misuse
+from tilewright.session.checkout import Checkout, CheckoutBusy
 from tilewright.session.reports import NAME_LIMIT, StatusReport
 from tilewright.skillcommands import skills_app
 from tilewright.terminal import (
@@ -351,7 +352,7 @@ def budget(
     async def work(loop: Any) -> str:
         tally = Tally(loop.checkout.repository, loop.task_of(task)[0])
         if why := tally.allow(wrong_results):
-            raise Misuse(why)
+            raise UsageError(why)
         return f"{tally.wrong_results} results of {wrong_results} were wrong so far; {tally.path} says so"
 
     console.print(in_loop(root, work))

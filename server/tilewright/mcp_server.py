@@ -150,15 +150,15 @@ def _progress(context: Context[Any, Any]) -> Callable[[str], Awaitable[None]]:
 async def _told(
     work: Callable[[], ResultT | Awaitable[ResultT]], refusal: type[ToolError | ResourceNotFoundError] = ToolError
 ) -> ResultT:
-    """Run a tool's or a resource's work; a misuse reaches the caller as a `refusal` that says what to do instead."""
+    """Run a tool's or a resource's work; a `UsageError` reaches the caller as a `refusal`."""
+    from tilewright.errors import UsageError
     from tilewright.records import storage_problem
     from tilewright.repository import RepositoryError
-    from tilewright.session.checkout import Misuse
 
     try:
         result = work()
         return await result if isinstance(result, Awaitable) else result
-    except (Misuse, NoRepository, RepositoryError) as error:
+    except (UsageError, NoRepository, RepositoryError) as error:
         raise refusal(str(error)) from None
     except OSError as error:
         raise refusal(storage_problem(error) or str(error)) from None

@@ -14,8 +14,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from tilewright.errors import UsageError
 from tilewright.records import Record, printable
-from tilewright.session.checkout import Misuse
 from tilewright.task import Backend
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def told(work: Callable[[], ResultT]) -> ResultT:
 
     try:
         return work()
-    except (Misuse, RepositoryError) as error:
+    except (UsageError, RepositoryError) as error:
         raise failed(as_commands(str(error))) from None
 
 

@@ -14,8 +14,9 @@ from mcp import Client
 from tests.conftest import commit_all, git
 from tests.integration.test_mcp import client, content
 from tests.stage import play, quiet
+from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
-from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop
 from tilewright.session.verification import Mark, verify
 
@@ -149,7 +150,7 @@ def test_what_was_not_imported_from_the_snapshot_voids_a_run(tmp_path: Path) -> 
     commit_all(root, "another file")
 
     async def scene(loop: Loop) -> None:
-        with pytest.raises(Misuse, match=r"the command never read unused\.py from its checkout.*take it out of"):
+        with pytest.raises(UsageError, match=r"the command never read unused\.py from its checkout.*take it out of"):
             await loop.start(".", quiet, wait_s=900)
 
     play(root, scene)
@@ -179,7 +180,7 @@ def test_a_run_of_another_module_than_the_snapshots_is_void(tmp_path: Path) -> N
     commit_all(root, "a conftest")
 
     async def scene(loop: Loop) -> None:
-        with pytest.raises(Misuse, match=r"never read miniops/kernels/softmax\.py from its checkout"):
+        with pytest.raises(UsageError, match=r"never read miniops/kernels/softmax\.py from its checkout"):
             await loop.start(".", quiet, wait_s=900)
 
     play(root, scene)

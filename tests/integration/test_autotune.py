@@ -16,7 +16,7 @@ from tests.integration.test_cli import tilewright
 from tests.unit.test_launchcode import TOOLKIT
 from tilewright.autotune import search
 from tilewright.autotune.report import AutotuneReport
-from tilewright.session.checkout import Misuse
+from tilewright.errors import UsageError
 
 
 def tune(root: Path, **options: Any) -> AutotuneReport:
@@ -96,9 +96,9 @@ def test_where_the_original_stays_no_launch_code_is_needed(make_task: Callable[.
 
 def test_what_cannot_be_searched_is_refused_with_a_remedy(make_task: Callable[..., Path]) -> None:
     root = make_task()
-    with pytest.raises(Misuse, match="no tunable parameter 'TILE_M'"):
+    with pytest.raises(UsageError, match="no tunable parameter 'TILE_M'"):
         tune(root, space={"TILE_M": [1]})
-    with pytest.raises(Misuse, match="T1 to T9"):
+    with pytest.raises(UsageError, match="T1 to T9"):
         tune(root, kind="T0")
     (root / "task" / "kernel.py").write_text(SCALE_KERNEL.replace("* factor", "* missing"))
     report = tune(root, space={"TILE": [32]})

@@ -12,8 +12,9 @@ from tests.conftest import git
 from tests.forging import WRONG_KERNEL, failures, records
 from tests.integration.test_cli import tilewright
 from tests.stage import edit, play, quiet
+from tilewright.errors import UsageError
 from tilewright.heads import HeadStore
-from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.checkout import Checkout
 from tilewright.session.history import Phase
 from tilewright.session.loop import Loop
 from tilewright.session.transfer import export_session, import_session
@@ -72,7 +73,7 @@ def test_an_ended_session_whose_head_is_lost_stays_one_session(root: Path, monke
         assert failures(place).keys() == {"outside head"}
     assert exported(root, "again.tgz").is_file()
     assert [record["data"]["kind"] for record in records(root)][-2:] == ["ended", "noticed"]
-    with pytest.raises(Misuse, match="in this checkout already, with all records of the archive"):
+    with pytest.raises(UsageError, match="in this checkout already, with all records of the archive"):
         import_session(Checkout(root), archive)
 
 
@@ -105,7 +106,7 @@ def test_a_session_comes_back_from_where_it_went_on(
     assert phase(root) == Phase.ENDED
     assert failures(root) == {}
     assert git(root, "status", "--porcelain", "--untracked-files=no") == ""
-    with pytest.raises(Misuse, match=r"is in this checkout already|is an older copy"):
+    with pytest.raises(UsageError, match=r"is in this checkout already|is an older copy"):
         import_session(Checkout(root), first)
 
 
@@ -113,11 +114,11 @@ def test_two_copies_that_both_went_on_are_told_apart(root: Path, monkeypatch: py
     back = ended_elsewhere(root, monkeypatch)
     end(root)
     before = records(root)
-    with pytest.raises(Misuse, match=r"rewritten at or before that record|went on here in another way"):
+    with pytest.raises(UsageError, match=r"rewritten at or before that record|went on here in another way"):
         import_session(Checkout(root), back)
     (state,) = HeadStore(before[0]["data"]["session"]).path.parent.glob("*.json")
     state.unlink()
-    with pytest.raises(Misuse, match="went on here in another way: record"):
+    with pytest.raises(UsageError, match="went on here in another way: record"):
         import_session(Checkout(root), back)
     assert records(root) == before
 
@@ -146,7 +147,7 @@ def test_an_import_whose_head_cannot_be_kept_changes_nothing(root: Path, monkeyp
     before = records(root)
     with monkeypatch.context() as full:
         full.setattr(HeadStore, "write", lambda *_: "the head cannot be written: no space is left")
-        with pytest.raises(Misuse, match="no space is left; make room there, and import again"):
+        with pytest.raises(UsageError, match="no space is left; make room there, and import again"):
             import_session(Checkout(root), archive)
     assert records(root) == before
     assert phase(root) != Phase.ENDED

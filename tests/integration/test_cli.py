@@ -17,8 +17,8 @@ import pytest
 
 from tests.conftest import FASTER_KERNEL, RACING_KERNEL, SCALE_KERNEL, SCALE_TASK, SCALE_TOML
 from tests.stage import play, quiet, start
+from tilewright.errors import UsageError
 from tilewright.policy import ROOT_CAUSES
-from tilewright.session.checkout import Misuse
 from tilewright.session.dumping import Dumper
 from tilewright.session.loop import Loop
 from tilewright.task import Frontend, load_task
@@ -299,7 +299,7 @@ def test_a_dump_that_takes_longer_than_a_call_is_continued(make_task: Callable[.
             assert report.state == "running"
             waiting = asyncio.ensure_future(dumper.dump(folder, ["sm_90"], "resources", quiet))
             await asyncio.sleep(0)
-            with pytest.raises(Misuse, match="dump_ir is running"):
+            with pytest.raises(UsageError, match="dump_ir is running"):
                 await dumper.dump(folder, ["sm_80"], "resources", quiet)
             report = await waiting
             assert report.state == "done"

@@ -12,8 +12,8 @@ import pytest
 from tests.stage import play, quiet
 from tilewright.compiler.store import cache_folder
 from tilewright.compiler.treatments import Treatment
+from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
-from tilewright.session.checkout import Misuse
 from tilewright.session.dumping import KEPT_TEXTS, Dumper
 from tilewright.session.dumptext import SHOWN_CHARACTERS
 from tilewright.session.loop import Loop
@@ -197,7 +197,7 @@ def test_what_a_reply_cuts_is_in_a_file(make_task: Callable[..., Path]) -> None:
 def test_nothing_is_compared_without_an_incumbent(make_task: Callable[..., Path]) -> None:
     async def scene(loop: Loop) -> None:
         dumper = Dumper(loop.checkout)
-        with pytest.raises(Misuse, match="no session, so no incumbent to compare with; call start_session"):
+        with pytest.raises(UsageError, match="no session, so no incumbent to compare with; call start_session"):
             await dumper.dump(FOLDER, ["sm_90"], "resources", quiet, compare="incumbent")
 
     play(make_task(), scene)
@@ -214,7 +214,7 @@ def test_another_shape_than_the_first_case_s_is_compiled(make_task: Callable[...
             assert own.case != other.case
             assert other.case.startswith("N=12345 ")
             assert own.kernels[0].grid != other.kernels[0].grid
-            with pytest.raises(Misuse, match="the task's cases have no 'M'; they have N, dtype"):
+            with pytest.raises(UsageError, match="the task's cases have no 'M'; they have N, dtype"):
                 await dumper.dump(FOLDER, ["sm_90"], "resources", quiet, case={"M": 1})
         finally:
             await dumper.close()
@@ -234,7 +234,7 @@ def test_another_config_is_compiled_without_an_edit(make_task: Callable[..., Pat
             other = await dumper.dump(FOLDER, ["sm_90"], "resources", quiet, config=config)
             assert own.kernels[0].grid[0] == 4 * other.kernels[0].grid[0]
             assert other.kernels[0].hints == own.kernels[0].hints | {"occupancy": 8}
-            with pytest.raises(Misuse, match="config: no tunable parameter 'TILES'"):
+            with pytest.raises(UsageError, match="config: no tunable parameter 'TILES'"):
                 await dumper.dump(FOLDER, ["sm_90"], "resources", quiet, config={"TILES": 1})
         finally:
             await dumper.close()

@@ -12,11 +12,12 @@ from tests.conftest import FASTER_KERNEL, git
 from tests.forging import Records, failures, faster, forge, of_kind, records, refused
 from tests.integration.test_cli import tilewright
 from tests.stage import edit, play
+from tilewright.errors import UsageError
 from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CorrectnessResult, Status
 from tilewright.evaluation.seeds import commitment
 from tilewright.heads import HeadStore
 from tilewright.session import integrity
-from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop
 from tilewright.session.replay import compare_benchmarks, compare_checks
 from tilewright.session.transfer import export_session, import_session
@@ -65,7 +66,7 @@ def test_a_commit_with_the_right_trailer_and_other_content_is_not_taken_up(root:
     git(root, "-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "-q", "--amend", "--no-edit")
 
     async def scene(loop: Loop) -> None:
-        with pytest.raises(Misuse, match="the session left it at"):
+        with pytest.raises(UsageError, match="the session left it at"):
             loop.append_result("mine")
 
     play(root, scene)
@@ -181,7 +182,7 @@ def test_an_archive_is_compared_with_what_is_known(root: Path, tmp_path: Path) -
         loop.end("enough")
 
     play(root, scene)
-    with pytest.raises(Misuse, match=r"names record .* it was cut off, or is an older copy"):
+    with pytest.raises(UsageError, match=r"names record .* it was cut off, or is an older copy"):
         import_session(Checkout(tmp_path / "clone"), archive)
     os.environ["TILEWRIGHT_STATE"] = str(tmp_path / "another machine's")  # the fixture puts it back
     state = import_session(Checkout(tmp_path / "clone"), archive)

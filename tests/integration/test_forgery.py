@@ -12,8 +12,9 @@ from tests.conftest import git
 from tests.forging import WRONG_KERNEL, failures, faster, forge, records, refused
 from tests.integration.test_cli import tilewright
 from tests.stage import edit, journal_of, play, quiet, start
+from tilewright.errors import UsageError
 from tilewright.heads import HeadStore
-from tilewright.session.checkout import Checkout, Forged, Misuse
+from tilewright.session.checkout import Checkout, Forged
 from tilewright.session.loop import Loop
 from tilewright.session.verification import verify
 
@@ -93,7 +94,7 @@ def test_a_cut_journal_without_head_contradicts_the_commits(root: Path, state_fo
     git(root, "reset", "-q", "--soft", "main")
 
     async def scene(loop: Loop) -> None:
-        with pytest.raises(Misuse, match=r"refs/tilewright/\S+ \(\w+\) names record \d+ .*cut off"):
+        with pytest.raises(UsageError, match=r"refs/tilewright/\S+ \(\w+\) names record \d+ .*cut off"):
             await loop.run_correctness(quiet)
 
     play(root, scene)
@@ -139,7 +140,7 @@ def test_a_journal_changed_under_the_server_is_named_and_set_aside(root: Path) -
     async def scene(loop: Loop) -> None:
         assert (await start(loop)).phase == "ready"
         forge(root, faster, head=True)
-        with pytest.raises(Misuse, match=r"record \d+ is not the one that was written"):
+        with pytest.raises(UsageError, match=r"record \d+ is not the one that was written"):
             loop.revert()
         assert "is set aside" in loop.end("forged")
         assert loop.status().phase == "none"
@@ -174,7 +175,7 @@ def test_a_changed_table_is_named_and_rendered_again(root: Path) -> None:
         assert table.read_text() == right
         table.write_text(right + "| 3 | mine | 0.1 | PASS | keep |\n")
         edit(root, WRONG_KERNEL + "\n")
-        with pytest.raises(Misuse, match=r"line 6 is .* where the journal gives `nothing`"):
+        with pytest.raises(UsageError, match=r"line 6 is .* where the journal gives `nothing`"):
             await loop.run_correctness(quiet)
 
     play(root, scene)

@@ -11,10 +11,11 @@ import pytest
 
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TOML, SLOWER_KERNEL, git
 from tests.stage import edit, judged, play, quiet, start
+from tilewright.errors import UsageError
 from tilewright.evaluation.results import BenchmarkResult, Status
 from tilewright.policy import Reason, Rules, VerdictKind
 from tilewright.repository import Files
-from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop
 from tilewright.session.runs import Runs
 from tilewright.session.transfer import export_session, import_session
@@ -36,13 +37,13 @@ def test_a_whole_session(make_task: Callable[..., Path]) -> None:
         assert "memory-bound" in started.intensity
         assert started.tried[0].optimization == "baseline"
 
-        with pytest.raises(Misuse, match="nothing was edited"):
+        with pytest.raises(UsageError, match="nothing was edited"):
             await loop.run_correctness(quiet)
-        with pytest.raises(Misuse, match="nothing to revert"):
+        with pytest.raises(UsageError, match="nothing to revert"):
             loop.revert()
-        with pytest.raises(Misuse, match="run_benchmark does not come now: apply ONE optimization"):
+        with pytest.raises(UsageError, match="run_benchmark does not come now: apply ONE optimization"):
             await loop.run_benchmark(quiet)
-        with pytest.raises(Misuse, match="does not come now"):
+        with pytest.raises(UsageError, match="does not come now"):
             loop.checkpoint()
 
         edit(root, WRONG_KERNEL)
@@ -51,10 +52,10 @@ def test_a_whole_session(make_task: Callable[..., Path]) -> None:
         assert wrong.next == "call revert, then append_result"
         assert (await loop.run_correctness(quiet)).message == wrong.message
         edit(root, WRONG_KERNEL + "\n")
-        with pytest.raises(Misuse, match="call revert, then append_result"):
+        with pytest.raises(UsageError, match="call revert, then append_result"):
             await loop.run_correctness(quiet)
         edit(root, WRONG_KERNEL)
-        with pytest.raises(Misuse, match="this candidate failed"):
+        with pytest.raises(UsageError, match="this candidate failed"):
             await loop.run_benchmark(quiet)
         reverted = loop.revert()
         assert (root / "task" / "kernel.py").read_text() == SCALE_KERNEL
@@ -66,17 +67,17 @@ def test_a_whole_session(make_task: Callable[..., Path]) -> None:
         assert report.verdict.kind is VerdictKind.KEEP
         again = await loop.run_benchmark(quiet)
         assert again.latency_ms == report.latency_ms
-        with pytest.raises(Misuse, match="does not come now"):
+        with pytest.raises(UsageError, match="does not come now"):
             loop.append_result("too early")
         edit(root, SLOWER_KERNEL)
-        with pytest.raises(Misuse, match="changed since they were measured"):
+        with pytest.raises(UsageError, match="changed since they were measured"):
             loop.checkpoint()
         edit(root, FASTER_KERNEL)
         kept = loop.checkpoint()
         assert git(root, "rev-parse", "HEAD") == kept.commit
         assert git(root, "status", "--porcelain") == ""
         assert "Tilewright-Iteration: 2" in git(root, "log", "-1", "--format=%B")
-        with pytest.raises(Misuse, match="committed already"):
+        with pytest.raises(UsageError, match="committed already"):
             loop.revert()
         assert loop.append_result("large tiles", root_cause="memory").advice.action == "continue"
 
@@ -85,7 +86,7 @@ def test_a_whole_session(make_task: Callable[..., Path]) -> None:
         assert slower.verdict.reason is Reason.REGRESSION
         loop.revert()
         loop.append_result("tiny tiles")
-        with pytest.raises(Misuse, match=r"tried before and ended as revert \(regression"):
+        with pytest.raises(UsageError, match=r"tried before and ended as revert \(regression"):
             edit(root, SLOWER_KERNEL)
             await loop.run_correctness(quiet)
         loop.revert()
@@ -189,7 +190,7 @@ def test_a_person_ends_a_session_that_a_server_holds(make_task: Callable[..., Pa
     async def scene(loop: Loop) -> None:
         await start(loop)
         assert Checkout(root).request_end("enough for today")
-        with pytest.raises(Misuse, match=r"has ended \(enough for today\)"):
+        with pytest.raises(UsageError, match=r"has ended \(enough for today\)"):
             loop.revert()
         assert (await start(loop)).branch.endswith("-2")
 
@@ -215,7 +216,7 @@ def test_a_session_is_carried_to_another_clone(make_task: Callable[..., Path], t
     assert [row.optimization for row in state.rows] == ["baseline", "large tiles"]
     assert (clone / "sandbox" / "perf_results.md").read_text() == (root / "sandbox" / "perf_results.md").read_text()
     assert git(clone, "branch", "--show-current") == git(root, "branch", "--show-current")
-    with pytest.raises(Misuse, match="in this checkout already, with all records"):
+    with pytest.raises(UsageError, match="in this checkout already, with all records"):
         import_session(Checkout(clone), archive)
 
     async def second(loop: Loop) -> None:
@@ -226,10 +227,10 @@ def test_a_session_is_carried_to_another_clone(make_task: Callable[..., Path], t
         loop.end("enough")
 
     play(clone, second)
-    with pytest.raises(Misuse, match="in this checkout already"):
+    with pytest.raises(UsageError, match="in this checkout already"):
         import_session(Checkout(clone), archive)
     (tmp_path / "junk.tgz").write_bytes(b"junk")
-    with pytest.raises(Misuse, match="no exported session"):
+    with pytest.raises(UsageError, match="no exported session"):
         import_session(Checkout(clone), tmp_path / "junk.tgz")
 
 
@@ -239,16 +240,16 @@ def test_a_call_that_cannot_wait_is_continued_by_the_same_call(make_task: Callab
     async def scene(loop: Loop) -> None:
         report = await start(loop, wait_s=0.05)
         assert report.state == "running"
-        with pytest.raises(Misuse, match="start_session is running"):
+        with pytest.raises(UsageError, match="start_session is running"):
             await loop.run_correctness(quiet)
-        with pytest.raises(Misuse, match=r"start_session is running|is under way"):
+        with pytest.raises(UsageError, match=r"start_session is running|is under way"):
             await start(loop, ".")
         while (report := await start(loop, wait_s=5)).state == "running":
             pass
         edit(root, FASTER_KERNEL)
         first = await loop.run_correctness(quiet, wait_s=0.05)
         assert first.state == "running"
-        with pytest.raises(Misuse, match="run_correctness is running"):
+        with pytest.raises(UsageError, match="run_correctness is running"):
             loop.revert()
         assert (await loop.run_correctness(quiet)).status is Status.PASSED
 

@@ -12,10 +12,11 @@ import pytest
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TOML, commit_all
 from tests.stage import edit, journal_of, judged, play, quiet, start
 from tilewright.cases import WIDE_CASES
+from tilewright.errors import UsageError
 from tilewright.evaluation.results import CorrectnessResult, Status
 from tilewright.policy import Reason, VerdictKind
 from tilewright.session import runs
-from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.checkout import Checkout
 from tilewright.session.checks import check_task
 from tilewright.session.loop import Loop
 from tilewright.session.runs import Runs
@@ -52,7 +53,7 @@ def test_a_kernel_that_is_wrong_on_a_quarter_of_its_sizes_gains_and_is_not_kept(
         assert report.verdict is not None
         assert (report.verdict.kind, report.verdict.reason) == (VerdictKind.REVERT, Reason.INCORRECT)
         assert report.next == "call revert, then append_result"
-        with pytest.raises(Misuse, match="does not come now"):
+        with pytest.raises(UsageError, match="does not come now"):
             loop.checkpoint()
         loop.revert()
         assert loop.append_result("a quarter").row == "| 1 | a quarter | - | FAIL | revert |"
@@ -128,7 +129,7 @@ def test_wrong_results_are_counted_over_sessions_and_checks_and_a_person_raises_
             loop.revert()
             loop.append_result("wrong again")
         edit(root, FASTER_KERNEL)
-        with pytest.raises(Misuse, match=r"3 candidates of this task were wrong, and it has room for 3"):
+        with pytest.raises(UsageError, match=r"3 candidates of this task were wrong, and it has room for 3"):
             await loop.run_correctness(quiet)
         tally.allow(4)
         assert (await loop.run_correctness(quiet)).status is Status.PASSED
@@ -140,9 +141,9 @@ def test_wrong_results_are_counted_over_sessions_and_checks_and_a_person_raises_
     edit(root, SCALE_KERNEL)
 
     async def refused(loop: Loop) -> None:
-        with pytest.raises(Misuse, match="room for 3"):
+        with pytest.raises(UsageError, match="room for 3"):
             await start(loop)
-        with pytest.raises(Misuse, match="room for 3"):
+        with pytest.raises(UsageError, match="room for 3"):
             await check_task(root, Path("task"), quiet)
 
     play(root, refused)

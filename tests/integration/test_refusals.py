@@ -10,10 +10,11 @@ import pytest
 
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TASK, commit_all, git
 from tests.stage import edit, journal_of, judged, play, quiet, start
+from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
 from tilewright.policy import Advice, Rules
 from tilewright.session import rows
-from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop
 from tilewright.task import Backend
 
@@ -33,7 +34,7 @@ def test_a_branch_moved_by_hand_and_an_altered_journal_are_named(make_task: Call
     commit_all(root, "by hand")
 
     async def refused(loop: Loop) -> None:
-        with pytest.raises(Misuse, match="the session left it at"):
+        with pytest.raises(UsageError, match="the session left it at"):
             loop.revert()
 
     play(root, refused)
@@ -41,7 +42,7 @@ def test_a_branch_moved_by_hand_and_an_altered_journal_are_named(make_task: Call
     journal.write_text(journal.read_text().replace('"passed":true', '"passed":false'))
 
     async def distrusted(loop: Loop) -> None:
-        with pytest.raises(Misuse, match=r"cannot be trusted.*altered"):
+        with pytest.raises(UsageError, match=r"cannot be trusted.*altered"):
             loop.revert()
 
     play(root, distrusted)
@@ -85,23 +86,23 @@ def test_starts_that_are_refused_change_nothing(make_task: Callable[..., Path]) 
     head, branch = git(root, "rev-parse", "HEAD"), git(root, "branch", "--show-current")
 
     async def scene(loop: Loop) -> None:
-        with pytest.raises(Misuse, match="no such folder"):
+        with pytest.raises(UsageError, match="no such folder"):
             await start(loop, "nowhere")
-        with pytest.raises(Misuse, match="outside"):
+        with pytest.raises(UsageError, match="outside"):
             await start(loop, "../..")
-        with pytest.raises(Misuse, match="is a file; give the folder"):
+        with pytest.raises(UsageError, match="is a file; give the folder"):
             await start(loop, "task/kernel.py")
-        with pytest.raises(Misuse, match="no session is under way; call start_session"):
+        with pytest.raises(UsageError, match="no session is under way; call start_session"):
             await loop.run_correctness(quiet)
         edit(root, FASTER_KERNEL)
-        with pytest.raises(Misuse, match="include_dirty"):
+        with pytest.raises(UsageError, match="include_dirty"):
             await start(loop)
         (root / "README.md").write_text("changed\n")
-        with pytest.raises(Misuse, match=r"README\.md; commit or stash"):
+        with pytest.raises(UsageError, match=r"README\.md; commit or stash"):
             await start(loop, include_dirty=True)
         git(root, "checkout", "--", "README.md")
         (root / "task" / "task.toml").write_text((root / "task" / "task.toml").read_text().replace("entry", "entri"))
-        with pytest.raises(Misuse, match="did you mean 'entry'"):
+        with pytest.raises(UsageError, match="did you mean 'entry'"):
             await start(loop)
         git(root, "checkout", "--", "task/task.toml")
         assert (git(root, "rev-parse", "HEAD"), git(root, "branch", "--show-current")) == (head, branch)
@@ -153,7 +154,7 @@ def test_a_reference_that_fails_is_the_tasks_fault(make_task: Callable[..., Path
         root = make_task(task=task, name=f"repo-{number}")
 
         async def scene(loop: Loop, words: str = words) -> None:
-            with pytest.raises(Misuse, match=words):
+            with pytest.raises(UsageError, match=words):
                 await start(loop)
 
         play(root, scene)
@@ -166,13 +167,13 @@ def test_one_session_holds_a_checkout_and_another_process_may_look(make_task: Ca
     async def scene(loop: Loop) -> None:
         await start(loop)
         other = Loop(root)
-        with pytest.raises(Misuse, match=r"in use by process \d+ on .*git worktree"):
+        with pytest.raises(UsageError, match=r"in use by process \d+ on .*git worktree"):
             other.revert()
         looking = other.status()
         assert "only looking" in looking.summary
         assert looking.phase == "ready"
         await other.close()
-        with pytest.raises(Misuse, match="a session on task is under way"):
+        with pytest.raises(UsageError, match="a session on task is under way"):
             await start(loop, ".")
         assert (await start(loop)).iteration == 1
 
@@ -187,7 +188,7 @@ def test_the_backend_is_one_that_is_there(make_task: Callable[..., Path]) -> Non
     root = make_task()
 
     async def scene(loop: Loop) -> None:
-        with pytest.raises(Misuse, match="no GPU here; use backend `cpu`"):
+        with pytest.raises(UsageError, match="no GPU here; use backend `cpu`"):
             await start(loop, backend=Backend.CUDA)
 
     play(root, scene)
@@ -206,7 +207,7 @@ def test_links_and_converted_files_are_refused(make_task: Callable[..., Path]) -
     for root, words in ((linked, "is a symbolic link"), (converted, "git converts this file on checkout")):
 
         async def scene(loop: Loop, words: str = words) -> None:
-            with pytest.raises(Misuse, match=words):
+            with pytest.raises(UsageError, match=words):
                 await start(loop)
 
         play(root, scene)
@@ -242,7 +243,7 @@ def test_a_journal_line_that_is_no_record_can_be_set_aside(make_task: Callable[.
         file.write(line)
 
     async def damaged(loop: Loop) -> None:
-        with pytest.raises(Misuse, match=r"no record.*tilewright session end"):
+        with pytest.raises(UsageError, match=r"no record.*tilewright session end"):
             loop.status()
         assert "is set aside" in loop.end("damaged")
         git(root, "checkout", "-q", "main")
@@ -294,5 +295,5 @@ def test_a_finished_session_that_was_altered_is_named(make_task: Callable[..., P
     play(root, scene)
     journal = journal_of(root)
     journal.write_text(journal.read_text().replace('"latency_ms":', '"latency_ms":1', 1))
-    with pytest.raises(Misuse, match="it was altered"):
+    with pytest.raises(UsageError, match="it was altered"):
         Checkout(root).peek()

@@ -14,8 +14,8 @@ from tests.bench import Bench
 from tests.conftest import SCALE_TOML
 from tests.stage import play, quiet, start
 from tilewright.autotune.tuner import Tuner
+from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
-from tilewright.session.checkout import Misuse
 from tilewright.session.checks import check_task
 from tilewright.session.dumping import Dumper
 from tilewright.session.loop import Loop
@@ -129,18 +129,18 @@ def test_nothing_is_searched_without_a_gpu(make_task: Callable[..., Path]) -> No
 
     async def scene(loop: Loop) -> None:
         tuner = Tuner(loop.checkout)
-        with pytest.raises(Misuse, match="autotune races its configs on a GPU"):
+        with pytest.raises(UsageError, match="autotune races its configs on a GPU"):
             await tuner.tune(FOLDER, quiet, backend=Backend.CPU, values={"TILE": [32, 64]})
 
     play(make_task(toml=TOML, kernel=KERNEL), scene)
 
 
 def test_no_latency_is_invented(bench: Bench, make_task: Callable[..., Path]) -> None:
-    with pytest.raises(Misuse, match="benchmark of a triton task needs a GPU"):
+    with pytest.raises(UsageError, match="benchmark of a triton task needs a GPU"):
         bench.measure(KERNEL)
 
     async def scene(loop: Loop) -> None:
-        with pytest.raises(Misuse, match=r"needs a GPU.*`tilewright check task` checks its results"):
+        with pytest.raises(UsageError, match=r"needs a GPU.*`tilewright check task` checks its results"):
             await start(loop)
 
     root = make_task(kernel=KERNEL, toml=TOML)
@@ -211,9 +211,9 @@ def test_without_triton_the_command_is_named(make_task: Callable[..., Path], mon
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
     async def scene(loop: Loop) -> None:
-        with pytest.raises(Misuse, match=re.escape("pip install 'triton>=3.6'")):
+        with pytest.raises(UsageError, match=re.escape("pip install 'triton>=3.6'")):
             await start(loop)
-        with pytest.raises(Misuse, match=re.escape("pip install 'triton>=3.6'")):
+        with pytest.raises(UsageError, match=re.escape("pip install 'triton>=3.6'")):
             await Dumper(loop.checkout).dump(FOLDER, ["sm_90"], "resources", quiet)
 
     play(make_task(kernel=KERNEL, toml=TOML), scene)

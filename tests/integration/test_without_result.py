@@ -15,9 +15,9 @@ from tests.conftest import FASTER_KERNEL, SCALE_KERNEL
 from tests.integration.test_cli import tilewright
 from tests.integration.test_mcp import command
 from tests.stage import edit, play, quiet, start
+from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.supervisor import descendants
-from tilewright.session.checkout import Misuse
 from tilewright.session.jobs import Jobs
 from tilewright.session.loop import Loop
 
@@ -88,7 +88,7 @@ def test_a_run_that_nobody_asks_for_ends_and_the_same_call_begins_anew(make_task
             )
             assert "run_correctness is running" in loop.status().summary
             await asyncio.sleep(0.5)
-            with pytest.raises(Misuse, match="run_correctness is running"):
+            with pytest.raises(UsageError, match="run_correctness is running"):
                 loop.revert()
             async with asyncio.timeout(15):
                 while loop.status().state == "running":

@@ -12,10 +12,10 @@ import pytest
 
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TASK, SLOWER_KERNEL, commit_all, git
 from tests.stage import edit, judged, play, quiet, start
+from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
 from tilewright.policy import Rules, VerdictKind
-from tilewright.session.checkout import Misuse
 from tilewright.session.loop import Loop
 
 WRONG_KERNEL = SCALE_KERNEL.replace("values * factor", "values + factor").replace("TILE = 64", "TILE = 1024")
@@ -28,7 +28,7 @@ async def refused(loop: Loop, source: str = WRONG_KERNEL) -> None:
     edit(loop.checkout.root, source)
     try:
         result = await loop.run_correctness(quiet)
-    except Misuse:
+    except UsageError:
         return
     assert result.status in (Status.WRONG_VALUES, Status.TAMPERED), result.summary
 
@@ -112,7 +112,7 @@ def test_a_forged_table_is_named_and_rendered_from_the_journal_again(make_task: 
         await start(loop, rules=Rules(patience=5))
         table = root / "sandbox" / "perf_results.md"
         table.write_text(table.read_text() + "| 1 | forged | 0.000001 | PASS | keep |\n")
-        with pytest.raises(Misuse, match=r"changed by another hand.*forged"):
+        with pytest.raises(UsageError, match=r"changed by another hand.*forged"):
             await loop.run_correctness(quiet)
         table.unlink()
         await refused(loop)
@@ -121,7 +121,7 @@ def test_a_forged_table_is_named_and_rendered_from_the_journal_again(make_task: 
         assert "forged" not in table.read_text()
         table.unlink()
         table.symlink_to(precious)
-        with pytest.raises(Misuse, match="changed by another hand"):
+        with pytest.raises(UsageError, match="changed by another hand"):
             await loop.run_correctness(quiet)
         table.unlink()
         await refused(loop, WRONG_KERNEL + "\n")
@@ -145,7 +145,7 @@ def test_an_amended_keep_is_not_gone_on_from(make_task: MakeTask) -> None:
         author = ("-c", "user.name=t", "-c", "user.email=t@localhost")
         git(root, *author, "commit", "-q", "--amend", "--all", "--no-edit")
         edit(root, FASTER_KERNEL.replace("1024", "2048"))
-        with pytest.raises(Misuse, match="the session left it at"):
+        with pytest.raises(UsageError, match="the session left it at"):
             await loop.run_correctness(quiet)
 
     play(root, scene)
@@ -167,7 +167,7 @@ def test_a_commit_of_other_content_is_not_taken_for_the_measured_one(make_task: 
         await start(loop)
         await judged(loop, FASTER_KERNEL)
         _committed_by_hand(root, loop, WRONG_KERNEL)
-        with pytest.raises(Misuse):
+        with pytest.raises(UsageError):
             loop.append_result("something else")
 
     play(root, scene)
@@ -180,7 +180,7 @@ def test_a_commit_of_what_lost_is_not_taken_for_a_keep(make_task: MakeTask) -> N
         await start(loop)
         await judged(loop, SLOWER_KERNEL)
         _committed_by_hand(root, loop, SLOWER_KERNEL)
-        with pytest.raises(Misuse):
+        with pytest.raises(UsageError):
             loop.append_result("tiny tiles")
 
     play(root, scene)
@@ -192,7 +192,7 @@ def test_what_lost_cannot_be_checkpointed(make_task: MakeTask) -> None:
     async def scene(loop: Loop) -> None:
         await start(loop)
         await judged(loop, SLOWER_KERNEL)
-        with pytest.raises(Misuse):
+        with pytest.raises(UsageError):
             loop.checkpoint()
 
     play(root, scene)
@@ -207,9 +207,9 @@ def test_the_candidate_is_the_one_that_was_checked(make_task: MakeTask) -> None:
         checking = asyncio.ensure_future(loop.run_correctness(quiet))
         await asyncio.sleep(0.5)
         edit(root, WRONG_KERNEL)
-        with contextlib.suppress(Misuse):  # either is right: a result of what was read, or a refusal
+        with contextlib.suppress(UsageError):  # either is right: a result of what was read, or a refusal
             assert (await checking).candidate == content_id({"task/kernel.py": FASTER_KERNEL.encode()})
-        with pytest.raises(Misuse):
+        with pytest.raises(UsageError):
             await loop.run_benchmark(quiet)
         edit(root, FASTER_KERNEL)
         await loop.run_correctness(quiet)
@@ -217,7 +217,7 @@ def test_the_candidate_is_the_one_that_was_checked(make_task: MakeTask) -> None:
         await asyncio.sleep(0.5)
         edit(root, WRONG_KERNEL)
         await measuring
-        with pytest.raises(Misuse, match="changed since they were measured"):
+        with pytest.raises(UsageError, match="changed since they were measured"):
             loop.checkpoint()
 
     play(root, scene)
@@ -234,7 +234,7 @@ def test_links_in_the_place_of_files_are_refused(make_task: MakeTask, tmp_path: 
         kernel, task = root / "task" / "kernel.py", root / "task" / "task.py"
         kernel.unlink()
         kernel.symlink_to(tmp_path / "kernel.py")
-        with pytest.raises(Misuse):
+        with pytest.raises(UsageError):
             await loop.run_correctness(quiet)
         kernel.unlink()
         task.unlink()

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import SLOWER_KERNEL
 from tests.stage import journal_of, judged, play, start
-from tilewright.session.checkout import Misuse
+from tilewright.errors import UsageError
 from tilewright.session.loop import Loop
 
 MakeTask = Callable[..., Path]
@@ -44,7 +44,7 @@ def test_a_journal_with_new_hashes_is_not_believed_while_the_server_runs(make_ta
         await judged(loop, SLOWER_KERNEL)
         journal = journal_of(root)
         journal.write_text(_rechained(journal.read_text().splitlines(), _favourable))
-        with pytest.raises(Misuse):
+        with pytest.raises(UsageError):
             loop.checkpoint()
 
     play(root, scene)
@@ -62,7 +62,7 @@ def test_a_journal_with_new_hashes_is_not_believed_after_a_restart(make_task: Ma
     journal.write_text(_rechained(journal.read_text().splitlines(), _favourable))
 
     async def goes_on(loop: Loop) -> None:
-        with pytest.raises(Misuse):
+        with pytest.raises(UsageError):
             loop.checkpoint()
 
     play(root, goes_on)
@@ -81,7 +81,7 @@ def test_another_folder_in_the_place_of_the_sessions_is_not_believed(make_task: 
         lines = (folder / "journal.jsonl").read_text().splitlines()
         (other / "journal.jsonl").write_text(_rechained(lines, _favourable))
         (root / "sandbox" / "current").write_text(pointer + "\n")
-        with pytest.raises(Misuse):
+        with pytest.raises(UsageError):
             loop.checkpoint()
 
     play(root, scene)

@@ -17,10 +17,10 @@ from tilewright.attach.reading import fitting, quoted
 from tilewright.attach.repository import Wishes, _choice, _need_passed, _node_id, _restricted
 from tilewright.attach.trial import Tried
 from tilewright.attach.writing import frozen_copy
+from tilewright.errors import UsageError
 from tilewright.harness.commands import Ran
 from tilewright.harness.outcomes import Outcome, Test, read_report
 from tilewright.repository import Files
-from tilewright.session.checkout import Misuse
 from tilewright.task import Backend
 
 FIXTURES = Path(__file__).parents[1] / "repositories"
@@ -65,17 +65,17 @@ def test_modules_below_src_are_named_as_they_are_imported() -> None:
 def test_a_choice_that_is_the_users_is_left_to_them() -> None:
     sources = read_sources(files())
     with pytest.raises(
-        Misuse, match=r"2 files hold kernels.*\n  --kernel lib/ops/gelu.py\n  --kernel lib/ops/rms_norm.py"
+        UsageError, match=r"2 files hold kernels.*\n  --kernel lib/ops/gelu.py\n  --kernel lib/ops/rms_norm.py"
     ):
         _choice(sources, Wishes())
     assert _choice(sources, Wishes(kernel="lib/ops/gelu.py")).tests[0].path == "tests/test_gelu.py"
     named = _choice(sources, Wishes(kernel="lib/util.py", bench="benchmarks/bench_gelu.py"))
     assert (named.tests[0].path, named.benches[0].path) == ("tests/test_other.py", "benchmarks/bench_gelu.py")
-    with pytest.raises(Misuse, match="found no benchmark that imports it; name it with --bench"):
+    with pytest.raises(UsageError, match="found no benchmark that imports it; name it with --bench"):
         _choice(sources, Wishes(kernel="lib/util.py"))
-    with pytest.raises(Misuse, match="found no test that imports it; name it with --test"):
+    with pytest.raises(UsageError, match="found no test that imports it; name it with --test"):
         _choice(read_sources(files() | {"lib/util.py": b"import triton\n"}), Wishes(kernel="lib/__init__.py"))
-    with pytest.raises(Misuse, match=r"--kernel nowhere\.py: no such Python file is committed"):
+    with pytest.raises(UsageError, match=r"--kernel nowhere\.py: no such Python file is committed"):
         _choice(sources, Wishes(kernel="nowhere.py"))
 
 
@@ -112,7 +112,7 @@ def test_a_run_that_wants_what_is_not_there_says_what_to_do(
     seen = tried(said, FAILED.format(report) if report else "")
     if "skipped" not in report:
         seen = seen._replace(ran=replace(seen.ran, status=1, ended="exited with status 1"))
-    with pytest.raises(Misuse, match=expected) as raised:
+    with pytest.raises(UsageError, match=expected) as raised:
         _need_passed(seen, COMMAND, "the tests")
     wants = "CUDA" in expected or "NVIDIA" in expected
     assert ("wants a GPU, and this machine has none" in str(raised.value)) is wants
@@ -266,9 +266,9 @@ def test_a_shape_may_be_written_as_a_list_and_several_at_once() -> None:
         assert shapes_of(texts) == both, texts
     assert shapes_of(["größe=3"]) == {"größe": [3]}
     for wrong in ("4096x", "x=", "0x3", "a-b=3", "3.5", "[[4096, 8192], [8192]]", "[3", "3]", "", "x=3=4"):
-        with pytest.raises(Misuse, match="a shape is written 4096x8192"):
+        with pytest.raises(UsageError, match="a shape is written 4096x8192"):
             shapes_of([wrong])
-    with pytest.raises(Misuse, match="x has a shape already"):
+    with pytest.raises(UsageError, match="x has a shape already"):
         shapes_of(["x=3", "x=4"])
 
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from tilewright.clients import CLIENTS, NAME, Client, server_command, settings, texts, write
 from tilewright.commands import app
-from tilewright.session.checkout import Misuse
+from tilewright.errors import UsageError
 
 TOOLS = ["session_status", "revert"]
 by_client = pytest.mark.parametrize("client", CLIENTS, ids=lambda one: one.name)
@@ -86,7 +86,7 @@ def test_a_broken_file_is_left_alone(tmp_path: Path, client: Client) -> None:
     path = tmp_path / setting.path
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("{ = ]")
-    with pytest.raises(Misuse, match="cannot be read"):
+    with pytest.raises(UsageError, match="cannot be read"):
         texts(tmp_path, settings(client, server_command(), TOOLS))
     assert path.read_text() == "{ = ]"
 
@@ -126,7 +126,7 @@ USERS = {
 def test_what_the_user_decided_is_not_overwritten(tmp_path: Path, name: str, path: str, text: str | bytes) -> None:
     file = place(tmp_path, path, text)
     before = file.read_bytes()
-    with pytest.raises(Misuse, match=r"by hand") as refusal:
+    with pytest.raises(UsageError, match=r"by hand") as refusal:
         write(texts(tmp_path, settings(client(name), server_command(), TOOLS)))
     assert "secret" not in str(refusal.value)
     assert [one for one in tmp_path.rglob("*") if one.is_file()] == [file]
@@ -136,7 +136,7 @@ def test_what_the_user_decided_is_not_overwritten(tmp_path: Path, name: str, pat
 
 def test_a_table_in_one_line_is_not_broken_without_the_list_of_tools(tmp_path: Path) -> None:
     place(tmp_path, ".codex/config.toml", 'mcp_servers = {other = {command = "y"}}\n')
-    with pytest.raises(Misuse, match="cannot be edited"):
+    with pytest.raises(UsageError, match="cannot be edited"):
         texts(tmp_path, settings(client("codex"), server_command(), []))
 
 

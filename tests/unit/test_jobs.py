@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.stage import quiet
-from tilewright.session.checkout import Misuse
+from tilewright.errors import UsageError
 from tilewright.session.jobs import Job, Jobs, Results, in_thread
 
 
@@ -85,14 +85,14 @@ def test_work_that_is_broken_off_cancels_no_call() -> None:
         await asyncio.sleep(0.01)
         await jobs.close()
         for task in waiting:
-            with pytest.raises(Misuse, match="check was broken off: the server ended during the run"):
+            with pytest.raises(UsageError, match="check was broken off: the server ended during the run"):
                 await task
         assert work.ended == ["the server ended during the run"]
 
         async def cancels_itself(_: Job) -> None:
             raise asyncio.CancelledError
 
-        with pytest.raises(Misuse, match="check was broken off"):
+        with pytest.raises(UsageError, match="check was broken off"):
             await jobs.start("check", "b", cancels_itself).attend(5, quiet)
 
     play(scene)
@@ -136,14 +136,14 @@ def test_unattended_work_makes_way_and_attended_work_does_not() -> None:
         waiting = call(jobs, "check", "a", old)
         await asyncio.sleep(0.01)
         for what, key in (("measure", "a"), ("check", "b")):
-            with pytest.raises(Misuse, match=r"check is running \(half way\); call it again to wait for it"):
+            with pytest.raises(UsageError, match=r"check is running \(half way\); call it again to wait for it"):
                 jobs.start(what, key, new)
         await cancelled(waiting)
         old.cleans_up_s = 0.2
         running = call(jobs, "measure", "a", new)
         await asyncio.sleep(0.1)
         assert (old.ended, new.begun) == ([], 0)  # what cleans up still has the machine
-        with pytest.raises(Misuse, match="measure is running"):
+        with pytest.raises(UsageError, match="measure is running"):
             await call(jobs, "check", "a", old)
         await asyncio.sleep(0.2)
         assert (old.ended, new.begun) == (["no call waited for it, and measure needed the machine"], 1)

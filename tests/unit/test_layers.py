@@ -27,6 +27,7 @@ LAYERS = [
         "task", "cases", "commandtask", "taskerrors", "ledger", "heads", "repository", "gpu", "records", "bundled",
         "knobs", "skillpack",
     },
+    {"errors"},
 ]
 # fmt: on
 

@@ -13,6 +13,7 @@ from tests.conftest import SCALE_KERNEL
 from tests.unit.test_launchcode import wanted_of
 from tests.unit.test_model import profile
 from tilewright.autotune.searching import _Check, _to_race, search
+from tilewright.errors import UsageError
 from tilewright.evaluation import pool
 from tilewright.evaluation.results import (
     COMPILING,
@@ -26,7 +27,6 @@ from tilewright.evaluation.results import (
 )
 from tilewright.roofline.bounds import Ceilings
 from tilewright.roofline.model import CallProfile
-from tilewright.session.checkout import Misuse
 from tilewright.session.runs import RaceResult, SurveyResult
 from tilewright.task import Backend, Task, TaskFile
 
@@ -52,7 +52,7 @@ class Runs:
     async def environment(self) -> Environment:
         await asyncio.wait_for(self._surveying.wait(), 10)  # the survey goes on meanwhile
         if self._refuses:
-            raise Misuse("no GPU")
+            raise UsageError("no GPU")
         ceilings = Ceilings(copy_bytes_per_s=1e12, flops={}, measured=True)
         known = dict.fromkeys(("torch", "cuda_tile", "compiler", "python"), "")
         return Environment(backend=Backend.CUDA, device="d", arch="sm_90", ceilings=ceilings, **known)
@@ -124,7 +124,7 @@ def test_a_search_races_what_it_could_not_model_the_original_too(tmp_path: Path)
 
 def test_a_survey_is_given_up_where_nothing_can_be_measured(tmp_path: Path) -> None:
     runs = Runs(refuses=True)
-    with pytest.raises(Misuse, match="no GPU"):
+    with pytest.raises(UsageError, match="no GPU"):
         searched(runs, {"TILE": [16]}, tmp_path, lambda _: None)
     assert runs.given_up
 

@@ -16,8 +16,8 @@ from tilewright.attach.limits import LIMIT_S, confirmed, probed, tried_out
 from tilewright.attach.repository import Proposal, committed, named_after, need_own
 from tilewright.attach.trial import Trial
 from tilewright.attach.writing import frozen_copy, task_py, task_toml
+from tilewright.errors import UsageError
 from tilewright.repository import Files
-from tilewright.session.checkout import Misuse
 from tilewright.task import parse_task
 
 LISTED = 12
@@ -49,24 +49,24 @@ def propose(
     """A native task for `entry`, written module:function, and the other files of its folder by name.
 
     `shapes` are written 4096x8192 for all tensors, or x=4096x8192; `arguments` eps=1e-6. With `test`, a file of tests,
-    both and the dtype are taken from the calls that its tests make. Raises `Misuse`.
+    both and the dtype are taken from the calls that its tests make. Raises `UsageError`.
     """
     repository, files = committed(root)
     sources = read_sources(files)
     module, _, function = entry.partition(":")
     source = next((one for one in sources.values() if one.module == module), None)
     if source is None:
-        raise Misuse(
+        raise UsageError(
             f"no committed Python file is module {module}; write it as it is imported: mypkg.ops:gelu, and commit it "
             "first if it is new"
         )
     if not all(part.isidentifier() for part in function.split(".")) or "." in function:
-        raise Misuse(f"{entry}: a function is written module:function{_one_of(source)}")
+        raise UsageError(f"{entry}: a function is written module:function{_one_of(source)}")
     if function in source.kernels:
-        raise Misuse(f"{entry} is a kernel: name the function that launches it{_one_of(source)}")
+        raise UsageError(f"{entry} is a kernel: name the function that launches it{_one_of(source)}")
     given = reference.partition(":")[0]
     if reference and not any(one.module == given for one in sources.values()):
-        raise Misuse(
+        raise UsageError(
             f"--reference {reference}: no committed Python file is module {given}; write it as it is imported, and "
             "commit it first if it is new"
         )
@@ -74,7 +74,7 @@ def propose(
     import_root = import_root.strip("/") or "."
     dtype = DTYPES.get(dtype, dtype)
     if dtype not in DRAWN:
-        raise Misuse(f"inputs cannot be drawn in {dtype}: --dtype is one of {', '.join(sorted({*DRAWN, *DTYPES}))}")
+        raise UsageError(f"inputs cannot be drawn in {dtype}: --dtype is one of {', '.join(sorted({*DRAWN, *DTYPES}))}")
     called_with = dict(map(_argument, arguments))
     request: dict[str, Any] = {
         "entry": entry,
@@ -91,7 +91,7 @@ def propose(
             tell(f"{entry} is {made.entry}, which the task names")
             entry = request["entry"] = made.entry
         if made.frontend != "torch" and not reference:
-            raise Misuse(
+            raise UsageError(
                 f"{entry} launches kernels of {made.editable[0]}, which give no float64 reference: name the same "
                 "function in plain torch with --reference module:function"
             )
@@ -105,7 +105,7 @@ def propose(
     name = name or named_after(function)
     frozen_from = _source_at(found["reference_path"], sources)
     if frozen_from is None:
-        raise Misuse(f"{reference or entry} is defined in {found['reference_path']}, which is no committed file")
+        raise UsageError(f"{reference or entry} is defined in {found['reference_path']}, which is no committed file")
     if reference and frozen_from.path in made.editable:
         tell(f"{frozen_from.path} holds the reference as well: it is copied, and what it imports has to stay as it is")
     frozen = (reference or entry).partition(":")[2]
@@ -152,7 +152,7 @@ def _placed(folder: PurePosixPath, texts: dict[str, str]) -> Files:
     return {f"{folder}/{file}": text.encode() for file, text in texts.items()}
 
 
-def functions_of(root: Path, target: str) -> Misuse:
+def functions_of(root: Path, target: str) -> UsageError:
     """What to name instead of `target`, which is neither a folder nor module:function: the functions of the module or
     package that it is."""
     _, files = committed(root)
@@ -161,15 +161,15 @@ def functions_of(root: Path, target: str) -> Misuse:
     inside += [one for one in sources.values() if one.module.startswith(f"{target}.")]
     entries = [f"{one.module}:{name}" for one in inside for name in one.entries]
     if not inside:
-        return Misuse(
+        return UsageError(
             f"{target} is no folder and no module that is committed here: give a repository's folder, or a function as "
             "module:function"
         )
     if not entries:
-        return Misuse(f"{target} is a module: name a function of it, as in {inside[0].module}:function")
+        return UsageError(f"{target} is a module: name a function of it, as in {inside[0].module}:function")
     more = f"\n  and {len(entries) - LISTED} more" if len(entries) > LISTED else ""
     listed = "".join(f"\n  tilewright init {entry}" for entry in entries[:LISTED])
-    return Misuse(f"{target} is a module: name a function of it. These launch kernels:{listed}{more}")
+    return UsageError(f"{target} is a module: name a function of it. These launch kernels:{listed}{more}")
 
 
 def _one_of(source: Source) -> str:
@@ -221,16 +221,16 @@ class Call(NamedTuple):
 
 
 def _calls(trial: Trial, entry: str, test: str, import_root: str) -> list[Call]:
-    """The calls that tests make which a native task can repeat, the largest first. Raises `Misuse` for none."""
+    """The calls that tests make which a native task can repeat, the largest first. Raises `UsageError` for none."""
     options = ["--tilewright-calls-of", entry, "--tilewright-calls-into", "{out}"]
     words = ["python", "-m", "pytest", "-p", "tilewright.attach.capture", test, *options]
     tried = trial.run(words, [import_root], LIMIT_S)
     if not tried.out:
-        raise Misuse(f"the tests: the command {tried.ran.ended}\n{tried.ran.last_words[-1200:]}")
+        raise UsageError(f"the tests: the command {tried.ran.ended}\n{tried.ran.last_words[-1200:]}")
     noted: list[dict[str, Any]] = json.loads(tried.out)
     if not noted:
         said = next(reversed(tried.ran.last_words.strip().splitlines()), "").strip("= ")
-        raise Misuse(
+        raise UsageError(
             f"no test of {test} that ran calls {entry} by that name ({said}): give --shape instead, or another --test"
         )
     found, why = [], ""
@@ -247,7 +247,7 @@ def _calls(trial: Trial, entry: str, test: str, import_root: str) -> list[Call]:
         else:
             found.append(Call(shapes, dtypes[0], call["values"]))
     if not found:
-        raise Misuse(f"no call that {test} makes can be drawn anew ({why}): give --shape and --arg instead")
+        raise UsageError(f"no call that {test} makes can be drawn anew ({why}): give --shape and --arg instead")
     return sorted(found, key=lambda call: -call.elements)
 
 
@@ -269,7 +269,7 @@ def _further(calls: list[Call], names: dict[str, list[str]]) -> list[dict[str, A
 
 
 def shapes_of(texts: list[str]) -> dict[str, list[int]]:
-    """Each tensor's shape; under the empty name that of all. Raises `Misuse` for one that is written otherwise."""
+    """Each tensor's shape; under the empty name that of all. Raises `UsageError` for one that is written otherwise."""
     found: dict[str, list[int]] = {}
     for text in texts:
         for part in re.split(r"[,;\s]+(?=[^\W\d]\w*\s*=)", text.strip()):
@@ -278,12 +278,12 @@ def shapes_of(texts: list[str]) -> dict[str, list[int]]:
             numbers = next((piece for piece in inside.groups() if piece is not None), "") if inside else ""
             numbers = re.sub(r"\s*[x×*,\s]\s*", ",", numbers.strip().removesuffix(","))
             if not re.fullmatch(r"[1-9][0-9]*(,[1-9][0-9]*)*", numbers) or (equals and not name.isidentifier()):
-                raise Misuse(
+                raise UsageError(
                     f"--shape {text}: a shape is written 4096x8192 for all tensors, or x=4096x8192 for one; repeat "
                     "--shape for others"
                 )
             if name in found:
-                raise Misuse(f"--shape {text}: {name or 'all tensors'} has a shape already")
+                raise UsageError(f"--shape {text}: {name or 'all tensors'} has a shape already")
             found[name] = [int(size) for size in numbers.split(",")]
     return found
 
@@ -291,7 +291,7 @@ def shapes_of(texts: list[str]) -> dict[str, list[int]]:
 def _argument(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
-        raise Misuse(f"--arg {text}: an argument is written name=value, as in eps=1e-6")
+        raise UsageError(f"--arg {text}: an argument is written name=value, as in eps=1e-6")
     try:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError):

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from tilewright.attach.narrowing import AGAIN, TOO_LONG, shortened
 from tilewright.attach.trial import Trial, Tried
+from tilewright.errors import UsageError
 from tilewright.evaluation.results import CorrectnessResult
 from tilewright.evaluation.seeds import new_secret
 from tilewright.repository import Files
-from tilewright.session.checkout import Misuse
 from tilewright.session.checks import ARCH
 from tilewright.session.runs import Dumped, Runs, backend_here
 from tilewright.task import Backend, Frontend, parse_task
@@ -49,10 +49,10 @@ class Limits(NamedTuple):
 
 
 def probed(trial: Trial, request: dict[str, Any], import_root: str) -> dict[str, Any]:
-    """What the probe finds out. Raises `Misuse` where it cannot."""
+    """What the probe finds out. Raises `UsageError` where it cannot."""
     found = _answer(trial, "probe", request["entry"], request, import_root)
     if "unusable" in found:
-        raise Misuse(f"{request['entry']}: {found['unusable']}")
+        raise UsageError(f"{request['entry']}: {found['unusable']}")
     return found
 
 
@@ -67,8 +67,8 @@ def tried_out(
     tell: Callable[[str], None],
 ) -> Limits:
     """What the function passes of the task that was drafted in `folder`: interpreted on the CPU, and on a GPU where
-    there is one. Raises `Misuse` where it gives other values than its reference, or does not take the shape. `alike`
-    says which tensors were given one shape, where that may be why it fails."""
+    there is one. Raises `UsageError` where it gives other values than its reference, or does not take the shape.
+    `alike` says which tensors were given one shape, where that may be why it fails."""
     request = {"folder": folder, "sizes": found["sizes"], "last": found["last"], "dtype": dtype}
     answers: dict[Backend, dict[str, Any]] = {}
     failed = ""
@@ -78,11 +78,13 @@ def tried_out(
         if "failed" not in answer:
             answers[backend] = answer
         elif answer["wrong"] or backend is Backend.CUDA:
-            raise Misuse(f"{entry} fails against its reference before anything was changed: {answer['failed']}{alike}")
+            raise UsageError(
+                f"{entry} fails against its reference before anything was changed: {answer['failed']}{alike}"
+            )
         else:
             failed = answer["failed"]
         if full := answer.get("full", ""):
-            raise Misuse(f"{entry} does not take the shape that was given: {full}; give one that it takes{alike}")
+            raise UsageError(f"{entry} does not take the shape that was given: {full}; give one that it takes{alike}")
     cases, hidden, excluded, remarks = list[dict[str, Any]](), list[dict[str, Any]](), dict[str, str](), list[str]()
     measured = answers.get(Backend.CUDA) or answers.get(Backend.CPU)
     if failed:
@@ -112,7 +114,7 @@ def tried_out(
 
 def confirmed(files: Files, folder: PurePosixPath) -> list[str]:
     """Remarks on what a session's own check says of the function as it is; none where it passes. `files` are the
-    repository's with the task's. Raises `Misuse` where a kernel of it does not compile."""
+    repository's with the task's. Raises `UsageError` where a kernel of it does not compile."""
     task = parse_task(files[f"{folder}/task.toml"].decode(), Path(folder, "task.toml"))
     editable = {name: files[name] for name in (posixpath.normpath(folder / path) for path in task.editable)}
     backend = backend_here()
@@ -136,7 +138,7 @@ def confirmed(files: Files, folder: PurePosixPath) -> list[str]:
     broken = next((kernel.made for kernel in dump.kernels if kernel.made.error), None) if dump else None
     if broken is not None:
         ascii_only = "" if broken.kernel.isascii() else ": give it a name of ASCII letters, which are all that it takes"
-        raise Misuse(f"cuTile's compiler fails on the kernel {broken.kernel} as it is{ascii_only}: {broken.error}")
+        raise UsageError(f"cuTile's compiler fails on the kernel {broken.kernel} as it is{ascii_only}: {broken.error}")
     if check is None or check.passed:
         return []
     said = shortened(check.message)
@@ -174,5 +176,5 @@ def _run(trial: Trial, program: str, request: dict[str, Any], import_root: str) 
     return trial.run(words, [import_root], LIMIT_S)
 
 
-def _not_tried(entry: str, tried: Tried) -> Misuse:
-    return Misuse(f"{entry} could not be tried: the process {tried.ran.ended}\n{tried.ran.last_words[-1200:]}")
+def _not_tried(entry: str, tried: Tried) -> UsageError:
+    return UsageError(f"{entry} could not be tried: the process {tried.ran.ended}\n{tried.ran.last_words[-1200:]}")

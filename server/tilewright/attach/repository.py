@@ -15,12 +15,12 @@ from tilewright.attach.limits import WANTS_GPU
 from tilewright.attach.reading import Reading, fitting, quoted, shown
 from tilewright.attach.trial import Trial, Tried
 from tilewright.commandtask import CommandTask, parse_command_task
+from tilewright.errors import UsageError
 from tilewright.evaluation.statistics import LOOKS
 from tilewright.harness.outcomes import Outcome, Test
 from tilewright.policy import Rules
 from tilewright.records import cut
 from tilewright.repository import Files, Repository, RepositoryError
-from tilewright.session.checkout import Misuse
 from tilewright.session.runs import backend_here
 from tilewright.task import Backend
 
@@ -59,7 +59,8 @@ class Proposal:
 def propose(root: Path, wishes: Wishes, tell: Any) -> Proposal:
     """A command task for the repository that holds `root`; its committed files are what counts.
 
-    `tell` is told what goes on. Raises `Misuse` where a choice is the user's, or where something fails when it is run.
+    `tell` is told what goes on. Raises `UsageError` where a choice is the user's, or where something fails when it is
+    run.
     """
     repository, files = committed(root)
     found = _choice(read_sources(files), wishes)
@@ -107,21 +108,21 @@ def propose(root: Path, wishes: Wishes, tell: Any) -> Proposal:
 
 
 def committed(root: Path) -> tuple[Repository, Files]:
-    """The repository that holds `root`, and its committed files with those of submodules. Raises `Misuse`."""
+    """The repository that holds `root`, and its committed files with those of submodules. Raises `UsageError`."""
     try:
         repository = Repository(root)
         return repository, repository.whole(repository.head())
     except RepositoryError as error:
-        raise Misuse(str(error)) from None
+        raise UsageError(str(error)) from None
 
 
 def need_own(root: Path, path: str, target: str) -> None:
-    """Raises `Misuse` where a file to edit lies in a submodule: its commits are not those of the repository."""
+    """Raises `UsageError` where a file to edit lies in a submodule: its commits are not those of the repository."""
     inside = next(
         (place for place in PurePosixPath(path).parents if place.parts and (root / place / ".git").exists()), None
     )
     if inside is not None:
-        raise Misuse(
+        raise UsageError(
             f"{path} lies in the submodule {inside}, which has commits of its own: commit a branch there, and give "
             f"init that folder: cd {inside} && tilewright init {target}".rstrip()
         )
@@ -134,13 +135,15 @@ def named_after(word: str) -> str:
 
 
 def _choice(sources: dict[str, Source], wishes: Wishes) -> Exercise:
-    """The kernel to make faster, with one test and one benchmark file. Raises `Misuse` listing what there is."""
+    """The kernel to make faster, with one test and one benchmark file. Raises `UsageError` listing what there is."""
     for option, path in (("--kernel", wishes.kernel), ("--test", wishes.test), ("--bench", wishes.bench)):
         if path and path.split("::")[0] not in sources:
-            raise Misuse(f"{option} {path}: no such Python file is committed; paths are relative to the repository")
+            raise UsageError(f"{option} {path}: no such Python file is committed; paths are relative to the repository")
     found = exercises(sources, wishes.kernel)
     if not found:
-        raise Misuse("no file holds a function marked @ct.kernel or @triton.jit; name one: --kernel path/to/file.py")
+        raise UsageError(
+            "no file holds a function marked @ct.kernel or @triton.jit; name one: --kernel path/to/file.py"
+        )
     given = [
         Exercise(
             one.kernel,
@@ -154,11 +157,11 @@ def _choice(sources: dict[str, Source], wishes: Wishes) -> Exercise:
         return whole[0]
     if whole:
         listed = "\n".join(f"  --kernel {one.kernel.path}" for one in whole)
-        raise Misuse(f"{len(whole)} files hold kernels with tests and benchmarks; choose one:\n{listed}")
+        raise UsageError(f"{len(whole)} files hold kernels with tests and benchmarks; choose one:\n{listed}")
     one = given[0]
     lacking, option = ("test", "--test") if not one.tests else ("benchmark", "--bench")
     named = f"name it with {option} path/to/file.py"
-    raise Misuse(f"{one.kernel.path}: found no {lacking} that imports it; {named}, or {OF_FUNCTION}")
+    raise UsageError(f"{one.kernel.path}: found no {lacking} that imports it; {named}, or {OF_FUNCTION}")
 
 
 def _words(kernel: Source, wishes: Wishes) -> list[str]:
@@ -199,27 +202,27 @@ def _need_passed(tested: Tried, command: list[str], what: str) -> None:
     _need_ran(tested, command)
     failed = [test for test in tested.tests if test.outcome is Outcome.FAILED]
     if failed:
-        raise Misuse(f"{what} fail before anything was changed: {failed[0].id}: {failed[0].message}")
+        raise UsageError(f"{what} fail before anything was changed: {failed[0].id}: {failed[0].message}")
     if not any(test.outcome is Outcome.PASSED for test in tested.tests):
         why = next((test.message for test in tested.tests), "nothing was collected")
         _need_no_gpu(why, command)
-        raise Misuse(f"no test passed: {why}; {_again(command)}")
+        raise UsageError(f"no test passed: {why}; {_again(command)}")
 
 
 def _need_ran(tried: Tried, command: list[str]) -> None:
     if tried.ran.status != 0:
         said = "\n".join([tried.ran.last_words, *(test.message for test in tried.tests)])
         if "No module named pytest" in said:
-            raise Misuse(f"this Python has no pytest, which runs the tests: {sys.executable} -m pip install pytest")
+            raise UsageError(f"this Python has no pytest, which runs the tests: {sys.executable} -m pip install pytest")
         _need_no_gpu(said, command)
-        raise Misuse(f"a command {tried.ran.ended}; {_again(command)}\n{tried.ran.last_words[-1500:]}")
+        raise UsageError(f"a command {tried.ran.ended}; {_again(command)}\n{tried.ran.last_words[-1500:]}")
 
 
 def _need_no_gpu(said: str, command: list[str]) -> None:
-    """Raises `Misuse` where what a command said is that it wants a GPU, and there is none."""
+    """Raises `UsageError` where what a command said is that it wants a GPU, and there is none."""
     if (found := WANTS_GPU.search(said)) and backend_here() is Backend.CPU:
         line = next(line for line in said.splitlines() if found[0] in line)
-        raise Misuse(
+        raise UsageError(
             f"`{' '.join(command)}` wants a GPU, and this machine has none ({cut(line.strip(), 160)}). Without one, "
             f"{OF_FUNCTION}"
         )
@@ -234,7 +237,7 @@ def _need_figures(tried: Tried, command: list[str], words: list[str]) -> Reading
     found = fitting(tried, command, words)
     if found is None:
         files = ", ".join(tried.written) or "no file"
-        raise Misuse(
+        raise UsageError(
             f"no parser reads a latency from what the benchmark recorded, printed or wrote ({files}); write the task "
             f"by hand, with parser = 'regex' and a pattern: see the README. It printed:\n{tried.ran.stdout[-1200:]}"
         )

@@ -25,7 +25,8 @@ def search(
 
     `space` gives the values to try by tunable parameter. Without it a space is proposed, for kernels of `kind` (T1 to
     T9), or of the kind that the kernel seems to be. `backend` is auto, cuda or cpu; cpu models `arch`. `also` names
-    further architectures for the launch code, whose best config the model chooses. Raises `session.checkout.Misuse`.
+    further architectures for the launch code, whose best config the model chooses. Raises
+    `tilewright.errors.UsageError`.
     """
     import asyncio
     import math

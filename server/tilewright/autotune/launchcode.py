@@ -15,8 +15,8 @@ from jinja2 import Environment, StrictUndefined
 
 from tilewright.autotune.report import SearchResult
 from tilewright.autotune.searching import Wanted
+from tilewright.errors import UsageError
 from tilewright.knobs import HINTS, Knobs, Setting
-from tilewright.session.checkout import Misuse
 
 TEMPLATE = Path(__file__).with_name("tuned_launch.py.j2")
 _ARGUMENT = re.compile(r"(?:^|, )(\w+)=(\w+\[[\d, ]*\](?=, |$))?")
@@ -31,7 +31,7 @@ def why_not(wanted: Wanted, result: SearchResult, others: Iterable[SearchResult]
         return "the original stays, for every case"
     try:
         entry = wanted.found.entry_file
-    except Misuse as error:
+    except UsageError as error:
         return str(error)
     if entry not in wanted.files:
         return f"{entry}, which defines the entry point, is not editable: the launch code rewrites it alone"

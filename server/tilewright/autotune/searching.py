@@ -68,7 +68,7 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
     """Search the space on `backend`. `modelling` runs on the `cpu` backend; `measuring`, on `backend`, gives verdicts.
 
     A config that fails is data; a candidate that fails as it is ends the search with its status. Raises `SpaceError`
-    and `Misuse`.
+    and `UsageError`.
     """
     started = time.monotonic()
     knobs = wanted.knobs()
@@ -178,8 +178,8 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
 async def _begun(
     modelling: Runs, measuring: Runs, variants: list[Files], alike: list[int], backend: Backend, tell: Tell
 ) -> tuple[Environment, SurveyResult]:
-    """Where it is measured, and the survey of `variants`, at the same time where two referees do that. Raises `Misuse`;
-    the other is then given up."""
+    """Where it is measured, and the survey of `variants`, at the same time where two referees do that. Raises
+    `UsageError`; the other is then given up."""
     environment = await measuring.environment() if modelling is measuring else None
     surveying = modelling.survey(variants, backend, LIMIT_S, tell, alike=alike, hopeless=pruning.HOPELESS)
     if environment is not None:

@@ -11,13 +11,14 @@ from tilewright.autotune import launchcode
 from tilewright.autotune.report import AutotuneReport, ConfigReport, SearchResult, Speedup, Tried, label, occupied
 from tilewright.autotune.searching import AS_IT_IS, Wanted, search
 from tilewright.autotune.space import Kind
+from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
 from tilewright.gpu.specs import DEFAULT_BY_ARCH
 from tilewright.knobs import SpaceError, Value
 from tilewright.records import cut, write_atomically
 from tilewright.session.beginning import backend_for, session_on, working_candidate
-from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.checkout import Checkout
 from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress, Results, in_thread
 from tilewright.session.runs import with_model
 from tilewright.task import Backend, Frontend
@@ -53,18 +54,19 @@ class Tuner:
     ) -> AutotuneReport:
         """Search the configs of the working tree's candidate. `values` declares the space; else it is proposed, for
         kernels of `kind` (T1 to T9) or of the kind that the kernel seems to be. The launch code also knows what the
-        model says for the architectures `also`. `apply` writes the best into the editable files. Raises `Misuse`."""
+        model says for the architectures `also`. `apply` writes the best into the editable files. Raises
+        `UsageError`."""
         wanted = self._wanted(folder, values or {}, kind)
         backend = backend_for(self._checkout, folder, backend)
         if wanted.unmodelled and (backend is Backend.CPU or not values or also):
-            raise Misuse(
+            raise UsageError(
                 "no model knows what a Triton kernel does: autotune races its configs on a GPU (backend cuda), in a "
                 "space that you declare (values), for that GPU alone. Its tunable parameters are module-level "
                 "constants of the editable files and keywords of the entry point: num_warps and num_stages too, if "
                 "written so"
             )
         if unknown := [one for one in also if one not in DEFAULT_BY_ARCH]:
-            raise Misuse(f"no model of {unknown[0]}: the model knows {', '.join(DEFAULT_BY_ARCH)}")
+            raise UsageError(f"no model of {unknown[0]}: the model knows {', '.join(DEFAULT_BY_ARCH)}")
         space = sorted((values or {}).items())
         text = f"{folder} {wanted.found.head} {content_id(wanted.files)} {backend} {arch} {space} {kind} {also}"
         key = hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -73,7 +75,7 @@ class Tuner:
                 key, lambda job: self._work(job, key, wanted, backend, arch, also), wait_s, progress
             )
         except SpaceError as error:
-            raise Misuse(str(error)) from None
+            raise UsageError(str(error)) from None
         if isinstance(found, Job):
             return AutotuneReport(summary=f"searching: {found.message}", state="running", next=found.again)
         result, files = found
@@ -87,12 +89,12 @@ class Tuner:
         found = working_candidate(self._checkout, folder)
         kinds = {one.value.partition(" ")[0]: one for one in Kind}
         if kind and kind not in kinds:
-            raise Misuse(f"kind is one of {', '.join(one.value for one in Kind)}; give T1 to T9")
+            raise UsageError(f"kind is one of {', '.join(one.value for one in Kind)}; give T1 to T9")
         wanted = Wanted(found, values, kinds.get(kind))
         try:
             wanted.knobs()
         except SpaceError as error:
-            raise Misuse(str(error)) from None
+            raise UsageError(str(error)) from None
         return wanted
 
     async def _work(

@@ -114,20 +114,20 @@ class Channel:
         return True
 
     def answer(
-        self, handlers: Mapping[str, Callable[[Message], Message]], misuses: tuple[type[Exception], ...]
+        self, handlers: Mapping[str, Callable[[Message], Message]], usage_errors: tuple[type[Exception], ...]
     ) -> None:
-        """Answer the server's requests by their `op` until it leaves. Of `misuses` it learns the text, without the
+        """Answer the server's requests by their `op` until it leaves. Of `usage_errors` it learns the text, without the
         task's own folder; of anything else where it happened."""
         try:
             while True:
                 message, _ = self.receive()
                 try:
                     self.send({"reply": handlers[message["op"]](message)})
-                except misuses as error:
-                    self.send({"misuse": str(error).replace(f"{message.get('task')}/", "")})
+                except usage_errors as error:
+                    self.send({"usage_error": str(error).replace(f"{message.get('task')}/", "")})
                 except Exception as error:
                     if isinstance(error, OSError) and (text := storage_problem(error)):
-                        self.send({"misuse": text})
+                        self.send({"usage_error": text})
                         continue
                     self.send({"failure": traceback.format_exc()[-4000:]})
         except ChannelClosed:

@@ -83,8 +83,8 @@ class Evaluator:
                 answer, _ = decode(await self._reader.readexactly(length), max_bytes=0)
                 if "progress" in answer:
                     tell(str(answer["progress"]))
-                elif "misuse" in answer:
-                    raise TaskError(answer["misuse"])
+                elif "usage_error" in answer:
+                    raise TaskError(answer["usage_error"])
                 elif "failure" in answer:
                     raise EvaluatorDied(f"the referee failed:\n{answer['failure']}")
                 else:

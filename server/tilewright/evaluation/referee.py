@@ -386,7 +386,7 @@ def main(nursery: Nursery, arguments: list[str]) -> None:
     except Exception as error:  # torch was built without CUDA, the driver is too old, no device is visible
         channel.receive()
         what = f"the {backend} backend cannot be used here: {str(error).strip().splitlines()[0]}"
-        channel.send({"misuse": f"{what}; see `tilewright doctor`, or use backend cpu"})
+        channel.send({"usage_error": f"{what}; see `tilewright doctor`, or use backend cpu"})
         return
     about = ("environment", "isolation", "work", "ready")
     requests = (*about, "correctness", "widely", "check", "benchmark", "dump", "survey", "race")

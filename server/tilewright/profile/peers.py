@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from tilewright.errors import UsageError
 from tilewright.evaluation.results import ORIGINAL, Environment, Raced, Status
 from tilewright.evaluation.seeds import new_secret
 from tilewright.gpu.specs import spec_by_arch, spec_by_name
@@ -20,7 +21,7 @@ from tilewright.knobs import HINTS, SpaceError
 from tilewright.repository import Files
 from tilewright.roofline.bounds import roofline_ms
 from tilewright.session.beginning import Working, working_candidate
-from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.checkout import Checkout
 from tilewright.session.jobs import Progress
 from tilewright.session.runs import Runs
 from tilewright.task import Backend, Frontend, Work, case_label
@@ -78,10 +79,10 @@ async def compare(
     base: str = "",
 ) -> Comparison:
     """Time all arms on the task's benchmark cases. `others` are modules with the same entry point, `base` the revision
-    that has the kernel before; by default where the session of this branch began, else HEAD. Raises `Misuse`."""
+    that has the kernel before; by default where the session of this branch began, else HEAD. Raises `UsageError`."""
     found = working_candidate(checkout, folder)
     if found.task.file.frontend is Frontend.TRITON and backend is Backend.CPU:
-        raise Misuse("a Triton task is compared on a GPU: no model counts the traffic of Triton kernels")
+        raise UsageError("a Triton task is compared on a GPU: no model counts the traffic of Triton kernels")
     arms = _arms(checkout, found, backend, others, base)
     runs = Runs(backend, arch, found.committed, folder)
     try:
@@ -92,13 +93,13 @@ async def compare(
         if backend is Backend.CUDA:
             raced = await runs.race(files, new_secret(), LIMIT_S, _quiet)
             if raced.status is not Status.PASSED:
-                raise Misuse(f"{raced.status}: {raced.message}")
+                raise UsageError(f"{raced.status}: {raced.message}")
             cases, timed = raced.cases, raced.configs
         else:
             frontends = [arm.frontend for arm in arms]
             surveyed = await runs.survey(files, backend, LIMIT_S, _quiet, frontends)
             if surveyed.status is not Status.PASSED:
-                raise Misuse(f"{surveyed.status}: {surveyed.message}")
+                raise UsageError(f"{surveyed.status}: {surveyed.message}")
             cases = surveyed.cases
             timed = [one.against(surveyed.variants[ORIGINAL], len(cases)) for one in surveyed.variants]
         for number, arm in enumerate(arms):
@@ -142,15 +143,15 @@ def _arms(checkout: Checkout, found: Working, backend: Backend, others: Mapping[
         arms.append(Arm("torch.compile", found.files | {entry: compiled}, Frontend.TORCH))
     for name, path in others.items():
         if not re.fullmatch(r"[\w .+-]{1,40}", name):
-            raise Misuse(f"--with {name}: a name has letters, digits, spaces and .+-_, 40 at most")
+            raise UsageError(f"--with {name}: a name has letters, digits, spaces and .+-_, 40 at most")
         if name in {arm.name for arm in arms}:
-            raise Misuse(f"--with {name}: the table has a row of that name; give another")
+            raise UsageError(f"--with {name}: the table has a row of that name; give another")
         try:
             source = path.read_bytes()
         except OSError as error:
-            raise Misuse(f"{path}: {error.strerror}; give a module that defines {found.task.function}") from None
+            raise UsageError(f"{path}: {error.strerror}; give a module that defines {found.task.function}") from None
         if found.task.module in _imports(source, found.task.module):
-            raise Misuse(
+            raise UsageError(
                 f"--with {name}: {path} imports {found.task.module}, whose place it takes while it is timed, so it "
                 "would import itself: copy what it imports from there into it"
             )
@@ -182,10 +183,10 @@ def _before(checkout: Checkout, found: Working, base: str) -> Files:
         base = state.started.baseline if checkout.repository.branch() == state.started.branch else ""
     commit = checkout.repository.resolve(base or found.head)
     if commit is None:
-        raise Misuse(f"this repository has no commit {base}: give one with --before")
+        raise UsageError(f"this repository has no commit {base}: give one with --before")
     there = checkout.repository.files(commit, list(found.files))
     if not there:
-        raise Misuse(f"commit {commit[:12]} has no {min(found.files)}: give another with --before")
+        raise UsageError(f"commit {commit[:12]} has no {min(found.files)}: give another with --before")
     return there
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tilewright.compiler.findings import findings
 from tilewright.compiler.treatments import Finding
+from tilewright.errors import UsageError
 from tilewright.evaluation.results import BenchmarkResult, Environment, Status, Surveyed
 from tilewright.evaluation.seeds import new_secret
 from tilewright.evaluation.snapshot import content_id
@@ -19,7 +20,7 @@ from tilewright.profile.report import ProfileReport
 from tilewright.profile.trace import Trace, read_trace
 from tilewright.roofline.model import CallProfile, estimate_call
 from tilewright.session.beginning import Working, backend_for, working_candidate
-from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.checkout import Checkout
 from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress, Results
 from tilewright.session.runs import Dumped, SurveyResult, with_model
 from tilewright.task import Backend, Frontend, Work, case_label
@@ -71,11 +72,13 @@ class Profiler:
         config: Mapping[str, Value] | None = None,
     ) -> ProfileReport:
         """Diagnose the working tree's candidate as it is, but for the knobs of `config`: nothing is tuned. Raises
-        `Misuse`."""
+        `UsageError`."""
         found = working_candidate(self._checkout, folder).with_config(config or {})
         backend = backend_for(self._checkout, folder, backend)
         if found.task.file.frontend is Frontend.TRITON and backend is Backend.CPU:
-            raise Misuse("a Triton task is profiled on a GPU: no model sees Triton kernels; without one use dump_ir")
+            raise UsageError(
+                "a Triton task is profiled on a GPU: no model sees Triton kernels; without one use dump_ir"
+            )
         key = f"{folder} {found.head} {content_id(found.files)} {backend} {arch}"
         report = await self._results.get(key, lambda job: self._work(job, found, backend, arch), wait_s, progress)
         if isinstance(report, Job):

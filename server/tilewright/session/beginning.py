@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 
 from tilewright.commandtask import JUNIT, CommandTask, definition_of, editable_of, holds, load
+from tilewright.errors import UsageError
 from tilewright.evaluation.results import Environment
 from tilewright.gpu.specs import DEFAULT_BY_ARCH
 from tilewright.gpu.telemetry import why_unusable
@@ -19,7 +20,7 @@ from tilewright.policy import Rules
 from tilewright.records import cut, few, printable
 from tilewright.repository import Files, Repository, RepositoryError
 from tilewright.roofline.bounds import intensity_class
-from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.checkout import Checkout
 from tilewright.session.history import Started
 from tilewright.session.runs import Runs, backend_here, need_confinement, runs_from
 from tilewright.session.tally import Tally
@@ -27,23 +28,23 @@ from tilewright.task import Backend, Frontend, Task, TaskError, load_task
 
 
 def task_path(checkout: Checkout, task: str) -> PurePosixPath:
-    """A task's folder relative to the root. Raises `Misuse` for a path that leaves it or leads to no folder."""
+    """A task's folder relative to the root. Raises `UsageError` for a path that leaves it or leads to no folder."""
     named = cut(printable(" ".join(task.split())), 100)
     if not task.strip():
-        raise Misuse("task is empty; give the folder that holds task.toml, relative to the server's root")
+        raise UsageError("task is empty; give the folder that holds task.toml, relative to the server's root")
     try:
         path = (checkout.base / task).resolve()
         path = path.parent if path.name == "task.toml" else path
         is_file, is_folder = path.is_file(), path.is_dir()
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a name that is too long or holds a NUL
         why = (error.strerror or "").lower() if isinstance(error, OSError) else "it is no path, or links to itself"
-        raise Misuse(f"task {named} cannot be a folder ({why}); give the one that holds task.toml") from None
+        raise UsageError(f"task {named} cannot be a folder ({why}); give the one that holds task.toml") from None
     if not path.is_relative_to(checkout.root):
-        raise Misuse(f"task {named} lies outside the repository {checkout.root}; give a folder inside")
+        raise UsageError(f"task {named} lies outside the repository {checkout.root}; give a folder inside")
     if is_file:
-        raise Misuse(f"task {named} is a file; give the folder that holds task.toml: `tilewright init` writes one")
+        raise UsageError(f"task {named} is a file; give the folder that holds task.toml: `tilewright init` writes one")
     if not is_folder:
-        raise Misuse(f"task {named}: no such folder in {checkout.base}; give the one that holds task.toml")
+        raise UsageError(f"task {named}: no such folder in {checkout.base}; give the one that holds task.toml")
     return PurePosixPath(path.relative_to(checkout.root).as_posix())
 
 
@@ -57,15 +58,15 @@ def session_on(checkout: Checkout, folder: PurePosixPath) -> Started | None:
 
 def backend_for(checkout: Checkout, folder: PurePosixPath, backend: Backend | None) -> Backend:
     """The backend asked for, else that of the session on the task in `folder`, else what this machine has. Raises
-    `Misuse` for `cuda` without a GPU."""
+    `UsageError` for `cuda` without a GPU."""
     session = session_on(checkout, folder)
     return usable_backend(backend or (session.backend if session is not None else None))
 
 
 def usable_backend(backend: Backend | None) -> Backend:
-    """The backend asked for, or the one that this machine has. Raises `Misuse` for `cuda` without a GPU."""
+    """The backend asked for, or the one that this machine has. Raises `UsageError` for `cuda` without a GPU."""
     if backend is Backend.CUDA and (why := why_unusable()):
-        raise Misuse(f"{why}; use backend `cpu`, and see `tilewright doctor`")
+        raise UsageError(f"{why}; use backend `cpu`, and see `tilewright doctor`")
     return backend or backend_here()
 
 
@@ -81,21 +82,21 @@ class Working:
 
     @property
     def entry_file(self) -> str:
-        """The file that defines the entry point. Raises `Misuse` where it is none of the repository's."""
+        """The file that defines the entry point. Raises `UsageError` where it is none of the repository's."""
         path = self.task.module.replace(".", "/")
         for place in (".", *self.task.file.python_path):
             for tail in (f"{path}.py", f"{path}/__init__.py"):
                 name = os.path.normpath(self.folder / place / tail)
                 if name in self.committed or name in self.files:
                     return name
-        raise Misuse(f"the entry point's module {self.task.module!r} is no committed file of the task")
+        raise UsageError(f"the entry point's module {self.task.module!r} is no committed file of the task")
 
     def knobs(self) -> Knobs:
-        """What can be set in the editable files. Raises `SpaceError`, and `Misuse` as `entry_file` does."""
+        """What can be set in the editable files. Raises `SpaceError`, and `UsageError` as `entry_file` does."""
         return Knobs(self.files, self.entry_file, self.task.function)
 
     def with_config(self, config: Mapping[str, Value]) -> Working:
-        """The same with these knobs set, as `autotune` sets them. Raises `Misuse`."""
+        """The same with these knobs set, as `autotune` sets them. Raises `UsageError`."""
         if not config:
             return self
         try:
@@ -104,58 +105,60 @@ class Working:
                 knobs.check(name, [value])
             return replace(self, files={**self.files, **knobs.variant(config)})
         except SpaceError as error:
-            raise Misuse(f"config: {error}") from None
+            raise UsageError(f"config: {error}") from None
 
 
 def working_candidate(checkout: Checkout, folder: PurePosixPath) -> Working:
-    """The candidate of the task in `folder`, outside of any session. Raises `Misuse`."""
+    """The candidate of the task in `folder`, outside of any session. Raises `UsageError`."""
     repository = checkout.repository
     try:
         task = load_task(checkout.root / folder)
         need_frontend(task.file.frontend)
         files = repository.read(editable_of(task, folder))
     except (TaskError, RepositoryError) as error:
-        raise Misuse(str(error)) from None
+        raise UsageError(str(error)) from None
     head = repository.head()
     committed, changed = repository.files(head), repository.changed(head)
     for name in (folder / "task.toml", folder / "task.py"):
         if name.as_posix() not in committed:
-            raise Misuse(f"{name} is not committed; run `git add {folder}` and `git commit` first")
+            raise UsageError(f"{name} is not committed; run `git add {folder}` and `git commit` first")
         if name.as_posix() in changed:
-            raise Misuse(f"{name} differs from HEAD, whose version would be used; commit it, or `git checkout {name}`")
+            raise UsageError(
+                f"{name} differs from HEAD, whose version would be used; commit it, or `git checkout {name}`"
+            )
     return Working(task, folder, files, head, committed)
 
 
 def check_tree(
     repository: Repository, task: Task | CommandTask, folder: PurePosixPath, include_dirty: bool
 ) -> list[str]:
-    """The task's editable files relative to the root. Raises `Misuse` where the working tree is not as committed."""
+    """The task's editable files relative to the root. Raises `UsageError` if the working tree is not as committed."""
     head = repository.head()
     try:
         editable = editable_of(task, folder)
     except TaskError as error:
-        raise Misuse(str(error)) from None
+        raise UsageError(str(error)) from None
     tracked = repository.files(head)
     for name in editable:
         if (repository.root / name).is_symlink():
-            raise Misuse(f"{name} is a symbolic link; an editable file must be a plain file: name its target")
+            raise UsageError(f"{name} is a symbolic link; an editable file must be a plain file: name its target")
     for name in [*editable, *((folder / name).as_posix() for name in definition_of(task))]:
         if name not in tracked:
-            raise Misuse(f"{name} is not committed; run `git add {name}` and `git commit` first")
+            raise UsageError(f"{name} is not committed; run `git add {name}` and `git commit` first")
     dirty = set(repository.changed(head))
     if foreign := sorted(dirty - set(editable)):
-        raise Misuse(
+        raise UsageError(
             f"files outside `editable` differ from HEAD: {few(foreign)}; commit or stash them first, since "
             "every run uses the committed ones"
         )
     if dirty and not include_dirty:
-        raise Misuse(
+        raise UsageError(
             f"editable files differ from HEAD: {', '.join(sorted(dirty))}; commit them, or call start_session with "
             "include_dirty to take them into the baseline"
         )
     for name, content in repository.read(editable).items():
         if name not in dirty and content != tracked[name]:
-            raise Misuse(
+            raise UsageError(
                 f"{name}: git converts this file on checkout (line endings or a filter in .gitattributes), so what is "
                 f"measured would not be what is committed; add `{name} -text -filter` to .gitattributes and commit"
             )
@@ -173,13 +176,13 @@ async def begin(
 ) -> tuple[Started, Runs]:
     """Check what must hold, start the evaluator, and make and check out the session's branch.
 
-    Raises `Misuse`; then nothing in the repository has changed.
+    Raises `UsageError`; then nothing in the repository has changed.
     """
     folder = task_path(checkout, task)
     try:
         found = load(checkout.root / folder)
     except TaskError as error:
-        raise Misuse(str(error)) from None
+        raise UsageError(str(error)) from None
     backend = usable_backend(backend)
     if isinstance(found, Task):
         need_native(found, task, backend, arch)
@@ -187,7 +190,7 @@ async def begin(
     editable = check_tree(repository, found, folder, include_dirty)
     tally = Tally(repository, folder)
     if text := tally.refusal:
-        raise Misuse(text)
+        raise UsageError(text)
     head, came_from = repository.head(), repository.branch()
     baseline = head
     if repository.changed(head):
@@ -246,25 +249,25 @@ def _unprotected(environment: Environment) -> list[str]:
 
 
 def need_native(found: Task, task: str, backend: Backend, arch: str) -> None:
-    """Raises `Misuse` where a native task, at the path `task`, cannot be judged on `backend`."""
+    """Raises `UsageError` where a native task, at the path `task`, cannot be judged on `backend`."""
     if backend is Backend.CPU and arch not in DEFAULT_BY_ARCH:
-        raise Misuse(f"no model of {arch}: the cpu backend models {', '.join(DEFAULT_BY_ARCH)}")
+        raise UsageError(f"no model of {arch}: the cpu backend models {', '.join(DEFAULT_BY_ARCH)}")
     if not found.correctness_cases(backend) or not found.benchmark_cases(backend):
-        raise Misuse(
+        raise UsageError(
             f"{task} has no case for backend {backend}; add a [[cases]] table for it, or one without `backend`"
         )
     need_frontend(found.file.frontend)
     if backend is Backend.CPU and found.file.frontend is Frontend.TRITON:
-        raise Misuse(
+        raise UsageError(
             "the benchmark of a triton task needs a GPU: no model counts the traffic of Triton kernels; without one, "
             f"`tilewright check {task}` checks its results, and dump_ir shows what it compiles to"
         )
 
 
 def need_frontend(frontend: Frontend) -> None:
-    """Raises `Misuse` where the package that a task's kernels are written in is not there."""
+    """Raises `UsageError` where the package that a task's kernels are written in is not there."""
     if frontend is Frontend.TRITON and importlib.util.find_spec("triton") is None:
-        raise Misuse("frontend = 'triton' needs the package triton, which is not there: pip install 'triton>=3.6'")
+        raise UsageError("frontend = 'triton' needs the package triton, which is not there: pip install 'triton>=3.6'")
 
 
 def go_back(checkout: Checkout, branch: str, back: str, base: str) -> None:

@@ -7,12 +7,13 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tilewright.errors import UsageError
 from tilewright.evaluation.results import CaseRun
 from tilewright.evaluation.seeds import commitment, new_secret
 from tilewright.heads import HeadError, HeadStore
 from tilewright.ledger import Journal, LedgerError
 from tilewright.session import integrity, trailers
-from tilewright.session.checkout import Checkout, EditableFiles, Forged, Misuse
+from tilewright.session.checkout import Checkout, EditableFiles, Forged
 from tilewright.session.history import (
     SERVER_ENDED,
     Committed,
@@ -46,7 +47,7 @@ class Book:
     def resume(self) -> None:
         """Take up the current session where its journal ends; a session that has ended is only read.
 
-        Raises `Misuse` where another process holds the checkout, or journal and branch do not fit together.
+        Raises `UsageError` where another process holds the checkout, or journal and branch do not fit together.
         """
         folder = self.checkout.current_folder()
         if self.state is not None and self.under_way and self._journal is not None:
@@ -71,7 +72,7 @@ class Book:
             state = State.of(self._journal.entries)
             missing = self.checkout.missing_record(state, self.hashes)
             if found := self.checkout.findings(state):  # before the table is rendered, which would hide a change of it
-                raise Misuse(found[0])
+                raise UsageError(found[0])
         except BaseException:
             self.let_go()
             raise
@@ -150,7 +151,7 @@ class Book:
         """End a session that cannot be taken up: on record where its journal can be trusted, else set aside."""
         folder = self.checkout.current_folder()
         if folder is None:
-            raise Misuse("there is no session to end")
+            raise UsageError("there is no session to end")
         self.checkout.hold()
         try:
             if self._journal is None:
@@ -161,7 +162,7 @@ class Book:
             self.record(Ended(reason=reason))
             self.checkout.write_table(folder, State.of(self.entries))
             return f"session {folder.name} ended: {reason}"
-        except Misuse as error:
+        except UsageError as error:
             self.checkout.forget_current()
             return f"session {folder.name} is set aside, its folder stays ({error})"
         finally:
@@ -174,13 +175,13 @@ class Book:
         return self.state is not None and self.state.phase is not Phase.ENDED
 
     def active(self) -> State:
-        """The state of the session under way. Raises `Misuse` where there is none."""
+        """The state of the session under way. Raises `UsageError` where there is none."""
         self.resume()
         if self.state is None:
-            raise Misuse("no session is under way; call start_session with the path of a task")
+            raise UsageError("no session is under way; call start_session with the path of a task")
         if self.state.phase is Phase.ENDED:
             left = self.checkout.not_kept(self.state)
-            raise Misuse(f"the session has ended ({self.state.ended}); call start_session to begin another{left}")
+            raise UsageError(f"the session has ended ({self.state.ended}); call start_session to begin another{left}")
         return self.state
 
     def begin(self, started: Started) -> None:
@@ -271,7 +272,7 @@ class Book:
         """Close the journal and free the checkout."""
         if self._journal is not None:
             if self.under_way:
-                with contextlib.suppress(OSError, Misuse):
+                with contextlib.suppress(OSError, UsageError):
                     self._settle_owed()
             self._owed.clear()
             self._journal.close()

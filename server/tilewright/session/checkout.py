@@ -12,6 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from tilewright.errors import UsageError
 from tilewright.heads import HeadError
 from tilewright.ledger import Journal, LedgerError, render_table
 from tilewright.policy import VerdictKind
@@ -26,11 +27,7 @@ _SET_ASIDE = (
 )
 
 
-class Misuse(Exception):
-    """The call does not fit where the loop stands; the text says what to do instead."""
-
-
-class Forged(Misuse):
+class Forged(UsageError):
     """The journal is not the one that was written."""
 
     def __init__(self, error: Exception) -> None:
@@ -38,7 +35,7 @@ class Forged(Misuse):
         super().__init__(str(error) if older else f"the journal cannot be trusted: {error}; {_SET_ASIDE}")
 
 
-class CheckoutBusy(Misuse):
+class CheckoutBusy(UsageError):
     """Another process holds the checkout."""
 
 
@@ -50,11 +47,11 @@ class EditableFiles:
         self._started = started
 
     def read(self) -> Files:
-        """All of them as they are now. Raises `Misuse` where one is missing or no plain file."""
+        """All of them as they are now. Raises `UsageError` where one is missing or no plain file."""
         try:
             return self._repository.read(self._started.editable)
         except RepositoryError as error:
-            raise Misuse(str(error)) from None
+            raise UsageError(str(error)) from None
 
     def present(self) -> Files:
         """Those that can be read now."""
@@ -96,11 +93,11 @@ class Checkout:
     """A working tree, and who works in it."""
 
     def __init__(self, root: Path) -> None:
-        """Raises `Misuse` where `root` is in no usable git repository."""
+        """Raises `UsageError` where `root` is in no usable git repository."""
         try:
             self.repository = Repository(root)
         except RepositoryError as error:
-            raise Misuse(str(error)) from None
+            raise UsageError(str(error)) from None
         self.base = root.resolve()
         """The folder that paths of tasks are relative to."""
         self.root = self.repository.root
@@ -109,7 +106,7 @@ class Checkout:
         self._holder = self.repository.git_dir / "tilewright-holder.json"
 
     def hold(self) -> None:
-        """Take the checkout for this process. Raises `Misuse` naming the holder where another has it."""
+        """Take the checkout for this process. Raises `UsageError` naming the holder where another has it."""
         if self._lock.is_locked:
             return
         try:
@@ -255,12 +252,12 @@ class Checkout:
         """The record of a commit that was made just before its process was killed, or the disk was full, if that is
         where the branch stands; its files are staged.
 
-        `hashes` are those of the journal's records. Raises `Misuse` where no session put the branch where it stands.
+        `hashes` are those of the journal's records. Raises `UsageError` if no session put the branch where it stands.
         """
         moved = self.branch_moved(state)
         found = self.unrecorded(state, hashes) if moved else None
         if moved and found is None:
-            raise Misuse(moved)
+            raise UsageError(moved)
         if found is not None:
             self.repository.stage(found.commit, state.started.editable)
         return found

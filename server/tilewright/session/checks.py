@@ -6,12 +6,13 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 
 from tilewright.commandtask import load
+from tilewright.errors import UsageError
 from tilewright.evaluation.results import CorrectnessResult, Status
 from tilewright.evaluation.seeds import new_secret
 from tilewright.evaluation.snapshot import content_id
 from tilewright.repository import Files
 from tilewright.session.beginning import check_tree, working_candidate
-from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.checkout import Checkout
 from tilewright.session.jobs import Progress
 from tilewright.session.runs import Runs, backend_here, runs_from
 from tilewright.session.tally import Tally
@@ -23,7 +24,7 @@ ARCH = "sm_90"
 
 async def check_task(root: Path, path: Path, progress: Progress) -> CorrectnessResult:
     """Check the working tree's kernels of the task that `path`, relative to `root`, is or lies in, after the functions
-    of its task.py. Raises `Misuse`."""
+    of its task.py. Raises `UsageError`."""
     checkout = Checkout(root.resolve())
     place = _task_around(checkout, path)
     if (tests := await _run_tests(checkout, place, progress)) is not None:
@@ -46,10 +47,10 @@ async def check_task(root: Path, path: Path, progress: Progress) -> CorrectnessR
 
 
 def _with_room(checkout: Checkout, place: PurePosixPath) -> Tally:
-    """The task's tally. Raises `Misuse` where its candidates were wrong as often as it has room for."""
+    """The task's tally. Raises `UsageError` where its candidates were wrong as often as it has room for."""
     tally = Tally(checkout.repository, place)
     if text := tally.refusal:
-        raise Misuse(text)
+        raise UsageError(text)
     return tally
 
 
@@ -60,26 +61,26 @@ def _noted(tally: Tally, backend: Backend, files: Files, result: CorrectnessResu
 
 
 def _task_around(checkout: Checkout, path: Path) -> PurePosixPath:
-    """The folder of the task that `path` is or lies in, relative to the repository. Raises `Misuse`."""
+    """The folder of the task that `path` is or lies in, relative to the repository. Raises `UsageError`."""
     try:
         given = (checkout.base / path).resolve()
         there = given.exists()
     except (OSError, RuntimeError, ValueError):  # too long, a loop of links, a NUL
         there = False
     if not there:
-        raise Misuse(f"{path}: no such file or folder in {checkout.base}")
+        raise UsageError(f"{path}: no such file or folder in {checkout.base}")
     for folder in (given, *given.parents):
         if folder.is_relative_to(checkout.root) and (folder / "task.toml").is_file():
             return PurePosixPath(folder.relative_to(checkout.root).as_posix())
-    raise Misuse(f"{path} lies in no task's folder of {checkout.root}: there is no task.toml beside it, nor above")
+    raise UsageError(f"{path} lies in no task's folder of {checkout.root}: there is no task.toml beside it, nor above")
 
 
 async def _run_tests(checkout: Checkout, place: PurePosixPath, progress: Progress) -> CorrectnessResult | None:
-    """How a command task's tests end on the working tree's candidate; None for a native task. Raises `Misuse`."""
+    """How a command task's tests end on the working tree's candidate; None for a native task. Raises `UsageError`."""
     try:
         task = load(checkout.root / place)
     except TaskError as error:
-        raise Misuse(str(error)) from None
+        raise UsageError(str(error)) from None
     if isinstance(task, Task):
         return None
     repository, backend = checkout.repository, backend_here()

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, TypeVar, get_args
 
 from tilewright.compiler.tools import known_archs
+from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
 from tilewright.knobs import Value
@@ -17,7 +18,7 @@ from tilewright.records import write_atomically
 from tilewright.repository import Files
 from tilewright.session import dumptext
 from tilewright.session.beginning import working_candidate
-from tilewright.session.checkout import Checkout, EditableFiles, Misuse
+from tilewright.session.checkout import Checkout, EditableFiles
 from tilewright.session.dumptext import STAGES, Stage
 from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress
 from tilewright.session.reports import DumpReport
@@ -63,16 +64,16 @@ class Dumper:
         """Compile what the task's entry point launches, for each of `archs`, in `compile_s` seconds a kernel at most:
         on the first case, where `case` does not give other values of its names, and with the knobs of `config` set.
 
-        With `compare`, show what changed against the incumbent of the current session. Raises `Misuse`.
+        With `compare`, show what changed against the incumbent of the current session. Raises `UsageError`.
         """
         archs = list(dict.fromkeys(archs))
         if known_archs() and (unknown := sorted(set(archs) - known_archs())):
-            raise Misuse(f"the compiler here knows no {unknown[0]}; it knows {', '.join(sorted(known_archs()))}")
+            raise UsageError(f"the compiler here knows no {unknown[0]}; it knows {', '.join(sorted(known_archs()))}")
         found = working_candidate(self._checkout, folder).with_config(config or {})
         head, committed = found.head, found.committed
         names = found.task.file.cases[0].case
         if strange := [name for name in case or {} if name not in names]:
-            raise Misuse(f"case: the task's cases have no {strange[0]!r}; they have {', '.join(names)}")
+            raise UsageError(f"case: the task's cases have no {strange[0]!r}; they have {', '.join(names)}")
         arms = {"candidate": found.files}
         if compare:
             arms["incumbent"] = self._incumbent(folder)
@@ -107,14 +108,16 @@ class Dumper:
         await self._drop_runs()
 
     def _incumbent(self, folder: PurePosixPath) -> Files:
-        """The editable files of the current session's incumbent. Raises `Misuse` where there is none of this task."""
+        """The editable files of the current session's incumbent. Raises `UsageError` if there is none of this task."""
         state = self._checkout.peek()
         if state is None:
-            raise Misuse(
+            raise UsageError(
                 "there is no session, so no incumbent to compare with; call start_session, or leave out compare"
             )
         if PurePosixPath(state.started.task) != folder:
-            raise Misuse(f"the session is on {state.started.task}, and {folder} has no incumbent; leave out compare")
+            raise UsageError(
+                f"the session is on {state.started.task}, and {folder} has no incumbent; leave out compare"
+            )
         return EditableFiles(self._checkout.repository, state.started).at(state.incumbent_commit)
 
     async def _made(
@@ -130,7 +133,7 @@ class Dumper:
         wait_s: float,
         case: Case | None,
     ) -> Job | None:
-        """Have every arm's dump in `_dumps`; the job, if that takes longer than `wait_s`. Raises `Misuse`."""
+        """Have every arm's dump in `_dumps`; the job, if that takes longer than `wait_s`. Raises `UsageError`."""
 
         async def work(job: Job) -> None:
             runs = await self._runs_of(folder, head, committed)

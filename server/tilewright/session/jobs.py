@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Generic, TypeVar
 
-from tilewright.session.checkout import Misuse
+from tilewright.errors import UsageError
 from tilewright.session.history import SERVER_ENDED
 
 WAIT_S = 240.0
@@ -85,8 +85,8 @@ class Job:
     async def attend(self, wait_s: float, progress: Progress) -> bool:
         """Wait for the end and report progress meanwhile; False if `wait_s` passed first.
 
-        Raises what the work raised, and `Misuse` if it was broken off: a `CancelledError` of the work's would be taken
-        for the caller's own. A caller that is cancelled leaves, and the work goes on.
+        Raises what the work raised, and `UsageError` if it was broken off: a `CancelledError` of the work's would be
+        taken for the caller's own. A caller that is cancelled leaves, and the work goes on.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
@@ -99,7 +99,7 @@ class Job:
             return False
         self._told = True
         if self._task.cancelled():
-            raise Misuse(f"{self.what} was broken off: {self._ending or 'it was cancelled'}; call it again")
+            raise UsageError(f"{self.what} was broken off: {self._ending or 'it was cancelled'}; call it again")
         self._task.result()
         return True
 
@@ -133,14 +133,15 @@ class Jobs:
 
     def start(self, what: str, key: str, work: Callable[[Job], Awaitable[None]]) -> Job:
         """The job that answers this call, which is to attend it at once: the one under way, the last one if no call was
-        told its outcome, or a new one. Work that no call waits for makes way; raises `Misuse` if a call waits for it.
+        told its outcome, or a new one. Work that no call waits for makes way; raises `UsageError` if a call waits for
+        it.
         """
         job = self._job
         if job is not None and job.answers(what, key):
             return job
         if job is not None and not job.done:
             if job.attended:
-                raise Misuse(job.busy)
+                raise UsageError(job.busy)
             job.end(f"no call waited for it, and {what} needed the machine")
         self._job = Job(what, key, work, self._turn, self._unattended_s)
         return self._job
@@ -168,8 +169,8 @@ class Results(Generic[ResultT]):
     async def get(
         self, key: str, work: Callable[[Job], Awaitable[ResultT]], wait_s: float, progress: Progress
     ) -> ResultT | Job:
-        """The result of that key; the job that works it out if that takes longer than `wait_s`. Raises `Misuse` while
-        a call waits for other work, and what the work raises."""
+        """The result of that key; the job that works it out if that takes longer than `wait_s`. Raises `UsageError`
+        while a call waits for other work, and what the work raises."""
         if key not in self._done or self._is_void(self._done[key]):
 
             async def keep(job: Job) -> None:

@@ -1,6 +1,6 @@
 """The loop itself: what may be done when, done, and put on record.
 
-Knows nothing of MCP or the command line. A misuse raises `Misuse`; a failing candidate is data.
+Knows nothing of MCP or the command line. A call that cannot work raises `UsageError`; a failing candidate is data.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path, PurePosixPath
 
+from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
 from tilewright.policy import ROOT_CAUSES, Rules
@@ -15,7 +16,7 @@ from tilewright.records import few, printable
 from tilewright.session import show
 from tilewright.session.beginning import task_path
 from tilewright.session.book import Book
-from tilewright.session.checkout import Checkout, CheckoutBusy, EditableFiles, Forged, Misuse
+from tilewright.session.checkout import Checkout, CheckoutBusy, EditableFiles, Forged
 from tilewright.session.history import (
     Kept,
     Phase,
@@ -48,7 +49,7 @@ class Loop:
     """The sessions of one checkout, one at a time; each public method is a tool."""
 
     def __init__(self, root: Path, jobs: Jobs | None = None) -> None:
-        """`root` is fixed for good; `jobs` is the server's. Raises `Misuse` where `root` is in no usable repository."""
+        """`root` is fixed; `jobs` is the server's. Raises `UsageError` if `root` is in no usable repository."""
         self.checkout = Checkout(root)
         self.jobs = jobs or Jobs()
         self._book = Book(self.checkout)
@@ -72,7 +73,7 @@ class Loop:
         state = self._book.state
         if state is not None and self._book.under_way:
             if PurePosixPath(state.started.task) != task_path(self.checkout, task):
-                raise Misuse(
+                raise UsageError(
                     f"a session on {state.started.task} is under way; go on with it (session_status), or end it "
                     "with `tilewright session end`"
                 )
@@ -86,7 +87,7 @@ class Loop:
             work = partial(self._trials.open, task, backend, arch, rules or Rules(), include_dirty, allow_unconfined)
         key = f"{task_path(self.checkout, task)} {backend} {arch} {include_dirty} {allow_unconfined} {rules}"
         if (under_way := self._running) is not None and (under_way.what, under_way.key) != ("start_session", key):
-            raise Misuse(under_way.busy)
+            raise UsageError(under_way.busy)
         self._job = job = self.jobs.start("start_session", key, work)
         if not await job.attend(wait_s, progress):
             return show.starting(job, self._book.state)
@@ -114,7 +115,7 @@ class Loop:
         mended = state.stopped and not self._book.tree.protected_changes()
         if running or mended or known is None or known.candidate != identity:
             if state.phase in (Phase.FAILED, Phase.MEASURED) and not (running or mended):
-                raise Misuse(f"run_correctness does not come now: {self._next(state)}")
+                raise UsageError(f"run_correctness does not come now: {self._next(state)}")
             if not running:
                 self._refuse_repeats(state, identity)
                 self._trials.need_room(state)
@@ -124,7 +125,7 @@ class Loop:
                     summary=show.said(f"still running: {job.message}", state.started), state="running", next=job.again
                 )
         if state.checked is None or state.checked.candidate != identity:
-            raise Misuse("the editable files changed while they were checked; call run_correctness again")
+            raise UsageError("the editable files changed while they were checked; call run_correctness again")
         return show.correctness(state.checked, self._next(state), state.started)
 
     async def run_benchmark(self, progress: Progress, wait_s: float = WAIT_S) -> BenchmarkReport:
@@ -132,10 +133,10 @@ class Loop:
         state = self._ready_for("run_benchmark", Phase.CHECKED, Phase.MEASURED, Phase.FAILED)
         if state.measured is None or state.verdict is None:
             if state.checked is None or not state.checked.result.passed:
-                raise Misuse(f"this candidate failed: {self._next(state)}")
+                raise UsageError(f"this candidate failed: {self._next(state)}")
             files = self._book.tree.read()
             if content_id(files) != state.checked.candidate:
-                raise Misuse("the editable files changed since they passed; call run_correctness on them first")
+                raise UsageError("the editable files changed since they passed; call run_correctness on them first")
             key = _key(state, state.checked.candidate)
             self._job = job = self.jobs.start("run_benchmark", key, lambda job: self._trials.measure(files, job.tell))
             if not await job.attend(wait_s, progress):
@@ -151,11 +152,11 @@ class Loop:
         if isinstance(state.resolution, Kept):  # the same call again, as after one whose record could not be written
             return self._kept(state, state.resolution)
         if state.phase is Phase.RESOLVED:
-            raise Misuse(f"git_checkpoint does not come now: {self._next(state)}")
+            raise UsageError(f"git_checkpoint does not come now: {self._next(state)}")
         assert state.measured is not None and state.checked is not None and state.verdict is not None
         files = self._book.tree.read()
         if content_id(files) != state.measured.candidate:
-            raise Misuse(
+            raise UsageError(
                 "the editable files changed since they were measured; bring back what was measured with `git restore "
                 f"--source={state.checked.commit[:12]} -- {' '.join(state.started.editable)}`, or call revert"
             )
@@ -182,7 +183,7 @@ class Loop:
         """Put the editable files back to the incumbent's; what they held stays reachable."""
         state = self._ready_for("revert", *(phase for phase in Phase if phase not in (Phase.BASELINE, Phase.ENDED)))
         if isinstance(state.resolution, Kept):
-            raise Misuse("this candidate is committed already; call append_result")
+            raise UsageError("this candidate is committed already; call append_result")
         repository, editable = self.checkout.repository, state.started.editable
         recovery = ""
         present = self._book.tree.present()
@@ -195,7 +196,7 @@ class Loop:
         elif lost := self._unrecorded_revert(state):
             recovery = lost
         elif state.phase is Phase.READY:
-            raise Misuse("there is nothing to revert: the editable files equal the incumbent's")
+            raise UsageError("there is nothing to revert: the editable files equal the incumbent's")
         if recovery or state.resolution is None:  # the same call again changes nothing
             self._book.record(Reverted(to=state.incumbent_commit, recovery=recovery or None))
         return RevertReport(
@@ -218,12 +219,12 @@ class Loop:
         state = self._ready_for("append_result", Phase.RESOLVED)
         name = " ".join(optimization.split())
         if not name or len(name) > NAME_LIMIT or printable(name) != name:
-            raise Misuse(
+            raise UsageError(
                 "name the optimization in a few words, such as `TMA instead of gather`: at most "
                 f"{NAME_LIMIT} characters, all of them visible"
             )
         if root_cause is not None and root_cause not in ROOT_CAUSES:
-            raise Misuse(f"root_cause is one of {', '.join(ROOT_CAUSES)}")
+            raise UsageError(f"root_cause is one of {', '.join(ROOT_CAUSES)}")
         self._book.record(close_iteration(state, name, root_cause))
         self._trials.stop_if_advised(state)
         return show.appended(state, self._next(state))
@@ -232,7 +233,7 @@ class Loop:
         """The folder of a task, by default the session's, and the architecture to look at."""
         state = self._book.state or self.checkout.peek()
         if not task and state is None:
-            raise Misuse("no session yet: give the path of a task's folder, which `tilewright init` writes")
+            raise UsageError("no session yet: give the path of a task's folder, which `tilewright init` writes")
         known = state is not None and not state.started.harness  # a command task's may be the CPU's
         arch = state.started.arch if state is not None and known else DEFAULT_ARCH
         return (task_path(self.checkout, task) if task or state is None else PurePosixPath(state.started.task)), arch
@@ -245,7 +246,7 @@ class Loop:
             raise
         except Forged:
             return self._trials.abandon(reason)
-        except Misuse:
+        except UsageError:
             if self._book.state is not None:
                 raise
             return self._book.abandon(reason)
@@ -271,12 +272,12 @@ class Loop:
         job = self._running
         makes_way = job is not None and job.what in _RUNS and tool in _RUNS and not job.attended
         if job is not None and job.what != tool and not makes_way:
-            raise Misuse(job.busy)
+            raise UsageError(job.busy)
         self._settle()
         state = self._book.active()
         branch = self.checkout.repository.branch()
         if branch != state.started.branch:
-            raise Misuse(
+            raise UsageError(
                 f"{f'branch {branch}' if branch else 'no branch'} is checked out, the session is on "
                 f"{state.started.branch}: `git checkout {state.started.branch}`"
             )
@@ -284,13 +285,13 @@ class Loop:
         if (missing := self.checkout.missing_record(state, self._book.hashes)) is not None:
             self._book.record(missing)
         if found := self.checkout.findings(state):
-            raise Misuse(found[0])
+            raise UsageError(found[0])
         if tool == "run_benchmark" and (changed := self._book.tree.protected_changes()):
-            raise Misuse(
+            raise UsageError(
                 f"protected files differ from the baseline's: {few(changed)}; {self._book.tree.how_to_restore(changed)}"
             )
         if state.phase not in phases:
-            raise Misuse(f"{tool} does not come now: {self._next(state)}")
+            raise UsageError(f"{tool} does not come now: {self._next(state)}")
         return state
 
     def _settle(self) -> None:
@@ -331,9 +332,9 @@ class Loop:
 
     def _refuse_repeats(self, state: State, identity: str) -> None:
         if identity == state.incumbent_candidate:
-            raise Misuse("nothing was edited: the editable files equal the incumbent's")
+            raise UsageError("nothing was edited: the editable files equal the incumbent's")
         if (verdict := earlier_verdict(self._book.entries, identity)) is not None:
-            raise Misuse(
+            raise UsageError(
                 f"this very content was tried before and ended as {verdict.kind} ({verdict.reason}: {verdict.detail}); "
                 "another try would measure the same thing. Change something, or revert"
             )

@@ -10,13 +10,14 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from tilewright.errors import UsageError
 from tilewright.evaluation.results import BenchmarkResult, CaseRun, CorrectnessResult, Status
 from tilewright.evaluation.seeds import commitment, new_secret
 from tilewright.evaluation.snapshot import content_id
 from tilewright.repository import Files
 from tilewright.roofline.model import MODEL_RESOLUTION
 from tilewright.session.beginning import usable_backend
-from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.checkout import Checkout
 from tilewright.session.history import Checked, Committed, Entry, Measured, Row, SizesChecked, Started, State
 from tilewright.session.integrity import by_iteration
 from tilewright.session.runs import runs_of
@@ -40,7 +41,7 @@ class Trial:
 
 
 def find_trial(entries: list[Entry], iteration: int) -> Trial:
-    """The last check of an iteration with what followed it. Raises `Misuse` where there is none."""
+    """The last check of an iteration with what followed it. Raises `UsageError` where there is none."""
     started = entries[0]
     assert isinstance(started, Started)
     incumbent, state = "", State(started)
@@ -70,12 +71,14 @@ def find_trial(entries: list[Entry], iteration: int) -> Trial:
             row = entry
     if checked is None:
         last = state.iteration - (state.checked is None)  # the one under way has its number before its first check
-        raise Misuse(f"iteration {iteration} has no check on record; the session has iterations 0 to {max(last, 0)}")
+        raise UsageError(
+            f"iteration {iteration} has no check on record; the session has iterations 0 to {max(last, 0)}"
+        )
     return Trial(started, checked, measured, sizes, row, incumbent, secret_sha256, known)
 
 
 async def replay(checkout: Checkout, iteration: int, session: str, progress: Progress) -> list[Line]:
-    """Run an iteration's check and benchmark again, and compare. Raises `Misuse` where that cannot be done here."""
+    """Run an iteration's check and benchmark again, and compare. Raises `UsageError` where that cannot be done here."""
     chain = checkout.read(session_folder(checkout, session))
     trial = find_trial(chain.entries, iteration)
     started, checked = trial.started, trial.checked
@@ -95,14 +98,16 @@ async def replay(checkout: Checkout, iteration: int, session: str, progress: Pro
         incumbent = _content(checkout, started, trial.incumbent_commit, trial.measured.incumbent, what)
     usable_backend(started.backend)
     if checkout.repository.resolve(started.baseline) is None:
-        raise Misuse(f"the baseline, commit {started.baseline[:12]}, is not in this repository; fetch it from a copy")
+        raise UsageError(
+            f"the baseline, commit {started.baseline[:12]}, is not in this repository; fetch it from a copy"
+        )
     runs = runs_of(started, checkout.repository)
     said: list[str] = []
     watching = asyncio.ensure_future(_relay(said, progress))
     try:
         here = await runs.environment()
         if here.device != started.environment.device:
-            raise Misuse(f"the session ran on {started.environment.device}, this is {here.device}: replay it there")
+            raise UsageError(f"the session ran on {started.environment.device}, this is {here.device}: replay it there")
         for name in ("driver", "torch", "cuda_tile", "compiler", "python"):
             then, now = getattr(started.environment, name), getattr(here, name)
             if then != now:
@@ -185,15 +190,15 @@ def _interval(result: BenchmarkResult) -> tuple[float, float] | None:
 
 
 def _content(checkout: Checkout, started: Started, commit: str, wanted: str, what: str) -> Files:
-    """The editable files of a commit. Raises `Misuse` where it is not there, or holds other content."""
+    """The editable files of a commit. Raises `UsageError` where it is not there, or holds other content."""
     if checkout.repository.resolve(commit) is None:
-        raise Misuse(
+        raise UsageError(
             f"{what}, commit {commit[:12]}, is not in this repository: its ref was deleted and git dropped it; fetch "
             "it from a copy of the repository, or import the session from its export"
         )
     files = checkout.repository.files(commit, started.editable)
     if (found := content_id(files)) != wanted:
-        raise Misuse(f"{what}, commit {commit[:12]}, holds content {found}, but {wanted} is on record")
+        raise UsageError(f"{what}, commit {commit[:12]}, holds content {found}, but {wanted} is on record")
     return files
 
 

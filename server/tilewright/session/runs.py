@@ -13,6 +13,7 @@ from pydantic import Field
 
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.store import cache_folder
+from tilewright.errors import UsageError
 from tilewright.evaluation.caches import copy_cache
 from tilewright.evaluation.confinement import Isolation
 from tilewright.evaluation.evaluator import Evaluator, EvaluatorDied, Tell
@@ -33,7 +34,6 @@ from tilewright.gpu.telemetry import find_gpu
 from tilewright.records import Record
 from tilewright.repository import Files, Repository
 from tilewright.roofline.model import HostWork
-from tilewright.session.checkout import Misuse
 from tilewright.session.history import Started
 from tilewright.session.jobs import in_thread
 from tilewright.task import Backend, Case, Frontend, TaskError, Work
@@ -115,7 +115,7 @@ class Runs:
         """`working_tree` is the repository's folder where the task is a command task, whose runs must not read there.
         `session` is whose runs these are: all of a session's are modelled from the same blocks, whichever process asks.
 
-        Raises `Misuse` where the repository is too large to take snapshots of.
+        Raises `UsageError` where the repository is too large to take snapshots of.
         """
         if working_tree is None:
             self._evaluator = Evaluator(backend, arch)
@@ -132,17 +132,17 @@ class Runs:
             self._store = SnapshotStore(self._evaluator.folder, protected, task_folder)
         except ValueError as error:
             self._evaluator.folder.rmdir()
-            raise Misuse(str(error)) from None
+            raise UsageError(str(error)) from None
 
     async def environment(self) -> Environment:
-        """Where the runs happen. Raises `Misuse` where the referee cannot start."""
+        """Where the runs happen. Raises `UsageError` where the referee cannot start."""
         with _startup():
             await self._prepared()
             reply = await self._evaluator.request("environment", lambda _: None, START_TIMEOUT_S, **self._about)
         return Environment.model_validate(reply["environment"])
 
     async def work(self) -> list[Work]:
-        """The work of each benchmark case. Raises `Misuse` where the task's own code fails."""
+        """The work of each benchmark case. Raises `UsageError` where the task's own code fails."""
         with _startup():
             await self._prepared()
             task = str(self._store.task_folder())
@@ -249,7 +249,7 @@ class Runs:
     async def ready(self, count: int) -> None:
         """Let the referee get ready for a race of `count` variants that is to come; `cuda` backend only.
 
-        Raises `Misuse` where the task's own code fails."""
+        Raises `UsageError` where the task's own code fails."""
         with _startup():
             await self._prepared()
             task = str(self._store.task_folder())
@@ -277,7 +277,7 @@ class Runs:
         await self._evaluator.close()
 
     async def _run(self, op: str, limit_s: float, tell: Tell, arms: list[Files], **message: Any) -> dict[str, Any]:
-        """Ask for one run. What the evaluator could not do is a result with a status; a wrong task is a `Misuse`."""
+        """Ask for one run. What the evaluator could not do is a result with a status; a wrong task a `UsageError`."""
         if limit_s <= 0:
             return _unrun(Status.TIMEOUT, "the evaluation time of this iteration is used up; no run was made")
         snapshots = [snapshot.model_dump(mode="json") for snapshot in await self._prepared(*arms)]
@@ -296,7 +296,7 @@ class Runs:
                 op, tell, limit_s + GRACE_S, task=task, arms=snapshots, limit_s=limit_s, **message
             )
         except TaskError as error:
-            raise Misuse(str(error)) from None
+            raise UsageError(str(error)) from None
         except TimeoutError:
             return _unrun(Status.TIMEOUT, "the evaluation time of this iteration is used up", limit_s)
         except EvaluatorDied as error:
@@ -315,9 +315,9 @@ class Runs:
 
 
 def need_confinement(confined: bool, isolation: str) -> None:
-    """Raises `Misuse` where this machine cannot confine a worker."""
+    """Raises `UsageError` where this machine cannot confine a worker."""
     if not confined:
-        raise Misuse(
+        raise UsageError(
             "this machine cannot confine a candidate's code, which could read and change all that you can: what it "
             f"enforces is {isolation}. `tilewright doctor` says what is missing. To go on all the same, call "
             "start_session with allow_unconfined (`tilewright start-session --unconfined`), and every row says so; for "
@@ -326,7 +326,7 @@ def need_confinement(confined: bool, isolation: str) -> None:
 
 
 def runs_of(started: Started, repository: Repository) -> Runs:
-    """The runs of a session that has begun. Raises `Misuse`."""
+    """The runs of a session that has begun. Raises `UsageError`."""
     runs = runs_from(
         repository, started.baseline, PurePosixPath(started.task), started.backend, started.arch, started.session,
         started.harness,
@@ -344,7 +344,7 @@ def runs_from(
     session: str,
     harness: bool,
 ) -> Runs:
-    """The runs of a session whose baseline is this commit, on a command task where `harness` holds. Raises `Misuse`."""
+    """The runs of a session whose baseline is this commit, of a command task if `harness`. Raises `UsageError`."""
     if harness:
         return Runs(backend, arch, repository.whole(baseline), folder, repository.root, session)
     return Runs(backend, arch, repository.files(baseline), folder, session=session)
@@ -391,10 +391,10 @@ def _startup() -> Iterator[None]:
     try:
         yield
     except TaskError as error:
-        raise Misuse(str(error)) from None
+        raise UsageError(str(error)) from None
     except EvaluatorDied as error:
-        raise Misuse(f"the evaluation cannot start: {error}") from None
+        raise UsageError(f"the evaluation cannot start: {error}") from None
     except TimeoutError:
-        raise Misuse(
+        raise UsageError(
             f"the evaluation cannot start: the referee did not answer within {START_TIMEOUT_S:.0f} s"
         ) from None

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright import ledger
+from tilewright.errors import UsageError
 from tilewright.heads import Head, HeadError, HeadStore
 from tilewright.ledger import LedgerError, difference, disagreement
 from tilewright.records import few, misfit, write_atomically
 from tilewright.repository import RepositoryError
 from tilewright.session import integrity
 from tilewright.session.book import Book
-from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.checkout import Checkout
 from tilewright.session.history import ENTRY, Phase, State
 
 FORMAT = 1
@@ -27,19 +28,19 @@ _BUNDLE, _JOURNAL, _MANIFEST = "repository.bundle", "journal.jsonl", "manifest.j
 
 
 def export_session(checkout: Checkout, target: Path) -> str:
-    """Write the current session to the archive `target`. Raises `Misuse` where there is none, or it is in use.
+    """Write the current session to the archive `target`. Raises `UsageError` where there is none, or it is in use.
 
     A head that is missing is put on record here first: every copy of the session has the same records then.
     """
     folder, state = checkout.current_folder(), checkout.peek()
     if folder is None or state is None:
-        raise Misuse("there is no session in this checkout to export")
+        raise UsageError("there is no session in this checkout to export")
     if found := checkout.findings(state):
-        raise Misuse(found[0])
+        raise UsageError(found[0])
     if not target.parent.is_dir():
-        raise Misuse(f"{target.parent}: no such folder")
+        raise UsageError(f"{target.parent}: no such folder")
     if target.is_dir():
-        raise Misuse(f"{target} is a folder; name the file to write, as in {target / 'session.tgz'}")
+        raise UsageError(f"{target} is a folder; name the file to write, as in {target / 'session.tgz'}")
     if checkout.read(folder).missing_head:
         Book(checkout).keep_missing_head(folder)
     checkout.hold()
@@ -84,8 +85,8 @@ def import_session(checkout: Checkout, source: Path) -> State:
     """Take a session from an archive, check its journal's chain against all that is known of it, and check its branch
     out. A session that is here already and went on elsewhere is brought up to date.
 
-    Raises `Misuse` where the archive is not one, its journal is not the one that was written, or the checkout has all
-    of the session already, or has its branch. Whatever is raised, nothing here has changed then.
+    Raises `UsageError` where the archive is not one, its journal is not the one that was written, or the checkout has
+    all of the session already, or has its branch. Whatever is raised, nothing here has changed then.
     """
     checkout.hold()
     archive = _read(source)
@@ -94,21 +95,21 @@ def import_session(checkout: Checkout, source: Path) -> State:
         present = checkout.peek()
         if present is not None and present.phase is not Phase.ENDED:
             name = present.started.session
-            raise Misuse(f"session {name} is under way here; end it with `tilewright session end` first")
+            raise UsageError(f"session {name} is under way here; end it with `tilewright session end` first")
     with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
         chain = _chain(archive, Path(scratch))
         state, known = State.of(chain.entries), _state_here(archive, folder, chain, current == folder)
         _check_heads(archive, chain)
         tip = repository.resolve(f"refs/heads/{archive.branch}")
         if known is None and tip is not None:
-            raise Misuse(
+            raise UsageError(
                 f"branch {archive.branch} exists here already; rename it with `git branch -m {archive.branch} "
                 f"{archive.branch}-old`"
             )
         if known is not None and tip is not None and (text := checkout.branch_moved(known)):
-            raise Misuse(text)
+            raise UsageError(text)
         if dirty := repository.changed(repository.head()):
-            raise Misuse(f"files differ from HEAD: {few(dirty)}; commit or stash them first")
+            raise UsageError(f"files differ from HEAD: {few(dirty)}; commit or stash them first")
         with _undone_on_failure(checkout, archive, folder):
             repository.detach()  # git fetches into no branch that is checked out
             bundle = Path(scratch) / _BUNDLE
@@ -116,7 +117,7 @@ def import_session(checkout: Checkout, source: Path) -> State:
             repository.unbundle(bundle, archive.refs)
             found = [*integrity.refs_changed(repository, chain), checkout.branch_moved(state)]
             if text := next(filter(None, found), ""):
-                raise Misuse(f"{source} is not the session that was exported: {text}; export it again")
+                raise UsageError(f"{source} is not the session that was exported: {text}; export it again")
             repository.checkout(archive.branch)
             repository.exclude_sandbox()
             folder.mkdir(parents=True, exist_ok=True)
@@ -124,7 +125,7 @@ def import_session(checkout: Checkout, source: Path) -> State:
             store = HeadStore(folder.name)
             why = store.write(len(chain.hashes) - 1, chain.hashes[-1], folder / _JOURNAL)
             if why and store.read() is not None:  # an older head stays, which this journal would contradict
-                raise Misuse(f"{why}; make room there, and import again")
+                raise UsageError(f"{why}; make room there, and import again")
             checkout.set_current(folder)
     checkout.write_table(folder, state)
     checkout.release()
@@ -132,7 +133,7 @@ def import_session(checkout: Checkout, source: Path) -> State:
 
 
 def _read(source: Path) -> _Archive:
-    """What an archive holds. Raises `Misuse`."""
+    """What an archive holds. Raises `UsageError`."""
     try:
         with tarfile.open(source, "r:gz") as archive:
             parts = {name: _part(archive, name) for name in (_MANIFEST, _JOURNAL, _BUNDLE)}
@@ -140,12 +141,12 @@ def _read(source: Path) -> _Archive:
         session, branch, refs = str(manifest["session"]), str(manifest["branch"]), list(manifest["refs"])
         head = Head(session=session, **manifest["head"])
     except (OSError, EOFError, tarfile.TarError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Misuse(f"{source} is no exported session: {misfit(error)}") from None
+        raise UsageError(f"{source} is no exported session: {misfit(error)}") from None
     own = f"refs/tilewright/{session}/"
     if Path(session).name != session or not all(
         ref == f"refs/heads/{branch}" or str(ref).startswith(own) for ref in refs
     ):
-        raise Misuse(f"{source} names refs that are not its session's; it was not written by this program")
+        raise UsageError(f"{source} names refs that are not its session's; it was not written by this program")
     return _Archive(source, session, branch, refs, head, parts[_JOURNAL], parts[_BUNDLE])
 
 
@@ -157,46 +158,46 @@ def _part(archive: tarfile.TarFile, name: str) -> bytes:
 
 
 def _chain(archive: _Archive, scratch: Path) -> integrity.Chain:
-    """The archive's records. Raises `Misuse` if they are no chain."""
+    """The archive's records. Raises `UsageError` if they are no chain."""
     journal = scratch / _JOURNAL
     journal.write_bytes(archive.journal)
     try:
         entries, hashes = ledger.read_chain(journal, ENTRY)
         integrity.check_owner(entries, archive.session, journal)
     except LedgerError as error:
-        raise Misuse(f"{archive.source}: {error}; export the session again") from None
+        raise UsageError(f"{archive.source}: {error}; export the session again") from None
     return integrity.Chain(entries, hashes)
 
 
 def _check_heads(archive: _Archive, chain: integrity.Chain) -> None:
-    """Raises `Misuse` if the archive's chain lacks a known head of the session, its own or this machine's."""
+    """Raises `UsageError` if the archive's chain lacks a known head of the session, its own or this machine's."""
     store = HeadStore(archive.session)
     try:
         kept = store.read()
     except HeadError as error:
-        raise Misuse(f"{archive.source}: {error}; export the session again") from None
+        raise UsageError(f"{archive.source}: {error}; export the session again") from None
     for head, where in ((archive.head, "the archive's manifest"), (kept, f"the head kept in {store.path}")):
         if head is not None and (text := disagreement(chain.hashes, head, where)):
-            raise Misuse(f"{archive.source}: {text}; export the session again, where it went on")
+            raise UsageError(f"{archive.source}: {text}; export the session again, where it went on")
 
 
 def _state_here(archive: _Archive, folder: Path, chain: integrity.Chain, current: bool) -> State | None:
-    """Where the session stands in this checkout; None where it is not here. Raises `Misuse` where the archive has no
-    more of it, or has not all of it."""
+    """Where the session stands in this checkout; None where it is not here. Raises `UsageError` where the archive has
+    no more of it, or has not all of it."""
     if not (folder / _JOURNAL).is_file():
         return None
     try:
         entries, hashes = ledger.read_chain(folder / _JOURNAL, ENTRY)
     except LedgerError as error:
-        raise Misuse(f"the journal cannot be trusted: {error}; move {folder} away, and import again") from None
+        raise UsageError(f"the journal cannot be trusted: {error}; move {folder} away, and import again") from None
     common = min(len(hashes), len(chain.hashes))
     here = f"session {archive.session} is in this checkout already"
     if hashes[:common] != chain.hashes[:common]:
-        raise Misuse(f"{here}, and went on here in another way: {difference(chain.hashes, hashes)}")
+        raise UsageError(f"{here}, and went on here in another way: {difference(chain.hashes, hashes)}")
     if len(hashes) > len(chain.hashes):
-        raise Misuse(f"{here}, with {len(hashes) - len(chain.hashes)} records that the archive lacks")
+        raise UsageError(f"{here}, with {len(hashes) - len(chain.hashes)} records that the archive lacks")
     if len(hashes) == len(chain.hashes) and current:
-        raise Misuse(f"{here}, with all records of the archive")
+        raise UsageError(f"{here}, with all records of the archive")
     return State.of(entries) if entries else None
 
 

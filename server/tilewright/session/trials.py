@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
+from tilewright.errors import UsageError
 from tilewright.evaluation.evaluator import Tell
 from tilewright.evaluation.results import CaseRun, CorrectnessResult, Status
 from tilewright.evaluation.snapshot import content_id
@@ -15,7 +16,7 @@ from tilewright.records import cut, few
 from tilewright.repository import Files
 from tilewright.session.beginning import begin, go_back
 from tilewright.session.book import Book
-from tilewright.session.checkout import Checkout, Misuse
+from tilewright.session.checkout import Checkout
 from tilewright.session.history import Budgeted, Checked, Measured, Noticed, SizesChecked, State
 from tilewright.session.integrity import refs_of
 from tilewright.session.jobs import Job
@@ -72,7 +73,7 @@ class Trials:
         last = state.sizes or state.measured or state.checked
         assert last is not None
         if last.result.status is Status.VOID:
-            raise Misuse(
+            raise UsageError(
                 f"the baseline could not be measured: {last.result.message}; call start_session again, and where the "
                 "task has to change first, `tilewright session end` before"
             )
@@ -138,13 +139,13 @@ class Trials:
             self._book.record_run(Noticed(what="not counted", detail=why))
 
     def need_room(self, state: State) -> None:
-        """Raises `Misuse` where the task's candidates were wrong as often as it has room for. What a person has said
-        since of that number goes on record first."""
+        """Raises `UsageError` where the task's candidates were wrong as often as it has room for. What a person has
+        said since of that number goes on record first."""
         tally = self._tally(state)
         if tally.allowed != state.allowed_wrong:
             self._book.record(Budgeted(allowed_wrong=tally.allowed))
         if text := used_up(*self.room(state)):
-            raise Misuse(text)
+            raise UsageError(text)
 
     def room(self, state: State) -> tuple[int, int]:
         """Wrong results of the session's task, in all of its sessions and checks, and how many it has room for."""
@@ -191,19 +192,19 @@ class Trials:
             try:
                 here = await runs.environment()
                 if (device := here.device) != started.environment.device:
-                    raise Misuse(
+                    raise UsageError(
                         f"the session began on {started.environment.device}, this is {device}: figures of the two do "
                         "not compare; carry it to such a machine with `tilewright session export`, or start a new "
                         "session"
                     )
                 if here.unprotected != started.environment.unprotected:
-                    raise Misuse(
+                    raise UsageError(
                         f"a candidate's code is {here.unprotected or 'confined'} here, and was "
                         f"{started.environment.unprotected or 'confined'} when the session began: go on where it "
                         "began, or end it with `tilewright session end` and start another"
                     )
                 if here.startup != started.environment.startup:
-                    raise Misuse(
+                    raise UsageError(
                         "the packages that this Python can import, or what it loads unasked, are not those that the "
                         "session began with: undo that (`pip uninstall`, new .pth files), or end the session with "
                         "`tilewright session end` and start another"

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from tilewright.errors import UsageError
 from tilewright.evaluation.seeds import commitment
 from tilewright.heads import HeadStore
 from tilewright.policy import settled, verdict_of_check
 from tilewright.records import few
 from tilewright.session import integrity, trailers
-from tilewright.session.checkout import Checkout, EditableFiles, Forged, Misuse
+from tilewright.session.checkout import Checkout, EditableFiles, Forged
 from tilewright.session.history import (
     RUN_OF,
     Checked,
@@ -50,27 +51,27 @@ class Line:
 
 
 def session_folder(checkout: Checkout, session: str) -> Path:
-    """The folder of a session, by default the current one. Raises `Misuse` where there is none."""
+    """The folder of a session, by default the current one. Raises `UsageError` where there is none."""
     if not session:
         folder = checkout.current_folder()
         if folder is None:
-            raise Misuse("there is no session in this checkout; name one, as in `ls sandbox`")
+            raise UsageError("there is no session in this checkout; name one, as in `ls sandbox`")
         return folder
     folder = checkout.sandbox / session
     if Path(session).name != session or not (folder / "journal.jsonl").is_file():
-        raise Misuse(f"there is no session {session} in sandbox/")
+        raise UsageError(f"there is no session {session} in sandbox/")
     return folder
 
 
 def verify(checkout: Checkout, session: str = "") -> list[Line]:
-    """Check a session whole: one line for each kind of thing. Raises `Misuse` where there is no such session."""
+    """Check a session whole: one line for each kind of thing. Raises `UsageError` where there is no such session."""
     folder = session_folder(checkout, session)
     try:
         chain = checkout.read(folder)
     except Forged as error:
         return [Line("journal", Mark.FAIL, str(error))]
     if not chain.entries:
-        raise Misuse(f"the journal of {folder.name} is empty")
+        raise UsageError(f"the journal of {folder.name} is empty")
     state = State.of(chain.entries)
     lines = [
         Line("journal", Mark.OK, f"{len(chain.entries)} records, each continues the chain; the last is "
