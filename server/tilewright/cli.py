@@ -9,7 +9,7 @@ from pathlib import Path
 
 def main() -> None:
     """The console script `tilewright`."""
-    from tilewright.records import storage_problem
+    from tilewright.files import storage_problem
 
     try:
         if sys.argv[1:2] == ["serve"] and not {"-h", "--help"} & set(sys.argv):

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UsageError
-from tilewright.records import cut, write_atomically
+from tilewright.files import write_atomically
+from tilewright.text import cut
 
 NAME = "tilewright"
 TIMEOUT_S = 600

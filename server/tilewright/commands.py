@@ -15,8 +15,8 @@ from rich.text import Text
 
 from tilewright import __version__, doctor
 from tilewright.errors import UsageError
+from tilewright.files import write_atomically
 from tilewright.kernelcommands import kernel_app
-from tilewright.records import write_atomically
 from tilewright.session.checkout import Checkout, CheckoutBusy
 from tilewright.session.reports import NAME_LIMIT, StatusReport
 from tilewright.skillcommands import skills_app

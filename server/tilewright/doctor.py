@@ -16,10 +16,11 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from tilewright.compiler.tools import REINSTALL, find_nvdisasm, find_tileiras, known_archs
+from tilewright.files import storage_problem
 from tilewright.gpu.telemetry import MIN_DRIVER, Gpu, find_gpu, torch_cuda
 from tilewright.heads import state_folders, why_unwritable
 from tilewright.ledger import Journal, LedgerError, read_entries
-from tilewright.records import Record, storage_problem
+from tilewright.wire.record import Record
 
 SUPPORTED_PYTHON = ((3, 11), (3, 12))
 _TOOLKIT = ("nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm")

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from tilewright.records import Record, home, misfit, sync_folder, write_atomically
+from tilewright.files import home, sync_folder, write_atomically
+from tilewright.wire.record import Record, misfit
 
 
 class HeadError(Exception):

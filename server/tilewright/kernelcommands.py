@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 
-from tilewright.records import Record
 from tilewright.session.checkout import Checkout
 from tilewright.task import case_label
 from tilewright.terminal import (
@@ -26,6 +25,7 @@ from tilewright.terminal import (
     print_report,
     told,
 )  # fmt: skip
+from tilewright.wire.record import Record
 
 if TYPE_CHECKING:
     from tilewright.autotune.tuner import Tuner

@@ -17,8 +17,10 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
 
+from tilewright.files import sync_folder
 from tilewright.heads import Head
-from tilewright.records import Record, misfit, printable, sync_folder
+from tilewright.text import printable
+from tilewright.wire.record import Record, misfit
 
 EntryT = TypeVar("EntryT", bound=Record)
 

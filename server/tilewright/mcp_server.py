@@ -152,7 +152,7 @@ async def _told(
 ) -> ResultT:
     """Run a tool's or a resource's work; a `UsageError` reaches the caller as a `refusal`."""
     from tilewright.errors import UsageError
-    from tilewright.records import storage_problem
+    from tilewright.files import storage_problem
     from tilewright.repository import RepositoryError
 
     try:

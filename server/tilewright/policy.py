@@ -11,8 +11,8 @@ from pydantic import Field
 
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
 from tilewright.evaluation.statistics import RESOLUTION, contradicts, speedup_apart
-from tilewright.records import Record
 from tilewright.task import case_label
+from tilewright.wire.record import Record
 
 
 class Rules(Record):

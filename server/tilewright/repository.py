@@ -17,7 +17,7 @@ from typing import BinaryIO, cast
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # without git, say so in our own words
 import git
 
-from tilewright.records import STORAGE_ERRORS, write_atomically
+from tilewright.files import STORAGE_ERRORS, write_atomically
 
 Files = dict[str, bytes]
 """File contents by path relative to the repository's root, in POSIX form."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tilewright.records import storage_problem
+from tilewright.files import storage_problem
 from tilewright.skillpack import MANIFEST, SkillError, install, load_skill, skill_names
 from tilewright.terminal import console, failed
 

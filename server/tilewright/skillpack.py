@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 from tilewright import bundled
-from tilewright.records import write_atomically
+from tilewright.files import write_atomically
 
 MANIFEST = "SKILL.md"
 SHARED = ("references", "assets")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from tilewright.records import printable
+from tilewright.text import printable
 
 
 class TaskError(ValueError):

@@ -15,8 +15,9 @@ from rich.console import Console
 from rich.text import Text
 
 from tilewright.errors import UsageError
-from tilewright.records import Record, printable
 from tilewright.task import Backend
+from tilewright.text import printable
+from tilewright.wire.record import Record
 
 if TYPE_CHECKING:
     from tilewright.session.verification import Line

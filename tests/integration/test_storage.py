@@ -19,9 +19,9 @@ from tests.conftest import FASTER_KERNEL, SLOWER_KERNEL, git
 from tests.forging import failures, of_kind, records
 from tests.stage import edit, play, quiet, start
 from tilewright import heads
+from tilewright.files import storage_problem, write_atomically
 from tilewright.heads import HeadStore
 from tilewright.mcp_server import _told
-from tilewright.records import storage_problem, write_atomically
 from tilewright.repository import Repository
 from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop

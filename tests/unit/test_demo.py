@@ -20,7 +20,6 @@ from tilewright import demo
 from tilewright.demo_edits import EDITS, Aim
 from tilewright.evaluation.results import Status
 from tilewright.policy import Advice, Reason, Verdict, VerdictKind
-from tilewright.records import Record
 from tilewright.session.history import Phase
 from tilewright.session.reports import (
     AppendReport,
@@ -32,6 +31,7 @@ from tilewright.session.reports import (
     RowReport,
     StatusReport,
 )
+from tilewright.wire.record import Record
 
 FIRST, SECOND, THIRD = list(EDITS)[:3]
 STEPS = {"run_correctness", "run_benchmark", "git_checkpoint", "revert", "append_result"}

@@ -21,13 +21,15 @@ LAYERS = [
     {"autotune", "profile"},
     {"session", "policy"},
     {"harness"},
-    {"evaluation"},
+    {"evaluation", "referee"},
+    {"worker", "replay"},
+    {"frontends"},
     {"compiler", "interpreter", "roofline"},
-    {
-        "task", "cases", "commandtask", "taskerrors", "ledger", "heads", "repository", "gpu", "records", "bundled",
-        "knobs", "skillpack",
-    },
-    {"errors"},
+    {"programs"},
+    {"isolation", "gpu", "journal", "ledger", "heads"},
+    {"wire", "repository", "knobs"},
+    {"task", "cases", "commandtask", "taskerrors", "bundled", "skillpack"},
+    {"errors", "files", "text"},
 ]
 # fmt: on
 

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from tilewright.files import write_atomically
 from tilewright.ledger import Journal, LedgerError, TableRow, read_entries, render_row, render_table
-from tilewright.records import Record, write_atomically
+from tilewright.wire.record import Record
 
 
 class Note(Record):

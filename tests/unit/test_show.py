@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Status
-from tilewright.records import few
 from tilewright.session import show
 from tilewright.session.history import Checked, Started
+from tilewright.text import few
 
 ENVIRONMENT = SimpleNamespace(unprotected="")
 STARTED = cast(Started, SimpleNamespace(session="scale-1", harness=False, modelled=False, environment=ENVIRONMENT))

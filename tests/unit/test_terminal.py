@@ -11,8 +11,8 @@ import typer
 
 from tilewright.commands import app
 from tilewright.mcp_server import Desk, build_server
-from tilewright.records import Record
 from tilewright.terminal import LINE, TOOLS, as_commands, print_progress, print_report
+from tilewright.wire.record import Record
 
 
 class Reply(Record):

@@ -19,10 +19,10 @@ from tilewright.errors import UsageError
 from tilewright.evaluation.statistics import LOOKS
 from tilewright.harness.outcomes import Outcome, Test
 from tilewright.policy import Rules
-from tilewright.records import cut
 from tilewright.repository import Files, Repository, RepositoryError
 from tilewright.session.runs import backend_here
 from tilewright.task import Backend
+from tilewright.text import cut
 
 LIMIT_S = 1800.0
 RUNS = 3

@@ -10,8 +10,8 @@ from pydantic import Field
 from tilewright.compiler.resources import Resources
 from tilewright.evaluation.results import Status
 from tilewright.knobs import Value
-from tilewright.records import Record
 from tilewright.session.reports import RunState
+from tilewright.wire.record import Record
 
 LEAST_VALUES = 3
 """Of a knob, from which on the first and the last may be called an end: of two each is one."""

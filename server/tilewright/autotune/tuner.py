@@ -14,14 +14,15 @@ from tilewright.autotune.space import Kind
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
+from tilewright.files import write_atomically
 from tilewright.gpu.specs import DEFAULT_BY_ARCH
 from tilewright.knobs import SpaceError, Value
-from tilewright.records import cut, write_atomically
 from tilewright.session.beginning import backend_for, session_on, working_candidate
 from tilewright.session.checkout import Checkout
 from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress, Results, in_thread
 from tilewright.session.runs import with_model
 from tilewright.task import Backend, Frontend
+from tilewright.text import cut
 
 SHOWN = 12
 REMEDY = "make the candidate pass run_correctness first; `tilewright check` says where it goes wrong"

@@ -10,7 +10,7 @@ from pydantic import Field
 from tilewright.compiler.remarks import Remark
 from tilewright.compiler.resources import Resources
 from tilewright.compiler.sass import LineMix
-from tilewright.records import Record
+from tilewright.wire.record import Record
 
 
 class Compilation(Record):

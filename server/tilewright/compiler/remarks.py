@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from pydantic import Field
 
-from tilewright.records import Record
+from tilewright.wire.record import Record
 
 _PLACE = re.compile(r"File: '?([^',]*)'?, Line: (\d+)")
 _FIELD = re.compile(r"^(?:  - )?(\w+):\s+(.*)$")

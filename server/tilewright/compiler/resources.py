@@ -6,7 +6,7 @@ import math
 
 from pydantic import Field
 
-from tilewright.records import Record
+from tilewright.wire.record import Record
 
 FIRST_TMA_ARCH = 90
 TENSOR_MEMORY_ARCHS = range(100, 120)

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 from pydantic import Field
 
-from tilewright.records import Record
+from tilewright.wire.record import Record
 
 _LINE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)')
 _INSTRUCTION = re.compile(

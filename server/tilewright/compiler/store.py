@@ -17,7 +17,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tilewright.compiler.compilation import Compilation
-from tilewright.records import home
+from tilewright.files import home
 
 CAP_BYTES = 256 * 2**20
 _KEY = re.compile(r"[0-9a-f]{64}")

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from tilewright.records import Record
+from tilewright.wire.record import Record
 
 
 class Treatment(StrEnum):

@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tilewright.evaluation.confinement import Isolation, call_number, confine
-from tilewright.records import Record
+from tilewright.wire.record import Record
 
 TIMEOUT_S = 20.0
 _PTRACE_SEIZE, _NEW_USER, _NEW_MOUNTS, _IPC_CREAT, _IPC_RMID, _SHM_INFO = 0x4206, 0x10000000, 0x20000, 0o1000, 0, 14

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from tilewright.records import storage_problem
+from tilewright.files import storage_problem
 
 Message = dict[str, Any]
 Buffer = bytes | bytearray | memoryview

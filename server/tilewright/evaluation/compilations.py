@@ -25,8 +25,8 @@ from tilewright.evaluation.compiling import cpus
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.processes import spawned, worker_environment
 from tilewright.evaluation.results import Status
-from tilewright.records import misfit
 from tilewright.roofline.model import HostWork
+from tilewright.wire.record import misfit
 
 MOST_AXES = 16
 """Of a tensor that a kernel is launched with."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from tilewright.records import Record
+from tilewright.wire.record import Record
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _RULE_PATH_BENEATH = 1

@@ -30,8 +30,8 @@ from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.taskcode import Inputs, TaskCode
 from tilewright.evaluation.tensors import TensorSpec, same_bytes
 from tilewright.evaluation.values import other_strides
-from tilewright.records import misfit
 from tilewright.task import Backend, Case, Frontend, Task, TaskError, Values, case_label
+from tilewright.wire.record import misfit
 
 CLASSES = [values for values in Values if values not in (Values.DRAWN, Values.INTEGERS)]
 SHARE = 2

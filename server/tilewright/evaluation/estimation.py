@@ -14,7 +14,6 @@ from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Status, geometric_mean
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.specs import DeviceSpec
-from tilewright.records import cut, misfit, printable
 from tilewright.roofline.bounds import Ceilings, floor_ms, intensity_class, roofline_share
 from tilewright.roofline.model import (
     DRAM_EFFICIENCY,
@@ -26,6 +25,8 @@ from tilewright.roofline.model import (
     estimate_call,
 )
 from tilewright.task import Backend, Case, Work, case_label
+from tilewright.text import cut, printable
+from tilewright.wire.record import misfit
 
 COMPULSORY_SHARE = 0.9
 """The share of the compulsory bytes, and of the compulsory flops, that a call's sampled blocks must account for.

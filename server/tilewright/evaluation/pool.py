@@ -25,8 +25,9 @@ from tilewright.evaluation.results import COMPILING, Status
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.supervisor import kill_orphans
 from tilewright.evaluation.worker import GIVEN_PATH
-from tilewright.records import misfit, printable
 from tilewright.task import Task
+from tilewright.text import printable
+from tilewright.wire.record import misfit
 
 START_TIMEOUT_S = 120.0
 LEAST_DISK = 2**20

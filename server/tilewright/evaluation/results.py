@@ -9,10 +9,10 @@ from enum import StrEnum
 from pydantic import Field
 
 from tilewright.gpu.telemetry import Telemetry
-from tilewright.records import Record
 from tilewright.roofline.bounds import Ceilings
 from tilewright.roofline.model import MODEL_RESOLUTION, CallProfile
 from tilewright.task import Backend, Case, Values, case_label
+from tilewright.wire.record import Record
 
 
 class Status(StrEnum):

@@ -6,8 +6,8 @@ import hashlib
 import shutil
 from pathlib import Path, PurePosixPath
 
-from tilewright.records import Record
 from tilewright.repository import Files
+from tilewright.wire.record import Record
 
 SNAPSHOTS = "snapshots"
 TREE_LIMIT_BYTES = 512 * 2**20

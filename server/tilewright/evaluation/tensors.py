@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 
 from tilewright.gpu.memory import DeviceBuffer
-from tilewright.records import Record
+from tilewright.wire.record import Record
 
 Scalar = int | float | str | bool | None
 

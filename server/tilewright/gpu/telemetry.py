@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
-from tilewright.records import Record
+from tilewright.wire.record import Record
 
 MIN_DRIVER = 580
 """CUDA 13's driver branch, which cuda-tile needs to launch a kernel."""

@@ -21,8 +21,8 @@ from tilewright.commandtask import Benchmark, Parser
 from tilewright.harness.metrics import Metric, around, metric
 from tilewright.harness.outcomes import ReportError, read_report
 from tilewright.harness.printed import DEPTH_LIMIT, LITERAL_LIMIT, Time, depth, read_times
-from tilewright.records import cut
 from tilewright.task import Case, case_label
+from tilewright.text import cut
 
 FIGURES_LIMIT = 20_000
 SAMPLES = ("samples", "data", "times", "latencies")

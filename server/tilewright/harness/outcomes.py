@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from tilewright.evaluation.results import CaseCheck, Status
 from tilewright.harness.commands import Ran
-from tilewright.records import cut
+from tilewright.text import cut
 
 SHOWN = 5
 NO_TESTS = 5

@@ -20,9 +20,10 @@ from pydantic import Field
 from tilewright.gpu.lease import GpuBusy
 from tilewright.profile.activity import MARK
 from tilewright.profile.driving import placed, run
-from tilewright.records import Record, cut
 from tilewright.repository import Files
 from tilewright.task import Case
+from tilewright.text import cut
+from tilewright.wire.record import Record
 
 PLACES = ("/usr/local/cuda/bin/ncu",)
 LIMIT_S = 90.0

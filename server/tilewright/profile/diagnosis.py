@@ -35,7 +35,6 @@ from tilewright.profile.reading import (
 from tilewright.profile.tracing import CaseTrace
 from tilewright.profile.tracing import evidence as traced
 from tilewright.profile.unmodelled import bound_unmodelled
-from tilewright.records import Record
 from tilewright.roofline.bounds import Ceilings, roofline_ms
 from tilewright.roofline.model import (
     CLOCK_HZ,
@@ -46,6 +45,7 @@ from tilewright.roofline.model import (
     traffic_bytes,
 )
 from tilewright.task import Work
+from tilewright.wire.record import Record
 
 AT_CEILING = 0.95
 """Of what the ceilings allow: the rest is not worth an iteration."""

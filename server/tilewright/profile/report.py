@@ -7,9 +7,9 @@ from pydantic import Field
 from tilewright.evaluation.results import Status
 from tilewright.profile.diagnosis import CaseDiagnosis
 from tilewright.profile.tracing import CaseTrace
-from tilewright.records import Record
 from tilewright.session.dumptext import SHOWN_CHARACTERS
 from tilewright.session.reports import RunState
+from tilewright.wire.record import Record
 
 
 class ProfileReport(Record):

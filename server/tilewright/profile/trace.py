@@ -24,9 +24,10 @@ from tilewright.profile.activity import Activity, Unreadable, in_calls, read_csv
 from tilewright.profile.driving import placed, run
 from tilewright.profile.tracedriver import FOUND
 from tilewright.profile.tracing import CaseTrace, analysed
-from tilewright.records import Record, cut
 from tilewright.repository import Files
 from tilewright.task import Case
+from tilewright.text import cut
+from tilewright.wire.record import Record
 
 PLACES = ("/usr/local/cuda/bin/nsys", "/opt/nvidia/nsight-systems/*/bin/nsys")
 LIMIT_S = 90.0

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pydantic import Field
 
 from tilewright.profile.activity import Activity, Unreadable, Whose, reduces, short, whose
-from tilewright.records import Record
+from tilewright.wire.record import Record
 
 SPREAD = 0.1
 """Standard deviation over the median, from which a trace holds other things than one kernel at work."""

@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from tilewright.gpu.specs import DeviceSpec
-from tilewright.records import Record
 from tilewright.task import Work
+from tilewright.wire.record import Record
 
 MEMORY_BOUND_BELOW = 10.0
 COMPUTE_BOUND_ABOVE = 50.0

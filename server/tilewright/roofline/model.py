@@ -17,7 +17,7 @@ from pydantic import Field
 
 from tilewright.compiler.resources import Resources
 from tilewright.gpu.specs import DeviceSpec
-from tilewright.records import Record
+from tilewright.wire.record import Record
 
 MODEL_RESOLUTION = 0.01
 """Differences below this share are not told apart by the model."""

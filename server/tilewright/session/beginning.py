@@ -17,7 +17,6 @@ from tilewright.gpu.specs import DEFAULT_BY_ARCH
 from tilewright.gpu.telemetry import why_unusable
 from tilewright.knobs import Knobs, SpaceError, Value
 from tilewright.policy import Rules
-from tilewright.records import cut, few, printable
 from tilewright.repository import Files, Repository, RepositoryError
 from tilewright.roofline.bounds import intensity_class
 from tilewright.session.checkout import Checkout
@@ -25,6 +24,7 @@ from tilewright.session.history import Started
 from tilewright.session.runs import Runs, backend_here, need_confinement, runs_from
 from tilewright.session.tally import Tally
 from tilewright.task import Backend, Frontend, Task, TaskError, load_task
+from tilewright.text import cut, few, printable
 
 
 def task_path(checkout: Checkout, task: str) -> PurePosixPath:

@@ -13,13 +13,14 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from tilewright.errors import UsageError
+from tilewright.files import write_atomically
 from tilewright.heads import HeadError
 from tilewright.ledger import Journal, LedgerError, render_table
 from tilewright.policy import VerdictKind
-from tilewright.records import few, write_atomically
 from tilewright.repository import SANDBOX, Files, Repository, RepositoryError
 from tilewright.session import integrity, trailers
 from tilewright.session.history import ENTRY, Entry, Kept, Started, State
+from tilewright.text import few
 
 _SET_ASIDE = (
     "put it back as it was if you can; else `tilewright session end` sets this session aside, and start_session can "

@@ -13,8 +13,8 @@ from tilewright.compiler.tools import known_archs
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
+from tilewright.files import write_atomically
 from tilewright.knobs import Value
-from tilewright.records import write_atomically
 from tilewright.repository import Files
 from tilewright.session import dumptext
 from tilewright.session.beginning import working_candidate

@@ -12,11 +12,11 @@ from tilewright.compiler.differences import changes, ir_difference, opcode_diffe
 from tilewright.compiler.findings import findings
 from tilewright.compiler.sass import mix_table
 from tilewright.evaluation.results import Status
-from tilewright.records import cut
 from tilewright.session import operations
 from tilewright.session.reports import DumpReport, KernelReport
 from tilewright.session.runs import Dumped, DumpedKernel
 from tilewright.skillpack import treatment_pages
+from tilewright.text import cut
 
 Stage = Literal["resources", "cutile_ir", "tile_ir", "ttir", "ttgir", "ptx", "sass", "remarks", "mix"]
 STAGES: tuple[Stage, ...] = get_args(Stage)

@@ -14,9 +14,9 @@ from pydantic import Field, TypeAdapter
 from tilewright.evaluation.results import BenchmarkResult, CaseRun, CorrectnessResult, Environment, Status
 from tilewright.ledger import LedgerError, TableRow
 from tilewright.policy import Advice, Reason, Rules, Verdict, VerdictKind
-from tilewright.records import Record
 from tilewright.session.tally import KNOWN_FAILURES, WRONG_RESULTS, is_wrong
 from tilewright.task import Backend, case_label
+from tilewright.wire.record import Record
 
 SERVER_ENDED = "the server ended during the run"
 """Why a run has no result whose server was closed, or killed."""

@@ -14,10 +14,10 @@ from tilewright import ledger
 from tilewright.evaluation.snapshot import content_id
 from tilewright.heads import Head, HeadStore
 from tilewright.ledger import LedgerError, disagreement, render_table
-from tilewright.records import few
 from tilewright.repository import Repository
 from tilewright.session import trailers
 from tilewright.session.history import ENTRY, Checked, Entry, Noticed, Reverted, Row, Started, State
+from tilewright.text import few
 
 
 class OlderCopy(LedgerError):

@@ -12,7 +12,6 @@ from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
 from tilewright.policy import ROOT_CAUSES, Rules
-from tilewright.records import few, printable
 from tilewright.session import show
 from tilewright.session.beginning import task_path
 from tilewright.session.book import Book
@@ -39,6 +38,7 @@ from tilewright.session.rows import close_iteration
 from tilewright.session.tally import used_up
 from tilewright.session.trials import Trials
 from tilewright.task import Backend
+from tilewright.text import few, printable
 
 DEFAULT_ARCH = "sm_90"
 _RUNS = ("run_correctness", "run_benchmark")

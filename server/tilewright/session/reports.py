@@ -9,7 +9,7 @@ from pydantic import Field
 from tilewright.compiler.treatments import Finding
 from tilewright.evaluation.results import Status
 from tilewright.policy import Advice, Verdict
-from tilewright.records import Record
+from tilewright.wire.record import Record
 
 RunState = Literal["done", "running"]
 """`running`: the same call again waits for it."""

@@ -31,12 +31,12 @@ from tilewright.evaluation.results import (
 from tilewright.evaluation.snapshot import Snapshot, SnapshotStore, content_id
 from tilewright.evaluation.statistics import EXPERIMENTS
 from tilewright.gpu.telemetry import find_gpu
-from tilewright.records import Record
 from tilewright.repository import Files, Repository
 from tilewright.roofline.model import HostWork
 from tilewright.session.history import Started
 from tilewright.session.jobs import in_thread
 from tilewright.task import Backend, Case, Frontend, TaskError, Work
+from tilewright.wire.record import Record
 
 UNCONFINED = "TILEWRIGHT_UNCONFINED"
 """Set to 1 by a person: tools may run candidates on a machine that cannot confine them."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CaseTiming
 from tilewright.ledger import render_row, shown_latency
 from tilewright.policy import Verdict, VerdictKind
-from tilewright.records import cut
 from tilewright.session.history import (
     SERVER_ENDED,
     Checked,
@@ -30,6 +29,7 @@ from tilewright.session.reports import (
 )
 from tilewright.session.rows import HARNESS_TRUSTED
 from tilewright.task import case_label
+from tilewright.text import cut
 
 SUMMARY_LIMIT = 400
 MESSAGE_LIMIT = 1500

@@ -18,9 +18,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from tilewright.evaluation.results import CaseRun, Status
 from tilewright.heads import state_folders
-from tilewright.records import Record
 from tilewright.repository import Repository
 from tilewright.task import Backend
+from tilewright.wire.record import Record
 
 WRONG_RESULTS = 25
 """Wrong results that a task has room for, unless a person has said another number."""

@@ -14,14 +14,16 @@ from pathlib import Path
 
 from tilewright import ledger
 from tilewright.errors import UsageError
+from tilewright.files import write_atomically
 from tilewright.heads import Head, HeadError, HeadStore
 from tilewright.ledger import LedgerError, difference, disagreement
-from tilewright.records import few, misfit, write_atomically
 from tilewright.repository import RepositoryError
 from tilewright.session import integrity
 from tilewright.session.book import Book
 from tilewright.session.checkout import Checkout
 from tilewright.session.history import ENTRY, Phase, State
+from tilewright.text import few
+from tilewright.wire.record import misfit
 
 FORMAT = 1
 _BUNDLE, _JOURNAL, _MANIFEST = "repository.bundle", "journal.jsonl", "manifest.json"

@@ -12,7 +12,6 @@ from tilewright.evaluation.evaluator import Tell
 from tilewright.evaluation.results import CaseRun, CorrectnessResult, Status
 from tilewright.evaluation.snapshot import content_id
 from tilewright.policy import Rules, settled, verdict_of_check, with_steady_incumbent
-from tilewright.records import cut, few
 from tilewright.repository import Files
 from tilewright.session.beginning import begin, go_back
 from tilewright.session.book import Book
@@ -24,6 +23,7 @@ from tilewright.session.rows import close_iteration
 from tilewright.session.runs import Runs, runs_of
 from tilewright.session.tally import Tally, used_up
 from tilewright.task import Backend
+from tilewright.text import cut, few
 
 
 class Trials:

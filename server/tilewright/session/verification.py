@@ -13,7 +13,6 @@ from tilewright.errors import UsageError
 from tilewright.evaluation.seeds import commitment
 from tilewright.heads import HeadStore
 from tilewright.policy import settled, verdict_of_check
-from tilewright.records import few
 from tilewright.session import integrity, trailers
 from tilewright.session.checkout import Checkout, EditableFiles, Forged
 from tilewright.session.history import (
@@ -31,6 +30,7 @@ from tilewright.session.history import (
 )
 from tilewright.session.integrity import Chain
 from tilewright.session.rows import close_iteration
+from tilewright.text import few
 
 
 class Mark(StrEnum):

@@ -1,4 +1,4 @@
-"""The base of every value that travels between processes or into the journal, and how files are put on disk."""
+"""How files are put on disk, and what to do about one that cannot be written."""
 
 from __future__ import annotations
 
@@ -7,48 +7,7 @@ import errno
 import os
 import shutil
 import tempfile
-import unicodedata
-from collections.abc import Sequence
 from pathlib import Path
-
-from pydantic import BaseModel, ConfigDict, ValidationError
-
-_UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn"}
-
-
-class Record(BaseModel):
-    """Immutable, strict about its fields, and free of NaN and infinity, so that it is always valid JSON."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-def printable(text: str) -> str:
-    """A text without what moves a terminal's cursor, turns the direction of writing, shows nothing, or is no character:
-    `?` stands there. Line ends and tabs stay."""
-    return "".join("?" if unicodedata.category(one) in _UNSEEN and one not in "\n\t" else one for one in text)
-
-
-def misfit(error: Exception) -> str:
-    """What is wrong with data that is no record of ours, in a few words: of a validator's complaints the first one's
-    place and kind, none of its text."""
-    if not isinstance(error, ValidationError):
-        return f"{type(error).__name__}: {error}"
-    first = error.errors(include_url=False, include_input=False)[0]
-    place = ".".join(map(str, first["loc"])) or "as a whole"
-    return f"{place} is wrong ({first['type'].replace('_', ' ')})"
-
-
-def cut(text: str, limit: int) -> str:
-    """At most `limit` characters of a text, cut between words, with an ellipsis where something is missing."""
-    if len(text) <= limit:
-        return text
-    return f"{text[: limit - 2].rsplit(None, 1)[0]} …"
-
-
-def few(names: Sequence[str], most: int = 5) -> str:
-    """Names in a list, of which no more than `most` are written out and the others counted."""
-    left = len(names) - most
-    return ", ".join(names[:most]) + (f" and {left} more" if left > 0 else "")
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -1,0 +1,27 @@
+"""Text that people read: made safe to print, and cut to size."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+_UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn"}
+
+
+def printable(text: str) -> str:
+    """A text without what moves a terminal's cursor, turns the direction of writing, shows nothing, or is no character:
+    `?` stands there. Line ends and tabs stay."""
+    return "".join("?" if unicodedata.category(one) in _UNSEEN and one not in "\n\t" else one for one in text)
+
+
+def cut(text: str, limit: int) -> str:
+    """At most `limit` characters of a text, cut between words, with an ellipsis where something is missing."""
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit - 2].rsplit(None, 1)[0]} …"
+
+
+def few(names: Sequence[str], most: int = 5) -> str:
+    """Names in a list, of which no more than `most` are written out and the others counted."""
+    left = len(names) - most
+    return ", ".join(names[:most]) + (f" and {left} more" if left > 0 else "")
