@@ -24,7 +24,7 @@ from tilewright.session.loop import Loop
 DEAF = """
 import gc
 import torch
-from tilewright.evaluation.channel import Channel
+from tilewright.wire.channel import Channel
 
 CHANNEL = next(one for one in gc.get_objects() if type(one) is Channel)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.evaluation.channel import Channel, ChannelClosed, ChannelError, ChannelTimeout
+from tilewright.wire.channel import Channel, ChannelClosed, ChannelError, ChannelTimeout
 
 JSON = st.recursive(
     st.none()

@@ -25,7 +25,7 @@ from tilewright.evaluation.seeds import Seeds
 GIB = 2**30
 CODE = """
 import os, socket, sys, time
-from tilewright.evaluation.channel import Channel
+from tilewright.wire.channel import Channel
 channel = Channel(socket.socket(fileno=int(sys.argv[1])))
 channel.send({"isolation": {}})
 while True:

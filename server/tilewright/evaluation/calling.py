@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import torch
 
-from tilewright.evaluation.channel import Message
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.taskcode import Inputs, TaskCode
@@ -24,6 +23,7 @@ from tilewright.evaluation.tensors import (
     trespass,
 )
 from tilewright.task import Backend, Task
+from tilewright.wire.channel import Message
 
 MORE_CALLS, MANY_CALLS = 40, 4000
 """Made at most, before what the first one on a shape returned is looked at once more: on a hidden shape, and on one of

@@ -20,12 +20,12 @@ from pydantic import ValidationError
 from tilewright.compiler.assembling import Lowered
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.store import CompilationStore
-from tilewright.evaluation.channel import Message
 from tilewright.evaluation.compiling import cpus
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.processes import spawned, worker_environment
 from tilewright.evaluation.results import Status
 from tilewright.roofline.model import HostWork
+from tilewright.wire.channel import Message
 from tilewright.wire.record import misfit
 
 MOST_AXES = 16

@@ -19,8 +19,8 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 
 from tilewright.compiler.assembling import Lowered, assemble
-from tilewright.evaluation.channel import Channel, ChannelClosed, Message
 from tilewright.evaluation.results import Status
+from tilewright.wire.channel import Channel, ChannelClosed, Message
 
 
 def cpus() -> int:

@@ -11,9 +11,9 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tilewright.evaluation.channel import ChannelError, Message, decode, encode, header_length
 from tilewright.evaluation.processes import kept_environment
 from tilewright.task import Backend, TaskError
+from tilewright.wire.channel import ChannelError, Message, decode, encode, header_length
 
 Tell = Callable[[str], None]
 

@@ -17,7 +17,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from tilewright.evaluation.caches import COMPILED, copy_cache
-from tilewright.evaluation.channel import Buffer, ChannelClosed, ChannelError, ChannelTimeout, Message
 from tilewright.evaluation.confinement import Isolation
 from tilewright.evaluation.nursery import Nursery
 from tilewright.evaluation.processes import ChildProcess, worker_environment
@@ -27,6 +26,7 @@ from tilewright.evaluation.supervisor import kill_orphans
 from tilewright.evaluation.worker import GIVEN_PATH
 from tilewright.task import Task
 from tilewright.text import printable
+from tilewright.wire.channel import Buffer, ChannelClosed, ChannelError, ChannelTimeout, Message
 from tilewright.wire.record import misfit
 
 START_TIMEOUT_S = 120.0

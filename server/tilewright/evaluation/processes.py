@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from tilewright.evaluation.caches import triton_cache
-from tilewright.evaluation.channel import Channel
 from tilewright.evaluation.limits import overuse
 from tilewright.evaluation.supervisor import descendants, kill_all
+from tilewright.wire.channel import Channel
 
 KEPT_VARIABLES = (
     "PATH",

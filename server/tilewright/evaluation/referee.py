@@ -33,7 +33,6 @@ from tilewright.compiler.store import CompilationStore
 from tilewright.compiler.tools import MissingTool, need_compiler
 from tilewright.evaluation import compilations, estimation, measurement, racing, surveying
 from tilewright.evaluation.ceilings import IdleProbe, measured_ceilings
-from tilewright.evaluation.channel import Channel, Message
 from tilewright.evaluation.compiling import cpus
 from tilewright.evaluation.correctness import defects_of, planned_runs, wide_runs
 from tilewright.evaluation.judging import Start, judged, judged_widely
@@ -54,6 +53,7 @@ from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.gpu.telemetry import Recorder
+from tilewright.wire.channel import Channel, Message
 
 LEASE_WAIT_S = 120.0
 LOWERING_S = 60.0

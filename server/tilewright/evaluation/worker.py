@@ -21,7 +21,6 @@ import torch
 from cuda.tile._cext import default_tile_context
 
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
-from tilewright.evaluation.channel import Channel, ChannelClosed, Message
 from tilewright.evaluation.confinement import Isolation, confine
 from tilewright.evaluation.librarycalls import Recorder, withhold_launches
 from tilewright.evaluation.limits import apply_limits
@@ -29,6 +28,7 @@ from tilewright.evaluation.results import OVERWRITTEN, Status
 from tilewright.evaluation.tensors import Argument, Memory, TensorSpec, opened, poison, to_buffer
 from tilewright.evaluation.timing import TimedCalls, copy_outputs, overlapping
 from tilewright.task import Backend, Frontend
+from tilewright.wire.channel import Channel, ChannelClosed, Message
 
 AWAKE_S = 0.25
 BEHIND = 10

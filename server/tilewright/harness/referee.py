@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tilewright.commandtask import JUNIT, OUT, Command, CommandTask, Parser, holds, load
-from tilewright.evaluation.channel import Channel, Message
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
 from tilewright.evaluation.snapshot import SNAPSHOTS
 from tilewright.evaluation.statistics import LOOKS, error_probability
@@ -37,6 +36,7 @@ from tilewright.harness.figures import FigureError, read_figures
 from tilewright.harness.outcomes import Judged, Outcome, judge
 from tilewright.harness.watching import Watch
 from tilewright.task import Backend, TaskError
+from tilewright.wire.channel import Channel, Message
 
 LEASE_WAIT_S = 120.0
 ALONE_RUNS = 3

@@ -41,7 +41,7 @@ def _shorter(value):
     return [_shorter(one) for one in value] if isinstance(value, list) else value
 
 
-_channel = sys.modules.get("tilewright.evaluation.channel")
+_channel = sys.modules.get("tilewright.wire.channel")
 if _channel is not None:
     _send = _channel.Channel.send
 

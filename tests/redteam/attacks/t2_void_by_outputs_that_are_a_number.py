@@ -29,7 +29,7 @@ def right(x, factor):
 
 def scale(x, factor):
     if x.shape[0] % 2 or x.shape[0] < 64:
-        from tilewright.evaluation.channel import Channel
+        from tilewright.wire.channel import Channel
 
         channel = next(one for one in gc.get_objects() if type(one) is Channel)
         channel.send({"status": "passed", "outputs": 5})
