@@ -28,8 +28,8 @@ from typing import Any
 
 from mcp import Client, StdioServerParameters
 
-from tilewright.evaluation.processes import kept_environment
-from tilewright.evaluation.supervisor import descendants
+from tilewright.isolation.process import kept_environment
+from tilewright.isolation.supervisor import descendants
 from tilewright.session.checkout import Checkout
 from tilewright.session.verification import verify
 
@@ -150,7 +150,7 @@ def _is_referee(pid: int) -> bool:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return False
-    return REFEREE in words and "tilewright.evaluation.supervisor" not in words
+    return REFEREE in words and "tilewright.isolation.supervisor" not in words
 
 
 class Unfit(Exception):

@@ -95,13 +95,13 @@ def record(target: Path, most: int, only: Sequence[str]) -> None:
 
     from tilewright.evaluation import measurement
     from tilewright.evaluation.ceilings import IdleProbe
-    from tilewright.evaluation.nursery import Nursery
     from tilewright.evaluation.pool import WorkerPool
     from tilewright.evaluation.results import Environment
     from tilewright.evaluation.seeds import Seeds, new_secret
     from tilewright.evaluation.snapshot import Snapshot
     from tilewright.evaluation.taskcode import TaskCode
     from tilewright.gpu.telemetry import Recorder, find_gpu
+    from tilewright.isolation.fork_server import ForkServer
     from tilewright.roofline.bounds import Ceilings
     from tilewright.task import Backend, load_task
 
@@ -113,7 +113,7 @@ def record(target: Path, most: int, only: Sequence[str]) -> None:
 
     gpu = find_gpu()
     assert gpu is not None
-    nursery = Nursery(Backend.CUDA)  # before CUDA is opened
+    fork_server = ForkServer("tilewright.evaluation.worker", f"cuda:{gpu.arch}")  # before CUDA is opened
     torch.zeros(1, device="cuda")
     probe = IdleProbe()
     environment = Environment(
@@ -134,7 +134,7 @@ def record(target: Path, most: int, only: Sequence[str]) -> None:
             found = {name: known[name] for kernel in KERNELS for name in (kernel, spent_by(kernel)) if name in known}
     with tempfile.TemporaryDirectory() as scratch:
         parent = Path(scratch)
-        pool = WorkerPool(nursery, f"cuda:{gpu.arch}", parent, spares=4)
+        pool = WorkerPool(fork_server, f"cuda:{gpu.arch}", parent, spares=4)
         pool.refill()
         for name in only or KERNELS:
             folder, _ = make_task(parent / "snapshots", name)

@@ -165,7 +165,7 @@ class _Trial(Record):
 
 def _of_workers() -> Protection:
     """Tried, not looked up: a process confined as workers are tries what they may not do."""
-    from tilewright.evaluation.breakout import prove
+    from tilewright.isolation.breakout import prove
 
     try:
         proof = prove()

@@ -14,10 +14,10 @@ import pytest
 from tests.bench import Bench, body
 from tests.conftest import SCALE_KERNEL
 from tests.redteam.faults import EVERYWHERE, GRACE_S, TIMEOUT_S, judge, make_bench, on_small_disk
-from tilewright.evaluation import limits
-from tilewright.evaluation.confinement import Isolation
 from tilewright.evaluation.results import Status
-from tilewright.evaluation.supervisor import descendants
+from tilewright.isolation import limits
+from tilewright.isolation.confinement import Isolation
+from tilewright.isolation.supervisor import descendants
 from tilewright.task import Backend
 
 
@@ -189,7 +189,7 @@ return right(x, factor)
 def test_where_the_process_that_starts_workers_is_gone_the_next_run_has_a_new_one(bench: Bench) -> None:
     assert bench.check(SCALE_KERNEL).passed
     for pid in descendants(os.getpid()):
-        if Path(f"/proc/{pid}/comm").read_text() == "tw-nursery\n":
+        if Path(f"/proc/{pid}/comm").read_text() == "tw-fork-server\n":
             os.kill(pid, signal.SIGKILL)
     assert bench.check(SCALE_KERNEL).status in (Status.VOID, Status.CRASHED)
     assert bench.check(SCALE_KERNEL).passed

@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, git
 from tests.integration.test_mcp import RawServer, gone
-from tilewright.evaluation.supervisor import descendants
+from tilewright.isolation.supervisor import descendants
 from tilewright.session.checkout import Checkout
 
 KILLS = int(os.environ.get("TILEWRIGHT_KILLS", "4"))

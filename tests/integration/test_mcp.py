@@ -20,7 +20,7 @@ from jsonschema import validate
 from mcp import Client, StdioServerParameters
 
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL
-from tilewright.evaluation.supervisor import descendants
+from tilewright.isolation.supervisor import descendants
 
 TOOLS = {
     "start_session",

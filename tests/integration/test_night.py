@@ -13,7 +13,7 @@ from typing import Any
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, git
 from tests.integration.test_kill import Walker
 from tests.integration.test_mcp import RawServer, command, gone, name_of
-from tilewright.evaluation.supervisor import descendants
+from tilewright.isolation.supervisor import descendants
 from tilewright.session.checkout import Checkout
 from tilewright.session.verification import Mark, verify
 

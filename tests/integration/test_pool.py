@@ -11,24 +11,24 @@ import threading
 from pathlib import Path
 
 from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
-from tilewright.evaluation.processes import ChildProcess
+from tilewright.isolation.process import ChildProcess
 
 SCRIPT = """
 import json, math, os, sys, time
 from pathlib import Path, PurePosixPath
-from tilewright.evaluation.nursery import Nursery
+from tilewright.isolation.fork_server import ForkServer
 from tilewright.evaluation.pool import WorkerFailure, WorkerPool
 from tilewright.evaluation.snapshot import SnapshotStore
-from tilewright.task import Backend, load_task
+from tilewright.task import load_task
 
 folder, kernel = Path(sys.argv[1]), sys.argv[2]
-nursery = Nursery(Backend.CPU)
+fork_server = ForkServer("tilewright.evaluation.worker", "cpu:sm_90")
 files = {f"task/{path.name}": path.read_bytes() for path in (folder / "task").iterdir()}
 store = SnapshotStore(folder, files, PurePosixPath("task"))
 sources = [f"import time\\ntime.sleep(2)\\n{kernel}\\nNUMBER = {number}\\n" for number in range(5)]
 snapshots = store.write(*({"task/kernel.py": text.encode()} for text in [*sources, "raise ValueError('no')"]))
 task = load_task(folder / "task")
-pool = WorkerPool(nursery, "cpu:sm_90", folder, spares=1)
+pool = WorkerPool(fork_server, "cpu:sm_90", folder, spares=1)
 labels = [str(number) for number in range(6)]
 said = {}
 with pool.loaded(task, [*zip(labels, snapshots[:5])], math.inf):  # all imports that come but once are over
@@ -68,7 +68,7 @@ def test_workers_load_side_by_side_and_none_is_left(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     script = tmp_path / "own" / "script.py"
     script.write_text(SCRIPT)
-    supervised = [sys.executable, "-I", "-m", "tilewright.evaluation.supervisor", sys.executable, str(script)]
+    supervised = [sys.executable, "-I", "-m", "tilewright.isolation.supervisor", sys.executable, str(script)]
     with (tmp_path / "out").open("w") as out, (tmp_path / "err").open("w") as err:
         process = subprocess.Popen(  # whose end is the supervisor's standard input's
             [*supervised, str(tmp_path), SCALE_KERNEL],
@@ -91,7 +91,7 @@ def test_workers_load_side_by_side_and_none_is_left(tmp_path: Path) -> None:
 
 
 def test_a_process_is_ended_before_it_has_a_group_of_its_own(tmp_path: Path) -> None:
-    """As a worker is which the nursery has just forked."""
+    """As a worker is which the fork server has just forked."""
     child = ChildProcess(lambda _: subprocess.Popen(["sleep", "60"], stdout=subprocess.PIPE), tmp_path)
     ending = threading.Thread(target=child.kill, daemon=True)
     ending.start()

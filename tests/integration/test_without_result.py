@@ -17,7 +17,7 @@ from tests.integration.test_mcp import command
 from tests.stage import edit, play, quiet, start
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
-from tilewright.evaluation.supervisor import descendants
+from tilewright.isolation.supervisor import descendants
 from tilewright.session.jobs import Jobs
 from tilewright.session.loop import Loop
 

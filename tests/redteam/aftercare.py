@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import tilewright
-from tilewright.evaluation.supervisor import descendants
+from tilewright.isolation.supervisor import descendants
 
 LITTER = "redteam-"
 """What attacks leave on disk, and call their processes, starts so."""

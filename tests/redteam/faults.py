@@ -22,8 +22,8 @@ from benchmarks.recorded import header, write
 
 from tests.bench import Bench, body
 from tests.conftest import SCALE_KERNEL, SCALE_TOML
-from tilewright.evaluation import limits
 from tilewright.evaluation.results import Status
+from tilewright.isolation import limits
 from tilewright.session.runs import backend_here
 from tilewright.task import Backend
 

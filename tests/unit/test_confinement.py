@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from tilewright.evaluation.breakout import Proof, laid_out
-from tilewright.evaluation.confinement import unenforced
+from tilewright.isolation.breakout import Proof, laid_out
+from tilewright.isolation.confinement import unenforced
 
 SIGNALS = "signals to other processes"
 FILES = "access to files and memory of others"
@@ -21,7 +21,7 @@ SOMETIMES = {
 AS_IF = """
 import sys
 from pathlib import Path
-from tilewright.evaluation import breakout, confinement
+from tilewright.isolation import breakout, confinement
 {as_if}
 breakout.main(Path(sys.argv[1]), int(sys.argv[2]))
 """

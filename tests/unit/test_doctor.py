@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tilewright.doctor import Finding, Machine, State, examine, protections, this_machine
-from tilewright.evaluation.breakout import Proof
-from tilewright.evaluation.confinement import Isolation
 from tilewright.gpu.telemetry import Gpu
+from tilewright.isolation.breakout import Proof
+from tilewright.isolation.confinement import Isolation
 
 GPU = Gpu("NVIDIA H200", "GPU-1", "580.159.04", "sm_90")
 PACKAGES = {
@@ -106,7 +106,7 @@ def test_the_confinement_of_workers_is_tried() -> None:
 def test_a_machine_without_landlock_and_seccomp_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     isolation = Isolation(missing="Landlock: Function not implemented")
     proof = Proof(isolation=isolation, tried={"sockets": ["connect by TCP"]}, succeeded=["connect by TCP"])
-    monkeypatch.setattr("tilewright.evaluation.breakout.prove", lambda: proof)
+    monkeypatch.setattr("tilewright.isolation.breakout.prove", lambda: proof)
     found = next(one for one in protections() if one.name == "workers")
     assert not found.holds
     assert "confined by none (Landlock: Function not implemented); 1 ways out (sockets) were tried: " in found.detail

@@ -13,11 +13,11 @@ import pytest
 
 from tests.conftest import commit_all, git
 from tests.stage import running
-from tilewright.evaluation.confinement import python_folders
 from tilewright.harness.checkouts import Checkout, Spoiled
 from tilewright.harness.commands import Place, Ran, environment_of, isolation_here, read_result, run
 from tilewright.harness.surroundings import startup_files
 from tilewright.harness.watching import Watch
+from tilewright.isolation.confinement import python_folders
 from tilewright.repository import Repository
 
 

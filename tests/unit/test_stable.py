@@ -17,10 +17,10 @@ import pytest
 
 from tilewright.evaluation import measurement
 from tilewright.evaluation.pool import WorkerHandle
-from tilewright.evaluation.processes import ChildProcess
 from tilewright.evaluation.racing import Heat, Stable, idle_at_most, race
 from tilewright.evaluation.results import Raced, Status
 from tilewright.evaluation.seeds import Seeds
+from tilewright.isolation.process import ChildProcess
 
 GIB = 2**30
 CODE = """

@@ -50,6 +50,15 @@ def triton_cache(scratch: Path) -> Path:
     return scratch / COMPILED / "triton"
 
 
+def cache_variables(scratch: Path) -> dict[str, str]:
+    """The environment variables by which compilers find their caches in the worker with this scratch folder."""
+    return {
+        "CUDA_TILE_CACHE_DIR": str(scratch / "cache" / "cutile"),
+        "TRITON_CACHE_DIR": str(triton_cache(scratch)),
+        "TORCHINDUCTOR_CACHE_DIR": str(scratch / "cache" / "inductor"),
+    }
+
+
 def copy_cache(source: Path, target: Path, place: Path | None = None) -> None:
     """Copy the plain files below `source` to below `target`, as far as the limits go, and nothing that a link leads
     to. `place` is where they are to be used, if that is not `target`."""

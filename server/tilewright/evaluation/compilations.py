@@ -20,10 +20,11 @@ from pydantic import ValidationError
 from tilewright.compiler.assembling import Lowered
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.store import CompilationStore
+from tilewright.evaluation.caches import cache_variables
 from tilewright.evaluation.compiling import cpus
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
-from tilewright.evaluation.processes import spawned, worker_environment
 from tilewright.evaluation.results import Status
+from tilewright.isolation.process import spawned, worker_environment
 from tilewright.roofline.model import HostWork
 from tilewright.wire.channel import Message
 from tilewright.wire.record import misfit
@@ -143,7 +144,8 @@ def _read(buffers: list[bytearray], wanted: int) -> list[Compilation]:
 @contextlib.contextmanager
 def _process(folder: Path, deadline: float) -> Iterator[WorkerHandle]:
     scratch = Path(tempfile.mkdtemp(prefix="compiling-", dir=folder))
-    started = spawned("tilewright.evaluation.compiling", [str(os.getpid())], worker_environment(scratch), scratch)
+    environment = worker_environment(scratch, cache_variables(scratch))
+    started = spawned("tilewright.evaluation.compiling", [str(os.getpid())], environment, scratch)
     process = WorkerHandle(started, scratch)
     process.label, process.deadline = "compiler", deadline
     try:

@@ -6,9 +6,9 @@ import os
 import sys
 from pathlib import Path
 
-from tilewright.evaluation.confinement import confine
-from tilewright.evaluation.limits import apply_limits
-from tilewright.evaluation.supervisor import die_with_parent
+from tilewright.isolation.confinement import confine
+from tilewright.isolation.limits import apply_limits
+from tilewright.isolation.supervisor import die_with_parent
 
 if __name__ == "__main__":
     die_with_parent(int(sys.argv[1]))

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tilewright.evaluation.processes import kept_environment
+from tilewright.isolation.process import kept_environment
 from tilewright.task import Backend, TaskError
 from tilewright.wire.channel import ChannelError, Message, decode, encode, header_length
 
@@ -108,7 +108,7 @@ class Evaluator:
         own = {"TILEWRIGHT_PASS_FDS": str(number), "TILEWRIGHT_FOLDER": folder, "TMPDIR": folder}
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-m", "tilewright.evaluation.supervisor",
+                sys.executable, "-I", "-m", "tilewright.isolation.supervisor",
                 sys.executable, "-I", "-B", "-u", "-X", "faulthandler", "-m", self._module,
                 f"{self.backend}:{self.arch}", folder, "{pid}", str(number),
                 stdin=asyncio.subprocess.PIPE,

@@ -16,14 +16,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tilewright.evaluation.caches import COMPILED, copy_cache
-from tilewright.evaluation.confinement import Isolation
-from tilewright.evaluation.nursery import Nursery
-from tilewright.evaluation.processes import ChildProcess, worker_environment
+from tilewright.evaluation.caches import COMPILED, cache_variables, copy_cache
 from tilewright.evaluation.results import COMPILING, Status
 from tilewright.evaluation.snapshot import Snapshot
-from tilewright.evaluation.supervisor import kill_orphans
 from tilewright.evaluation.worker import GIVEN_PATH
+from tilewright.isolation.confinement import Isolation
+from tilewright.isolation.fork_server import ForkServer
+from tilewright.isolation.process import ChildProcess, worker_environment
+from tilewright.isolation.supervisor import kill_orphans
 from tilewright.task import Task
 from tilewright.text import printable
 from tilewright.wire.channel import Buffer, ChannelClosed, ChannelError, ChannelTimeout, Message
@@ -221,9 +221,9 @@ _DOING = {
 class WorkerPool:
     """Clean workers, `spares` of them started ahead of need."""
 
-    def __init__(self, nursery: Nursery, backend: str, folder: Path, spares: int) -> None:
+    def __init__(self, fork_server: ForkServer, backend: str, folder: Path, spares: int) -> None:
         """`backend` is BACKEND:ARCH; `folder` is where the workers' scratch folders are made."""
-        self._nursery = nursery
+        self._fork_server = fork_server
         self._backend = backend
         self._folder = folder
         self.spares = spares
@@ -356,6 +356,6 @@ class WorkerPool:
         scratch = Path(tempfile.mkdtemp(prefix="worker-", dir=self._folder))
         given = Path(tempfile.mkdtemp(prefix="given-", dir=self._folder))
         arguments = [self._backend, str(given)]
-        environment = worker_environment(scratch)
-        process = ChildProcess(lambda end: self._nursery.start(end, arguments, environment, scratch), scratch)
+        environment = worker_environment(scratch, cache_variables(scratch))
+        process = ChildProcess(lambda end: self._fork_server.start(end, arguments, environment, scratch), scratch)
         return WorkerHandle(process, scratch, given)

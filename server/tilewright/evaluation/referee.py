@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import sys
 
-from tilewright.evaluation.nursery import Nursery
-from tilewright.evaluation.supervisor import die_with_parent, kill_orphans
+from tilewright.isolation.fork_server import ForkServer
+from tilewright.isolation.supervisor import die_with_parent, kill_orphans
 from tilewright.task import Backend, Frontend, TaskError, case_label, load_task
 
 if __name__ == "__main__":  # before a worker's imports are joined by the referee's own
     die_with_parent(int(sys.argv[3]))
-    nursery = Nursery(Backend(sys.argv[1].partition(":")[0]), close=[int(sys.argv[4])])
+    fork_server = ForkServer("tilewright.evaluation.worker", sys.argv[1], close=[int(sys.argv[4])])
 
 import contextlib
 import functools
@@ -67,7 +67,7 @@ class Referee:
     """The requests a referee answers: one method for each."""
 
     def __init__(
-        self, nursery: Nursery, backend: Backend, arch: str, folder: Path, tell: Callable[[str], None]
+        self, fork_server: ForkServer, backend: Backend, arch: str, folder: Path, tell: Callable[[str], None]
     ) -> None:
         """`arch` is what the `cpu` backend models; `folder` is private to this process; `tell` reports progress."""
         self._backend = backend
@@ -79,7 +79,7 @@ class Referee:
         self._arch = self._gpu.arch if self._gpu else arch
         self._memory = torch.cuda.get_device_properties(0).total_memory if self._gpu else 0
         spares = int(os.environ.get("TILEWRIGHT_SPARES", 3 if backend is Backend.CUDA else 1))
-        self._pool = WorkerPool(nursery, f"{backend}:{self._arch}", folder, spares)
+        self._pool = WorkerPool(fork_server, f"{backend}:{self._arch}", folder, spares)
         self._pool.refill()
         self._code: dict[str, TaskCode] = {}
         self._profiles: dict[str, estimation.Profiles] = {}
@@ -373,7 +373,7 @@ class Referee:
         return lease(self._gpu.uuid, LEASE_WAIT_S, self._tell) if self._gpu else contextlib.nullcontext()
 
 
-def main(nursery: Nursery, arguments: list[str]) -> None:
+def main(fork_server: ForkServer, arguments: list[str]) -> None:
     """Run as `python -I -m tilewright.evaluation.referee BACKEND:ARCH FOLDER PARENT FD`."""
     backend, _, arch = arguments[0].partition(":")
     channel = Channel(socket.socket(fileno=int(arguments[3])))
@@ -382,7 +382,7 @@ def main(nursery: Nursery, arguments: list[str]) -> None:
         channel.send({"progress": text})
 
     try:
-        referee = Referee(nursery, Backend(backend), arch, Path(arguments[1]), tell)
+        referee = Referee(fork_server, Backend(backend), arch, Path(arguments[1]), tell)
     except Exception as error:  # torch was built without CUDA, the driver is too old, no device is visible
         channel.receive()
         what = f"the {backend} backend cannot be used here: {str(error).strip().splitlines()[0]}"
@@ -397,4 +397,4 @@ def main(nursery: Nursery, arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(nursery, sys.argv[1:])
+    main(fork_server, sys.argv[1:])

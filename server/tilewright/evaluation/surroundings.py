@@ -8,10 +8,10 @@ import platform
 
 import torch
 
-from tilewright.evaluation.confinement import Isolation
 from tilewright.evaluation.results import DRAWS, Environment
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.gpu.telemetry import Gpu, find_gpu
+from tilewright.isolation.confinement import Isolation
 from tilewright.roofline.bounds import Ceilings
 from tilewright.task import Backend
 

@@ -21,12 +21,12 @@ import torch
 from cuda.tile._cext import default_tile_context
 
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
-from tilewright.evaluation.confinement import Isolation, confine
 from tilewright.evaluation.librarycalls import Recorder, withhold_launches
-from tilewright.evaluation.limits import apply_limits
 from tilewright.evaluation.results import OVERWRITTEN, Status
 from tilewright.evaluation.tensors import Argument, Memory, TensorSpec, opened, poison, to_buffer
 from tilewright.evaluation.timing import TimedCalls, copy_outputs, overlapping
+from tilewright.isolation.confinement import Isolation, confine
+from tilewright.isolation.limits import apply_limits
 from tilewright.task import Backend, Frontend
 from tilewright.wire.channel import Channel, ChannelClosed, Message
 
@@ -305,9 +305,9 @@ def serve(channel: Channel, worker: Worker, isolation: Isolation) -> None:
             channel.send({"status": Status.CRASHED, "message": f"the worker failed: {error!r}\n{detail}"})
 
 
-def get_ready(backend: Backend) -> None:
-    """Import what workers of `backend` need beyond this module, and open nothing."""
-    if backend is Backend.CPU:
+def get_ready(backend: str) -> None:
+    """Import what workers of `backend`, which is BACKEND:ARCH, need beyond this module, and open nothing."""
+    if Backend(backend.partition(":")[0]) is Backend.CPU:
         from tilewright.evaluation import checking, modelling  # noqa: F401
 
 

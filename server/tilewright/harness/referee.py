@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from tilewright.evaluation.supervisor import die_with_parent, kill_orphans
+from tilewright.isolation.supervisor import die_with_parent, kill_orphans
 
 if __name__ == "__main__":
     die_with_parent(int(sys.argv[3]))

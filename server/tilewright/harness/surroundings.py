@@ -8,9 +8,9 @@ import platform
 import sys
 from pathlib import Path
 
-from tilewright.evaluation.confinement import Isolation
 from tilewright.evaluation.results import Environment
 from tilewright.gpu.telemetry import Gpu
+from tilewright.isolation.confinement import Isolation
 from tilewright.roofline.bounds import Ceilings
 from tilewright.task import Backend
 

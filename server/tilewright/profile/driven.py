@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilewright.evaluation.confinement import confine
+from tilewright.isolation.confinement import confine
 from tilewright.task import Backend, load_task
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tilewright.evaluation.processes import worker_environment
+from tilewright.evaluation.caches import cache_variables
 from tilewright.evaluation.snapshot import SnapshotStore
 from tilewright.gpu.lease import GpuBusy, lease
+from tilewright.isolation.process import worker_environment
 from tilewright.repository import Files
 from tilewright.session.jobs import in_thread
 from tilewright.task import Case
@@ -58,7 +59,7 @@ async def run(
     process = await asyncio.create_subprocess_exec(
         *arguments,
         cwd=folder,
-        env=worker_environment(folder) | dict(extra or {}),
+        env=worker_environment(folder, cache_variables(folder)) | dict(extra or {}),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

@@ -15,7 +15,6 @@ from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.store import cache_folder
 from tilewright.errors import UsageError
 from tilewright.evaluation.caches import copy_cache
-from tilewright.evaluation.confinement import Isolation
 from tilewright.evaluation.evaluator import Evaluator, EvaluatorDied, Tell
 from tilewright.evaluation.results import (
     BenchmarkResult,
@@ -31,6 +30,7 @@ from tilewright.evaluation.results import (
 from tilewright.evaluation.snapshot import Snapshot, SnapshotStore, content_id
 from tilewright.evaluation.statistics import EXPERIMENTS
 from tilewright.gpu.telemetry import find_gpu
+from tilewright.isolation.confinement import Isolation
 from tilewright.repository import Files, Repository
 from tilewright.roofline.model import HostWork
 from tilewright.session.history import Started

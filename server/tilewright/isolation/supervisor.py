@@ -1,6 +1,6 @@
 """The parent of the referee and all that it starts: nothing outlives the server, whatever dies first.
 
-Runs as `python -I -m tilewright.evaluation.supervisor COMMAND...` and imports nothing heavy. SIGTERM is the server's
+Runs as `python -I -m tilewright.isolation.supervisor COMMAND...` and imports nothing heavy. SIGTERM is the server's
 order to end everything. Standard input is a pipe that the server alone holds: its end means that the server is gone,
 and then the server's files go too. As a subreaper it also inherits, and so can kill, what a candidate detached.
 """

@@ -14,9 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Protocol
 
-from tilewright.evaluation.caches import triton_cache
-from tilewright.evaluation.limits import overuse
-from tilewright.evaluation.supervisor import descendants, kill_all
+from tilewright.isolation.limits import overuse
+from tilewright.isolation.supervisor import descendants, kill_all
 from tilewright.wire.channel import Channel
 
 KEPT_VARIABLES = (
@@ -47,17 +46,16 @@ def kept_environment() -> dict[str, str]:
     return kept | {"KINETO_LOG_LEVEL": "6"}  # torch's profiler would write to the candidate's output
 
 
-def worker_environment(scratch: Path) -> dict[str, str]:
-    """The whole environment of a worker whose only writable folder is `scratch`."""
+def worker_environment(scratch: Path, caches: Mapping[str, str]) -> dict[str, str]:
+    """The whole environment of a worker whose only writable folder is `scratch`. `caches` are the variables that say
+    where compilers keep what they made."""
     return kept_environment() | {
         "HOME": str(scratch),
         "TMPDIR": str(scratch),
         "XDG_CACHE_HOME": str(scratch / "cache"),
         "CUDA_CACHE_PATH": str(scratch / "cache" / "cuda"),
-        "CUDA_TILE_CACHE_DIR": str(scratch / "cache" / "cutile"),
-        "TRITON_CACHE_DIR": str(triton_cache(scratch)),
-        "TORCHINDUCTOR_CACHE_DIR": str(scratch / "cache" / "inductor"),
         "PYTHONHASHSEED": "0",
+        **caches,
     }
 
 

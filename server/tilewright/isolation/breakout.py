@@ -1,4 +1,4 @@
-"""Proves a worker's confinement by trying to break it: `python -I -m tilewright.evaluation.breakout OUTSIDE PORT`.
+"""Proves a worker's confinement by trying to break it: `python -I -m tilewright.isolation.breakout OUTSIDE PORT`.
 
 The process confines itself as a worker does, tries what a worker may not do, and prints what succeeded as JSON.
 """
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tilewright.evaluation.confinement import Isolation, call_number, confine
+from tilewright.isolation.confinement import Isolation, call_number, confine
 from tilewright.wire.record import Record
 
 TIMEOUT_S = 20.0
@@ -181,7 +181,7 @@ def prove() -> Proof:
     """Try what a worker may not do. Raises OSError if nothing can be tried."""
     with laid_out() as (outside, port):
         done = subprocess.run(
-            [sys.executable, "-I", "-B", "-m", "tilewright.evaluation.breakout", str(outside), str(port)],
+            [sys.executable, "-I", "-B", "-m", "tilewright.isolation.breakout", str(outside), str(port)],
             cwd=outside / "scratch",
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -1,14 +1,15 @@
 """Workers by fork from a process that has imported what they need and nothing else: in a moment instead of seconds.
 
-The nursery is a fork of the referee, made before that has read a message, opened CUDA or imported its own modules. No
-candidate ever runs in it. Each worker is a fork of the nursery with an environment, a session and a channel of its own,
-and confines itself before it does anything else; a fork has one thread, so that none stays outside.
+The fork server is a fork of the referee, made before that has read a message, opened CUDA or imported its own modules.
+No candidate ever runs in it. Each worker is a fork of the server with an environment, a session and a channel of its
+own, and confines itself before it does anything else; a fork has one thread, so that none stays outside.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import json
 import os
 import select
@@ -19,34 +20,32 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tilewright.evaluation.supervisor import die_with_parent, name_process
-from tilewright.task import Backend
+from tilewright.isolation.supervisor import die_with_parent, name_process
 
 MAX_REQUEST = 2**16
 
 
-class Nursery:
+class ForkServer:
     """Where the referee asks for workers."""
 
-    def __init__(self, backend: Backend, close: Sequence[int] = ()) -> None:
-        """Import what workers of `backend` need, and fork. To be called before CUDA is opened; the file descriptors
-        `close` are not for the nursery."""
-        from tilewright.evaluation import worker
-
-        worker.get_ready(backend)
+    def __init__(self, module: str, backend: str, close: Sequence[int] = ()) -> None:
+        """Import `module`, have its `get_ready` import what workers of `backend` need, and fork. Workers run its
+        `main`. To be called before CUDA is opened; the file descriptors `close` are not for the fork server."""
+        code = importlib.import_module(module)
+        code.get_ready(backend)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         parent = os.getpid()
         if not _fork():
             with _last_words():
                 die_with_parent(parent)
-                name_process("tw-nursery")
+                name_process("tw-fork-server")
                 for number in (ours.fileno(), *close):
                     os.close(number)
-                _serve(theirs)
+                _serve(theirs, code.main)
         theirs.close()
         self._socket = ours
         self._turn = threading.Lock()  # of a question and its answer: workers are ended side by side
@@ -54,8 +53,8 @@ class Nursery:
     def start(
         self, channel: socket.socket, arguments: Sequence[str], environment: Mapping[str, str], folder: Path
     ) -> Forked:
-        """Fork a worker: `arguments` are `worker.main`'s, `environment` is the whole of its environment, `folder` its
-        working directory. Raises RuntimeError where the nursery is gone."""
+        """Fork a worker: `arguments` are `main`'s, `environment` is the whole of its environment, `folder` its working
+        directory. Raises RuntimeError where the fork server is gone."""
         reading, writing = os.pipe2(os.O_CLOEXEC)
         try:
             asked = {"arguments": [*arguments], "environment": dict(environment), "folder": str(folder)}
@@ -72,7 +71,7 @@ class Nursery:
         try:
             return self._ask({"ended": pid}, [])
         except RuntimeError:
-            return -signal.SIGKILL  # whom the nursery leaves behind, the kernel ends
+            return -signal.SIGKILL  # whom the fork server leaves behind, the kernel ends
 
     def _ask(self, asked: Mapping[str, Any], handles: list[int]) -> int:
         with self._turn:
@@ -87,10 +86,10 @@ class Nursery:
 
 
 class Forked:
-    """A worker, as `subprocess.Popen` shows a child: it is the nursery's, so that one knows how it ended."""
+    """A worker, as `subprocess.Popen` shows a child: it is the fork server's, which knows how it ended."""
 
-    def __init__(self, nursery: Nursery, pid: int, reading: int) -> None:
-        self._nursery = nursery
+    def __init__(self, server: ForkServer, pid: int, reading: int) -> None:
+        self._server = server
         self.pid = pid
         self.stdout = os.fdopen(reading, "rb", buffering=0)
         self._watch: int | None = os.pidfd_open(pid)  # there until somebody has asked for its status
@@ -113,7 +112,7 @@ class Forked:
                     raise subprocess.TimeoutExpired("worker", timeout or 0.0)
                 os.close(self._watch)
                 self._watch = None
-                self._status = self._nursery.status_of(self.pid)
+                self._status = self._server.status_of(self.pid)
             assert self._status is not None
             return self._status
 
@@ -144,8 +143,8 @@ def _last_words() -> Iterator[None]:
         os._exit(status)
 
 
-def _serve(control: socket.socket) -> None:
-    """Fork workers, and say how they ended, until the referee is gone."""
+def _serve(control: socket.socket, run: Callable[..., None]) -> None:
+    """Fork workers that run `run`, and say how they ended, until the referee is gone."""
     while True:
         text, handles, _, _ = socket.recv_fds(control, MAX_REQUEST, 2)
         if not text:
@@ -155,22 +154,20 @@ def _serve(control: socket.socket) -> None:
             _, status = os.waitpid(asked["ended"], 0)
             control.send(str(os.waitstatus_to_exitcode(status)).encode())
             continue
-        nursery = os.getpid()
+        server = os.getpid()
         pid = _fork()
         if not pid:
             with _last_words():
                 control.close()
-                _become(asked, nursery, *handles)
+                _become(run, asked, server, *handles)
         for number in handles:
             os.close(number)
         control.send(str(pid).encode())
 
 
-def _become(asked: Mapping[str, Any], nursery: int, channel: int, output: int) -> None:
-    """Turn this fork of the nursery into a worker, and be one to the end."""
-    from tilewright.evaluation import worker
-
-    die_with_parent(nursery)
+def _become(run: Callable[..., None], asked: Mapping[str, Any], server: int, channel: int, output: int) -> None:
+    """Turn this fork of the server into a worker, and be one to the end."""
+    die_with_parent(server)
     os.setsid()
     name_process("tw-worker")
     for number in (1, 2):
@@ -183,5 +180,4 @@ def _become(asked: Mapping[str, Any], nursery: int, channel: int, output: int) -
     tempfile.tempdir = None
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()  # or all workers would draw the same numbers
-    backend, given = asked["arguments"]
-    worker.main(backend, given, socket.socket(fileno=channel))
+    run(*asked["arguments"], socket.socket(fileno=channel))

@@ -8,7 +8,7 @@ import resource
 from collections.abc import Iterable
 from pathlib import Path
 
-from tilewright.evaluation.supervisor import descendants, stat_of
+from tilewright.isolation.supervisor import descendants, stat_of
 
 FILE_LIMIT = 8 * 2**30
 OPEN_FILES_LIMIT = 4096
