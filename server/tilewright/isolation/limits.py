@@ -8,7 +8,9 @@ import resource
 from collections.abc import Iterable
 from pathlib import Path
 
-from tilewright.isolation.supervisor import descendants, stat_of
+import psutil
+
+from tilewright.isolation.supervisor import descendants
 
 FILE_LIMIT = 8 * 2**30
 OPEN_FILES_LIMIT = 4096
@@ -37,15 +39,8 @@ def apply_limits() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def free_memory() -> int:
-    """Bytes of memory that could be had now, by /proc/meminfo."""
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return 2**63
-
-
-MEMORY_LIMIT = int(os.environ.get("TILEWRIGHT_MEMORY_MIB", int(free_memory() * MEMORY_SHARE) >> 20)) << 20
+_FREE = int(psutil.virtual_memory().available * MEMORY_SHARE)
+MEMORY_LIMIT = int(os.environ.get("TILEWRIGHT_MEMORY_MIB", _FREE >> 20)) << 20
 SCRATCH_LIMIT = int(os.environ.get("TILEWRIGHT_SCRATCH_MIB", 8192)) << 20
 """Bytes that a worker and all below it may hold in memory, and in files; users may set either in MiB."""
 
@@ -72,11 +67,10 @@ def overuse(pid: int, scratch: Path) -> str:
 def _tasks_of_user() -> int:
     """Threads that run under this user."""
     user, count = os.getuid(), 0
-    with os.scandir("/proc") as entries:
-        for entry in entries:
-            with contextlib.suppress(OSError):
-                if entry.name.isdigit() and entry.stat().st_uid == user:
-                    count += int(stat_of(entry.name)[17])
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error), process.oneshot():
+            if process.uids().real == user:
+                count += process.num_threads()
     return count
 
 
@@ -84,9 +78,9 @@ def _resident(pids: Iterable[int]) -> int:
     """Bytes of memory that are these processes' own; what they share with others is left out."""
     held = 0
     for pid in pids:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            pages = Path(f"/proc/{pid}/statm").read_text().split()
-            held += (int(pages[1]) - int(pages[2])) * os.sysconf("SC_PAGE_SIZE")
+        with contextlib.suppress(psutil.Error):
+            memory = psutil.Process(pid).memory_info()
+            held += memory.rss - memory.shared
     return held
 
 
