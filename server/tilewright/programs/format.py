@@ -1,0 +1,140 @@
+"""Device programs as files. A file comes from a process that nobody trusts, so the reader takes nothing on its word.
+
+A file is `MAGIC`, the length of its header (4 bytes, big-endian), the header, then the bytes of each image, of each
+held block and of each example, in the order of its header. The header is JSON, written in one way only. So a program
+has one file, and a file's SHA-256 names its program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from pydantic import Field, ValidationError
+
+from tilewright.programs.images import check_image
+from tilewright.programs.model import (
+    MAX_BLOCKS,
+    MAX_HELD_BYTES,
+    MAX_IMAGE_BYTES,
+    MAX_IMAGES,
+    MAX_TENSORS,
+    Address,
+    Digest,
+    Layout,
+    Part,
+    Program,
+    ProgramError,
+    Size,
+    checked,
+    digest_of,
+)
+from tilewright.wire.record import misfit
+
+MAGIC = b"TWPROG\x00\x01"
+"""The last byte is the format's version."""
+MAX_HEADER = 64 << 20
+_LENGTH = struct.Struct(">I")
+Key = TypeVar("Key", str, int)
+
+
+class _Image(Part):
+    digest: Digest
+    size: Size
+
+
+class _Held(Part):
+    at: Address
+    size: Size
+    digest: Digest
+
+
+class _Example(Part):
+    name: str = Field(max_length=200)
+    size: Size
+    digest: Digest
+
+
+class _Header(Part):
+    label: str = Field(max_length=1000)
+    layout: Layout
+    images: Annotated[tuple[_Image, ...], Field(max_length=MAX_IMAGES)]
+    held: Annotated[tuple[_Held, ...], Field(max_length=MAX_BLOCKS)]
+    examples: Annotated[tuple[_Example, ...], Field(max_length=MAX_TENSORS)]
+
+
+def encoded(program: Program) -> bytes:
+    """The program's file. Raises `ProgramError` where its parts do not fit together."""
+    checked(program)
+    images, held = sorted(program.images.items()), sorted(program.held.items())
+    examples = sorted(program.examples.items())
+    header = _Header(
+        label=program.label,
+        layout=program.layout,
+        images=tuple(_Image(digest=key, size=len(data)) for key, data in images),
+        held=tuple(_Held(at=at, size=len(data), digest=digest_of(data)) for at, data in held),
+        examples=tuple(_Example(name=name, size=len(data), digest=digest_of(data)) for name, data in examples),
+    )
+    text = header.model_dump_json().encode()
+    contents = [data for part in (images, held, examples) for _, data in part]
+    return b"".join([MAGIC, _LENGTH.pack(len(text)), text, *contents])
+
+
+def decoded(raw: bytes) -> Program:
+    """The program that a file holds. Raises `ProgramError` for everything that `encoded` does not write."""
+    start = len(MAGIC) + _LENGTH.size
+    if raw[: len(MAGIC)] != MAGIC:
+        raise ProgramError("it is no device program of this version")
+    if len(raw) < start:
+        raise ProgramError("it ends before its header")
+    (length,) = _LENGTH.unpack_from(raw, len(MAGIC))
+    if length > MAX_HEADER or start + length > len(raw):
+        raise ProgramError("its header is over the limit, or cut off")
+    text = raw[start : start + length]
+    try:
+        header = _Header.model_validate_json(text)
+    except ValidationError as error:
+        raise ProgramError(f"its header: {misfit(error)}") from None
+    if header.model_dump_json().encode() != text:
+        raise ProgramError("its header is not written in the one way that there is")
+    parts: list[_Image | _Held | _Example] = [*header.images, *header.held, *header.examples]
+    if start + length + sum(part.size for part in parts) != len(raw):
+        raise ProgramError("it is longer or shorter than its header says")
+    at, contents = start + length, []
+    for part in parts:
+        contents.append(raw[at : at + part.size])
+        at += part.size
+        if digest_of(contents[-1]) != part.digest:
+            raise ProgramError("some contents have another hash than its header says")
+    images = _by_key([one.digest for one in header.images], contents)
+    held = _by_key([one.at for one in header.held], contents[len(images) :])
+    examples = _by_key([one.name for one in header.examples], contents[len(images) + len(held) :])
+    program = checked(Program(header.layout, images, held, examples, header.label))
+    for key, image in images.items():
+        check_image(image, program.layout.arch, key)
+    return program
+
+
+def _by_key(keys: list[Key], contents: list[bytes]) -> dict[Key, bytes]:
+    found: dict[Key, bytes] = dict(zip(keys, contents, strict=False))
+    if [*found] != sorted(keys):
+        raise ProgramError("its contents are not in order, or there twice")
+    return found
+
+
+def write(program: Program, path: Path) -> str:
+    """Write the program's file; its SHA-256. Raises `ProgramError`, `OSError`."""
+    raw = encoded(program)
+    path.write_bytes(raw)
+    return hashlib.sha256(raw).hexdigest()
+
+
+def read(path: Path) -> Program:
+    """The program in a file. Raises `ProgramError` for what is none, `OSError` for what cannot be read."""
+    with path.open("rb") as file:
+        size = path.stat().st_size
+        if size > len(MAGIC) + _LENGTH.size + MAX_HEADER + MAX_IMAGE_BYTES + 2 * MAX_HELD_BYTES:
+            raise ProgramError(f"a file of {size} bytes is over the limit")
+        return decoded(file.read(size + 1))

@@ -1,0 +1,60 @@
+"""What an image says of itself: which architecture it is for, and which kernels it holds.
+
+A cubin is an ELF file (`EM_CUDA`). Its flags hold the number of its architecture: in the second byte from ABI version 8
+on, in the lowest one before. A kernel is a symbol of a function that has `STO_CUDA_ENTRY` set.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+
+from tilewright.programs.model import Kernel, Program, ProgramError
+
+_EM_CUDA, _ABI_IN_FLAGS = 190, 8
+_SYMBOL, _FUNCTION, _ENTRY = struct.Struct("<IBBHQQ"), 2, 0x10
+
+
+def check_image(image: bytes, arch: str, name: str) -> None:
+    """Raises `ProgramError` where an image is no cubin for this architecture."""
+    found = architecture(image)
+    if not found:
+        raise ProgramError(f"image {name[:12]} is no cubin")
+    if found != arch.rstrip("af"):
+        raise ProgramError(f"image {name[:12]} is for {found}, and the program for {arch}")
+
+
+def architecture(image: bytes) -> str:
+    """`sm_90` and the like; empty for what is no cubin, PTX and fat binaries among it."""
+    if len(image) < 64 or image[:6] != b"\x7fELF\x02\x01":
+        return ""
+    (machine,) = struct.unpack_from("<H", image, 18)
+    (flags,) = struct.unpack_from("<I", image, 48)
+    if machine != _EM_CUDA:
+        return ""
+    return f"sm_{flags >> 8 & 0xFF if image[8] >= _ABI_IN_FLAGS else flags & 0xFF}"
+
+
+def kernels(image: bytes) -> frozenset[str]:
+    """The symbols of the kernels in a cubin. Raises `ProgramError` for what cannot be read."""
+    found = set()
+    try:
+        for section in ELFFile(io.BytesIO(image)).iter_sections():
+            if isinstance(section, SymbolTableSection):
+                for name, info, other, *_ in _SYMBOL.iter_unpack(section.data()):
+                    if info & 0xF == _FUNCTION and other & _ENTRY:
+                        found.add(section.stringtable.get_string(name))
+    except (ELFError, ValueError, LookupError, TypeError, AttributeError, OverflowError, struct.error) as error:
+        raise ProgramError(f"an image cannot be read: {type(error).__name__}") from None
+    return frozenset(found)
+
+
+def missing_kernels(program: Program) -> list[str]:
+    """Symbols that the images which they are said to be in do not hold."""
+    held = {key: kernels(image) for key, image in program.images.items()}
+    nodes = [node for node in program.layout.nodes if isinstance(node, Kernel)]
+    return sorted({node.symbol for node in nodes if node.symbol not in held[node.image]})
