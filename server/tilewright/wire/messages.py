@@ -1,0 +1,165 @@
+"""What processes say to each other, as types. A frame is one message, as JSON, and raw buffers.
+
+Every message has a `kind`. Each end knows which kinds it may be sent, and takes nothing else: the other process may run
+code that nobody trusts. House rules for a message: its fields are strict, its numbers are finite, and a buffer is named
+by its place in the frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from tilewright.wire.channel import Buffer, Channel, ChannelError
+from tilewright.wire.record import Record, misfit
+
+MAX_ROUNDS, MAX_PAIRS, MAX_DRAWS = 256, 4096, 64
+Us = Annotated[float, Field(ge=0, description="microseconds")]
+Blob = Annotated[int, Field(ge=0, le=4096, description="a buffer's place in the frame")]
+Word = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$", description="64 bits")]
+ArmNumber = Literal[0, 1]
+
+
+class Message(Record):
+    model_config = ConfigDict(strict=True)
+
+
+class ReplayerReady(Message):
+    """The replayer's first word: its GPU, the CUDA version of its driver, and how it is confined."""
+
+    kind: Literal["replayer-ready"] = "replayer-ready"
+    gpu: str = Field(max_length=100)
+    arch: str = Field(max_length=20)
+    driver: str = Field(max_length=20)
+    isolation: dict[str, Any]
+
+
+class LoadPrograms(Message):
+    """Take these programs, one an arm, in place of those before: files, each a buffer. One program is arm 0 alone."""
+
+    kind: Literal["load-programs"] = "load-programs"
+    programs: list[Blob] = Field(min_length=1, max_length=2)
+
+
+class ProgramsLoaded(Message):
+    kind: Literal["programs-loaded"] = "programs-loaded"
+    identities: list[str] = Field(max_length=2)
+    held_bytes: list[int] = Field(max_length=2)
+
+
+class SetDraws(Message):
+    """Take these contents of the inputs in place of those before: for each draw and each input in the order of arm 0's
+    program, a buffer."""
+
+    kind: Literal["set-draws"] = "set-draws"
+    draws: list[list[Blob]] = Field(min_length=1, max_length=MAX_DRAWS)
+
+
+class RunRounds(Message):
+    """Both arms in turns, `rounds` times on new pages, each time `pairs` calls an arm. In the first `copies` rounds the
+    outputs of one call an arm come back; which one is drawn after it has ended. `number` is that of the first round."""
+
+    kind: Literal["run-rounds"] = "run-rounds"
+    rounds: int = Field(ge=1, le=MAX_ROUNDS)
+    pairs: int = Field(ge=1, le=MAX_PAIRS)
+    copies: int = Field(0, ge=0, le=MAX_ROUNDS)
+    number: int = Field(0, ge=0)
+    limit_s: float = Field(gt=0, le=3600, description="for one call")
+
+
+class Copied(Message):
+    """The outputs of one call: whole words of 8 bytes, one buffer an output; the digest that the GPU made under the
+    key, and the number of its draw."""
+
+    arm: ArmNumber
+    draw: int = Field(ge=0, lt=MAX_DRAWS)
+    key: Word
+    digest: Word
+    outputs: list[Blob] = Field(max_length=256)
+
+
+class Round(Message):
+    """One round's calls, in the order in which they ran: by the events around the program, and by the wall clock from
+    the writing of the inputs to the digest's arrival. Lists of arm 0, arm 1 and the empty program."""
+
+    first: ArmNumber = Field(description="which arm was loaded first")
+    events: list[list[Us]] = Field(min_length=3, max_length=3)
+    wall: list[list[Us]] = Field(min_length=3, max_length=3)
+    copied: list[Copied] = Field(max_length=2)
+
+
+class RoundsRun(Message):
+    kind: Literal["rounds-run"] = "rounds-run"
+    rounds: list[Round] = Field(max_length=MAX_ROUNDS)
+    seconds: float = Field(ge=0)
+
+
+class RunAlone(Message):
+    """One arm on one draw, a few calls: what it gives, or whether it is the one that fails."""
+
+    kind: Literal["run-alone"] = "run-alone"
+    arm: ArmNumber
+    draw: int = Field(ge=0, lt=MAX_DRAWS)
+    calls: int = Field(3, ge=1, le=MAX_PAIRS)
+    limit_s: float = Field(gt=0, le=3600)
+
+
+class Outputs(Message):
+    kind: Literal["outputs"] = "outputs"
+    events: list[Us]
+    wall: list[Us]
+    copied: Copied
+
+
+class Done(Message):
+    kind: Literal["done"] = "done"
+
+
+FaultKind = Literal["out-of-memory", "illegal-access", "launch-failed", "hang", "refused"]
+
+
+class ReplayFault(Message):
+    """In place of any reply: what went wrong, in which arm (none where no program ran), and whether the replayer has
+    to be started again."""
+
+    kind: Literal["replay-fault"] = "replay-fault"
+    fault: FaultKind
+    arm: ArmNumber | None
+    detail: str = Field(max_length=1000)
+    fatal: bool
+
+
+ToReplayer = LoadPrograms | SetDraws | RunRounds | RunAlone
+FromReplayer = ReplayerReady | ProgramsLoaded | RoundsRun | Outputs | Done | ReplayFault
+Kind = TypeVar("Kind", bound=Message)
+
+
+class Link(Generic[Kind]):
+    """One end of a channel that receives messages of the types `Kind`."""
+
+    def __init__(self, channel: Channel, kinds: Any) -> None:
+        """`kinds`: `Kind` once more, as a value."""
+        self.channel = channel
+        self._known: TypeAdapter[Kind] = TypeAdapter(Annotated[kinds, Field(discriminator="kind")])
+
+    def send(self, message: Message, buffers: Sequence[Buffer] = (), timeout: float | None = None) -> None:
+        """Raises as `Channel.send` does."""
+        self.channel.send(message.model_dump(mode="json"), buffers, timeout)
+
+    def receive(self, timeout: float | None = None) -> tuple[Kind, list[bytearray]]:
+        """The next message, within `timeout` seconds. Raises `ChannelError` for one that is not of these kinds, and as
+        `Channel.receive` does."""
+        found, buffers = self.channel.receive(timeout)
+        try:
+            return self._known.validate_python(found), buffers
+        except (ValidationError, RecursionError) as error:
+            raise ChannelError(f"no message that is known here: {misfit(error)}") from None
+
+
+def buffer_of(buffers: Sequence[bytearray], place: int) -> bytearray:
+    """The buffer that a message names. Raises `ChannelError` where the frame has none at this place."""
+    if place >= len(buffers):
+        raise ChannelError(f"a message names buffer {place} of {len(buffers)}")
+    return buffers[place]
