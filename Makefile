@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN := .venv/bin
 JOBS ?= 3
 
-.PHONY: demo test test-all docs redteam mutants lint clean
+.PHONY: demo test test-all docs redteam mutants kernels lint clean
 
 demo: .venv/ready
 	$(BIN)/tilewright demo
@@ -36,6 +36,10 @@ lint: .venv/ready
 # Wrong kernels, made from right ones, against the correctness check.
 mutants: .venv/ready
 	$(BIN)/python benchmarks/mutants.py --json references/evidence/mutants.json.gz
+
+# The replayer's own kernels, which are in the tree.
+kernels: .venv/ready
+	$(BIN)/python -m tilewright.replay.build
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache

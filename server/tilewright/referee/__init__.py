@@ -1,0 +1,1 @@
+"""The referee: it asks workers and the replayer, and decides."""

@@ -1,0 +1,115 @@
+"""Two device programs compared: which is faster, by how much, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from tilewright.evaluation.statistics import ERROR_PROBABILITY
+from tilewright.programs.draws import draws_of
+from tilewright.programs.identity import identity
+from tilewright.programs.model import Program
+from tilewright.referee.replayer import Replayer, copied_outputs
+from tilewright.referee.statistics import LOOKS, Comparison, Verdict, figures, pairs_for
+from tilewright.wire.record import Record
+
+CALL_LIMIT_S = 20.0
+SCOUT = 4
+"""Calls of each program before the first round, which say how long one takes."""
+
+
+class Measured(Record):
+    """Both programs' times in microseconds for a call, by events, the launch included."""
+
+    speedup: float = Field(description="time of the first over time of the second")
+    low: float = Field(description="of the speedup's interval")
+    high: float
+    first_us: float
+    second_us: float
+    empty_us: float = Field(description="of a program that does nothing: below it nothing is told apart")
+    wall_gain_us: float = Field(description="what the second saves by the wall clock, which has to bear a gain out")
+    wall_half_width_us: float
+    borne_out: bool = Field(description="whether the wall clock does not contradict the events")
+    rounds: int
+    pairs: int = Field(description="calls of each in a round")
+
+    def __str__(self) -> str:
+        gain, half = 100 * (self.speedup - 1), 50 * (self.high - self.low)
+        text = f"{gain:+.2f}% ± {half:.2f} ({self.first_us:.2f} us to {self.second_us:.2f} us, an empty program "
+        text += f"{self.empty_us:.2f} us; {self.rounds} rounds of {self.pairs} pairs)"
+        return text if self.borne_out else f"{text}; the wall clock contradicts the events"
+
+
+class ComparisonResult(Record):
+    """The second program beside the first."""
+
+    verdict: Verdict = Field(description="of the second")
+    same: bool = Field(description="whether the two are the same program")
+    measured: Measured | None = Field(None, description="none where they are the same")
+    equal_outputs: bool | None = Field(
+        None, description="whether both gave the same bytes on the same inputs; none where that was not looked at"
+    )
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.verdict}: {self.measured}" if self.measured else "the same program"
+
+
+def compare(
+    replayer: Replayer,
+    first: Program,
+    second: Program,
+    draws: Sequence[Sequence[bytes]] = (),
+    error_probability: float = ERROR_PROBABILITY,
+    measure_same: bool = False,
+) -> ComparisonResult:
+    """Replay both in turns until the question is closed. `draws`: contents of the inputs, in their order; default: the
+    first program's examples, else values drawn by dtype. A program is measured against itself only with `measure_same`.
+
+    Raises `Fault` for a program that cannot be replayed, `ReplayerGone` where there is no replayer.
+    """
+    began, same = time.monotonic(), identity(first) == identity(second)
+    if same and not measure_same:
+        return ComparisonResult(verdict="inconclusive", same=True, seconds=0.0)
+    replayer.load([first, second], draws or draws_of(first, 2))
+    found, equal = Comparison(error_probability=error_probability), _equal_outputs(replayer)
+    scout, _ = replayer.rounds(1, SCOUT, 0, CALL_LIMIT_S)
+    pairs = pairs_for(max(figures(scout.rounds[0]).events[:2]))
+    for look in LOOKS:
+        run, _ = replayer.rounds(look - len(found.rounds), pairs, len(found.rounds), CALL_LIMIT_S)
+        found.rounds += [figures(one) for one in run.rounds]
+        if found.decided:
+            break
+    return ComparisonResult(
+        verdict=found.verdict,
+        same=same,
+        measured=_measured(found, pairs),
+        equal_outputs=equal,
+        seconds=round(time.monotonic() - began, 3),
+    )
+
+
+def _equal_outputs(replayer: Replayer) -> bool:
+    answers = [replayer.alone(arm, 0, 1, CALL_LIMIT_S) for arm in (0, 1)]
+    outputs = [copied_outputs(found.copied, buffers) for found, buffers in answers]
+    return outputs[0] is not None and outputs[0] == outputs[1]
+
+
+def _measured(found: Comparison, pairs: int) -> Measured:
+    speedup, wall = found.speedup, found.wall_gain
+    return Measured(
+        speedup=math.exp(speedup.mean),
+        low=math.exp(speedup.low),
+        high=math.exp(speedup.high),
+        first_us=found.mean_us(0),
+        second_us=found.mean_us(1),
+        empty_us=found.mean_us(2),
+        wall_gain_us=wall.mean,
+        wall_half_width_us=wall.half_width,
+        borne_out=found.borne_out,
+        rounds=len(found.rounds),
+        pairs=pairs,
+    )

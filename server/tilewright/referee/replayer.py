@@ -1,0 +1,185 @@
+"""The replayer from the referee's side: started when it is needed, and again when a program broke it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from tilewright.isolation.process import ChildProcess, kept_environment, spawned
+from tilewright.programs.format import encoded
+from tilewright.programs.model import Program
+from tilewright.replay.digests import digest
+from tilewright.wire.channel import ChannelClosed, ChannelError, ChannelTimeout
+from tilewright.wire.messages import (
+    Copied,
+    Done,
+    FaultKind,
+    FromReplayer,
+    Link,
+    LoadPrograms,
+    Message,
+    Outputs,
+    ProgramsLoaded,
+    ReplayerReady,
+    ReplayFault,
+    RoundsRun,
+    RunAlone,
+    RunRounds,
+    SetDraws,
+    buffer_of,
+)
+
+START_S = 60.0
+SLACK_S = 30.0
+"""Beyond what its calls may take, for a reply to come."""
+Reply = TypeVar("Reply", bound=Message)
+Draws = Sequence[Sequence[bytes]]
+
+
+class Fault(Exception):
+    """A program could not be replayed. `arm` is the one that fails when it is run alone; None where neither does."""
+
+    def __init__(self, kind: FaultKind, arm: int | None, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.arm = arm
+
+
+class ReplayerGone(Exception):
+    """The replayer could not start, or said something that is no answer."""
+
+
+class Replayer:
+    """A replayer process. A context manager: it ends with the block."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """`folder` is where its scratch folder is made; default: the temporary folder."""
+        self._folder = folder
+        self._process: ChildProcess | None = None
+        self._scratch: Path | None = None
+        self._link: Link[FromReplayer] | None = None
+        self._programs: list[Program] = []
+        self._draws: Draws = []
+        self.ready: ReplayerReady | None = None
+        self.starts = 0
+
+    def __enter__(self) -> Replayer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> ReplayerReady:
+        """Start the process, if it does not run. Raises `ReplayerGone`."""
+        if self._process is not None and self.ready is not None:
+            return self.ready
+        self.close()
+        self._scratch = Path(tempfile.mkdtemp(prefix="replayer-", dir=self._folder))
+        environment = kept_environment() | {"HOME": str(self._scratch), "TMPDIR": str(self._scratch)}
+        environment |= {"CUDA_CACHE_PATH": str(self._scratch), "CUDA_MODULE_LOADING": "EAGER"}
+        self._process = spawned("tilewright.replay.process", [], environment, self._scratch)
+        self._link = Link(self._process.channel, FromReplayer)
+        self.starts += 1
+        try:
+            ready, _ = self._link.receive(START_S)
+        except ChannelError as error:
+            raise self._gone(f"the replayer could not start: {error}") from None
+        if not isinstance(ready, ReplayerReady):
+            raise self._gone("the replayer did not say that it is ready")
+        self.ready = ready
+        return ready
+
+    def load(self, programs: Sequence[Program], draws: Draws) -> list[str]:
+        """Take one or two programs, and contents of their inputs by draw; the programs' identities. Raises `Fault`,
+        `ReplayerGone`."""
+        self._programs, self._draws = [*programs], draws
+        files = [encoded(program) for program in programs]
+        loaded, _ = self._ask(LoadPrograms(programs=[*range(len(files))]), ProgramsLoaded, files, SLACK_S)
+        flat = [data for draw in draws for data in draw]
+        width = len(programs[0].layout.inputs)
+        places = [[*range(number * width, (number + 1) * width)] for number in range(len(draws))]
+        self._ask(SetDraws(draws=places), Done, flat, SLACK_S)
+        return loaded.identities
+
+    def rounds(
+        self, count: int, pairs: int, first: int, limit_s: float, copies: int = 0
+    ) -> tuple[RoundsRun, list[bytearray]]:
+        """Run rounds of both arms. Raises `Fault`, whose arm was found by running each alone, and `ReplayerGone`."""
+        ask = RunRounds(rounds=count, pairs=pairs, copies=copies, number=first, limit_s=limit_s)
+        try:
+            return self._ask(ask, RoundsRun, (), SLACK_S + count * (pairs + 3) * 3 * limit_s)
+        except Fault as fault:
+            raise self._blamed(fault, limit_s) from None
+
+    def alone(self, arm: int, draw: int, calls: int, limit_s: float) -> tuple[Outputs, list[bytearray]]:
+        """Run one arm on one draw. Raises `Fault`, `ReplayerGone`."""
+        ask = RunAlone(arm=0 if arm == 0 else 1, draw=draw, calls=calls, limit_s=limit_s)
+        return self._ask(ask, Outputs, (), SLACK_S + calls * limit_s)
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+        self._process = self._scratch = self._link = self.ready = None
+
+    def _blamed(self, fault: Fault, limit_s: float) -> Fault:
+        """The same fault, of the arm that shows one alone, in a fresh context."""
+        if fault.kind in ("out-of-memory", "refused") or len(self._programs) < 2:
+            return fault
+        programs, draws, found = self._programs, self._draws, None
+        for arm, program in enumerate(programs):
+            self.close()
+            try:
+                self.load([program], draws)
+                self.alone(0, 0, 3, limit_s)
+            except Fault as alone:
+                found = Fault(alone.kind, arm, str(alone))
+                break
+        self.close()  # what is loaded is no longer both of them
+        return found or Fault(fault.kind, None, f"{fault}; neither version does this when it runs alone")
+
+    def _ask(
+        self, message: Message, kind: type[Reply], buffers: Sequence[bytes], limit_s: float
+    ) -> tuple[Reply, list[bytearray]]:
+        self.start()
+        assert self._link is not None
+        began = time.monotonic()
+        try:
+            self._link.send(message, buffers, limit_s)
+            answer, received = self._link.receive(max(limit_s - (time.monotonic() - began), 1.0))
+        except ChannelTimeout:
+            self.close()
+            raise Fault("hang", None, f"the replayer did not answer within {limit_s:.0f} s") from None
+        except ChannelClosed:
+            raise self._gone("the replayer ended") from None
+        except ChannelError as error:
+            raise self._gone(f"the replayer: {error}") from None
+        if isinstance(answer, ReplayFault):
+            if answer.fatal:
+                self.close()
+            raise Fault(answer.fault, answer.arm, answer.detail)
+        if not isinstance(answer, kind):
+            raise self._gone(f"the replayer answered with {answer.kind}")
+        return answer, received
+
+    def _gone(self, text: str) -> ReplayerGone:
+        process = self._process
+        reason = process.exit_reason() if process else None
+        said = process.output().strip().splitlines()[-1:] if process else []
+        self.close()
+        return ReplayerGone(": ".join(filter(None, [text, reason, *said])))
+
+
+def copied_outputs(copied: Copied, buffers: Sequence[bytearray]) -> list[bytes] | None:
+    """The outputs of a call, whole words; None where the digest that the GPU made is not theirs."""
+    outputs = [bytes(buffer_of(buffers, place)) for place in copied.outputs]
+    return outputs if digest(outputs, int(copied.key, 16)) == int(copied.digest, 16) else None

@@ -1,0 +1,1 @@
+"""The clock: a process with a driver and without torch, which replays device programs in turns."""

@@ -1,0 +1,43 @@
+"""Makes kernels.ptx from kernels.cu: `make kernels`. Needs a C++ compiler beside this project's own nvcc.
+
+PTX and not SASS, since it serves every GPU from `ARCH` on; the driver compiles it when the replayer starts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+SOURCES = (FOLDER / "kernels.cu", FOLDER / "mix.h")
+PTX = FOLDER / "kernels.ptx"
+ARCH = "compute_80"
+ISA = "7.8"
+"""A version of PTX that every driver of CUDA 12 knows; nvcc writes its own, and these kernels need nothing newer."""
+
+
+def built() -> str:
+    """The PTX of the sources as they are now, which it names by their hash. Raises `OSError`, and
+    `subprocess.CalledProcessError` where nvcc fails."""
+    spec = find_spec("nvidia")
+    places = [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
+    nvcc = next((found for place in places for found in place.glob("*/bin/nvcc")), Path("nvcc"))
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder, "kernels.ptx")
+        subprocess.run([nvcc, "-O3", f"-arch={ARCH}", "-ptx", "-o", made, SOURCES[0]], check=True)
+        text = made.read_text()
+    body = re.sub(r"^\.version \S+", f".version {ISA}", text[text.index("\n.version") + 1 :])
+    return f"// sources {sources_hash()}\n{body}"
+
+
+def sources_hash() -> str:
+    """SHA-256 of the kernels' sources."""
+    return hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES)).hexdigest()
+
+
+if __name__ == "__main__":
+    PTX.write_text(built())

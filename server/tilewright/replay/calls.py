@@ -1,0 +1,107 @@
+"""One call of a program, between clocks.
+
+Off the clocks: everything that either arm writes is poisoned, what the arm holds is put back, and shared memory is
+overwritten.
+Then the wall clock starts; the inputs are written, twice the L2 is read, an event, the program, an event, and a digest
+of the outputs under a key that was drawn a moment ago. The wall clock stops when the digest reaches the host.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tilewright.gpu.addresses import rounded
+from tilewright.programs.model import Program
+from tilewright.replay.device import Device
+from tilewright.replay.digests import key_of, widened
+from tilewright.replay.load import Loaded
+
+
+class Area(NamedTuple):
+    """Memory at a planned address, and a copy of what belongs there."""
+
+    at: int
+    copy: int
+    size: int
+
+
+@dataclass
+class Arm:
+    """A program that is ready: loaded, with copies of what it holds and of its inputs by draw."""
+
+    program: Program
+    loaded: Loaded
+    held: list[Area]
+    draws: list[list[Area]]
+
+    @property
+    def outputs(self) -> list[tuple[int, int]]:
+        """Address and bytes of the whole words of each output."""
+        return [widened(tensor.at, tensor.size) for tensor in self.program.layout.outputs]
+
+
+class Call(NamedTuple):
+    """What one call took, in microseconds, and the digest of its outputs under its key."""
+
+    events: float
+    wall: float
+    key: int
+    digest: int
+
+
+def written(programs: Sequence[Program]) -> list[tuple[int, int]]:
+    """Address and bytes of what some program allocates in its call."""
+    return joined(
+        [(block.at, block.size) for program in programs for block in program.layout.blocks if block.role == "fresh"]
+    )
+
+
+def mapped(programs: Sequence[Program]) -> list[tuple[int, int]]:
+    """Address and bytes of the pages that these programs need together."""
+    return joined([(block.at, rounded(block.size)) for program in programs for block in program.layout.blocks])
+
+
+def joined(areas: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same memory as areas, of address and bytes, that neither overlap nor touch."""
+    found: list[tuple[int, int]] = []
+    for at, size in sorted(areas):
+        if found and at <= sum(found[-1]):
+            start, length = found[-1]
+            found[-1] = start, max(length, at + size - start)
+        else:
+            found.append((at, size))
+    return found
+
+
+def call(
+    device: Device, arm: Arm, graph: object, draw: int, poisoned: Sequence[tuple[int, int]], limit_s: float
+) -> Call:
+    """Run `graph`, the arm's own or an empty one, on the arm's memory. Raises `Hang`, `DriverError`."""
+    for at, size in poisoned:
+        device.poison(at, size)
+    for area in arm.held:  # afterwards: what one arm holds can lie where the other one writes
+        device.copy(area.at, area.copy, area.size)
+    device.scrub()
+    device.wait(time.monotonic() + limit_s)
+    key = secrets.randbits(64)
+    outputs = [(at, size, key_of(key, number)) for number, (at, size) in enumerate(arm.outputs)]
+    inputs = arm.draws[draw]
+    device.clear_word()
+    began = time.perf_counter_ns()
+    for area in inputs:
+        device.copy(area.at, area.copy, area.size)
+    device.flush()
+    device.mark(end=False)
+    device.launch(graph)
+    device.mark(end=True)
+    for at, size, one_key in outputs:
+        device.add_digest(at, size, one_key)
+    device.publish()
+    word = device.await_word(time.monotonic() + limit_s)
+    wall = time.perf_counter_ns() - began
+    device.wait(time.monotonic() + limit_s)
+    return Call(device.marked_us(), wall / 1000, key, word)

@@ -1,0 +1,165 @@
+"""The replayer's own part of the GPU: a stream, events, its kernels, memory beside the planned addresses, and the word
+by which the GPU tells the host that a call is done."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from importlib.resources import files
+from typing import Any
+
+from cuda.bindings import driver as cuda
+
+from tilewright.gpu.driver import Context, ok
+from tilewright.gpu.pages import Pages
+
+NAMES = ("read_all", "digest", "publish", "nothing", "scrub")
+FLUSHES = 2
+"""Times the size of the L2 that are read before a call."""
+LOOK_EVERY = 2000
+"""Looks at the host's word between two at the stream, which tell of errors."""
+
+
+class Hang(Exception):
+    """The GPU was not done in time; what it runs cannot be ended but with its process."""
+
+
+class Device:
+    """GPU 0, the replayer's stream on it, and its kernels. Raises `DriverError` where one cannot be had."""
+
+    def __init__(self) -> None:
+        self.context = Context()
+        self.stream = ok(cuda.cuStreamCreate(cuda.CUstream_flags.CU_STREAM_NON_BLOCKING), "making a stream")
+        self._start, self._end = (ok(cuda.cuEventCreate(0), "making an event") for _ in range(2))
+        self.pages = Pages()
+        self._host = int(ok(cuda.cuMemHostAlloc(64, cuda.CU_MEMHOSTALLOC_DEVICEMAP), "allocating host memory"))
+        self._word = ctypes.c_uint64.from_address(self._host)
+        attribute = self.context.attribute
+        self._sms = attribute("MULTIPROCESSOR_COUNT")
+        self._shared = attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
+        self._flush_bytes = FLUSHES * max(attribute("L2_CACHE_SIZE"), 1 << 20) // 16 * 16
+        self._flush = self.allocate(self._flush_bytes)
+        self._sum = self.allocate(64)
+        source = files("tilewright.replay").joinpath("kernels.ptx").read_bytes() + b"\0"
+        module = ok(cuda.cuModuleLoadData(source), "compiling the replayer's kernels")
+        self._kernels = {
+            name: ok(cuda.cuModuleGetFunction(module, name.encode()), "compiling the replayer's kernels")
+            for name in NAMES
+        }
+        which = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        ok(cuda.cuFuncSetAttribute(self._kernels["scrub"], which, self._shared), "preparing to scrub")
+
+    def allocate(self, size: int) -> int:
+        """The address of new memory of `size` bytes, zeros, beside the planned addresses."""
+        at = ok(cuda.cuMemAlloc(max(size, 1)), f"allocating {size} bytes")
+        ok(cuda.cuMemsetD8(at, 0, max(size, 1)), "clearing memory")
+        return int(at)
+
+    def free(self, at: int) -> None:
+        ok(cuda.cuMemFree(cuda.CUdeviceptr(at)), "freeing memory")
+
+    def write(self, at: int, data: bytes) -> None:
+        """Copy bytes of the host to the GPU, and wait."""
+        if data:
+            ok(cuda.cuMemcpyHtoD(cuda.CUdeviceptr(at), data, len(data)), "writing to the GPU")
+
+    def read(self, at: int, size: int) -> bytes:
+        """Copy bytes of the GPU to the host, and wait."""
+        buffer = bytearray(size)
+        if size:
+            ok(cuda.cuMemcpyDtoH(buffer, cuda.CUdeviceptr(at), size), "reading from the GPU")
+        return bytes(buffer)
+
+    def copy(self, to: int, source: int, size: int) -> None:
+        """Copy within the GPU, on the stream."""
+        if size:
+            answer = cuda.cuMemcpyDtoDAsync(cuda.CUdeviceptr(to), cuda.CUdeviceptr(source), size, self.stream)
+            ok(answer, "copying on the GPU")
+
+    def poison(self, at: int, size: int) -> None:
+        """Fill memory with 0xFF, which makes NaN in every float dtype, on the stream."""
+        if size:
+            ok(cuda.cuMemsetD8Async(cuda.CUdeviceptr(at), 0xFF, size, self.stream), "poisoning memory")
+
+    def scrub(self) -> None:
+        """Overwrite the shared memory of every SM, on the stream: a block that takes all of it, twice an SM."""
+        self._launch("scrub", 2 * self._sms, 1024, (self._shared // 4,), (ctypes.c_uint32,), self._shared)
+
+    def flush(self) -> None:
+        """Read memory until nothing else is in the L2, on the stream."""
+        values = (self._flush, self._flush_bytes // 16, self._sum + 32)
+        self._launch("read_all", 4 * self._sms, 256, values, (ctypes.c_uint64,) * 3)
+
+    def add_digest(self, at: int, size: int, key: int) -> None:
+        """Add the digest of whole words from `at` on to the sum, on the stream."""
+        values = (at, size // 8, key, self._sum)
+        self._launch("digest", 4 * self._sms, 256, values, (ctypes.c_uint64,) * 4)
+
+    def clear_word(self) -> None:
+        """Before a call: the host's word is zero again."""
+        self._word.value = 0
+
+    def publish(self) -> None:
+        """Hand the sum to the host, on the stream, and clear it."""
+        self._launch("publish", 1, 1, (self._sum, self._host), (ctypes.c_uint64,) * 2)
+
+    def await_word(self, deadline: float) -> int:
+        """The host's word, once it is there: this process does nothing else meanwhile. Raises `Hang` at `deadline`
+        (monotonic seconds), and `DriverError` for what went wrong on the GPU."""
+        word = self._word
+        while True:
+            for _ in range(LOOK_EVERY):
+                if found := word.value:
+                    return found
+            error, *_ = cuda.cuStreamQuery(self.stream)
+            if error not in (cuda.CUresult.CUDA_SUCCESS, cuda.CUresult.CUDA_ERROR_NOT_READY):
+                ok((error,), "running a program")
+            if error == cuda.CUresult.CUDA_SUCCESS and not word.value:
+                raise Hang("the GPU is done, and the host's word was not written")
+            if time.monotonic() > deadline:
+                raise Hang("the GPU was not done in time")
+
+    def wait(self, deadline: float) -> None:
+        """Wait for the stream. Raises as `await_word` does."""
+        while True:
+            error, *_ = cuda.cuStreamQuery(self.stream)
+            if error != cuda.CUresult.CUDA_ERROR_NOT_READY:
+                ok((error,), "running a program")
+                return
+            if time.monotonic() > deadline:
+                raise Hang("the GPU was not done in time")
+
+    def mark(self, end: bool) -> None:
+        """Record the event before a program, or the one after it."""
+        ok(cuda.cuEventRecord(self._end if end else self._start, self.stream), "recording an event")
+
+    def launch(self, graph: Any) -> None:
+        """Launch an executable graph on the stream."""
+        ok(cuda.cuGraphLaunch(graph, self.stream), "launching a program")
+
+    def marked_us(self) -> float:
+        """Microseconds between the two events, once the stream is done."""
+        return 1000 * float(ok(cuda.cuEventElapsedTime(self._start, self._end), "reading events"))
+
+    def empty_graph(self) -> Any:
+        """An executable graph that does nothing, as a program would do it."""
+        graph = ok(cuda.cuGraphCreate(0), "making a graph")
+        params = cuda.CUDA_KERNEL_NODE_PARAMS()
+        params.func = self._kernels["nothing"]
+        params.gridDimX = params.gridDimY = params.gridDimZ = params.blockDimY = params.blockDimZ = 1
+        params.blockDimX = 32
+        ok(cuda.cuGraphAddKernelNode(graph, [], 0, params), "making a graph")
+        made = ok(cuda.cuGraphInstantiate(graph, 0), "making a graph executable")
+        ok(cuda.cuGraphDestroy(graph), "freeing a graph")
+        ok(cuda.cuGraphUpload(made, self.stream), "uploading a graph")
+        return made
+
+    def free_graph(self, graph: Any) -> None:
+        ok(cuda.cuGraphExecDestroy(graph), "freeing a graph")
+
+    def _launch(
+        self, name: str, grid: int, block: int, values: tuple[int, ...], types: tuple[Any, ...], shared: int = 0
+    ) -> None:
+        arguments = (values, types)
+        answer = cuda.cuLaunchKernel(self._kernels[name], grid, 1, 1, block, 1, 1, shared, self.stream, arguments, 0)
+        ok(answer, f"launching {name}")

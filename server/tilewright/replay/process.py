@@ -1,0 +1,198 @@
+"""The replayer: a confined process with a driver, which answers the referee's requests.
+
+It is `python -I -m tilewright.replay.process FD`, FD its end of a channel. A device program can break what is in this
+process's context, so that an error after which CUDA goes on no more ends the process, once it is reported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tilewright.gpu.driver import DriverError
+from tilewright.isolation.confinement import Isolation, confine
+from tilewright.isolation.limits import apply_limits
+from tilewright.programs.format import decoded
+from tilewright.programs.identity import identity
+from tilewright.programs.model import Program, ProgramError
+from tilewright.replay.calls import Call
+from tilewright.replay.device import Device, Hang
+from tilewright.replay.rounds import Blamed, Measured, OutOfMemory, run_alone, run_round
+from tilewright.wire.channel import Channel, ChannelClosed, ChannelError
+from tilewright.wire.messages import (
+    ArmNumber,
+    Copied,
+    Done,
+    FaultKind,
+    Link,
+    LoadPrograms,
+    Message,
+    Outputs,
+    ProgramsLoaded,
+    ReplayerReady,
+    ReplayFault,
+    Round,
+    RoundsRun,
+    RunAlone,
+    RunRounds,
+    SetDraws,
+    ToReplayer,
+    buffer_of,
+)
+
+Answer = tuple[Message, list[bytes]]
+
+
+class Replayer:
+    """The requests: one method for each."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._programs: list[Program] = []
+        self._draws: list[list[bytes]] = []
+
+    def answer(self, message: ToReplayer, buffers: Sequence[bytearray]) -> Answer:
+        """Raises `ProgramError`, `OutOfMemory`, `Blamed`, `DriverError`, `ChannelError`."""
+        match message:
+            case LoadPrograms():
+                return self._load(message, buffers)
+            case SetDraws():
+                return self._set_draws(message, buffers)
+            case RunRounds():
+                return self._run_rounds(message)
+            case RunAlone():
+                return self._run_alone(message)
+
+    def _load(self, message: LoadPrograms, buffers: Sequence[bytearray]) -> Answer:
+        self._programs, self._draws = [], []
+        programs = [decoded(bytes(buffer_of(buffers, place))) for place in message.programs]
+        for program in programs:
+            if program.layout.arch.rstrip("af") != self._device.context.arch:
+                raise ProgramError(f"it is for {program.layout.arch}, and the GPU is {self._device.context.arch}")
+        inputs = [[(one.name, one.spec) for one in program.layout.inputs] for program in programs]
+        if inputs[0] != inputs[-1]:
+            raise ProgramError("the two programs have other inputs")
+        self._programs = programs
+        held = [sum(map(len, program.held.values())) for program in programs]
+        return ProgramsLoaded(identities=[identity(program) for program in programs], held_bytes=held), []
+
+    def _set_draws(self, message: SetDraws, buffers: Sequence[bytearray]) -> Answer:
+        if not self._programs:
+            raise ChannelError("draws for no program")
+        sizes = [tensor.size for tensor in self._programs[0].layout.inputs]
+        draws = [[bytes(buffer_of(buffers, place)) for place in draw] for draw in message.draws]
+        if any([*map(len, draw)] != sizes for draw in draws):
+            raise ChannelError("a draw has other sizes than the inputs")
+        self._draws = draws
+        return Done(), []
+
+    def _run_rounds(self, message: RunRounds) -> Answer:
+        if len(self._programs) != 2 or not self._draws:
+            raise ChannelError("rounds need two programs and draws")
+        began, rounds, buffers = time.monotonic(), [], list[bytes]()
+        for number in range(message.rounds):
+            measured = run_round(
+                self._device,
+                self._programs,
+                self._draws,
+                message.number + number,
+                message.pairs,
+                number < message.copies,
+                message.limit_s,
+            )
+            rounds.append(_described(measured, buffers))
+        return RoundsRun(rounds=rounds, seconds=time.monotonic() - began), buffers
+
+    def _run_alone(self, message: RunAlone) -> Answer:
+        if message.arm >= len(self._programs) or message.draw >= len(self._draws):
+            raise ChannelError("no such arm, or no such draw")
+        program = self._programs[message.arm]
+        try:
+            calls, outputs = run_alone(self._device, program, self._draws, message.draw, message.calls, message.limit_s)
+        except Blamed as blamed:
+            raise Blamed(message.arm, blamed.cause) from None
+        buffers: list[bytes] = []
+        copied = _copied(message.arm, message.draw, calls[-1], outputs, buffers)
+        return Outputs(events=[c.events for c in calls], wall=[c.wall for c in calls], copied=copied), buffers
+
+
+def _described(measured: Measured, buffers: list[bytes]) -> Round:
+    return Round(
+        first=0 if measured.first == 0 else 1,
+        events=[[one.events for one in calls] for calls in measured.calls],
+        wall=[[one.wall for one in calls] for calls in measured.calls],
+        copied=[
+            _copied(arm, draw, made, outputs, buffers) for arm, (draw, made, outputs) in sorted(measured.copied.items())
+        ],
+    )
+
+
+def _copied(arm: int, draw: int, made: Call, outputs: list[bytes], buffers: list[bytes]) -> Copied:
+    places = range(len(buffers), len(buffers) + len(outputs))
+    buffers += outputs
+    key, digest = f"{made.key:016x}", f"{made.digest:016x}"
+    return Copied(arm=0 if arm == 0 else 1, draw=draw, key=key, digest=digest, outputs=[*places])
+
+
+_KINDS: dict[str, FaultKind] = {
+    "CUDA_ERROR_OUT_OF_MEMORY": "out-of-memory",
+    "CUDA_ERROR_ILLEGAL_ADDRESS": "illegal-access",
+    "CUDA_ERROR_MISALIGNED_ADDRESS": "illegal-access",
+    "CUDA_ERROR_INVALID_ADDRESS_SPACE": "illegal-access",
+}
+
+
+def fault_of(error: Exception) -> ReplayFault:
+    """What the referee is told of an error. Raises it again where it is none of a program's."""
+    arm, cause = (error.arm, error.cause) if isinstance(error, Blamed) else (None, error)
+    number: ArmNumber | None = None if arm is None else 0 if arm == 0 else 1
+    match cause:
+        case DriverError():
+            kind: FaultKind = _KINDS.get(cause.name, "launch-failed" if cause.fatal else "refused")
+            return ReplayFault(fault=kind, arm=number, detail=str(cause)[:1000], fatal=cause.fatal)
+        case Hang():
+            return ReplayFault(fault="hang", arm=number, detail=str(cause), fatal=True)
+        case OutOfMemory():
+            return ReplayFault(fault="out-of-memory", arm=number, detail=str(cause), fatal=False)
+        case ProgramError():
+            return ReplayFault(fault="refused", arm=number, detail=str(cause)[:1000], fatal=False)
+    raise error
+
+
+def serve(link: Link[ToReplayer], replayer: Replayer) -> None:
+    """Answer until the referee closes the channel, or an error is fatal."""
+    while True:
+        message, buffers = link.receive()
+        try:
+            answer, out = replayer.answer(message, buffers)
+        except (Blamed, DriverError, OutOfMemory, ProgramError) as error:
+            fault = fault_of(error)
+            link.send(fault)
+            if fault.fatal:
+                return
+            continue
+        link.send(answer, out)
+
+
+def main(channel: socket.socket) -> None:
+    """Confine this process, whose working directory is its scratch folder; open the GPU; answer."""
+    apply_limits()
+    isolation: Isolation = confine(writable=[Path.cwd()], readable=[])
+    link: Link[ToReplayer] = Link(Channel(channel), ToReplayer)
+    device = Device()
+    context = device.context
+    link.send(
+        ReplayerReady(gpu=context.uuid, arch=context.arch, driver=context.driver, isolation=isolation.model_dump())
+    )
+    with contextlib.suppress(ChannelClosed):
+        serve(link, Replayer(device))
+    os._exit(0)  # a context that hangs does not end in order
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])))

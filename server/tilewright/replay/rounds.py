@@ -1,0 +1,170 @@
+"""Rounds: both arms and an empty program in turns, on new pages, in an order that nobody can foresee.
+
+Most of the spread of a kernel's time comes from the pages that its data lies on (measured: 0.31 us of 4.2 us with pages
+of its own, 0.012 us with pages that both arms share). So the arms share them, and a round is what an interval counts.
+What is loaded second can run up to 0.04 us faster for a whole round: the order of loading changes every round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tilewright.gpu.driver import DriverError
+from tilewright.programs.model import Program, Tensor
+from tilewright.replay.calls import Area, Arm, Call, call, mapped, written
+from tilewright.replay.device import Device
+from tilewright.replay.load import load
+
+EMPTY = 2
+"""In the place of an arm's number: a program that does nothing."""
+WARM = 3
+"""Calls of each before those that count: a first launch of a module, or of a larger grid, is slower once."""
+SPARE_BYTES = 256 << 20
+"""Of the GPU's memory that a round leaves free."""
+
+
+class Turn(NamedTuple):
+    arm: int
+    draw: int
+    counts: bool
+
+
+def order(number: int) -> tuple[int, int]:
+    """Which arm is loaded first in a round, and which second."""
+    return (0, 1) if number % 2 else (1, 0)
+
+
+def turns(pairs: int, draws: int, source: random.Random) -> list[Turn]:
+    """The calls of a round. In each pair both arms and the empty program run, in random order. The arms are on
+    different draws, if there are several: a program could copy what the other left."""
+    found = []
+    for pair in range(-WARM, pairs):
+        members = [Turn(0, pair % draws, pair >= 0), Turn(1, (pair + 1) % draws, pair >= 0), Turn(EMPTY, 0, pair >= 0)]
+        source.shuffle(members)
+        found += members
+    return found
+
+
+@dataclass
+class Measured:
+    """The calls of a round: of arm 0, arm 1 and the empty program; and the outputs of one call an arm."""
+
+    first: int
+    calls: list[list[Call]] = field(default_factory=lambda: [[], [], []])
+    copied: dict[int, tuple[int, Call, list[bytes]]] = field(default_factory=dict)
+
+
+class OutOfMemory(Exception):
+    """Both arms do not fit on the GPU together."""
+
+
+class Blamed(Exception):
+    """An arm did not run to its end; `cause` says why. It may not be its own fault: see `RunAlone`."""
+
+    def __init__(self, arm: int | None, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.arm = arm
+        self.cause = cause
+
+
+def needed_bytes(programs: Sequence[Program], draws: int) -> int:
+    """Bytes of the GPU's memory that a round of these programs takes."""
+    copies = sum(
+        draws * sum(tensor.size for tensor in program.layout.inputs) + sum(map(len, program.held.values()))
+        for program in programs
+    )
+    return sum(size for _, size in mapped(programs)) + copies
+
+
+@contextlib.contextmanager
+def laid_out(
+    device: Device, programs: Sequence[Program], draws: Sequence[Sequence[bytes]], number: int
+) -> Iterator[list[Arm]]:
+    """Both programs on new pages, with copies of their inputs. Raises `OutOfMemory`, `Blamed`."""
+    device.pages.clear()
+    needed = needed_bytes(programs, len(draws)) + SPARE_BYTES
+    if needed > device.context.free_bytes():
+        free = device.context.free_bytes()
+        raise OutOfMemory(f"it takes {needed >> 20} MiB of the GPU's memory, of which {free >> 20} MiB are free")
+    for at, size in mapped(programs):
+        device.pages.map(at, size)
+    arms: dict[int, Arm] = {}
+    taken: list[int] = []
+    try:
+        for arm in order(number) if len(programs) == 2 else (0,):
+            try:
+                arms[arm] = _ready(device, programs[arm], draws, taken)
+            except Exception as error:
+                raise Blamed(arm, error) from None
+        yield [arms[number] for number in sorted(arms)]
+    finally:
+        with contextlib.suppress(DriverError):  # after a fatal error the process ends
+            for one in arms.values():
+                one.loaded.close()
+            for at in taken:
+                device.free(at)
+
+
+def _ready(device: Device, program: Program, draws: Sequence[Sequence[bytes]], taken: list[int]) -> Arm:
+    def kept(at: int, data: bytes) -> Area:
+        copy = device.allocate(len(data))
+        taken.append(copy)
+        device.write(copy, data)
+        return Area(at, copy, len(data))
+
+    loaded = load(program, device.context, device.stream)
+    inputs: Sequence[Tensor] = program.layout.inputs
+    held = [kept(at, data) for at, data in program.held.items()]
+    copies = [[kept(one.at, data) for one, data in zip(inputs, draw, strict=True)] for draw in draws]
+    return Arm(program, loaded, held, copies)
+
+
+def run_round(
+    device: Device,
+    programs: Sequence[Program],
+    draws: Sequence[Sequence[bytes]],
+    number: int,
+    pairs: int,
+    copies: bool,
+    limit_s: float,
+) -> Measured:
+    """One round. Raises `OutOfMemory`, `Blamed`."""
+    poisoned, found = written(programs), Measured(order(number)[0])
+    with laid_out(device, programs, draws, number) as arms:
+        empty = device.empty_graph()
+        left = [pairs, pairs]
+        for turn in turns(pairs, len(draws), random.Random(secrets.randbits(64))):
+            arm = arms[0] if turn.arm == EMPTY else arms[turn.arm]
+            graph = empty if turn.arm == EMPTY else arm.loaded.graph
+            try:
+                made = call(device, arm, graph, turn.draw, poisoned, limit_s)
+            except Exception as error:
+                raise Blamed(None if turn.arm == EMPTY else turn.arm, error) from None
+            if not turn.counts:
+                continue
+            found.calls[turn.arm].append(made)
+            if turn.arm != EMPTY and copies and turn.arm not in found.copied:
+                if not secrets.randbelow(left[turn.arm]):  # drawn now, after the call: each is as likely as any other
+                    outputs = [device.read(at, size) for at, size in arm.outputs]
+                    found.copied[turn.arm] = turn.draw, made, outputs
+                left[turn.arm] -= 1
+        device.free_graph(empty)
+    return found
+
+
+def run_alone(
+    device: Device, program: Program, draws: Sequence[Sequence[bytes]], draw: int, calls: int, limit_s: float
+) -> tuple[list[Call], list[bytes]]:
+    """Calls of one program, and the outputs of the last one. Raises `OutOfMemory`, `Blamed` (arm 0)."""
+    poisoned = written([program])
+    with laid_out(device, [program], draws, 1) as (arm,):
+        try:
+            made = [call(device, arm, arm.loaded.graph, draw, poisoned, limit_s) for _ in range(calls)]
+            return made, [device.read(at, size) for at, size in arm.outputs]
+        except Exception as error:
+            raise Blamed(0, error) from None

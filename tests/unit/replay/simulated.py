@@ -1,0 +1,178 @@
+"""A GPU that is simulated in Python, as far as the replayer needs one: memory, a stream that is always done, two
+events, and programs whose kernels store a number. Times are what a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilewright.gpu.driver import DriverError
+from tilewright.programs.model import Copy, Kernel, Memset, Program
+from tilewright.replay.device import Hang
+from tilewright.replay.digests import _mix
+
+GIB = 1 << 30
+
+
+class Memory:
+    """Bytes by address; what nobody mapped or allocated cannot be touched."""
+
+    def __init__(self) -> None:
+        self.areas: dict[int, bytearray] = {}
+
+    def find(self, at: int, size: int) -> tuple[bytearray, int]:
+        for start, data in self.areas.items():
+            if start <= at and at + size <= start + len(data):
+                return data, at - start
+        raise DriverError("CUDA_ERROR_ILLEGAL_ADDRESS", f"touching {size} bytes at {at:#x}")
+
+    def read(self, at: int, size: int) -> bytes:
+        data, start = self.find(at, size)
+        return bytes(data[start : start + size])
+
+    def write(self, at: int, data: bytes) -> None:
+        where, start = self.find(at, len(data))
+        where[start : start + len(data)] = data
+
+
+class Pages:
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._mapped: list[int] = []
+
+    def map(self, at: int, size: int) -> None:
+        assert not any(at < start + len(data) and start < at + size for start, data in self._memory.areas.items())
+        self._memory.areas[at] = bytearray(size)
+        self._mapped.append(at)
+
+    def clear(self) -> None:
+        for at in self._mapped:
+            del self._memory.areas[at]
+        self._mapped.clear()
+
+
+class Context:
+    arch, uuid, driver = "sm_90", "GPU-simulated", "13.0"
+
+    def __init__(self, free: int) -> None:
+        self._free = free
+
+    def free_bytes(self) -> int:
+        return self._free
+
+
+@dataclass
+class Graph:
+    """A loaded program: what it does to memory, and how long that takes."""
+
+    run: Callable[[Memory], None]
+    us: float
+    closed: bool = False
+
+
+@dataclass
+class Loaded:
+    graph: Graph
+    libraries: list[Any] = field(default_factory=list)
+
+    def close(self) -> None:
+        self.graph.closed = True
+
+
+class Device:
+    """Stands for `tilewright.replay.device.Device`. `log` lists what was done, in order."""
+
+    def __init__(self, free: int = 80 * GIB) -> None:
+        self.memory = Memory()
+        self.context, self.pages, self.stream = Context(free), Pages(self.memory), None
+        self.log: list[str] = []
+        self._next, self._sum, self._word, self._us = 1 << 20, 0, 0, 0.0
+
+    def allocate(self, size: int) -> int:
+        at, self._next = self._next, self._next + max(size, 1)
+        self.memory.areas[at] = bytearray(max(size, 1))
+        return at
+
+    def free(self, at: int) -> None:
+        del self.memory.areas[at]
+
+    def write(self, at: int, data: bytes) -> None:
+        self.memory.write(at, data)
+
+    def read(self, at: int, size: int) -> bytes:
+        return self.memory.read(at, size)
+
+    def copy(self, to: int, source: int, size: int) -> None:
+        self.log.append(f"copy {to:#x}")
+        self.memory.write(to, self.memory.read(source, size))
+
+    def poison(self, at: int, size: int) -> None:
+        self.log.append(f"poison {at:#x} {size}")
+        self.memory.write(at, b"\xff" * size)
+
+    def scrub(self) -> None:
+        self.log.append("scrub")
+
+    def flush(self) -> None:
+        self.log.append("flush")
+
+    def add_digest(self, at: int, size: int, key: int) -> None:
+        words = np.frombuffer(self.memory.read(at, size), np.uint64)
+        places = np.arange(len(words), dtype=np.uint64) + np.uint64(key)
+        self._sum += int(_mix(words ^ _mix(places)).sum(dtype=np.uint64))
+
+    def clear_word(self) -> None:
+        self._word = 0
+
+    def publish(self) -> None:
+        self._word, self._sum = self._sum & (1 << 64) - 1 | 1, 0
+
+    def await_word(self, deadline: float) -> int:
+        return self._word
+
+    def wait(self, deadline: float) -> None:
+        pass
+
+    def mark(self, end: bool) -> None:
+        self.log.append("end" if end else "start")
+
+    def launch(self, graph: Graph) -> None:
+        assert not graph.closed
+        self.log.append("launch")
+        if graph.us < 0:
+            raise Hang("the GPU was not done in time")
+        graph.run(self.memory)
+        self._us = graph.us
+
+    def marked_us(self) -> float:
+        return self._us
+
+    def empty_graph(self) -> Graph:
+        return Graph(lambda memory: None, 2.0)
+
+    def free_graph(self, graph: Graph) -> None:
+        graph.closed = True
+
+
+def load(program: Program, context: Context, stream: None) -> Loaded:
+    """Stands for `tilewright.replay.load.load`. A kernel takes as many microseconds as the number that it stores; below
+    zero, it hangs."""
+    us = 2.0
+    for node in program.layout.nodes:
+        us += int.from_bytes(node.parameters[1], "little", signed=True) if isinstance(node, Kernel) else 1.0
+
+    def run(memory: Memory) -> None:
+        for node in program.layout.nodes:
+            match node:
+                case Kernel():
+                    at, number = node.parameters
+                    memory.write(int.from_bytes(at, "little"), number)
+                case Memset():
+                    memory.write(node.at, node.value.to_bytes(node.element, "little") * node.width)
+                case Copy():
+                    memory.write(node.to, memory.read(node.source, node.width))
+
+    return Loaded(Graph(run, us))

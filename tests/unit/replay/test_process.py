@@ -1,0 +1,189 @@
+"""The referee's side and the replayer's, with a channel between them and a simulated GPU."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.programs.made import OUT, W, clear, copied, fill, program
+from tests.unit.replay import simulated
+from tilewright.programs.format import encoded
+from tilewright.programs.identity import identity
+from tilewright.programs.model import Program
+from tilewright.referee import replayer as client
+from tilewright.referee.compare import compare
+from tilewright.referee.replayer import Fault, Replayer, ReplayerGone, copied_outputs
+from tilewright.replay import process, rounds
+from tilewright.wire.channel import Channel, ChannelError
+from tilewright.wire.messages import Link, LoadPrograms, Outputs, ReplayerReady, RunRounds, SetDraws, ToReplayer
+
+FAST, SLOW, EDITED = (program([copied(), fill(OUT, us)]) for us in (20, 30, 21))
+HANGS, READS_OUTSIDE = program([fill(OUT, 2**32 - 99)]), program([fill(4096, 3)])
+DRAWS = [[bytes([draw]) * 1024] for draw in (1, 2)]
+
+
+class Child:
+    """Stands for a process: a thread that serves, as `process.main` does without its own confinement and GPU."""
+
+    def __init__(self, free: int) -> None:
+        ours, theirs = socket.socketpair()
+        self.channel = Channel(ours)
+        self._theirs = theirs
+        self._device: Any = simulated.Device(free)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with self._theirs:
+            link: Link[ToReplayer] = Link(Channel(self._theirs), ToReplayer)
+            link.send(ReplayerReady(gpu="GPU-simulated", arch="sm_90", driver="13.0", isolation={}))
+            try:
+                process.serve(link, process.Replayer(self._device))
+            except ChannelError:
+                pass
+
+    def kill(self) -> None:
+        self.channel.close()
+        self._thread.join(5)
+
+    def exit_reason(self) -> str:
+        return "exited with status 0"
+
+    def output(self) -> str:
+        return ""
+
+
+@pytest.fixture
+def free() -> list[int]:
+    """Bytes that are free on the simulated GPU."""
+    return [80 * simulated.GIB]
+
+
+@pytest.fixture
+def replayer(monkeypatch: pytest.MonkeyPatch, free: list[int], tmp_path: Path) -> Iterator[Replayer]:
+    monkeypatch.setattr(rounds, "load", simulated.load)
+    monkeypatch.setattr(client, "spawned", lambda *_: Child(free[0]))
+    with Replayer(tmp_path) as made:
+        yield made
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_two_programs_are_compared(replayer: Replayer) -> None:
+    found = compare(replayer, SLOW, FAST, DRAWS)
+    assert found.measured is not None
+    assert (found.measured.first_us, found.measured.second_us, found.measured.empty_us) == (33.0, 23.0, 2.0)
+    assert found.measured.speedup == pytest.approx(33 / 23)
+    assert not found.equal_outputs
+    assert replayer.starts == 1
+
+
+def test_programs_that_are_the_same_are_not_measured(replayer: Replayer) -> None:
+    other = program([copied(), fill(OUT, 20)], held=b"\x05" * 64)
+    assert str(compare(replayer, FAST, other)) == "the same program"
+    assert replayer.starts == 0
+    measured = compare(replayer, FAST, other, DRAWS, measure_same=True)
+    assert (measured.verdict, measured.same, measured.equal_outputs) == ("inconclusive", True, True)
+
+
+def test_outputs_come_back_with_their_digest(replayer: Replayer) -> None:
+    assert replayer.load([FAST], DRAWS) == [identity(FAST)]
+    found, buffers = replayer.alone(0, 1, 3, 1.0)
+    assert isinstance(found, Outputs)
+    (output,) = copied_outputs(found.copied, buffers) or [b""]
+    assert output == (20).to_bytes(4, "little") + DRAWS[1][0][4:]
+    buffers[0][500] ^= 1
+    assert copied_outputs(found.copied, buffers) is None
+    assert found.events == [23.0] * 3
+
+
+@pytest.mark.parametrize(("broken", "kind"), [(HANGS, "hang"), (READS_OUTSIDE, "illegal-access")])
+@pytest.mark.parametrize("arm", [0, 1])
+def test_the_arm_at_fault_is_found_and_the_replayer_goes_on(
+    replayer: Replayer, broken: Program, kind: str, arm: int
+) -> None:
+    pair = [broken, FAST] if arm == 0 else [FAST, broken]
+    replayer.load(pair, DRAWS)
+    with pytest.raises(Fault) as fault:
+        replayer.rounds(2, 4, 0, 1.0)
+    assert (fault.value.kind, fault.value.arm) == (kind, arm)
+    assert compare(replayer, SLOW, FAST, DRAWS).measured is not None
+
+
+def test_a_fault_that_no_arm_shows_alone_is_nobodys(replayer: Replayer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any) -> Any:
+        raise rounds.Blamed(1, simulated.Hang("the GPU was not done in time"))
+
+    monkeypatch.setattr(process, "run_round", failing)
+    replayer.load([SLOW, FAST], DRAWS)
+    with pytest.raises(Fault, match="neither version does this when it runs alone") as fault:
+        replayer.rounds(1, 4, 0, 1.0)
+    assert fault.value.arm is None
+
+
+def test_two_programs_that_do_not_fit_are_said_not_to(replayer: Replayer, free: list[int]) -> None:
+    free[0] = 64 << 20
+    replayer.load([SLOW, FAST], DRAWS)
+    with pytest.raises(Fault, match="of which 64 MiB are free") as fault:
+        replayer.rounds(1, 4, 0, 1.0)
+    assert (fault.value.kind, fault.value.arm, replayer.starts) == ("out-of-memory", None, 1)
+
+
+def hostile(change: str) -> bytes:
+    raw = bytearray(encoded(FAST))
+    if change == "cut":
+        return bytes(raw[:100])
+    raw[{"magic": 3, "header": 60, "image": len(raw) - 2000}[change]] ^= 0x55
+    return bytes(raw)
+
+
+@pytest.mark.parametrize("change", ["cut", "magic", "header", "image"])
+def test_a_hostile_file_is_a_fault_and_the_replayer_goes_on(replayer: Replayer, change: str) -> None:
+    replayer.start()
+    with pytest.raises(Fault) as fault:
+        replayer._ask(LoadPrograms(programs=[0]), process.ProgramsLoaded, [hostile(change)], 5)
+    assert (fault.value.kind, fault.value.arm) == ("refused", None)
+    assert replayer.load([FAST], DRAWS) == [identity(FAST)]
+    assert replayer.starts == 1
+
+
+def test_programs_of_other_inputs_or_another_gpu_are_refused(replayer: Replayer) -> None:
+    layout = FAST.layout
+    renamed = layout.inputs[0].model_copy(update={"name": "other"})
+    other = Program(layout.model_copy(update={"inputs": (renamed,)}), FAST.images, FAST.held)
+    with pytest.raises(Fault, match="other inputs"):
+        replayer.load([FAST, other], DRAWS)
+    elsewhere = Program(layout.model_copy(update={"arch": "sm_100", "nodes": (clear(),), "edges": ()}), {}, FAST.held)
+    with pytest.raises(Fault, match="it is for sm_100, and the GPU is sm_90"):
+        replayer.load([elsewhere], DRAWS)
+
+
+@pytest.mark.parametrize(
+    "message", [RunRounds(rounds=1, pairs=1, limit_s=1.0), SetDraws(draws=[[0]]), SetDraws(draws=[[5]])]
+)
+def test_requests_that_make_no_sense_end_the_replayer(replayer: Replayer, message: Any) -> None:
+    if message == SetDraws(draws=[[0]]):
+        replayer.load([FAST], DRAWS)
+    with pytest.raises(ReplayerGone):
+        replayer._ask(message, process.Done, [b"x"], 5)
+    assert replayer.load([FAST], DRAWS) == [identity(FAST)]
+    assert replayer.starts == 2
+
+
+def test_an_edit_that_changes_the_work_is_told_apart(replayer: Replayer) -> None:
+    found = compare(replayer, FAST, EDITED, DRAWS)
+    assert found.verdict == "slower"
+    assert found.measured is not None
+    assert found.measured.speedup == pytest.approx(23 / 24)
+
+
+def test_held_contents_are_there_in_each_call(replayer: Replayer) -> None:
+    reader = program([copied(OUT, W, 64), fill(W, 9)], held=b"\x07" * 64)
+    replayer.load([reader], DRAWS)
+    found, buffers = replayer.alone(0, 0, 3, 1.0)
+    (output,) = copied_outputs(found.copied, buffers) or [b""]
+    assert output[:64] == b"\x07" * 64

@@ -1,0 +1,117 @@
+"""Rounds on a simulated GPU: what is done between the clocks and outside them, and in which order."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.programs.made import OUT, W, X, clear, copied, fill, program
+from tests.unit.replay import simulated
+from tilewright.gpu.addresses import BASE, GRAIN
+from tilewright.programs.model import Block, Program
+from tilewright.replay import rounds
+from tilewright.replay.calls import joined, mapped, written
+from tilewright.replay.digests import digest
+from tilewright.replay.rounds import EMPTY, WARM, Blamed, OutOfMemory, needed_bytes, run_alone, run_round, turns
+
+ONE, OTHER = program([copied(), fill(OUT, 30)]), program([copied(), fill(OUT + 8, 10)])
+DRAWS = [[bytes([draw]) * 1024] for draw in (1, 2)]
+
+
+@pytest.fixture(autouse=True)
+def simulated_driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(rounds, "load", simulated.load)
+    yield
+
+
+def test_a_round_gives_times_and_outputs() -> None:
+    device: Any = simulated.Device()
+    found = run_round(device, [ONE, OTHER], DRAWS, 0, 20, True, 1.0)
+    assert [len(calls) for calls in found.calls] == [20, 20, 20]
+    assert [{call.events for call in calls} for calls in found.calls] == [{33.0}, {13.0}, {2.0}]
+    for arm, (draw, made, outputs) in found.copied.items():
+        assert digest(outputs, made.key) == made.digest
+        expected = bytearray(DRAWS[draw][0])
+        expected[8 * arm : 8 * arm + 4] = (30, 10)[arm].to_bytes(4, "little")
+        assert outputs == [expected]
+    assert sorted(found.copied) == [0, 1]
+    assert len({call.key for calls in found.calls for call in calls}) == 60
+
+
+def test_a_call_is_prepared_off_the_clock() -> None:
+    device: Any = simulated.Device()
+    run_alone(device, ONE, DRAWS, 0, 1, 1.0)
+    assert device.log == [
+        f"poison {OUT:#x} 1024", f"copy {W:#x}", "scrub", f"copy {X:#x}", "flush", "start", "launch", "end",
+    ]  # fmt: skip
+
+
+def test_what_the_other_arm_left_is_not_to_be_had() -> None:
+    """Arm 1 writes nothing of its own: what arm 0 left in the output would be right, if it were still there."""
+    device: Any = simulated.Device()
+    nothing = program([fill(W, 1)])
+    for number in range(4):
+        found = run_round(device, [ONE, nothing], DRAWS, number, 5, True, 1.0)
+        _, _, (output,) = found.copied[1]
+        assert output == b"\xff" * 1024
+
+
+def test_what_is_held_is_put_back_where_the_other_arm_writes() -> None:
+    layout = ONE.layout
+    blocks = (layout.blocks[0], Block(at=W, size=64, role="fresh"), layout.blocks[2])
+    writer = Program(layout.model_copy(update={"blocks": blocks}), ONE.images, {})
+    reader = program([copied(OUT, W, 64)], held=b"\x07" * 64)
+    device: Any = simulated.Device()
+    found = run_round(device, [writer, reader], DRAWS, 0, 5, True, 1.0)
+    assert found.copied[1][2][0][:64] == b"\x07" * 64
+
+
+def test_arms_are_loaded_in_turns_and_everything_is_given_back() -> None:
+    device: Any = simulated.Device()
+    firsts = [run_round(device, [ONE, OTHER], DRAWS, number, 2, False, 1.0).first for number in range(4)]
+    assert firsts == [1, 0, 1, 0]
+    assert set(device.memory.areas) == {at for at, _ in mapped([ONE, OTHER])}
+
+
+def test_two_versions_that_do_not_fit_are_not_begun() -> None:
+    device: Any = simulated.Device(free=100 << 20)
+    with pytest.raises(OutOfMemory, match="of which 100 MiB are free"):
+        run_round(device, [ONE, OTHER], DRAWS, 0, 2, False, 1.0)
+    assert needed_bytes([ONE, OTHER], 2) == 3 * GRAIN + 2 * (2 * 1024 + 64)
+
+
+@pytest.mark.parametrize("number", [-9, 7])
+def test_the_arm_that_does_not_end_is_named(number: int) -> None:
+    device: Any = simulated.Device()
+    broken = program([fill(OUT if number < 0 else 4096, number % 2**32)])
+    with pytest.raises(Blamed) as blamed:
+        run_round(device, [ONE, broken], DRAWS, 0, 2, False, 1.0)
+    assert blamed.value.arm == 1
+    assert ("in time" if number < 0 else "ILLEGAL_ADDRESS") in str(blamed.value.cause)
+
+
+@given(st.integers(1, 40), st.integers(1, 5), st.integers(0, 2**32))
+def test_the_turns_of_a_round(pairs: int, draws: int, seed: int) -> None:
+    found = turns(pairs, draws, random.Random(seed))
+    assert Counter(turn.arm for turn in found if turn.counts) == {0: pairs, 1: pairs, EMPTY: pairs}
+    assert sum(not turn.counts for turn in found) == 3 * WARM
+    for place in range(0, len(found), 3):
+        members = found[place : place + 3]
+        assert sorted(turn.arm for turn in members) == [0, 1, EMPTY]
+        drawn = {turn.arm: turn.draw for turn in members}
+        assert drawn[0] != drawn[1] or draws == 1
+        assert max(drawn.values()) < draws
+    if pairs == 40:
+        assert len({tuple(turn.arm for turn in found[place : place + 3]) for place in range(0, len(found), 3)}) > 3
+
+
+def test_areas_are_joined() -> None:
+    assert joined([(5, 2), (0, 3), (2, 4), (20, 1)]) == [(0, 7), (20, 1)]
+    assert mapped([ONE]) == [(BASE, 3 * GRAIN)]
+    assert written([ONE, program([clear()])]) == [(OUT, 1024)]
