@@ -17,6 +17,7 @@ from tilewright import __version__, doctor
 from tilewright.errors import UsageError
 from tilewright.files import write_atomically
 from tilewright.kernelcommands import kernel_app
+from tilewright.programcommands import program_app
 from tilewright.session.checkout import Checkout, CheckoutBusy
 from tilewright.session.reports import NAME_LIMIT, StatusReport
 from tilewright.skillcommands import skills_app
@@ -46,6 +47,7 @@ session_app = typer.Typer(
 )
 app.add_typer(session_app, name="session")
 app.add_typer(skills_app, name="skills")
+app.add_typer(program_app, name="program")
 app.add_typer(kernel_app)
 
 
@@ -311,13 +313,13 @@ def verify(
 
 
 @app.command()
-def replay(
+def rerun(
     iteration: Annotated[int, typer.Argument(min=0, help="the iteration to run again")],
     session: Annotated[str, typer.Option(help="a folder of sandbox/; default: the current session")] = "",
     root: Root = HERE,
 ) -> None:
     """Run an iteration's check again on the same inputs, and a fresh benchmark; compare both with the log."""
-    from tilewright.session.replay import replay as run
+    from tilewright.session.rerun import rerun as run
 
     print_lines(told(lambda: asyncio.run(run(Checkout(root), iteration, session, print_progress))))
 

@@ -135,7 +135,7 @@ def _of_the_ledger() -> list[Protection]:
         Protection("outside head", not why, lost if why else where),
         Protection(
             "same user", False, "who knows where can edit journal, head, commits and table together, and consistently; "
-            "`tilewright replay` then still runs what the log claims",
+            "`tilewright rerun` then still runs what the log claims",
         ),
     ]  # fmt: skip
 

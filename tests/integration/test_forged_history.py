@@ -19,7 +19,7 @@ from tilewright.heads import HeadStore
 from tilewright.session import integrity
 from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop
-from tilewright.session.replay import compare_benchmarks, compare_checks
+from tilewright.session.rerun import compare_benchmarks, compare_checks
 from tilewright.session.transfer import export_session, import_session
 
 
@@ -130,42 +130,42 @@ def test_a_verdict_that_its_result_does_not_give_is_named(root: Path) -> None:
     assert "a candidate was kept that no verdict keeps" in found
 
 
-def test_replay_agrees_with_an_honest_log_and_changes_nothing(root: Path) -> None:
+def test_rerun_agrees_with_an_honest_log_and_changes_nothing(root: Path) -> None:
     def snapshot() -> dict[str, bytes]:
         names = [path for path in (root / "sandbox").rglob("*") if path.is_file()]
         return {str(path): path.read_bytes() for path in names} | {"refs": git(root, "for-each-ref").encode()}
 
     before = snapshot()
-    done = tilewright("replay", "2", cwd=root)
+    done = tilewright("rerun", "2", cwd=root)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"inputs +the same in (\d+) of \1 cases", done.stdout), done.stdout
     assert "modelled speedup" in done.stdout
     assert snapshot() == before
-    assert tilewright("replay", "1", cwd=root).returncode == 0
-    missing = tilewright("replay", "7", cwd=root).stderr
+    assert tilewright("rerun", "1", cwd=root).returncode == 0
+    missing = tilewright("rerun", "7", cwd=root).stderr
     assert "iteration 7 has no check on record; the session has iterations 0 to 2\n" in missing
 
 
-def test_replay_disagrees_with_forged_figures_and_secrets(root: Path) -> None:
+def test_rerun_disagrees_with_forged_figures_and_secrets(root: Path) -> None:
     def change(found: Records) -> None:
         faster(found)
         of_kind(found, "row")["latency_ms"] /= 2
         of_kind(found, "checked")["secret"] = "0" * 64
 
     forge(root, change, head=True)
-    done = tilewright("replay", "2", cwd=root)
+    done = tilewright("rerun", "2", cwd=root)
     assert done.returncode == 1
     assert "FAIL  modelled latency" in done.stdout
     assert "FAIL  secret" in done.stdout
     assert re.search(r"FAIL  inputs +\d+ of \d+ cases had other inputs", done.stdout), done.stdout
 
 
-def test_replay_names_what_is_missing(root: Path) -> None:
+def test_rerun_names_what_is_missing(root: Path) -> None:
     for ref in git(root, "for-each-ref", "--format=%(refname)", "refs/tilewright").split():
         git(root, "update-ref", "-d", ref)
     git(root, "reflog", "expire", "--expire=now", "--all")
     git(root, "gc", "-q", "--prune=now")
-    done = tilewright("replay", "1", cwd=root)
+    done = tilewright("rerun", "1", cwd=root)
     assert done.returncode == 2
     assert re.search(r"the candidate of iteration 1, commit \w+, is not in this repository", done.stderr)
     assert "this repository no longer has it" in failures(root)["refs"]

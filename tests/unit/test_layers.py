@@ -15,8 +15,8 @@ PACKAGE = Path(__file__).parents[2] / "server" / "tilewright"
 LAYERS = [
     {
         "__main__", "attach", "cli", "clients", "commands", "demo", "demo_edits", "doctor", "kernelcommands",
-        "mcp_server", "protocol", "selfcheck", "serveroot", "skillcommands", "skillserving", "terminal", "toolschemas",
-        "toolserver",
+        "mcp_server", "programcommands", "protocol", "selfcheck", "serveroot", "skillcommands", "skillserving",
+        "terminal", "toolschemas", "toolserver",
     },
     {"autotune", "profile"},
     {"session", "policy"},

@@ -19,7 +19,7 @@ FATAL = frozenset({
 
 
 class DriverError(RuntimeError):
-    """A call of the driver failed. `name` is CUDA's, `CUDA_ERROR_OUT_OF_MEMORY` say."""
+    """A call of the driver failed, or there is none. `name` is CUDA's, `CUDA_ERROR_OUT_OF_MEMORY` say."""
 
     def __init__(self, name: str, doing: str) -> None:
         super().__init__(f"{name} while {doing}")
@@ -40,10 +40,16 @@ def ok(answer: Sequence[Any], doing: str) -> Any:
 
 
 class Context:
-    """A CUDA context of this process on GPU 0 of those that it sees, current in the thread that makes it."""
+    """A CUDA context of this process on GPU 0 of those that it sees, current in the thread that makes it.
+
+    Raises `DriverError`."""
 
     def __init__(self) -> None:
-        ok(cuda.cuInit(0), "starting the driver")
+        try:
+            started = cuda.cuInit(0)
+        except RuntimeError:  # the library of the driver is not there
+            raise DriverError("no NVIDIA driver", "starting it") from None
+        ok(started, "starting the driver")
         self.device = ok(cuda.cuDeviceGet(0), "looking for a GPU")
         self.handle = ok(cuda.cuDevicePrimaryCtxRetain(self.device), "opening a context")
         ok(cuda.cuCtxSetCurrent(self.handle), "opening a context")

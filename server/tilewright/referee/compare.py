@@ -29,7 +29,7 @@ class Measured(Record):
     high: float
     first_us: float
     second_us: float
-    empty_us: float = Field(description="of a program that does nothing: below it nothing is told apart")
+    empty_us: float = Field(description="of a program that does nothing: the floor")
     wall_gain_us: float = Field(description="what the second saves by the wall clock, which has to bear a gain out")
     wall_half_width_us: float
     borne_out: bool = Field(description="whether the wall clock does not contradict the events")

@@ -184,7 +184,10 @@ def main(channel: socket.socket) -> None:
     apply_limits()
     isolation: Isolation = confine(writable=[Path.cwd()], readable=[])
     link: Link[ToReplayer] = Link(Channel(channel), ToReplayer)
-    device = Device()
+    try:
+        device = Device()
+    except (DriverError, RuntimeError) as error:
+        raise SystemExit(f"no GPU can be used here: {error}") from None
     context = device.context
     link.send(
         ReplayerReady(gpu=context.uuid, arch=context.arch, driver=context.driver, isolation=isolation.model_dump())

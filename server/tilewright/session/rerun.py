@@ -1,4 +1,4 @@
-"""`tilewright replay`: one iteration's check again with its revealed secret, and a fresh benchmark beside the logged.
+"""`tilewright rerun`: one iteration's check again with its revealed secret, and a fresh benchmark beside the logged.
 
 Changes nothing in the session or its ledger: the runs have their own evaluator, and files come from commits alone.
 """
@@ -77,7 +77,7 @@ def find_trial(entries: list[Entry], iteration: int) -> Trial:
     return Trial(started, checked, measured, sizes, row, incumbent, secret_sha256, known)
 
 
-async def replay(checkout: Checkout, iteration: int, session: str, progress: Progress) -> list[Line]:
+async def rerun(checkout: Checkout, iteration: int, session: str, progress: Progress) -> list[Line]:
     """Run an iteration's check and benchmark again, and compare. Raises `UsageError` where that cannot be done here."""
     chain = checkout.read(session_folder(checkout, session))
     trial = find_trial(chain.entries, iteration)
@@ -107,7 +107,7 @@ async def replay(checkout: Checkout, iteration: int, session: str, progress: Pro
     try:
         here = await runs.environment()
         if here.device != started.environment.device:
-            raise UsageError(f"the session ran on {started.environment.device}, this is {here.device}: replay it there")
+            raise UsageError(f"the session ran on {started.environment.device}, this is {here.device}: rerun it there")
         for name in ("driver", "torch", "cuda_tile", "compiler", "python"):
             then, now = getattr(started.environment, name), getattr(here, name)
             if then != now:

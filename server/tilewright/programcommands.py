@@ -1,0 +1,87 @@
+"""`tilewright program`: look at device programs, compare them, and run them again."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tilewright.terminal import console, failed
+
+if TYPE_CHECKING:
+    from tilewright.programs.model import Program
+
+program_app = typer.Typer(no_args_is_help=True, help="Device programs: what one call launches on the GPU, as a file.")
+File = Annotated[Path, typer.Argument(help="a device program, as a session keeps them")]
+CALLS = 50
+LIMIT_S = 20.0
+
+
+@program_app.command()
+def show(file: File) -> None:
+    """Show what a program launches, in which order, on which memory. Needs no GPU."""
+    from tilewright.programs.text import shown
+
+    console.print(shown(_read(file)), markup=False, highlight=False, soft_wrap=True)
+
+
+@program_app.command()
+def diff(first: File, second: Annotated[Path, typer.Argument(help="another one")]) -> None:
+    """Show where two programs differ. The exit status is 1 if they do. Needs no GPU."""
+    from tilewright.programs.identity import identity
+    from tilewright.programs.text import compared
+
+    one, other = _read(first), _read(second)
+    console.print(compared(one, other), markup=False, highlight=False, soft_wrap=True)
+    raise typer.Exit(int(identity(one) != identity(other)))
+
+
+@program_app.command()
+def replay(
+    file: File,
+    against: Annotated[Path | None, typer.Option(help="a second program, which is compared with the first")] = None,
+) -> None:
+    """Run a program on this machine's GPU, without the code that it was captured from, and time it.
+
+    Its inputs are those that it was captured with, if the file holds them. Else they are drawn: normal values for
+    floats, zeros for whole numbers.
+    """
+    from tilewright.programs.draws import draws_of
+    from tilewright.referee.compare import compare
+    from tilewright.referee.replayer import Fault, Replayer, ReplayerGone
+
+    program = _read(file)
+    try:
+        with Replayer() as replayer:
+            if against is not None:
+                console.print(str(compare(replayer, program, _read(against), measure_same=True)), markup=False)
+                return
+            ready = replayer.start()
+            replayer.load([program], draws_of(program, 1))
+            found, _ = replayer.alone(0, 0, CALLS, LIMIT_S)
+    except Fault as fault:
+        raise failed(f"{fault.kind}: {fault}") from None
+    except ReplayerGone as gone:
+        raise failed(
+            f"{gone}; a program is replayed on the GPU, and `tilewright doctor` says what is missing"
+        ) from None
+    middle = statistics.median(found.events)
+    console.print(
+        f"{middle:.2f} us a call by events, {statistics.median(found.wall):.2f} us by the wall clock", markup=False
+    )
+    console.print(f"median of {CALLS} calls on {ready.gpu} ({ready.arch}, CUDA {ready.driver})", markup=False)
+    console.print(f"outputs: digest {found.copied.digest} under key {found.copied.key}", markup=False)
+
+
+def _read(file: Path) -> Program:
+    from tilewright.programs.format import read
+    from tilewright.programs.model import ProgramError
+
+    try:
+        return read(file)
+    except ProgramError as error:
+        raise failed(f"{file} is no device program that can be used: {error}") from None
+    except OSError as error:
+        raise failed(f"{file} cannot be read: {error.strerror}") from None
