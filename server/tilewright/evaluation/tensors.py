@@ -9,6 +9,7 @@ import torch
 from pydantic import Field
 
 from tilewright.gpu.memory import DeviceBuffer
+from tilewright.wire import tensors
 from tilewright.wire.record import Record
 
 Scalar = int | float | str | bool | None
@@ -21,12 +22,8 @@ GUARD = 4096
 """Bytes of a red zone before and after a checked argument, filled with POISON: a multiple of every alignment."""
 
 
-class TensorSpec(Record):
-    """A tensor's dtype, shape and strides (in elements)."""
-
-    dtype: str
-    shape: list[int]
-    stride: list[int]
+class TensorSpec(tensors.TensorSpec):
+    """The same as a torch tensor's."""
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> TensorSpec:
@@ -40,17 +37,6 @@ class TensorSpec(Record):
         if not isinstance(dtype, torch.dtype):
             raise ValueError(f"{self.dtype!r} is no torch dtype")
         return dtype
-
-    @property
-    def span(self) -> int:
-        """Elements from the tensor's first to its last in memory, both counted."""
-        if 0 in self.shape:
-            return 0
-        return 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.stride, strict=True))
-
-    @property
-    def span_bytes(self) -> int:
-        return self.span * self.torch_dtype.itemsize
 
     def over(self, raw: torch.Tensor) -> torch.Tensor:
         """The tensor whose memory starts at the first byte of the uint8 tensor `raw`."""
