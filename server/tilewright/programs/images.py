@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Callable
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from tilewright.programs.model import Kernel, Program, ProgramError
+from tilewright.programs.model import MAX_IMAGE_BYTES, Kernel, Program, ProgramError
 
 _EM_CUDA, _ABI_IN_FLAGS = 190, 8
+_HEADER = 64
+_TABLES = struct.Struct("<32x2Q6x4H2x")
+"""Of an ELF header: where the program headers and the sections' begin, and the size and number of each."""
+_SECTION, _WITHOUT_BYTES = struct.Struct("<4xI16x2Q24x"), 8
+"""Of a section's header: its type, and where its bytes are and how many. The type of sections that have none."""
 _SYMBOL, _FUNCTION, _ENTRY = struct.Struct("<IBBHQQ"), 2, 0x10
 
 
@@ -30,13 +36,33 @@ def check_image(image: bytes, arch: str, name: str) -> None:
 
 def architecture(image: bytes) -> str:
     """`sm_90` and the like; empty for what is no cubin, PTX and fat binaries among it."""
-    if len(image) < 64 or image[:6] != b"\x7fELF\x02\x01":
+    if len(image) < _HEADER or image[:6] != b"\x7fELF\x02\x01":
         return ""
     (machine,) = struct.unpack_from("<H", image, 18)
     (flags,) = struct.unpack_from("<I", image, 48)
     if machine != _EM_CUDA:
         return ""
     return f"sm_{flags >> 8 & 0xFF if image[8] >= _ABI_IN_FLAGS else flags & 0xFF}"
+
+
+def whole_image(read: Callable[[int, int], bytes]) -> bytes:
+    """Return the cubin in a memory whose size is not known. Empty if there is none, or if it cannot be read.
+
+    `read` returns the bytes at an offset, as many as it is asked for. It raises `OSError` if it cannot.
+    """
+    try:
+        head = read(0, _HEADER)
+        if not architecture(head):
+            return b""
+        programs, sections, program_size, program_count, section_size, section_count = _TABLES.unpack(head)
+        ends = [_HEADER, programs + program_size * program_count, sections + section_size * section_count]
+        if max(ends) > MAX_IMAGE_BYTES or section_size != _SECTION.size:
+            return b""
+        for kind, start, size in _SECTION.iter_unpack(read(sections, section_size * section_count)):
+            ends.append(0 if kind == _WITHOUT_BYTES else start + size)
+        return read(0, max(ends)) if max(ends) <= MAX_IMAGE_BYTES else b""
+    except OSError:
+        return b""
 
 
 def kernels(image: bytes) -> frozenset[str]:
