@@ -29,7 +29,7 @@ LAYERS = [
     {"isolation", "gpu", "journal", "ledger", "heads"},
     {"wire", "repository", "knobs"},
     {"task", "cases", "commandtask", "taskerrors", "bundled", "skillpack"},
-    {"errors", "files", "text"},
+    {"errors", "files", "registry", "text"},
 ]
 # fmt: on
 
@@ -54,6 +54,12 @@ def test_no_module_imports_a_higher_layer(path: Path) -> None:
     module = "tilewright." + path.relative_to(PACKAGE).with_suffix("").as_posix().replace("/", ".")
     for imported in imports(path):
         assert layer(imported) >= layer(module), f"{module} imports {imported}"
+
+
+@pytest.mark.parametrize(("language", "other"), [("cutile", "triton"), ("triton", "cutile")])
+def test_languages_of_kernels_do_not_know_each_other(language: str, other: str) -> None:
+    paths = (PACKAGE / "frontends" / language).rglob("*.py")
+    assert not [path for path in paths if any(f"frontends.{other}" in imported for imported in imports(path))]
 
 
 def test_every_module_has_its_place() -> None:

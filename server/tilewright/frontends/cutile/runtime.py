@@ -1,0 +1,46 @@
+"""cuTile in the process that runs candidates."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import cuda.tile as ct
+from cuda.tile._exception import TileError
+
+from tilewright.frontends.cutile.loading import watch_driver
+from tilewright.frontends.images import LoadedImages
+from tilewright.frontends.protocol import Runtime
+
+
+class CuTileRuntime:
+    compile_errors: tuple[type[BaseException], ...] = (TileError,)
+
+    def watch_images(self) -> LoadedImages:
+        return self._images
+
+    @cached_property
+    def _images(self) -> LoadedImages:
+        images = LoadedImages()
+        watch_driver(images)
+        return images
+
+    @contextlib.contextmanager
+    def capturing(self) -> Iterator[list[Any]]:
+        """A wrapper may make its kernel anew in each call. Once that is collected, its code is unloaded."""
+        launch, kernels = ct.launch, list[Any]()
+
+        def keeping(stream: Any, grid: Any, kernel: Any, arguments: Any, /, **options: Any) -> Any:
+            kernels.append(kernel)
+            return launch(stream, grid, kernel, arguments, **options)
+
+        ct.launch = keeping
+        try:
+            yield kernels
+        finally:
+            ct.launch = launch
+
+
+RUNTIME: Runtime = CuTileRuntime()

@@ -1,0 +1,111 @@
+"""What Tilewright asks of a language. A new one is a folder with a `Frontend`, and its name in `FRONTENDS`."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from tilewright.errors import UsageError
+from tilewright.registry import Registry
+
+
+class MissingPackage(UsageError):
+    """A language's package is not installed. The text names the command that installs it."""
+
+
+class ImageSource(Protocol):
+    """The machine code that a language's loader gave to the driver since it is watched."""
+
+    def of(self, handle: int) -> bytes | None:
+        """Return the image that a CUlibrary, CUmodule, CUkernel or CUfunction came from. None if it is unknown.
+
+        Symbols do not tell images apart: a tuner loads many images that hold the same one.
+        """
+
+    def images(self) -> Collection[bytes]:
+        """Return all images that were loaded, those unloaded since among them."""
+
+
+class Runtime(Protocol):
+    """A language in the process that runs candidates. It may import torch and the language."""
+
+    @property
+    def compile_errors(self) -> tuple[type[BaseException], ...]:
+        """What the language raises when it cannot compile a kernel."""
+
+    def watch_images(self) -> ImageSource:
+        """Watch what the language loads from now on. Called before the candidate is imported."""
+
+    def capturing(self) -> AbstractContextManager[list[Any]]:
+        """Give a list that keeps alive the kernels launched within.
+
+        A CUDA graph does not do so: code that is unloaded is gone from the graph too.
+        """
+
+
+class Frontend(Protocol):
+    """A language, in any process: it imports neither torch nor the language."""
+
+    @property
+    def name(self) -> str:
+        """As task.toml has it."""
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether there are kernels to compile. If not, operations are listed."""
+
+    @property
+    def packages(self) -> Mapping[str, str]:
+        """The modules it needs, each with the command that installs it."""
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """Environment variables of a process that runs candidates."""
+
+    def runtime(self) -> Runtime:
+        """Raises `MissingPackage`."""
+
+
+class Defaults:
+    """What a simple language need not say."""
+
+    name: str
+    has_kernels = True
+    packages: Mapping[str, str] = {}
+    variables: Mapping[str, str] = {}
+
+
+FRONTENDS: Registry[Frontend] = Registry(
+    "frontend",
+    "tilewright.frontends.cutile:CUTILE",
+    "tilewright.frontends.triton:TRITON",
+    "tilewright.frontends.torch:TORCH",
+)
+
+
+def need_packages(frontend: Frontend) -> None:
+    """Raises `MissingPackage` if a package of the language is not installed."""
+    for package, command in frontend.packages.items():
+        if not _installed(package):
+            raise MissingPackage(
+                f"frontend = {frontend.name!r} needs the package {package}, which is not there: {command}"
+            )
+
+
+def imported_runtimes() -> Iterator[Runtime]:
+    """The runtimes of the languages that this process has imported: a candidate may mix them."""
+    for frontend in FRONTENDS:
+        if all(sys.modules.get(package) for package in frontend.packages):
+            with contextlib.suppress(MissingPackage):
+                yield frontend.runtime()
+
+
+def _installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):  # no parent package; a module that somebody made up
+        return False

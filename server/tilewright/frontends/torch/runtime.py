@@ -1,0 +1,28 @@
+"""torch in the process that runs candidates."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from tilewright.frontends.images import LoadedImages
+from tilewright.frontends.protocol import FRONTENDS, ImageSource, MissingPackage, Runtime
+
+
+class TorchRuntime:
+    compile_errors: tuple[type[BaseException], ...] = ()
+    """Kernels of torch.compile fail with Triton's errors."""
+
+    def watch_images(self) -> ImageSource:
+        """What torch.compile makes, which Triton loads. Kernels of libraries have no loader that could be watched."""
+        try:
+            return FRONTENDS["triton"].runtime().watch_images()
+        except MissingPackage:
+            return LoadedImages()
+
+    def capturing(self) -> AbstractContextManager[list[Any]]:
+        """Libraries stay loaded, and Inductor keeps its kernels as long as the function that it compiled."""
+        return nullcontext([])
+
+
+RUNTIME: Runtime = TorchRuntime()

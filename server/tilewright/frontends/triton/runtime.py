@@ -1,0 +1,63 @@
+"""Triton in the process that runs candidates. Inductor launches by way of it too, see `frontends/torch`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+from triton.compiler.compiler import CompiledKernel
+from triton.compiler.errors import CompilationError
+
+from tilewright.frontends.images import LoadedImages
+from tilewright.frontends.protocol import Runtime
+
+
+class TritonRuntime:
+    compile_errors: tuple[type[BaseException], ...] = (CompilationError,)
+
+    def watch_images(self) -> LoadedImages:
+        return self._images
+
+    @cached_property
+    def _images(self) -> LoadedImages:
+        """Every kernel is loaded by its own `_init_handles`. Triton opens the driver in there at the earliest, so that
+        it can be watched where there is no CUDA yet."""
+        images = LoadedImages()
+        load, unload = CompiledKernel._init_handles, getattr(CompiledKernel, "__del__", None)
+
+        def loading(kernel: Any) -> None:
+            if kernel.module is None:
+                load(kernel)
+                images.loaded(kernel.function, bytes(kernel.kernel))
+
+        CompiledKernel._init_handles = loading
+        if unload is not None:  # from 3.9 on
+
+            def unloading(kernel: Any) -> None:
+                images.forget(kernel.function)  # first: once it is freed, another thread may be given the same handle
+                unload(kernel)
+
+            CompiledKernel.__del__ = unloading
+        return images
+
+    @contextlib.contextmanager
+    def capturing(self) -> Iterator[list[Any]]:
+        """A kernel made anew in each call is unloaded once it is collected, from Triton 3.9 on. Each launch of a
+        `@triton.jit` function asks its kernel for `launch_metadata`; Inductor's launches do not, and Inductor keeps
+        its kernels itself."""
+        describe, kernels = CompiledKernel.launch_metadata, list[Any]()
+
+        def keeping(kernel: Any, *arguments: Any) -> Any:
+            kernels.append(kernel)
+            return describe(kernel, *arguments)
+
+        CompiledKernel.launch_metadata = keeping
+        try:
+            yield kernels
+        finally:
+            CompiledKernel.launch_metadata = describe
+
+
+RUNTIME: Runtime = TritonRuntime()
