@@ -15,6 +15,7 @@ import torch
 
 from tilewright.compiler.texts import raised
 from tilewright.evaluation.results import Status
+from tilewright.frontends.protocol import imported_runtimes
 
 MESSAGE_LIMIT = 1500
 
@@ -101,12 +102,7 @@ class Candidate:
         return found
 
     def _failure(self, error: BaseException, status: Status) -> CandidateFailure:
-        from cuda.tile._exception import TileError
-
-        by_triton = any(
-            kind.__name__ == "CompilationError" and "triton" in kind.__module__ for kind in type(error).__mro__
-        )
-        if isinstance(error, TileError) or by_triton:
+        if any(isinstance(error, runtime.compile_errors) for runtime in imported_runtimes()):
             status = Status.COMPILE_ERROR
         text = f"called sys.exit({error.code!r})" if isinstance(error, SystemExit) else raised(error)
         own = [frame for frame in traceback.extract_tb(error.__traceback__) if self._is_ours(frame.filename)]

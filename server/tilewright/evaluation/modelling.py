@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.util
 import math
 import os
 from functools import cache
@@ -19,6 +18,7 @@ from tilewright.compiler.cutile import hints_of, lower
 from tilewright.compiler.resources import Resources
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.results import Status
+from tilewright.frontends.protocol import FRONTENDS, MissingPackage, need_packages
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
 from tilewright.interpreter.hostops import counting
@@ -36,8 +36,10 @@ def prepare(arch: str) -> None:
 
 def prepare_triton(arch: str, running: bool) -> None:
     """Make Triton run kernels in its interpreter, or, where the candidate is not to be run, note its launches down."""
-    if importlib.util.find_spec("triton") is None:
-        raise CandidateFailure(Status.IMPORT_ERROR, "triton is not installed here: pip install 'triton>=3.6'")
+    try:
+        need_packages(FRONTENDS[Frontend.TRITON])
+    except MissingPackage as missing:
+        raise CandidateFailure(Status.IMPORT_ERROR, str(missing)) from None
     from tilewright.interpreter import tritonhost
 
     tritonhost.install(spec_by_arch(arch), interpret=running)

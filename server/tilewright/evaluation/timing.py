@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import cuda.tile as ct
 import torch
 
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.results import OVERWRITTEN, Status
+from tilewright.frontends.protocol import imported_runtimes
 
 WARM_UP_CALLS = 3
 ESTIMATE_CALLS = 3
@@ -38,7 +38,7 @@ class TimedCalls:
         self._boxes: list[Tensors] = []
         self._work: torch.cuda.CUDAGraph | None = None
         self._delivery: torch.cuda.CUDAGraph | None = None
-        self._kernels: list[Any] = []
+        self._kernels: list[list[Any]] = []
         self._outputs: list[Tensors] = []
         self._driver = ctypes.CDLL("libcuda.so.1")
 
@@ -67,7 +67,8 @@ class TimedCalls:
         if not graph:
             return ""
         try:
-            with _kernels_kept(self._kernels):
+            with contextlib.ExitStack() as stack:
+                self._kernels = [stack.enter_context(runtime.capturing()) for runtime in imported_runtimes()]
                 self._work = _captured(self._issue)
             self._delivery = _captured(self._deliver)
         except Exception as error:
@@ -150,23 +151,6 @@ def overlapping(calls: Sequence[Tensors]) -> bool:
         if end > end_so_far:
             end_so_far, owner = end, number
     return False
-
-
-@contextlib.contextmanager
-def _kernels_kept(kept: list[Any]) -> Iterator[None]:
-    """Hold on, in `kept`, to the cuTile kernels launched within. A graph does not, and a wrapper may make its kernel
-    anew in each call: once that is collected, its code is unloaded under the graph."""
-    launch = ct.launch
-
-    def keeping(stream: Any, grid: Any, kernel: Any, arguments: Any, /, **options: Any) -> Any:
-        kept.append(kernel)
-        return launch(stream, grid, kernel, arguments, **options)
-
-    ct.launch = keeping
-    try:
-        yield
-    finally:
-        ct.launch = launch
 
 
 def copy_outputs(outputs: Tensors, boxes: Tensors) -> None:

@@ -25,6 +25,7 @@ from tilewright.evaluation.librarycalls import Recorder, withhold_launches
 from tilewright.evaluation.results import OVERWRITTEN, Status
 from tilewright.evaluation.tensors import Argument, Memory, TensorSpec, opened, poison, to_buffer
 from tilewright.evaluation.timing import TimedCalls, copy_outputs, overlapping
+from tilewright.frontends.protocol import FRONTENDS
 from tilewright.isolation.confinement import Isolation, confine
 from tilewright.isolation.limits import apply_limits
 from tilewright.task import Backend, Frontend
@@ -257,7 +258,7 @@ class Worker:
         torch task, its operations."""
         from tilewright.evaluation.modelling import listed_call, lowered_call, lowered_triton_call
 
-        if self._frontend is Frontend.TORCH:
+        if not FRONTENDS[self._frontend].has_kernels:
             return {"operations": listed_call(self.candidate, self._sets[0])}, []
         root = Path(message["root"])
         lowered = lowered_triton_call if self._frontend is Frontend.TRITON else lowered_call

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import secrets
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from pathlib import PurePosixPath
 from tilewright.commandtask import JUNIT, CommandTask, definition_of, editable_of, holds, load
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import Environment
+from tilewright.frontends.protocol import FRONTENDS, need_packages
 from tilewright.gpu.specs import DEFAULT_BY_ARCH
 from tilewright.gpu.telemetry import why_unusable
 from tilewright.knobs import Knobs, SpaceError, Value
@@ -113,7 +113,7 @@ def working_candidate(checkout: Checkout, folder: PurePosixPath) -> Working:
     repository = checkout.repository
     try:
         task = load_task(checkout.root / folder)
-        need_frontend(task.file.frontend)
+        need_packages(FRONTENDS[task.file.frontend])
         files = repository.read(editable_of(task, folder))
     except (TaskError, RepositoryError) as error:
         raise UsageError(str(error)) from None
@@ -256,18 +256,12 @@ def need_native(found: Task, task: str, backend: Backend, arch: str) -> None:
         raise UsageError(
             f"{task} has no case for backend {backend}; add a [[cases]] table for it, or one without `backend`"
         )
-    need_frontend(found.file.frontend)
+    need_packages(FRONTENDS[found.file.frontend])
     if backend is Backend.CPU and found.file.frontend is Frontend.TRITON:
         raise UsageError(
             "the benchmark of a triton task needs a GPU: no model counts the traffic of Triton kernels; without one, "
             f"`tilewright check {task}` checks its results, and dump_ir shows what it compiles to"
         )
-
-
-def need_frontend(frontend: Frontend) -> None:
-    """Raises `UsageError` where the package that a task's kernels are written in is not there."""
-    if frontend is Frontend.TRITON and importlib.util.find_spec("triton") is None:
-        raise UsageError("frontend = 'triton' needs the package triton, which is not there: pip install 'triton>=3.6'")
 
 
 def go_back(checkout: Checkout, branch: str, back: str, base: str) -> None:
