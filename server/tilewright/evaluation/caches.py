@@ -20,6 +20,8 @@ from pathlib import Path
 
 from cutile_cache._cache import MetadataV1, cache_store
 
+from tilewright.frontends.protocol import FRONTENDS
+
 COMPILED = "compiled"
 """The folder of a worker's scratch that holds what was compiled: cuTile's database, and a folder of Triton's."""
 LIMIT = 512 * 2**20
@@ -50,9 +52,10 @@ def triton_cache(scratch: Path) -> Path:
     return scratch / COMPILED / "triton"
 
 
-def cache_variables(scratch: Path) -> dict[str, str]:
-    """The environment variables by which compilers find their caches in the worker with this scratch folder."""
-    return {
+def compiler_variables(scratch: Path) -> dict[str, str]:
+    """The environment variables by which compilers find their caches in the worker with this scratch folder, and those
+    that a frontend has."""
+    return {name: value for frontend in FRONTENDS for name, value in frontend.variables.items()} | {
         "CUDA_TILE_CACHE_DIR": str(scratch / "cache" / "cutile"),
         "TRITON_CACHE_DIR": str(triton_cache(scratch)),
         "TORCHINDUCTOR_CACHE_DIR": str(scratch / "cache" / "inductor"),

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from tilewright.compiler.assembling import Lowered
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.store import CompilationStore
-from tilewright.evaluation.caches import cache_variables
+from tilewright.evaluation.caches import compiler_variables
 from tilewright.evaluation.compiling import cpus
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import Status
@@ -144,7 +144,7 @@ def _read(buffers: list[bytearray], wanted: int) -> list[Compilation]:
 @contextlib.contextmanager
 def _process(folder: Path, deadline: float) -> Iterator[WorkerHandle]:
     scratch = Path(tempfile.mkdtemp(prefix="compiling-", dir=folder))
-    environment = worker_environment(scratch, cache_variables(scratch))
+    environment = worker_environment(scratch, compiler_variables(scratch))
     started = spawned("tilewright.evaluation.compiling", [str(os.getpid())], environment, scratch)
     process = WorkerHandle(started, scratch)
     process.label, process.deadline = "compiler", deadline

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tilewright.evaluation.caches import COMPILED, cache_variables, copy_cache
+from tilewright.evaluation.caches import COMPILED, compiler_variables, copy_cache
 from tilewright.evaluation.results import COMPILING, Status
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.worker import GIVEN_PATH
@@ -356,6 +356,6 @@ class WorkerPool:
         scratch = Path(tempfile.mkdtemp(prefix="worker-", dir=self._folder))
         given = Path(tempfile.mkdtemp(prefix="given-", dir=self._folder))
         arguments = [self._backend, str(given)]
-        environment = worker_environment(scratch, cache_variables(scratch))
+        environment = worker_environment(scratch, compiler_variables(scratch))
         process = ChildProcess(lambda end: self._fork_server.start(end, arguments, environment, scratch), scratch)
         return WorkerHandle(process, scratch, given)

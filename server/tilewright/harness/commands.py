@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from tilewright.evaluation.caches import cache_variables
+from tilewright.evaluation.caches import compiler_variables
 from tilewright.isolation.confinement import Isolation, confine
 from tilewright.isolation.limits import apply_limits, overuse
 from tilewright.isolation.process import worker_environment
@@ -62,7 +62,7 @@ class Ran:
 
 def environment_of(scratch: Path, import_roots: list[Path], extra: Mapping[str, str]) -> dict[str, str]:
     """The whole environment of a command: the worker's, Python's settings, and the task's own variables."""
-    return worker_environment(scratch, cache_variables(scratch)) | dict(extra) | {
+    return worker_environment(scratch, compiler_variables(scratch)) | dict(extra) | {
         "PYTHONPATH": os.pathsep.join(str(path) for path in import_roots),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONNOUSERSITE": "1",

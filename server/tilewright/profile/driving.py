@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tilewright.evaluation.caches import cache_variables
+from tilewright.evaluation.caches import compiler_variables
 from tilewright.evaluation.snapshot import SnapshotStore
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.isolation.process import worker_environment
@@ -59,7 +59,7 @@ async def run(
     process = await asyncio.create_subprocess_exec(
         *arguments,
         cwd=folder,
-        env=worker_environment(folder, cache_variables(folder)) | dict(extra or {}),
+        env=worker_environment(folder, compiler_variables(folder)) | dict(extra or {}),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
