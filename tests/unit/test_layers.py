@@ -14,15 +14,15 @@ PACKAGE = Path(__file__).parents[2] / "server" / "tilewright"
 # fmt: off
 LAYERS = [
     {
-        "__main__", "attach", "cli", "clients", "commands", "demo", "demo_edits", "doctor", "kernelcommands",
-        "mcp_server", "programcommands", "protocol", "selfcheck", "serveroot", "skillcommands", "skillserving",
-        "terminal", "toolschemas", "toolserver",
+        "__init__", "__main__", "api", "attach", "cli", "clients", "commands", "demo", "demo_edits", "doctor",
+        "kernelcommands", "mcp_server", "programcommands", "protocol", "selfcheck", "serveroot", "skillcommands",
+        "skillserving", "terminal", "toolschemas", "toolserver",
     },
     {"autotune", "profile"},
     {"session", "policy"},
     {"harness"},
-    {"evaluation", "referee"},
-    {"worker", "replay"},
+    {"evaluation", "referee", "worker"},
+    {"replay"},
     {"frontends"},
     {"compiler", "interpreter", "roofline"},
     {"programs"},

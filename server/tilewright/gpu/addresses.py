@@ -1,21 +1,26 @@
 """Planned addresses: the process that captures a program and the process that replays it use the same ones.
 
-Blocks follow one another from `BASE`, in steps of `GRAIN`, and an address is never used twice. So two captures that
-allocate in the same order hold the same addresses, and nothing in a program has to be rewritten before it is replayed.
+Blocks follow one another from the start of a zone, in steps of `GRAIN`, and an address is never used twice. So two
+captures that allocate in the same order hold the same addresses, and nothing in a program has to be rewritten before it
+is replayed. Each case has a zone of its own: what was allocated for the cases before, while a kernel was tuned say,
+changes nothing.
 """
 
 from __future__ import annotations
 
 BASE = 0x2000_0000_0000
-"""Where the first block begins: in an address range that the driver leaves free."""
-SPAN = 1 << 40
+"""Where the first zone begins: in an address range that the driver leaves free."""
+ZONE = 1 << 38
+"""Bytes of addresses for one case."""
+ZONES = 16
+SPAN = ZONES * ZONE
 """Bytes that are reserved from `BASE` on."""
 GRAIN = 2 << 20
 """Bytes of the pages that a GPU maps."""
 
 
 class OutOfAddresses(MemoryError):
-    """The reserved range is used up."""
+    """A zone is used up, or there is none left."""
 
 
 def rounded(size: int) -> int:
@@ -27,15 +32,24 @@ class Addresses:
     """Hands out the addresses of blocks."""
 
     def __init__(self) -> None:
+        self._zone = 0
         self._next = BASE
+
+    def start_zone(self) -> None:
+        """Go on in the next zone. Raises `OutOfAddresses`."""
+        if self._zone + 1 == ZONES:
+            raise OutOfAddresses(f"a process has addresses for {ZONES} cases; start another one")
+        self._zone += 1
+        self._next = BASE + self._zone * ZONE
 
     def take(self, size: int) -> int:
         """The address of a new block of `size` bytes. Raises `OutOfAddresses`."""
-        at = self._next
-        if at + rounded(size) > BASE + SPAN:
+        at, end = self._next, BASE + (self._zone + 1) * ZONE
+        if at + rounded(size) > end:
+            used = (at - (end - ZONE)) >> 30
             raise OutOfAddresses(
-                f"{(at - BASE) >> 30} of {SPAN >> 30} GiB of addresses are used, and no address is used "
-                "twice: allocate less often, or tune the kernel before it is captured"
+                f"{used} of {ZONE >> 30} GiB of a case's addresses are used, and no address is used twice: allocate "
+                "less often, or tune the kernel before it is captured"
             )
         self._next = at + rounded(size)
         return at

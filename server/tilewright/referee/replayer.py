@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import TypeVar
 
 from tilewright.isolation.process import ChildProcess, kept_environment, spawned
+from tilewright.programs.digests import digest
 from tilewright.programs.format import encoded
 from tilewright.programs.model import Program
-from tilewright.replay.digests import digest
 from tilewright.wire.channel import ChannelClosed, ChannelError, ChannelTimeout
 from tilewright.wire.messages import (
     Copied,

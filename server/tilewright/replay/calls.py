@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tilewright.gpu.addresses import rounded
+from tilewright.programs.digests import key_of, widened
 from tilewright.programs.model import Program
 from tilewright.replay.device import Device
-from tilewright.replay.digests import key_of, widened
 from tilewright.replay.load import Loaded
 
 

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from tilewright.wire.channel import Buffer, Channel, ChannelError
 from tilewright.wire.record import Record, misfit
+from tilewright.wire.tensors import TensorSpec
 
 MAX_ROUNDS, MAX_PAIRS, MAX_DRAWS = 256, 4096, 64
 Us = Annotated[float, Field(ge=0, description="microseconds")]
@@ -131,6 +132,77 @@ class ReplayFault(Message):
     fatal: bool
 
 
+class WorkerReady(Message):
+    """A capturing worker's first word: how it is confined, and its GPU's architecture."""
+
+    kind: Literal["worker-ready"] = "worker-ready"
+    arch: str = Field(max_length=20)
+    isolation: dict[str, Any]
+
+
+class LoadEntry(Message):
+    """Import `module` from `folder`, with `import_paths` before it, and take its `function`. `outputs` names arguments
+    that it fills. `watch_libraries`: libraries' images are watched too, which shuts other profilers out."""
+
+    kind: Literal["load-entry"] = "load-entry"
+    folder: str = Field(max_length=4096)
+    import_paths: list[str] = Field(max_length=100)
+    module: str = Field(max_length=1000)
+    function: str = Field(max_length=1000)
+    outputs: list[str] = Field(max_length=256)
+    frontend: str = Field(max_length=100)
+    watch_libraries: bool
+
+
+class CallArgument(Message):
+    """An argument: a tensor, whose bytes are a buffer, or a plain value. JSON has no infinities and no NaN: `special`
+    says them."""
+
+    name: str = Field(max_length=1000)
+    tensor: TensorSpec | None = None
+    data: Blob = 0
+    value: int | float | str | bool | None = None
+    special: Literal["", "inf", "-inf", "nan"] = ""
+
+
+class SetArguments(Message):
+    """Take these arguments, in the addresses of the next case."""
+
+    kind: Literal["set-arguments"] = "set-arguments"
+    arguments: list[CallArgument] = Field(max_length=1000)
+
+
+class CaptureCall(Message):
+    """Call the entry point until it is warm, then capture a call."""
+
+    kind: Literal["capture-call"] = "capture-call"
+
+
+class Captured(Message):
+    """The program's file, and the most bytes of the GPU's memory that a call took beyond its arguments."""
+
+    kind: Literal["captured"] = "captured"
+    program: Blob
+    peak_bytes: int = Field(ge=0)
+
+
+class NotCaptured(Message):
+    """The call ran, and cannot be a program."""
+
+    kind: Literal["not-captured"] = "not-captured"
+    reason: str = Field(max_length=1000)
+
+
+class CandidateFailed(Message):
+    """In place of any reply: the candidate failed, with which status."""
+
+    kind: Literal["candidate-failed"] = "candidate-failed"
+    status: str = Field(max_length=50)
+    message: str = Field(max_length=4000)
+
+
+ToWorker = LoadEntry | SetArguments | CaptureCall
+FromWorker = WorkerReady | Done | Captured | NotCaptured | CandidateFailed
 ToReplayer = LoadPrograms | SetDraws | RunRounds | RunAlone
 FromReplayer = ReplayerReady | ProgramsLoaded | RoundsRun | Outputs | Done | ReplayFault
 Kind = TypeVar("Kind", bound=Message)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.programs.made import OUT, W, X, clear, copied, cubin, fill, program
-from tilewright.gpu.addresses import BASE, GRAIN, SPAN, Addresses, OutOfAddresses, rounded
+from tilewright.gpu.addresses import BASE, GRAIN, SPAN, ZONE, ZONES, Addresses, OutOfAddresses, rounded
 from tilewright.programs.format import MAGIC, decoded, encoded, read, write
 from tilewright.programs.images import architecture, kernels, missing_kernels
 from tilewright.programs.model import Kernel, Program, ProgramError, digest_of
@@ -203,5 +203,10 @@ def test_addresses_follow_one_another_and_end() -> None:
     addresses = Addresses()
     assert [addresses.take(size) for size in (1, GRAIN, GRAIN + 1, 0, 5)] == [BASE + n * GRAIN for n in (0, 1, 2, 4, 5)]
     assert [rounded(size) for size in (0, 1, GRAIN, GRAIN + 1)] == [GRAIN, GRAIN, GRAIN, 2 * GRAIN]
-    with pytest.raises(OutOfAddresses, match="1024 GiB"):
-        addresses.take(SPAN)
+    with pytest.raises(OutOfAddresses, match="0 of 256 GiB"):
+        addresses.take(ZONE)
+    for number in range(1, ZONES):
+        addresses.start_zone()
+        assert addresses.take(5) == BASE + number * ZONE
+    with pytest.raises(OutOfAddresses, match="for 16 cases"):
+        addresses.start_zone()

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.gpu.driver import DriverError
+from tilewright.programs.digests import _mix
 from tilewright.programs.model import Copy, Kernel, Memset, Program
 from tilewright.replay.device import Hang
-from tilewright.replay.digests import _mix
 
 GIB = 1 << 30
 

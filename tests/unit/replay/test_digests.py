@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.programs.digests import digest, key_of, widened
 from tilewright.replay.build import FOLDER, PTX, built, sources_hash
-from tilewright.replay.digests import digest, key_of, widened
 
 PROGRAM = """
 #include <inttypes.h>

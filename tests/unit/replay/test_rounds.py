@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tests.unit.programs.made import OUT, W, X, clear, copied, fill, program
 from tests.unit.replay import simulated
 from tilewright.gpu.addresses import BASE, GRAIN
+from tilewright.programs.digests import digest
 from tilewright.programs.model import Block, Program
 from tilewright.replay import rounds
 from tilewright.replay.calls import joined, mapped, written
-from tilewright.replay.digests import digest
 from tilewright.replay.rounds import EMPTY, WARM, Blamed, OutOfMemory, needed_bytes, run_alone, run_round, turns
 
 ONE, OTHER = program([copied(), fill(OUT, 30)]), program([copied(), fill(OUT + 8, 10)])

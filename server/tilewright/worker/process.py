@@ -1,0 +1,158 @@
+"""A worker that captures: it imports one entry point, calls it, and describes a call as a device program.
+
+It is `python -I -m tilewright.worker.process FOLDER... FD`: folders that it may read, and its end of a channel. What it
+says of its candidate is a claim: the referee reads it strictly, and another worker has to claim the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tilewright.evaluation.candidate import Candidate, CandidateFailure
+from tilewright.evaluation.results import Status
+from tilewright.evaluation.tensors import TensorSpec, from_buffer
+from tilewright.frontends.protocol import FRONTENDS, ImageSource, MissingPackage, need_packages
+from tilewright.isolation.confinement import confine
+from tilewright.isolation.limits import apply_limits
+from tilewright.programs.format import encoded
+from tilewright.wire.channel import Channel, ChannelClosed, ChannelError
+from tilewright.wire.messages import (
+    CallArgument,
+    CandidateFailed,
+    CaptureCall,
+    Captured,
+    Done,
+    Link,
+    LoadEntry,
+    Message,
+    NotCaptured,
+    SetArguments,
+    ToWorker,
+    WorkerReady,
+    buffer_of,
+)
+from tilewright.worker.allocator import Arena
+from tilewright.worker.capture import capture
+from tilewright.worker.graphs import nest_own_graphs
+from tilewright.worker.images import Images, LoadedModules
+from tilewright.worker.nodes import NotCapturable
+
+Answer = tuple[Message, list[bytes]]
+
+
+class Worker:
+    """The requests: one method for each."""
+
+    def __init__(self, arena: Arena, arch: str) -> None:
+        self._arena = arena
+        self._arch = arch
+        self._candidate: Candidate | None = None
+        self._sources: list[ImageSource] = []
+        self._modules: LoadedModules | None = None
+        self._arguments: dict[str, Any] = {}
+        self._cases = 0
+
+    def answer(self, message: ToWorker, buffers: Sequence[bytearray]) -> Answer:
+        """Raises `CandidateFailure`, `NotCapturable`, `ChannelError`."""
+        match message:
+            case LoadEntry():
+                return self._load(message)
+            case SetArguments():
+                return self._set_arguments(message, buffers)
+            case CaptureCall():
+                return self._capture()
+
+    def _load(self, message: LoadEntry) -> Answer:
+        if self._candidate is not None:
+            raise ChannelError("a worker loads one entry point")
+        if message.watch_libraries:
+            self._modules = LoadedModules()
+        need_packages(FRONTENDS[message.frontend])
+        for frontend in FRONTENDS:  # a candidate may mix them
+            with contextlib.suppress(MissingPackage):
+                self._sources.append(frontend.runtime().watch_images())
+        paths = [Path(path) for path in message.import_paths]
+        self._candidate = Candidate(Path(message.folder), paths, message.module, message.function, message.outputs)
+        return Done(), []
+
+    def _set_arguments(self, message: SetArguments, buffers: Sequence[bytearray]) -> Answer:
+        if self._cases:
+            self._arguments.clear()
+            self._arena.start_zone()
+        self._cases += 1
+        self._arguments = {one.name: _value(one, buffers) for one in message.arguments}
+        return Done(), []
+
+    def _capture(self) -> Answer:
+        candidate = self._candidate
+        if candidate is None:
+            raise ChannelError("nothing is loaded")
+        inputs = {name: value for name, value in self._arguments.items() if isinstance(value, torch.Tensor)}
+        self._arena.reset_peak()
+        before = self._arena.alive_bytes
+        try:
+            images = Images(self._sources, self._modules)
+            program = capture(lambda: candidate(self._arguments), inputs, self._arena, images, self._arch)
+            candidate.wait()
+        except CandidateFailure as failure:
+            if self._arena.exhausted:
+                raise CandidateFailure(Status.RAISED, f"out of GPU memory: {self._arena.exhausted}") from None
+            raise failure
+        return Captured(program=0, peak_bytes=max(self._arena.peak_bytes - before, 0)), [encoded(program)]
+
+
+def _value(argument: CallArgument, buffers: Sequence[bytearray]) -> Any:
+    if argument.special:
+        return float(argument.special)
+    if argument.tensor is None:
+        return argument.value
+    spec = TensorSpec(**argument.tensor.model_dump())
+    return _on_gpu(from_buffer(spec, buffer_of(buffers, argument.data)), spec)
+
+
+def _on_gpu(tensor: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
+    """The tensor on the GPU, with its strides, in a block of its own."""
+    if not spec.span:
+        return torch.empty(spec.shape, dtype=spec.torch_dtype, device="cuda")
+    flat = torch.as_strided(tensor, (spec.span,), (1,)).view(torch.uint8)
+    return spec.over(flat.cuda())
+
+
+def serve(link: Link[ToWorker], worker: Worker) -> None:
+    """Answer until the referee closes the channel."""
+    while True:
+        message, buffers = link.receive()
+        try:
+            answer, out = worker.answer(message, buffers)
+        except CandidateFailure as failure:
+            answer, out = CandidateFailed(status=failure.status, message=str(failure)[:4000]), []
+        except NotCapturable as error:
+            answer, out = NotCaptured(reason=str(error)[:1000]), []
+        link.send(answer, out)
+
+
+def main(folders: Sequence[str], channel: socket.socket) -> None:
+    """Confine this process, whose working directory is its scratch folder; replace torch's allocator; answer."""
+    apply_limits()
+    isolation = confine(writable=[Path.cwd()], readable=[Path(folder) for folder in folders])
+    arena = Arena()
+    arena.install()
+    nest_own_graphs()
+    torch.cuda.init()
+    major, minor = torch.cuda.get_device_capability()
+    arch = f"sm_{major}{minor}"
+    link: Link[ToWorker] = Link(Channel(channel), ToWorker)
+    link.send(WorkerReady(arch=arch, isolation=isolation.model_dump()))
+    with contextlib.suppress(ChannelClosed):
+        serve(link, Worker(arena, arch))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:-1], socket.socket(fileno=int(sys.argv[-1])))
