@@ -1,3 +1,17 @@
 """Tilewright: verified, logged performance experiments on GPU kernels."""
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tilewright.api import capture, compare_programs
+
 __version__ = "0.1.0"
+__all__ = ["capture", "compare_programs"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
+    from tilewright import api  # on demand: most processes need neither
+
+    return getattr(api, name)

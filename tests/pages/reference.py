@@ -99,15 +99,24 @@ def repository() -> str:
 
 def python() -> str:
     """The functions and classes that scripts and task files import."""
-    from tilewright import autotune
+    from tilewright import autotune, capture, compare_programs
+    from tilewright.referee.compare import ComparisonResult, Measured
     from tilewright.task import Work
 
     parts: list[str] = []
-    for place, value in (("tilewright.task.Work", Work), ("tilewright.autotune.search", autotune.search)):
+    places: dict[str, Any] = {
+        "tilewright.task.Work": Work,
+        "tilewright.autotune.search": autotune.search,
+        "tilewright.capture": capture,
+        "tilewright.compare_programs": compare_programs,
+    }
+    for place, value in places.items():
         signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(value)))
         kind = "class" if inspect.isclass(value) else "def"
         called = f"{kind} {value.__name__}{signature}"
         parts += [f"## {place}", f"```text\n{_wrapped(called)}\n```", _sentences(inspect.getdoc(value) or "")]
+    for model in (ComparisonResult, Measured):
+        parts += [f"## {model.__name__}", inspect.getdoc(model) or "", _keys(model)]
     return "\n\n".join(parts)
 
 

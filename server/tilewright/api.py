@@ -1,0 +1,124 @@
+"""Device programs from Python: capture a call, compare two programs.
+
+import torch
+import tilewright
+
+from kernels import softmax, softmax_online
+
+x = torch.randn(16384, 4096, dtype=torch.bfloat16)
+one, other = tilewright.capture(softmax, x), tilewright.capture(softmax_online, x)
+print(tilewright.compare_programs(one, other))
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import sys
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilewright.errors import UsageError
+from tilewright.programs.model import Program
+from tilewright.referee.captures import Arguments, Entry, capture_twice
+from tilewright.referee.compare import ComparisonResult, compare
+from tilewright.referee.replayer import Replayer
+from tilewright.wire.messages import CallArgument
+from tilewright.wire.tensors import TensorSpec
+
+if TYPE_CHECKING:
+    import torch
+
+LIMIT_S = 300.0
+"""For an import, or for a first call, which compiles and tunes."""
+
+
+def capture(
+    function: Callable[..., Any],
+    *arguments: Any,
+    frontend: str = "cutile",
+    constant: Collection[str] = (),
+    limit_s: float = LIMIT_S,
+    **named: Any,
+) -> Program:
+    """The device program of `function(*arguments, **named)`, which returns its output tensors.
+
+    The function is imported and called in two processes of their own, confined, so that it has to be a module's own:
+    its file is found by its name. Tensors may lie on the CPU; the function gets them on the GPU, and in the second
+    process their elements in another order, but for those named in `constant`: weights that are packed once, say.
+    `frontend` is the language of its kernels, cutile, triton or torch. `limit_s`: seconds for an import, or for a first
+    call.
+
+    Raises `UsageError` for a function that cannot be imported. Of `tilewright.referee.captures`: `EntryFailed` where it
+    fails, `InProcess` where its call is no program. RuntimeError where no GPU can be used.
+    """
+    folder, module = _place(function)
+    bound = inspect.signature(function).bind(*arguments, **named)
+    bound.apply_defaults()
+    label = f"{module}:{function.__qualname__}"
+    entry = Entry(folder, module, function.__qualname__, frontend, label=label)
+    if unknown := set(constant) - set(bound.arguments):
+        raise UsageError(f"{label} has no argument {sorted(unknown)[0]!r}, which `constant` names")
+    draws = _draw(bound.arguments, bound.arguments), _draw(bound.arguments, constant)
+    names = [one.name for one in draws[0].described if one.tensor is not None]
+    return capture_twice(entry, draws, limit_s, dict(zip(names, draws[0].tensors, strict=True)))
+
+
+def compare_programs(first: Program, second: Program, error_probability: float | None = None) -> ComparisonResult:
+    """The second program beside the first, replayed in turns on this machine's GPU until the question is closed.
+
+    `error_probability`: that the interval of the speedup misses the truth; default: 0.4%. Raises
+    `tilewright.referee.replayer.Fault` for a program that cannot be replayed, and `ReplayerGone` without a GPU.
+    """
+    with Replayer() as replayer:
+        if error_probability is None:
+            return compare(replayer, first, second)
+        return compare(replayer, first, second, error_probability=error_probability)
+
+
+def _place(function: Callable[..., Any]) -> tuple[Path, str]:
+    """The folder that a function's module is imported from, and the module's name there."""
+    name, qualified = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    module = sys.modules.get(name or "")
+    file = getattr(module, "__file__", None)
+    if module is None or file is None or "<" in qualified or "." in qualified:
+        raise UsageError(f"{function!r} is no function of a module; write it in a file, at the file's top level")
+    path = Path(file).resolve()
+    if name == "__main__":
+        return path.parent, path.stem
+    parts = str(name).split(".")
+    return path.parents[len(parts) - (path.stem != "__init__")], str(name)
+
+
+def _draw(values: Mapping[str, Any], constant: Collection[str]) -> Arguments:
+    described: list[CallArgument] = []
+    tensors: list[bytes] = []
+    for name, value in values.items():
+        if hasattr(value, "data_ptr"):
+            data, spec = _bytes(value, shuffled=name not in constant)
+            described.append(CallArgument(name=name, tensor=spec, data=len(tensors)))
+            tensors.append(data)
+        elif isinstance(value, float) and not math.isfinite(value):
+            special = "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+            described.append(CallArgument.model_validate({"name": name, "special": special}))
+        elif value is None or isinstance(value, int | float | str | bool):
+            described.append(CallArgument(name=name, value=value))
+        else:
+            kind = type(value).__name__
+            raise UsageError(f"argument {name} is a {kind}; it must be a tensor, a number, a string, a bool or None")
+    return Arguments(tuple(described), tuple(tensors))
+
+
+def _bytes(tensor: torch.Tensor, shuffled: bool) -> tuple[bytes, TensorSpec]:
+    import torch
+
+    from tilewright.evaluation import tensors
+
+    found = tensor.detach().cpu()
+    if shuffled and found.numel():
+        order = torch.randperm(found.numel(), generator=torch.Generator().manual_seed(1))
+        mixed = torch.empty_strided(found.shape, found.stride(), dtype=found.dtype)
+        found = mixed.copy_(found.reshape(-1)[order].reshape(found.shape))
+    spec = tensors.TensorSpec.of(found)
+    return bytes(tensors.to_buffer(found)), TensorSpec(**spec.model_dump())

@@ -1,0 +1,178 @@
+"""Programs of an entry point's calls, as two workers describe them on different draws."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from tilewright.evaluation.caches import compiler_variables
+from tilewright.isolation.process import ChildProcess, spawned, worker_environment
+from tilewright.programs.format import decoded
+from tilewright.programs.identity import differences
+from tilewright.programs.images import missing_kernels
+from tilewright.programs.model import Program, ProgramError
+from tilewright.text import printable
+from tilewright.wire.channel import ChannelClosed, ChannelError, ChannelTimeout
+from tilewright.wire.messages import (
+    CallArgument,
+    CandidateFailed,
+    CaptureCall,
+    Captured,
+    Done,
+    FromWorker,
+    Link,
+    LoadEntry,
+    Message,
+    NotCaptured,
+    SetArguments,
+    WorkerReady,
+    buffer_of,
+)
+
+START_S = 120.0
+Reply = TypeVar("Reply", bound=Message)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a worker loads. `readable`: folders that it may read beside its own."""
+
+    folder: Path
+    module: str
+    function: str
+    frontend: str
+    import_paths: tuple[Path, ...] = ()
+    outputs: tuple[str, ...] = ()
+    readable: tuple[Path, ...] = ()
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """One call's arguments: `tensors` are the bytes of those that `described` names as tensors, in their order."""
+
+    described: tuple[CallArgument, ...]
+    tensors: tuple[bytes, ...] = field(repr=False)
+
+
+class InProcess(Exception):
+    """A call that ran and cannot be replayed, and why."""
+
+
+class EntryFailed(Exception):
+    """The entry point failed: a status, and a message."""
+
+    def __init__(self, status: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def capture_twice(
+    entry: Entry, draws: tuple[Arguments, Arguments], limit_s: float, examples: Mapping[str, bytes] | None = None
+) -> Program:
+    """The program of a call on either of two draws, captured in two fresh workers, if it is one program.
+
+    Raises `InProcess` for what is none, `EntryFailed`, and RuntimeError where no worker can start.
+    """
+    programs = []
+    for number, draw in enumerate(draws):
+        try:
+            programs.append(_captured(entry, draw, limit_s, watch_libraries=False))
+        except InProcess as error:
+            if "nobody knows where kernel" not in str(error) or number:
+                raise
+            return _same(entry, [_captured(entry, one, limit_s, watch_libraries=True) for one in draws], examples)
+    return _same(entry, programs, examples)
+
+
+def _same(entry: Entry, programs: Sequence[Program], examples: Mapping[str, bytes] | None) -> Program:
+    first, second = programs
+    if found := differences(first, second, most=3):
+        raise InProcess(f"two captures of it differ: {'; '.join(found)}")
+    return Program(first.layout, first.images, first.held, examples or {}, entry.label)
+
+
+def _captured(entry: Entry, draw: Arguments, limit_s: float, watch_libraries: bool) -> Program:
+    with CaptureWorker(entry) as worker:
+        load = LoadEntry(
+            folder=str(entry.folder),
+            import_paths=[str(path) for path in entry.import_paths],
+            module=entry.module,
+            function=entry.function,
+            outputs=list(entry.outputs),
+            frontend=entry.frontend,
+            watch_libraries=watch_libraries,
+        )
+        worker.ask(load, Done, (), limit_s)
+        worker.ask(SetArguments(arguments=list(draw.described)), Done, draw.tensors, limit_s)
+        found, buffers = worker.ask(CaptureCall(), Captured, (), limit_s)
+    try:
+        program = decoded(bytes(buffer_of(buffers, found.program)))
+        if absent := missing_kernels(program):
+            raise ProgramError(f"no image holds kernel {absent[0]}")
+    except (ProgramError, ChannelError) as error:
+        raise InProcess(f"the worker described it wrongly: {error}") from None
+    return program
+
+
+class CaptureWorker:
+    """A worker process that captures, from the referee's side. A context manager: it ends with the block."""
+
+    def __init__(self, entry: Entry) -> None:
+        """Raises RuntimeError where it cannot start."""
+        self._scratch = Path(tempfile.mkdtemp(prefix="capture-"))
+        environment = worker_environment(self._scratch, compiler_variables(self._scratch))
+        folders = [str(path) for path in dict.fromkeys((entry.folder, *entry.import_paths, *entry.readable))]
+        self._process: ChildProcess = spawned("tilewright.worker.process", folders, environment, self._scratch)
+        self._link: Link[FromWorker] = Link(self._process.channel, FromWorker)
+        try:
+            ready, _ = self._link.receive(START_S)
+        except ChannelError as error:
+            text = self._why(f"a worker could not start: {error}")
+            self.close()
+            raise RuntimeError(text) from None
+        if not isinstance(ready, WorkerReady):
+            self.close()
+            raise RuntimeError("a worker did not say that it is ready")
+
+    def __enter__(self) -> CaptureWorker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def ask(
+        self, message: Message, kind: type[Reply], buffers: Sequence[bytes], limit_s: float
+    ) -> tuple[Reply, list[bytearray]]:
+        """Raises `EntryFailed` for a candidate that fails, crashes or takes too long, and `InProcess`."""
+        try:
+            self._link.send(message, buffers, limit_s)
+            if not self._process.await_answer(limit_s, awake=False):
+                raise ChannelTimeout("no answer in time")
+            answer, received = self._link.receive(limit_s)
+        except ChannelTimeout:
+            raise EntryFailed("timeout", f"no answer within {limit_s:.0f} s") from None
+        except ChannelClosed:
+            raise EntryFailed("crashed", self._why("the process ended")) from None
+        except ChannelError as error:
+            raise EntryFailed("crashed", f"the process sent no valid answer: {error}") from None
+        if isinstance(answer, CandidateFailed):
+            raise EntryFailed(printable(answer.status), printable(answer.message))
+        if isinstance(answer, NotCaptured):
+            raise InProcess(printable(answer.reason))
+        if not isinstance(answer, kind):
+            raise EntryFailed("crashed", f"the process answered with {answer.kind}")
+        return answer, received
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _why(self, text: str) -> str:
+        said = printable(self._process.output()).strip().splitlines()[-1:]
+        return ": ".join(filter(None, [text, self._process.exit_reason(), *said]))

@@ -1,0 +1,229 @@
+"""What the referee makes of what two workers claim; and what the Python interface asks of them."""
+
+from __future__ import annotations
+
+import math
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+import tilewright
+from tests.unit.programs.made import OUT, copied, fill, program
+from tilewright import api
+from tilewright.errors import UsageError
+from tilewright.programs.format import encoded
+from tilewright.programs.model import Program
+from tilewright.referee import captures
+from tilewright.referee.captures import Arguments, Entry, EntryFailed, InProcess, capture_twice
+from tilewright.wire.channel import Channel, ChannelClosed
+from tilewright.wire.messages import (
+    CandidateFailed,
+    CaptureCall,
+    Captured,
+    Done,
+    Link,
+    LoadEntry,
+    Message,
+    NotCaptured,
+    SetArguments,
+    ToWorker,
+    WorkerReady,
+)
+
+Claim = Callable[[int, LoadEntry], tuple[Message, list[bytes]] | None]
+"""What the worker of this number says of its call; None: it ends."""
+ONE = program([copied(), fill(OUT, 20)])
+NOBODY = NotCaptured(reason="nobody knows where kernel sgemm comes from")
+
+
+class Child:
+    """Stands for a worker process: a thread that says what a test has it claim."""
+
+    def __init__(self, number: int, claim: Claim, asked: list[Message]) -> None:
+        ours, theirs = socket.socketpair()
+        self.channel = Channel(ours)
+        self._thread = threading.Thread(target=self._run, args=(theirs, number, claim, asked), daemon=True)
+        self._thread.start()
+
+    def _run(self, sock: socket.socket, number: int, claim: Claim, asked: list[Message]) -> None:
+        with sock:
+            link: Link[ToWorker] = Link(Channel(sock), ToWorker)
+            link.send(WorkerReady(arch="sm_90", isolation={}))
+            load: Any = None
+            while True:
+                try:
+                    message, _ = link.receive()
+                except ChannelClosed:
+                    return
+                asked.append(message)
+                if isinstance(message, LoadEntry):
+                    load = message
+                if isinstance(message, CaptureCall):
+                    answer = claim(number, load)
+                    if answer is None:
+                        return
+                    link.send(*answer)
+                else:
+                    link.send(Done())
+
+    def await_answer(self, timeout_s: float, awake: bool) -> bool:
+        return self.channel.ready(timeout_s)
+
+    def kill(self) -> None:
+        self.channel.close()
+        self._thread.join(5)
+
+    def exit_reason(self) -> str:
+        return "killed by SIGSEGV"
+
+    def output(self) -> str:
+        return ""
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Claim], list[Message]]]:
+    """Have workers claim something; gives what they are asked."""
+    asked: list[Message] = []
+
+    def make(claim: Claim) -> list[Message]:
+        started: list[Child] = []
+
+        def spawned(*_: Any) -> Child:
+            started.append(Child(len(started), claim, asked))
+            return started[-1]
+
+        monkeypatch.setattr(captures, "spawned", spawned)
+        return asked
+
+    yield make
+
+
+ENTRY = Entry(Path("/nowhere"), "kernel", "scale", "cutile", label="kernel:scale")
+DRAWS = Arguments((), ()), Arguments((), ())
+
+
+def claimed(*programs: Program) -> Claim:
+    return lambda number, _: (Captured(program=0, peak_bytes=0), [encoded(programs[number])])
+
+
+def test_one_program_from_two_draws_is_taken(worker: Callable[[Claim], list[Message]]) -> None:
+    other = program([copied(), fill(OUT, 20)], held=b"\x02" * 64)
+    worker(claimed(ONE, other))
+    found = capture_twice(ENTRY, DRAWS, 5.0, {"x": bytes(1024)})
+    assert (found.layout, found.held, found.label) == (ONE.layout, ONE.held, "kernel:scale")
+    assert found.examples == {"x": bytes(1024)}
+
+
+def test_two_programs_are_none(worker: Callable[[Claim], list[Message]]) -> None:
+    worker(claimed(ONE, program([copied(), fill(OUT, 21)])))
+    with pytest.raises(InProcess, match="two captures of it differ: node 1: parameter 1: 14000000 / 15000000"):
+        capture_twice(ENTRY, DRAWS, 5.0)
+
+
+def test_libraries_are_watched_only_where_a_kernel_is_not_known(worker: Callable[[Claim], list[Message]]) -> None:
+    def claim(number: int, load: LoadEntry) -> tuple[Message, list[bytes]]:
+        return (Captured(program=0, peak_bytes=0), [encoded(ONE)]) if load.watch_libraries else (NOBODY, [])
+
+    asked = worker(claim)
+    assert capture_twice(ENTRY, DRAWS, 5.0).layout == ONE.layout
+    assert [one.watch_libraries for one in asked if isinstance(one, LoadEntry)] == [False, True, True]
+    asked.clear()
+    worker(claimed(ONE, ONE))
+    capture_twice(ENTRY, DRAWS, 5.0)
+    assert [one.watch_libraries for one in asked if isinstance(one, LoadEntry)] == [False, False]
+
+
+def lying(raw: bytes) -> Claim:
+    return lambda number, _: (Captured(program=0, peak_bytes=0), [raw])
+
+
+@pytest.mark.parametrize(
+    ("claim", "error", "why"),
+    [
+        (lambda *_: (NotCaptured(reason="it copies between the host and the GPU"), []), InProcess, "between the host"),
+        (lambda *_: (CandidateFailed(status="raised", message="ValueError: no"), []), EntryFailed, "ValueError: no"),
+        (lambda *_: (Captured(program=3, peak_bytes=0), []), InProcess, "wrongly: a message names buffer 3 of 0"),
+        (lying(b"no program"), InProcess, "wrongly: it is no device program"),
+        (lying(encoded(ONE)[:-1]), InProcess, "wrongly: it is longer or shorter"),
+        (lambda *_: (Done(), []), EntryFailed, "answered with done"),
+    ],
+)
+def test_what_a_worker_says_is_only_a_claim(
+    worker: Callable[[Claim], list[Message]], claim: Claim, error: type[Exception], why: str
+) -> None:
+    worker(claim)
+    with pytest.raises(error, match=why):
+        capture_twice(ENTRY, DRAWS, 5.0)
+
+
+def test_a_kernel_that_its_image_does_not_hold_is_a_lie(worker: Callable[[Claim], list[Message]]) -> None:
+    nodes = tuple(
+        node.model_copy(update={"symbol": "other"}) if node.kind == "kernel" else node for node in ONE.layout.nodes
+    )
+    liar = Program(ONE.layout.model_copy(update={"nodes": nodes}), ONE.images, ONE.held)
+    worker(claimed(liar, liar))
+    with pytest.raises(InProcess, match="no image holds kernel other"):
+        capture_twice(ENTRY, DRAWS, 5.0)
+
+
+def test_a_worker_that_ends_or_does_not_answer_is_the_candidates_fault(
+    worker: Callable[[Claim], list[Message]],
+) -> None:
+    def silent(*_: Any) -> None:
+        threading.Event().wait(1.0)
+
+    worker(silent)
+    with pytest.raises(EntryFailed, match="no answer within") as failed:
+        capture_twice(ENTRY, DRAWS, 0.2)
+    assert failed.value.status == "timeout"
+
+
+def scale(x: Any, factor: float = 2.0, limit: float = math.inf) -> Any:
+    return x * factor
+
+
+def test_arguments_are_drawn_twice(worker: Callable[[Claim], list[Message]]) -> None:
+    asked = worker(claimed(ONE, ONE))
+    x = torch.arange(6, dtype=torch.float32).reshape(2, 3)
+    found = tilewright.capture(scale, x.t(), factor=3.0)
+    load = next(one for one in asked if isinstance(one, LoadEntry))
+    assert (Path(load.folder) / load.module.replace(".", "/")).with_suffix(".py") == Path(__file__)
+    assert (load.function, load.frontend) == ("scale", "cutile")
+    sets = [one for one in asked if isinstance(one, SetArguments)]
+    assert [[(one.name, one.value, one.special) for one in found.arguments] for found in sets] == [
+        [("x", None, ""), ("factor", 3.0, ""), ("limit", None, "inf")]
+    ] * 2
+    spec = sets[0].arguments[0].tensor
+    assert spec is not None and (spec.shape, spec.stride) == ([3, 2], [1, 3])
+    assert found.label.endswith("test_captures:scale")
+
+
+def test_the_second_draw_has_the_same_elements_but_constants_stay() -> None:
+    x, w = torch.arange(60, dtype=torch.int32).reshape(6, 10)[:, ::2], torch.arange(9)
+    first, second = (api._draw({"x": x, "w": w}, constant) for constant in (("x", "w"), ("w",)))
+    assert first.tensors[1] == second.tensors[1]
+    assert first.tensors[0] != second.tensors[0]
+    kept = [torch.frombuffer(bytearray(one.tensors[0]), dtype=torch.int32).tolist() for one in (first, second)]
+    assert set(x.reshape(-1).tolist()) <= set(kept[1])
+    assert len(kept[0]) == len(kept[1])
+
+
+@pytest.mark.parametrize("what", [lambda x: x, torch.sin, ModuleType, "no function"])
+def test_what_is_no_function_of_a_module_is_refused(what: Any) -> None:
+    with pytest.raises(UsageError, match="is no function of a module"):
+        tilewright.capture(what, torch.zeros(3))
+
+
+def test_arguments_that_cannot_be_sent_are_named() -> None:
+    with pytest.raises(UsageError, match="argument factor is a list"):
+        tilewright.capture(scale, torch.zeros(3), factor=[1, 2])
+    with pytest.raises(UsageError, match="no argument 'y', which `constant` names"):
+        tilewright.capture(scale, torch.zeros(3), constant=["y"])
+    with pytest.raises(AttributeError, match="no attribute 'captures'"):
+        _ = tilewright.captures
