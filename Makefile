@@ -2,9 +2,10 @@
 # `make redteam` lets every attack and every honest kernel of tests/redteam be judged, which takes a while.
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 BIN := .venv/bin
+GPU_PYTHON ?= python3
 JOBS ?= 3
 
-.PHONY: demo test test-all docs redteam mutants kernels lint clean
+.PHONY: demo test test-all gpu docs redteam mutants kernels lint clean
 
 demo: .venv/ready
 	$(BIN)/tilewright demo
@@ -15,6 +16,10 @@ test: lint
 # With the tests that `make test` leaves out: a timing that other work upsets, a session on a GPU of several minutes.
 test-all: lint
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "long or not long"
+
+# Capture and replay, where a GPU is, with the machine's own Python; what ran is noted among the evidence.
+gpu:
+	TILEWRIGHT_GPU_RECORD=references/evidence/gpu-tests.json $(GPU_PYTHON) -m pytest -m gpu tests/gpu/replaying
 
 # The documentation, served on http://localhost:8000.
 docs: .venv/ready

@@ -1,0 +1,153 @@
+"""Capture and replay on a GPU: what is captured, and how well two programs are told apart.
+
+python benchmarks/programs.py table --json FILE    each entry point: two captures, a comparison with itself
+python benchmarks/programs.py same --json FILE     programs against themselves, again and again, every round
+python benchmarks/programs.py analyse FILE         what the decision makes of those rounds, resampled
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+from recorded import header, read, write
+from tests.gpu.replaying.conftest import function, inputs
+
+from tilewright.api import capture
+from tilewright.programs.draws import draws_of
+from tilewright.programs.identity import identity
+from tilewright.programs.model import Program
+from tilewright.referee.captures import EntryFailed, InProcess
+from tilewright.referee.compare import CALL_LIMIT_S, SCOUT, compare
+from tilewright.referee.replayer import Fault, Replayer, ReplayerGone
+from tilewright.referee.statistics import LOOKS, Comparison, Figures, figures, pairs_for
+
+ENTRIES = (
+    ("rmsnorm", 0), ("rmsnorm", 4096), ("rmsnorm", 256), ("matmul", 0), ("cublas", 0), ("softmax", 0),
+    ("attention", 0), ("backward", 0), ("packed", 0), ("compiled", 0), ("streams", 0), ("own_graph", 0),
+    ("tuned", 0), ("many_nodes", 0),
+)  # fmt: skip
+SAME = (
+    ("rmsnorm", 256, 40), ("packed", 0, 10), ("backward", 0, 10), ("cublas", 2048, 40), ("softmax", 8192, 40),
+    ("cublas", 0, 10), ("matmul", 0, 10), ("matmul", 9216, 10),
+)  # fmt: skip
+"""Entry point, size, comparisons: about 4, 11, 20, 45, 45, 175, 365 and 4,100 us on an H200."""
+CONSTANT = {"packed": ("w",)}
+TRIALS = 10_000
+
+
+def program(name: str, rows: int) -> Program:
+    entry, frontend = function(name)
+    return capture(entry, *inputs(name, rows), frontend=frontend, constant=CONSTANT.get(name, ()))
+
+
+def table(replayer: Replayer, found: list[dict[str, Any]], save: Any) -> None:
+    """One line an entry point."""
+    for name, rows in ENTRIES:
+        line: dict[str, Any] = {"name": name, "rows": rows}
+        began = time.monotonic()
+        try:
+            one = program(name, rows)
+            line["capture_s"] = round(time.monotonic() - began, 2)
+            line["nodes"] = [node.kind for node in one.layout.nodes][:12]
+            line["held_bytes"] = sum(map(len, one.held.values()))
+            line["identity"] = identity(one)[:12]
+            line["comparison"] = compare(replayer, one, one, measure_same=True).model_dump()
+        except (InProcess, EntryFailed, Fault, ReplayerGone, RuntimeError) as error:
+            line["error"] = f"{type(error).__name__}: {error}"[:1000]
+        print(line, flush=True)
+        found.append(line)
+        save()
+
+
+def same(replayer: Replayer, found: list[dict[str, Any]], save: Any) -> None:
+    """Every round of programs that are compared with themselves, always to the last look."""
+    for name, rows, count in SAME:
+        try:
+            one = program(name, rows)
+            line = {"name": name, "rows": rows, "comparisons": [], "seconds": []}
+            found.append(line)
+            replayer.load([one, one], draws_of(one, 2))
+            scout, _ = replayer.rounds(1, SCOUT, 0, CALL_LIMIT_S)
+            pairs = pairs_for(max(figures(scout.rounds[0]).events[:2]))
+            for _ in range(count):
+                began = time.monotonic()
+                run, _ = replayer.rounds(LOOKS[1], pairs, 0, CALL_LIMIT_S)
+                line["comparisons"].append([figures(one) for one in run.rounds])
+                line["seconds"].append(round(time.monotonic() - began, 3))
+        except (InProcess, EntryFailed, Fault, ReplayerGone, RuntimeError) as error:
+            print(name, rows, f"{type(error).__name__}: {error}"[:1000], flush=True)
+            continue
+        print(said(line), flush=True)
+        save()
+
+
+def said(line: dict[str, Any]) -> str:
+    """How often an interval excludes zero, the bias that is left, half widths and seconds."""
+    made = [Comparison([Figures(*map(tuple, one)) for one in rounds]) for rounds in line["comparisons"]]
+    level = statistics.median(one.mean_us(0) for one in made)
+    bias = statistics.mean(one.mean_us(1) - one.mean_us(0) for one in made)
+    excluded = sum(one.speedup.excludes_zero for one in made)
+    half = statistics.median(one.speedup.half_width for one in made)
+    wall = statistics.median(one.wall_gain.half_width for one in made)
+    return (
+        f"{line['name']} {line['rows']}: {len(made)} comparisons at {level:.2f} us; {excluded} intervals exclude zero; "
+        f"bias {bias:+.4f} us; half width {100 * half:.3f}%, by the wall clock {wall:.3f} us; "
+        f"{statistics.mean(line['seconds']):.2f} s each"
+    )
+
+
+def analyse(found: list[dict[str, Any]]) -> None:
+    """Decisions over resampled rounds: false gains where two comparisons have to agree, and power."""
+    source = random.Random(1)
+    for line in found:
+        rounds = [Figures(*map(tuple, one)) for rounds in line["comparisons"] for one in rounds]
+        level = statistics.median(one.events[0] for one in rounds)
+        false = sum(_gain(source, rounds, 0.0) and _gain(source, rounds, 0.0) for _ in range(TRIALS))
+        power = {
+            gain: sum(_gain(source, rounds, gain) and _gain(source, rounds, gain) for _ in range(1000)) / 1000
+            for gain in (0.005, 0.01, 0.03)
+        }
+        print(f"{line['name']} {line['rows']} at {level:.2f} us: {false} false gains of {TRIALS}; power {power}")
+
+
+def _gain(source: random.Random, rounds: list[Figures], gain: float) -> bool:
+    made = Comparison()
+    for look in LOOKS:
+        for one in source.choices(rounds, k=look - len(made.rounds)):
+            if source.random() < 0.5:  # which of two equal programs is called the second
+                events, wall = (one.events[1], one.events[0], one.events[2]), (one.wall[1], one.wall[0], one.wall[2])
+                one = Figures(events, wall)
+            saved = one.events[1] * gain / (1 + gain)
+            events = (one.events[0], one.events[1] - saved, one.events[2])
+            made.rounds.append(Figures(events, (one.wall[0], one.wall[1] - saved, one.wall[2])))
+        if made.decided:
+            break
+    return made.verdict == "faster"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["table", "same", "analyse"])
+    parser.add_argument("file", type=Path, nargs="?")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    if given.what == "analyse":
+        analyse(read(given.file)["found"])
+        return
+    made: dict[str, Any] = header(f"programs.py {given.what} --json FILE") | {"found": []}
+
+    def save() -> None:
+        if given.json:
+            write(given.json, made)
+
+    with Replayer() as replayer:
+        (table if given.what == "table" else same)(replayer, made["found"], save)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Calls as device programs: the same from two draws, and bit-equal on inputs that the capture never saw."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.gpu.replaying.conftest import function, inputs
+from tilewright.api import capture
+from tilewright.programs.digests import widened
+from tilewright.programs.identity import identity
+from tilewright.programs.model import Copy, Kernel, Memset, Program
+from tilewright.programs.text import shown
+from tilewright.referee.captures import EntryFailed, InProcess
+from tilewright.referee.replayer import Replayer, copied_outputs
+
+pytestmark = pytest.mark.gpu
+_PROGRAMS: dict[str, Program] = {}
+
+CASES = (
+    "rmsnorm", "matmul", "softmax", "cublas", "attention", "backward", "packed", "compiled", "streams", "own_graph",
+    "tuned", "many_nodes", "two_outputs", "transposed",
+)  # fmt: skip
+
+
+CONSTANT = {"packed": ("w",)}
+
+
+def program_of(name: str) -> Program:
+    if name not in _PROGRAMS:
+        entry, frontend = function(name)
+        _PROGRAMS[name] = capture(entry, *inputs(name), frontend=frontend, constant=CONSTANT.get(name, ()))
+        print(shown(_PROGRAMS[name]))
+    return _PROGRAMS[name]
+
+
+def expected(name: str, drawn: list[Any]) -> list[Any]:
+    """What the entry point gives in this process, with torch's own allocator."""
+    import torch
+
+    entry, _ = function(name)
+    found = entry(*(one.cuda() if isinstance(one, torch.Tensor) else one for one in drawn))
+    torch.cuda.synchronize()
+    return [one.clone() for one in (found if isinstance(found, tuple | list) else [found])]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_replay_is_bit_equal_on_fresh_inputs(replayer: Replayer, name: str) -> None:
+    import torch
+
+    from tilewright.evaluation.tensors import raw_bytes
+
+    program = program_of(name)
+    source = torch.Generator().manual_seed(99)
+    drawn = [
+        torch.randn(one.shape, generator=source).to(one.dtype) if isinstance(one, torch.Tensor) else one
+        for one in inputs(name)
+    ]
+    if name in CONSTANT:
+        drawn[1] = inputs(name)[1]
+    tensors = [raw_bytes(one).numpy().tobytes() for one in drawn if isinstance(one, torch.Tensor)]
+    replayer.load([program], [tensors])
+    found, buffers = replayer.alone(0, 0, 3, 20.0)
+    outputs = copied_outputs(found.copied, buffers)
+    assert outputs is not None
+    for tensor, raw, right in zip(program.layout.outputs, outputs, expected(name, drawn), strict=True):
+        start, _ = widened(tensor.at, tensor.size)
+        data = raw[tensor.at - start :][: tensor.size]
+        assert [*right.shape] == tensor.spec.shape
+        assert data == raw_bytes(right).cpu().numpy().tobytes()
+
+
+@pytest.mark.parametrize("name", ["rmsnorm", "streams", "softmax"])
+def test_another_capture_gives_the_same_program(name: str) -> None:
+    entry, frontend = function(name)
+    assert identity(capture(entry, *inputs(name), frontend=frontend)) == identity(program_of(name))
+
+
+def test_what_a_program_is_made_of() -> None:
+    assert [type(node) for node in program_of("many_nodes").layout.nodes] == [Kernel] * 400
+    assert any(isinstance(node, Memset | Kernel) for node in program_of("streams").layout.nodes)
+    assert any(isinstance(node, Copy | Kernel) for node in program_of("own_graph").layout.nodes)
+    assert len(program_of("streams").layout.edges) >= len(program_of("streams").layout.nodes) - 1
+    assert len(program_of("two_outputs").layout.outputs) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("decides_on_values", "cannot be captured"),
+        ("from_the_host", "between the host and the GPU|cannot be captured"),
+        ("random_numbers", "differ|cannot be captured"),
+        ("host_function", "cannot be captured"),
+    ],
+)
+def test_what_cannot_be_a_program_is_named(name: str, why: str) -> None:
+    with pytest.raises(InProcess, match=why):
+        program_of(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "why"), [("raises", "raised", "no such size"), ("out_of_memory", "raised", "memory")]
+)
+def test_a_call_that_fails_is_the_entry_points_fault(name: str, status: str, why: str) -> None:
+    with pytest.raises(EntryFailed, match=why) as failed:
+        program_of(name)
+    assert failed.value.status == status
+
+
+def test_what_is_kept_of_an_input_is_wrong_on_the_next_one(replayer: Replayer) -> None:
+    """Two captures on different weights are one program: what is held is not compared. On other values it is wrong."""
+    entry, frontend = function("packed")
+    program = capture(entry, *inputs("packed"), frontend=frontend)
+    x, w = program.examples["x"], program.examples["w"]
+    replayer.load([program], [[x, w], [x, bytes(len(w))]])
+    kept = [copied_outputs(found.copied, buffers) for found, buffers in (replayer.alone(0, n, 1, 20.0) for n in (0, 1))]
+    assert kept[0] == kept[1]
+
+
+def test_what_is_never_written_is_poison(replayer: Replayer) -> None:
+    program = program_of("uninitialised")
+    replayer.load([program], [[bytes(program.layout.inputs[0].size)]])
+    found, buffers = replayer.alone(0, 0, 2, 20.0)
+    (output,) = copied_outputs(found.copied, buffers) or [b""]
+    half = len(output) // 2
+    assert output[:half] == bytes(half)
+    assert output[half:] == b"\xff" * half
