@@ -21,17 +21,20 @@ ISA = "7.8"
 
 
 def built() -> str:
-    """The PTX of the sources as they are now, which it names by their hash. Raises `OSError`, and
-    `subprocess.CalledProcessError` where nvcc fails."""
+    """The PTX of the sources as they are now, which it names by their hash. Raises as `compiled` does."""
+    return f"// sources {sources_hash()}\n{compiled(SOURCES[0])}"
+
+
+def compiled(source: Path) -> str:
+    """The PTX of a CUDA file. Raises `OSError`, and `subprocess.CalledProcessError` where nvcc fails."""
     spec = find_spec("nvidia")
     places = [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
     nvcc = next((found for place in places for found in place.glob("*/bin/nvcc")), Path("nvcc"))
     with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder, "kernels.ptx")
-        subprocess.run([nvcc, "-O3", f"-arch={ARCH}", "-ptx", "-o", made, SOURCES[0]], check=True)
+        made = Path(folder, "made.ptx")
+        subprocess.run([nvcc, "-O3", f"-arch={ARCH}", "-ptx", "-o", made, source], check=True)
         text = made.read_text()
-    body = re.sub(r"^\.version \S+", f".version {ISA}", text[text.index("\n.version") + 1 :])
-    return f"// sources {sources_hash()}\n{body}"
+    return re.sub(r"^\.version \S+", f".version {ISA}", text[text.index("\n.version") + 1 :])
 
 
 def sources_hash() -> str:

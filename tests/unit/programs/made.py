@@ -34,8 +34,9 @@ VECTOR = TensorSpec(dtype="float32", shape=[256], stride=[1])
 @lru_cache
 def cubin(name: str = "fill", arch: str = "sm_90") -> bytes:
     """A kernel that stores a number at an address."""
-    (root,) = find_spec("nvidia").submodule_search_locations  # type: ignore[union-attr,misc]
-    (ptxas,) = Path(root).glob("*/bin/ptxas")
+    spec = find_spec("nvidia")
+    assert spec is not None and spec.submodule_search_locations is not None
+    ptxas = next(found for place in spec.submodule_search_locations for found in Path(place).glob("*/bin/ptxas"))
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder, "k.ptx"), Path(folder, "k.cubin")
         source.write_text(PTX.format(name=name, arch=arch))

@@ -1,0 +1,74 @@
+// Device programs that cheat, for the tests. hostile.ptx is made from this file: `python -m tests.gpu.replaying.hostile`.
+
+#include <stdint.h>
+
+__device__ void work(const uint4 *x, uint4 *y, uint64_t chunks) {
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < chunks; i += (uint64_t)gridDim.x * blockDim.x) {
+        uint4 v = x[i];
+        y[i] = make_uint4(v.x * 2 + 1, v.y * 2 + 1, v.z * 2 + 1, v.w * 2 + 1);
+    }
+}
+
+__device__ uint64_t now() {
+    uint64_t ns;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+    return ns;
+}
+
+__device__ void wait(uint32_t ns) {
+    uint64_t until = now() + ns;
+    while (now() < until) {}
+}
+
+// y = 2 x + 1 over words of 4 bytes, then `ns` more on every block.
+extern "C" __global__ void honest(const uint4 *x, uint4 *y, uint64_t chunks, uint32_t ns) {
+    work(x, y, chunks);
+    if (ns) wait(ns);
+}
+
+// The same; then it moves every word in `slots` that looks like a time of the last millisecond by `later` ns: the driver
+// keeps the stamps of events there, and that of the start is written already.
+extern "C" __global__ void forges_stamps(const uint4 *x, uint4 *y, uint64_t chunks, uint32_t ns, volatile uint64_t *slots,
+                                         uint64_t count, uint64_t later) {
+    work(x, y, chunks);
+    if (ns) wait(ns);
+    if (blockIdx.x) return;
+    uint64_t time = now();
+    for (uint64_t i = threadIdx.x; i < count; i += blockDim.x) {
+        uint64_t word = slots[i];
+        if (word < time && time - word < 1000000) slots[i] = word + later;
+    }
+    __threadfence_system();
+}
+
+// It tells the host that all is done before anything is.
+extern "C" __global__ void writes_the_word(const uint4 *x, uint4 *y, uint64_t chunks, volatile uint64_t *host) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        *host = 0x1234567;
+        __threadfence_system();
+    }
+    wait(200000);
+    work(x, y, chunks);
+}
+
+// It finds what the other version left: it copies what lies in its output before the call.
+extern "C" __global__ void leaves_it(const uint4 *x, uint4 *y, uint64_t chunks) {}
+
+// It keeps its result in a global of its own module, and only copies it from the second call on.
+__device__ uint4 kept[1 << 16];
+__device__ uint32_t calls;
+extern "C" __global__ void remembers(const uint4 *x, uint4 *y, uint64_t chunks) {
+    if (chunks > (1 << 16)) chunks = 1 << 16;
+    if (calls == 0) {
+        work(x, kept, chunks);
+    }
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < chunks; i += (uint64_t)gridDim.x * blockDim.x)
+        y[i] = kept[i];
+    __syncthreads();
+    if (threadIdx.x == 0 && blockIdx.x == 0) calls = 1;
+}
+
+// It never ends.
+extern "C" __global__ void spins(const uint4 *x, uint4 *y, uint64_t chunks) {
+    while (now()) {}
+}

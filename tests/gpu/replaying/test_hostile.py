@@ -1,0 +1,130 @@
+"""Device programs that cheat, on a GPU: what each clock says of them, and what stops them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tests.gpu.replaying.hostile import program
+from tilewright.programs.model import Program
+from tilewright.referee.compare import compare
+from tilewright.referee.replayer import Fault, Replayer, copied_outputs
+
+pytestmark = pytest.mark.gpu
+WORDS = 1 << 22
+SLOTS, SLOT_WORDS = 0x2_0480_0000, (2 << 20) // 8
+"""Where the driver keeps the stamps of events, seen on an H100 and an H200."""
+
+
+def draws(count: int) -> list[list[bytes]]:
+    source = np.random.default_rng(3)
+    return [[source.integers(0, 1 << 30, WORDS, np.int32).tobytes()] for _ in range(count)]
+
+
+def right(data: bytes) -> bytes:
+    return (np.frombuffer(data, np.int32) * 2 + 1).tobytes()
+
+
+@pytest.fixture(scope="module")
+def arch(replayer: Replayer) -> str:
+    return replayer.start().arch
+
+
+@pytest.fixture(scope="module")
+def honest(arch: str) -> Program:
+    return program("honest", arch, WORDS, (0, 4))
+
+
+def test_both_clocks_see_more_work(replayer: Replayer, arch: str, honest: Program) -> None:
+    found = compare(replayer, honest, program("honest", arch, WORDS, (20_000, 4)), draws(2))
+    print(found)
+    assert found.measured is not None
+    assert (found.verdict, found.measured.borne_out) == ("slower", True)
+    assert found.measured.wall_gain_us == pytest.approx(-20, abs=8)
+
+
+def test_forged_stamps_deceive_the_events_and_not_the_wall_clock(
+    replayer: Replayer, arch: str, honest: Program
+) -> None:
+    forger = program("forges_stamps", arch, WORDS, (5_000, 4), (SLOTS, 8), (SLOT_WORDS, 8), (20_000, 8))
+    try:
+        found = compare(replayer, honest, forger, draws(2))
+    except Fault as fault:
+        assert (fault.kind, fault.arm) == ("illegal-access", 1)
+        pytest.skip("the stamps of events lie elsewhere here: the forger touched what is not mapped")
+    print(found)
+    assert found.measured is not None
+    assert found.verdict != "faster"
+    assert found.measured.wall_gain_us < 0
+
+
+WORD = """
+import time
+from tests.gpu.replaying.hostile import program
+from tests.gpu.replaying.test_hostile import WORDS, draws, right
+from tilewright.programs.digests import digest
+from tilewright.replay.calls import call, written
+from tilewright.replay.device import Device
+from tilewright.replay.rounds import laid_out
+
+device = Device()
+liar = program("writes_the_word", device.context.arch, WORDS, (device._host, 8))
+honest = program("honest", device.context.arch, WORDS, (200_000, 4))
+given = draws(1)
+for one in (honest, liar):
+    with laid_out(device, [one], given, 1) as (arm,):
+        made = [call(device, arm, arm.loaded.graph, 0, written([one]), 5.0) for _ in range(5)][-1]
+        outputs = [device.read(at, size) for at, size in arm.outputs]
+        true = digest(outputs, made.key) == made.digest
+        print(f"{made.events:.1f} us by events, {made.wall:.1f} us by the wall clock, digest true: {true}")
+"""
+
+
+def test_a_program_that_writes_the_hosts_word_stops_the_wall_clock_with_a_wrong_digest() -> None:
+    done = subprocess.run([sys.executable, "-c", WORD], capture_output=True, text=True, check=False)
+    print(done.stdout, done.stderr[-2000:])
+    assert done.returncode == 0
+    first, second = done.stdout.splitlines()
+    assert first.endswith("digest true: True")
+    assert second.endswith("digest true: False")
+
+
+def test_what_the_other_version_left_is_poison(replayer: Replayer, arch: str, honest: Program) -> None:
+    replayer.load([honest, program("leaves_it", arch, WORDS)], draws(2))
+    run, buffers = replayer.rounds(1, 6, 0, 5.0, copies=1)
+    outputs = {copied.arm: copied_outputs(copied, buffers) for copied in run.rounds[0].copied}
+    assert outputs[1] == [b"\xff" * 4 * WORDS]
+    (copied,) = [copied for copied in run.rounds[0].copied if copied.arm == 0]
+    assert outputs[0] == [right(draws(2)[copied.draw][0])]
+
+
+def test_a_result_that_is_remembered_is_wrong_on_the_next_draw(replayer: Replayer, arch: str, honest: Program) -> None:
+    replayer.load([honest, program("remembers", arch, WORDS)], draws(3))
+    wrong = 0
+    for number in range(6):
+        run, buffers = replayer.rounds(1, 6, number, 5.0, copies=1)
+        for copied in run.rounds[0].copied:
+            outputs = copied_outputs(copied, buffers)
+            if copied.arm == 1:
+                wrong += outputs != [right(draws(3)[copied.draw][0])]
+            else:
+                assert outputs == [right(draws(3)[copied.draw][0])]
+    assert wrong >= 2
+
+
+def test_a_program_that_never_ends_is_blamed_and_the_replayer_is_back(
+    replayer: Replayer, arch: str, honest: Program
+) -> None:
+    replayer.load([honest, program("spins", arch, WORDS)], draws(1))
+    with pytest.raises(Fault) as fault:
+        replayer.rounds(1, 4, 0, 1.0)
+    assert (fault.value.kind, fault.value.arm) == ("hang", 1)
+    began = time.monotonic()
+    replayer.start()
+    print(f"back in {time.monotonic() - began:.2f} s")
+    replayer.load([honest], draws(1))
+    assert replayer.alone(0, 0, 1, 5.0)
