@@ -14,6 +14,7 @@ from tilewright.isolation.process import ChildProcess, spawned, worker_environme
 from tilewright.programs.format import decoded
 from tilewright.programs.identity import differences
 from tilewright.programs.images import missing_kernels
+from tilewright.programs.libraries import Libraries
 from tilewright.programs.model import Program, ProgramError
 from tilewright.text import printable
 from tilewright.wire.channel import ChannelClosed, ChannelError, ChannelTimeout
@@ -34,6 +35,7 @@ from tilewright.wire.messages import (
 )
 
 START_S = 120.0
+_LIBRARIES = Libraries()
 Reply = TypeVar("Reply", bound=Message)
 
 
@@ -114,6 +116,9 @@ def _captured(entry: Entry, draw: Arguments, limit_s: float, watch_libraries: bo
         program = decoded(bytes(buffer_of(buffers, found.program)))
         if absent := missing_kernels(program):
             raise ProgramError(f"no image holds kernel {absent[0]}")
+        for key in found.libraries:
+            if key in program.images and _LIBRARIES.holder(program.images[key]) is None:
+                raise ProgramError(f"image {key[:12]} is said to be a library's, and no installed library holds it")
     except (ProgramError, ChannelError) as error:
         raise InProcess(f"the worker described it wrongly: {error}") from None
     return program

@@ -179,10 +179,12 @@ class CaptureCall(Message):
 
 
 class Captured(Message):
-    """The program's file, and the most bytes of the GPU's memory that a call took beyond its arguments."""
+    """The program's file, the hashes of its images that a library brought, and the most bytes of the GPU's memory that
+    a call took beyond its arguments."""
 
     kind: Literal["captured"] = "captured"
     program: Blob
+    libraries: list[str] = Field(max_length=256)
     peak_bytes: int = Field(ge=0)
 
 

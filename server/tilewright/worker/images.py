@@ -76,6 +76,8 @@ class Images:
 
     def __init__(self, sources: Sequence[ImageSource], modules: LoadedModules | None) -> None:
         self.used: dict[str, bytes] = {}
+        self.libraries: set[str] = set()
+        """Of those, the ones that no frontend compiled."""
         self._sources = sources
         self._modules = modules
 
@@ -91,6 +93,7 @@ class Images:
         if len(found) != 1:
             how = f"{len(found)} images hold" if found else "no image that was loaded holds"
             raise NotCapturable(f"{how} kernel {cut(symbol, 80)}, which no frontend compiled")
+        self.libraries.add(found[0])
         return self._use(self._modules.images[found[0]])
 
     def _use(self, image: bytes) -> str:

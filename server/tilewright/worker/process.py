@@ -105,7 +105,8 @@ class Worker:
             if self._arena.exhausted:
                 raise CandidateFailure(Status.RAISED, f"out of GPU memory: {self._arena.exhausted}") from None
             raise failure
-        return Captured(program=0, peak_bytes=max(self._arena.peak_bytes - before, 0)), [encoded(program)]
+        peak = max(self._arena.peak_bytes - before, 0)
+        return Captured(program=0, libraries=sorted(images.libraries), peak_bytes=peak), [encoded(program)]
 
 
 def _value(argument: CallArgument, buffers: Sequence[bytearray]) -> Any:

@@ -109,7 +109,7 @@ DRAWS = Arguments((), ()), Arguments((), ())
 
 
 def claimed(*programs: Program) -> Claim:
-    return lambda number, _: (Captured(program=0, peak_bytes=0), [encoded(programs[number])])
+    return lambda number, _: (Captured(program=0, libraries=[], peak_bytes=0), [encoded(programs[number])])
 
 
 def test_one_program_from_two_draws_is_taken(worker: Callable[[Claim], list[Message]]) -> None:
@@ -128,7 +128,9 @@ def test_two_programs_are_none(worker: Callable[[Claim], list[Message]]) -> None
 
 def test_libraries_are_watched_only_where_a_kernel_is_not_known(worker: Callable[[Claim], list[Message]]) -> None:
     def claim(number: int, load: LoadEntry) -> tuple[Message, list[bytes]]:
-        return (Captured(program=0, peak_bytes=0), [encoded(ONE)]) if load.watch_libraries else (NOBODY, [])
+        return (
+            (Captured(program=0, libraries=[], peak_bytes=0), [encoded(ONE)]) if load.watch_libraries else (NOBODY, [])
+        )
 
     asked = worker(claim)
     assert capture_twice(ENTRY, DRAWS, 5.0).layout == ONE.layout
@@ -140,7 +142,7 @@ def test_libraries_are_watched_only_where_a_kernel_is_not_known(worker: Callable
 
 
 def lying(raw: bytes) -> Claim:
-    return lambda number, _: (Captured(program=0, peak_bytes=0), [raw])
+    return lambda number, _: (Captured(program=0, libraries=[], peak_bytes=0), [raw])
 
 
 @pytest.mark.parametrize(
@@ -148,7 +150,11 @@ def lying(raw: bytes) -> Claim:
     [
         (lambda *_: (NotCaptured(reason="it copies between the host and the GPU"), []), InProcess, "between the host"),
         (lambda *_: (CandidateFailed(status="raised", message="ValueError: no"), []), EntryFailed, "ValueError: no"),
-        (lambda *_: (Captured(program=3, peak_bytes=0), []), InProcess, "wrongly: a message names buffer 3 of 0"),
+        (
+            lambda *_: (Captured(program=3, libraries=[], peak_bytes=0), []),
+            InProcess,
+            "wrongly: a message names buffer 3 of 0",
+        ),
         (lying(b"no program"), InProcess, "wrongly: it is no device program"),
         (lying(encoded(ONE)[:-1]), InProcess, "wrongly: it is longer or shorter"),
         (lambda *_: (Done(), []), EntryFailed, "answered with done"),
@@ -169,6 +175,12 @@ def test_a_kernel_that_its_image_does_not_hold_is_a_lie(worker: Callable[[Claim]
     liar = Program(ONE.layout.model_copy(update={"nodes": nodes}), ONE.images, ONE.held)
     worker(claimed(liar, liar))
     with pytest.raises(InProcess, match="no image holds kernel other"):
+        capture_twice(ENTRY, DRAWS, 5.0)
+
+
+def test_an_image_that_is_no_librarys_is_not_taken_for_one(worker: Callable[[Claim], list[Message]]) -> None:
+    worker(lambda *_: (Captured(program=0, libraries=[*ONE.images], peak_bytes=0), [encoded(ONE)]))
+    with pytest.raises(InProcess, match="no installed library holds it"):
         capture_twice(ENTRY, DRAWS, 5.0)
 
 

@@ -70,7 +70,7 @@ EXAMPLES: list[Message] = [
         ]
     ),
     CaptureCall(),
-    Captured(program=0, peak_bytes=5),
+    Captured(program=0, libraries=[], peak_bytes=5),
     NotCaptured(reason="it copies between the host and the GPU"),
     CandidateFailed(status="raised", message="ValueError: no"),
 ]
