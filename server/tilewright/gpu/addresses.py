@@ -2,15 +2,15 @@
 
 Blocks follow one another from the start of a zone, in steps of `GRAIN`, and an address is never used twice. So two
 captures that allocate in the same order hold the same addresses, and nothing in a program has to be rewritten before it
-is replayed. Each case has a zone of its own: what was allocated for the cases before, while a kernel was tuned say,
-changes nothing.
+is replayed. Each case has a zone of its own, and so has what is allocated before the first one, while a module is
+imported say: the inputs of a case are always the first in its zone.
 """
 
 from __future__ import annotations
 
 BASE = 0x2000_0000_0000
 """Where the first zone begins: in an address range that the driver leaves free."""
-ZONE = 1 << 38
+ZONE = 1 << 40
 """Bytes of addresses for one case."""
 ZONES = 16
 SPAN = ZONES * ZONE
@@ -38,7 +38,7 @@ class Addresses:
     def start_zone(self) -> None:
         """Go on in the next zone. Raises `OutOfAddresses`."""
         if self._zone + 1 == ZONES:
-            raise OutOfAddresses(f"a process has addresses for {ZONES} cases; start another one")
+            raise OutOfAddresses(f"a process has addresses for {ZONES - 1} cases; start another one")
         self._zone += 1
         self._next = BASE + self._zone * ZONE
 

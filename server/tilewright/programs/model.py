@@ -209,7 +209,7 @@ def _check_tensor(tensor: Tensor, what: str, blocks: list[tuple[int, int]]) -> N
         size = tensor.size
     except ValueError as error:
         raise ProgramError(f"{what} {tensor.name!r}: {error}") from None
-    if not _within(tensor.at, size, blocks):
+    if size and not _within(tensor.at, size, blocks):
         raise ProgramError(f"{what} {tensor.name!r} lies in no block")
 
 

@@ -132,7 +132,8 @@ class CaptureWorker:
         self._scratch = Path(tempfile.mkdtemp(prefix="capture-"))
         environment = worker_environment(self._scratch, compiler_variables(self._scratch))
         folders = [str(path) for path in dict.fromkeys((entry.folder, *entry.import_paths, *entry.readable))]
-        self._process: ChildProcess = spawned("tilewright.worker.process", folders, environment, self._scratch)
+        started = ["tilewright.worker.process", *folders]
+        self._process: ChildProcess = spawned("tilewright.isolation.confined", started, environment, self._scratch)
         self._link: Link[FromWorker] = Link(self._process.channel, FromWorker)
         try:
             ready, _ = self._link.receive(START_S)

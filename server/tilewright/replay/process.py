@@ -1,7 +1,7 @@
 """The replayer: a confined process with a driver, which answers the referee's requests.
 
-It is `python -I -m tilewright.replay.process FD`, FD its end of a channel. A device program can break what is in this
-process's context, so that an error after which CUDA goes on no more ends the process, once it is reported.
+`tilewright.isolation.confined` runs it. A device program can break what is in this process's context, so that an error
+after which CUDA goes on no more ends the process, once it is reported.
 """
 
 from __future__ import annotations
@@ -9,14 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from tilewright.gpu.driver import DriverError
-from tilewright.isolation.confinement import Isolation, confine
-from tilewright.isolation.limits import apply_limits
+from tilewright.isolation.confinement import Isolation
 from tilewright.programs.format import decoded
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Program, ProgramError
@@ -179,23 +176,16 @@ def serve(link: Link[ToReplayer], replayer: Replayer) -> None:
         link.send(answer, out)
 
 
-def main(channel: socket.socket) -> None:
-    """Confine this process, whose working directory is its scratch folder; open the GPU; answer."""
-    apply_limits()
-    isolation: Isolation = confine(writable=[Path.cwd()], readable=[])
+def main(channel: socket.socket, isolation: Isolation) -> None:
+    """Open the GPU in this process, which is confined, and answer."""
     link: Link[ToReplayer] = Link(Channel(channel), ToReplayer)
     try:
         device = Device()
     except (DriverError, RuntimeError) as error:
         raise SystemExit(f"no GPU can be used here: {error}") from None
     context = device.context
-    link.send(
-        ReplayerReady(gpu=context.uuid, arch=context.arch, driver=context.driver, isolation=isolation.model_dump())
-    )
+    ready = ReplayerReady(gpu=context.uuid, arch=context.arch, driver=context.driver, isolation=isolation.model_dump())
+    link.send(ready)
     with contextlib.suppress(ChannelClosed):
         serve(link, Replayer(device))
     os._exit(0)  # a context that hangs does not end in order
-
-
-if __name__ == "__main__":
-    main(socket.socket(fileno=int(sys.argv[1])))

@@ -1,25 +1,26 @@
 """torch's allocator in a process that captures: it hands out planned addresses, one after the other.
 
 torch calls two functions in C, which ctypes makes from Python, so that no compiler is needed. An address is never used
-twice, but pages are given back when a block is freed: not while a capture holds them, and not before the GPU is done.
+twice, but pages are given back when a block is freed: not while a capture holds them, not what was freed within one,
+and not before the GPU is done. torch's threads allocate too: what several of them touch is read and replaced at once.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections import defaultdict
 from typing import Any
 
 import torch
 from cuda.bindings import driver as cuda
 
-from tilewright.gpu.addresses import Addresses, OutOfAddresses
+from tilewright.gpu.addresses import Addresses, rounded
 from tilewright.gpu.driver import DriverError, ok
 from tilewright.gpu.pages import Pages
 
 FREED_LIMIT = 4 << 30
-"""Bytes of freed blocks beyond which their pages are given back."""
+"""Bytes of freed pages beyond which they are given back."""
 _Malloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
 _Free = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
 
@@ -31,6 +32,7 @@ class Arena:
     def __init__(self) -> None:
         self.blocks: dict[int, int] = {}
         self.alive: dict[int, int] = {}
+        self.alive_bytes = 0
         self.peak_bytes = 0
         """Most bytes that were alive at once, since `reset_peak`."""
         self.exhausted = ""
@@ -39,7 +41,9 @@ class Arena:
         self._addresses = Addresses()
         self._pages: Pages | None = None
         self._freed: list[int] = []
-        self._capturing = False
+        self._freed_bytes = 0
+        self._captures = 0
+        self._turn = threading.RLock()  # of one thread: a block may be freed while another is made
         self._callbacks: tuple[Any, Any] | None = None
 
     def install(self) -> None:
@@ -58,63 +62,72 @@ class Arena:
             "reset_peak_memory_stats": lambda device=None: self.reset_peak(),
             "reset_max_memory_allocated": lambda device=None: self.reset_peak(),
             "empty_cache": lambda: self.release(0),
-            "memory_stats": lambda device=None: {
-                "allocated_bytes.all.current": self.alive_bytes,
-                "allocated_bytes.all.peak": self.peak_bytes,
-            },
+            "memory_stats": lambda device=None: defaultdict(
+                int,
+                {
+                    "allocated_bytes.all.current": self.alive_bytes,
+                    "allocated_bytes.all.peak": self.peak_bytes,
+                },
+            ),
         }
         for name, answer in answers.items():
             setattr(torch.cuda, name, answer)
             setattr(torch.cuda.memory, name, answer)
-
-    @property
-    def alive_bytes(self) -> int:
-        return sum(self.alive.values())
 
     def reset_peak(self) -> None:
         self.peak_bytes = self.alive_bytes
 
     def start_zone(self) -> None:
         """What is allocated from here on has the addresses of the next case. Raises `OutOfAddresses`."""
-        self._addresses.start_zone()
+        with self._turn:
+            self._addresses.start_zone()
 
-    @contextmanager
-    def capturing(self) -> Iterator[None]:
-        """No page is given back inside: a graph holds addresses."""
-        self._capturing = True
-        try:
-            yield
-        finally:
-            self._capturing = False
+    def hold_pages(self) -> None:
+        """A capture begins: no page is given back until it ends, and none of a block that is freed within it, ever.
+        Captures may lie in one another."""
+        self._captures += 1
+
+    def let_pages_go(self) -> None:
+        """A capture has ended."""
+        self._captures -= 1
 
     def release(self, limit: int = FREED_LIMIT) -> None:
         """Give back the pages of freed blocks, if they are more than `limit` bytes. Waits for the GPU."""
-        if self._capturing or self._pages is None or sum(self.blocks[at] for at in self._freed) <= limit:
-            return
-        ok(cuda.cuCtxSynchronize(), "waiting for the GPU")
-        for at in self._freed:
-            self._pages.unmap(at)
-        self._freed.clear()
+        with self._turn:
+            if self._captures or self._pages is None or self._freed_bytes <= limit:
+                return
+            freed, self._freed, self._freed_bytes = self._freed, [], 0
+            ok(cuda.cuCtxSynchronize(), "waiting for the GPU")
+            for at in freed:
+                self._pages.unmap(at)
 
     def _malloc(self, size: int) -> int:
         """The address of a new block, or 0: an exception cannot pass through torch."""
         try:
-            if self._pages is None:
-                self._pages = Pages()
-            self.release()
-            at = self._addresses.take(size)
-            try:
-                self._pages.map(at, size)
-            except DriverError:
-                self.release(0)
-                self._pages.map(at, size)
-        except (DriverError, OutOfAddresses, RuntimeError) as error:
+            with self._turn:
+                if self._pages is None:
+                    self._pages = Pages()
+                self.release()
+                at = self._addresses.take(size)
+                try:
+                    self._pages.map(at, size)
+                except DriverError:
+                    self.release(0)
+                    self._pages.map(at, size)
+                self.blocks[at] = self.alive[at] = size
+                self.alive_bytes += size
+                self.peak_bytes = max(self.peak_bytes, self.alive_bytes)
+                return at
+        except Exception as error:
             self.exhausted = self.exhausted or f"a block of {size} bytes cannot be had: {error}"
             return 0
-        self.blocks[at] = self.alive[at] = size
-        self.peak_bytes = max(self.peak_bytes, self.alive_bytes)
-        return at
 
     def _free(self, at: int) -> None:
-        if self.alive.pop(at, None) is not None:
-            self._freed.append(at)
+        with self._turn:
+            size = self.alive.pop(at, None)
+            if size is None:
+                return
+            self.alive_bytes -= size
+            if not self._captures:
+                self._freed.append(at)
+                self._freed_bytes += rounded(size)

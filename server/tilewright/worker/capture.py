@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from cuda.bindings import driver as cuda
+from pydantic import ValidationError
 
 from tilewright.evaluation.tensors import TensorSpec
 from tilewright.frontends.protocol import imported_runtimes
 from tilewright.gpu.addresses import BASE, SPAN
-from tilewright.gpu.driver import ok
+from tilewright.gpu.driver import DriverError, ok
 from tilewright.programs.model import (
     Block,
     Copy,
@@ -28,6 +29,7 @@ from tilewright.programs.model import (
     checked,
 )
 from tilewright.programs.order import AnyNode, canonical
+from tilewright.wire.record import misfit
 from tilewright.worker.allocator import Arena
 from tilewright.worker.images import Images
 from tilewright.worker.nodes import NotCapturable, described
@@ -53,24 +55,27 @@ def capture(
     with torch.cuda.stream(stream):
         for _ in range(WARM_CALLS):
             call()
-    torch.cuda.synchronize()
     before = dict(arena.alive)
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     with contextlib.ExitStack() as kept:  # until the graph was read
-        kept.enter_context(arena.capturing())
+        arena.hold_pages()
+        kept.callback(arena.let_pages_go)
         for runtime in imported_runtimes():
             kept.enter_context(runtime.capturing())
         try:
             with torch.cuda.graph(graph, stream=stream):  # not a raw capture: that breaks torch's random numbers
+                begun = set(arena.blocks) - set(before)
                 outputs = [*call()]
         except Exception as error:
-            torch.cuda.synchronize()
             raise NotCapturable(f"the call cannot be captured: {_first_line(error)}") from None
-        found = described(cuda.CUgraph(graph.raw_cuda_graph()), images.of)
-        nodes, edges = canonical(found)
         try:
+            nodes, edges = canonical(described(cuda.CUgraph(graph.raw_cuda_graph()), images.of))
+            if begun & Owners(arena.blocks).of_nodes(nodes):  # torch's seed and offset, which it makes for a capture
+                raise NotCapturable("it draws random numbers from the state of the host; take a seed as an argument")
             return _program(nodes, edges, before, inputs, outputs, arena, images, arch)
-        except ProgramError as error:
+        except ValidationError as error:
+            raise NotCapturable(f"what it launches is not taken: {misfit(error)}") from None
+        except (ProgramError, DriverError) as error:
             raise NotCapturable(str(error)) from None
 
 
@@ -157,7 +162,7 @@ def read(at: int, size: int) -> bytes:
 def _tensor(name: str, tensor: torch.Tensor) -> Tensor:
     if tensor.device.type != "cuda":
         raise NotCapturable(f"{name} is on {tensor.device}")
-    return Tensor(name=name, at=tensor.data_ptr() or BASE, spec=TensorSpec.of(tensor))
+    return Tensor(name=name, at=tensor.data_ptr() if tensor.numel() else BASE, spec=TensorSpec.of(tensor))
 
 
 def _first_line(error: Exception) -> str:

@@ -1,7 +1,8 @@
-"""A candidate's own CUDA graph inside a capture.
+"""A candidate's own CUDA graphs in a process that captures.
 
 torch refuses to replay a graph while a stream is captured. So here its nodes become a part of the captured graph, which
-does the same work in the same place.
+does the same work in the same place. And what a graph allocates keeps its pages, which torch's own allocator would see
+to by a pool of its own.
 """
 
 from __future__ import annotations
@@ -12,20 +13,35 @@ import torch
 from cuda.bindings import driver as cuda
 
 from tilewright.gpu.driver import ok
+from tilewright.worker.allocator import Arena
 
 _capture_info = getattr(cuda, "cuStreamGetCaptureInfo_v3", cuda.cuStreamGetCaptureInfo)
 _set_dependencies = getattr(cuda, "cuStreamUpdateCaptureDependencies_v2", cuda.cuStreamUpdateCaptureDependencies)
 """So named before CUDA 13."""
 
 
-def nest_own_graphs() -> None:
+def nest_own_graphs(arena: Arena) -> None:
     """Let torch's graphs be replayed while a stream is captured. To be called before a candidate is imported: a graph
     has to keep its nodes from its capture on."""
     original = torch.cuda.CUDAGraph
 
     class NestedGraph(original):  # type: ignore[misc,valid-type]
-        def __new__(cls, keep_graph: bool = False) -> Any:
-            return super().__new__(cls, keep_graph=True)
+        def __init__(self, keep_graph: bool = False) -> None:
+            super().__init__(keep_graph=True)
+
+        def capture_begin(self, *arguments: Any, **named: Any) -> None:
+            arena.hold_pages()
+            try:
+                super().capture_begin(*arguments, **named)
+            except BaseException:
+                arena.let_pages_go()
+                raise
+
+        def capture_end(self) -> None:
+            try:
+                super().capture_end()
+            finally:
+                arena.let_pages_go()
 
         def replay(self) -> None:
             if not torch.cuda.is_current_stream_capturing():

@@ -80,6 +80,7 @@ class Images:
         """Of those, the ones that no frontend compiled."""
         self._sources = sources
         self._modules = modules
+        self._keys: dict[int, str] = {}  # by the image's own identity: to hash one for each node takes its time
 
     def of(self, handles: Sequence[int], symbol: str) -> str:
         """The hash of the image of a kernel, by its CUfunction and CUkernel. Raises `NotCapturable`."""
@@ -94,10 +95,11 @@ class Images:
             how = f"{len(found)} images hold" if found else "no image that was loaded holds"
             raise NotCapturable(f"{how} kernel {cut(symbol, 80)}, which no frontend compiled")
         self.libraries.add(found[0])
-        return self._use(self._modules.images[found[0]])
+        self.used[found[0]] = self._modules.images[found[0]]
+        return found[0]
 
     def _use(self, image: bytes) -> str:
-        key = digest_of(image)
+        key = self._keys.get(id(image)) or self._keys.setdefault(id(image), digest_of(image))
         self.used[key] = image
         return key
 

@@ -187,12 +187,12 @@ def _buffer(extra: int) -> int:
 
 def _attribute(handle: Any, name: str) -> Any:
     """A launch attribute's bytes; None where this driver does not know it, or the node has none."""
-    error, value = cuda.cuGraphKernelNodeGetAttribute(handle, _Attribute[name])
+    error, value = cuda.cuGraphKernelNodeGetAttribute(handle, _Attribute.__members__[name])
     return None if int(error) else ctypes.string_at(value.getPtr(), 64)
 
 
 def _attribute_value(handle: Any, name: str) -> Any:
-    error, value = cuda.cuGraphKernelNodeGetAttribute(handle, _Attribute[f"CU_LAUNCH_ATTRIBUTE_{name}"])
+    error, value = cuda.cuGraphKernelNodeGetAttribute(handle, _Attribute.__members__[f"CU_LAUNCH_ATTRIBUTE_{name}"])
     return None if int(error) else value
 
 

@@ -1,14 +1,13 @@
 """A worker that captures: it imports one entry point, calls it, and describes a call as a device program.
 
-It is `python -I -m tilewright.worker.process FOLDER... FD`: folders that it may read, and its end of a channel. What it
-says of its candidate is a claim: the referee reads it strictly, and another worker has to claim the same.
+`tilewright.isolation.confined` runs it. What it says of its candidate is a claim: the referee reads it strictly, and
+another worker has to claim the same.
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,7 @@ from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.tensors import TensorSpec, from_buffer
 from tilewright.frontends.protocol import FRONTENDS, ImageSource, MissingPackage, need_packages
-from tilewright.isolation.confinement import confine
-from tilewright.isolation.limits import apply_limits
+from tilewright.isolation.confinement import Isolation
 from tilewright.programs.format import encoded
 from tilewright.wire.channel import Channel, ChannelClosed, ChannelError
 from tilewright.wire.messages import (
@@ -57,7 +55,6 @@ class Worker:
         self._sources: list[ImageSource] = []
         self._modules: LoadedModules | None = None
         self._arguments: dict[str, Any] = {}
-        self._cases = 0
 
     def answer(self, message: ToWorker, buffers: Sequence[bytearray]) -> Answer:
         """Raises `CandidateFailure`, `NotCapturable`, `ChannelError`."""
@@ -74,7 +71,10 @@ class Worker:
             raise ChannelError("a worker loads one entry point")
         if message.watch_libraries:
             self._modules = LoadedModules()
-        need_packages(FRONTENDS[message.frontend])
+        try:
+            need_packages(FRONTENDS[message.frontend])
+        except MissingPackage as missing:
+            raise CandidateFailure(Status.IMPORT_ERROR, str(missing)) from None
         for frontend in FRONTENDS:  # a candidate may mix them
             with contextlib.suppress(MissingPackage):
                 self._sources.append(frontend.runtime().watch_images())
@@ -83,10 +83,9 @@ class Worker:
         return Done(), []
 
     def _set_arguments(self, message: SetArguments, buffers: Sequence[bytearray]) -> Answer:
-        if self._cases:
-            self._arguments.clear()
-            self._arena.start_zone()
-        self._cases += 1
+        self._arguments.clear()
+        self._arena.exhausted = ""
+        self._arena.start_zone()
         self._arguments = {one.name: _value(one, buffers) for one in message.arguments}
         return Done(), []
 
@@ -97,16 +96,28 @@ class Worker:
         inputs = {name: value for name, value in self._arguments.items() if isinstance(value, torch.Tensor)}
         self._arena.reset_peak()
         before = self._arena.alive_bytes
-        try:
-            images = Images(self._sources, self._modules)
-            program = capture(lambda: candidate(self._arguments), inputs, self._arena, images, self._arch)
-            candidate.wait()
-        except CandidateFailure as failure:
-            if self._arena.exhausted:
-                raise CandidateFailure(Status.RAISED, f"out of GPU memory: {self._arena.exhausted}") from None
-            raise failure
+
+        def call() -> list[torch.Tensor]:
+            try:
+                outputs = candidate(self._arguments)
+                if not torch.cuda.is_current_stream_capturing():
+                    candidate.wait()
+            except CandidateFailure as failure:
+                self._blame_memory()
+                if "CUDAPluggableAllocator" in str(failure):
+                    raise NotCapturable(f"it asks torch's allocator for what only torch's own has: {failure}") from None
+                raise
+            self._blame_memory()
+            return outputs
+
+        images = Images(self._sources, self._modules)
+        program = capture(call, inputs, self._arena, images, self._arch)
         peak = max(self._arena.peak_bytes - before, 0)
         return Captured(program=0, libraries=sorted(images.libraries), peak_bytes=peak), [encoded(program)]
+
+    def _blame_memory(self) -> None:
+        if why := self._arena.exhausted:
+            raise CandidateFailure(Status.RAISED, f"out of GPU memory: {why}")
 
 
 def _value(argument: CallArgument, buffers: Sequence[bytearray]) -> Any:
@@ -139,13 +150,11 @@ def serve(link: Link[ToWorker], worker: Worker) -> None:
         link.send(answer, out)
 
 
-def main(folders: Sequence[str], channel: socket.socket) -> None:
-    """Confine this process, whose working directory is its scratch folder; replace torch's allocator; answer."""
-    apply_limits()
-    isolation = confine(writable=[Path.cwd()], readable=[Path(folder) for folder in folders])
+def main(channel: socket.socket, isolation: Isolation) -> None:
+    """Replace torch's allocator in this process, which is confined, and answer."""
     arena = Arena()
     arena.install()
-    nest_own_graphs()
+    nest_own_graphs(arena)
     torch.cuda.init()
     major, minor = torch.cuda.get_device_capability()
     arch = f"sm_{major}{minor}"
@@ -153,7 +162,3 @@ def main(folders: Sequence[str], channel: socket.socket) -> None:
     link.send(WorkerReady(arch=arch, isolation=isolation.model_dump()))
     with contextlib.suppress(ChannelClosed):
         serve(link, Worker(arena, arch))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:-1], socket.socket(fileno=int(sys.argv[-1])))

@@ -203,10 +203,10 @@ def test_addresses_follow_one_another_and_end() -> None:
     addresses = Addresses()
     assert [addresses.take(size) for size in (1, GRAIN, GRAIN + 1, 0, 5)] == [BASE + n * GRAIN for n in (0, 1, 2, 4, 5)]
     assert [rounded(size) for size in (0, 1, GRAIN, GRAIN + 1)] == [GRAIN, GRAIN, GRAIN, 2 * GRAIN]
-    with pytest.raises(OutOfAddresses, match="0 of 256 GiB"):
+    with pytest.raises(OutOfAddresses, match="0 of 1024 GiB"):
         addresses.take(ZONE)
     for number in range(1, ZONES):
         addresses.start_zone()
         assert addresses.take(5) == BASE + number * ZONE
-    with pytest.raises(OutOfAddresses, match="for 16 cases"):
+    with pytest.raises(OutOfAddresses, match="for 15 cases"):
         addresses.start_zone()

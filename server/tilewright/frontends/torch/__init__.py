@@ -11,8 +11,12 @@ class Torch(Defaults):
     name = "torch"
     has_kernels = False
     packages: Mapping[str, str] = {"torch": "pip install torch"}
-    variables: Mapping[str, str] = {"TORCHINDUCTOR_USE_STATIC_CUDA_LAUNCHER": "0"}
-    """Inductor then loads its kernels through Triton, which can be watched, and not in C++ of its own."""
+    variables: Mapping[str, str] = {
+        "TORCHINDUCTOR_USE_STATIC_CUDA_LAUNCHER": "0",
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
+    """Inductor then loads its kernels through Triton, which can be watched, and not in C++ of its own; and it compiles
+    them in its own process: it shares semaphores with others, which a confined process cannot have."""
 
     def runtime(self) -> Runtime:
         need_packages(self)
