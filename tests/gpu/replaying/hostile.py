@@ -6,12 +6,11 @@ import subprocess
 import sys
 import tempfile
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 
 from tilewright.gpu.addresses import BASE, rounded
 from tilewright.programs.model import Block, Kernel, Layout, Program, Tensor, digest_of
-from tilewright.replay.build import compiled
+from tilewright.replay.build import compiled, tool
 from tilewright.wire.tensors import TensorSpec
 
 SOURCE = Path(__file__).with_name("hostile.cu")
@@ -21,12 +20,9 @@ PTX = SOURCE.with_suffix(".ptx")
 @lru_cache
 def cubin(arch: str) -> bytes:
     """The kernels for an architecture, `sm_90` say."""
-    spec = find_spec("nvidia")
-    places = [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
-    ptxas = next((found for place in places for found in place.glob("*/bin/ptxas")), Path("ptxas"))
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder, "hostile.cubin")
-        subprocess.run([ptxas, "-arch", arch, PTX, "-o", made], check=True)
+        subprocess.run([tool("ptxas"), "-arch", arch, PTX, "-o", made], check=True)
         return made.read_bytes()
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import subprocess
 import tempfile
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from tilewright.gpu.addresses import BASE, GRAIN
 from tilewright.programs.model import Block, Copy, Edge, Kernel, Layout, Memset, Program, Tensor, digest_of
 from tilewright.programs.order import Graph, canonical
+from tilewright.replay.build import tool
 from tilewright.wire.tensors import TensorSpec
 
 PTX = """
@@ -34,13 +34,10 @@ VECTOR = TensorSpec(dtype="float32", shape=[256], stride=[1])
 @lru_cache
 def cubin(name: str = "fill", arch: str = "sm_90") -> bytes:
     """A kernel that stores a number at an address."""
-    spec = find_spec("nvidia")
-    assert spec is not None and spec.submodule_search_locations is not None
-    ptxas = next(found for place in spec.submodule_search_locations for found in Path(place).glob("*/bin/ptxas"))
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder, "k.ptx"), Path(folder, "k.cubin")
         source.write_text(PTX.format(name=name, arch=arch))
-        subprocess.run([ptxas, "-arch", arch, source, "-o", made], check=True)
+        subprocess.run([tool("ptxas"), "-arch", arch, source, "-o", made], check=True)
         return made.read_bytes()
 
 
