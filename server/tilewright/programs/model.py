@@ -8,6 +8,7 @@ is in a program.
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -247,4 +248,5 @@ def _extent(width: int, height: int, pitch: int, depth: int, rows: int) -> int:
 
 
 def _within(at: int, size: int, blocks: list[tuple[int, int]]) -> bool:
-    return any(begin <= at and at + size <= end for begin, end in blocks)
+    place = bisect_right(blocks, at, key=lambda block: block[0])
+    return place > 0 and at + size <= blocks[place - 1][1]

@@ -44,7 +44,7 @@ def canonical(graph: Graph) -> tuple[tuple[AnyNode, ...], tuple[Edge, ...]]:
     while ready:
         best = min(ready, key=lambda number: (-height[number], described[number], colour[number]))
         tied = [n for n in ready if (height[n], colour[n]) == (height[best], colour[best])]
-        if len(tied) > 1:
+        if len(tied) > 1 and (before[best] or after[best]):
             colour[best] = _hash(f"{colour[best]} {len(order)}")
             colour = _refined(colour, before, after)
         ready.remove(best)
