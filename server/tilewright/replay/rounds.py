@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tilewright.gpu.driver import DriverError
 from tilewright.programs.model import Program, Tensor
 from tilewright.replay.calls import Area, Arm, Call, call, mapped, written
-from tilewright.replay.device import Device
+from tilewright.replay.device import Device, Hang
 from tilewright.replay.load import load
 
 EMPTY = 2
@@ -95,6 +95,7 @@ def laid_out(
         device.pages.map(at, size)
     arms: dict[int, Arm] = {}
     taken: list[int] = []
+    hangs = False
     try:
         for arm in order(number) if len(programs) == 2 else (0,):
             try:
@@ -102,12 +103,16 @@ def laid_out(
             except Exception as error:
                 raise Blamed(arm, error) from None
         yield [arms[number] for number in sorted(arms)]
+    except Blamed as blamed:
+        hangs = isinstance(blamed.cause, Hang)
+        raise
     finally:
-        with contextlib.suppress(DriverError):  # after a fatal error the process ends
-            for one in arms.values():
-                one.loaded.close()
-            for at in taken:
-                device.free(at)
+        if not hangs:  # the driver gives nothing back before the GPU is done; the process ends
+            with contextlib.suppress(DriverError):  # after a fatal error, too
+                for one in arms.values():
+                    one.loaded.close()
+                for at in taken:
+                    device.free(at)
 
 
 def _ready(device: Device, program: Program, draws: Sequence[Sequence[bytes]], taken: list[int]) -> Arm:
