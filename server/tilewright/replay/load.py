@@ -58,15 +58,18 @@ def load(program: Program, context: Context, stream: Any) -> Loaded:
                 _add_edges(graph, handle, [(handles[edge.before], edge) for edge in edges])
             handles.append(handle)
         made = ok(cuda.cuGraphInstantiate(graph, 0), "making a graph executable")
+        try:
+            ok(cuda.cuGraphUpload(made, stream), "uploading a graph")
+        except BaseException:
+            cuda.cuGraphExecDestroy(made)
+            raise
     except BaseException:
         for library in libraries.values():
             cuda.cuLibraryUnload(library)
         raise
     finally:
         cuda.cuGraphDestroy(graph)
-    loaded = Loaded(made, [*libraries.values()])
-    ok(cuda.cuGraphUpload(made, stream), "uploading a graph")
-    return loaded
+    return Loaded(made, [*libraries.values()])
 
 
 def _function(library: Any, node: Kernel) -> Any:

@@ -122,11 +122,10 @@ def _ready(device: Device, program: Program, draws: Sequence[Sequence[bytes]], t
         device.write(copy, data)
         return Area(at, copy, len(data))
 
-    loaded = load(program, device.context, device.stream)
     inputs: Sequence[Tensor] = program.layout.inputs
     held = [kept(at, data) for at, data in program.held.items()]
     copies = [[kept(one.at, data) for one, data in zip(inputs, draw, strict=True)] for draw in draws]
-    return Arm(program, loaded, held, copies)
+    return Arm(program, load(program, device.context, device.stream), held, copies)  # last: who else would close it
 
 
 def run_round(
