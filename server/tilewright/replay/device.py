@@ -48,6 +48,8 @@ class Device:
         }
         which = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         ok(cuda.cuFuncSetAttribute(self._kernels["scrub"], which, self._shared), "preparing to scrub")
+        self.empty = self._empty_graph()
+        """An executable graph that does nothing, as a program would do it."""
 
     def allocate(self, size: int) -> int:
         """The address of new memory of `size` bytes, zeros, beside the planned addresses."""
@@ -141,8 +143,7 @@ class Device:
         """Microseconds between the two events, once the stream is done."""
         return 1000 * float(ok(cuda.cuEventElapsedTime(self._start, self._end), "reading events"))
 
-    def empty_graph(self) -> Any:
-        """An executable graph that does nothing, as a program would do it."""
+    def _empty_graph(self) -> Any:
         graph = ok(cuda.cuGraphCreate(0), "making a graph")
         params = cuda.CUDA_KERNEL_NODE_PARAMS()
         params.func = self._kernels["nothing"]
@@ -153,9 +154,6 @@ class Device:
         ok(cuda.cuGraphDestroy(graph), "freeing a graph")
         ok(cuda.cuGraphUpload(made, self.stream), "uploading a graph")
         return made
-
-    def free_graph(self, graph: Any) -> None:
-        ok(cuda.cuGraphExecDestroy(graph), "freeing a graph")
 
     def _launch(
         self, name: str, grid: int, block: int, values: tuple[int, ...], types: tuple[Any, ...], shared: int = 0

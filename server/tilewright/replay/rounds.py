@@ -140,11 +140,10 @@ def run_round(
     """One round. Raises `OutOfMemory`, `Blamed`."""
     poisoned, found = written(programs), Measured(order(number)[0])
     with laid_out(device, programs, draws, number) as arms:
-        empty = device.empty_graph()
         left = [pairs, pairs]
         for turn in turns(pairs, len(draws), random.Random(secrets.randbits(64))):
             arm = arms[0] if turn.arm == EMPTY else arms[turn.arm]
-            graph = empty if turn.arm == EMPTY else arm.loaded.graph
+            graph = device.empty if turn.arm == EMPTY else arm.loaded.graph
             try:
                 made = call(device, arm, graph, turn.draw, poisoned, limit_s)
             except Exception as error:
@@ -157,7 +156,6 @@ def run_round(
                     outputs = [device.read(at, size) for at, size in arm.outputs]
                     found.copied[turn.arm] = turn.draw, made, outputs
                 left[turn.arm] -= 1
-        device.free_graph(empty)
     return found
 
 

@@ -89,6 +89,7 @@ class Device:
         self.memory = Memory()
         self.context, self.pages, self.stream = Context(free), Pages(self.memory), None
         self.log: list[str] = []
+        self.empty = Graph(lambda memory: None, 2.0)
         self._next, self._sum, self._word, self._us = 1 << 20, 0, 0, 0.0
 
     def allocate(self, size: int) -> int:
@@ -149,12 +150,6 @@ class Device:
 
     def marked_us(self) -> float:
         return self._us
-
-    def empty_graph(self) -> Graph:
-        return Graph(lambda memory: None, 2.0)
-
-    def free_graph(self, graph: Graph) -> None:
-        graph.closed = True
 
 
 def load(program: Program, context: Context, stream: None) -> Loaded:
