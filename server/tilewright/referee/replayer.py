@@ -83,7 +83,7 @@ class Replayer:
         self.close()
         self._scratch = Path(tempfile.mkdtemp(prefix="replayer-", dir=self._folder))
         environment = kept_environment() | {"HOME": str(self._scratch), "TMPDIR": str(self._scratch)}
-        environment |= {"CUDA_CACHE_PATH": str(self._scratch), "CUDA_MODULE_LOADING": "EAGER"}
+        environment |= {"CUDA_CACHE_PATH": str(self._scratch)}
         self._process = spawned(
             "tilewright.isolation.confined", ["tilewright.replay.process"], environment, self._scratch
         )

@@ -51,7 +51,7 @@ class Replayer:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._programs: list[Program] = []
-        self._draws: list[list[bytes]] = []
+        self._draws: list[list[int]] = []
 
     def answer(self, message: ToReplayer, buffers: Sequence[bytearray]) -> Answer:
         """Raises `ProgramError`, `OutOfMemory`, `Blamed`, `DriverError`, `ChannelError`."""
@@ -66,7 +66,8 @@ class Replayer:
                 return self._run_alone(message)
 
     def _load(self, message: LoadPrograms, buffers: Sequence[bytearray]) -> Answer:
-        self._programs, self._draws = [], []
+        self._programs = []
+        self._drop_draws()
         programs = [decoded(bytes(buffer_of(buffers, place))) for place in message.programs]
         for program in programs:
             if program.layout.arch.rstrip("af") != self._device.context.arch:
@@ -82,11 +83,21 @@ class Replayer:
         if not self._programs:
             raise ChannelError("draws for no program")
         sizes = [tensor.size for tensor in self._programs[0].layout.inputs]
-        draws = [[bytes(buffer_of(buffers, place)) for place in draw] for draw in message.draws]
+        draws = [[buffer_of(buffers, place) for place in draw] for draw in message.draws]
         if any([*map(len, draw)] != sizes for draw in draws):
             raise ChannelError("a draw has other sizes than the inputs")
-        self._draws = draws
+        self._drop_draws()
+        for draw in draws:
+            self._draws.append([])
+            for data in draw:
+                self._draws[-1].append(self._device.allocate(len(data)))
+                self._device.write(self._draws[-1][-1], bytes(data))
         return Done(), []
+
+    def _drop_draws(self) -> None:
+        while self._draws:
+            for at in self._draws.pop():
+                self._device.free(at)
 
     def _run_rounds(self, message: RunRounds) -> Answer:
         if len(self._programs) != 2 or not self._draws:

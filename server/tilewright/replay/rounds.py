@@ -72,22 +72,20 @@ class Blamed(Exception):
         self.cause = cause
 
 
-def needed_bytes(programs: Sequence[Program], draws: int) -> int:
+def needed_bytes(programs: Sequence[Program]) -> int:
     """Bytes of the GPU's memory that a round of these programs takes."""
-    copies = sum(
-        draws * sum(tensor.size for tensor in program.layout.inputs) + sum(map(len, program.held.values()))
-        for program in programs
-    )
-    return sum(size for _, size in mapped(programs)) + copies
+    held = sum(len(data) for program in programs for data in program.held.values())
+    return sum(size for _, size in mapped(programs)) + held
 
 
 @contextlib.contextmanager
 def laid_out(
-    device: Device, programs: Sequence[Program], draws: Sequence[Sequence[bytes]], number: int
+    device: Device, programs: Sequence[Program], draws: Sequence[Sequence[int]], number: int
 ) -> Iterator[list[Arm]]:
-    """Both programs on new pages, with copies of their inputs. Raises `OutOfMemory`, `Blamed`."""
+    """Both programs on new pages. `draws`: where the contents of each input lie, by draw, which both arms share. Raises
+    `OutOfMemory`, `Blamed`."""
     device.pages.clear()
-    needed = needed_bytes(programs, len(draws)) + SPARE_BYTES
+    needed = needed_bytes(programs) + SPARE_BYTES
     if needed > device.context.free_bytes():
         free = device.context.free_bytes()
         raise OutOfMemory(f"it takes {needed >> 20} MiB of the GPU's memory, of which {free >> 20} MiB are free")
@@ -115,23 +113,22 @@ def laid_out(
                     device.free(at)
 
 
-def _ready(device: Device, program: Program, draws: Sequence[Sequence[bytes]], taken: list[int]) -> Arm:
-    def kept(at: int, data: bytes) -> Area:
+def _ready(device: Device, program: Program, draws: Sequence[Sequence[int]], taken: list[int]) -> Arm:
+    held = []
+    for at, data in program.held.items():
         copy = device.allocate(len(data))
         taken.append(copy)
         device.write(copy, data)
-        return Area(at, copy, len(data))
-
+        held.append(Area(at, copy, len(data)))
     inputs: Sequence[Tensor] = program.layout.inputs
-    held = [kept(at, data) for at, data in program.held.items()]
-    copies = [[kept(one.at, data) for one, data in zip(inputs, draw, strict=True)] for draw in draws]
-    return Arm(program, load(program, device.context, device.stream), held, copies)  # last: who else would close it
+    areas = [[Area(one.at, copy, one.size) for one, copy in zip(inputs, draw, strict=True)] for draw in draws]
+    return Arm(program, load(program, device.context, device.stream), held, areas)  # last: who else would close it
 
 
 def run_round(
     device: Device,
     programs: Sequence[Program],
-    draws: Sequence[Sequence[bytes]],
+    draws: Sequence[Sequence[int]],
     number: int,
     pairs: int,
     copies: bool,
@@ -160,7 +157,7 @@ def run_round(
 
 
 def run_alone(
-    device: Device, program: Program, draws: Sequence[Sequence[bytes]], draw: int, calls: int, limit_s: float
+    device: Device, program: Program, draws: Sequence[Sequence[int]], draw: int, calls: int, limit_s: float
 ) -> tuple[list[Call], list[bytes]]:
     """Calls of one program, and the outputs of the last one. Raises `OutOfMemory`, `Blamed` (arm 0)."""
     poisoned = written([program])

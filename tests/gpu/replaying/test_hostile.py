@@ -74,7 +74,8 @@ from tilewright.replay.rounds import laid_out
 device = Device()
 liar = program("writes_the_word", device.context.arch, WORDS, (device._host, 8))
 honest = program("honest", device.context.arch, WORDS, (200_000, 4))
-given = draws(1)
+given = [[device.allocate(4 * WORDS)]]
+device.write(given[0][0], draws(1)[0][0])
 for one in (honest, liar):
     with laid_out(device, [one], given, 1) as (arm,):
         made = [call(device, arm, arm.loaded.graph, 0, written([one]), 5.0) for _ in range(5)][-1]

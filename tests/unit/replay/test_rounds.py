@@ -21,7 +21,16 @@ from tilewright.replay.calls import joined, mapped, written
 from tilewright.replay.rounds import EMPTY, WARM, Blamed, OutOfMemory, needed_bytes, run_alone, run_round, turns
 
 ONE, OTHER = program([copied(), fill(OUT, 30)]), program([copied(), fill(OUT + 8, 10)])
-DRAWS = [[bytes([draw]) * 1024] for draw in (1, 2)]
+CONTENTS = [bytes([draw]) * 1024 for draw in (1, 2)]
+
+
+def device_with_draws(free: int = 80 * simulated.GIB) -> tuple[Any, list[list[int]]]:
+    """A GPU that holds the contents of two draws, and where they lie."""
+    device: Any = simulated.Device(free)
+    draws = [[device.allocate(1024)] for _ in CONTENTS]
+    for (at,), data in zip(draws, CONTENTS, strict=True):
+        device.write(at, data)
+    return device, draws
 
 
 @pytest.fixture(autouse=True)
@@ -31,13 +40,13 @@ def simulated_driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_round_gives_times_and_outputs() -> None:
-    device: Any = simulated.Device()
-    found = run_round(device, [ONE, OTHER], DRAWS, 0, 20, True, 1.0)
+    device, draws = device_with_draws()
+    found = run_round(device, [ONE, OTHER], draws, 0, 20, True, 1.0)
     assert [len(calls) for calls in found.calls] == [20, 20, 20]
     assert [{call.events for call in calls} for calls in found.calls] == [{33.0}, {13.0}, {2.0}]
     for arm, (draw, made, outputs) in found.copied.items():
         assert digest(outputs, made.key) == made.digest
-        expected = bytearray(DRAWS[draw][0])
+        expected = bytearray(CONTENTS[draw])
         expected[8 * arm : 8 * arm + 4] = (30, 10)[arm].to_bytes(4, "little")
         assert outputs == [expected]
     assert sorted(found.copied) == [0, 1]
@@ -45,8 +54,8 @@ def test_a_round_gives_times_and_outputs() -> None:
 
 
 def test_a_call_is_prepared_off_the_clock() -> None:
-    device: Any = simulated.Device()
-    run_alone(device, ONE, DRAWS, 0, 1, 1.0)
+    device, draws = device_with_draws()
+    run_alone(device, ONE, draws, 0, 1, 1.0)
     assert device.log == [
         f"poison {OUT:#x} 1024", f"copy {W:#x}", "scrub", f"copy {X:#x}", "flush", "start", "launch", "end",
     ]  # fmt: skip
@@ -54,10 +63,10 @@ def test_a_call_is_prepared_off_the_clock() -> None:
 
 def test_what_the_other_arm_left_is_not_to_be_had() -> None:
     """Arm 1 writes nothing of its own: what arm 0 left in the output would be right, if it were still there."""
-    device: Any = simulated.Device()
+    device, draws = device_with_draws()
     nothing = program([fill(W, 1)])
     for number in range(4):
-        found = run_round(device, [ONE, nothing], DRAWS, number, 5, True, 1.0)
+        found = run_round(device, [ONE, nothing], draws, number, 5, True, 1.0)
         _, _, (output,) = found.copied[1]
         assert output == b"\xff" * 1024
 
@@ -67,31 +76,31 @@ def test_what_is_held_is_put_back_where_the_other_arm_writes() -> None:
     blocks = (layout.blocks[0], Block(at=W, size=64, role="fresh"), layout.blocks[2])
     writer = Program(layout.model_copy(update={"blocks": blocks}), ONE.images, {})
     reader = program([copied(OUT, W, 64)], held=b"\x07" * 64)
-    device: Any = simulated.Device()
-    found = run_round(device, [writer, reader], DRAWS, 0, 5, True, 1.0)
+    device, draws = device_with_draws()
+    found = run_round(device, [writer, reader], draws, 0, 5, True, 1.0)
     assert found.copied[1][2][0][:64] == b"\x07" * 64
 
 
 def test_arms_are_loaded_in_turns_and_everything_is_given_back() -> None:
-    device: Any = simulated.Device()
-    firsts = [run_round(device, [ONE, OTHER], DRAWS, number, 2, False, 1.0).first for number in range(4)]
+    device, draws = device_with_draws()
+    firsts = [run_round(device, [ONE, OTHER], draws, number, 2, False, 1.0).first for number in range(4)]
     assert firsts == [1, 0, 1, 0]
-    assert set(device.memory.areas) == {at for at, _ in mapped([ONE, OTHER])}
+    assert set(device.memory.areas) == {at for at, _ in mapped([ONE, OTHER])} | {at for (at,) in draws}
 
 
 def test_two_versions_that_do_not_fit_are_not_begun() -> None:
-    device: Any = simulated.Device(free=100 << 20)
+    device, draws = device_with_draws(100 << 20)
     with pytest.raises(OutOfMemory, match="of which 100 MiB are free"):
-        run_round(device, [ONE, OTHER], DRAWS, 0, 2, False, 1.0)
-    assert needed_bytes([ONE, OTHER], 2) == 3 * GRAIN + 2 * (2 * 1024 + 64)
+        run_round(device, [ONE, OTHER], draws, 0, 2, False, 1.0)
+    assert needed_bytes([ONE, OTHER]) == 3 * GRAIN + 2 * 64
 
 
 @pytest.mark.parametrize("number", [-9, 7])
 def test_the_arm_that_does_not_end_is_named(number: int) -> None:
-    device: Any = simulated.Device()
+    device, draws = device_with_draws()
     broken = program([fill(OUT if number < 0 else 4096, number % 2**32)])
     with pytest.raises(Blamed) as blamed:
-        run_round(device, [ONE, broken], DRAWS, 0, 2, False, 1.0)
+        run_round(device, [ONE, broken], draws, 0, 2, False, 1.0)
     assert blamed.value.arm == 1
     assert ("in time" if number < 0 else "ILLEGAL_ADDRESS") in str(blamed.value.cause)
 
