@@ -41,8 +41,8 @@ TRIALS = 10_000
 
 
 def program(name: str, rows: int) -> Program:
-    entry, frontend = function(name)
-    return capture(entry, *inputs(name, rows), frontend=frontend, constant=CONSTANT.get(name, ()))
+    entry = function(name)
+    return capture(entry, *inputs(name, rows), constant=CONSTANT.get(name, ()))
 
 
 def table(replayer: Replayer, found: list[dict[str, Any]], save: Any) -> None:
@@ -72,12 +72,12 @@ def same(replayer: Replayer, found: list[dict[str, Any]], save: Any) -> None:
             line = {"name": name, "rows": rows, "comparisons": [], "seconds": []}
             found.append(line)
             replayer.load([one, one], draws_of(one, 2))
-            scout, _ = replayer.rounds(1, SCOUT, 0, CALL_LIMIT_S)
-            pairs = pairs_for(max(figures(scout.rounds[0]).events[:2]))
+            pairs = pairs_for(max(figures(replayer.round(SCOUT, 0, CALL_LIMIT_S)).events[:2]))
             for _ in range(count):
                 began = time.monotonic()
-                run, _ = replayer.rounds(LOOKS[1], pairs, 0, CALL_LIMIT_S)
-                line["comparisons"].append([figures(one) for one in run.rounds])
+                line["comparisons"].append(
+                    [figures(replayer.round(pairs, number, CALL_LIMIT_S)) for number in range(LOOKS[1])]
+                )
                 line["seconds"].append(round(time.monotonic() - began, 3))
         except (InProcess, EntryFailed, Fault, ReplayerGone, RuntimeError) as error:
             print(name, rows, f"{type(error).__name__}: {error}"[:1000], flush=True)

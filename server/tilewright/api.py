@@ -23,7 +23,7 @@ from tilewright.errors import UsageError
 from tilewright.programs.model import Program
 from tilewright.referee.captures import Arguments, Entry, capture_twice
 from tilewright.referee.compare import ComparisonResult, compare
-from tilewright.referee.replayer import Replayer
+from tilewright.referee.replayer import Replayer, exclusive_gpu
 from tilewright.wire.messages import CallArgument
 from tilewright.wire.tensors import TensorSpec
 
@@ -37,7 +37,6 @@ LIMIT_S = 300.0
 def capture(
     function: Callable[..., Any],
     *arguments: Any,
-    frontend: str = "cutile",
     constant: Collection[str] = (),
     limit_s: float = LIMIT_S,
     **named: Any,
@@ -47,8 +46,7 @@ def capture(
     The function is imported and called in two processes of their own, confined, so that it has to be a module's own:
     its file is found by its name. Tensors may lie on the CPU; the function gets them on the GPU, and in the second
     process their elements in another order, but for those named in `constant`: weights that are packed once, say.
-    `frontend` is the language of its kernels, cutile, triton or torch. `limit_s`: seconds for an import, or for a first
-    call.
+    `limit_s`: seconds for an import, or for a first call.
 
     Raises `UsageError` for a function that cannot be imported. Of `tilewright.referee.captures`: `EntryFailed` where it
     fails, `InProcess` where its call is no program. RuntimeError where no GPU can be used.
@@ -57,12 +55,14 @@ def capture(
     bound = inspect.signature(function).bind(*arguments, **named)
     bound.apply_defaults()
     label = f"{module}:{function.__qualname__}"
-    entry = Entry(folder, module, function.__qualname__, frontend, label=label)
+    entry = Entry(folder, module, function.__qualname__, "torch", label=label)  # all languages are watched
     if unknown := set(constant) - set(bound.arguments):
         raise UsageError(f"{label} has no argument {sorted(unknown)[0]!r}, which `constant` names")
     draws = _draw(bound.arguments, bound.arguments), _draw(bound.arguments, constant)
     names = [one.name for one in draws[0].described if one.tensor is not None]
-    return capture_twice(entry, draws, limit_s, dict(zip(names, draws[0].tensors, strict=True)))
+    examples = dict(zip(names, draws[0].tensors, strict=True))
+    with exclusive_gpu():
+        return capture_twice(entry, draws, limit_s, examples, [name for name in names if name in constant])
 
 
 def compare_programs(first: Program, second: Program, error_probability: float | None = None) -> ComparisonResult:
@@ -71,7 +71,7 @@ def compare_programs(first: Program, second: Program, error_probability: float |
     `error_probability`: that the interval of the speedup misses the truth; default: 0.4%. Raises
     `tilewright.referee.replayer.Fault` for a program that cannot be replayed, and `ReplayerGone` without a GPU.
     """
-    with Replayer() as replayer:
+    with exclusive_gpu(), Replayer() as replayer:
         if error_probability is None:
             return compare(replayer, first, second)
         return compare(replayer, first, second, error_probability=error_probability)

@@ -48,21 +48,24 @@ def replay(
     Its inputs are those that it was captured with, if the file holds them. Else they are drawn: normal values for
     floats, zeros for whole numbers.
     """
-    from tilewright.programs.draws import draws_of
+    from tilewright.gpu.lease import GpuBusy
+    from tilewright.programs.draws import examples_of
     from tilewright.referee.compare import compare
-    from tilewright.referee.replayer import Fault, Replayer, ReplayerGone
+    from tilewright.referee.replayer import Fault, Replayer, ReplayerGone, exclusive_gpu
 
     program = _read(file)
     try:
-        with Replayer() as replayer:
+        with exclusive_gpu(), Replayer() as replayer:
             if against is not None:
                 console.print(str(compare(replayer, program, _read(against), measure_same=True)), markup=False)
                 return
             ready = replayer.start()
-            replayer.load([program], draws_of(program, 1))
+            replayer.load([program], [examples_of(program)])
             found, _ = replayer.alone(0, 0, CALLS, LIMIT_S)
     except Fault as fault:
         raise failed(f"{fault.kind}: {fault}") from None
+    except GpuBusy as busy:
+        raise failed(str(busy)) from None
     except ReplayerGone as gone:
         raise failed(
             f"{gone}; a program is replayed on the GPU, and `tilewright doctor` says what is missing"

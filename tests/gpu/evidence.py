@@ -14,7 +14,10 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "references" / "evidence" / "gpu-tests.json"
-COVERED = tuple(f"server/tilewright/{name}" for name in ("programs", "replay", "worker", "referee", "frontends", "gpu"))
+COVERED = tuple(
+    f"server/tilewright/{name}"
+    for name in ("programs", "replay", "worker", "referee", "frontends", "gpu", "wire", "isolation", "api.py")
+)
 TESTS = "tests/gpu/replaying"
 
 
@@ -22,7 +25,7 @@ def covered_hash() -> str:
     """SHA-256 over the files of the folders, and of the tests."""
     found = hashlib.sha256()
     for folder in (*COVERED, TESTS):
-        for path in sorted((ROOT / folder).rglob("*")):
+        for path in sorted([ROOT / folder, *(ROOT / folder).rglob("*")]):
             if path.is_file() and "__pycache__" not in path.parts:
                 found.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
     return found.hexdigest()

@@ -30,7 +30,7 @@ def main(channel, isolation):
 def probed(folder: Path) -> dict[str, object]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        words = ["-m", "tilewright.isolation.confined", "probe", str(folder), str(theirs.fileno())]
+        words = ["-m", "tilewright.isolation.confined", "fixed:probe", str(folder), str(theirs.fileno())]
         environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
         done = subprocess.run(
             [sys.executable, *words],

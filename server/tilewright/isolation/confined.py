@@ -4,8 +4,8 @@
 rule of the kernel binds the thread that makes it and those that it starts later, so that a library that is imported
 first, torch or numpy, would leave threads outside.
 
-Addresses are not randomised: what a program leaves uninitialised in a kernel's parameters is then the same in two
-processes that do the same.
+A module with FIXED before its name runs at addresses that are not randomised: what a program leaves uninitialised in a
+kernel's parameters is then the same in two processes that do the same.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from tilewright.isolation.confinement import confine
 from tilewright.isolation.limits import apply_limits
 
+FIXED = "fixed:"
 _ADDR_NO_RANDOMIZE, _ASK = 0x0040000, 0xFFFFFFFF
 
 
@@ -35,8 +36,10 @@ def fix_addresses() -> None:
 
 
 def main() -> None:
-    fix_addresses()
     module, *folders, number = sys.argv[1:]
+    if module.startswith(FIXED):
+        fix_addresses()
+        module = module.removeprefix(FIXED)
     apply_limits()
     isolation = confine(writable=[Path.cwd()], readable=[Path(folder) for folder in folders])
     importlib.import_module(module).main(socket.socket(fileno=int(number)), isolation)

@@ -13,13 +13,27 @@ _SMALL_FLOAT8 = 0x38
 
 
 def draws_of(program: Program, count: int, seed: int = 0) -> list[list[bytes]]:
-    """Contents of the inputs, in their order, by draw: the program's examples where it has them, and else normal values
-    for floats and zeros for whole numbers, which can be indices."""
+    """Contents of the inputs, in their order, by draw. An example's elements come in another order each time, so that
+    no draw is what the entry point saw; those of a constant input stay as they are. Without an example: normal values
+    for floats, and zeros for whole numbers, which can be indices."""
     source = np.random.default_rng(seed)
-    return [
-        [program.examples.get(tensor.name) or _drawn(tensor, source) for tensor in program.layout.inputs]
-        for _ in range(count)
-    ]
+    return [[_content(program, tensor, source) for tensor in program.layout.inputs] for _ in range(count)]
+
+
+def examples_of(program: Program) -> list[bytes]:
+    """Contents of the inputs as the entry point saw them, where the program has them, else drawn."""
+    source = np.random.default_rng(0)
+    return [program.examples.get(tensor.name) or _drawn(tensor, source) for tensor in program.layout.inputs]
+
+
+def _content(program: Program, tensor: Tensor, source: np.random.Generator) -> bytes:
+    example = program.examples.get(tensor.name)
+    if not example:
+        return _drawn(tensor, source)
+    if tensor.name in program.constant:
+        return example
+    elements = np.frombuffer(example, np.dtype((np.void, tensor.spec.item_bytes)))
+    return source.permutation(elements).tobytes()
 
 
 def _drawn(tensor: Tensor, source: np.random.Generator) -> bytes:

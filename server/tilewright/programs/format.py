@@ -31,6 +31,7 @@ from tilewright.programs.model import (
     checked,
     digest_of,
 )
+from tilewright.programs.order import Graph, canonical
 from tilewright.wire.record import misfit
 
 MAGIC = b"TWPROG\x00\x01"
@@ -59,6 +60,7 @@ class _Example(Part):
 
 class _Header(Part):
     label: str = Field(max_length=1000)
+    constant: Annotated[tuple[str, ...], Field(max_length=MAX_TENSORS)]
     layout: Layout
     images: Annotated[tuple[_Image, ...], Field(max_length=MAX_IMAGES)]
     held: Annotated[tuple[_Held, ...], Field(max_length=MAX_BLOCKS)]
@@ -72,6 +74,7 @@ def encoded(program: Program) -> bytes:
     examples = sorted(program.examples.items())
     header = _Header(
         label=program.label,
+        constant=program.constant,
         layout=program.layout,
         images=tuple(_Image(digest=key, size=len(data)) for key, data in images),
         held=tuple(_Held(at=at, size=len(data), digest=digest_of(data)) for at, data in held),
@@ -111,9 +114,12 @@ def decoded(raw: bytes) -> Program:
     images = _by_key([one.digest for one in header.images], contents)
     held = _by_key([one.at for one in header.held], contents[len(images) :])
     examples = _by_key([one.name for one in header.examples], contents[len(images) + len(held) :])
-    program = checked(Program(header.layout, images, held, examples, header.label))
+    program = checked(Program(header.layout, images, held, examples, header.constant, header.label))
     for key, image in images.items():
         check_image(image, program.layout.arch, key)
+    layout = program.layout
+    if canonical(Graph(layout.nodes, layout.edges)) != (layout.nodes, layout.edges):
+        raise ProgramError("its nodes are not in the one order that there is")
     return program
 
 

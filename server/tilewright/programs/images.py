@@ -6,15 +6,10 @@ on, in the lowest one before. A kernel is a symbol of a function that has `STO_C
 
 from __future__ import annotations
 
-import io
 import struct
 from collections.abc import Callable
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import SymbolTableSection
-
-from tilewright.programs.model import MAX_IMAGE_BYTES, Kernel, Program, ProgramError
+from tilewright.programs.model import MAX_IMAGE_BYTES, MAX_SYMBOL, Kernel, Program, ProgramError
 
 _EM_CUDA, _ABI_IN_FLAGS = 190, 8
 _HEADER = 64
@@ -22,7 +17,9 @@ _TABLES = struct.Struct("<32x2Q6x4H2x")
 """Of an ELF header: where the program headers and the sections' begin, and the size and number of each."""
 _SECTION, _WITHOUT_BYTES = struct.Struct("<4xI16x2Q24x"), 8
 """Of a section's header: its type, and where its bytes are and how many. The type of sections that have none."""
+_SECTION_HEADER, _SYMTAB, _COMPRESSED = struct.Struct("<IIQQQQIIQQ"), 2, 0x800
 _SYMBOL, _FUNCTION, _ENTRY = struct.Struct("<IBBHQQ"), 2, 0x10
+MAX_SYMBOLS = 1 << 20
 
 
 def check_image(image: bytes, arch: str, name: str) -> None:
@@ -66,17 +63,40 @@ def whole_image(read: Callable[[int, int], bytes]) -> bytes:
 
 
 def kernels(image: bytes) -> frozenset[str]:
-    """The symbols of the kernels in a cubin. Raises `ProgramError` for what cannot be read."""
-    found = set()
+    """The symbols of the kernels in a cubin, read once and within limits, whatever the image says. Raises
+    `ProgramError` for what cannot be read."""
     try:
-        for section in ELFFile(io.BytesIO(image)).iter_sections():
-            if isinstance(section, SymbolTableSection):
-                for name, info, other, *_ in _SYMBOL.iter_unpack(section.data()):
-                    if info & 0xF == _FUNCTION and other & _ENTRY:
-                        found.add(section.stringtable.get_string(name))
-    except (ELFError, ValueError, LookupError, TypeError, AttributeError, OverflowError, struct.error) as error:
-        raise ProgramError(f"an image cannot be read: {type(error).__name__}") from None
+        symbols, names = _symbol_table(image)
+    except struct.error:
+        raise ProgramError("an image cannot be read: it is cut off") from None
+    found = set()
+    for name, info, other, *_ in _SYMBOL.iter_unpack(symbols):
+        if info & 0xF == _FUNCTION and other & _ENTRY:
+            end = names.find(b"\0", name, name + MAX_SYMBOL + 1)
+            if end < 0:
+                raise ProgramError("an image cannot be read: a kernel's name has no end")
+            found.add(names[name:end].decode(errors="replace"))
     return frozenset(found)
+
+
+def _symbol_table(image: bytes) -> tuple[bytes, bytes]:
+    """The one symbol table of an ELF file and the names for it. Raises `ProgramError`, `struct.error`."""
+    (table,) = struct.unpack_from("<Q", image, 40)
+    size, count = struct.unpack_from("<HH", image, 58)
+    if size != _SECTION_HEADER.size:
+        raise ProgramError("an image cannot be read: its sections are of another size")
+    sections = [_SECTION_HEADER.unpack_from(image, table + number * size) for number in range(count)]
+    tables = [section for section in sections if section[1] == _SYMTAB]
+    if len(tables) != 1 or tables[0][6] >= count:
+        raise ProgramError(f"an image cannot be read: it has {len(tables)} symbol tables")
+    parts = []
+    for section in (tables[0], sections[tables[0][6]]):
+        flags, at, length = section[2], section[4], section[5]
+        if flags & _COMPRESSED or at + length > len(image) or length > MAX_SYMBOLS * _SYMBOL.size:
+            raise ProgramError("an image cannot be read: its symbols are compressed, cut off or too many")
+        parts.append(image[at : at + length])
+    symbols, names = parts
+    return symbols[: len(symbols) // _SYMBOL.size * _SYMBOL.size], names
 
 
 def missing_kernels(program: Program) -> list[str]:

@@ -108,7 +108,7 @@ def _cubins(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[str, Found]]:
                 used = packed if compressed else payload
                 yield f"sm_{arch}", Found(entry + length, used, flags, whole if compressed else payload)
             entry += length + payload
-        at = last
+        at = max(last, at + _CONTAINER.size)
 
 
 def _content(file: Path, found: Found) -> bytes:

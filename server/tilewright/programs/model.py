@@ -150,6 +150,8 @@ class Program:
     held: Mapping[int, bytes] = field(default_factory=dict)
     examples: Mapping[str, bytes] = field(default_factory=dict)
     """Bytes of inputs, by name, with which a person can replay it: no part of its identity."""
+    constant: tuple[str, ...] = ()
+    """Inputs whose values are the same in each call: the entry point may keep something of them."""
     label: str = ""
     """What it was captured from, for people: no part of its identity."""
 
@@ -173,9 +175,15 @@ def checked(program: Program) -> Program:
             raise ProgramError(f"two {what}s have one name")
         for tensor in tensors:
             _check_tensor(tensor, what, ordered)
+    if {(one.at, one.size) for one in layout.blocks if one.role == "input"} != {
+        (tensor.at, tensor.size) for tensor in layout.inputs if tensor.size
+    }:
+        raise ProgramError("its input blocks are not exactly its inputs")
     sizes = {tensor.name: tensor.size for tensor in layout.inputs}
     if any(sizes.get(name) != len(data) for name, data in program.examples.items()):
         raise ProgramError("an example is of no input, or of another size")
+    if list(program.constant) != sorted(set(program.constant) & set(sizes)):
+        raise ProgramError("its constant inputs are not in order, or no inputs")
     used = {node.image for node in layout.nodes if isinstance(node, Kernel)}
     if used != set(program.images):
         raise ProgramError("the images are not those that its kernels name")

@@ -17,6 +17,9 @@ from typing import NamedTuple
 from tilewright.programs.model import Copy, Edge, Kernel, Memset, ProgramError
 
 AnyNode = Kernel | Memset | Copy
+MAX_REFINED = 3_000_000
+"""Nodes and edges that are looked at while nodes are told apart: some seconds. More only a graph takes that is made of
+very many nodes that are all alike."""
 Data = tuple[int, int, int]
 
 
@@ -28,7 +31,9 @@ class Graph(NamedTuple):
 
 
 def canonical(graph: Graph) -> tuple[tuple[AnyNode, ...], tuple[Edge, ...]]:
-    """The nodes and edges in the one order, without those that do nothing. Raises `ProgramError` for a circle."""
+    """The nodes and edges in the one order, without those that do nothing. Raises `ProgramError` for a circle, and for
+    too many nodes that are alike. Graphs in which nodes stay equal that play different parts (they have to be very
+    regular) can have several orders: two captures of one then differ, and are no program."""
     nodes, arrows = _without_empty(graph)
     before: list[list[tuple[int, Data]]] = [[] for _ in nodes]
     after: list[list[tuple[int, Data]]] = [[] for _ in nodes]
@@ -37,7 +42,9 @@ def canonical(graph: Graph) -> tuple[tuple[AnyNode, ...], tuple[Edge, ...]]:
         after[one].append((other, data))
     height, depth = _heights(before, after), _heights(after, before)
     described = [_described(node) for node in nodes]
-    colour = _refined([_hash(repr(found)) for found in zip(described, height, depth, strict=True)], before, after)
+    budget = [MAX_REFINED]
+    start = [_hash(repr(found)) for found in zip(described, height, depth, strict=True)]
+    colour = _refined(start, before, after, budget)
     order: list[int] = []
     waiting = [len(found) for found in before]
     ready = [number for number, count in enumerate(waiting) if not count]
@@ -46,7 +53,7 @@ def canonical(graph: Graph) -> tuple[tuple[AnyNode, ...], tuple[Edge, ...]]:
         tied = [n for n in ready if (height[n], colour[n]) == (height[best], colour[best])]
         if len(tied) > 1 and (before[best] or after[best]):
             colour[best] = _hash(f"{colour[best]} {len(order)}")
-            colour = _refined(colour, before, after)
+            colour = _refined(colour, before, after, budget)
         ready.remove(best)
         order.append(best)
         for number, _ in after[best]:
@@ -112,10 +119,18 @@ def _heights(before: list[list[tuple[int, Data]]], after: list[list[tuple[int, D
     return height
 
 
-def _refined(colour: list[str], before: list[list[tuple[int, Data]]], after: list[list[tuple[int, Data]]]) -> list[str]:
+def _refined(
+    colour: list[str],
+    before: list[list[tuple[int, Data]]],
+    after: list[list[tuple[int, Data]]],
+    budget: list[int],
+) -> list[str]:
     """Colours that also tell nodes apart by the colours of their neighbours, until that tells no more apart."""
-    kinds = len(set(colour))
+    kinds, size = len(set(colour)), len(colour) + 2 * sum(map(len, before))
     while kinds < len(colour):
+        budget[0] -= size
+        if budget[0] < 0:
+            raise ProgramError("too many of its nodes are alike to be put in order")
         colour = [
             _hash(
                 repr(

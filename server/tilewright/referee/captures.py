@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from tilewright.evaluation.caches import compiler_variables
+from tilewright.evaluation.results import Status
+from tilewright.isolation.confined import FIXED
 from tilewright.isolation.process import ChildProcess, spawned, worker_environment
 from tilewright.programs.format import decoded
 from tilewright.programs.identity import differences
 from tilewright.programs.images import missing_kernels
 from tilewright.programs.libraries import Libraries
-from tilewright.programs.model import Program, ProgramError
+from tilewright.programs.model import Program, ProgramError, checked
 from tilewright.text import printable
 from tilewright.wire.channel import ChannelClosed, ChannelError, ChannelTimeout
 from tilewright.wire.messages import (
@@ -36,6 +38,7 @@ from tilewright.wire.messages import (
 
 START_S = 120.0
 _LIBRARIES = Libraries()
+_STATUSES = {status.value for status in Status} - {Status.VOID, Status.PASSED}
 Reply = TypeVar("Reply", bound=Message)
 
 
@@ -62,7 +65,12 @@ class Arguments:
 
 
 class InProcess(Exception):
-    """A call that ran and cannot be replayed, and why."""
+    """A call that ran and cannot be replayed, and why. `unknown_kernel`: nobody who was watched loaded one of its
+    kernels, so that a library may have."""
+
+    def __init__(self, reason: str, unknown_kernel: bool = False) -> None:
+        super().__init__(reason)
+        self.unknown_kernel = unknown_kernel
 
 
 class EntryFailed(Exception):
@@ -74,7 +82,11 @@ class EntryFailed(Exception):
 
 
 def capture_twice(
-    entry: Entry, draws: tuple[Arguments, Arguments], limit_s: float, examples: Mapping[str, bytes] | None = None
+    entry: Entry,
+    draws: tuple[Arguments, Arguments],
+    limit_s: float,
+    examples: Mapping[str, bytes] | None = None,
+    constant: Collection[str] = (),
 ) -> Program:
     """The program of a call on either of two draws, captured in two fresh workers, if it is one program.
 
@@ -85,17 +97,20 @@ def capture_twice(
         try:
             programs.append(_captured(entry, draw, limit_s, watch_libraries=False))
         except InProcess as error:
-            if "nobody knows where kernel" not in str(error) or number:
+            if not error.unknown_kernel or number:
                 raise
-            return _same(entry, [_captured(entry, one, limit_s, watch_libraries=True) for one in draws], examples)
-    return _same(entry, programs, examples)
+            programs = [_captured(entry, one, limit_s, watch_libraries=True) for one in draws]
+            break
+    return _same(entry, programs, examples, tuple(sorted(constant)))
 
 
-def _same(entry: Entry, programs: Sequence[Program], examples: Mapping[str, bytes] | None) -> Program:
+def _same(
+    entry: Entry, programs: Sequence[Program], examples: Mapping[str, bytes] | None, constant: tuple[str, ...]
+) -> Program:
     first, second = programs
     if found := differences(first, second, most=3):
         raise InProcess(f"two captures of it differ: {'; '.join(found)}")
-    return Program(first.layout, first.images, first.held, examples or {}, entry.label)
+    return checked(Program(first.layout, first.images, first.held, examples or {}, constant, entry.label))
 
 
 def _captured(entry: Entry, draw: Arguments, limit_s: float, watch_libraries: bool) -> Program:
@@ -119,6 +134,9 @@ def _captured(entry: Entry, draw: Arguments, limit_s: float, watch_libraries: bo
         for key in found.libraries:
             if key in program.images and _LIBRARIES.holder(program.images[key]) is None:
                 raise ProgramError(f"image {key[:12]} is said to be a library's, and no installed library holds it")
+        given = [(one.name, one.tensor) for one in draw.described if one.tensor is not None]
+        if [(tensor.name, tensor.spec) for tensor in program.layout.inputs] != given:
+            raise ProgramError("its inputs are not the arguments")
     except (ProgramError, ChannelError) as error:
         raise InProcess(f"the worker described it wrongly: {error}") from None
     return program
@@ -129,10 +147,10 @@ class CaptureWorker:
 
     def __init__(self, entry: Entry) -> None:
         """Raises RuntimeError where it cannot start."""
-        self._scratch = Path(tempfile.mkdtemp(prefix="capture-"))
+        self._scratch = Path(tempfile.mkdtemp(prefix="tilewright-capture-"))
         environment = worker_environment(self._scratch, compiler_variables(self._scratch))
         folders = [str(path) for path in dict.fromkeys((entry.folder, *entry.import_paths, *entry.readable))]
-        started = ["tilewright.worker.process", *folders]
+        started = [f"{FIXED}tilewright.worker.process", *folders]
         self._process: ChildProcess = spawned("tilewright.isolation.confined", started, environment, self._scratch)
         self._link: Link[FromWorker] = Link(self._process.channel, FromWorker)
         try:
@@ -167,9 +185,10 @@ class CaptureWorker:
         except ChannelError as error:
             raise EntryFailed("crashed", f"the process sent no valid answer: {error}") from None
         if isinstance(answer, CandidateFailed):
-            raise EntryFailed(printable(answer.status), printable(answer.message))
+            known = answer.status in _STATUSES
+            raise EntryFailed(answer.status if known else Status.CRASHED, printable(answer.message))
         if isinstance(answer, NotCaptured):
-            raise InProcess(printable(answer.reason))
+            raise InProcess(printable(answer.reason), answer.unknown_kernel)
         if not isinstance(answer, kind):
             raise EntryFailed("crashed", f"the process answered with {answer.kind}")
         return answer, received

@@ -17,6 +17,10 @@ from tilewright.referee.statistics import LOOKS, Comparison, Verdict, figures, p
 from tilewright.wire.record import Record
 
 CALL_LIMIT_S = 20.0
+DRAWS = 2
+"""Contents of the inputs between which the calls of a round alternate."""
+LIMIT_TIMES = 100
+"""How many times what a call took first it may take at most, once that is known; a second at least."""
 SCOUT = 4
 """Calls of each program before the first round, which say how long one takes."""
 
@@ -55,7 +59,8 @@ class ComparisonResult(Record):
     seconds: float
 
     def __str__(self) -> str:
-        return f"{self.verdict}: {self.measured}" if self.measured else "the same program"
+        text = f"{self.verdict}: {self.measured}" if self.measured else "the same program"
+        return f"{text}; the outputs differ" if self.equal_outputs is False else text
 
 
 def compare(
@@ -66,21 +71,25 @@ def compare(
     error_probability: float = ERROR_PROBABILITY,
     measure_same: bool = False,
 ) -> ComparisonResult:
-    """Replay both in turns until the question is closed. `draws`: contents of the inputs, in their order; default: the
-    first program's examples, else values drawn by dtype. A program is measured against itself only with `measure_same`.
+    """Replay both in turns until the question is closed. `draws`: contents of the inputs, in their order; default:
+    those of `draws_of`. A program is measured against itself only with `measure_same`.
 
-    Raises `Fault` for a program that cannot be replayed, `ReplayerGone` where there is no replayer.
+    Raises `Fault` for a program that cannot be replayed, or two that are not for one call, and `ReplayerGone` where
+    there is no replayer.
     """
     began, same = time.monotonic(), identity(first) == identity(second)
     if same and not measure_same:
         return ComparisonResult(verdict="inconclusive", same=True, seconds=0.0)
-    replayer.load([first, second], draws or draws_of(first, 2))
+    draws = draws or draws_of(first, DRAWS)
+    replayer.load([first, second], draws)
     found, equal = Comparison(error_probability=error_probability), _equal_outputs(replayer)
-    scout, _ = replayer.rounds(1, SCOUT, 0, CALL_LIMIT_S)
-    pairs = pairs_for(max(figures(scout.rounds[0]).events[:2]))
+    scout = replayer.round(SCOUT, 0, CALL_LIMIT_S)
+    us = max(figures(scout).events[:2])
+    pairs = -(-pairs_for(us) // len(draws)) * len(draws)  # each arm is as often on each draw as the other
+    limit_s = min(max(LIMIT_TIMES * us / 1e6, 1.0), CALL_LIMIT_S)
     for look in LOOKS:
-        run, _ = replayer.rounds(look - len(found.rounds), pairs, len(found.rounds), CALL_LIMIT_S)
-        found.rounds += [figures(one) for one in run.rounds]
+        while len(found.rounds) < look:
+            found.rounds.append(figures(replayer.round(pairs, len(found.rounds), limit_s)))
         if found.decided:
             break
     return ComparisonResult(

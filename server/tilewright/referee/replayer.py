@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import time
@@ -10,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
+from tilewright.gpu.lease import lease
+from tilewright.gpu.telemetry import find_gpu
 from tilewright.isolation.process import ChildProcess, kept_environment, spawned
 from tilewright.programs.digests import digest
 from tilewright.programs.format import encoded
@@ -27,6 +30,7 @@ from tilewright.wire.messages import (
     ProgramsLoaded,
     ReplayerReady,
     ReplayFault,
+    Round,
     RoundsRun,
     RunAlone,
     RunRounds,
@@ -35,8 +39,11 @@ from tilewright.wire.messages import (
 )
 
 START_S = 60.0
+LEASE_WAIT_S = 60.0
 SLACK_S = 30.0
 """Beyond what its calls may take, for a reply to come."""
+BYTES_A_SECOND = 50e6
+"""Of what is sent to it, at least."""
 Reply = TypeVar("Reply", bound=Message)
 Draws = Sequence[Sequence[bytes]]
 
@@ -81,7 +88,7 @@ class Replayer:
         if self._process is not None and self.ready is not None:
             return self.ready
         self.close()
-        self._scratch = Path(tempfile.mkdtemp(prefix="replayer-", dir=self._folder))
+        self._scratch = Path(tempfile.mkdtemp(prefix="tilewright-replayer-", dir=self._folder))
         environment = kept_environment() | {"HOME": str(self._scratch), "TMPDIR": str(self._scratch)}
         environment |= {"CUDA_CACHE_PATH": str(self._scratch)}
         self._process = spawned(
@@ -103,22 +110,29 @@ class Replayer:
         `ReplayerGone`."""
         self._programs, self._draws = [*programs], draws
         files = [encoded(program) for program in programs]
-        loaded, _ = self._ask(LoadPrograms(programs=[*range(len(files))]), ProgramsLoaded, files, SLACK_S)
         flat = [data for draw in draws for data in draw]
+        limit_s = SLACK_S + sum(map(len, (*files, *flat))) / BYTES_A_SECOND
+        loaded, _ = self._ask(LoadPrograms(programs=[*range(len(files))]), ProgramsLoaded, files, limit_s)
         width = len(programs[0].layout.inputs)
         places = [[*range(number * width, (number + 1) * width)] for number in range(len(draws))]
-        self._ask(SetDraws(draws=places), Done, flat, SLACK_S)
+        self._ask(SetDraws(draws=places), Done, flat, limit_s)
         return loaded.identities
 
-    def rounds(
-        self, count: int, pairs: int, first: int, limit_s: float, copies: int = 0
-    ) -> tuple[RoundsRun, list[bytearray]]:
-        """Run rounds of both arms. Raises `Fault`, whose arm was found by running each alone, and `ReplayerGone`."""
-        ask = RunRounds(rounds=count, pairs=pairs, copies=copies, number=first, limit_s=limit_s)
+    def round(self, pairs: int, number: int, limit_s: float) -> Round:
+        """Run one round of both arms: `pairs` calls of each, of at most `limit_s` seconds. Raises `Fault`, whose arm
+        was found by running each alone, and `ReplayerGone`."""
+        return self.copied_round(pairs, number, limit_s, copies=False)[0]
+
+    def copied_round(
+        self, pairs: int, number: int, limit_s: float, copies: bool = True
+    ) -> tuple[Round, list[bytearray]]:
+        """The same, with the outputs of one call an arm, drawn after it."""
+        ask = RunRounds(rounds=1, pairs=pairs, copies=int(copies), number=number, limit_s=limit_s)
         try:
-            return self._ask(ask, RoundsRun, (), SLACK_S + count * (pairs + 3) * 3 * limit_s)
+            run, buffers = self._ask(ask, RoundsRun, (), SLACK_S + 3 * (pairs + 3) * limit_s)
         except Fault as fault:
             raise self._blamed(fault, limit_s) from None
+        return run.rounds[0], buffers
 
     def alone(self, arm: int, draw: int, calls: int, limit_s: float) -> tuple[Outputs, list[bytearray]]:
         """Run one arm on one draw. Raises `Fault`, `ReplayerGone`."""
@@ -142,7 +156,8 @@ class Replayer:
             self.close()
             try:
                 self.load([program], draws)
-                self.alone(0, 0, 3, limit_s)
+                for draw in range(len(draws)):
+                    self.alone(0, draw, 3, limit_s)
             except Fault as alone:
                 found = Fault(alone.kind, arm, str(alone))
                 break
@@ -162,7 +177,10 @@ class Replayer:
             self.close()
             raise Fault("hang", None, f"the replayer did not answer within {limit_s:.0f} s") from None
         except ChannelClosed:
-            raise self._gone("the replayer ended") from None
+            gone = self._gone("the replayer ended")
+            if isinstance(message, RunRounds | RunAlone):  # a program can break the driver in its process
+                raise Fault("crashed", 0 if isinstance(message, RunAlone) else None, str(gone)) from None
+            raise gone from None
         except ChannelError as error:
             raise self._gone(f"the replayer: {error}") from None
         if isinstance(answer, ReplayFault):
@@ -185,3 +203,9 @@ def copied_outputs(copied: Copied, buffers: Sequence[bytearray]) -> list[bytes] 
     """The outputs of a call, whole words; None where the digest that the GPU made is not theirs."""
     outputs = [bytes(buffer_of(buffers, place)) for place in copied.outputs]
     return outputs if digest(outputs, int(copied.key, 16)) == int(copied.digest, 16) else None
+
+
+def exclusive_gpu(wait_s: float = LEASE_WAIT_S) -> contextlib.AbstractContextManager[None]:
+    """Hold the GPU, if there is one: two measurements at once disturb each other. Raises `GpuBusy` after `wait_s`."""
+    gpu = find_gpu()
+    return lease(gpu.uuid, wait_s, lambda _: None) if gpu else contextlib.nullcontext()

@@ -5,7 +5,9 @@ calls within one are not, so the interval is Student's t over rounds. All looks 
 the simplest group-sequential bound; C. Jennison and B. Turnbull, "Group Sequential Methods", 1999).
 
 Events decide. They can be forged by device code, which can write where the driver keeps their time stamps. The wall
-clock, which ends with a digest of the outputs, cannot; it is coarser, and has to bear out a gain that it can resolve.
+clock, which ends with a digest of the outputs that is made again afterwards, cannot; it is coarser, and has to bear out
+a gain above what it resolves. It has to be precise enough for that, too: a version that is slow now and then would else
+keep it from saying anything.
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ from typing import Literal, NamedTuple
 from tilewright.evaluation.statistics import ERROR_PROBABILITY, Interval, student_quantile
 from tilewright.wire.messages import Round
 
-LOOKS = (8, 12, 18, 27, 40)
+LOOKS = (8, 12, 18, 28, 40)
 """Numbers of rounds after which a comparison may end."""
 WALL_ERROR = 0.02
 """Of the wall clock's interval: it bears out what the events found, and need not find it again."""
+WALL_RESOLVES_US = 0.7
+"""Microseconds up to which the wall clock says nothing: measured on an H200, whatever a call takes."""
 FLOOR = 0.001
 """Log-ratio below which nothing is a gain: equal programs differed by up to 0.04%, for a reason that is not known."""
 PRECISE = 0.001
@@ -34,7 +38,7 @@ ROUND_S = 0.12
 """For the calls of a round, about; their number follows from what one takes."""
 CALL_OVERHEAD_US = 250.0
 """What the host does around a call, measured on an H200."""
-PAIRS = (8, 40)
+PAIRS = (10, 40)
 """Fewest and most calls an arm in a round."""
 
 Verdict = Literal["faster", "slower", "inconclusive"]
@@ -110,11 +114,13 @@ class Comparison:
 
     @property
     def borne_out(self) -> bool:
-        """Whether the wall clock does not contradict the difference: at its most it shows half of it or more. True for
-        what it cannot resolve."""
+        """Whether the wall clock bears the difference out: within its noise it shows half of it or more, and its noise
+        is at most half of it. True for a difference that it cannot resolve."""
         gain, wall = self.mean_us(0) - self.mean_us(1), self.wall_gain
-        if abs(gain) <= wall.half_width:
+        if abs(gain) <= WALL_RESOLVES_US:
             return True
+        if wall.half_width > abs(gain) / 2:
+            return False
         return wall.high >= gain / 2 if gain > 0 else wall.low <= gain / 2
 
     @property

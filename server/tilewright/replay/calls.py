@@ -1,7 +1,7 @@
 """One call of a program, between clocks.
 
-Off the clocks: everything that either arm writes is poisoned, what the arm holds is put back, and shared memory is
-overwritten.
+Off the clocks: all memory of both arms is poisoned, what the arm holds is put back, and shared memory is overwritten.
+What a program keeps in global variables of its image stays for a round: who needs it gone draws anew for each pair.
 Then the wall clock starts; the inputs are written, twice the L2 is read, an event, the program, an event, and a digest
 of the outputs under a key that was drawn a moment ago. The wall clock stops when the digest reaches the host.
 """
@@ -44,6 +44,10 @@ class Arm:
         return [widened(tensor.at, tensor.size) for tensor in self.program.layout.outputs]
 
 
+class Tampered(Exception):
+    """A call whose stamps or digest cannot be: the program changed what is the replayer's."""
+
+
 class Call(NamedTuple):
     """What one call took, in microseconds, and the digest of its outputs under its key."""
 
@@ -51,13 +55,6 @@ class Call(NamedTuple):
     wall: float
     key: int
     digest: int
-
-
-def written(programs: Sequence[Program]) -> list[tuple[int, int]]:
-    """Address and bytes of what some program allocates in its call."""
-    return joined(
-        [(block.at, block.size) for program in programs for block in program.layout.blocks if block.role == "fresh"]
-    )
 
 
 def mapped(programs: Sequence[Program]) -> list[tuple[int, int]]:
@@ -80,7 +77,7 @@ def joined(areas: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 def call(
     device: Device, arm: Arm, graph: object, draw: int, poisoned: Sequence[tuple[int, int]], limit_s: float
 ) -> Call:
-    """Run `graph`, the arm's own or an empty one, on the arm's memory. Raises `Hang`, `DriverError`."""
+    """Run `graph`, the arm's own or an empty one, on the arm's memory. Raises `Hang`, `DriverError`, `Tampered`."""
     for at, size in poisoned:
         device.poison(at, size)
     for area in arm.held:  # afterwards: what one arm holds can lie where the other one writes
@@ -104,4 +101,18 @@ def call(
     word = device.await_word(time.monotonic() + limit_s)
     wall = time.perf_counter_ns() - began
     device.wait(time.monotonic() + limit_s)
-    return Call(device.marked_us(), wall / 1000, key, word)
+    device.clear_word()
+    for (
+        at,
+        size,
+        one_key,
+    ) in outputs:  # once more, the GPU at rest: who stopped the clock early is found out
+        device.add_digest(at, size, one_key)
+    device.publish()
+    if device.await_word(time.monotonic() + limit_s) != word:
+        raise Tampered("the digest that stopped the clock is not that of the outputs")
+    device.wait(time.monotonic() + limit_s)
+    events = device.marked_us()
+    if not 0 < events < 1e9:
+        raise Tampered(f"by its events the program took {events} us")
+    return Call(events, wall / 1000, key, word)

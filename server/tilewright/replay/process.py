@@ -17,7 +17,7 @@ from tilewright.isolation.confinement import Isolation
 from tilewright.programs.format import decoded
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Program, ProgramError
-from tilewright.replay.calls import Call
+from tilewright.replay.calls import Call, Tampered
 from tilewright.replay.device import Device, Hang
 from tilewright.replay.rounds import Blamed, Measured, OutOfMemory, run_alone, run_round
 from tilewright.wire.channel import Channel, ChannelClosed, ChannelError
@@ -75,6 +75,9 @@ class Replayer:
         inputs = [[(one.name, one.spec) for one in program.layout.inputs] for program in programs]
         if inputs[0] != inputs[-1]:
             raise ProgramError("the two programs have other inputs")
+        outputs = [[one.spec for one in program.layout.outputs] for program in programs]
+        if outputs[0] != outputs[-1]:
+            raise ProgramError("the two programs have other outputs")
         self._programs = programs
         held = [sum(map(len, program.held.values())) for program in programs]
         return ProgramsLoaded(identities=[identity(program) for program in programs], held_bytes=held), []
@@ -165,6 +168,8 @@ def fault_of(error: Exception) -> ReplayFault:
             return ReplayFault(fault=kind, arm=number, detail=str(cause)[:1000], fatal=cause.fatal)
         case Hang():
             return ReplayFault(fault="hang", arm=number, detail=str(cause), fatal=True)
+        case Tampered():
+            return ReplayFault(fault="tampered", arm=number, detail=str(cause), fatal=True)
         case OutOfMemory():
             return ReplayFault(fault="out-of-memory", arm=number, detail=str(cause), fatal=False)
         case ProgramError():

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tilewright.gpu.driver import DriverError
 from tilewright.programs.model import Program, Tensor
-from tilewright.replay.calls import Area, Arm, Call, call, mapped, written
+from tilewright.replay.calls import Area, Arm, Call, call, mapped
 from tilewright.replay.device import Device, Hang
 from tilewright.replay.load import load
 
@@ -135,7 +135,7 @@ def run_round(
     limit_s: float,
 ) -> Measured:
     """One round. Raises `OutOfMemory`, `Blamed`."""
-    poisoned, found = written(programs), Measured(order(number)[0])
+    poisoned, found = mapped(programs), Measured(order(number)[0])
     with laid_out(device, programs, draws, number) as arms:
         left = [pairs, pairs]
         for turn in turns(pairs, len(draws), random.Random(secrets.randbits(64))):
@@ -160,7 +160,7 @@ def run_alone(
     device: Device, program: Program, draws: Sequence[Sequence[int]], draw: int, calls: int, limit_s: float
 ) -> tuple[list[Call], list[bytes]]:
     """Calls of one program, and the outputs of the last one. Raises `OutOfMemory`, `Blamed` (arm 0)."""
-    poisoned = written([program])
+    poisoned = mapped([program])
     with laid_out(device, [program], draws, 1) as (arm,):
         try:
             made = [call(device, arm, arm.loaded.graph, draw, poisoned, limit_s) for _ in range(calls)]

@@ -16,9 +16,9 @@ from tilewright.wire.channel import Buffer, Channel, ChannelError
 from tilewright.wire.record import Record, misfit
 from tilewright.wire.tensors import TensorSpec
 
-MAX_ROUNDS, MAX_PAIRS, MAX_DRAWS = 256, 4096, 64
+MAX_ROUNDS, MAX_PAIRS, MAX_DRAWS = 256, 4096, 16
 Us = Annotated[float, Field(ge=0, description="microseconds")]
-Blob = Annotated[int, Field(ge=0, le=4096, description="a buffer's place in the frame")]
+Blob = Annotated[int, Field(ge=0, lt=4096, description="a buffer's place in the frame")]
 Word = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$", description="64 bits")]
 ArmNumber = Literal[0, 1]
 
@@ -118,7 +118,7 @@ class Done(Message):
     kind: Literal["done"] = "done"
 
 
-FaultKind = Literal["out-of-memory", "illegal-access", "launch-failed", "hang", "refused"]
+FaultKind = Literal["out-of-memory", "illegal-access", "launch-failed", "hang", "refused", "tampered", "crashed"]
 
 
 class ReplayFault(Message):
@@ -189,10 +189,11 @@ class Captured(Message):
 
 
 class NotCaptured(Message):
-    """The call ran, and cannot be a program."""
+    """The call ran, and cannot be a program. `unknown_kernel`: nobody who was watched loaded one of its kernels."""
 
     kind: Literal["not-captured"] = "not-captured"
     reason: str = Field(max_length=1000)
+    unknown_kernel: bool = False
 
 
 class CandidateFailed(Message):

@@ -89,7 +89,7 @@ class Images:
                 if (image := source.of(handle)) is not None:
                     return self._use(image)
         if self._modules is None:
-            raise NotCapturable(f"nobody knows where kernel {cut(symbol, 80)} comes from")
+            raise NotCapturable(f"nobody knows where kernel {cut(symbol, 80)} comes from", unknown_kernel=True)
         found = self._modules.of_symbol(symbol)
         if len(found) != 1:
             how = f"{len(found)} images hold" if found else "no image that was loaded holds"

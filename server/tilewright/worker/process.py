@@ -70,7 +70,10 @@ class Worker:
         if self._candidate is not None:
             raise ChannelError("a worker loads one entry point")
         if message.watch_libraries:
-            self._modules = LoadedModules()
+            try:
+                self._modules = LoadedModules()
+            except (OSError, RuntimeError) as error:
+                raise NotCapturable(f"kernels of libraries cannot be watched: {error}") from None
         try:
             need_packages(FRONTENDS[message.frontend])
         except MissingPackage as missing:
@@ -87,6 +90,8 @@ class Worker:
         self._arena.exhausted = ""
         self._arena.start_zone()
         self._arguments = {one.name: _value(one, buffers) for one in message.arguments}
+        if why := self._arena.exhausted:
+            raise NotCapturable(f"its arguments do not fit on the GPU: {why}")
         return Done(), []
 
     def _capture(self) -> Answer:
@@ -146,7 +151,7 @@ def serve(link: Link[ToWorker], worker: Worker) -> None:
         except CandidateFailure as failure:
             answer, out = CandidateFailed(status=failure.status, message=str(failure)[:4000]), []
         except NotCapturable as error:
-            answer, out = NotCaptured(reason=str(error)[:1000]), []
+            answer, out = NotCaptured(reason=str(error)[:1000], unknown_kernel=error.unknown_kernel), []
         link.send(answer, out)
 
 

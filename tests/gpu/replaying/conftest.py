@@ -17,9 +17,9 @@ from tilewright.referee.replayer import Replayer
 
 HERE = Path(__file__).parent
 EXAMPLES = {
-    "rmsnorm": ("01_rmsnorm_occupancy_only", "rmsnorm", "cutile"),
-    "matmul": ("02_matmul_full_search", "matmul", "cutile"),
-    "softmax": ("05_softmax_triton", "softmax", "triton"),
+    "rmsnorm": "01_rmsnorm_occupancy_only",
+    "matmul": "02_matmul_full_search",
+    "softmax": "05_softmax_triton",
 }
 
 
@@ -35,14 +35,13 @@ def module_at(path: Path) -> ModuleType:
     return made
 
 
-def function(name: str) -> tuple[Callable[..., Any], str]:
-    """An entry point by its name, and its frontend."""
+def function(name: str) -> Callable[..., Any]:
+    """An entry point by its name."""
     if name not in EXAMPLES:
-        return getattr(module_at(HERE / "entry_points.py"), name), "torch"
-    folder, attribute, frontend = EXAMPLES[name]
-    made = module_at(examples() / folder / "fixed_launch.py")
+        return getattr(module_at(HERE / "entry_points.py"), name)  # type: ignore[no-any-return]
+    made = module_at(examples() / EXAMPLES[name] / "fixed_launch.py")
     sys.modules["fixed_launch"] = made
-    return getattr(made, attribute), frontend
+    return getattr(made, name)  # type: ignore[no-any-return]
 
 
 def inputs(name: str, rows: int = 0) -> list[Any]:

@@ -29,8 +29,8 @@ CONSTANT = {"packed": ("w",)}
 
 def program_of(name: str) -> Program:
     if name not in _PROGRAMS:
-        entry, frontend = function(name)
-        _PROGRAMS[name] = capture(entry, *inputs(name), frontend=frontend, constant=CONSTANT.get(name, ()))
+        entry = function(name)
+        _PROGRAMS[name] = capture(entry, *inputs(name), constant=CONSTANT.get(name, ()))
         print(shown(_PROGRAMS[name]))
     return _PROGRAMS[name]
 
@@ -39,7 +39,7 @@ def expected(name: str, drawn: list[Any]) -> list[Any]:
     """What the entry point gives in this process, with torch's own allocator."""
     import torch
 
-    entry, _ = function(name)
+    entry = function(name)
     found = entry(*(one.cuda() if isinstance(one, torch.Tensor) else one for one in drawn))
     torch.cuda.synchronize()
     return [one.clone() for one in (found if isinstance(found, tuple | list) else [found])]
@@ -73,8 +73,8 @@ def test_a_replay_is_bit_equal_on_fresh_inputs(replayer: Replayer, name: str) ->
 
 @pytest.mark.parametrize("name", ["rmsnorm", "streams", "softmax"])
 def test_another_capture_gives_the_same_program(name: str) -> None:
-    entry, frontend = function(name)
-    assert identity(capture(entry, *inputs(name), frontend=frontend)) == identity(program_of(name))
+    entry = function(name)
+    assert identity(capture(entry, *inputs(name))) == identity(program_of(name))
 
 
 def test_what_a_program_is_made_of() -> None:
@@ -110,8 +110,8 @@ def test_a_call_that_fails_is_the_entry_points_fault(name: str, status: str, why
 
 def test_what_is_kept_of_an_input_is_wrong_on_the_next_one(replayer: Replayer) -> None:
     """Two captures on different weights are one program: what is held is not compared. On other values it is wrong."""
-    entry, frontend = function("packed")
-    program = capture(entry, *inputs("packed"), frontend=frontend)
+    entry = function("packed")
+    program = capture(entry, *inputs("packed"))
     x, w = program.examples["x"], program.examples["w"]
     replayer.load([program], [[x, w], [x, bytes(len(w))]])
     kept = [copied_outputs(found.copied, buffers) for found, buffers in (replayer.alone(0, n, 1, 20.0) for n in (0, 1))]

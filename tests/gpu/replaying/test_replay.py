@@ -38,8 +38,8 @@ def test_a_program_against_itself(replayer: Replayer) -> None:
 
 def test_two_kernels_for_one_work_are_told_apart(replayer: Replayer) -> None:
     one = program_of("matmul")
-    entry, _ = function("cublas")
-    other = capture(entry, *inputs("cublas"), frontend="torch")
+    entry = function("cublas")
+    other = capture(entry, *inputs("cublas"))
     renamed = other.layout.model_copy(
         update={
             "inputs": tuple(
@@ -62,7 +62,7 @@ def test_a_kernel_that_reads_outside_is_blamed_and_the_replayer_is_back(replayer
     for arm, pair in enumerate(([broken, program], [program, broken])):
         replayer.load(pair, draws_of(program, 1))
         with pytest.raises(Fault) as fault:
-            replayer.rounds(1, 4, 0, 5.0)
+            replayer.round(4, 0, 5.0)
         assert (fault.value.kind, fault.value.arm) == ("illegal-access", arm)
         began = time.monotonic()
         replayer.start()

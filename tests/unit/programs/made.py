@@ -82,4 +82,4 @@ def program(
         inputs=(Tensor(name="x", at=X, spec=VECTOR),),
         outputs=(Tensor(name="0", at=OUT, spec=VECTOR),),
     )
-    return Program(layout, images, {W: held}, {"x": bytes(range(256)) * 4}, "kernel:fill N=256")
+    return Program(layout, images, {W: held}, {"x": bytes(range(256)) * 4}, (), "kernel:fill N=256")

@@ -85,6 +85,11 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "an example of nothing": lambda head: part(head, "examples", name="y"),
     "an example that is too short": lambda head: tensor(head, "inputs", shape=[255]),
     "two outputs of one name": lambda head: layout(head, outputs=head["layout"]["outputs"] * 2),
+    "nodes in another order": lambda head: layout(head, nodes=head["layout"]["nodes"][::-1], edges=[]),
+    "an input block that is no input": lambda head: layout(
+        head, blocks=[head["layout"]["blocks"][0] | {"size": 2048}, *head["layout"]["blocks"][1:]]
+    ),
+    "a constant input that is none": lambda head: head | {"constant": ["y"]},
     "a grid of nothing": lambda head: node(head, grid=[0, 1, 1]),
     "a grid without end": lambda head: node(head, grid=[1 << 40, 1, 1]),
     "two million threads": lambda head: node(head, block=[1024, 1024, 2]),

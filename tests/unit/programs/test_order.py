@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 from hypothesis import given
@@ -85,6 +86,13 @@ def test_a_circle_is_an_error(edges: list[tuple[int, int]]) -> None:
     nodes: Nodes = [fill(OUT, 1), None, fill(OUT, 2)]
     with pytest.raises(ProgramError, match="circle"):
         canonical(Graph(nodes, [Edge(before=a, after=b) for a, b in edges]))
+
+
+def test_very_many_nodes_that_are_alike_are_an_error_and_not_a_wait() -> None:
+    began = time.monotonic()
+    with pytest.raises(ProgramError, match="alike"):
+        canonical(Graph([fill(OUT, 1)] * 4096, [Edge(before=0, after=n) for n in range(1, 4096)]))
+    assert time.monotonic() - began < 30
 
 
 def test_several_hundred_nodes_that_are_alike_take_no_time() -> None:

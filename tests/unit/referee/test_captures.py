@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import tilewright
-from tests.unit.programs.made import OUT, copied, fill, program
+from tests.unit.programs.made import OUT, VECTOR, copied, fill, program
 from tilewright import api
 from tilewright.errors import UsageError
 from tilewright.programs.format import encoded
@@ -23,6 +23,7 @@ from tilewright.referee import captures
 from tilewright.referee.captures import Arguments, Entry, EntryFailed, InProcess, capture_twice
 from tilewright.wire.channel import Channel, ChannelClosed
 from tilewright.wire.messages import (
+    CallArgument,
     CandidateFailed,
     CaptureCall,
     Captured,
@@ -35,11 +36,12 @@ from tilewright.wire.messages import (
     ToWorker,
     WorkerReady,
 )
+from tilewright.wire.tensors import TensorSpec
 
 Claim = Callable[[int, LoadEntry], tuple[Message, list[bytes]] | None]
 """What the worker of this number says of its call; None: it ends."""
 ONE = program([copied(), fill(OUT, 20)])
-NOBODY = NotCaptured(reason="nobody knows where kernel sgemm comes from")
+NOBODY = NotCaptured(reason="nobody knows where kernel sgemm comes from", unknown_kernel=True)
 
 
 class Child:
@@ -105,7 +107,8 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Claim], list[M
 
 
 ENTRY = Entry(Path("/nowhere"), "kernel", "scale", "cutile", label="kernel:scale")
-DRAWS = Arguments((), ()), Arguments((), ())
+X = CallArgument(name="x", tensor=VECTOR)
+DRAWS = Arguments((X,), (bytes(1024),)), Arguments((X,), (bytes(1024),))
 
 
 def claimed(*programs: Program) -> Claim:
@@ -168,6 +171,13 @@ def test_what_a_worker_says_is_only_a_claim(
         capture_twice(ENTRY, DRAWS, 5.0)
 
 
+def test_a_program_of_other_arguments_is_a_lie(worker: Callable[[Claim], list[Message]]) -> None:
+    worker(claimed(ONE, ONE))
+    other = Arguments((X.model_copy(update={"name": "y"}),), (bytes(1024),))
+    with pytest.raises(InProcess, match="its inputs are not the arguments"):
+        capture_twice(ENTRY, (other, other), 5.0)
+
+
 def test_a_kernel_that_its_image_does_not_hold_is_a_lie(worker: Callable[[Claim], list[Message]]) -> None:
     nodes = tuple(
         node.model_copy(update={"symbol": "other"}) if node.kind == "kernel" else node for node in ONE.layout.nodes
@@ -201,18 +211,20 @@ def scale(x: Any, factor: float = 2.0, limit: float = math.inf) -> Any:
 
 
 def test_arguments_are_drawn_twice(worker: Callable[[Claim], list[Message]]) -> None:
-    asked = worker(claimed(ONE, ONE))
-    x = torch.arange(6, dtype=torch.float32).reshape(2, 3)
+    spec = TensorSpec(dtype="float32", shape=[16, 16], stride=[1, 16])
+    inputs = (ONE.layout.inputs[0].model_copy(update={"spec": spec}),)
+    one = Program(ONE.layout.model_copy(update={"inputs": inputs}), ONE.images, ONE.held)
+    asked = worker(claimed(one, one))
+    x = torch.arange(256, dtype=torch.float32).reshape(16, 16)
     found = tilewright.capture(scale, x.t(), factor=3.0)
     load = next(one for one in asked if isinstance(one, LoadEntry))
     assert (Path(load.folder) / load.module.replace(".", "/")).with_suffix(".py") == Path(__file__)
-    assert (load.function, load.frontend) == ("scale", "cutile")
+    assert (load.function, load.frontend) == ("scale", "torch")
     sets = [one for one in asked if isinstance(one, SetArguments)]
     assert [[(one.name, one.value, one.special) for one in found.arguments] for found in sets] == [
         [("x", None, ""), ("factor", 3.0, ""), ("limit", None, "inf")]
     ] * 2
-    spec = sets[0].arguments[0].tensor
-    assert spec is not None and (spec.shape, spec.stride) == ([3, 2], [1, 3])
+    assert sets[0].arguments[0].tensor == spec
     assert found.label.endswith("test_captures:scale")
 
 

@@ -10,6 +10,7 @@ import pytest
 from tilewright.referee.statistics import (
     FLOOR,
     LOOKS,
+    WALL_RESOLVES_US,
     Comparison,
     Figures,
     figures,
@@ -76,8 +77,22 @@ def test_a_loss_that_only_the_events_show_is_still_a_loss() -> None:
 
 def test_what_the_wall_clock_cannot_resolve_is_not_held_against_a_gain() -> None:
     found = decided(random.Random(5), gain=0.03, us=5.0, noise=0.003, wall_gain=0.0)
-    assert found.mean_us(0) - found.mean_us(1) < found.wall_gain.half_width
+    assert found.mean_us(0) - found.mean_us(1) < WALL_RESOLVES_US
     assert found.verdict == "faster"
+
+
+def test_a_version_that_is_slow_now_and_then_does_not_silence_the_wall_clock() -> None:
+    """Slower by 4.5 us and by 100 us in some rounds, its events forged to a gain of 13 us."""
+    source = random.Random(6)
+    for _ in range(100):
+        found = Comparison()
+        for look in LOOKS:
+            for one in rounds(source, look - len(found.rounds), gain=0.4, wall_gain=-4.5):
+                late = 100.0 * (source.random() < 0.4)
+                found.rounds.append(Figures(one.events, (one.wall[0], one.wall[1] + late, one.wall[2])))
+            if found.decided:
+                break
+        assert found.verdict == "inconclusive"
 
 
 def test_a_difference_below_the_floor_is_inconclusive() -> None:
@@ -106,4 +121,4 @@ def test_a_round_is_read() -> None:
 
 
 def test_long_calls_are_fewer() -> None:
-    assert [pairs_for(us) for us in (1, 45, 365, 4100, 1e6)] == [40, 40, 40, 9, 8]
+    assert [pairs_for(us) for us in (1, 45, 365, 4100, 1e6)] == [40, 40, 40, 10, 10]

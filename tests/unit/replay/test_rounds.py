@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.programs.made import OUT, W, X, clear, copied, fill, program
+from tests.unit.programs.made import OUT, W, X, copied, fill, program
 from tests.unit.replay import simulated
 from tilewright.gpu.addresses import BASE, GRAIN
 from tilewright.programs.digests import digest
 from tilewright.programs.model import Block, Program
 from tilewright.replay import rounds
-from tilewright.replay.calls import joined, mapped, written
+from tilewright.replay.calls import joined, mapped
 from tilewright.replay.rounds import EMPTY, WARM, Blamed, OutOfMemory, needed_bytes, run_alone, run_round, turns
 
 ONE, OTHER = program([copied(), fill(OUT, 30)]), program([copied(), fill(OUT + 8, 10)])
@@ -57,7 +57,7 @@ def test_a_call_is_prepared_off_the_clock() -> None:
     device, draws = device_with_draws()
     run_alone(device, ONE, draws, 0, 1, 1.0)
     assert device.log == [
-        f"poison {OUT:#x} 1024", f"copy {W:#x}", "scrub", f"copy {X:#x}", "flush", "start", "launch", "end",
+        f"poison {BASE:#x} {3 * GRAIN}", f"copy {W:#x}", "scrub", f"copy {X:#x}", "flush", "start", "launch", "end",
     ]  # fmt: skip
 
 
@@ -123,4 +123,3 @@ def test_the_turns_of_a_round(pairs: int, draws: int, seed: int) -> None:
 def test_areas_are_joined() -> None:
     assert joined([(5, 2), (0, 3), (2, 4), (20, 1)]) == [(0, 7), (20, 1)]
     assert mapped([ONE]) == [(BASE, 3 * GRAIN)]
-    assert written([ONE, program([clear()])]) == [(OUT, 1024)]
