@@ -31,9 +31,8 @@ from tilewright.wire.messages import (
     ReplayerReady,
     ReplayFault,
     Round,
-    RoundsRun,
     RunAlone,
-    RunRounds,
+    RunRound,
     SetDraws,
     buffer_of,
 )
@@ -127,12 +126,11 @@ class Replayer:
         self, pairs: int, number: int, limit_s: float, copies: bool = True
     ) -> tuple[Round, list[bytearray]]:
         """The same, with the outputs of one call an arm, drawn after it."""
-        ask = RunRounds(rounds=1, pairs=pairs, copies=int(copies), number=number, limit_s=limit_s)
+        ask = RunRound(pairs=pairs, copies=copies, number=number, limit_s=limit_s)
         try:
-            run, buffers = self._ask(ask, RoundsRun, (), SLACK_S + 3 * (pairs + 3) * limit_s)
+            return self._ask(ask, Round, (), SLACK_S + 3 * (pairs + 3) * limit_s)
         except Fault as fault:
             raise self._blamed(fault, limit_s) from None
-        return run.rounds[0], buffers
 
     def alone(self, arm: int, draw: int, calls: int, limit_s: float) -> tuple[Outputs, list[bytearray]]:
         """Run one arm on one draw. Raises `Fault`, `ReplayerGone`."""
@@ -178,7 +176,7 @@ class Replayer:
             raise Fault("hang", None, f"the replayer did not answer within {limit_s:.0f} s") from None
         except ChannelClosed:
             gone = self._gone("the replayer ended")
-            if isinstance(message, RunRounds | RunAlone):  # a program can break the driver in its process
+            if isinstance(message, RunRound | RunAlone):  # a program can break the driver in its process
                 raise Fault("crashed", 0 if isinstance(message, RunAlone) else None, str(gone)) from None
             raise gone from None
         except ChannelError as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import time
 from collections.abc import Sequence
 
 from tilewright.gpu.driver import DriverError
@@ -19,7 +18,7 @@ from tilewright.programs.identity import identity
 from tilewright.programs.model import Program, ProgramError
 from tilewright.replay.calls import Call, Tampered
 from tilewright.replay.device import Device, Hang
-from tilewright.replay.rounds import Blamed, Measured, OutOfMemory, run_alone, run_round
+from tilewright.replay.rounds import Blamed, OutOfMemory, run_alone, run_round
 from tilewright.wire.channel import Channel, ChannelClosed, ChannelError
 from tilewright.wire.messages import (
     ArmNumber,
@@ -34,9 +33,8 @@ from tilewright.wire.messages import (
     ReplayerReady,
     ReplayFault,
     Round,
-    RoundsRun,
     RunAlone,
-    RunRounds,
+    RunRound,
     SetDraws,
     ToReplayer,
     buffer_of,
@@ -60,8 +58,8 @@ class Replayer:
                 return self._load(message, buffers)
             case SetDraws():
                 return self._set_draws(message, buffers)
-            case RunRounds():
-                return self._run_rounds(message)
+            case RunRound():
+                return self._run_round(message)
             case RunAlone():
                 return self._run_alone(message)
 
@@ -79,8 +77,7 @@ class Replayer:
         if outputs[0] != outputs[-1]:
             raise ProgramError("the two programs have other outputs")
         self._programs = programs
-        held = [sum(map(len, program.held.values())) for program in programs]
-        return ProgramsLoaded(identities=[identity(program) for program in programs], held_bytes=held), []
+        return ProgramsLoaded(identities=[identity(program) for program in programs]), []
 
     def _set_draws(self, message: SetDraws, buffers: Sequence[bytearray]) -> Answer:
         if not self._programs:
@@ -102,22 +99,25 @@ class Replayer:
             for at in self._draws.pop():
                 self._device.free(at)
 
-    def _run_rounds(self, message: RunRounds) -> Answer:
+    def _run_round(self, message: RunRound) -> Answer:
         if len(self._programs) != 2 or not self._draws:
-            raise ChannelError("rounds need two programs and draws")
-        began, rounds, buffers = time.monotonic(), [], list[bytes]()
-        for number in range(message.rounds):
-            measured = run_round(
-                self._device,
-                self._programs,
-                self._draws,
-                message.number + number,
-                message.pairs,
-                number < message.copies,
-                message.limit_s,
-            )
-            rounds.append(_described(measured, buffers))
-        return RoundsRun(rounds=rounds, seconds=time.monotonic() - began), buffers
+            raise ChannelError("a round needs two programs and draws")
+        measured = run_round(
+            self._device,
+            self._programs,
+            self._draws,
+            message.number,
+            message.pairs,
+            message.copies,
+            message.limit_s,
+        )
+        buffers: list[bytes] = []
+        copied = [
+            _copied(arm, draw, made, outputs, buffers) for arm, (draw, made, outputs) in sorted(measured.copied.items())
+        ]
+        events = [[one.events for one in calls] for calls in measured.calls]
+        wall = [[one.wall for one in calls] for calls in measured.calls]
+        return Round(events=events, wall=wall, copied=copied), buffers
 
     def _run_alone(self, message: RunAlone) -> Answer:
         if message.arm >= len(self._programs) or message.draw >= len(self._draws):
@@ -130,17 +130,6 @@ class Replayer:
         buffers: list[bytes] = []
         copied = _copied(message.arm, message.draw, calls[-1], outputs, buffers)
         return Outputs(events=[c.events for c in calls], wall=[c.wall for c in calls], copied=copied), buffers
-
-
-def _described(measured: Measured, buffers: list[bytes]) -> Round:
-    return Round(
-        first=0 if measured.first == 0 else 1,
-        events=[[one.events for one in calls] for calls in measured.calls],
-        wall=[[one.wall for one in calls] for calls in measured.calls],
-        copied=[
-            _copied(arm, draw, made, outputs, buffers) for arm, (draw, made, outputs) in sorted(measured.copied.items())
-        ],
-    )
 
 
 def _copied(arm: int, draw: int, made: Call, outputs: list[bytes], buffers: list[bytes]) -> Copied:

@@ -54,7 +54,6 @@ def turns(pairs: int, draws: int, source: random.Random) -> list[Turn]:
 class Measured:
     """The calls of a round: of arm 0, arm 1 and the empty program; and the outputs of one call an arm."""
 
-    first: int
     calls: list[list[Call]] = field(default_factory=lambda: [[], [], []])
     copied: dict[int, tuple[int, Call, list[bytes]]] = field(default_factory=dict)
 
@@ -135,7 +134,7 @@ def run_round(
     limit_s: float,
 ) -> Measured:
     """One round. Raises `OutOfMemory`, `Blamed`."""
-    poisoned, found = mapped(programs), Measured(order(number)[0])
+    poisoned, found = mapped(programs), Measured()
     with laid_out(device, programs, draws, number) as arms:
         left = [pairs, pairs]
         for turn in turns(pairs, len(draws), random.Random(secrets.randbits(64))):

@@ -16,7 +16,7 @@ from tilewright.wire.channel import Buffer, Channel, ChannelError
 from tilewright.wire.record import Record, misfit
 from tilewright.wire.tensors import TensorSpec
 
-MAX_ROUNDS, MAX_PAIRS, MAX_DRAWS = 256, 4096, 16
+MAX_PAIRS, MAX_DRAWS = 4096, 16
 Us = Annotated[float, Field(ge=0, description="microseconds")]
 Blob = Annotated[int, Field(ge=0, lt=4096, description="a buffer's place in the frame")]
 Word = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$", description="64 bits")]
@@ -47,7 +47,6 @@ class LoadPrograms(Message):
 class ProgramsLoaded(Message):
     kind: Literal["programs-loaded"] = "programs-loaded"
     identities: list[str] = Field(max_length=2)
-    held_bytes: list[int] = Field(max_length=2)
 
 
 class SetDraws(Message):
@@ -58,14 +57,13 @@ class SetDraws(Message):
     draws: list[list[Blob]] = Field(min_length=1, max_length=MAX_DRAWS)
 
 
-class RunRounds(Message):
-    """Both arms in turns, `rounds` times on new pages, each time `pairs` calls an arm. In the first `copies` rounds the
-    outputs of one call an arm come back; which one is drawn after it has ended. `number` is that of the first round."""
+class RunRound(Message):
+    """Both arms in turns on new pages, `pairs` calls of each. With `copies`, the outputs of one call an arm come back;
+    which one is drawn after it has ended. `number`: how many rounds there were before."""
 
-    kind: Literal["run-rounds"] = "run-rounds"
-    rounds: int = Field(ge=1, le=MAX_ROUNDS)
+    kind: Literal["run-round"] = "run-round"
     pairs: int = Field(ge=1, le=MAX_PAIRS)
-    copies: int = Field(0, ge=0, le=MAX_ROUNDS)
+    copies: bool = False
     number: int = Field(0, ge=0)
     limit_s: float = Field(gt=0, le=3600, description="for one call")
 
@@ -85,16 +83,10 @@ class Round(Message):
     """One round's calls, in the order in which they ran: by the events around the program, and by the wall clock from
     the writing of the inputs to the digest's arrival. Lists of arm 0, arm 1 and the empty program."""
 
-    first: ArmNumber = Field(description="which arm was loaded first")
+    kind: Literal["round"] = "round"
     events: list[list[Us]] = Field(min_length=3, max_length=3)
     wall: list[list[Us]] = Field(min_length=3, max_length=3)
     copied: list[Copied] = Field(max_length=2)
-
-
-class RoundsRun(Message):
-    kind: Literal["rounds-run"] = "rounds-run"
-    rounds: list[Round] = Field(max_length=MAX_ROUNDS)
-    seconds: float = Field(ge=0)
 
 
 class RunAlone(Message):
@@ -206,8 +198,8 @@ class CandidateFailed(Message):
 
 ToWorker = LoadEntry | SetArguments | CaptureCall
 FromWorker = WorkerReady | Done | Captured | NotCaptured | CandidateFailed
-ToReplayer = LoadPrograms | SetDraws | RunRounds | RunAlone
-FromReplayer = ReplayerReady | ProgramsLoaded | RoundsRun | Outputs | Done | ReplayFault
+ToReplayer = LoadPrograms | SetDraws | RunRound | RunAlone
+FromReplayer = ReplayerReady | ProgramsLoaded | Round | Outputs | Done | ReplayFault
 Kind = TypeVar("Kind", bound=Message)
 
 

@@ -20,7 +20,7 @@ from tilewright.referee.compare import compare
 from tilewright.referee.replayer import Fault, Replayer, ReplayerGone, copied_outputs
 from tilewright.replay import process, rounds
 from tilewright.wire.channel import Channel, ChannelError
-from tilewright.wire.messages import Link, LoadPrograms, Outputs, ReplayerReady, RunRounds, SetDraws, ToReplayer
+from tilewright.wire.messages import Link, LoadPrograms, Outputs, ReplayerReady, RunRound, SetDraws, ToReplayer
 
 FAST, SLOW, EDITED = (program([copied(), fill(OUT, us)]) for us in (20, 30, 21))
 HANGS, READS_OUTSIDE = program([fill(OUT, 2**32 - 99)]), program([fill(4096, 3)])
@@ -162,9 +162,7 @@ def test_programs_of_other_inputs_or_another_gpu_are_refused(replayer: Replayer)
         replayer.load([elsewhere], DRAWS)
 
 
-@pytest.mark.parametrize(
-    "message", [RunRounds(rounds=1, pairs=1, limit_s=1.0), SetDraws(draws=[[0]]), SetDraws(draws=[[5]])]
-)
+@pytest.mark.parametrize("message", [RunRound(pairs=1, limit_s=1.0), SetDraws(draws=[[0]]), SetDraws(draws=[[5]])])
 def test_requests_that_make_no_sense_end_the_replayer(replayer: Replayer, message: Any) -> None:
     if message == SetDraws(draws=[[0]]):
         replayer.load([FAST], DRAWS)

@@ -33,9 +33,8 @@ from tilewright.wire.messages import (
     ReplayerReady,
     ReplayFault,
     Round,
-    RoundsRun,
     RunAlone,
-    RunRounds,
+    RunRound,
     SetArguments,
     SetDraws,
     ToReplayer,
@@ -46,14 +45,14 @@ from tilewright.wire.messages import (
 from tilewright.wire.tensors import TensorSpec
 
 COPIED = Copied(arm=1, draw=0, key="0" * 16, digest="f" * 16, outputs=[0])
-ROUND = Round(first=1, events=[[1.5], [2.0], []], wall=[[3.0], [4.0], [0.0]], copied=[COPIED])
+ROUND = Round(events=[[1.5], [2.0], []], wall=[[3.0], [4.0], [0.0]], copied=[COPIED])
 EXAMPLES: list[Message] = [
     ReplayerReady(gpu="GPU-1", arch="sm_90", driver="13.0", isolation={"landlock": 5}),
     LoadPrograms(programs=[0, 1]),
-    ProgramsLoaded(identities=["a", "b"], held_bytes=[0, 5]),
+    ProgramsLoaded(identities=["a", "b"]),
     SetDraws(draws=[[0, 1], [2, 3]]),
-    RunRounds(rounds=8, pairs=20, copies=1, number=3, limit_s=2.5),
-    RoundsRun(rounds=[ROUND], seconds=0.25),
+    RunRound(pairs=20, copies=True, number=3, limit_s=2.5),
+    ROUND,
     RunAlone(arm=1, draw=0, limit_s=1.0),
     Outputs(events=[1.0], wall=[2.0], copied=COPIED),
     Done(),
