@@ -71,6 +71,17 @@ def test_every_module_has_its_place() -> None:
     assert parts - {"bundled"} <= set().union(*LAYERS)
 
 
+APART = {"replay": ("evaluation", "frontends", "worker", "referee"), "referee": ("worker", "replay")}
+"""Rooms whose code runs in processes of their own, and what they may not import even though it lies lower or beside."""
+
+
+@pytest.mark.parametrize("room", APART)
+def test_the_code_of_one_process_is_not_imported_by_anothers(room: str) -> None:
+    for path in (PACKAGE / room).rglob("*.py"):
+        parts = {name.split(".")[1] for name in imports(path)}
+        assert not parts & set(APART[room]), path
+
+
 @pytest.mark.parametrize(
     "module",
     [
@@ -86,6 +97,12 @@ def test_the_servers_process_imports_no_torch(module: str) -> None:
     program = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_replayer_imports_no_torch() -> None:
+    program = "import sys, tilewright.replay.process; print('torch' in sys.modules or 'cuda.tile' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_no_file_is_too_long_to_read() -> None:
