@@ -410,3 +410,28 @@ def test_the_reference_in_its_own_dtype_is_honest_where_float32_is_exact(tmp_pat
         x, w = trial.inputs["x"][:-1].to(F32), trial.inputs["w"][:-1].to(F32)
         short = [torch.einsum("kmn,k->mn", x, w).to(torch.bfloat16)]
         assert judge(code.task, short, trial.expected, trial.contract, trial.honest).status is Status.WRONG_VALUES
+
+
+def test_an_output_of_few_elements_is_not_refused_for_its_norm(tmp_path: Path) -> None:
+    """The reference itself, rounded after each operation: errors of one or six elements do not average out."""
+    (tmp_path / "task.toml").write_text(
+        'name = "gelu"\nentry = "kernel:gelu"\neditable = ["kernel.py"]\nfrontend = "torch"\n'
+        '[[cases]]\nM = 64\nN = 128\ndtype = "bfloat16"\n'
+    )
+    (tmp_path / "kernel.py").write_text("def gelu(x):\n    return x\n")
+    (tmp_path / "task.py").write_text(
+        "import torch\nfrom tilewright.task import Work\n\n\ndef make_inputs(case, generator):\n"
+        '    dtype = getattr(torch, case["dtype"])\n'
+        '    return {"x": torch.randn(case["M"], case["N"], generator=generator, dtype=dtype)}\n\n\n'
+        "def reference(x):\n    return 0.5 * x * (1 + torch.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))\n\n\n"
+        'def work(case):\n    return Work(bytes=8, flops=8, dtype="float32")\n'
+    )
+    code = TaskCode(load_task(tmp_path), Backend.CPU)
+    for rows, columns in ((1, 1), (2, 3)):
+        for seed in range(40):
+            for values in (Values.DRAWN, Values("cancelling")):
+                trial = make_trial(code, {"M": rows, "N": columns, "dtype": "bfloat16"}, seed, values)
+                x = trial.inputs["x"]
+                output = 0.5 * x * (1 + torch.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
+                found = judge(code.task, [output], trial.expected, trial.contract, trial.honest)
+                assert found.status is Status.PASSED, (rows, columns, seed, found.message)

@@ -41,6 +41,9 @@ ROUNDINGS = 3.0
 EXACT_ROOM = 4.0
 """Times what the reference itself errs where its own dtype rounds a product that float32 would keep, up to a rounding;
 large, since few draws tell the spread, and the largest of millions of roundings is far from a usual one."""
+FEW = 64
+"""Elements up to which the norm has room for twice what the reference errs in its own dtype, as each element has: of so
+few, errors do not average out."""
 BLOCK = 16
 BLOCK_SHARE = 0.6
 """Every run of `BLOCK` elements may, in root mean square, use this share of what its elements are allowed."""
@@ -184,6 +187,8 @@ def _limits(
     base = float(torch.linalg.vector_norm(torch.maximum(size, spread / 4)))
     least = float(torch.linalg.vector_norm(once + single / 4))
     room = _room(allowed, relative * base)
+    if count <= FEW and not given:
+        room = max(room, 2 * float(torch.linalg.vector_norm(honest.plain)))
     limit = max(rel_l2 * base, least, room) + float(torch.linalg.vector_norm(honest.floor + torch.zeros_like(size)))
     return _Limits(allowed, limit, blocks=not given)
 
