@@ -95,24 +95,22 @@ def call(
     device.mark(end=False)
     device.launch(graph)
     device.mark(end=True)
-    for at, size, one_key in outputs:
-        device.add_digest(at, size, one_key)
-    device.publish()
-    word = device.await_word(time.monotonic() + limit_s)
+    word = _digest(device, outputs, limit_s)
     wall = time.perf_counter_ns() - began
     device.wait(time.monotonic() + limit_s)
     device.clear_word()
-    for (
-        at,
-        size,
-        one_key,
-    ) in outputs:  # once more, the GPU at rest: who stopped the clock early is found out
-        device.add_digest(at, size, one_key)
-    device.publish()
-    if device.await_word(time.monotonic() + limit_s) != word:
+    if _digest(device, outputs, limit_s) != word:  # the GPU is at rest now: who stopped the clock early is found out
         raise Tampered("the digest that stopped the clock is not that of the outputs")
     device.wait(time.monotonic() + limit_s)
     events = device.marked_us()
     if not 0 < events < 1e9:
         raise Tampered(f"by its events the program took {events} us")
     return Call(events, wall / 1000, key, word)
+
+
+def _digest(device: Device, outputs: Sequence[tuple[int, int, int]], limit_s: float) -> int:
+    """What the host's word says of outputs: address, bytes and key of each. Raises `Hang`, `DriverError`."""
+    for at, size, key in outputs:
+        device.add_digest(at, size, key)
+    device.publish()
+    return device.await_word(time.monotonic() + limit_s)

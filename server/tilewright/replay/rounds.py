@@ -84,9 +84,8 @@ def laid_out(
     """Both programs on new pages. `draws`: where the contents of each input lie, by draw, which both arms share. Raises
     `OutOfMemory`, `Blamed`."""
     device.pages.clear()
-    needed = needed_bytes(programs) + SPARE_BYTES
-    if needed > device.context.free_bytes():
-        free = device.context.free_bytes()
+    needed, free = needed_bytes(programs) + SPARE_BYTES, device.context.free_bytes()
+    if needed > free:
         raise OutOfMemory(f"it takes {needed >> 20} MiB of the GPU's memory, of which {free >> 20} MiB are free")
     for at, size in mapped(programs):
         device.pages.map(at, size)
