@@ -19,7 +19,8 @@ class MissingTool(Exception):
     """A program of the compiler is not there; the text says how to get it."""
 
 
-def _find(name: str) -> str | None:
+def find_tool(name: str) -> str | None:
+    """Path of a program of CUDA's compiler, or None."""
     try:
         import nvidia.cu13
 
@@ -31,17 +32,17 @@ def _find(name: str) -> str | None:
 
 def find_tileiras() -> str | None:
     """Path of tileiras, the Tile IR compiler, or None."""
-    return _find("tileiras")
+    return find_tool("tileiras")
 
 
 def find_nvdisasm() -> str | None:
     """Path of nvdisasm, which turns a cubin into SASS, or None."""
-    return _find("nvdisasm")
+    return find_tool("nvdisasm")
 
 
 def find_tileirdisasm() -> str | None:
     """Path of tileirdisasm, which prints Tile IR bytecode (beside tileiras from 13.4), or None."""
-    return _find("tileirdisasm")
+    return find_tool("tileirdisasm")
 
 
 def need_compiler() -> None:

@@ -9,8 +9,9 @@ import hashlib
 import re
 import subprocess
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
+
+from tilewright.compiler.tools import find_tool
 
 FOLDER = Path(__file__).parent
 SOURCES = (FOLDER / "kernels.cu", FOLDER / "mix.h")
@@ -29,16 +30,9 @@ def compiled(source: Path) -> str:
     """The PTX of a CUDA file. Raises `OSError`, and `subprocess.CalledProcessError` where nvcc fails."""
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder, "made.ptx")
-        subprocess.run([tool("nvcc"), "-O3", f"-arch={ARCH}", "-ptx", "-o", made, source], check=True)
+        subprocess.run([find_tool("nvcc") or "nvcc", "-O3", f"-arch={ARCH}", "-ptx", "-o", made, source], check=True)
         text = made.read_text()
     return re.sub(r"^\.version \S+", f".version {ISA}", text[text.index("\n.version") + 1 :])
-
-
-def tool(name: str) -> Path:
-    """A program of CUDA's: the one that came with this project's dependencies, else the one on PATH."""
-    spec = find_spec("nvidia")
-    places = [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
-    return next((found for place in places for found in place.glob(f"*/bin/{name}")), Path(name))
 
 
 def sources_hash() -> str:

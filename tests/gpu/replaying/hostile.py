@@ -8,9 +8,10 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
+from tilewright.compiler.tools import find_tool
 from tilewright.gpu.addresses import BASE, rounded
 from tilewright.programs.model import Block, Kernel, Layout, Program, Tensor, digest_of
-from tilewright.replay.build import compiled, tool
+from tilewright.replay.build import compiled
 from tilewright.wire.tensors import TensorSpec
 
 SOURCE = Path(__file__).with_name("hostile.cu")
@@ -22,7 +23,7 @@ def cubin(arch: str) -> bytes:
     """The kernels for an architecture, `sm_90` say."""
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder, "hostile.cubin")
-        subprocess.run([tool("ptxas"), "-arch", arch, PTX, "-o", made], check=True)
+        subprocess.run([find_tool("ptxas") or "ptxas", "-arch", arch, PTX, "-o", made], check=True)
         return made.read_bytes()
 
 

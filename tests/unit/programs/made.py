@@ -8,10 +8,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tilewright.compiler.tools import find_tool
 from tilewright.gpu.addresses import BASE, GRAIN
 from tilewright.programs.model import Block, Copy, Edge, Kernel, Layout, Memset, Program, Tensor, digest_of
 from tilewright.programs.order import Graph, canonical
-from tilewright.replay.build import tool
 from tilewright.wire.tensors import TensorSpec
 
 PTX = """
@@ -37,7 +37,7 @@ def cubin(name: str = "fill", arch: str = "sm_90") -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder, "k.ptx"), Path(folder, "k.cubin")
         source.write_text(PTX.format(name=name, arch=arch))
-        subprocess.run([tool("ptxas"), "-arch", arch, source, "-o", made], check=True)
+        subprocess.run([find_tool("ptxas") or "ptxas", "-arch", arch, source, "-o", made], check=True)
         return made.read_bytes()
 
 
