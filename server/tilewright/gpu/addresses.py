@@ -11,7 +11,7 @@ from __future__ import annotations
 BASE = 0x2000_0000_0000
 """Where the first zone begins: in an address range that the driver leaves free."""
 ZONE = 1 << 40
-"""Bytes of addresses for one case."""
+"""Bytes of addresses for one case: half of them for its arguments and calls before the one that is captured."""
 ZONES = 16
 SPAN = ZONES * ZONE
 """Bytes that are reserved from `BASE` on."""
@@ -42,9 +42,16 @@ class Addresses:
         self._zone += 1
         self._next = BASE + self._zone * ZONE
 
+    def start_capture(self) -> None:
+        """Go on in the second half of the zone: what a captured call allocates has addresses that do not depend on how
+        much was allocated before it, by a search for a config, say."""
+        self._next = max(self._next, BASE + self._zone * ZONE + ZONE // 2)
+
     def take(self, size: int) -> int:
         """The address of a new block of `size` bytes. Raises `OutOfAddresses`."""
         at, end = self._next, BASE + (self._zone + 1) * ZONE
+        if rounded(size) > ZONE:
+            raise OutOfAddresses("it is larger than any GPU's memory")
         if at + rounded(size) > end:
             used = (at - (end - ZONE)) >> 30
             raise OutOfAddresses(

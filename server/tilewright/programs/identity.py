@@ -1,25 +1,37 @@
 """Whether two programs are the same, and where they differ if not.
 
-Images, nodes, edges and the memory plan are compared. Held contents are not: what was computed from one draw of the
-inputs differs from what was computed from another, and is wrong on the next values either way.
+Images, nodes, edges and the memory plan are compared. Of an image counts what it does, not where its source was
+written. Held contents do not count: what was computed from one draw of the inputs differs from what was computed from
+another, and is wrong on the next values either way.
 """
 
 from __future__ import annotations
 
 import hashlib
 
-from tilewright.programs.model import Copy, Kernel, Memset, Program
+from tilewright.programs.images import code_digest
+from tilewright.programs.model import Copy, Kernel, Layout, Memset, Program
 
 
 def identity(program: Program) -> str:
-    """Equal for programs that do the same: a SHA-256. Images count by their bytes, which the kernels name by hash."""
-    return hashlib.sha256(program.layout.model_dump_json().encode()).hexdigest()
+    """Equal for programs that do the same: a SHA-256. Raises `ProgramError` for an image that cannot be read."""
+    return hashlib.sha256(_by_code(program).model_dump_json().encode()).hexdigest()
+
+
+def _by_code(program: Program) -> Layout:
+    """The layout, with images named by `code_digest`."""
+    codes = {key: code_digest(image) for key, image in program.images.items()}
+    nodes = (
+        node.model_copy(update={"image": codes[node.image]}) if isinstance(node, Kernel) else node
+        for node in program.layout.nodes
+    )
+    return program.layout.model_copy(update={"nodes": tuple(nodes)})
 
 
 def differences(one: Program, other: Program, most: int = 8) -> list[str]:
     """In words, where two programs differ; empty where they are the same. At most `most` lines, then how many more."""
     found: list[str] = []
-    a, b = one.layout, other.layout
+    a, b = _by_code(one), _by_code(other)
     if a.arch != b.arch:
         found.append(f"for {a.arch} / for {b.arch}")
     if len(a.nodes) != len(b.nodes):

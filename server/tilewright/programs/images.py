@@ -6,8 +6,10 @@ on, in the lowest one before. A kernel is a symbol of a function that has `STO_C
 
 from __future__ import annotations
 
+import hashlib
+import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tilewright.programs.model import MAX_IMAGE_BYTES, MAX_SYMBOL, Kernel, Program, ProgramError
 
@@ -20,6 +22,8 @@ _SECTION, _WITHOUT_BYTES = struct.Struct("<4xI16x2Q24x"), 8
 _SECTION_HEADER, _SYMTAB, _COMPRESSED = struct.Struct("<IIQQQQIIQQ"), 2, 0x800
 _SYMBOL, _FUNCTION, _ENTRY = struct.Struct("<IBBHQQ"), 2, 0x10
 MAX_SYMBOLS = 1 << 20
+_DEBUG = re.compile(rb"(\.rela?)?(\.debug_|\.nv_debug_|\.nv\.tileir\.debug_)")
+"""Names of sections that are for debuggers: lines and files of the source, and texts of the compiler."""
 
 
 def check_image(image: bytes, arch: str, name: str) -> None:
@@ -97,6 +101,42 @@ def _symbol_table(image: bytes) -> tuple[bytes, bytes]:
         parts.append(image[at : at + length])
     symbols, names = parts
     return symbols[: len(symbols) // _SYMBOL.size * _SYMBOL.size], names
+
+
+def code_digest(image: bytes) -> str:
+    """A SHA-256 of what a cubin is without what is for debuggers: the same code, compiled from other lines or from
+    another file, has the same one. Raises `ProgramError` for what cannot be read."""
+    digest = hashlib.sha256(architecture(image).encode())
+    try:
+        for name, header, content in _sections(image):
+            if name != b".shstrtab" and not _DEBUG.match(name):
+                digest.update(struct.pack("<QQ", len(name), len(content)) + name + header + content)
+    except struct.error:
+        raise ProgramError("an image cannot be read: it is cut off") from None
+    return digest.hexdigest()
+
+
+def _sections(image: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """Each section's name, what its header says but for the places of its name and its bytes, and its bytes. Raises
+    `ProgramError`, `struct.error`."""
+    (table,) = struct.unpack_from("<Q", image, 40)
+    size, count, names = struct.unpack_from("<HHH", image, 58)
+    if size != _SECTION_HEADER.size or names >= count:
+        raise ProgramError("an image cannot be read: its sections are of another size, or have no names")
+    headers = [_SECTION_HEADER.unpack_from(image, table + number * size) for number in range(count)]
+    start, length = headers[names][4:6]
+    text = image[start : start + length]
+    if sum(header[5] for header in headers if header[1] != _WITHOUT_BYTES) > len(image):
+        raise ProgramError("an image cannot be read: its sections overlap")
+    for name, kind, flags, address, at, length, link, info, align, entry in headers:
+        if kind == _WITHOUT_BYTES:
+            content = b""
+        elif at + length > len(image):
+            raise ProgramError("an image cannot be read: a section is cut off")
+        else:
+            content = image[at : at + length]
+        header = struct.pack("<IQQQIIQQ", kind, flags, address, length, link, info, align, entry)
+        yield text[name : max(text.find(b"\0", name), name)], header, content
 
 
 def missing_kernels(program: Program) -> list[str]:

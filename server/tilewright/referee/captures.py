@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,12 +10,10 @@ from typing import TypeVar
 
 from tilewright.evaluation.caches import compiler_variables
 from tilewright.evaluation.results import Status
-from tilewright.isolation.confined import FIXED
 from tilewright.isolation.process import ChildProcess, spawned, worker_environment
+from tilewright.programs.agreement import agreed
 from tilewright.programs.format import decoded
-from tilewright.programs.identity import differences
 from tilewright.programs.images import missing_kernels
-from tilewright.programs.libraries import Libraries
 from tilewright.programs.model import Program, ProgramError, checked
 from tilewright.text import printable
 from tilewright.wire.channel import ChannelClosed, ChannelError, ChannelTimeout
@@ -37,7 +34,6 @@ from tilewright.wire.messages import (
 )
 
 START_S = 120.0
-_LIBRARIES = Libraries()
 _STATUSES = {status.value for status in Status} - {Status.VOID, Status.PASSED}
 Reply = TypeVar("Reply", bound=Message)
 
@@ -65,12 +61,7 @@ class Arguments:
 
 
 class InProcess(Exception):
-    """A call that ran and cannot be replayed, and why. `unknown_kernel`: nobody who was watched loaded one of its
-    kernels, so that a library may have."""
-
-    def __init__(self, reason: str, unknown_kernel: bool = False) -> None:
-        super().__init__(reason)
-        self.unknown_kernel = unknown_kernel
+    """A call that ran and cannot be replayed, and why."""
 
 
 class EntryFailed(Exception):
@@ -88,52 +79,46 @@ def capture_twice(
     examples: Mapping[str, bytes] | None = None,
     constant: Collection[str] = (),
 ) -> Program:
-    """The program of a call on either of two draws, captured in two fresh workers, if it is one program.
+    """The program of a call on either of two draws, captured in two fresh workers, if it is one program (`agreed`).
 
     Raises `InProcess` for what is none, `EntryFailed`, and RuntimeError where no worker can start.
     """
-    programs = []
-    for number, draw in enumerate(draws):
+    with tempfile.TemporaryDirectory(prefix="tilewright-capture-", ignore_cleanup_errors=True) as folder:
+        scratch = Path(folder)  # of all workers: what the first compiles and tunes, the others find in its caches
+        with CaptureWorker(entry, scratch) as one, CaptureWorker(entry, scratch) as other:  # they start side by side
+            first, second = _captured(one, draws[0], limit_s), _captured(other, draws[1], limit_s)
+
+        def again() -> Program:
+            with CaptureWorker(entry, scratch) as worker:
+                return _captured(worker, draws[0], limit_s)
+
         try:
-            programs.append(_captured(entry, draw, limit_s, watch_libraries=False))
-        except InProcess as error:
-            if not error.unknown_kernel or number:
-                raise
-            programs = [_captured(entry, one, limit_s, watch_libraries=True) for one in draws]
-            break
-    return _same(entry, programs, examples, tuple(sorted(constant)))
+            found = agreed(first, second, again)
+        except ProgramError as error:
+            raise InProcess(f"two captures of it differ: {error}") from None
+    return checked(
+        Program(found.layout, found.images, found.held, examples or {}, tuple(sorted(constant)), entry.label)
+    )
 
 
-def _same(
-    entry: Entry, programs: Sequence[Program], examples: Mapping[str, bytes] | None, constant: tuple[str, ...]
-) -> Program:
-    first, second = programs
-    if found := differences(first, second, most=3):
-        raise InProcess(f"two captures of it differ: {'; '.join(found)}")
-    return checked(Program(first.layout, first.images, first.held, examples or {}, constant, entry.label))
-
-
-def _captured(entry: Entry, draw: Arguments, limit_s: float, watch_libraries: bool) -> Program:
-    with CaptureWorker(entry) as worker:
-        load = LoadEntry(
-            folder=str(entry.folder),
-            import_paths=[str(path) for path in entry.import_paths],
-            module=entry.module,
-            function=entry.function,
-            outputs=list(entry.outputs),
-            frontend=entry.frontend,
-            watch_libraries=watch_libraries,
-        )
-        worker.ask(load, Done, (), limit_s)
-        worker.ask(SetArguments(arguments=list(draw.described)), Done, draw.tensors, limit_s)
-        found, buffers = worker.ask(CaptureCall(), Captured, (), limit_s)
+def _captured(worker: CaptureWorker, draw: Arguments, limit_s: float) -> Program:
+    """The program that a fresh worker describes."""
+    entry = worker.entry
+    load = LoadEntry(
+        folder=str(entry.folder),
+        import_paths=[str(path) for path in entry.import_paths],
+        module=entry.module,
+        function=entry.function,
+        outputs=list(entry.outputs),
+        frontend=entry.frontend,
+    )
+    worker.ask(load, Done, (), limit_s)
+    worker.ask(SetArguments(arguments=list(draw.described)), Done, draw.tensors, limit_s)
+    found, buffers = worker.ask(CaptureCall(), Captured, (), limit_s)
     try:
         program = decoded(bytes(buffer_of(buffers, found.program)))
         if absent := missing_kernels(program):
             raise ProgramError(f"no image holds kernel {absent[0]}")
-        for key in found.libraries:
-            if key in program.images and _LIBRARIES.holder(program.images[key]) is None:
-                raise ProgramError(f"image {key[:12]} is said to be a library's, and no installed library holds it")
         given = [(one.name, one.tensor) for one in draw.described if one.tensor is not None]
         if [(tensor.name, tensor.spec) for tensor in program.layout.inputs] != given:
             raise ProgramError("its inputs are not the arguments")
@@ -143,25 +128,17 @@ def _captured(entry: Entry, draw: Arguments, limit_s: float, watch_libraries: bo
 
 
 class CaptureWorker:
-    """A worker process that captures, from the referee's side. A context manager: it ends with the block."""
+    """A worker process that captures, from the referee's side; `scratch` is the one folder that it may write to. A
+    context manager: the process ends with the block."""
 
-    def __init__(self, entry: Entry) -> None:
-        """Raises RuntimeError where it cannot start."""
-        self._scratch = Path(tempfile.mkdtemp(prefix="tilewright-capture-"))
-        environment = worker_environment(self._scratch, compiler_variables(self._scratch))
+    def __init__(self, entry: Entry, scratch: Path) -> None:
+        self.entry = entry
+        environment = worker_environment(scratch, compiler_variables(scratch))
         folders = [str(path) for path in dict.fromkeys((entry.folder, *entry.import_paths, *entry.readable))]
-        started = [f"{FIXED}tilewright.worker.process", *folders]
-        self._process: ChildProcess = spawned("tilewright.isolation.confined", started, environment, self._scratch)
+        started = ["tilewright.worker.process", *folders]
+        self._process: ChildProcess = spawned("tilewright.isolation.confined", started, environment, scratch)
         self._link: Link[FromWorker] = Link(self._process.channel, FromWorker)
-        try:
-            ready, _ = self._link.receive(START_S)
-        except ChannelError as error:
-            text = self._why(f"a worker could not start: {error}")
-            self.close()
-            raise RuntimeError(text) from None
-        if not isinstance(ready, WorkerReady):
-            self.close()
-            raise RuntimeError("a worker did not say that it is ready")
+        self._ready = False
 
     def __enter__(self) -> CaptureWorker:
         return self
@@ -172,7 +149,9 @@ class CaptureWorker:
     def ask(
         self, message: Message, kind: type[Reply], buffers: Sequence[bytes], limit_s: float
     ) -> tuple[Reply, list[bytearray]]:
-        """Raises `EntryFailed` for a candidate that fails, crashes or takes too long, and `InProcess`."""
+        """Raises `EntryFailed` for a candidate that fails, crashes or takes too long, `InProcess`, and RuntimeError
+        where the worker cannot start."""
+        self._await_start()
         try:
             self._link.send(message, buffers, limit_s)
             if not self._process.await_answer(limit_s, awake=False):
@@ -188,15 +167,25 @@ class CaptureWorker:
             known = answer.status in _STATUSES
             raise EntryFailed(answer.status if known else Status.CRASHED, printable(answer.message))
         if isinstance(answer, NotCaptured):
-            raise InProcess(printable(answer.reason), answer.unknown_kernel)
+            raise InProcess(printable(answer.reason))
         if not isinstance(answer, kind):
             raise EntryFailed("crashed", f"the process answered with {answer.kind}")
         return answer, received
 
+    def _await_start(self) -> None:
+        if self._ready:
+            return
+        try:
+            ready, _ = self._link.receive(START_S)
+        except ChannelError as error:
+            raise RuntimeError(self._why(f"a worker could not start: {error}")) from None
+        if not isinstance(ready, WorkerReady):
+            raise RuntimeError("a worker did not say that it is ready")
+        self._ready = True
+
     def close(self) -> None:
         """End the process."""
         self._process.kill()
-        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _why(self, text: str) -> str:
         said = printable(self._process.output()).strip().splitlines()[-1:]

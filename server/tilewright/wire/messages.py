@@ -134,7 +134,7 @@ class WorkerReady(Message):
 
 class LoadEntry(Message):
     """Import `module` from `folder`, with `import_paths` before it, and take its `function`. `outputs` names arguments
-    that it fills. `watch_libraries`: libraries' images are watched too, which shuts other profilers out."""
+    that it fills."""
 
     kind: Literal["load-entry"] = "load-entry"
     folder: str = Field(max_length=4096)
@@ -143,7 +143,6 @@ class LoadEntry(Message):
     function: str = Field(max_length=1000)
     outputs: list[str] = Field(max_length=256)
     frontend: str = Field(max_length=100)
-    watch_libraries: bool
 
 
 class CallArgument(Message):
@@ -171,21 +170,18 @@ class CaptureCall(Message):
 
 
 class Captured(Message):
-    """The program's file, the hashes of its images that a library brought, and the most bytes of the GPU's memory that
-    a call took beyond its arguments."""
+    """The program's file, and the most bytes of the GPU's memory that a call took beyond its arguments."""
 
     kind: Literal["captured"] = "captured"
     program: Blob
-    libraries: list[str] = Field(max_length=256)
     peak_bytes: int = Field(ge=0)
 
 
 class NotCaptured(Message):
-    """The call ran, and cannot be a program. `unknown_kernel`: nobody who was watched loaded one of its kernels."""
+    """The call ran, and cannot be a program."""
 
     kind: Literal["not-captured"] = "not-captured"
     reason: str = Field(max_length=1000)
-    unknown_kernel: bool = False
 
 
 class CandidateFailed(Message):

@@ -82,6 +82,11 @@ class Arena:
         with self._turn:
             self._addresses.start_zone()
 
+    def start_capture(self) -> None:
+        """What is allocated from here on has the addresses of a case's captured call."""
+        with self._turn:
+            self._addresses.start_capture()
+
     def hold_pages(self) -> None:
         """A capture begins: no page is given back until it ends, and none of a block that is freed within it, ever.
         Captures may lie in one another."""

@@ -55,16 +55,17 @@ def capture(
     with torch.cuda.stream(stream):
         for _ in range(WARM_CALLS):
             call()
-    before = dict(arena.alive)
+    before, known = dict(arena.alive), set(arena.blocks)
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     with contextlib.ExitStack() as kept:  # until the graph was read
         arena.hold_pages()
         kept.callback(arena.let_pages_go)
+        arena.start_capture()
         for runtime in imported_runtimes():
             kept.enter_context(runtime.capturing())
         try:
             with torch.cuda.graph(graph, stream=stream):  # not a raw capture: that breaks torch's random numbers
-                begun = set(arena.blocks) - set(before)
+                begun = set(arena.blocks) - known
                 outputs = [*call()]
         except Exception as error:
             raise NotCapturable(f"the call cannot be captured: {_first_line(error)}") from None

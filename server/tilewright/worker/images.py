@@ -74,10 +74,9 @@ class LoadedModules:
 class Images:
     """Ties kernels to images; keeps those that were asked for in `used`, by hash."""
 
-    def __init__(self, sources: Sequence[ImageSource], modules: LoadedModules | None) -> None:
+    def __init__(self, sources: Sequence[ImageSource], modules: LoadedModules | str) -> None:
+        """`modules`: a text says why libraries are not watched."""
         self.used: dict[str, bytes] = {}
-        self.libraries: set[str] = set()
-        """Of those, the ones that no frontend compiled."""
         self._sources = sources
         self._modules = modules
         self._keys: dict[int, str] = {}  # by the image's own identity: to hash one for each node takes its time
@@ -88,13 +87,13 @@ class Images:
             for handle in handles:
                 if (image := source.of(handle)) is not None:
                     return self._use(image)
-        if self._modules is None:
-            raise NotCapturable(f"nobody knows where kernel {cut(symbol, 80)} comes from", unknown_kernel=True)
+        if isinstance(self._modules, str):
+            why = f"no frontend compiled kernel {cut(symbol, 80)}, and libraries cannot be watched: {self._modules}"
+            raise NotCapturable(why)
         found = self._modules.of_symbol(symbol)
         if len(found) != 1:
             how = f"{len(found)} images hold" if found else "no image that was loaded holds"
             raise NotCapturable(f"{how} kernel {cut(symbol, 80)}, which no frontend compiled")
-        self.libraries.add(found[0])
         self.used[found[0]] = self._modules.images[found[0]]
         return found[0]
 

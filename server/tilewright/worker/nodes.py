@@ -47,11 +47,6 @@ _TAKEN = frozenset(
 class NotCapturable(Exception):
     """What a call does cannot be a device program, and why: its case is `in-process`."""
 
-    def __init__(self, reason: str, unknown_kernel: bool = False) -> None:
-        """`unknown_kernel`: nobody who was watched loaded one of its kernels."""
-        super().__init__(reason)
-        self.unknown_kernel = unknown_kernel
-
 
 def described(graph: Any, image_of: ImageOf) -> Graph:
     """The nodes and edges of a graph; a graph in a graph is part of it, between two nodes that do nothing. Raises

@@ -53,7 +53,7 @@ class Worker:
         self._arch = arch
         self._candidate: Candidate | None = None
         self._sources: list[ImageSource] = []
-        self._modules: LoadedModules | None = None
+        self._modules: LoadedModules | str = "nothing is loaded"
         self._arguments: dict[str, Any] = {}
 
     def answer(self, message: ToWorker, buffers: Sequence[bytearray]) -> Answer:
@@ -69,11 +69,10 @@ class Worker:
     def _load(self, message: LoadEntry) -> Answer:
         if self._candidate is not None:
             raise ChannelError("a worker loads one entry point")
-        if message.watch_libraries:
-            try:
-                self._modules = LoadedModules()
-            except (OSError, RuntimeError) as error:
-                raise NotCapturable(f"kernels of libraries cannot be watched: {error}") from None
+        try:
+            self._modules = LoadedModules()
+        except (OSError, RuntimeError) as error:
+            self._modules = str(error)
         try:
             need_packages(FRONTENDS[message.frontend])
         except MissingPackage as missing:
@@ -118,7 +117,7 @@ class Worker:
         images = Images(self._sources, self._modules)
         program = capture(call, inputs, self._arena, images, self._arch)
         peak = max(self._arena.peak_bytes - before, 0)
-        return Captured(program=0, libraries=sorted(images.libraries), peak_bytes=peak), [encoded(program)]
+        return Captured(program=0, peak_bytes=peak), [encoded(program)]
 
     def _blame_memory(self) -> None:
         if why := self._arena.exhausted:
@@ -151,7 +150,7 @@ def serve(link: Link[ToWorker], worker: Worker) -> None:
         except CandidateFailure as failure:
             answer, out = CandidateFailed(status=failure.status, message=str(failure)[:4000]), []
         except NotCapturable as error:
-            answer, out = NotCaptured(reason=str(error)[:1000], unknown_kernel=error.unknown_kernel), []
+            answer, out = NotCaptured(reason=str(error)[:1000]), []
         link.send(answer, out)
 
 

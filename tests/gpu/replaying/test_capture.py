@@ -31,7 +31,7 @@ def program_of(name: str) -> Program:
     if name not in _PROGRAMS:
         entry = function(name)
         _PROGRAMS[name] = capture(entry, *inputs(name), constant=CONSTANT.get(name, ()))
-        print(shown(_PROGRAMS[name]))
+        print(*shown(_PROGRAMS[name]).splitlines()[:30], sep="\n")
     return _PROGRAMS[name]
 
 

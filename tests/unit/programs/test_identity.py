@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.unit.programs.made import OUT, VECTOR, X, clear, copied, cubin, fill, program
 from tilewright.programs.identity import differences, identity
+from tilewright.programs.images import code_digest
 from tilewright.programs.model import Program, Tensor, digest_of
 from tilewright.programs.text import compared, shown
 
@@ -23,8 +24,8 @@ def test_each_difference_is_named() -> None:
     image = cubin("fill", "sm_80")
     pairs = {
         "node 0: parameter 1: 01000000 / 02000000": program([fill(OUT, 2), clear(), copied()]),
-        f"node 0: fill: other machine code ({digest_of(cubin())[:12]} / {digest_of(image)[:12]})": Program(
-            program([fill(OUT, 1, image), clear(), copied()]).layout, {}
+        f"node 0: fill: other machine code ({code_digest(cubin())[:12]} / {code_digest(image)[:12]})": Program(
+            program([fill(OUT, 1, image), clear(), copied()]).layout, {digest_of(image): image}
         ),
         "node 0: cluster 0x0x0 / 1x1x1": program([fill(OUT, 1, cluster=(1, 1, 1)), clear(), copied()]),
         "node 1: width 256 / 255": program([fill(OUT, 1), clear(width=255), copied()]),

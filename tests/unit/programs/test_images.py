@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import struct
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import torch
+from cuda.tile._compile import compile_tile
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.programs.made import cubin
-from tilewright.programs.images import kernels, whole_image
+from tilewright.compiler.signature import signature_of
+from tilewright.programs.images import code_digest, kernels, whole_image
 from tilewright.programs.model import ProgramError
 
 HOPPER, BLACKWELL = cubin("fill", "sm_90"), cubin("fill", "sm_100")
@@ -56,3 +61,63 @@ def test_symbols_that_are_compressed_or_listed_twice_are_an_error() -> None:
         kernels(bytes(twice))
     with pytest.raises(ProgramError, match="cut off"):
         kernels(bytes(image[: table + size]))
+
+
+KERNEL = """
+{comment}
+import cuda.tile as ct
+
+@ct.kernel
+def double(x, out, N: ct.Constant[int]):
+    ct.store(out, index=(ct.bid(0),), tile={factor} * ct.load(x, index=(ct.bid(0),), shape=(N,)))
+"""
+
+
+def compiled(folder: Path, comment: str = "", factor: float = 2.0) -> bytes:
+    """The cubin of a kernel that is written in a file of this folder."""
+    folder.mkdir()
+    file = folder / "kernel.py"
+    file.write_text(KERNEL.format(comment=comment, factor=factor))
+    spec = importlib.util.spec_from_file_location("kernel", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    x = torch.zeros(1024)
+    kernel = module.double
+    found = compile_tile(
+        kernel._annotated_function,
+        [signature_of(kernel, (x, x, 64))],
+        sm_arch="sm_90",
+        compiler_options=kernel._compiler_options,
+        return_cubin=True,
+    )
+    return bytes(found.cubin)
+
+
+def test_where_a_kernel_is_written_is_no_part_of_its_code(tmp_path: Path) -> None:
+    one = compiled(tmp_path / "one")
+    moved, other = compiled(tmp_path / "moved", "# a comment\n\n"), compiled(tmp_path / "other", factor=3.0)
+    assert one != moved
+    assert code_digest(one) == code_digest(moved)
+    assert code_digest(one) != code_digest(other)
+    assert code_digest(HOPPER) != code_digest(cubin("other", "sm_90"))
+
+
+@given(st.integers(0, len(HOPPER) - 1), st.integers(0, 255))
+def test_a_changed_byte_is_an_error_or_other_code_or_in_the_frame(place: int, value: int) -> None:
+    changed = HOPPER[:place] + bytes([value]) + HOPPER[place + 1 :]
+    try:
+        code_digest(changed)
+    except ProgramError as error:
+        assert str(error).startswith("an image cannot be read")
+
+
+def test_sections_that_overlap_are_an_error() -> None:
+    image = bytearray(HOPPER)
+    (table,) = struct.unpack_from("<Q", image, 40)
+    (count,) = struct.unpack_from("<H", image, 60)
+    for number in range(1, count):
+        struct.pack_into("<IQ", image, table + number * 64 + 4, 1, 0)
+        struct.pack_into("<QQ", image, table + number * 64 + 24, 0, len(image))
+    with pytest.raises(ProgramError, match="overlap"):
+        code_digest(bytes(image))

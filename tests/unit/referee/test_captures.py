@@ -18,7 +18,7 @@ from tests.unit.programs.made import OUT, VECTOR, copied, fill, program
 from tilewright import api
 from tilewright.errors import UsageError
 from tilewright.programs.format import encoded
-from tilewright.programs.model import Program
+from tilewright.programs.model import Kernel, Program
 from tilewright.referee import captures
 from tilewright.referee.captures import Arguments, Entry, EntryFailed, InProcess, capture_twice
 from tilewright.wire.channel import Channel, ChannelClosed
@@ -41,7 +41,6 @@ from tilewright.wire.tensors import TensorSpec
 Claim = Callable[[int, LoadEntry], tuple[Message, list[bytes]] | None]
 """What the worker of this number says of its call; None: it ends."""
 ONE = program([copied(), fill(OUT, 20)])
-NOBODY = NotCaptured(reason="nobody knows where kernel sgemm comes from", unknown_kernel=True)
 
 
 class Child:
@@ -112,7 +111,14 @@ DRAWS = Arguments((X,), (bytes(1024),)), Arguments((X,), (bytes(1024),))
 
 
 def claimed(*programs: Program) -> Claim:
-    return lambda number, _: (Captured(program=0, libraries=[], peak_bytes=0), [encoded(programs[number])])
+    return lambda number, _: (Captured(program=0, peak_bytes=0), [encoded(programs[number])])
+
+
+def with_struct(beginning: bytes, left: int) -> Program:
+    """A program whose kernel takes a struct of 16 bytes, the last 8 of which are what was left on the stack."""
+    node = fill(OUT, 20)
+    struct = beginning.ljust(8, b"\0") + bytes([left] * 8)
+    return program([copied(), node.model_copy(update={"parameters": (*node.parameters, struct)})])
 
 
 def test_one_program_from_two_draws_is_taken(worker: Callable[[Claim], list[Message]]) -> None:
@@ -124,28 +130,37 @@ def test_one_program_from_two_draws_is_taken(worker: Callable[[Claim], list[Mess
 
 
 def test_two_programs_are_none(worker: Callable[[Claim], list[Message]]) -> None:
-    worker(claimed(ONE, program([copied(), fill(OUT, 21)])))
+    worker(claimed(ONE, program([copied(), fill(OUT, 21)]), ONE, ONE))
     with pytest.raises(InProcess, match="two captures of it differ: node 1: parameter 1: 14000000 / 15000000"):
         capture_twice(ENTRY, DRAWS, 5.0)
 
 
-def test_libraries_are_watched_only_where_a_kernel_is_not_known(worker: Callable[[Claim], list[Message]]) -> None:
-    def claim(number: int, load: LoadEntry) -> tuple[Message, list[bytes]]:
-        return (
-            (Captured(program=0, libraries=[], peak_bytes=0), [encoded(ONE)]) if load.watch_libraries else (NOBODY, [])
-        )
+def test_bytes_of_a_struct_that_nobody_sets_are_zero(worker: Callable[[Claim], list[Message]]) -> None:
+    asked = worker(claimed(*(with_struct(b"set", left) for left in (1, 2, 3))))
+    found = capture_twice(ENTRY, DRAWS, 5.0)
+    (node,) = [node for node in found.layout.nodes if isinstance(node, Kernel)]
+    assert node.parameters[-1] == b"set" + bytes(13)
+    assert [message.kind for message in asked].count("capture-call") == 3
 
-    asked = worker(claim)
+
+def test_bytes_that_follow_the_values_are_no_program(worker: Callable[[Claim], list[Message]]) -> None:
+    worker(claimed(*(with_struct(b"set", left) for left in (1, 2, 1, 1))))
+    with pytest.raises(InProcess, match="two captures of it differ: node 1: parameter 2: 736574"):
+        capture_twice(ENTRY, DRAWS, 5.0)
+
+
+def test_bytes_that_nobody_sets_may_be_equal_by_chance(worker: Callable[[Claim], list[Message]]) -> None:
+    worker(claimed(*(with_struct(b"set", left) for left in (1, 2, 1, 3))))
+    assert capture_twice(ENTRY, DRAWS, 5.0).layout.nodes == with_struct(b"set", 0).layout.nodes
+
+
+def test_a_first_capture_that_also_tuned_is_replaced(worker: Callable[[Claim], list[Message]]) -> None:
+    worker(claimed(program([copied(), fill(OUT, 21)]), ONE, ONE))
     assert capture_twice(ENTRY, DRAWS, 5.0).layout == ONE.layout
-    assert [one.watch_libraries for one in asked if isinstance(one, LoadEntry)] == [False, True, True]
-    asked.clear()
-    worker(claimed(ONE, ONE))
-    capture_twice(ENTRY, DRAWS, 5.0)
-    assert [one.watch_libraries for one in asked if isinstance(one, LoadEntry)] == [False, False]
 
 
 def lying(raw: bytes) -> Claim:
-    return lambda number, _: (Captured(program=0, libraries=[], peak_bytes=0), [raw])
+    return lambda number, _: (Captured(program=0, peak_bytes=0), [raw])
 
 
 @pytest.mark.parametrize(
@@ -154,7 +169,7 @@ def lying(raw: bytes) -> Claim:
         (lambda *_: (NotCaptured(reason="it copies between the host and the GPU"), []), InProcess, "between the host"),
         (lambda *_: (CandidateFailed(status="raised", message="ValueError: no"), []), EntryFailed, "ValueError: no"),
         (
-            lambda *_: (Captured(program=3, libraries=[], peak_bytes=0), []),
+            lambda *_: (Captured(program=3, peak_bytes=0), []),
             InProcess,
             "wrongly: a message names buffer 3 of 0",
         ),
@@ -185,12 +200,6 @@ def test_a_kernel_that_its_image_does_not_hold_is_a_lie(worker: Callable[[Claim]
     liar = Program(ONE.layout.model_copy(update={"nodes": nodes}), ONE.images, ONE.held)
     worker(claimed(liar, liar))
     with pytest.raises(InProcess, match="no image holds kernel other"):
-        capture_twice(ENTRY, DRAWS, 5.0)
-
-
-def test_an_image_that_is_no_librarys_is_not_taken_for_one(worker: Callable[[Claim], list[Message]]) -> None:
-    worker(lambda *_: (Captured(program=0, libraries=[*ONE.images], peak_bytes=0), [encoded(ONE)]))
-    with pytest.raises(InProcess, match="no installed library holds it"):
         capture_twice(ENTRY, DRAWS, 5.0)
 
 

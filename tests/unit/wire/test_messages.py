@@ -58,9 +58,7 @@ EXAMPLES: list[Message] = [
     Done(),
     ReplayFault(fault="hang", arm=None, detail="…", fatal=True),
     WorkerReady(arch="sm_90", isolation={}),
-    LoadEntry(
-        folder="/f", import_paths=["/p"], module="m", function="f", outputs=[], frontend="cutile", watch_libraries=False
-    ),
+    LoadEntry(folder="/f", import_paths=["/p"], module="m", function="f", outputs=[], frontend="cutile"),
     SetArguments(
         arguments=[
             CallArgument(name="x", tensor=TensorSpec(dtype="int8", shape=[3], stride=[1]), data=0),
@@ -69,7 +67,7 @@ EXAMPLES: list[Message] = [
         ]
     ),
     CaptureCall(),
-    Captured(program=0, libraries=[], peak_bytes=5),
+    Captured(program=0, peak_bytes=5),
     NotCaptured(reason="it copies between the host and the GPU"),
     CandidateFailed(status="raised", message="ValueError: no"),
 ]
