@@ -12,6 +12,7 @@ print(tilewright.compare_programs(one, other))
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import sys
@@ -20,8 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import UsageError
+from tilewright.isolation.fork_server import ForkServer
 from tilewright.programs.model import Program
-from tilewright.referee.captures import Arguments, Entry, capture_twice
+from tilewright.referee.captures import Arguments, Entry, capture_server, capture_twice
 from tilewright.referee.compare import ComparisonResult, compare
 from tilewright.referee.replayer import Replayer, exclusive_gpu
 from tilewright.wire.messages import CallArgument
@@ -61,8 +63,9 @@ def capture(
     draws = _draw(bound.arguments, bound.arguments), _draw(bound.arguments, constant)
     names = [one.name for one in draws[0].described if one.tensor is not None]
     examples = dict(zip(names, draws[0].tensors, strict=True))
+    kept = [name for name in names if name in constant]
     with exclusive_gpu():
-        return capture_twice(entry, draws, limit_s, examples, [name for name in names if name in constant])
+        return capture_twice(_capture_server(), entry, draws, limit_s, examples, kept)
 
 
 def compare_programs(first: Program, second: Program, error_probability: float | None = None) -> ComparisonResult:
@@ -75,6 +78,12 @@ def compare_programs(first: Program, second: Program, error_probability: float |
         if error_probability is None:
             return compare(replayer, first, second)
         return compare(replayer, first, second, error_probability=error_probability)
+
+
+@functools.cache
+def _capture_server() -> ForkServer:
+    """One for all captures of this process, with which it ends."""
+    return capture_server()
 
 
 def _place(function: Callable[..., Any]) -> tuple[Path, str]:

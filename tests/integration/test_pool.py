@@ -22,7 +22,7 @@ from tilewright.evaluation.snapshot import SnapshotStore
 from tilewright.task import load_task
 
 folder, kernel = Path(sys.argv[1]), sys.argv[2]
-fork_server = ForkServer("tilewright.evaluation.worker", "cpu:sm_90")
+fork_server = ForkServer.forked("tilewright.evaluation.worker", "cpu:sm_90")
 files = {f"task/{path.name}": path.read_bytes() for path in (folder / "task").iterdir()}
 store = SnapshotStore(folder, files, PurePosixPath("task"))
 sources = [f"import time\\ntime.sleep(2)\\n{kernel}\\nNUMBER = {number}\\n" for number in range(5)]

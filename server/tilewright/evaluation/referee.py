@@ -13,7 +13,7 @@ from tilewright.task import Backend, Frontend, TaskError, case_label, load_task
 
 if __name__ == "__main__":  # before a worker's imports are joined by the referee's own
     die_with_parent(int(sys.argv[3]))
-    fork_server = ForkServer("tilewright.evaluation.worker", sys.argv[1], close=[int(sys.argv[4])])
+    fork_server = ForkServer.forked("tilewright.evaluation.worker", sys.argv[1], close=[int(sys.argv[4])])
 
 import contextlib
 import functools

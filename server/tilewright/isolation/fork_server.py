@@ -1,8 +1,10 @@
 """Workers by fork from a process that has imported what they need and nothing else: in a moment instead of seconds.
 
 The fork server is a fork of the referee, made before that has read a message, opened CUDA or imported its own modules.
-No candidate ever runs in it. Each worker is a fork of the server with an environment, a session and a channel of its
-own, and confines itself before it does anything else; a fork has one thread, so that none stays outside.
+Where the process that asks for workers has done so already, it is an interpreter of its own:
+`python -I -m tilewright.isolation.fork_server MODULE BACKEND FD`. No candidate ever runs in it. Each worker is a fork
+of the server with an environment, a session and a channel of its own, and confines itself before it does anything else;
+a fork has one thread, so that none stays outside.
 """
 
 from __future__ import annotations
@@ -30,13 +32,20 @@ MAX_REQUEST = 2**16
 
 
 class ForkServer:
-    """Where the referee asks for workers."""
+    """Where the referee asks for workers. They run the `main` of a module, whose `get_ready` imports before it forks
+    what workers of a backend need."""
 
-    def __init__(self, module: str, backend: str, close: Sequence[int] = ()) -> None:
-        """Import `module`, have its `get_ready` import what workers of `backend` need, and fork. Workers run its
-        `main`. To be called before CUDA is opened; the file descriptors `close` are not for the fork server."""
-        code = importlib.import_module(module)
-        code.get_ready(backend)
+    def __init__(self, control: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
+        """`control` leads to the fork server, which is `process`, or a fork of this one."""
+        self._socket = control
+        self._process = process
+        self._turn = threading.Lock()  # of a question and its answer: workers are ended side by side
+
+    @classmethod
+    def forked(cls, module: str, backend: str, close: Sequence[int] = ()) -> ForkServer:
+        """Import `module`, and fork. To be called before CUDA is opened; the file descriptors `close` are not for the
+        fork server."""
+        run = _imported(module, backend)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         parent = os.getpid()
         if not _fork():
@@ -45,10 +54,31 @@ class ForkServer:
                 name_process("tw-fork-server")
                 for number in (ours.fileno(), *close):
                     os.close(number)
-                _serve(theirs, code.main)
+                _serve(theirs, run)
         theirs.close()
-        self._socket = ours
-        self._turn = threading.Lock()  # of a question and its answer: workers are ended side by side
+        return cls(ours)
+
+    @classmethod
+    def spawned(cls, module: str, backend: str, environment: Mapping[str, str]) -> ForkServer:
+        """An interpreter of its own, which imports `module` while the caller goes on. It ends with `close`, or with
+        this process."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            words = ["-m", __name__, module, backend, str(theirs.fileno())]
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-B", "-u", "-X", "faulthandler", *words],
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        return cls(ours, process)
+
+    def close(self) -> None:
+        """End the fork server, and with it its workers."""
+        self._socket.close()
+        if self._process is not None:
+            self._process.wait()
 
     def start(
         self, channel: socket.socket, arguments: Sequence[str], environment: Mapping[str, str], folder: Path
@@ -117,6 +147,14 @@ class Forked:
             return self._status
 
 
+def _imported(module: str, backend: str) -> Callable[..., None]:
+    """The `main` of a module that is ready for a backend."""
+    code = importlib.import_module(module)
+    code.get_ready(backend)
+    run: Callable[..., None] = code.main
+    return run
+
+
 def _fork() -> int:
     gc.collect()
     gc.freeze()  # so that collections in a child touch, and thereby copy, less
@@ -181,3 +219,9 @@ def _become(run: Callable[..., None], asked: Mapping[str, Any], server: int, cha
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()  # or all workers would draw the same numbers
     run(*asked["arguments"], socket.socket(fileno=channel))
+
+
+if __name__ == "__main__":
+    name_process("tw-fork-server")
+    _module, _backend, _number = sys.argv[1:]
+    _serve(socket.socket(fileno=int(_number)), _imported(_module, _backend))

@@ -10,7 +10,8 @@ from typing import TypeVar
 
 from tilewright.evaluation.caches import compiler_variables
 from tilewright.evaluation.results import Status
-from tilewright.isolation.process import ChildProcess, spawned, worker_environment
+from tilewright.isolation.fork_server import ForkServer
+from tilewright.isolation.process import ChildProcess, kept_environment, worker_environment
 from tilewright.programs.agreement import agreed
 from tilewright.programs.format import decoded
 from tilewright.programs.images import missing_kernels
@@ -72,7 +73,13 @@ class EntryFailed(Exception):
         self.status = status
 
 
+def capture_server() -> ForkServer:
+    """What workers are forked from: it imports torch once, which takes seconds, while the caller goes on."""
+    return ForkServer.spawned("tilewright.worker.process", "", kept_environment() | {"PYTHONHASHSEED": "0"})
+
+
 def capture_twice(
+    server: ForkServer,
     entry: Entry,
     draws: tuple[Arguments, Arguments],
     limit_s: float,
@@ -85,11 +92,11 @@ def capture_twice(
     """
     with tempfile.TemporaryDirectory(prefix="tilewright-capture-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)  # of all workers: what the first compiles and tunes, the others find in its caches
-        with CaptureWorker(entry, scratch) as one, CaptureWorker(entry, scratch) as other:  # they start side by side
+        with CaptureWorker(server, entry, scratch) as one, CaptureWorker(server, entry, scratch) as other:
             first, second = _captured(one, draws[0], limit_s), _captured(other, draws[1], limit_s)
 
         def again() -> Program:
-            with CaptureWorker(entry, scratch) as worker:
+            with CaptureWorker(server, entry, scratch) as worker:
                 return _captured(worker, draws[0], limit_s)
 
         try:
@@ -131,12 +138,12 @@ class CaptureWorker:
     """A worker process that captures, from the referee's side; `scratch` is the one folder that it may write to. A
     context manager: the process ends with the block."""
 
-    def __init__(self, entry: Entry, scratch: Path) -> None:
+    def __init__(self, server: ForkServer, entry: Entry, scratch: Path) -> None:
+        """Raises RuntimeError where no worker can be had."""
         self.entry = entry
         environment = worker_environment(scratch, compiler_variables(scratch))
         folders = [str(path) for path in dict.fromkeys((entry.folder, *entry.import_paths, *entry.readable))]
-        started = ["tilewright.worker.process", *folders]
-        self._process: ChildProcess = spawned("tilewright.isolation.confined", started, environment, scratch)
+        self._process = ChildProcess(lambda end: server.start(end, folders, environment, scratch), scratch)
         self._link: Link[FromWorker] = Link(self._process.channel, FromWorker)
         self._ready = False
 

@@ -1,13 +1,12 @@
 """A worker that captures: it imports one entry point, calls it, and describes a call as a device program.
 
-`tilewright.isolation.confined` runs it. What it says of its candidate is a claim: the referee reads it strictly, and
-another worker has to claim the same.
+It is a fork of a process that has imported this module. What it says of its candidate is a claim: the referee reads it
+strictly, and another worker has to claim the same.
 """
 
 from __future__ import annotations
 
 import contextlib
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,8 @@ from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.tensors import TensorSpec, from_buffer
 from tilewright.frontends.protocol import FRONTENDS, ImageSource, MissingPackage, need_packages
-from tilewright.isolation.confinement import Isolation
+from tilewright.isolation.confinement import confine
+from tilewright.isolation.limits import apply_limits
 from tilewright.programs.format import encoded
 from tilewright.wire.channel import Channel, ChannelClosed, ChannelError
 from tilewright.wire.messages import (
@@ -154,8 +154,16 @@ def serve(link: Link[ToWorker], worker: Worker) -> None:
         link.send(answer, out)
 
 
-def main(channel: socket.socket, isolation: Isolation) -> None:
-    """Replace torch's allocator in this process, which is confined, and answer."""
+def get_ready(backend: str) -> None:
+    """torch takes seconds to be imported, and is. A language is imported by each worker: it reads its environment."""
+
+
+def main(*arguments: Any) -> None:
+    """Confine this process, whose working directory is its scratch folder, replace torch's allocator in it, and answer.
+    `arguments`: folders that it may read, and its end of the channel."""
+    *folders, channel = arguments
+    apply_limits()
+    isolation = confine(writable=[Path.cwd()], readable=[Path(folder) for folder in folders])
     arena = Arena()
     arena.install()
     nest_own_graphs(arena)

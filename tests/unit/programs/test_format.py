@@ -210,6 +210,10 @@ def test_addresses_follow_one_another_and_end() -> None:
     assert [rounded(size) for size in (0, 1, GRAIN, GRAIN + 1)] == [GRAIN, GRAIN, GRAIN, 2 * GRAIN]
     with pytest.raises(OutOfAddresses, match="0 of 1024 GiB"):
         addresses.take(ZONE)
+    with pytest.raises(OutOfAddresses, match="larger than any GPU"):
+        addresses.take(ZONE + 1)
+    addresses.start_capture()
+    assert addresses.take(5) == BASE + ZONE // 2
     for number in range(1, ZONES):
         addresses.start_zone()
         assert addresses.take(5) == BASE + number * ZONE

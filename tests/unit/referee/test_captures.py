@@ -95,16 +95,17 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Claim], list[M
     def make(claim: Claim) -> list[Message]:
         started: list[Child] = []
 
-        def spawned(*_: Any) -> Child:
+        def process(*_: Any) -> Child:
             started.append(Child(len(started), claim, asked))
             return started[-1]
 
-        monkeypatch.setattr(captures, "spawned", spawned)
+        monkeypatch.setattr(captures, "ChildProcess", process)
         return asked
 
     yield make
 
 
+SERVER: Any = None  # nothing is forked
 ENTRY = Entry(Path("/nowhere"), "kernel", "scale", "cutile", label="kernel:scale")
 X = CallArgument(name="x", tensor=VECTOR)
 DRAWS = Arguments((X,), (bytes(1024),)), Arguments((X,), (bytes(1024),))
@@ -124,7 +125,7 @@ def with_struct(beginning: bytes, left: int) -> Program:
 def test_one_program_from_two_draws_is_taken(worker: Callable[[Claim], list[Message]]) -> None:
     other = program([copied(), fill(OUT, 20)], held=b"\x02" * 64)
     worker(claimed(ONE, other))
-    found = capture_twice(ENTRY, DRAWS, 5.0, {"x": bytes(1024)})
+    found = capture_twice(SERVER, ENTRY, DRAWS, 5.0, {"x": bytes(1024)})
     assert (found.layout, found.held, found.label) == (ONE.layout, ONE.held, "kernel:scale")
     assert found.examples == {"x": bytes(1024)}
 
@@ -132,12 +133,12 @@ def test_one_program_from_two_draws_is_taken(worker: Callable[[Claim], list[Mess
 def test_two_programs_are_none(worker: Callable[[Claim], list[Message]]) -> None:
     worker(claimed(ONE, program([copied(), fill(OUT, 21)]), ONE, ONE))
     with pytest.raises(InProcess, match="two captures of it differ: node 1: parameter 1: 14000000 / 15000000"):
-        capture_twice(ENTRY, DRAWS, 5.0)
+        capture_twice(SERVER, ENTRY, DRAWS, 5.0)
 
 
 def test_bytes_of_a_struct_that_nobody_sets_are_zero(worker: Callable[[Claim], list[Message]]) -> None:
     asked = worker(claimed(*(with_struct(b"set", left) for left in (1, 2, 3))))
-    found = capture_twice(ENTRY, DRAWS, 5.0)
+    found = capture_twice(SERVER, ENTRY, DRAWS, 5.0)
     (node,) = [node for node in found.layout.nodes if isinstance(node, Kernel)]
     assert node.parameters[-1] == b"set" + bytes(13)
     assert [message.kind for message in asked].count("capture-call") == 3
@@ -146,17 +147,17 @@ def test_bytes_of_a_struct_that_nobody_sets_are_zero(worker: Callable[[Claim], l
 def test_bytes_that_follow_the_values_are_no_program(worker: Callable[[Claim], list[Message]]) -> None:
     worker(claimed(*(with_struct(b"set", left) for left in (1, 2, 1, 1))))
     with pytest.raises(InProcess, match="two captures of it differ: node 1: parameter 2: 736574"):
-        capture_twice(ENTRY, DRAWS, 5.0)
+        capture_twice(SERVER, ENTRY, DRAWS, 5.0)
 
 
 def test_bytes_that_nobody_sets_may_be_equal_by_chance(worker: Callable[[Claim], list[Message]]) -> None:
     worker(claimed(*(with_struct(b"set", left) for left in (1, 2, 1, 3))))
-    assert capture_twice(ENTRY, DRAWS, 5.0).layout.nodes == with_struct(b"set", 0).layout.nodes
+    assert capture_twice(SERVER, ENTRY, DRAWS, 5.0).layout.nodes == with_struct(b"set", 0).layout.nodes
 
 
 def test_a_first_capture_that_also_tuned_is_replaced(worker: Callable[[Claim], list[Message]]) -> None:
     worker(claimed(program([copied(), fill(OUT, 21)]), ONE, ONE))
-    assert capture_twice(ENTRY, DRAWS, 5.0).layout == ONE.layout
+    assert capture_twice(SERVER, ENTRY, DRAWS, 5.0).layout == ONE.layout
 
 
 def lying(raw: bytes) -> Claim:
@@ -183,14 +184,14 @@ def test_what_a_worker_says_is_only_a_claim(
 ) -> None:
     worker(claim)
     with pytest.raises(error, match=why):
-        capture_twice(ENTRY, DRAWS, 5.0)
+        capture_twice(SERVER, ENTRY, DRAWS, 5.0)
 
 
 def test_a_program_of_other_arguments_is_a_lie(worker: Callable[[Claim], list[Message]]) -> None:
     worker(claimed(ONE, ONE))
     other = Arguments((X.model_copy(update={"name": "y"}),), (bytes(1024),))
     with pytest.raises(InProcess, match="its inputs are not the arguments"):
-        capture_twice(ENTRY, (other, other), 5.0)
+        capture_twice(SERVER, ENTRY, (other, other), 5.0)
 
 
 def test_a_kernel_that_its_image_does_not_hold_is_a_lie(worker: Callable[[Claim], list[Message]]) -> None:
@@ -200,7 +201,7 @@ def test_a_kernel_that_its_image_does_not_hold_is_a_lie(worker: Callable[[Claim]
     liar = Program(ONE.layout.model_copy(update={"nodes": nodes}), ONE.images, ONE.held)
     worker(claimed(liar, liar))
     with pytest.raises(InProcess, match="no image holds kernel other"):
-        capture_twice(ENTRY, DRAWS, 5.0)
+        capture_twice(SERVER, ENTRY, DRAWS, 5.0)
 
 
 def test_a_worker_that_ends_or_does_not_answer_is_the_candidates_fault(
@@ -211,7 +212,7 @@ def test_a_worker_that_ends_or_does_not_answer_is_the_candidates_fault(
 
     worker(silent)
     with pytest.raises(EntryFailed, match="no answer within") as failed:
-        capture_twice(ENTRY, DRAWS, 0.2)
+        capture_twice(SERVER, ENTRY, DRAWS, 0.2)
     assert failed.value.status == "timeout"
 
 
@@ -219,11 +220,12 @@ def scale(x: Any, factor: float = 2.0, limit: float = math.inf) -> Any:
     return x * factor
 
 
-def test_arguments_are_drawn_twice(worker: Callable[[Claim], list[Message]]) -> None:
+def test_arguments_are_drawn_twice(worker: Callable[[Claim], list[Message]], monkeypatch: pytest.MonkeyPatch) -> None:
     spec = TensorSpec(dtype="float32", shape=[16, 16], stride=[1, 16])
     inputs = (ONE.layout.inputs[0].model_copy(update={"spec": spec}),)
     one = Program(ONE.layout.model_copy(update={"inputs": inputs}), ONE.images, ONE.held)
     asked = worker(claimed(one, one))
+    monkeypatch.setattr(api, "_capture_server", lambda: SERVER)
     x = torch.arange(256, dtype=torch.float32).reshape(16, 16)
     found = tilewright.capture(scale, x.t(), factor=3.0)
     load = next(one for one in asked if isinstance(one, LoadEntry))
@@ -260,3 +262,13 @@ def test_arguments_that_cannot_be_sent_are_named() -> None:
         tilewright.capture(scale, torch.zeros(3), constant=["y"])
     with pytest.raises(AttributeError, match="no attribute 'captures'"):
         _ = tilewright.captures
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
+    server = captures.capture_server()
+    try:
+        with pytest.raises(RuntimeError, match=r"a worker could not start: .*: exited with status 1: "):
+            capture_twice(server, Entry(tmp_path, "kernel", "scale", "cutile"), DRAWS, 5.0)
+    finally:
+        server.close()
