@@ -1,13 +1,15 @@
 """Capture and replay on a GPU: what is captured, and how well two programs are told apart.
 
-python benchmarks/programs.py table --json FILE    each entry point: two captures, a comparison with itself
+python benchmarks/programs.py table --json FILE    each entry point: captured, bit-equal, compared with itself
 python benchmarks/programs.py same --json FILE     programs against themselves, again and again, every round
+python benchmarks/programs.py record FOLDER        programs for the tests, which are read where no GPU is
 python benchmarks/programs.py analyse FILE         what the decision makes of those rounds, resampled
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import random
 import statistics
 import time
@@ -15,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from recorded import header, read, write
-from tests.gpu.replaying.conftest import function, inputs
+from tests.gpu.replaying.conftest import CONSTANT, differing, function, inputs
 
 from tilewright.api import capture
 from tilewright.programs.draws import draws_of
+from tilewright.programs.format import encoded
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Program
 from tilewright.referee.captures import EntryFailed, InProcess
@@ -36,7 +39,6 @@ SAME = (
     ("cublas", 0, 10), ("matmul", 0, 10), ("matmul", 9216, 10),
 )  # fmt: skip
 """Entry point, size, comparisons: about 4, 11, 20, 45, 45, 175, 365 and 4,100 us on an H200."""
-CONSTANT = {"packed": ("w",)}
 TRIALS = 10_000
 
 
@@ -56,6 +58,7 @@ def table(replayer: Replayer, found: list[dict[str, Any]], save: Any) -> None:
             line["nodes"] = [node.kind for node in one.layout.nodes][:12]
             line["held_bytes"] = sum(map(len, one.held.values()))
             line["identity"] = identity(one)[:12]
+            line["differing"] = differing(replayer, one, name, rows)
             line["comparison"] = compare(replayer, one, one, measure_same=True).model_dump()
         except (InProcess, EntryFailed, Fault, ReplayerGone, RuntimeError) as error:
             line["error"] = f"{type(error).__name__}: {error}"[:1000]
@@ -84,6 +87,17 @@ def same(replayer: Replayer, found: list[dict[str, Any]], save: Any) -> None:
             continue
         print(said(line), flush=True)
         save()
+
+
+RECORDED = (("rmsnorm", 256), ("softmax", 64), ("matmul", 256), ("packed", 0))
+
+
+def record(folder: Path) -> None:
+    """Write small programs without examples, compressed."""
+    for name, rows in RECORDED:
+        one = program(name, rows)
+        bare = Program(one.layout, one.images, one.held, {}, one.constant, one.label)
+        (folder / f"{name}.program.gz").write_bytes(gzip.compress(encoded(bare), 9, mtime=0))
 
 
 def said(line: dict[str, Any]) -> str:
@@ -132,12 +146,15 @@ def _gain(source: random.Random, rounds: list[Figures], gain: float) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["table", "same", "analyse"])
+    parser.add_argument("what", choices=["table", "same", "record", "analyse"])
     parser.add_argument("file", type=Path, nargs="?")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     if given.what == "analyse":
         analyse(read(given.file)["found"])
+        return
+    if given.what == "record":
+        record(given.file)
         return
     made: dict[str, Any] = header(f"programs.py {given.what} --json FILE") | {"found": []}
 

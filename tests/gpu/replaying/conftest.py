@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -13,7 +14,9 @@ from typing import Any
 import pytest
 
 from tilewright.bundled import examples
-from tilewright.referee.replayer import Replayer
+from tilewright.programs.digests import widened
+from tilewright.programs.model import Program
+from tilewright.referee.replayer import Replayer, copied_outputs
 
 HERE = Path(__file__).parent
 EXAMPLES = {
@@ -70,6 +73,44 @@ def inputs(name: str, rows: int = 0) -> list[Any]:
         case "backward":
             return [draw(2048, 4096)]
     return [draw(256, 512, dtype=torch.float32)]
+
+
+CONSTANT = {"packed": ("w",)}
+"""Inputs that an entry point may keep something of."""
+
+
+def differing(replayer: Replayer, program: Program, name: str, rows: int = 0) -> list[str]:
+    """The outputs of a program that differ, in a bit, in their shape or in their number, from what its entry point
+    gives in this process, with torch's own allocator, on inputs that the capture never saw."""
+    import torch
+
+    from tilewright.evaluation.tensors import raw_bytes
+
+    source, first = torch.Generator().manual_seed(99), inputs(name, rows)
+    names = [*inspect.signature(function(name)).parameters]
+    drawn = [
+        torch.randn(one.shape, generator=source).to(one.dtype)
+        if isinstance(one, torch.Tensor) and argument not in CONSTANT.get(name, ())
+        else one
+        for argument, one in zip(names, first, strict=False)
+    ]
+    replayer.load([program], [[raw_bytes(one).numpy().tobytes() for one in drawn if isinstance(one, torch.Tensor)]])
+    answer, buffers = replayer.alone(0, 0, 3, 20.0)
+    outputs = copied_outputs(answer.copied, buffers)
+    if outputs is None:
+        return ["all: their digest is another one"]
+    given = function(name)(*(one.cuda() if isinstance(one, torch.Tensor) else one for one in drawn))
+    torch.cuda.synchronize()
+    right = list(given) if isinstance(given, tuple | list) else [given]
+    if len(right) != len(outputs):
+        return [f"all: {len(outputs)} of {len(right)}"]
+    wrong = []
+    for tensor, raw, one in zip(program.layout.outputs, outputs, right, strict=True):
+        start, _ = widened(tensor.at, tensor.size)
+        data = raw[tensor.at - start :][: tensor.size]
+        if [*one.shape] != tensor.spec.shape or data != raw_bytes(one).cpu().numpy().tobytes():
+            wrong.append(tensor.name)
+    return wrong
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from tests.gpu.replaying.conftest import function, inputs
+from tests.gpu.replaying.conftest import CONSTANT, differing, function, inputs
 from tilewright.api import capture
-from tilewright.programs.digests import widened
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Copy, Kernel, Memset, Program
 from tilewright.programs.text import shown
@@ -24,9 +21,6 @@ CASES = (
 )  # fmt: skip
 
 
-CONSTANT = {"packed": ("w",)}
-
-
 def program_of(name: str) -> Program:
     if name not in _PROGRAMS:
         entry = function(name)
@@ -35,40 +29,9 @@ def program_of(name: str) -> Program:
     return _PROGRAMS[name]
 
 
-def expected(name: str, drawn: list[Any]) -> list[Any]:
-    """What the entry point gives in this process, with torch's own allocator."""
-    import torch
-
-    entry = function(name)
-    found = entry(*(one.cuda() if isinstance(one, torch.Tensor) else one for one in drawn))
-    torch.cuda.synchronize()
-    return [one.clone() for one in (found if isinstance(found, tuple | list) else [found])]
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_a_replay_is_bit_equal_on_fresh_inputs(replayer: Replayer, name: str) -> None:
-    import torch
-
-    from tilewright.evaluation.tensors import raw_bytes
-
-    program = program_of(name)
-    source = torch.Generator().manual_seed(99)
-    drawn = [
-        torch.randn(one.shape, generator=source).to(one.dtype) if isinstance(one, torch.Tensor) else one
-        for one in inputs(name)
-    ]
-    if name in CONSTANT:
-        drawn[1] = inputs(name)[1]
-    tensors = [raw_bytes(one).numpy().tobytes() for one in drawn if isinstance(one, torch.Tensor)]
-    replayer.load([program], [tensors])
-    found, buffers = replayer.alone(0, 0, 3, 20.0)
-    outputs = copied_outputs(found.copied, buffers)
-    assert outputs is not None
-    for tensor, raw, right in zip(program.layout.outputs, outputs, expected(name, drawn), strict=True):
-        start, _ = widened(tensor.at, tensor.size)
-        data = raw[tensor.at - start :][: tensor.size]
-        assert [*right.shape] == tensor.spec.shape
-        assert data == raw_bytes(right).cpu().numpy().tobytes()
+    assert differing(replayer, program_of(name), name) == []
 
 
 @pytest.mark.parametrize("name", ["rmsnorm", "streams", "softmax"])
