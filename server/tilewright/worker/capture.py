@@ -55,7 +55,7 @@ def capture(
     with torch.cuda.stream(stream):
         for _ in range(WARM_CALLS):
             call()
-    before, known = dict(arena.alive), set(arena.blocks)
+    before = dict(arena.alive)
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     with contextlib.ExitStack() as kept:  # until the graph was read
         arena.hold_pages()
@@ -65,19 +65,31 @@ def capture(
             kept.enter_context(runtime.capturing())
         try:
             with torch.cuda.graph(graph, stream=stream):  # not a raw capture: that breaks torch's random numbers
-                begun = set(arena.blocks) - known
                 outputs = [*call()]
         except Exception as error:
             raise NotCapturable(f"the call cannot be captured: {_first_line(error)}") from None
         try:
             nodes, edges = canonical(described(cuda.CUgraph(graph.raw_cuda_graph()), images.of))
-            if begun & Owners(arena.blocks).of_nodes(nodes):  # torch's seed and offset, which it makes for a capture
+            program = _program(nodes, edges, before, inputs, outputs, arena, images, arch)
+            if _draws_random_numbers(graph):
                 raise NotCapturable("it draws random numbers from the state of the host; take a seed as an argument")
-            return _program(nodes, edges, before, inputs, outputs, arena, images, arch)
+            return program
         except ValidationError as error:
             raise NotCapturable(f"what it launches is not taken: {misfit(error)}") from None
         except (ProgramError, DriverError) as error:
             raise NotCapturable(str(error)) from None
+
+
+def _draws_random_numbers(graph: torch.cuda.CUDAGraph) -> bool:
+    """Whether a replay moves torch's generator on. Raises `NotCapturable` where it fails."""
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    before = generator.get_offset()
+    try:
+        graph.replay()
+        torch.cuda.synchronize()
+    except RuntimeError as error:
+        raise NotCapturable(f"the captured call cannot be replayed: {_first_line(error)}") from None
+    return bool(generator.get_offset() != before)
 
 
 def _program(

@@ -122,3 +122,10 @@ def test_a_round_is_read() -> None:
 
 def test_long_calls_are_fewer() -> None:
     assert [pairs_for(us) for us in (1, 45, 365, 4100, 1e6)] == [40, 40, 40, 10, 10]
+
+
+def test_a_gain_waits_for_the_wall_clock() -> None:
+    """Sure by events after the first look; the wall clock needs more rounds to bear 0.9 us out."""
+    found = [decided(random.Random(seed), gain=0.03, us=30.0, noise=0.0005) for seed in range(100)]
+    assert sum(one.verdict == "faster" for one in found) >= 95
+    assert max(len(one.rounds) for one in found) > LOOKS[0]
