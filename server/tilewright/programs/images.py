@@ -20,7 +20,7 @@ _TABLES = struct.Struct("<32x2Q6x4H2x")
 _SECTION, _WITHOUT_BYTES = struct.Struct("<4xI16x2Q24x"), 8
 """Of a section's header: its type, and where its bytes are and how many. The type of sections that have none."""
 _SECTION_HEADER, _SYMTAB, _COMPRESSED = struct.Struct("<IIQQQQIIQQ"), 2, 0x800
-_SYMBOL, _FUNCTION, _ENTRY = struct.Struct("<IBBHQQ"), 2, 0x10
+_SYMBOL, _OBJECT, _FUNCTION, _ENTRY = struct.Struct("<IBBHQQ"), 1, 2, 0x10
 MAX_SYMBOLS = 1 << 20
 _DEBUG = re.compile(rb"(\.rela?)?(\.debug_|\.nv_debug_|\.nv\.tileir\.debug_)")
 """Names of sections that are for debuggers: lines and files of the source, and texts of the compiler."""
@@ -81,6 +81,26 @@ def kernels(image: bytes) -> frozenset[str]:
                 raise ProgramError("an image cannot be read: a kernel's name has no end")
             found.add(names[name:end].decode(errors="replace"))
     return frozenset(found)
+
+
+def variables(image: bytes) -> dict[str, int]:
+    """The variables in global memory that a cubin's kernels can write to, with their bytes: what one call leaves there
+    the next one finds. Raises `ProgramError` for what cannot be read."""
+    try:
+        writable = {
+            number
+            for number, (name, _, _) in enumerate(_sections(image))
+            if name == b".nv.global" or name.startswith((b".nv.global.", b".nv.managed"))
+        }
+        symbols, names = _symbol_table(image)
+    except struct.error:
+        raise ProgramError("an image cannot be read: it is cut off") from None
+    found = {}
+    for name, info, _, section, _, size in _SYMBOL.iter_unpack(symbols):
+        if info & 0xF == _OBJECT and section in writable:
+            end = names.find(b"\0", name, name + MAX_SYMBOL + 1)
+            found[names[name : max(end, name)].decode(errors="replace")] = size
+    return found
 
 
 def _symbol_table(image: bytes) -> tuple[bytes, bytes]:

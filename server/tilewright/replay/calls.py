@@ -1,7 +1,7 @@
 """One call of a program, between clocks.
 
-Off the clocks: all memory of both arms is poisoned, what the arm holds is put back, and shared memory is overwritten.
-What a program keeps in global variables of its image stays for a round: who needs it gone draws anew for each pair.
+Off the clocks: all memory of both arms is poisoned, what the arm holds is put back, its images' variables among it, and
+shared memory is overwritten.
 Then the wall clock starts; the inputs are written, twice the L2 is read, an event, the program, an event, and a digest
 of the outputs under a key that was drawn a moment ago. The wall clock stops when the digest reaches the host.
 """

@@ -10,11 +10,15 @@ from typing import Any
 from cuda.bindings import driver as cuda
 
 from tilewright.gpu.driver import Context, ok
+from tilewright.programs.images import variables
 from tilewright.programs.model import Copy, Edge, Kernel, Memset, Program, ProgramError
 
 LARGE_SHARED = 48 << 10
 """Bytes of dynamic shared memory beyond which a kernel has to be told that it may have them."""
 PORTABLE_CLUSTER = 8
+LOST_BYTES = 4096
+"""Of variables that the driver does not find, as static ones of C++: too few for results, which are what is worth
+keeping."""
 _Function = cuda.CUfunction_attribute
 _Launch = cuda.CUkernelNodeAttrID
 _add_dependencies = getattr(cuda, "cuGraphAddDependencies_v2", cuda.cuGraphAddDependencies)  # so named before 13
@@ -26,6 +30,8 @@ class Loaded:
 
     graph: Any
     libraries: list[Any]
+    variables: list[tuple[int, int]]
+    """Address and bytes of what its images have in global memory."""
 
     def close(self) -> None:
         ok(cuda.cuGraphExecDestroy(self.graph), "freeing a graph")
@@ -37,11 +43,13 @@ def load(program: Program, context: Context, stream: Any) -> Loaded:
     """Load the images anew and build the graph, its nodes in the program's order. Raises `ProgramError` where the
     driver's parameters of a kernel are not the program's, `DriverError` where the driver refuses."""
     libraries: dict[str, Any] = {}
+    kept: list[tuple[int, int]] = []
     functions: dict[tuple[str, str], Any] = {}
     graph = ok(cuda.cuGraphCreate(0), "making a graph")
     try:
         for key, image in program.images.items():
             libraries[key] = ok(cuda.cuLibraryLoadData(image, [], [], 0, [], [], 0), f"loading image {key[:12]}")
+            kept += _variables(libraries[key], image)
         before: dict[int, list[Edge]] = {}
         for edge in program.layout.edges:
             before.setdefault(edge.after, []).append(edge)
@@ -69,7 +77,23 @@ def load(program: Program, context: Context, stream: Any) -> Loaded:
         raise
     finally:
         cuda.cuGraphDestroy(graph)
-    return Loaded(made, [*libraries.values()])
+    return Loaded(made, [*libraries.values()], kept)
+
+
+def _variables(library: Any, image: bytes) -> list[tuple[int, int]]:
+    """Where an image's variables lie. Raises `ProgramError` where many bytes of them cannot be found."""
+    found, lost = [], 0
+    for name, size in variables(image).items():
+        error, at, there = cuda.cuLibraryGetGlobal(library, name.encode())
+        if int(error):
+            lost += size
+        else:
+            found.append((int(at), int(there)))
+    if lost > LOST_BYTES:
+        raise ProgramError(
+            f"{lost} bytes of its variables cannot be put back before a call: it could keep results there"
+        )
+    return found
 
 
 def _function(library: Any, node: Kernel) -> Any:

@@ -112,15 +112,27 @@ def laid_out(
 
 
 def _ready(device: Device, program: Program, draws: Sequence[Sequence[int]], taken: list[int]) -> Arm:
-    held = []
-    for at, data in program.held.items():
-        copy = device.allocate(len(data))
-        taken.append(copy)
-        device.write(copy, data)
-        held.append(Area(at, copy, len(data)))
+    loaded = load(program, device.context, device.stream)
+    try:
+        held = []
+        for at, data in program.held.items():
+            held.append(Area(at, _copy(device, len(data), taken), len(data)))
+            device.write(held[-1].copy, data)
+        for at, size in loaded.variables:  # what a program keeps in its images is put back, too
+            held.append(Area(at, _copy(device, size, taken), size))
+            device.write(held[-1].copy, device.read(at, size))
+    except BaseException:
+        loaded.close()
+        raise
     inputs: Sequence[Tensor] = program.layout.inputs
     areas = [[Area(one.at, copy, one.size) for one, copy in zip(inputs, draw, strict=True)] for draw in draws]
-    return Arm(program, load(program, device.context, device.stream), held, areas)  # last: who else would close it
+    return Arm(program, loaded, held, areas)
+
+
+def _copy(device: Device, size: int, taken: list[int]) -> int:
+    """The address of new memory, which the round gives back."""
+    taken.append(device.allocate(size))
+    return taken[-1]
 
 
 def run_round(

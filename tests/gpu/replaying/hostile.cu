@@ -56,16 +56,16 @@ extern "C" __global__ void leaves_it(const uint4 *x, uint4 *y, uint64_t chunks) 
 
 // It keeps its result in a global of its own module, and only copies it from the second call on.
 __device__ uint4 kept[1 << 16];
-__device__ uint32_t calls;
+__device__ uint8_t known[1 << 16];
 extern "C" __global__ void remembers(const uint4 *x, uint4 *y, uint64_t chunks) {
-    if (chunks > (1 << 16)) chunks = 1 << 16;
-    if (calls == 0) {
-        work(x, kept, chunks);
-    }
-    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < chunks; i += (uint64_t)gridDim.x * blockDim.x)
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < chunks; i += (uint64_t)gridDim.x * blockDim.x) {
+        if (!known[i]) {
+            uint4 v = x[i];
+            kept[i] = make_uint4(v.x * 2 + 1, v.y * 2 + 1, v.z * 2 + 1, v.w * 2 + 1);
+            known[i] = 1;
+        }
         y[i] = kept[i];
-    __syncthreads();
-    if (threadIdx.x == 0 && blockIdx.x == 0) calls = 1;
+    }
 }
 
 // It never ends.

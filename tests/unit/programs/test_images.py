@@ -13,9 +13,10 @@ from cuda.tile._compile import compile_tile
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.gpu.replaying.hostile import cubin as hostile_cubin
 from tests.unit.programs.made import cubin
 from tilewright.compiler.signature import signature_of
-from tilewright.programs.images import code_digest, kernels, whole_image
+from tilewright.programs.images import code_digest, kernels, variables, whole_image
 from tilewright.programs.model import ProgramError
 
 HOPPER, BLACKWELL = cubin("fill", "sm_90"), cubin("fill", "sm_100")
@@ -110,6 +111,11 @@ def test_a_changed_byte_is_an_error_or_other_code_or_in_the_frame(place: int, va
         code_digest(changed)
     except ProgramError as error:
         assert str(error).startswith("an image cannot be read")
+
+
+def test_the_variables_of_an_image_are_found() -> None:
+    assert variables(hostile_cubin("sm_90")) == {"kept": 1 << 20, "known": 1 << 16}
+    assert variables(HOPPER) == {}
 
 
 def test_sections_that_overlap_are_an_error() -> None:

@@ -81,6 +81,24 @@ def test_what_is_held_is_put_back_where_the_other_arm_writes() -> None:
     assert found.copied[1][2][0][:64] == b"\x07" * 64
 
 
+def test_what_an_image_keeps_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that counts its calls in a variable, and gives the count."""
+    device, draws = device_with_draws()
+    place = device.allocate(8)
+    device.write(place, b"start---")
+
+    def counting(program: Program, context: Any, stream: Any) -> Any:
+        def run(memory: simulated.Memory) -> None:
+            memory.write(OUT, memory.read(place, 8))
+            memory.write(place, b"changed-")
+
+        return simulated.Loaded(simulated.Graph(run, 5.0), variables=[(place, 8)])
+
+    monkeypatch.setattr(rounds, "load", counting)
+    _, (output,) = run_alone(device, ONE, draws, 0, 3, 1.0)
+    assert output[:8] == b"start---"
+
+
 def test_arms_are_loaded_in_turns_and_everything_is_given_back() -> None:
     device, draws = device_with_draws()
     assert [rounds.order(number) for number in range(4)] == [(1, 0), (0, 1)] * 2
