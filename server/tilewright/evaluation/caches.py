@@ -56,7 +56,7 @@ def compiler_variables(scratch: Path) -> dict[str, str]:
     """The environment variables by which compilers find their caches in the worker with this scratch folder, and those
     that a frontend has."""
     return {name: value for frontend in FRONTENDS for name, value in frontend.variables.items()} | {
-        "CUDA_TILE_CACHE_DIR": str(scratch / "cache" / "cutile"),
+        "CUDA_TILE_CACHE_DIR": str(scratch / COMPILED),
         "TRITON_CACHE_DIR": str(triton_cache(scratch)),
         "TORCHINDUCTOR_CACHE_DIR": str(scratch / "cache" / "inductor"),
     }

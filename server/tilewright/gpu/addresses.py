@@ -35,11 +35,11 @@ class Addresses:
         self._zone = 0
         self._next = BASE
 
-    def start_zone(self) -> None:
-        """Go on in the next zone. Raises `OutOfAddresses`."""
-        if self._zone + 1 == ZONES:
-            raise OutOfAddresses(f"a process has addresses for {ZONES - 1} cases; start another one")
-        self._zone += 1
+    def start_zone(self, zone: int) -> None:
+        """Go on in a zone after the present one. Raises `OutOfAddresses`."""
+        if not self._zone < zone < ZONES:
+            raise OutOfAddresses(f"zone {zone} does not follow zone {self._zone}, or is over {ZONES - 1}")
+        self._zone = zone
         self._next = BASE + self._zone * ZONE
 
     def start_capture(self) -> None:

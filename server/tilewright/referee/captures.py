@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from tilewright.evaluation.caches import compiler_variables
+from tilewright.evaluation.caches import COMPILED, compiler_variables, copy_cache
 from tilewright.evaluation.results import Status
+from tilewright.gpu.addresses import ZONES
 from tilewright.isolation.fork_server import ForkServer
 from tilewright.isolation.process import ChildProcess, kept_environment, worker_environment
 from tilewright.programs.agreement import agreed
@@ -78,6 +79,92 @@ def capture_server() -> ForkServer:
     return ForkServer.spawned("tilewright.worker.process", "", kept_environment() | {"PYTHONHASHSEED": "0"})
 
 
+@dataclass(frozen=True)
+class CallCaptured:
+    """A call that ran: its program, or why it is none; and the most bytes of the GPU's memory that it took beyond its
+    arguments."""
+
+    program: Program | None
+    reason: str = ""
+    peak_bytes: int = 0
+
+
+def capture_calls(
+    server: ForkServer,
+    entry: Entry,
+    calls: Sequence[tuple[Arguments, Arguments]],
+    limit_s: float,
+    cache: Path | None = None,
+) -> list[CallCaptured]:
+    """For each call, described by two draws of its arguments, the program that two fresh workers agree on (`agreed`).
+
+    `cache`: a folder of what compilers made of this candidate before, and make now. `limit_s`: for an import, or for
+    the calls of one capture. Raises `EntryFailed`, and RuntimeError where no worker can start.
+    """
+    found: list[CallCaptured] = []
+    with tempfile.TemporaryDirectory(prefix="tilewright-capture-", ignore_cleanup_errors=True) as folder:
+        scratch = Path(folder)  # of all workers: what the first compiles and tunes, the others find in its caches
+        if cache is not None:
+            copy_cache(cache, scratch / COMPILED)
+        with _Pair(server, entry, scratch, limit_s) as pair:
+            for number, draws in enumerate(calls):
+                try:
+                    found.append(pair.capture(draws, 1 + number % (ZONES - 1)))
+                except InProcess as error:
+                    found.append(CallCaptured(None, str(error)))
+        if cache is not None:
+            copy_cache(scratch / COMPILED, cache)
+    return found
+
+
+class _Pair:
+    """Two workers that capture the same calls; new ones after a call that is no program, whose processes may be in any
+    state, and where their zones are used up. They start side by side, and call one after the other."""
+
+    def __init__(self, server: ForkServer, entry: Entry, scratch: Path, limit_s: float) -> None:
+        self._server = server
+        self._entry = entry
+        self._scratch = scratch
+        self._limit_s = limit_s
+        self._workers: list[CaptureWorker] = []
+        self._zone = 0
+
+    def __enter__(self) -> _Pair:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def capture(self, draws: tuple[Arguments, Arguments], zone: int) -> CallCaptured:
+        """Raises `InProcess`, `EntryFailed`, RuntimeError."""
+        if not self._workers or zone <= self._zone:
+            self._close()
+            for _ in draws:
+                self._workers.append(CaptureWorker(self._server, self._entry, self._scratch))
+        self._zone = zone
+
+        def again() -> Program:
+            with CaptureWorker(self._server, self._entry, self._scratch) as worker:
+                return _captured(worker, draws[0], zone, self._limit_s)[0]
+
+        try:
+            (first, peak), (second, _) = (
+                _captured(worker, draw, zone, self._limit_s) for worker, draw in zip(self._workers, draws, strict=True)
+            )
+            try:
+                program = agreed(first, second, again)
+            except ProgramError as error:
+                raise InProcess(f"two captures of it differ: {error}") from None
+        except BaseException:
+            self._close()
+            raise
+        return CallCaptured(program, peak_bytes=peak)
+
+    def _close(self) -> None:
+        while self._workers:
+            self._workers.pop().close()
+
+
 def capture_twice(
     server: ForkServer,
     entry: Entry,
@@ -86,41 +173,19 @@ def capture_twice(
     examples: Mapping[str, bytes] | None = None,
     constant: Collection[str] = (),
 ) -> Program:
-    """The program of a call on either of two draws, captured in two fresh workers, if it is one program (`agreed`).
-
-    Raises `InProcess` for what is none, `EntryFailed`, and RuntimeError where no worker can start.
-    """
-    with tempfile.TemporaryDirectory(prefix="tilewright-capture-", ignore_cleanup_errors=True) as folder:
-        scratch = Path(folder)  # of all workers: what the first compiles and tunes, the others find in its caches
-        with CaptureWorker(server, entry, scratch) as one, CaptureWorker(server, entry, scratch) as other:
-            first, second = _captured(one, draws[0], limit_s), _captured(other, draws[1], limit_s)
-
-        def again() -> Program:
-            with CaptureWorker(server, entry, scratch) as worker:
-                return _captured(worker, draws[0], limit_s)
-
-        try:
-            found = agreed(first, second, again)
-        except ProgramError as error:
-            raise InProcess(f"two captures of it differ: {error}") from None
-    return checked(
-        Program(found.layout, found.images, found.held, examples or {}, tuple(sorted(constant)), entry.label)
-    )
+    """The program of one call, see `capture_calls`, with `examples` of its inputs. Raises `InProcess` too."""
+    (found,) = capture_calls(server, entry, [draws], limit_s)
+    if found.program is None:
+        raise InProcess(found.reason)
+    program = found.program
+    kept = tuple(sorted(constant))
+    return checked(Program(program.layout, program.images, program.held, examples or {}, kept, entry.label))
 
 
-def _captured(worker: CaptureWorker, draw: Arguments, limit_s: float) -> Program:
-    """The program that a fresh worker describes."""
-    entry = worker.entry
-    load = LoadEntry(
-        folder=str(entry.folder),
-        import_paths=[str(path) for path in entry.import_paths],
-        module=entry.module,
-        function=entry.function,
-        outputs=list(entry.outputs),
-        frontend=entry.frontend,
-    )
-    worker.ask(load, Done, (), limit_s)
-    worker.ask(SetArguments(arguments=list(draw.described)), Done, draw.tensors, limit_s)
+def _captured(worker: CaptureWorker, draw: Arguments, zone: int, limit_s: float) -> tuple[Program, int]:
+    """The program that a worker describes, and the peak of its memory."""
+    worker.load(limit_s)
+    worker.ask(SetArguments(zone=zone, arguments=list(draw.described)), Done, draw.tensors, limit_s)
     found, buffers = worker.ask(CaptureCall(), Captured, (), limit_s)
     try:
         program = decoded(bytes(buffer_of(buffers, found.program)))
@@ -131,7 +196,7 @@ def _captured(worker: CaptureWorker, draw: Arguments, limit_s: float) -> Program
             raise ProgramError("its inputs are not the arguments")
     except (ProgramError, ChannelError) as error:
         raise InProcess(f"the worker described it wrongly: {error}") from None
-    return program
+    return program, found.peak_bytes
 
 
 class CaptureWorker:
@@ -140,7 +205,8 @@ class CaptureWorker:
 
     def __init__(self, server: ForkServer, entry: Entry, scratch: Path) -> None:
         """Raises RuntimeError where no worker can be had."""
-        self.entry = entry
+        self._entry = entry
+        self._loaded = False
         environment = worker_environment(scratch, compiler_variables(scratch))
         folders = [str(path) for path in dict.fromkeys((entry.folder, *entry.import_paths, *entry.readable))]
         self._process = ChildProcess(lambda end: server.start(end, folders, environment, scratch), scratch)
@@ -152,6 +218,22 @@ class CaptureWorker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def load(self, limit_s: float) -> None:
+        """Have it import the entry point, unless it has. Raises as `ask` does."""
+        if self._loaded:
+            return
+        entry = self._entry
+        message = LoadEntry(
+            folder=str(entry.folder),
+            import_paths=[str(path) for path in entry.import_paths],
+            module=entry.module,
+            function=entry.function,
+            outputs=list(entry.outputs),
+            frontend=entry.frontend,
+        )
+        self.ask(message, Done, (), limit_s)
+        self._loaded = True
 
     def ask(
         self, message: Message, kind: type[Reply], buffers: Sequence[bytes], limit_s: float

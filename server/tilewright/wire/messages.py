@@ -157,9 +157,10 @@ class CallArgument(Message):
 
 
 class SetArguments(Message):
-    """Take these arguments, in the addresses of the next case."""
+    """Take these arguments, at the addresses of a zone: one after those of the arguments before."""
 
     kind: Literal["set-arguments"] = "set-arguments"
+    zone: int = Field(ge=1)
     arguments: list[CallArgument] = Field(max_length=1000)
 
 

@@ -77,10 +77,10 @@ class Arena:
     def reset_peak(self) -> None:
         self.peak_bytes = self.alive_bytes
 
-    def start_zone(self) -> None:
-        """What is allocated from here on has the addresses of the next case. Raises `OutOfAddresses`."""
+    def start_zone(self, zone: int) -> None:
+        """What is allocated from here on has the addresses of a zone. Raises `OutOfAddresses`."""
         with self._turn:
-            self._addresses.start_zone()
+            self._addresses.start_zone(zone)
 
     def start_capture(self) -> None:
         """What is allocated from here on has the addresses of a case's captured call."""

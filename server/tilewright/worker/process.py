@@ -17,6 +17,7 @@ from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.tensors import TensorSpec, from_buffer
 from tilewright.frontends.protocol import FRONTENDS, ImageSource, MissingPackage, need_packages
+from tilewright.gpu.addresses import OutOfAddresses
 from tilewright.isolation.confinement import confine
 from tilewright.isolation.limits import apply_limits
 from tilewright.programs.format import encoded
@@ -87,7 +88,10 @@ class Worker:
     def _set_arguments(self, message: SetArguments, buffers: Sequence[bytearray]) -> Answer:
         self._arguments.clear()
         self._arena.exhausted = ""
-        self._arena.start_zone()
+        try:
+            self._arena.start_zone(message.zone)
+        except OutOfAddresses as error:
+            raise ChannelError(str(error)) from None
         self._arguments = {one.name: _value(one, buffers) for one in message.arguments}
         if why := self._arena.exhausted:
             raise NotCapturable(f"its arguments do not fit on the GPU: {why}")

@@ -215,7 +215,8 @@ def test_addresses_follow_one_another_and_end() -> None:
     addresses.start_capture()
     assert addresses.take(5) == BASE + ZONE // 2
     for number in range(1, ZONES):
-        addresses.start_zone()
+        addresses.start_zone(number)
         assert addresses.take(5) == BASE + number * ZONE
-    with pytest.raises(OutOfAddresses, match="for 15 cases"):
-        addresses.start_zone()
+    for number in (3, ZONES):
+        with pytest.raises(OutOfAddresses, match="does not follow zone 15"):
+            addresses.start_zone(number)

@@ -264,6 +264,35 @@ def test_arguments_that_cannot_be_sent_are_named() -> None:
         _ = tilewright.captures
 
 
+def test_calls_are_captured_by_one_pair_of_workers(worker: Callable[[Claim], list[Message]]) -> None:
+    """Each case has a zone of its own; after a call that is no program there are new workers."""
+    refused = {3}  # the second case's first call, by the count of all
+
+    def claim(number: int, load: LoadEntry) -> tuple[Message, list[bytes]]:
+        calls.append(number)
+        if len(calls) in refused:
+            return NotCaptured(reason="it waits for the host"), []
+        return Captured(program=0, peak_bytes=7 + number), [encoded(ONE)]
+
+    calls: list[int] = []
+    asked = worker(claim)
+    found = captures.capture_calls(SERVER, ENTRY, [DRAWS] * 3, 5.0)
+    assert [(one.program is not None, one.reason) for one in found] == [
+        (True, ""), (False, "it waits for the host"), (True, ""),
+    ]  # fmt: skip
+    assert calls == [0, 1, 0, 2, 3]
+    assert [found[0].peak_bytes, found[2].peak_bytes] == [7, 9]
+    assert [one.zone for one in asked if isinstance(one, SetArguments)] == [1, 1, 2, 3, 3]
+    assert len([one for one in asked if isinstance(one, LoadEntry)]) == 4
+
+
+def test_zones_are_used_again_by_new_workers(worker: Callable[[Claim], list[Message]]) -> None:
+    asked = worker(lambda *_: (Captured(program=0, peak_bytes=0), [encoded(ONE)]))
+    assert len(captures.capture_calls(SERVER, ENTRY, [DRAWS] * 17, 5.0)) == 17
+    zones = [one.zone for one in asked if isinstance(one, SetArguments)]
+    assert zones == [zone for zone in [*range(1, 16), 1, 2] for _ in (0, 1)]
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
     server = captures.capture_server()

@@ -60,11 +60,12 @@ EXAMPLES: list[Message] = [
     WorkerReady(arch="sm_90", isolation={}),
     LoadEntry(folder="/f", import_paths=["/p"], module="m", function="f", outputs=[], frontend="cutile"),
     SetArguments(
+        zone=1,
         arguments=[
             CallArgument(name="x", tensor=TensorSpec(dtype="int8", shape=[3], stride=[1]), data=0),
             CallArgument(name="eps", value=1e-6),
             CallArgument(name="cap", special="-inf"),
-        ]
+        ],
     ),
     CaptureCall(),
     Captured(program=0, peak_bytes=5),
