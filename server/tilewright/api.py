@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import sys
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -23,10 +22,9 @@ from typing import TYPE_CHECKING, Any
 from tilewright.errors import UsageError
 from tilewright.isolation.fork_server import ForkServer
 from tilewright.programs.model import Program
-from tilewright.referee.captures import Arguments, Entry, capture_server, capture_twice
+from tilewright.referee.captures import Arguments, Entry, arguments_of, capture_server, capture_twice
 from tilewright.referee.compare import ComparisonResult, compare
 from tilewright.referee.replayer import Replayer, exclusive_gpu
-from tilewright.wire.messages import CallArgument
 from tilewright.wire.tensors import TensorSpec
 
 if TYPE_CHECKING:
@@ -101,22 +99,7 @@ def _place(function: Callable[..., Any]) -> tuple[Path, str]:
 
 
 def _draw(values: Mapping[str, Any], constant: Collection[str]) -> Arguments:
-    described: list[CallArgument] = []
-    tensors: list[bytes] = []
-    for name, value in values.items():
-        if hasattr(value, "data_ptr"):
-            data, spec = _bytes(value, shuffled=name not in constant)
-            described.append(CallArgument(name=name, tensor=spec, data=len(tensors)))
-            tensors.append(data)
-        elif isinstance(value, float) and not math.isfinite(value):
-            special = "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-            described.append(CallArgument.model_validate({"name": name, "special": special}))
-        elif value is None or isinstance(value, int | float | str | bool):
-            described.append(CallArgument(name=name, value=value))
-        else:
-            kind = type(value).__name__
-            raise UsageError(f"argument {name} is a {kind}; it must be a tensor, a number, a string, a bool or None")
-    return Arguments(tuple(described), tuple(tensors))
+    return arguments_of(values, lambda name, tensor: _bytes(tensor, shuffled=name not in constant))
 
 
 def _bytes(tensor: torch.Tensor, shuffled: bool) -> tuple[bytes, TensorSpec]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from tilewright.errors import UsageError
 from tilewright.evaluation.caches import COMPILED, compiler_variables, copy_cache
 from tilewright.evaluation.results import Status
 from tilewright.gpu.addresses import ZONES
@@ -34,6 +36,7 @@ from tilewright.wire.messages import (
     WorkerReady,
     buffer_of,
 )
+from tilewright.wire.tensors import TensorSpec
 
 START_S = 120.0
 _STATUSES = {status.value for status in Status} - {Status.VOID, Status.PASSED}
@@ -60,6 +63,26 @@ class Arguments:
 
     described: tuple[CallArgument, ...]
     tensors: tuple[bytes, ...] = field(repr=False)
+
+
+def arguments_of(values: Mapping[str, Any], content: Callable[[str, Any], tuple[bytes, TensorSpec]]) -> Arguments:
+    """A call's arguments by name; `content` gives a tensor's bytes and what they mean. Raises `UsageError`."""
+    described: list[CallArgument] = []
+    tensors: list[bytes] = []
+    for name, value in values.items():
+        if hasattr(value, "data_ptr"):
+            data, spec = content(name, value)
+            described.append(CallArgument(name=name, tensor=spec, data=len(tensors)))
+            tensors.append(data)
+        elif isinstance(value, float) and not math.isfinite(value):
+            special = "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+            described.append(CallArgument.model_validate({"name": name, "special": special}))
+        elif value is None or isinstance(value, int | float | str | bool):
+            described.append(CallArgument(name=name, value=value))
+        else:
+            kind = type(value).__name__
+            raise UsageError(f"argument {name} is a {kind}; it must be a tensor, a number, a string, a bool or None")
+    return Arguments(tuple(described), tuple(tensors))
 
 
 class InProcess(Exception):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pydantic import Field
 
@@ -12,8 +13,9 @@ from tilewright.evaluation.statistics import ERROR_PROBABILITY
 from tilewright.programs.draws import draws_of
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Program
-from tilewright.referee.replayer import Replayer, copied_outputs
+from tilewright.referee.replayer import Fault, Replayer, copied_outputs
 from tilewright.referee.statistics import LOOKS, Comparison, Verdict, figures, pairs_for
+from tilewright.wire.messages import Round
 from tilewright.wire.record import Record
 
 CALL_LIMIT_S = 20.0
@@ -63,6 +65,10 @@ class ComparisonResult(Record):
         return f"{text}; the outputs differ" if self.equal_outputs is False else text
 
 
+Judge = Callable[[int, int, list[bytes]], None]
+"""What looks at outputs, whole words each: of which arm, on which draw. It raises where they are wrong."""
+
+
 def compare(
     replayer: Replayer,
     first: Program,
@@ -80,18 +86,9 @@ def compare(
     began, same = time.monotonic(), identity(first) == identity(second)
     if same and not measure_same:
         return ComparisonResult(verdict="inconclusive", same=True, seconds=0.0)
-    draws = draws or draws_of(first, DRAWS)
-    replayer.load([first, second], draws)
-    found, equal = Comparison(error_probability=error_probability), _equal_outputs(replayer)
-    scout = replayer.round(SCOUT, 0, CALL_LIMIT_S)
-    us = max(figures(scout).events[:2])
-    pairs = -(-pairs_for(us) // len(draws)) * len(draws)  # each arm is as often on each draw as the other
-    limit_s = min(max(LIMIT_TIMES * us / 1e6, 1.0), CALL_LIMIT_S)
-    for look in LOOKS:
-        while len(found.rounds) < look:
-            found.rounds.append(figures(replayer.round(pairs, len(found.rounds), limit_s)))
-        if found.decided:
-            break
+    replayer.load([first, second], draws or draws_of(first, DRAWS))
+    equal = _equal_outputs(replayer)
+    found, pairs = replayed_in_turns(replayer, len(draws) or DRAWS, Comparison(error_probability=error_probability))
     return ComparisonResult(
         verdict=found.verdict,
         same=same,
@@ -99,6 +96,38 @@ def compare(
         equal_outputs=equal,
         seconds=round(time.monotonic() - began, 3),
     )
+
+
+def replayed_in_turns(
+    replayer: Replayer, draws: int, found: Comparison, looks: Sequence[int] = LOOKS, judge: Judge | None = None
+) -> tuple[Comparison, int]:
+    """Rounds of the two programs that are loaded with so many draws, until a look decides; and the calls of each in a
+    round. `judge` is shown outputs of one call of each program in a round before the first, and in one of those that
+    are measured: in a call that is drawn after it has ended. Raises `Fault`, `ReplayerGone`, and what `judge` raises.
+    """
+    judged = {-1, secrets.randbelow(looks[0])} if judge else set()
+
+    def ran(pairs: int, limit_s: float, number: int) -> Round:
+        if number not in judged:
+            return replayer.round(pairs, max(number, 0), limit_s)
+        answer, buffers = replayer.copied_round(pairs, max(number, 0), limit_s)
+        for copied in answer.copied:
+            outputs = copied_outputs(copied, buffers)
+            if outputs is None:
+                raise Fault("tampered", copied.arm, "the digest that the GPU made is not that of the outputs")
+            assert judge is not None
+            judge(copied.arm, copied.draw, outputs)
+        return answer
+
+    us = max(figures(ran(SCOUT, CALL_LIMIT_S, -1)).events[:2])
+    pairs = -(-pairs_for(us) // draws) * draws  # each arm is as often on each draw as the other
+    limit_s = min(max(LIMIT_TIMES * us / 1e6, 1.0), CALL_LIMIT_S)
+    for look in looks:
+        while len(found.rounds) < look:
+            found.rounds.append(figures(ran(pairs, limit_s, len(found.rounds))))
+        if found.decided:
+            break
+    return found, pairs
 
 
 def _equal_outputs(replayer: Replayer) -> bool:

@@ -94,6 +94,18 @@ def interval(values: Sequence[float], error_probability: float) -> Interval:
     return Interval(mean, mean - half, mean + half, error, count)
 
 
+def combined(intervals: Sequence[Interval], error_probability: float) -> Interval:
+    """The mean over independent cases of their log-ratios, and an interval that misses it with this probability over
+    all looks. Raises ValueError for none."""
+    if not intervals:
+        raise ValueError("nothing to combine")
+    count, samples = len(intervals), min(one.samples for one in intervals)
+    mean = math.fsum(one.mean for one in intervals) / count
+    error = math.sqrt(math.fsum(one.error**2 for one in intervals)) / count
+    half = student_quantile(error_probability / len(LOOKS), samples - 1) * error
+    return Interval(mean, mean - half, mean + half, error, samples)
+
+
 @dataclass
 class Comparison:
     """Two versions so far: arm 0 and arm 1. `error_probability` is that of all looks together."""
