@@ -130,6 +130,11 @@ class TaskFile(Strict):
         "allow", description="forbid: only the candidate's own kernels may compute"
     )
     state: Literal["allow", "forbid"] = Field("allow", description="forbid: a result depends on its arguments alone")
+    constant: list[str] = Field(
+        default_factory=list,
+        description="inputs whose values stay the same from call to call, such as weights: the entry point may keep "
+        "what it makes of them",
+    )
     precision: Literal["inputs", "tfloat32"] = Field(
         "inputs", description="tfloat32: a matmul of float32 values may round them to tfloat32"
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TASK, SCALE_TOML, commit_all
+from tests.fakedriver.build import built
 from tests.forging import WRONG_KERNEL
 from tests.stage import edit, judged, play, quiet, start
 from tilewright.session.loop import Loop
@@ -46,3 +47,9 @@ def root(played: Path, tmp_path: Path, state_folder: Path) -> Path:
     shutil.copytree(played / "repo", tmp_path / "repo")
     shutil.copytree(played / "state", state_folder.parent)
     return tmp_path / "repo"
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a library that stands in for the CUDA driver's."""
+    return built(tmp_path_factory.mktemp("driver") / "lib")

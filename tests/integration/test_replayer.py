@@ -31,11 +31,6 @@ FAST, SLOW = (program([copied(), fill(OUT, us)]) for us in (20, 30))
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return built(tmp_path_factory.mktemp("driver") / "lib")
-
-
-@pytest.fixture(scope="session")
 def small_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a GPU with so little memory that no round fits."""
     return built(tmp_path_factory.mktemp("driver") / "lib", TOTAL_MIB=260)

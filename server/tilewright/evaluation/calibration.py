@@ -81,7 +81,7 @@ def make_trial(code: TaskCode, case: Case, seed: int, values: Values = Values.DR
     generator = torch.Generator(device=code.device).manual_seed(seed + 1)
     for rung, only in strengths(drawn, values, generator):
         generator = torch.Generator(device=code.device).manual_seed(seed + 1)
-        inputs = of_class(drawn, values, rung, generator, only)
+        inputs = of_class(drawn, values, rung, generator, only) | code.constants_of(drawn)
         trial = _trial(code, case, inputs, contract, values, generator)
         if trial is None:
             continue

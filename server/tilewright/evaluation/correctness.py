@@ -140,7 +140,7 @@ def check_case(worker: WorkerHandle, code: TaskCode, planned: Run, backend: Back
 def check_trial(code: TaskCode, planned: Run, trial: Trial, call: Call, kept: Kept | None = None) -> Comparison:
     """One run on a candidate that `call` reaches: its outputs, its inputs, a second call where one is planned, and what
     the first run of this shape has `kept`."""
-    inputs = _in_strides(planned, trial.inputs)
+    inputs = _in_strides(code, planned, trial.inputs)
     arguments = code.arguments(planned.case, inputs, trial.contract)
     shape = case_label(planned.case) if kept is not None and not code.task.file.outputs else ""
     keep, recall = shape if planned.first else "", shape if planned.last else ""
@@ -172,12 +172,14 @@ def _other_values(code: TaskCode, planned: Run, inputs: Inputs, contract: list[t
     differ in a number, or in a shape of what goes in or comes out."""
     drawn = code.inputs(planned.case, planned.seed ^ OTHER_DRAW)
     fits = layout(code.contract(planned.case, drawn)) == layout(contract)
-    others = _in_strides(planned, drawn)
+    others = _in_strides(code, planned, drawn)
     return others if fits and layout(others) == layout(inputs) else None
 
 
-def _in_strides(planned: Run, inputs: Inputs) -> Inputs:
-    return other_strides(inputs, transposed=bool(planned.seed % 2)) if planned.strided else inputs
+def _in_strides(code: TaskCode, planned: Run, inputs: Inputs) -> Inputs:
+    if not planned.strided:
+        return inputs
+    return other_strides(inputs, transposed=bool(planned.seed % 2)) | code.constants_of(inputs)
 
 
 def layout(values: Inputs | list[torch.Tensor]) -> list[Any]:

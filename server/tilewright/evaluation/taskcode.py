@@ -16,6 +16,8 @@ from tilewright.task import Backend, Case, Task, TaskError, Work, case_label
 
 Inputs = dict[str, Any]
 CACHE_BYTES = 4 * 2**30
+CONSTANT_SEED = 1
+"""Of the values of inputs that a task calls constant."""
 
 
 class TaskCode:
@@ -26,6 +28,7 @@ class TaskCode:
         self.task = task
         self.device = "cuda" if backend is Backend.CUDA else "cpu"
         self._cached: dict[tuple[str, int], Inputs] = {}
+        self._constant: dict[str, Inputs] = {}
         path = task.folder / "task.py"
         sys.path[:0] = [str(task.folder), *(str(task.folder / extra) for extra in task.file.python_path)]
         spec = importlib.util.spec_from_file_location(f"task_{task.name}", path)
@@ -61,7 +64,27 @@ class TaskCode:
                 raise TaskError(
                     f"task.py: make_inputs: argument {name!r} is on {value.device}; make tensors on generator.device"
                 )
-        return made
+        if missing := set(self.task.file.constant) - set(made):
+            raise TaskError(
+                f"task.toml: constant names {sorted(missing)[0]!r}, and make_inputs gives no such argument; it gives "
+                f"{', '.join(made)}"
+            )
+        return made | self._constants(case)
+
+    def _constants(self, case: Case) -> Inputs:
+        """The inputs that the task calls constant, with the values of one seed."""
+        if not self.task.file.constant:
+            return {}
+        key = case_label(case)
+        if key not in self._constant:
+            self._constant[key] = {}  # for the call below
+            drawn = self.inputs(case, CONSTANT_SEED)
+            self._constant[key] = {name: drawn[name] for name in self.task.file.constant}
+        return self._constant[key]
+
+    def constants_of(self, inputs: Inputs) -> Inputs:
+        """Those of the inputs that the task calls constant."""
+        return {name: inputs[name] for name in self.task.file.constant}
 
     def cached_inputs(self, case: Case, seed: int) -> Inputs:
         """The same, kept for the next call; for inputs that need not be secret."""

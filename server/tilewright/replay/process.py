@@ -73,7 +73,7 @@ class Replayer:
         inputs = [[(one.name, one.spec) for one in program.layout.inputs] for program in programs]
         if inputs[0] != inputs[-1]:
             raise ProgramError("the two programs have other inputs")
-        outputs = [[one.spec for one in program.layout.outputs] for program in programs]
+        outputs = [[(one.spec.dtype, one.spec.shape) for one in program.layout.outputs] for program in programs]
         if outputs[0] != outputs[-1]:
             raise ProgramError("the two programs have other outputs")
         self._programs = programs

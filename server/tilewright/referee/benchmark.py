@@ -1,0 +1,215 @@
+"""A case by device programs: captured on public draws, then judged and timed on secret ones, which no worker saw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from tilewright.evaluation.correctness import judge_drawn, layout
+from tilewright.evaluation.pool import WorkerFailure
+from tilewright.evaluation.results import Status
+from tilewright.evaluation.seeds import Seeds
+from tilewright.evaluation.snapshot import Snapshot
+from tilewright.evaluation.statistics import Interval
+from tilewright.evaluation.taskcode import Inputs, TaskCode
+from tilewright.evaluation.tensors import TensorSpec, from_buffer, poison, raw_bytes, to_buffer
+from tilewright.isolation.fork_server import ForkServer
+from tilewright.programs.digests import widened
+from tilewright.programs.identity import identity
+from tilewright.programs.model import Program
+from tilewright.referee.captures import (
+    Arguments,
+    CallCaptured,
+    Entry,
+    EntryFailed,
+    InProcess,
+    arguments_of,
+    capture_calls,
+)
+from tilewright.referee.compare import DRAWS, replayed_in_turns
+from tilewright.referee.replayer import Fault, Replayer
+from tilewright.referee.statistics import LOOKS, Comparison
+from tilewright.task import Case, case_label
+from tilewright.wire import tensors as wire
+
+PUBLIC_SEEDS = 1, 2
+"""Of the draws on which calls are captured. Nothing that counts is made on them."""
+INCUMBENT, CANDIDATE = 0, 1
+"""The arms of the replayer."""
+KEPT = 3
+"""Candidates whose programs are kept: the incumbent, the candidate, and one more."""
+_UNREPLAYABLE = ("out-of-memory", "refused")
+_STATUS = {"hang": Status.TIMEOUT, "tampered": Status.TAMPERED}
+
+
+class Programs:
+    """The programs of candidates on a task's cases, captured when they are first asked for."""
+
+    def __init__(self, server: ForkServer) -> None:
+        self._server = server
+        self._known: dict[str, list[CallCaptured]] = {}
+
+    def of(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str) -> list[CallCaptured]:
+        """What a candidate does in each case: a program, or why there is none. Raises `WorkerFailure` of the arm
+        `label` where it fails."""
+        key = f"{code.task.folder} {snapshot.id} {[*map(case_label, cases)]}"
+        found = self._known.pop(key, None)
+        if found is None:
+            calls = [self._draws(code, case) for case in cases]
+            try:
+                found = capture_calls(
+                    self._server, _entry(code, snapshot), calls, code.task.file.timeout_s, snapshot.cache
+                )
+            except EntryFailed as failed:
+                raise WorkerFailure(Status(failed.status), str(failed), label=label) from None
+            except RuntimeError as error:
+                raise WorkerFailure(Status.VOID, str(error), label=label) from None
+        self._known[key] = found  # the one that was asked for last is the last to go
+        for old in [*self._known][:-KEPT]:
+            del self._known[old]
+        return found
+
+    @staticmethod
+    def _draws(code: TaskCode, case: Case) -> tuple[Arguments, Arguments]:
+        first = public_inputs(code, case)
+        second = drawn_inputs(code, case, PUBLIC_SEEDS[1])
+        return described(code, case, first), described(code, case, second)
+
+
+def _entry(code: TaskCode, snapshot: Snapshot) -> Entry:
+    task, folder = code.task, snapshot.root / snapshot.task
+    return Entry(
+        folder=folder,
+        module=task.module,
+        function=task.function,
+        frontend=task.file.frontend,
+        import_paths=tuple(folder / path for path in task.file.python_path),
+        outputs=tuple(task.file.outputs),
+        readable=(snapshot.root,),
+        label=task.file.entry,
+    )
+
+
+def public_inputs(code: TaskCode, case: Case) -> Inputs:
+    """The arguments of a case on which its call is captured."""
+    return code.cached_inputs(case, PUBLIC_SEEDS[0])
+
+
+def drawn_inputs(code: TaskCode, case: Case, seed: int) -> Inputs:
+    """A case's arguments with the values of another seed, but for the numbers, which are part of a program. Raises
+    `InProcess` where its tensors have other shapes."""
+    public, drawn = public_inputs(code, case), code.inputs(case, seed)
+    found = {name: value if isinstance(value, torch.Tensor) else public.get(name) for name, value in drawn.items()}
+    if layout(found) != layout(public):
+        raise InProcess("its inputs have other shapes, strides or dtypes from draw to draw")
+    return found
+
+
+def described(code: TaskCode, case: Case, inputs: Inputs) -> Arguments:
+    """A call's arguments as a worker and the replayer take them; what the call fills holds poison."""
+    arguments = code.arguments(case, inputs)
+    for name in arguments.keys() - inputs.keys():
+        poison(arguments[name])
+    return arguments_of(arguments, lambda _, tensor: _content(tensor))
+
+
+def _content(tensor: torch.Tensor) -> tuple[bytes, wire.TensorSpec]:
+    spec = wire.TensorSpec(**TensorSpec.of(tensor).model_dump())
+    if not tensor.numel():
+        return b"", spec
+    return bytes(to_buffer(raw_bytes(tensor).cpu())), spec
+
+
+class Timed(NamedTuple):
+    """What a case's rounds say. Microseconds for a call by events, of the incumbent, the candidate and an empty
+    program; without an incumbent the first two are both the candidate's."""
+
+    found: Comparison
+    pairs: int
+    same: bool
+
+    @property
+    def speedup(self) -> Interval:
+        return self.found.speedup
+
+
+class ProgramBench:
+    """Benchmarks one candidate after the other on a replayer."""
+
+    def __init__(self, code: TaskCode, replayer: Replayer, error_probability: float) -> None:
+        self._code = code
+        self._replayer = replayer
+        self._error_probability = error_probability
+
+    def case(self, case: Case, candidate: Program, incumbent: Program | None, seeds: Seeds) -> Timed:
+        """Replay a candidate's program, in turns with the incumbent's if there is one. Raises `InProcess` where they
+        cannot be replayed, and `WorkerFailure` where the candidate is wrong or fails, or the incumbent does (void).
+        """
+        if incumbent is not None and identity(candidate) == identity(incumbent):
+            return Timed(Comparison(), 0, same=True)
+        drawn = [drawn_inputs(self._code, case, seeds.next()) for _ in range(DRAWS)]
+        first = candidate if incumbent is None else incumbent
+        looks = LOOKS if incumbent is not None else LOOKS[:1]
+        contract = self._code.contract(case, drawn[0])
+
+        def judge(arm: int, draw: int, outputs: list[bytes]) -> None:
+            if arm == CANDIDATE:
+                self._judge(case, candidate, drawn[draw], outputs, contract)
+
+        try:
+            self._replayer.load([first, candidate], [described(self._code, case, inputs).tensors for inputs in drawn])
+            found, pairs = replayed_in_turns(
+                self._replayer, DRAWS, Comparison(error_probability=self._error_probability), looks, judge
+            )
+        except Fault as fault:
+            raise self._failure(case, fault, alone=incumbent is None) from None
+        return Timed(found, pairs, same=False)
+
+    def _judge(
+        self, case: Case, program: Program, inputs: Inputs, outputs: list[bytes], contract: list[torch.Tensor]
+    ) -> None:
+        found = judge_drawn(self._code, case, inputs, self._opened(program, outputs), contract)
+        if found.status is not Status.PASSED:
+            text = f"{case_label(case)}, in a call that was replayed on other values: {found.message}"
+            raise WorkerFailure(found.status, text)
+
+    def _opened(self, program: Program, outputs: list[bytes]) -> list[torch.Tensor]:
+        opened = []
+        for tensor, data in zip(program.layout.outputs, outputs, strict=True):
+            start, _ = widened(tensor.at, tensor.size)
+            own = bytearray(data[tensor.at - start :][: tensor.size])
+            opened.append(from_buffer(TensorSpec(**tensor.spec.model_dump()), own).to(self._code.device))
+        return opened
+
+    @staticmethod
+    def _failure(case: Case, fault: Fault, alone: bool) -> Exception:
+        """What a fault of the replayer means for the candidate."""
+        if fault.kind in _UNREPLAYABLE:
+            return InProcess(f"the replayer: {fault}")
+        text = f"{case_label(case)}, replayed: {fault.kind}: {fault}"
+        if fault.arm == CANDIDATE or (alone and fault.arm is not None):
+            return WorkerFailure(_STATUS.get(fault.kind, Status.CRASHED), text)
+        who = "the incumbent failed" if fault.arm == INCUMBENT else "neither version fails alone"
+        return WorkerFailure(Status.VOID, f"{who}: {text}")
+
+
+def values_of(timed: Timed) -> dict[str, Any]:
+    """What a case's rounds say, as fields of a `CaseTiming`; latencies in ms."""
+    found = timed.found
+    speedup, low, high = found.speedup.ratio()
+    return {
+        "latency_ms": found.mean_us(CANDIDATE) / 1e3,
+        "incumbent_ms": found.mean_us(INCUMBENT) / 1e3,
+        "speedup": speedup,
+        "speedup_low": low,
+        "speedup_high": high,
+        "samples": [
+            tuple(
+                float(f"{us / 1e3:.6g}")
+                for us in (one.events[CANDIDATE], one.events[INCUMBENT], one.wall[CANDIDATE], one.wall[INCUMBENT])
+            )
+            for one in found.rounds
+        ],
+    }

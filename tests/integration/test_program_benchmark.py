@@ -1,0 +1,204 @@
+"""Cases by device programs: the referee's side as it is, on a replayer whose driver is a stand-in."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.unit.programs.made import OUT, X, clear, copied, fill, program
+from tilewright.evaluation.pool import WorkerFailure
+from tilewright.evaluation.results import Status
+from tilewright.evaluation.seeds import Seeds
+from tilewright.evaluation.snapshot import Snapshot
+from tilewright.evaluation.taskcode import TaskCode
+from tilewright.programs.model import Program
+from tilewright.referee import benchmark
+from tilewright.referee.benchmark import ProgramBench, Programs, drawn_inputs, public_inputs, values_of
+from tilewright.referee.captures import CallCaptured, EntryFailed, InProcess
+from tilewright.referee.replayer import Replayer
+from tilewright.task import Backend, TaskError, load_task
+
+pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
+TOML = """
+name = "first"
+entry = "kernel:run"
+editable = ["kernel.py"]
+frontend = "torch"
+{more}
+[[cases]]
+N = 256
+"""
+CODE = """
+import torch
+from tilewright.task import Work
+
+def make_inputs(case, generator):
+    x = torch.randn(case["N"], generator=generator, device=generator.device)
+    return {"x": x, "w": torch.randn(4, generator=generator, device=generator.device), "scale": 2.0 + float(x[0])}
+
+def reference(x, w, scale):
+    y = x.clone()
+    y[0] = 0
+    return y
+
+def work(case):
+    return Work(8 * case["N"], case["N"], "float32")
+"""
+CASE = {"N": 256}
+BARE = """
+import torch
+from tilewright.task import Work
+
+def make_inputs(case, generator):
+    return {"x": torch.randn(case["N"], generator=generator, device=generator.device)}
+
+def reference(x):
+    y = x.clone()
+    y[0] = 0
+    return y
+
+def work(case):
+    return Work(8 * case["N"], case["N"], "float32")
+"""
+
+
+def task_code(folder: Path, code: str = BARE, more: str = "") -> TaskCode:
+    folder.mkdir(exist_ok=True)
+    (folder / "task.toml").write_text(TOML.format(more=more))
+    (folder / "task.py").write_text(code)
+    (folder / "kernel.py").write_text("def run(x): ...\n")
+    return TaskCode(load_task(folder), Backend.CPU)
+
+
+@pytest.fixture
+def replayer(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Replayer]:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(library))
+    with Replayer(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def bench(replayer: Replayer, tmp_path: Path) -> ProgramBench:
+    return ProgramBench(task_code(tmp_path / "task"), replayer, 0.01)
+
+
+def taking(us: int) -> Program:
+    """A right program: a copy, whose first number is then made nearly zero, which takes so many microseconds."""
+    return program([copied(), fill(OUT, us)])
+
+
+def test_a_candidate_is_judged_and_timed_beside_the_incumbent(bench: ProgramBench) -> None:
+    timed = bench.case(CASE, taking(20), taking(30), Seeds("secret"))
+    values = values_of(timed)
+    assert not timed.same
+    assert values["speedup"] > 1.3
+    assert values["speedup_low"] > 1.2
+    assert values["latency_ms"] < values["incumbent_ms"]
+    assert len(values["samples"]) == len(timed.found.rounds) >= 8
+    assert timed.found.borne_out
+
+
+def test_a_baseline_is_timed_alone(bench: ProgramBench) -> None:
+    timed = bench.case(CASE, taking(20), None, Seeds("secret"))
+    assert len(timed.found.rounds) == 8
+    assert timed.found.mean_us(0) == pytest.approx(timed.found.mean_us(1), rel=0.5)
+
+
+def test_the_same_program_is_not_measured(bench: ProgramBench) -> None:
+    assert bench.case(CASE, taking(20), taking(20), Seeds("secret")).same
+
+
+@pytest.mark.parametrize(
+    ("nodes", "status"),
+    [
+        ([clear(width=256)], Status.WRONG_VALUES),  # zeros, whatever the input
+        ([fill(OUT, 20)], Status.NON_FINITE),  # all else is as it was: poison
+        ([copied(width=1020), fill(OUT, 20)], Status.NON_FINITE),
+    ],
+)
+def test_a_program_that_is_wrong_on_secret_values_is_refused(
+    bench: ProgramBench, nodes: list[Any], status: Status
+) -> None:
+    with pytest.raises(WorkerFailure, match="N=256, in a call that was replayed on other values") as failed:
+        bench.case(CASE, program(nodes), taking(30), Seeds("secret"))
+    assert failed.value.status is status
+
+
+def test_an_incumbent_that_is_wrong_is_not_the_candidates_fault(bench: ProgramBench) -> None:
+    """It was judged when it was kept; what counts now is the candidate's."""
+    assert bench.case(CASE, taking(20), program([copied(), clear(X), fill(OUT, 30)]), Seeds("secret")).found.rounds
+
+
+def broken(program: Program) -> Program:
+    """A program that touches memory which is not there."""
+    nodes = tuple(
+        node.model_copy(update={"parameters": ((1 << 44).to_bytes(8, "little"), node.parameters[1])})
+        if node.kind == "kernel"
+        else node
+        for node in program.layout.nodes
+    )
+    return Program(program.layout.model_copy(update={"nodes": nodes}), program.images, program.held)
+
+
+def test_a_program_that_fails_is_told_by_its_arm(bench: ProgramBench) -> None:
+    with pytest.raises(WorkerFailure, match="N=256, replayed: illegal-access") as failed:
+        bench.case(CASE, broken(taking(20)), taking(30), Seeds("secret"))
+    assert failed.value.status is Status.CRASHED
+    with pytest.raises(WorkerFailure, match="the incumbent failed") as failed:
+        bench.case(CASE, taking(20), broken(taking(30)), Seeds("secret"))
+    assert failed.value.status is Status.VOID
+
+
+def test_a_program_that_the_driver_refuses_is_in_process(bench: ProgramBench) -> None:
+    with pytest.raises(InProcess, match="the replayer"):
+        large = fill(OUT, 20).model_copy(update={"shared": 1 << 20})
+        bench.case(CASE, program([copied(), large]), None, Seeds("secret"))
+
+
+def test_numbers_are_drawn_once_and_constants_stay(tmp_path: Path) -> None:
+    code = task_code(tmp_path / "task", CODE, 'constant = ["w"]')
+    public, drawn = public_inputs(code, CASE), drawn_inputs(code, CASE, 5)
+    assert drawn["scale"] == public["scale"] != code.inputs(CASE, 5)["scale"]
+    assert torch.equal(drawn["w"], public["w"])
+    assert not torch.equal(drawn["x"], public["x"])
+    with pytest.raises(TaskError, match="constant names 'v', and make_inputs gives no such argument; it gives x, w"):
+        task_code(tmp_path / "other", CODE, 'constant = ["v"]').inputs(CASE, 1)
+
+
+def test_inputs_whose_shapes_follow_the_draw_are_no_program(tmp_path: Path) -> None:
+    code = task_code(
+        tmp_path / "task", BARE.replace('torch.randn(case["N"]', "torch.randn(3 + generator.initial_seed()")
+    )
+    with pytest.raises(InProcess, match="other shapes"):
+        drawn_inputs(code, CASE, 5)
+
+
+def test_programs_are_captured_once_for_a_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, asked = task_code(tmp_path / "task"), []
+
+    def capture(server: Any, entry: Any, calls: Any, limit_s: float, cache: Path) -> list[CallCaptured]:
+        asked.append((entry.folder, len(calls), [len(draw.tensors[0]) for draw in calls[0]], limit_s))
+        if entry.folder.parent.name == "wrong":
+            raise EntryFailed("raised", "ValueError: no")
+        return [CallCaptured(taking(20))]
+
+    monkeypatch.setattr(benchmark, "capture_calls", capture)
+    snapshots = {
+        name: Snapshot(id=name, root=tmp_path / name, task=Path("t"), cache=tmp_path / "c") for name in "abcde"
+    }
+    programs = Programs(None)  # type: ignore[arg-type]
+    for name in "abacbdb":
+        programs.of(code, snapshots[name], [CASE], "candidate")
+    assert [folder.parent.name for folder, *_ in asked] == ["a", "b", "c", "d"]
+    assert asked[0] == (tmp_path / "a" / "t", 1, [1024, 1024], 60.0)
+    programs.of(code, snapshots["a"], [CASE], "candidate")
+    assert len(asked) == 5, "it was dropped"
+    wrong = Snapshot(id="w", root=tmp_path / "wrong", task=Path("t"), cache=tmp_path / "c")
+    with pytest.raises(WorkerFailure, match="ValueError: no") as failed:
+        programs.of(code, wrong, [CASE], "incumbent")
+    assert (failed.value.status, failed.value.label) == (Status.RAISED, "incumbent")
