@@ -13,6 +13,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from tilewright.wire.channel import Buffer, Channel, ChannelError
+from tilewright.wire.launches import MAX_LAUNCHES, Launch
 from tilewright.wire.record import Record, misfit
 from tilewright.wire.tensors import TensorSpec
 
@@ -125,7 +126,7 @@ class ReplayFault(Message):
 
 
 class WorkerReady(Message):
-    """A capturing worker's first word: how it is confined, and its GPU's architecture."""
+    """A worker's first word: how it is confined, and its GPU's architecture."""
 
     kind: Literal["worker-ready"] = "worker-ready"
     arch: str = Field(max_length=20)
@@ -178,8 +179,21 @@ class Captured(Message):
     peak_bytes: int = Field(ge=0)
 
 
+class RecordCall(Message):
+    """Call the entry point until it is warm, then record what a further call launches."""
+
+    kind: Literal["record-call"] = "record-call"
+
+
+class Recorded(Message):
+    """What an ordinary call launched, in no order."""
+
+    kind: Literal["recorded"] = "recorded"
+    launches: list[Launch] = Field(max_length=MAX_LAUNCHES)
+
+
 class NotCaptured(Message):
-    """The call ran, and cannot be a program."""
+    """The call ran, and cannot be a program, or what it launched cannot be recorded."""
 
     kind: Literal["not-captured"] = "not-captured"
     reason: str = Field(max_length=1000)
@@ -193,8 +207,8 @@ class CandidateFailed(Message):
     message: str = Field(max_length=4000)
 
 
-ToWorker = LoadEntry | SetArguments | CaptureCall
-FromWorker = WorkerReady | Done | Captured | NotCaptured | CandidateFailed
+ToWorker = LoadEntry | SetArguments | CaptureCall | RecordCall
+FromWorker = WorkerReady | Done | Captured | Recorded | NotCaptured | CandidateFailed
 ToReplayer = LoadPrograms | SetDraws | RunRound | RunAlone
 FromReplayer = ReplayerReady | ProgramsLoaded | Round | Outputs | Done | ReplayFault
 Kind = TypeVar("Kind", bound=Message)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tilewright.wire import messages
 from tilewright.wire.channel import Channel, ChannelError
+from tilewright.wire.launches import CopyLaunch, KernelLaunch, MemsetLaunch
 from tilewright.wire.messages import (
     CallArgument,
     CandidateFailed,
@@ -30,6 +31,8 @@ from tilewright.wire.messages import (
     NotCaptured,
     Outputs,
     ProgramsLoaded,
+    RecordCall,
+    Recorded,
     ReplayerReady,
     ReplayFault,
     Round,
@@ -68,6 +71,14 @@ EXAMPLES: list[Message] = [
         ],
     ),
     CaptureCall(),
+    RecordCall(),
+    Recorded(
+        launches=[
+            KernelLaunch(symbol="_Z4fillPf", grid=(3, 1, 1), block=(128, 1, 1), shared=48, in_graph=True),
+            MemsetLaunch(value=255, size=64),
+            CopyLaunch(size=8, way="to the host"),
+        ]
+    ),
     Captured(program=0, peak_bytes=5),
     NotCaptured(reason="it copies between the host and the GPU"),
     CandidateFailed(status="raised", message="ValueError: no"),
