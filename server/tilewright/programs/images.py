@@ -22,6 +22,9 @@ _SECTION, _WITHOUT_BYTES = struct.Struct("<4xI16x2Q24x"), 8
 _SECTION_HEADER, _SYMTAB, _COMPRESSED = struct.Struct("<IIQQQQIIQQ"), 2, 0x800
 _SYMBOL, _OBJECT, _FUNCTION, _ENTRY = struct.Struct("<IBBHQQ"), 1, 2, 0x10
 MAX_SYMBOLS = 1 << 20
+_INFO, _WITH_SIZE, _REQNTID = b".nv.info.", 4, 0x10
+"""How the section of a kernel's attributes is named; the format of an attribute that says its size; and the attribute
+with the threads of a block that a kernel has to have."""
 _DEBUG = re.compile(rb"(\.rela?)?(\.debug_|\.nv_debug_|\.nv\.tileir\.debug_)")
 """Names of sections that are for debuggers: lines and files of the source, and texts of the compiler."""
 
@@ -101,6 +104,31 @@ def variables(image: bytes) -> dict[str, int]:
             end = names.find(b"\0", name, name + MAX_SYMBOL + 1)
             found[names[name : max(end, name)].decode(errors="replace")] = size
     return found
+
+
+def required_threads(image: bytes) -> dict[str, tuple[int, int, int]]:
+    """The size of a block, by the symbols of those kernels in a cubin that run with this one alone. Raises
+    `ProgramError` for what cannot be read."""
+    found = {}
+    try:
+        for name, _, content in _sections(image):
+            if name.startswith(_INFO):
+                for number, value in _attributes(content):
+                    if number == _REQNTID:
+                        x, y, z = struct.unpack_from("<III", value)
+                        found[name.removeprefix(_INFO).decode(errors="replace")] = x, y, z
+    except struct.error:
+        raise ProgramError("an image cannot be read: it is cut off") from None
+    return found
+
+
+def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The number and the value of each attribute."""
+    at = 0
+    while at + 4 <= len(data):
+        size = struct.unpack_from("<H", data, at + 2)[0] if data[at] == _WITH_SIZE else 0
+        yield data[at + 1], data[at + 4 : at + 4 + size] if data[at] == _WITH_SIZE else data[at + 2 : at + 4]
+        at += 4 + size
 
 
 def _symbol_table(image: bytes) -> tuple[bytes, bytes]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.gpu.replaying.hostile import cubin as hostile_cubin
 from tests.unit.programs.made import cubin
 from tilewright.compiler.signature import signature_of
-from tilewright.programs.images import code_digest, kernels, variables, whole_image
+from tilewright.programs.images import code_digest, kernels, required_threads, variables, whole_image
 from tilewright.programs.model import ProgramError
 
 HOPPER, BLACKWELL = cubin("fill", "sm_90"), cubin("fill", "sm_100")
@@ -116,6 +116,23 @@ def test_a_changed_byte_is_an_error_or_other_code_or_in_the_frame(place: int, va
 def test_the_variables_of_an_image_are_found() -> None:
     assert variables(hostile_cubin("sm_90")) == {"kept": 1 << 20, "known": 1 << 16}
     assert variables(HOPPER) == {}
+
+
+def test_the_threads_that_a_kernel_needs_are_found(tmp_path: Path) -> None:
+    ((symbol, threads),) = required_threads(compiled(tmp_path / "one")).items()
+    assert symbol in kernels(compiled(tmp_path / "again"))
+    assert threads[0] >= 32 and threads[0] % 32 == 0 and threads[1:] == (1, 1)
+    assert required_threads(HOPPER) == {}
+    with pytest.raises(ProgramError, match="cut off"):
+        required_threads(HOPPER[:100])
+
+
+@given(st.integers(0, len(HOPPER) - 1), st.integers(0, 255))
+def test_a_changed_byte_gives_threads_or_an_error(place: int, value: int) -> None:
+    try:
+        required_threads(HOPPER[:place] + bytes([value]) + HOPPER[place + 1 :])
+    except ProgramError as error:
+        assert str(error).startswith("an image cannot be read")
 
 
 def test_sections_that_overlap_are_an_error() -> None:
