@@ -38,7 +38,7 @@ class LoadedModules:
         self.images: dict[str, bytes] = {}
         self._by_symbol: dict[str, set[str]] | None = None
         self._callback = _Callback(self._seen)  # kept: CUPTI calls it as long as this process lives
-        self._cupti = ctypes.CDLL(_library())
+        self._cupti = ctypes.CDLL(cupti_library())
         self._subscriber = ctypes.c_void_p()
         if code := self._cupti.cuptiSubscribe(ctypes.byref(self._subscriber), self._callback, None):
             raise RuntimeError(f"CUPTI cannot be subscribed to (error {code}): another profiler may be at work")
@@ -103,7 +103,7 @@ class Images:
         return key
 
 
-def _library() -> str:
+def cupti_library() -> str:
     """CUPTI's file: the one that came with torch, else the machine's own."""
     spec = find_spec("nvidia")
     places: list[Any] = [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
