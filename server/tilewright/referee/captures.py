@@ -1,4 +1,5 @@
-"""Programs of an entry point's calls, as two workers describe them on different draws."""
+"""Programs of an entry point's calls, as two workers describe them on different draws; and whether an ordinary call
+launches what a program does."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from tilewright.errors import UsageError
 from tilewright.evaluation.caches import COMPILED, compiler_variables, copy_cache
@@ -18,9 +19,11 @@ from tilewright.isolation.process import ChildProcess, kept_environment, worker_
 from tilewright.programs.agreement import agreed
 from tilewright.programs.format import decoded
 from tilewright.programs.images import missing_kernels
+from tilewright.programs.launches import launch_differences
 from tilewright.programs.model import Program, ProgramError, checked
 from tilewright.text import printable
 from tilewright.wire.channel import ChannelClosed, ChannelError, ChannelTimeout
+from tilewright.wire.launches import Launch
 from tilewright.wire.messages import (
     CallArgument,
     CandidateFailed,
@@ -32,6 +35,8 @@ from tilewright.wire.messages import (
     LoadEntry,
     Message,
     NotCaptured,
+    RecordCall,
+    Recorded,
     SetArguments,
     WorkerReady,
     buffer_of,
@@ -87,6 +92,10 @@ def arguments_of(values: Mapping[str, Any], content: Callable[[str, Any], tuple[
 
 class InProcess(Exception):
     """A call that ran and cannot be replayed, and why."""
+
+
+class OtherLaunches(Exception):
+    """An ordinary call launches other things than the program: where they differ."""
 
 
 class EntryFailed(Exception):
@@ -222,17 +231,49 @@ def _captured(worker: CaptureWorker, draw: Arguments, zone: int, limit_s: float)
     return program, found.peak_bytes
 
 
-class CaptureWorker:
-    """A worker process that captures, from the referee's side; `scratch` is the one folder that it may write to. A
-    context manager: the process ends with the block."""
+def ordinary_call(server: ForkServer, entry: Entry, draw: Arguments, limit_s: float) -> list[Launch]:
+    """What a call launches in a fresh process that captures nothing, with torch's own allocator and without what was
+    compiled or tuned before. `limit_s`: for an import, or for all calls.
 
-    def __init__(self, server: ForkServer, entry: Entry, scratch: Path) -> None:
+    Raises `EntryFailed`, `InProcess` where the launches cannot be recorded, and RuntimeError where no worker can start.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="tilewright-ordinary-", ignore_cleanup_errors=True) as folder,
+        CaptureWorker(server, entry, Path(folder), "ordinary") as worker,
+    ):
+        worker.load(limit_s)
+        worker.ask(SetArguments(zone=1, arguments=list(draw.described)), Done, draw.tensors, limit_s)
+        found, _ = worker.ask(RecordCall(), Recorded, (), limit_s)
+    return found.launches
+
+
+def confirm_launches(server: ForkServer, entry: Entry, draw: Arguments, program: Program, limit_s: float) -> None:
+    """Raises `OtherLaunches` where an ordinary call launches other things than the program, and as `ordinary_call`
+    does."""
+    recorded = ordinary_call(server, entry, draw, limit_s)
+    try:
+        found = launch_differences(program, recorded)
+    except ProgramError as error:
+        raise InProcess(str(error)) from None
+    if found:
+        why = printable("; ".join(found))
+        raise OtherLaunches(f"launches other kernels outside capture; write the tuned config down: {why}")
+
+
+class CaptureWorker:
+    """A worker process, from the referee's side; `scratch` is the one folder that it may write to. One of the kind
+    "capture" makes programs, one of the kind "ordinary" records launches. A context manager: the process ends with the
+    block."""
+
+    def __init__(
+        self, server: ForkServer, entry: Entry, scratch: Path, kind: Literal["capture", "ordinary"] = "capture"
+    ) -> None:
         """Raises RuntimeError where no worker can be had."""
         self._entry = entry
         self._loaded = False
         environment = worker_environment(scratch, compiler_variables(scratch))
         folders = [str(path) for path in dict.fromkeys((entry.folder, *entry.import_paths, *entry.readable))]
-        self._process = ChildProcess(lambda end: server.start(end, folders, environment, scratch), scratch)
+        self._process = ChildProcess(lambda end: server.start(end, [kind, *folders], environment, scratch), scratch)
         self._link: Link[FromWorker] = Link(self._process.channel, FromWorker)
         self._ready = False
 

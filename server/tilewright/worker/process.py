@@ -1,4 +1,5 @@
-"""A worker that captures: it imports one entry point, calls it, and describes a call as a device program.
+"""A worker imports one entry point and calls it. One kind describes a call as a device program, another one says what
+an ordinary call launches.
 
 It is a fork of a process that has imported this module. What it says of its candidate is a claim: the referee reads it
 strictly, and another worker has to claim the same.
@@ -32,75 +33,109 @@ from tilewright.wire.messages import (
     LoadEntry,
     Message,
     NotCaptured,
+    RecordCall,
+    Recorded,
     SetArguments,
     ToWorker,
     WorkerReady,
     buffer_of,
 )
 from tilewright.worker.allocator import Arena
-from tilewright.worker.capture import capture
+from tilewright.worker.capture import WARM_CALLS, capture
 from tilewright.worker.graphs import nest_own_graphs
 from tilewright.worker.images import Images, LoadedModules
+from tilewright.worker.launches import NotRecorded, Recorder
 from tilewright.worker.nodes import NotCapturable
 
 Answer = tuple[Message, list[bytes]]
 
 
 class Worker:
-    """The requests: one method for each."""
+    """The requests: one method for each. What a worker does with a call, its kind says."""
 
-    def __init__(self, arena: Arena, arch: str) -> None:
-        self._arena = arena
-        self._arch = arch
-        self._candidate: Candidate | None = None
-        self._sources: list[ImageSource] = []
-        self._modules: LoadedModules | str = "nothing is loaded"
+    def __init__(self) -> None:
+        self._loaded: Candidate | None = None
         self._arguments: dict[str, Any] = {}
 
     def answer(self, message: ToWorker, buffers: Sequence[bytearray]) -> Answer:
-        """Raises `CandidateFailure`, `NotCapturable`, `ChannelError`."""
+        """Raises `CandidateFailure`, `NotCapturable`, `NotRecorded`, `ChannelError`."""
         match message:
             case LoadEntry():
                 return self._load(message)
             case SetArguments():
                 return self._set_arguments(message, buffers)
-            case CaptureCall():
-                return self._capture()
+            case CaptureCall() | RecordCall():
+                if self._loaded is None:
+                    raise ChannelError("nothing is loaded")
+                return self._call(message, self._loaded)
 
     def _load(self, message: LoadEntry) -> Answer:
-        if self._candidate is not None:
+        if self._loaded is not None:
             raise ChannelError("a worker loads one entry point")
-        try:
-            self._modules = LoadedModules()
-        except (OSError, RuntimeError) as error:
-            self._modules = str(error)
         try:
             need_packages(FRONTENDS[message.frontend])
         except MissingPackage as missing:
             raise CandidateFailure(Status.IMPORT_ERROR, str(missing)) from None
-        for frontend in FRONTENDS:  # a candidate may mix them
-            with contextlib.suppress(MissingPackage):
-                self._sources.append(frontend.runtime().watch_images())
+        self._watch()
         paths = [Path(path) for path in message.import_paths]
-        self._candidate = Candidate(Path(message.folder), paths, message.module, message.function, message.outputs)
+        self._loaded = Candidate(Path(message.folder), paths, message.module, message.function, message.outputs)
         return Done(), []
 
     def _set_arguments(self, message: SetArguments, buffers: Sequence[bytearray]) -> Answer:
         self._arguments.clear()
-        self._arena.exhausted = ""
+        self._make_room(message.zone)
         try:
-            self._arena.start_zone(message.zone)
-        except OutOfAddresses as error:
-            raise ChannelError(str(error)) from None
-        self._arguments = {one.name: _value(one, buffers) for one in message.arguments}
-        if why := self._arena.exhausted:
-            raise NotCapturable(f"its arguments do not fit on the GPU: {why}")
+            self._arguments = {one.name: _value(one, buffers) for one in message.arguments}
+        except torch.OutOfMemoryError as error:
+            raise NotCapturable(f"its arguments do not fit on the GPU: {error}") from None
         return Done(), []
 
-    def _capture(self) -> Answer:
-        candidate = self._candidate
-        if candidate is None:
-            raise ChannelError("nothing is loaded")
+    def _call(self, message: CaptureCall | RecordCall, candidate: Candidate) -> Answer:
+        """Do what the message asks for. Raises `ChannelError` where another kind of worker does it."""
+        raise NotImplementedError
+
+    def _watch(self) -> None:
+        """Get ready for a candidate's import."""
+
+    def _make_room(self, zone: int) -> None:
+        """Get ready for the arguments of a case."""
+
+
+class CapturingWorker(Worker):
+    """Describes calls as device programs, with planned addresses."""
+
+    def __init__(self, arena: Arena, arch: str) -> None:
+        super().__init__()
+        self._arena = arena
+        self._arch = arch
+        self._sources: list[ImageSource] = []
+        self._modules: LoadedModules | str = "nothing is loaded"
+
+    def _watch(self) -> None:
+        try:
+            self._modules = LoadedModules()
+        except (OSError, RuntimeError) as error:
+            self._modules = str(error)
+        for frontend in FRONTENDS:  # a candidate may mix them
+            with contextlib.suppress(MissingPackage):
+                self._sources.append(frontend.runtime().watch_images())
+
+    def _make_room(self, zone: int) -> None:
+        self._arena.exhausted = ""
+        try:
+            self._arena.start_zone(zone)
+        except OutOfAddresses as error:
+            raise ChannelError(str(error)) from None
+
+    def _set_arguments(self, message: SetArguments, buffers: Sequence[bytearray]) -> Answer:
+        answer = super()._set_arguments(message, buffers)
+        if why := self._arena.exhausted:
+            raise NotCapturable(f"its arguments do not fit on the GPU: {why}")
+        return answer
+
+    def _call(self, message: CaptureCall | RecordCall, candidate: Candidate) -> Answer:
+        if not isinstance(message, CaptureCall):
+            raise ChannelError("a worker that captures makes no ordinary calls")
         inputs = {name: value for name, value in self._arguments.items() if isinstance(value, torch.Tensor)}
         self._arena.reset_peak()
         before = self._arena.alive_bytes
@@ -126,6 +161,28 @@ class Worker:
     def _blame_memory(self) -> None:
         if why := self._arena.exhausted:
             raise CandidateFailure(Status.RAISED, f"out of GPU memory: {why}")
+
+
+class OrdinaryWorker(Worker):
+    """Calls as a user's process does, with torch's own allocator, and says what a call launches."""
+
+    def __init__(self, recorder: Recorder | NotRecorded) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def _call(self, message: CaptureCall | RecordCall, candidate: Candidate) -> Answer:
+        if not isinstance(message, RecordCall):
+            raise ChannelError("a worker that makes ordinary calls captures none")
+        if isinstance(self._recorder, NotRecorded):
+            raise self._recorder
+
+        def call() -> None:
+            candidate(self._arguments)
+            candidate.wait()
+
+        for _ in range(WARM_CALLS):
+            call()
+        return Recorded(launches=self._recorder.record(call)), []
 
 
 def _value(argument: CallArgument, buffers: Sequence[bytearray]) -> Any:
@@ -155,6 +212,8 @@ def serve(link: Link[ToWorker], worker: Worker) -> None:
             answer, out = CandidateFailed(status=failure.status, message=str(failure)[:4000]), []
         except NotCapturable as error:
             answer, out = NotCaptured(reason=str(error)[:1000]), []
+        except NotRecorded as error:
+            answer, out = NotCaptured(reason=f"what an ordinary call launches is not known: {error}"[:1000]), []
         link.send(answer, out)
 
 
@@ -163,18 +222,35 @@ def get_ready(backend: str) -> None:
 
 
 def main(*arguments: Any) -> None:
-    """Confine this process, whose working directory is its scratch folder, replace torch's allocator in it, and answer.
-    `arguments`: folders that it may read, and its end of the channel."""
-    *folders, channel = arguments
+    """Confine this process, whose working directory is its scratch folder, and answer. `arguments`: "capture" or
+    "ordinary", folders that it may read, and its end of the channel."""
+    kind, *folders, channel = arguments
     apply_limits()
     isolation = confine(writable=[Path.cwd()], readable=[Path(folder) for folder in folders])
+    worker = _capturing() if kind == "capture" else _ordinary()
+    link: Link[ToWorker] = Link(Channel(channel), ToWorker)
+    link.send(WorkerReady(arch=_arch(), isolation=isolation.model_dump()))
+    with contextlib.suppress(ChannelClosed):
+        serve(link, worker)
+
+
+def _capturing() -> Worker:
+    """A worker that captures, with its own allocator in place of torch's."""
     arena = Arena()
     arena.install()
     nest_own_graphs(arena)
+    return CapturingWorker(arena, _arch())
+
+
+def _ordinary() -> Worker:
+    try:
+        recorder: Recorder | NotRecorded = Recorder()
+    except NotRecorded as error:
+        recorder = error
+    return OrdinaryWorker(recorder)
+
+
+def _arch() -> str:
     torch.cuda.init()
     major, minor = torch.cuda.get_device_capability()
-    arch = f"sm_{major}{minor}"
-    link: Link[ToWorker] = Link(Channel(channel), ToWorker)
-    link.send(WorkerReady(arch=arch, isolation=isolation.model_dump()))
-    with contextlib.suppress(ChannelClosed):
-        serve(link, Worker(arena, arch))
+    return f"sm_{major}{minor}"

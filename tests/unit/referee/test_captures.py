@@ -18,10 +18,21 @@ from tests.unit.programs.made import OUT, VECTOR, copied, fill, program
 from tilewright import api
 from tilewright.errors import UsageError
 from tilewright.programs.format import encoded
+from tilewright.programs.launches import launches_of
 from tilewright.programs.model import Kernel, Program
 from tilewright.referee import captures
-from tilewright.referee.captures import Arguments, Entry, EntryFailed, InProcess, capture_twice
+from tilewright.referee.captures import (
+    Arguments,
+    Entry,
+    EntryFailed,
+    InProcess,
+    OtherLaunches,
+    capture_twice,
+    confirm_launches,
+    ordinary_call,
+)
 from tilewright.wire.channel import Channel, ChannelClosed
+from tilewright.wire.launches import KernelLaunch
 from tilewright.wire.messages import (
     CallArgument,
     CandidateFailed,
@@ -32,6 +43,8 @@ from tilewright.wire.messages import (
     LoadEntry,
     Message,
     NotCaptured,
+    RecordCall,
+    Recorded,
     SetArguments,
     ToWorker,
     WorkerReady,
@@ -65,7 +78,7 @@ class Child:
                 asked.append(message)
                 if isinstance(message, LoadEntry):
                     load = message
-                if isinstance(message, CaptureCall):
+                if isinstance(message, CaptureCall | RecordCall):
                     answer = claim(number, load)
                     if answer is None:
                         return
@@ -214,6 +227,67 @@ def test_a_worker_that_ends_or_does_not_answer_is_the_candidates_fault(
     with pytest.raises(EntryFailed, match="no answer within") as failed:
         capture_twice(SERVER, ENTRY, DRAWS, 0.2)
     assert failed.value.status == "timeout"
+
+
+def told(*launches: Any) -> Claim:
+    return lambda *_: (Recorded(launches=[*launches]), [])
+
+
+def test_an_ordinary_call_is_made_by_a_worker_of_its_own(
+    worker: Callable[[Claim], list[Message]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = worker(told(*launches_of(ONE)))
+    kinds: list[str] = []
+
+    class Server:
+        def start(self, end: Any, arguments: list[str], *_: Any) -> None:
+            kinds.append(arguments[0])
+
+    stand_in = captures.ChildProcess
+
+    def process(start: Callable[[Any], None], folder: Path) -> Any:
+        start(None)
+        return stand_in(start, folder)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(captures, "ChildProcess", process)
+    server: Any = Server()
+    assert ordinary_call(server, ENTRY, DRAWS[0], 5.0) == launches_of(ONE)
+    assert [message.kind for message in asked] == ["load-entry", "set-arguments", "record-call"]
+    assert kinds == ["ordinary"]
+    monkeypatch.setattr(captures, "ChildProcess", lambda start, folder: start(None) or stand_in(start, folder))
+    with pytest.raises(EntryFailed, match="answered with recorded"):
+        capture_twice(server, ENTRY, DRAWS, 5.0)
+    assert kinds == ["ordinary", "capture", "capture"]
+
+
+def test_a_program_is_confirmed_by_what_an_ordinary_call_launches(worker: Callable[[Claim], list[Message]]) -> None:
+    worker(told(*launches_of(ONE)[::-1]))
+    confirm_launches(SERVER, ENTRY, DRAWS[0], ONE, 5.0)
+    other = KernelLaunch(symbol="other\x1b[2J", grid=(128, 1, 1), block=(32, 1, 1), shared=0)
+    worker(told(*launches_of(ONE), other))
+    with pytest.raises(OtherLaunches) as refused:
+        confirm_launches(SERVER, ENTRY, DRAWS[0], ONE, 5.0)
+    assert str(refused.value) == (
+        "launches other kernels outside capture; write the tuned config down: an ordinary call launches kernel "
+        "other?[2J (128x1x1 blocks of 32 threads), the program does not"
+    )
+
+
+@pytest.mark.parametrize(
+    ("claim", "error", "why"),
+    [
+        (lambda *_: (NotCaptured(reason="CUPTI cannot be loaded"), []), InProcess, "CUPTI cannot be loaded"),
+        (lambda *_: (CandidateFailed(status="raised", message="ValueError: no"), []), EntryFailed, "ValueError: no"),
+        (lambda *_: (Captured(program=0, peak_bytes=0), [encoded(ONE)]), EntryFailed, "answered with captured"),
+        (lambda *_: None, EntryFailed, "the process ended: killed by SIGSEGV"),
+    ],
+)
+def test_an_ordinary_call_that_tells_nothing_confirms_nothing(
+    worker: Callable[[Claim], list[Message]], claim: Claim, error: type[Exception], why: str
+) -> None:
+    worker(claim)
+    with pytest.raises(error, match=why):
+        confirm_launches(SERVER, ENTRY, DRAWS[0], ONE, 5.0)
 
 
 def scale(x: Any, factor: float = 2.0, limit: float = math.inf) -> Any:

@@ -1,0 +1,100 @@
+"""The two kinds of workers: what each one does with a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tilewright.evaluation.candidate import CandidateFailure
+from tilewright.wire.channel import ChannelError
+from tilewright.wire.launches import CopyLaunch, Launch
+from tilewright.wire.messages import CallArgument, CaptureCall, Done, LoadEntry, RecordCall, Recorded, SetArguments
+from tilewright.worker.capture import WARM_CALLS
+from tilewright.worker.launches import NotRecorded
+from tilewright.worker.process import CapturingWorker, OrdinaryWorker
+
+ENTRY = """
+import torch
+
+calls = []
+
+def entry(size):
+    calls.append(size)
+    if size < 0:
+        raise ValueError("no such size")
+    return torch.zeros(size)
+"""
+
+
+class Recorder:
+    """Stands for CUPTI's records: says that each call copies as many bytes as calls came before it."""
+
+    def __init__(self) -> None:
+        self.before = -1
+
+    def record(self, call: Callable[[], object]) -> list[Launch]:
+        import calls_of_a_worker
+
+        self.before = len(calls_of_a_worker.calls)
+        call()
+        return [CopyLaunch(size=self.before)]
+
+
+@pytest.fixture
+def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoadEntry:
+    (tmp_path / "calls_of_a_worker.py").write_text(ENTRY)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.delitem(__import__("sys").modules, "calls_of_a_worker", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return LoadEntry(
+        folder=str(tmp_path),
+        import_paths=[],
+        module="calls_of_a_worker",
+        function="entry",
+        outputs=[],
+        frontend="torch",
+    )
+
+
+def arguments(size: int) -> SetArguments:
+    return SetArguments(zone=1, arguments=[CallArgument(name="size", value=size)])
+
+
+def test_an_ordinary_call_is_recorded_once_it_is_warm(entry: LoadEntry) -> None:
+    recorder: Any = Recorder()
+    worker = OrdinaryWorker(recorder)
+    with pytest.raises(ChannelError, match="nothing is loaded"):
+        worker.answer(RecordCall(), [])
+    assert worker.answer(entry, []) == (Done(), [])
+    assert worker.answer(arguments(3), []) == (Done(), [])
+    assert worker.answer(RecordCall(), []) == (Recorded(launches=[CopyLaunch(size=WARM_CALLS)]), [])
+    worker.answer(arguments(-1), [])
+    with pytest.raises(CandidateFailure, match="no such size"):
+        worker.answer(RecordCall(), [])
+
+
+def test_without_cupti_nothing_is_called(entry: LoadEntry) -> None:
+    worker = OrdinaryWorker(NotRecorded("CUPTI cannot be loaded"))
+    worker.answer(entry, [])
+    with pytest.raises(NotRecorded, match="CUPTI cannot be loaded"):
+        worker.answer(RecordCall(), [])
+
+
+def test_each_kind_of_worker_does_its_own_work_alone(entry: LoadEntry) -> None:
+    recorder: Any = Recorder()
+    ordinary = OrdinaryWorker(recorder)
+    ordinary.answer(entry, [])
+    with pytest.raises(ChannelError, match="captures none"):
+        ordinary.answer(CaptureCall(), [])
+    arena: Any = None
+    capturing = CapturingWorker(arena, "sm_90")
+    capturing._watch = lambda: None  # type: ignore[method-assign]
+    capturing.answer(entry, [])
+    with pytest.raises(ChannelError, match="no ordinary calls"):
+        capturing.answer(RecordCall(), [])
+    with pytest.raises(ChannelError, match="loads one entry point"):
+        capturing.answer(entry, [])
