@@ -82,6 +82,82 @@ def own_graph(x):
     return _graphs["out"].clone()
 
 
+def _memset(tensor, value, element, elements):
+    from cuda.bindings import driver
+
+    stream = torch.cuda.current_stream().cuda_stream
+    call = {1: driver.cuMemsetD8Async, 2: driver.cuMemsetD16Async, 4: driver.cuMemsetD32Async}[element]
+    assert not int(call(tensor.data_ptr(), value, elements, stream)[0])
+
+
+def memsets(x):
+    """Memsets of elements of 1, 2 and 4 bytes, and rows of them; a copy and a kernel."""
+    from cuda.bindings import driver
+
+    outs = [torch.empty(4096, dtype=torch.uint8, device="cuda") for _ in range(4)]
+    _memset(outs[0], 0xA5, 1, 4095)
+    _memset(outs[1], 0x1234, 2, 2048)
+    _memset(outs[2], 0x3F800000, 4, 1024)
+    for out, count in zip(outs, (1, 0, 0, 4096), strict=True):
+        out[4096 - count :] = 3
+    stream = torch.cuda.current_stream().cuda_stream
+    assert not int(driver.cuMemsetD2D8Async(outs[3].data_ptr(), 128, 0xFF, 100, 32, stream)[0])
+    return *outs, x.clone(), x * 2
+
+
+_between = {}
+
+
+def memset_in_own_graph(x):
+    """A CUDA graph of its own, with a memset between two kernels."""
+    if not _between:
+        out, zeros = torch.empty_like(x), torch.empty_like(x)
+        static = x.clone()
+        (static * 2).add_(static)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            torch.mul(static, 2, out=out)
+            _memset(zeros, 0, 4, x.numel())
+            out.add_(zeros)
+        _between.update(static=static, graph=graph, out=out, zeros=zeros)
+    _between["static"].copy_(x)
+    _between["graph"].replay()
+    return _between["out"].clone()
+
+
+def another_kernel_when_captured(x):
+    return x * 2 if torch.cuda.is_current_stream_capturing() else x + x
+
+
+def another_grid_when_captured(x):
+    parts = x.chunk(1 if torch.cuda.is_current_stream_capturing() else 2)
+    doubled = [part * 2 for part in parts]
+    return doubled[0]
+
+
+def another_copy_when_captured(x):
+    if not torch.cuda.is_current_stream_capturing():
+        torch.empty_like(x).copy_(x)
+    return x * 2
+
+
+def own_graph_of_another_kernel(x):
+    """Replays a graph outside of capture alone."""
+    if torch.cuda.is_current_stream_capturing():
+        return x * 3
+    if "three" not in _between:
+        static, graph = x.clone(), torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            out = static + static + static
+        _between["three"] = static, graph, out
+    static, graph, out = _between["three"]
+    static.copy_(x)
+    graph.replay()
+    return out.clone()
+
+
 _tuned = {}
 
 

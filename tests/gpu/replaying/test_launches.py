@@ -1,0 +1,80 @@
+"""An ordinary call launches what its program does; an entry point that does something else when captured is refused."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from tests.gpu.replaying.conftest import CONSTANT, function, inputs
+from tilewright import api
+from tilewright.programs.launches import launch_differences, launches_of
+from tilewright.programs.model import Copy, Kernel, Memset, Program
+from tilewright.referee.captures import Arguments, Entry, EntryFailed, OtherLaunches, confirm_launches, ordinary_call
+from tilewright.referee.replayer import exclusive_gpu
+from tilewright.wire.launches import KernelLaunch, Launch
+
+pytestmark = pytest.mark.gpu
+LIMIT_S = 300.0
+_PROGRAMS: dict[str, Program] = {}
+
+CASES = (
+    "rmsnorm", "matmul", "softmax", "cublas", "attention", "backward", "packed", "compiled", "streams", "own_graph",
+    "tuned", "many_nodes", "memsets", "memset_in_own_graph",
+)  # fmt: skip
+
+
+def program_of(name: str) -> Program:
+    if name not in _PROGRAMS:
+        _PROGRAMS[name] = api.capture(function(name), *inputs(name), constant=CONSTANT.get(name, ()))
+    return _PROGRAMS[name]
+
+
+def asked(name: str) -> tuple[Entry, Arguments]:
+    """What a worker loads for an entry point, and a draw of its arguments."""
+    entry = function(name)
+    folder, module = api._place(entry)
+    bound = inspect.signature(entry).bind(*inputs(name)).arguments
+    return Entry(folder, module, entry.__qualname__, "torch"), api._draw(bound, bound)
+
+
+def recorded(name: str) -> list[Launch]:
+    with exclusive_gpu():
+        return ordinary_call(api._capture_server(), *asked(name), LIMIT_S)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_ordinary_call_launches_what_its_program_does(name: str) -> None:
+    program, found = program_of(name), recorded(name)
+    print(*found, "", *launches_of(program), sep="\n")  # both, for the failure's report
+    assert found
+    assert launch_differences(program, found) == []
+
+
+def test_graphs_memsets_and_copies_are_recorded() -> None:
+    kinds = {type(node) for node in program_of("memsets").layout.nodes}
+    assert kinds == {Kernel, Memset, Copy}
+    assert {one.kind for one in recorded("memsets")} == {"kernel", "memset", "copy"}
+    inside = [one.symbol for one in recorded("own_graph") if isinstance(one, KernelLaunch) and one.in_graph]
+    assert len(inside) >= 2
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("another_kernel_when_captured", "an ordinary call launches kernel _Z.*, the program does not"),
+        ("another_grid_when_captured", "grid .* in the program, .* in an ordinary call"),
+        ("another_copy_when_captured", "an ordinary call launches a copy of 524288 bytes on the GPU"),
+        ("own_graph_of_another_kernel", "an ordinary call launches kernel _Z.*, the program does not"),
+    ],
+)
+def test_what_does_something_else_when_captured_is_refused(name: str, why: str) -> None:
+    program = program_of(name)
+    told = "launches other kernels outside capture; write the tuned config down: "
+    with exclusive_gpu(), pytest.raises(OtherLaunches, match=f"^{told}.*{why}"):
+        confirm_launches(api._capture_server(), *asked(name), program, LIMIT_S)
+
+
+def test_an_ordinary_call_that_fails_is_the_entry_points_fault() -> None:
+    with pytest.raises(EntryFailed, match="no such size"):
+        recorded("raises")
