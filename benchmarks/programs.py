@@ -115,18 +115,33 @@ def said(line: dict[str, Any]) -> str:
     )
 
 
-def analyse(found: list[dict[str, Any]]) -> None:
+def analyse(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Decisions over resampled rounds: false gains where two comparisons have to agree, and power."""
-    source = random.Random(1)
+    source, lines = random.Random(1), []
     for line in found:
         rounds = [Figures(*map(tuple, one)) for rounds in line["comparisons"] for one in rounds]
         level = statistics.median(one.events[0] for one in rounds)
         false = sum(_gain(source, rounds, 0.0) and _gain(source, rounds, 0.0) for _ in range(TRIALS))
         power = {
-            gain: sum(_gain(source, rounds, gain) and _gain(source, rounds, gain) for _ in range(1000)) / 1000
+            f"{gain}": sum(_gain(source, rounds, gain) and _gain(source, rounds, gain) for _ in range(1000)) / 1000
             for gain in (0.005, 0.01, 0.03)
         }
         print(f"{line['name']} {line['rows']} at {level:.2f} us: {false} false gains of {TRIALS}; power {power}")
+        made = [Comparison([Figures(*map(tuple, one)) for one in taken]) for taken in line["comparisons"]]
+        lines.append(
+            {
+                "name": line["name"],
+                "rows": line["rows"],
+                "us": level,
+                "comparisons": len(made),
+                "excluding_zero": sum(one.speedup.excludes_zero for one in made),
+                "seconds": statistics.mean(line["seconds"]),
+                "false_gains": false,
+                "trials": TRIALS,
+                "power": power,
+            }
+        )
+    return lines
 
 
 def _gain(source: random.Random, rounds: list[Figures], gain: float) -> bool:
@@ -151,7 +166,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     if given.what == "analyse":
-        analyse(read(given.file)["found"])
+        taken = read(given.file)
+        found = analyse(taken["found"])
+        if given.json:
+            write(given.json, {name: taken[name] for name in taken if name != "found"} | {"kernels": found})
         return
     if given.what == "record":
         record(given.file)
