@@ -30,7 +30,7 @@ from recorded import header, write
 from tilewright.bundled import examples
 from tilewright.errors import UsageError
 from tilewright.evaluation.seeds import new_secret
-from tilewright.policy import Rules
+from tilewright.rules import Rules
 from tilewright.session.loop import Loop
 from tilewright.session.runs import Runs
 from tilewright.task import Backend, Frontend, case_label, load_task

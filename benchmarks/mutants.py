@@ -39,7 +39,7 @@ from tilewright.evaluation.taskcode import Inputs, TaskCode
 from tilewright.evaluation.tensors import opened, to_buffer, trespass
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
-from tilewright.session.runs import HIDDEN_CASES
+from tilewright.rules import DEFAULT
 from tilewright.task import Backend, Frontend, case_label, load_task
 
 CALL_S = 20
@@ -131,7 +131,7 @@ class Bed:
         self.task = load_task(folder)
         self.code = TaskCode(self.task, Backend.CPU)
         self.source = (folder / self.task.file.editable[0]).read_text(encoding="utf-8")
-        self._runs = planned_runs(self.task, Backend.CPU, Seeds(f"{seed}:{self.task.name}"), HIDDEN_CASES)
+        self._runs = planned_runs(self.task, Backend.CPU, Seeds(f"{seed}:{self.task.name}"), DEFAULT.hidden_cases)
         self._trials: list[tuple[Run, Trial]] = []
         self._right: list[str] = []
 

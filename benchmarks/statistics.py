@@ -180,8 +180,9 @@ def live(target: Path, only: Sequence[str]) -> None:
     run where it would be kept. Before them the kernel in processes alone, whose latencies say how far a gain that is
     measured apart may lie from one measured side by side. Of the kernels `only`, or of all; others in `target` stay."""
     from tilewright.evaluation.seeds import new_secret
-    from tilewright.policy import Rules, confirmed, verdict_of_benchmark, with_steady_incumbent
+    from tilewright.policy import confirmed, verdict_of_benchmark, with_steady_incumbent
     from tilewright.repository import Repository
+    from tilewright.rules import Rules
     from tilewright.session.runs import Runs
     from tilewright.task import Backend
 
@@ -279,7 +280,8 @@ def trial(
     `pair_s`: the seconds that a pair takes, of which a run has no more than its limit holds; without, no limit."""
     from tilewright.evaluation.measurement import TIME_LIMIT_S, combined_intervals, paired
     from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Status
-    from tilewright.policy import Rules, VerdictKind, confirmed, verdict_of_benchmark
+    from tilewright.policy import VerdictKind, confirmed, verdict_of_benchmark
+    from tilewright.rules import Rules
 
     spent = 0.0
     most = max(int(TIME_LIMIT_S / pair_s), decisions.LOOKS[0]) if pair_s else decisions.LOOKS[-1]

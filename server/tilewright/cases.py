@@ -14,12 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 LARGE_CASES = 4
 """Hidden cases at most, of one table, in which all ranges are near their upper ends."""
 LARGE_HALVINGS = 12
-WIDE_CASES = 36
-"""Hidden cases that a candidate is right on before it is kept. A kernel that is wrong on a quarter of what is drawn
-passes them with a probability of 0.75 ** 36 at most, 0.003%: strata make no draw's chance larger, since the product of
-their chances is at most the power of their mean."""
 TOPPED_UP = 4
-"""Times that `WIDE_CASES` are drawn, since cases of a small range come twice."""
+"""Times that the cases before a keep are drawn, since cases of a small range come twice."""
 CaseValue = int | float | str | bool
 Case = dict[str, CaseValue]
 """One concrete workload: its shapes, dtypes and flags by name."""

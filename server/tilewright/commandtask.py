@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from tilewright.cases import Strict
+from tilewright.rules import Rules
 from tilewright.task import NAME, Task, is_command_task, load_task, relative
 from tilewright.taskerrors import TaskError, problems
 
@@ -125,6 +126,7 @@ class CommandTaskFile(Strict):
     environment: dict[str, str] = Field({}, description="variables for both commands, beside the allowed ones")
     correctness: Command = Field(description="the command that runs the tests, below")
     benchmark: Benchmark = Field(description="the command that measures, below")
+    rules: Rules = Field(Rules(), description="what decides in a session of this task, below")
 
     @model_validator(mode="after")
     def _consistent(self) -> CommandTaskFile:
@@ -190,6 +192,7 @@ _KNOWN = {
     "": sorted(CommandTaskFile.model_fields),
     "correctness": sorted(Command.model_fields),
     "benchmark": sorted(Benchmark.model_fields),
+    "rules": sorted(Rules.model_fields),
 }
 
 

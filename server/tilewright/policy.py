@@ -7,27 +7,11 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import Field
-
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
-from tilewright.evaluation.statistics import RESOLUTION, contradicts, speedup_apart
+from tilewright.evaluation.statistics import contradicts, speedup_apart
+from tilewright.rules import Rules
 from tilewright.task import case_label
 from tilewright.wire.record import Record
-
-
-class Rules(Record):
-    """The thresholds of a session; shares are of the incumbent's speed."""
-
-    accept: float = Field(0.05, description="a gain of at least this is kept, and the loop goes on")
-    minor: float = Field(0.02, description="a smaller gain is kept, and ends the session unless it was asked to go on")
-    regression: float = Field(
-        0.005, description="a case that is significantly slower by more than this is a regression"
-    )
-    patience: int = Field(2, ge=1, description="measured iterations in a row without gain that end the session")
-    max_iterations: int = Field(25, ge=1)
-    iteration_minutes: float = Field(10.0, gt=0, description="evaluation time that one iteration may take")
-    ceiling_percent: float = Field(95.0, description="share of the measured roofline at which nothing is left to gain")
-    stop_on_minor_gain: bool = True
 
 
 class VerdictKind(StrEnum):
@@ -127,7 +111,7 @@ def verdict_of_benchmark(result: BenchmarkResult, rules: Rules) -> Verdict | Non
             by, text = (case.speedup, "") if inner < 1 - rules.regression else (case.outer_speedup, OUTER)
             detail = f"{_percent(by or case.speedup, mark)} speed on {case_label(case.case)}{text}"
             return Verdict(kind=VerdictKind.REVERT, reason=Reason.REGRESSION, detail=detail)
-    resolvable = 1.0 if result.modelled else math.exp(RESOLUTION)
+    resolvable = 1.0 if result.modelled else math.exp(rules.resolution)
     borne_out = result.modelled or result.harness or (result.outer_low is not None and result.outer_low > 1)
     if result.speedup_low > resolvable and borne_out:
         return Verdict(kind=VerdictKind.KEEP, reason=Reason.GAIN, detail=shown)
@@ -253,5 +237,5 @@ def _after_gain(gain: float, rules: Rules) -> Advice:
     if gain >= rules.minor:
         return Advice(action="continue", reason=f"{shown}: this kind of change has lower priority next")
     if rules.stop_on_minor_gain:
-        return Advice(action="stop", reason=f"{shown}, under {100 * rules.minor:.0f}%: gains have dried up")
+        return Advice(action="stop", reason=f"{shown}, under {100 * rules.minor:g}%: gains have dried up")
     return Advice(action="continue", reason=f"{shown}; asked to go on")

@@ -15,10 +15,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from tilewright.cases import WIDE_CASES, CaseEntry, Draw, HiddenEntry, Strict
 from tilewright.cases import Backend as Backend
 from tilewright.cases import Case as Case
+from tilewright.cases import CaseEntry, Draw, HiddenEntry, Strict
 from tilewright.cases import case_label as case_label
+from tilewright.rules import Rules
 from tilewright.taskerrors import TaskError as TaskError
 from tilewright.taskerrors import problems
 
@@ -141,6 +142,7 @@ class TaskFile(Strict):
     timeout_s: float = Field(60.0, gt=0, le=3600, description="limit of one call of the entry point, in seconds")
     cases: list[CaseEntry] = Field(min_length=1, description="the visible cases: checked and measured")
     hidden: list[HiddenEntry] = Field(default_factory=list, description="ranges from which hidden cases are drawn")
+    rules: Rules = Field(Rules(), description="what decides in a session of this task, below")
 
     @model_validator(mode="before")
     @classmethod
@@ -226,12 +228,12 @@ class Task:
         visible = self.correctness_cases(backend)
         return [case for entry in self._hidden(backend) for case in entry.draw_large(visible, source)]
 
-    def wide_cases(self, backend: Backend, seed: int) -> list[Case]:
-        """The hidden cases that a candidate has to be right on before it is kept: `WIDE_CASES` over all of the tables,
-        or as many as there are that are not visible. None without a table for `backend`."""
+    def wide_cases(self, backend: Backend, seed: int, count: int) -> list[Case]:
+        """The hidden cases that a candidate has to be right on before it is kept: `count` over all of the tables, or as
+        many as there are that are not visible. None without a table for `backend`."""
         source = random.Random(seed)
         visible, entries = self.correctness_cases(backend), self._hidden(backend)
-        shares = [entry.draw_wide(visible, -(-WIDE_CASES // len(entries)), source) for entry in entries]
+        shares = [entry.draw_wide(visible, -(-count // len(entries)), source) for entry in entries]
         return list({case_label(case): case for share in shares for case in share}.values())
 
     def draws(self, backend: Backend, case: Case) -> bool:
@@ -249,6 +251,7 @@ _KNOWN = {
     "tolerance": sorted(Tolerance.model_fields),
     "values": sorted(ValueRules.model_fields),
     "hidden": sorted(Draw.model_fields),
+    "rules": sorted(Rules.model_fields),
 }
 
 

@@ -72,7 +72,13 @@ _COMPARED = {
     "less_than": "less than",
     "less_than_equal": "at most",
 }
-_NOUNS = {"string": "a string", "bool": "true or false", "int": "a whole number", "float": "a number"}
+_NOUNS = {
+    "string": "a string",
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "finite": "a finite number",
+}
 _REMEDY = {
     "name": 'add name = "my_kernel"',
     "entry": 'add entry = "module:function", the callable to make faster',

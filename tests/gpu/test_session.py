@@ -11,7 +11,8 @@ import pytest
 from tests.conftest import commit_all
 from tilewright.bundled import examples
 from tilewright.evaluation.results import Status
-from tilewright.policy import Reason, Rules, VerdictKind
+from tilewright.policy import Reason, VerdictKind
+from tilewright.rules import Rules
 from tilewright.session.loop import Loop
 
 pytestmark = pytest.mark.gpu

@@ -15,7 +15,7 @@ from tests.conftest import FASTER_KERNEL, SCALE_KERNEL
 from tests.stage import edit, journal_of, judged, play, quiet, start
 from tilewright.ledger import Journal
 from tilewright.mcp_server import Desk, build_server
-from tilewright.policy import Rules
+from tilewright.rules import Rules
 from tilewright.session.checkout import Checkout
 from tilewright.session.history import ENTRY, Committed
 from tilewright.session.loop import Loop

@@ -13,8 +13,9 @@ from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TOML, SLOWER_KERNE
 from tests.stage import edit, judged, play, quiet, start
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import BenchmarkResult, Status
-from tilewright.policy import Reason, Rules, VerdictKind
+from tilewright.policy import Reason, VerdictKind
 from tilewright.repository import Files
+from tilewright.rules import Rules
 from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop
 from tilewright.session.runs import Runs

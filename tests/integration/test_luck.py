@@ -11,11 +11,12 @@ import pytest
 
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TOML, commit_all
 from tests.stage import edit, journal_of, judged, play, quiet, start
-from tilewright.cases import WIDE_CASES
 from tilewright.errors import UsageError
+from tilewright.evaluation.evaluator import Tell
 from tilewright.evaluation.results import CorrectnessResult, Status
 from tilewright.policy import Reason, VerdictKind
-from tilewright.session import runs
+from tilewright.repository import Files
+from tilewright.rules import DEFAULT, Rules
 from tilewright.session.checkout import Checkout
 from tilewright.session.checks import check_task
 from tilewright.session.loop import Loop
@@ -27,6 +28,8 @@ QUARTER = FASTER_KERNEL.replace(
     "    ct.launch(", "    if 512 < x.shape[0] <= 687:\n        factor += 1\n    ct.launch("
 )
 """Faster, and wrong on a quarter of the sizes 1 to 700, among which no large case is."""
+FEW_SIZES = Rules(hidden_cases=0)
+"""No hidden size is drawn in `run_correctness`, so that what comes before a keep is seen alone."""
 WRONG_KERNEL = SCALE_KERNEL.replace("values * factor", "values + factor")
 
 
@@ -35,19 +38,13 @@ def records(root: Path) -> list[dict[str, Any]]:
     return [json.loads(line)["data"] for line in journal_of(root).read_text().splitlines()]
 
 
-@pytest.fixture
-def few_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No hidden size is drawn in `run_correctness`, so that what comes before a keep is seen alone."""
-    monkeypatch.setattr(runs, "HIDDEN_CASES", 0)
-
-
 def test_a_kernel_that_is_wrong_on_a_quarter_of_its_sizes_gains_and_is_not_kept(
-    make_task: Callable[..., Path], few_sizes: None
+    make_task: Callable[..., Path],
 ) -> None:
     root = make_task()
 
     async def scene(loop: Loop) -> None:
-        await start(loop)
+        await start(loop, rules=FEW_SIZES)
         report = await judged(loop, QUARTER)
         assert report.status is Status.WRONG_VALUES
         assert report.verdict is not None
@@ -60,7 +57,7 @@ def test_a_kernel_that_is_wrong_on_a_quarter_of_its_sizes_gains_and_is_not_kept(
         assert "1 of 25 wrong results" in loop.status().budget
 
         right = await judged(loop, FASTER_KERNEL)
-        assert f"right on {WIDE_CASES} more hidden sizes" in right.summary
+        assert f"right on {DEFAULT.hidden_cases_to_keep} more hidden sizes" in right.summary
         loop.checkpoint()
         loop.append_result("large tiles")
 
@@ -75,8 +72,12 @@ def test_a_kernel_that_is_wrong_on_a_quarter_of_its_sizes_gains_and_is_not_kept(
 def test_a_row_says_how_many_sizes_there_was_time_for(
     make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = make_task()
-    monkeypatch.setattr(runs, "WIDE_S", 0.0)  # the first case alone begins in that time
+    root, real = make_task(), Runs.widely
+
+    async def hurried(runs: Runs, files: Files, secret: str, tell: Tell) -> CorrectnessResult:
+        return await real(runs, files, secret, tell, wide_s=0.0)  # the first case alone begins in that time
+
+    monkeypatch.setattr(Runs, "widely", hurried)
 
     async def scene(loop: Loop) -> None:
         await start(loop)
@@ -184,12 +185,12 @@ def test_a_wrong_result_that_cannot_be_counted_is_on_record(make_task: Callable[
     play(root, scene)
 
 
-def test_a_crash_on_a_hidden_size_is_no_pass(make_task: Callable[..., Path], few_sizes: None) -> None:
+def test_a_crash_on_a_hidden_size_is_no_pass(make_task: Callable[..., Path]) -> None:
     root = make_task()
     crash = "    if 512 < x.shape[0] <= 687:\n        raise ValueError(x)\n    ct.launch("
 
     async def scene(loop: Loop) -> None:
-        await start(loop)
+        await start(loop, rules=FEW_SIZES)
         report = await judged(loop, FASTER_KERNEL.replace("    ct.launch(", crash))
         assert report.status is Status.RAISED
         loop.revert()

@@ -12,7 +12,8 @@ from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TASK, commit_all, 
 from tests.stage import edit, journal_of, judged, play, quiet, start
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
-from tilewright.policy import Advice, Rules
+from tilewright.policy import Advice
+from tilewright.rules import Rules
 from tilewright.session import rows
 from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop

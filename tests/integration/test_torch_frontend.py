@@ -13,7 +13,8 @@ from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TOML, commit_all, 
 from tests.stage import play, quiet, start
 from tilewright.bundled import examples
 from tilewright.evaluation.results import Status
-from tilewright.policy import Reason, Rules, VerdictKind, verdict_of_benchmark
+from tilewright.policy import Reason, VerdictKind, verdict_of_benchmark
+from tilewright.rules import Rules
 from tilewright.session.dumping import Dumper
 from tilewright.session.loop import Loop
 from tilewright.task import Backend

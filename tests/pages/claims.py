@@ -27,7 +27,7 @@ from scipy.stats import t as student
 
 from tests.pages.page import CITED, CODE, ROOT, Block, Page, Problem, read
 from tilewright.gpu.specs import SM_LIMITS, spec_by_arch, spec_by_name
-from tilewright.policy import Rules
+from tilewright.rules import Rules
 
 NUMBER = r"(?<![\w.^])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
 RATES = (

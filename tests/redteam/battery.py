@@ -28,10 +28,8 @@ from tests.conftest import commit_all
 from tests.redteam.aftercare import guarded
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult
 from tilewright.evaluation.seeds import new_secret
-from tilewright.evaluation.statistics import RESOLUTION
 from tilewright.policy import (
     Reason,
-    Rules,
     Verdict,
     VerdictKind,
     confirmed,
@@ -40,6 +38,7 @@ from tilewright.policy import (
     with_steady_incumbent,
 )
 from tilewright.repository import Repository
+from tilewright.rules import Rules
 from tilewright.session.runs import Runs
 from tilewright.task import Backend
 
@@ -189,7 +188,8 @@ class Judge:
             if thorough:
                 again = self.measure(self.incumbent + "\n# again\n", self.incumbent)
                 verdict = verdict_of_benchmark(again, Rules())
-                small = again.speedup is not None and abs(math.log(again.speedup)) < RESOLUTION  # memory lay otherwise
+                least = Rules().resolution  # less than this, and memory lay otherwise
+                small = again.speedup is not None and abs(math.log(again.speedup)) < least
                 if verdict is None or not (
                     verdict.reason is Reason.INCONCLUSIVE or (small and verdict.kind is not VerdictKind.KEEP)
                 ):

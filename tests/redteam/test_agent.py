@@ -15,7 +15,8 @@ from tests.stage import edit, judged, play, quiet, start
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
-from tilewright.policy import Rules, VerdictKind
+from tilewright.policy import VerdictKind
+from tilewright.rules import Rules
 from tilewright.session.loop import Loop
 
 WRONG_KERNEL = SCALE_KERNEL.replace("values * factor", "values + factor").replace("TILE = 64", "TILE = 1024")

@@ -36,6 +36,7 @@ def test_the_form_in_the_readme_is_read() -> None:
     assert found.benchmark.statistic == "median"
     assert found.benchmark.milliseconds() == 1.0
     assert found.correctness.timeout_s == 300
+    assert parse_command_task(f"{TOML}[rules]\naccept = 0.1", ORIGIN).rules.accept == 0.1
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,7 @@ def test_the_form_in_the_readme_is_read() -> None:
         ('unit = "ms"', "", 'benchmark: add unit = "ms"'),
         ('unit = "ms"', 'unit = "GB/s"', "benchmark.unit: must be 's', 'ms', 'us' or 'ns'"),
         ('unit = "ms"', 'unit = "ms"\nstatistik = "min"', "did you mean 'statistic'"),
+        ('unit = "ms"', 'unit = "ms"\n[rules]\nluck = 1', "rules.luck: unknown key; known keys are accept"),
         ('"junit-property"', '"regex"', "parser = 'regex' and a pattern belong together"),
         ('"junit-property"', "'regex'\npattern = '(\\d+'", "pattern is no regular expression"),
         ('"junit-property"', "'regex'\npattern = '(\\d+)'", "pattern needs a group named value"),

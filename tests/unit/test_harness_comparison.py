@@ -14,7 +14,8 @@ from tilewright.evaluation.results import BenchmarkResult, Status
 from tilewright.evaluation.statistics import LOOKS
 from tilewright.harness.comparison import Comparison, Measured, alone
 from tilewright.harness.figures import Figure
-from tilewright.policy import Reason, Rules, VerdictKind, settled
+from tilewright.policy import Reason, VerdictKind, settled
+from tilewright.rules import Rules
 
 RECORDED = Path(__file__).parents[2] / "references" / "evidence" / "command_pairs.json"
 Logs = np.ndarray

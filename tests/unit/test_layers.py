@@ -28,7 +28,7 @@ LAYERS = [
     {"programs"},
     {"isolation", "gpu", "journal", "ledger", "heads"},
     {"wire", "repository", "knobs"},
-    {"task", "cases", "commandtask", "taskerrors", "bundled", "skillpack"},
+    {"task", "cases", "commandtask", "taskerrors", "bundled", "rules", "skillpack"},
     {"errors", "files", "registry", "text"},
 ]
 # fmt: on

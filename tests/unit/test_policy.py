@@ -13,7 +13,6 @@ from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Correctne
 from tilewright.gpu.telemetry import Telemetry
 from tilewright.policy import (
     Reason,
-    Rules,
     Verdict,
     VerdictKind,
     advise,
@@ -21,6 +20,7 @@ from tilewright.policy import (
     verdict_of_check,
     with_steady_incumbent,
 )
+from tilewright.rules import Rules
 
 RULES = Rules()
 KEPT = Verdict(kind=VerdictKind.KEEP, reason=Reason.GAIN)
@@ -256,3 +256,11 @@ def test_a_kept_gain_never_escalates_by_itself(speedup: float, iteration: int) -
     assert found.action == (
         "continue" if speedup - 1 >= RULES.minor or math.isclose(speedup - 1, RULES.minor) else "stop"
     )
+
+
+def test_the_sessions_rules_decide_and_not_the_default() -> None:
+    result = measured(1.01, width=0.001)
+    kinds = [(verdict_of_benchmark(result, rules) or NOISE).kind for rules in (RULES, Rules(resolution=0.02))]
+    assert kinds == [VerdictKind.KEEP, VerdictKind.REVERT]
+    assert action(KEPT, measured(1.10), [], rules=Rules(accept=0.2, minor=0.15)) == "stop"
+    assert action(KEPT, measured(1.10), []) == "continue"

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from tilewright.evaluation.statistics import (
     ERROR_PROBABILITY,
     LOOKS,
-    RESOLUTION,
     Evidence,
     Interval,
     Pair,
@@ -29,6 +28,7 @@ from tilewright.evaluation.statistics import (
     speedup_apart,
     student_quantile,
 )
+from tilewright.rules import DEFAULT, Rules
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,8 +58,19 @@ def test_identical_arms_look_different_as_rarely_as_a_session_allows() -> None:
 def test_a_gain_of_one_percent_is_found_through_half_a_percent_of_noise() -> None:
     source = np.random.default_rng(2)
     trials = 500
-    found = sum(decided_at_a_look(source.normal(0.01, 0.005, LOOKS[-1])).low > RESOLUTION for _ in range(trials))
-    assert found / trials >= 0.95
+    ends = [decided_at_a_look(source.normal(0.01, 0.005, LOOKS[-1])) for _ in range(trials)]
+    assert sum(one.low > DEFAULT.resolution for one in ends) / trials >= 0.95
+
+
+def test_intervals_follow_the_rules_of_the_session() -> None:
+    sample = np.random.default_rng(5).normal(0.01, 0.005, 32)
+    pairs = evidence_of(sample).pairs
+    wide = Evidence(pairs, Rules(session_error=0.001, wall_error=0.001))
+    assert wide.device.half_width > evidence_of(sample).device.half_width
+    assert wide.outer.half_width > evidence_of(sample).outer.half_width
+    shared = Evidence(pairs, Rules(max_iterations=200)).device
+    assert shared.half_width > Evidence(pairs, Rules(max_iterations=2)).device.half_width
+    assert Evidence(pairs, Rules(max_iterations=2)).device == evidence_of(sample).device  # shared by 25 at least
 
 
 def test_a_lone_case_without_a_gain_is_closed_sooner_and_a_gain_is_found_as_often() -> None:
@@ -69,9 +80,9 @@ def test_a_lone_case_without_a_gain_is_closed_sooner_and_a_gain_is_found_as_ofte
 
     slow, quick = ends(0.0, only=False), ends(0.0, only=True)
     assert sum(one.samples for one in quick) < 0.6 * sum(one.samples for one in slow)
-    assert not any(one.low > RESOLUTION for one in quick)
+    assert not any(one.low > DEFAULT.resolution for one in quick)
     for gain in (0.005, 0.01):
-        kept = [sum(one.low > RESOLUTION for one in ends(gain, only)) for only in (False, True)]
+        kept = [sum(one.low > DEFAULT.resolution for one in ends(gain, only)) for only in (False, True)]
         assert abs(kept[1] - kept[0]) <= 3
     loss = evidence_of(np.random.default_rng(8).normal(-0.02, 0.03, 8))
     assert not loss.is_decided(only=True)  # how much is lost is not known yet

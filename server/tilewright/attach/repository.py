@@ -18,8 +18,8 @@ from tilewright.commandtask import CommandTask, parse_command_task
 from tilewright.errors import UsageError
 from tilewright.evaluation.statistics import LOOKS
 from tilewright.harness.outcomes import Outcome, Test
-from tilewright.policy import Rules
 from tilewright.repository import Files, Repository, RepositoryError
+from tilewright.rules import DEFAULT
 from tilewright.session.runs import backend_here
 from tilewright.task import Backend
 from tilewright.text import cut
@@ -29,7 +29,7 @@ RUNS = 3
 """Of the benchmark, to tell its noise."""
 NEEDED_RUNS = 4 * LOOKS[0]
 """Of the benchmark in an iteration at least: two arms, and a gain is confirmed by as many."""
-BUDGET_S = 60 * Rules().iteration_minutes
+BUDGET_S = 60 * DEFAULT.iteration_minutes
 OF_FUNCTION = "make a task of one function: tilewright init module:function --shape 4096x8192"
 _BACKENDS = ("cutile", "triton", "tilelang", "cute", "cuda", "torch")
 

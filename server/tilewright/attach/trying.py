@@ -28,12 +28,12 @@ from tilewright.evaluation.results import Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.interpreter import host
+from tilewright.rules import DEFAULT
 from tilewright.task import Backend, Case, Frontend, Task, TaskError, Values, load_task
 
 ARCH = "sm_90"
 DRAWS = 2
 """Of the hidden cases that a check of a session draws."""
-HIDDEN_CASES = 4
 CUTS = (96, 128, 64, 256, 32, 16, 512)
 """What sizes are cut to, for the first case on the CPU that passes."""
 
@@ -167,7 +167,7 @@ def _tables(most: Sizes, rules: Mapping[str, Rule]) -> dict[str, dict[str, Any]]
 def _planned(tester: Tester, other: Case, base: Sizes, tops: Sizes, rules: Mapping[str, Rule]) -> list[Run]:
     """The hidden runs of a session's check, by these rules."""
     task = _with(tester.task, other | base, _tables(tops, rules))
-    return [run for run in planned_runs(task, Backend.CPU, tester.seeds, HIDDEN_CASES) if run.hidden]
+    return [run for run in planned_runs(task, Backend.CPU, tester.seeds, DEFAULT.hidden_cases) if run.hidden]
 
 
 def _with(task: Task, case: Case, hidden: dict[str, dict[str, Any]]) -> Task:

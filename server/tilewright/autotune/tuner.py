@@ -101,14 +101,14 @@ class Tuner:
     async def _work(
         self, job: Job, key: str, wanted: Wanted, backend: Backend, arch: str, also: Sequence[str]
     ) -> Found:
-        committed, task = wanted.found.committed, wanted.found.folder
+        committed, task, rules = wanted.found.committed, wanted.found.folder, wanted.found.task.file.rules
         if key not in self._unwritten:
-            async with with_model(backend, arch, committed, task) as (measuring, modelling):
+            async with with_model(backend, arch, committed, task, rules) as (measuring, modelling):
                 result = await search(wanted, backend, modelling, measuring, job.tell)
             others = {}
             for other in also if result.status is Status.PASSED else ():
                 job.tell(f"the same for {other}")
-                async with with_model(Backend.CPU, other, committed, task) as (runs, _):
+                async with with_model(Backend.CPU, other, committed, task, rules) as (runs, _):
                     others[other] = await search(wanted, Backend.CPU, runs, runs, job.tell)
             self._unwritten = {key: (result, others)}
         result, others = self._unwritten[key]

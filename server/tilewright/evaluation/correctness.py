@@ -93,11 +93,11 @@ def planned_runs(task: Task, backend: Backend, seeds: Seeds, hidden: int, known:
     return runs + again + large
 
 
-def wide_runs(task: Task, backend: Backend, seeds: Seeds) -> list[Run]:
-    """One run of each hidden case of `task.wide_cases`, in random order, so that a check which time cuts off leaves out
-    none in particular: every second one on the task's own draw, the others on the classes of values in turn. A case
-    that meets zeros or ones, which tell little, has a further run on its own draw."""
-    cases = task.wide_cases(backend, seeds.next())
+def wide_runs(task: Task, backend: Backend, seeds: Seeds, count: int) -> list[Run]:
+    """One run of each of `count` hidden cases, those of `task.wide_cases`, in random order, so that a check which time
+    cuts off leaves out none in particular: every second one on the task's own draw, the others on the classes of values
+    in turn. A case that meets zeros or ones, which tell little, has a further run on its own draw."""
+    cases = task.wide_cases(backend, seeds.next(), count)
     order = random.Random(seeds.next())
     order.shuffle(cases)
     turn = order.sample([Values.INTEGERS, *CLASSES], len(CLASSES) + 1)

@@ -19,7 +19,6 @@ from tilewright.roofline.model import (
     DRAM_EFFICIENCY,
     KERNEL_ERROR,
     MATRIX_EFFICIENCY,
-    MODEL_RESOLUTION,
     CallProfile,
     Estimate,
     estimate_call,
@@ -104,8 +103,9 @@ def shortfall(profile: CallProfile, latency_ms: float, work: Work, device: Devic
     return ""
 
 
-def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec) -> BenchmarkResult:
-    """The modelled result of a candidate and, where `arms` holds two, the incumbent."""
+def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec, resolution: float) -> BenchmarkResult:
+    """The modelled result of a candidate and, where `arms` holds two, the incumbent. `resolution` is the least gain
+    that counts, as a share."""
     ceilings = assumed_ceilings(device)
     timings = []
     two_models = False
@@ -120,7 +120,7 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec) -> Benchm
             return BenchmarkResult(status=Status.TAMPERED, modelled=True, message=f"{case_label(case)}: {found}")
         paired: dict[str, Any] = {}
         if len(arms) == 2:
-            paired = {"incumbent_ms": estimates[1].ms, **_with_interval(estimates[1].ms / latency, calls)}
+            paired = {"incumbent_ms": estimates[1].ms, **_with_interval(estimates[1].ms / latency, calls, resolution)}
         two_models |= (here := _two_models(calls))
         timings.append(
             CaseTiming(
@@ -163,9 +163,9 @@ def _two_models(calls: list[CallProfile]) -> bool:
     return len({bool(call.launches) for call in calls}) > 1
 
 
-def _with_interval(speedup: float, calls: list[CallProfile]) -> dict[str, float]:
+def _with_interval(speedup: float, calls: list[CallProfile], resolution: float) -> dict[str, float]:
     """The speedup of a candidate's call over an incumbent's, with what it may be. An error that both share cancels."""
-    below = above = 1 + MODEL_RESOLUTION
+    below = above = 1 + resolution
     if _two_models(calls):
         least, most = KERNEL_ERROR
         below, above = (1 / least, most) if calls[0].launches else (most, 1 / least)

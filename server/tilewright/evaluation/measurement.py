@@ -34,6 +34,7 @@ from tilewright.evaluation.taskcode import Inputs, TaskCode
 from tilewright.gpu.specs import spec_by_name
 from tilewright.gpu.telemetry import Recorder
 from tilewright.roofline.bounds import floor_ms, roofline_share
+from tilewright.rules import DEFAULT, Rules
 from tilewright.task import Backend, Case, case_label
 
 BLOCK_MS = 10.0
@@ -75,7 +76,7 @@ class Bench:
     """One benchmark run on the device: `arms` are the candidate and, unless this is the baseline, the incumbent."""
 
     block_ms = BLOCK_MS
-    _error_probability = statistics.ERROR_PROBABILITY
+    _rules = DEFAULT
 
     def __init__(
         self,
@@ -103,11 +104,9 @@ class Bench:
         l2 = self._device.l2_bytes if self._device else torch.cuda.get_device_properties(0).L2_cache_size
         self._other = torch.zeros(2 * l2 // 4, dtype=torch.float32, device="cuda")
 
-    def run(
-        self, seeds: Seeds, tell: Callable[[str], None], error_probability: float = statistics.ERROR_PROBABILITY
-    ) -> BenchmarkResult:
-        """Measure every case, on inputs drawn from `seeds`, to intervals that miss with `error_probability`."""
-        self._error_probability = error_probability
+    def run(self, seeds: Seeds, tell: Callable[[str], None], rules: Rules = DEFAULT) -> BenchmarkResult:
+        """Measure every case, on inputs drawn from `seeds`, to intervals by `rules`."""
+        self._rules = rules
         cases = self._task.benchmark_cases(Backend.CUDA)
         timings: list[CaseTiming] = []
         evidence: list[Evidence] = []
@@ -211,7 +210,7 @@ class Bench:
 
     def _pairs(self, block: Block, looks: tuple[int, ...], limit_s: float) -> tuple[list[float], Evidence]:
         """The candidate's latency in ms in each block, and with two arms the pairs."""
-        evidence = Evidence(error_probability=self._error_probability)
+        evidence = Evidence(rules=self._rules)
         latencies: list[float] = []
         self._began, self._verified_before = time.monotonic(), self._verified_s
         deadline = self._began + limit_s
@@ -364,9 +363,9 @@ def paired(evidence: Evidence) -> dict[str, Any]:
 
 def combined_intervals(evidence: Sequence[Evidence]) -> dict[str, float]:
     """The intervals over all cases by either clock, as fields of a `BenchmarkResult`."""
-    devices = [found.device for found in evidence]
-    speedup, low, high = statistics.combined(devices, evidence[0].error_probability).ratio()
-    outer = statistics.combined([found.outer for found in evidence], statistics.OUTER_ERROR_PROBABILITY)
+    devices, rules = [found.device for found in evidence], evidence[0].rules
+    speedup, low, high = statistics.combined(devices, statistics.error_probability(rules)).ratio()
+    outer = statistics.combined([found.outer for found in evidence], rules.wall_error)
     _, outer_low, outer_high = outer.ratio()
     return {
         "speedup": speedup,

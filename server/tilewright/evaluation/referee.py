@@ -47,12 +47,13 @@ from tilewright.evaluation.results import (
 )
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
-from tilewright.evaluation.statistics import error_probability, settled_apart
+from tilewright.evaluation.statistics import settled_apart
 from tilewright.evaluation.surroundings import environment, gpu_of_torch
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.gpu.telemetry import Recorder
+from tilewright.rules import Rules
 from tilewright.wire.channel import Channel, Message
 
 LEASE_WAIT_S = 120.0
@@ -112,14 +113,12 @@ class Referee:
         return self._checked(message, lambda start: judged(code, self._backend, runs, start, self._tell))
 
     def widely(self, message: Message) -> Message:
-        """Check a candidate on the hidden cases that it has to be right on before it is kept, as many as `wide_s`
+        """Check a candidate on the `hidden` cases that it has to be right on before it is kept, as many as `wide_s`
         seconds are enough for."""
         code = self._task(message)
-        runs = wide_runs(code.task, self._backend, Seeds(message["secret"]))
-        return self._checked(
-            message,
-            lambda start: judged_widely(code, self._backend, runs, start, self._tell, message["wide_s"]),
-        )
+        runs = wide_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"])
+        wide_s = message["wide_s"]
+        return self._checked(message, lambda start: judged_widely(code, self._backend, runs, start, self._tell, wide_s))
 
     def _checked(self, message: Message, judge: Callable[[Start], CorrectnessResult]) -> Message:
         code = self._task(message)
@@ -163,13 +162,12 @@ class Referee:
             with self._device():
                 started = time.monotonic()
                 deadline = started + message["limit_s"]
-                seeds, arms = Seeds(message["secret"]), message["arms"]
+                seeds, arms, rules = Seeds(message["secret"]), message["arms"], Rules.model_validate(message["rules"])
                 if self._backend is Backend.CUDA:
-                    allowed = error_probability(message["experiments"])
-                    result = self._measured(code, arms, deadline, seeds, phases, allowed)
+                    result = self._measured(code, arms, deadline, seeds, phases, rules)
                 else:  # on the same blocks whenever a session asks: their work may differ
                     name = hashlib.sha256((message["session"] or self._own).encode()).hexdigest()
-                    result = self._modelled(code, arms, deadline, Seeds(name), phases)
+                    result = self._modelled(code, arms, deadline, Seeds(name), phases, rules.model_resolution)
                 if self._backend is Backend.CUDA and message["apart"] and (result.speedup_low or 0.0) > 1:
                     with phases("apart"):
                         apart = settled_apart(result.speedup or 1.0, lambda: self._apart(code, arms, deadline, seeds))
@@ -286,7 +284,7 @@ class Referee:
 
     def _measured(
         self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds, phases: measurement.Phases,
-        allowed: float,
+        rules: Rules,
     ) -> BenchmarkResult:  # fmt: skip
         with contextlib.ExitStack() as stack:
             with phases("start"):
@@ -295,7 +293,7 @@ class Referee:
                 arms = stack.enter_context(self._pool.loaded(code.task, roles, deadline))
                 arms.sort(key=lambda arm: LABELS.index(arm.label))
             bench = stack.enter_context(self._bench(code, measurement.Bench, arms, phases))
-            return bench.run(seeds, self._tell, allowed)
+            return bench.run(seeds, self._tell, rules)
 
     def _apart(self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds) -> tuple[float, float]:
         """Milliseconds of candidate and incumbent as two processes show them of which neither can know that there is
@@ -325,8 +323,9 @@ class Referee:
         return Recorder(self._surroundings().device_uuid, own)
 
     def _modelled(
-        self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds, phases: measurement.Phases
-    ) -> BenchmarkResult:
+        self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds, phases: measurement.Phases,
+        resolution: float,
+    ) -> BenchmarkResult:  # fmt: skip
         arms = []
         seed = seeds.next()
         for snapshot, label in zip(snapshots, LABELS, strict=False):
@@ -335,7 +334,7 @@ class Referee:
                 with phases("profile"), self._worker(code, snapshot, deadline, label) as worker:
                     self._profiles[key] = estimation.profiles(worker, code, seed, self._tell)
             arms.append(self._profiles[key])
-        return estimation.estimate(code, arms, spec_by_arch(self._arch))
+        return estimation.estimate(code, arms, spec_by_arch(self._arch), resolution)
 
     def _surroundings(self) -> Environment:
         if self._environment is None:

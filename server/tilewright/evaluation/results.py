@@ -10,7 +10,8 @@ from pydantic import Field
 
 from tilewright.gpu.telemetry import Telemetry
 from tilewright.roofline.bounds import Ceilings
-from tilewright.roofline.model import MODEL_RESOLUTION, CallProfile
+from tilewright.roofline.model import CallProfile
+from tilewright.rules import DEFAULT
 from tilewright.task import Backend, Case, Values, case_label
 from tilewright.wire.record import Record
 
@@ -291,7 +292,7 @@ class Surveyed(Record):
             return [Raced(status=self.status, message=self.message) for _ in range(cases)]
         if first.status is not Status.PASSED:
             return [Raced(ms=ms) for ms in self.ms]
-        width = 1 + MODEL_RESOLUTION
+        width = 1 + DEFAULT.model_resolution
         return [
             Raced(ms=ms, speedup=before / ms, low=before / ms / width, high=before / ms * width)
             for ms, before in zip(self.ms, first.ms, strict=True)

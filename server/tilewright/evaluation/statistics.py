@@ -16,21 +16,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
+from tilewright.rules import DEFAULT, Rules
+
 LOOKS = (8, 16, 32, 64, 128)
 """Numbers of pairs after which the question may be closed."""
-SESSION_ERROR = 0.05
-"""Probability that a session without any real gain keeps something."""
 EXPERIMENTS = 25
-"""By which that is divided at least: a shorter session has no looser rule, since another can follow it."""
-ERROR_PROBABILITY = 2 * SESSION_ERROR / EXPERIMENTS
-"""Of an interval, over all its looks, missing the truth on either side, in a session of up to `EXPERIMENTS`."""
-OUTER_ERROR_PROBABILITY = 0.02
-"""The same for the referee's clock: it bears out what the device events have found, and need not find it again."""
+"""By which a session's error is divided at least: a shorter session has no looser rule, since another can follow it."""
 GOOD_ENOUGH = 0.0015
 """Half-width of a log-ratio below which a further look adds nothing."""
-RESOLUTION = 0.0025
-"""Least log-ratio that counts as a gain. Two processes that run the same kernel differ by up to about this, with their
-memory's placement, however long they are compared."""
 TRIMMED = 0.2
 """Share of the pairs that is left out at either end."""
 APART_NOISE = 0.005
@@ -43,6 +36,14 @@ SHARES_APART = {3: 0.75, 5: 0.5, 9: 0.5}
 """By how many measurements apart there are, the share of a small gain that has to be left on average to end there. Of
 some kernels every second process is slower by a percent, by where its memory happens to lie: a median of few is then
 one or the other, and a mean of more between the two."""
+
+
+def error_probability(rules: Rules) -> float:
+    """The probability that an interval misses the truth on either side, over all its looks, in a session by `rules`."""
+    return 2 * rules.session_error / max(rules.max_iterations, EXPERIMENTS)
+
+
+ERROR_PROBABILITY = error_probability(DEFAULT)
 
 
 class Pair(NamedTuple):
@@ -90,33 +91,28 @@ class Evidence:
     """The pairs of one case so far, and what they say by either clock."""
 
     pairs: list[Pair] = field(default_factory=list)
-    error_probability: float = ERROR_PROBABILITY
+    rules: Rules = DEFAULT
 
     @property
     def device(self) -> Interval:
-        return interval([pair.device_ratio for pair in self.pairs], self.error_probability)
+        return interval([pair.device_ratio for pair in self.pairs], error_probability(self.rules))
 
     @property
     def outer(self) -> Interval:
-        return interval([pair.outer_ratio for pair in self.pairs], OUTER_ERROR_PROBABILITY)
+        return interval([pair.outer_ratio for pair in self.pairs], self.rules.wall_error)
 
     def is_decided(self, only: bool = False) -> bool:
         """Whether more pairs would change nothing: a clear loss, a gain clear by both clocks, or a difference that is
         too small to matter and known well enough. `only`: there is no other case whose gain it might be weighed with,
         so that what can no longer count as a gain need not be known as well: a loss of less than that may stay open."""
-        found = self.device
-        if only and found.high < RESOLUTION and found.half_width < RESOLUTION:
+        found, resolution = self.device, self.rules.resolution
+        if only and found.high < resolution and found.half_width < resolution:
             return True
         if found.high < 0 and found.half_width < 0.25 * abs(found.mean):
             return True
-        if found.half_width < GOOD_ENOUGH and found.low <= RESOLUTION:
+        if found.half_width < GOOD_ENOUGH and found.low <= resolution:
             return True
-        return found.low > RESOLUTION and found.half_width < 0.25 * found.mean and self.outer.low > 0
-
-
-def error_probability(experiments: int) -> float:
-    """Of an interval in a session that has room for so many experiments."""
-    return 2 * SESSION_ERROR / max(experiments, EXPERIMENTS)
+        return found.low > resolution and found.half_width < 0.25 * found.mean and self.outer.low > 0
 
 
 def interval(log_ratios: Sequence[float], error_probability: float = ERROR_PROBABILITY) -> Interval:

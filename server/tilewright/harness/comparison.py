@@ -16,6 +16,7 @@ from tilewright.evaluation import statistics
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Status, geometric_mean
 from tilewright.evaluation.statistics import Evidence, Interval, Pair
 from tilewright.harness.figures import Figure
+from tilewright.rules import DEFAULT, Rules
 
 WORTHWHILE = 0.02
 """Log-ratio of a gain that is looked for: once it is surely less, further runs would cost more than they are worth."""
@@ -33,8 +34,8 @@ class Measured(NamedTuple):
 class Comparison:
     """The pairs so far, candidate first."""
 
-    def __init__(self, error_probability: float = statistics.ERROR_PROBABILITY) -> None:
-        self._error_probability = error_probability
+    def __init__(self, rules: Rules = DEFAULT) -> None:
+        self._rules = rules
         self._pairs: list[tuple[Measured, Measured]] = []
 
     def __len__(self) -> int:
@@ -49,14 +50,14 @@ class Comparison:
         whole = self.overall()
         if whole.high < 0 or whole.half_width < statistics.GOOD_ENOUGH:
             return True
-        if whole.low <= statistics.RESOLUTION:
+        if whole.low <= self._rules.resolution:
             return whole.high < WORTHWHILE
         cases = [self._evidence(number).device for number in range(len(self._pairs[0][0].figures))]
         return not any(case.mean < DOUBTFUL and case.high >= 0 for case in cases)
 
     def overall(self) -> Interval:
         """The log-ratio over all cases, of incumbent over candidate."""
-        return Evidence([_pair(*map(_mean, pair)) for pair in self._pairs], self._error_probability).device
+        return Evidence([_pair(*map(_mean, pair)) for pair in self._pairs], self._rules).device
 
     def result(self) -> BenchmarkResult:
         """What the pairs say."""
@@ -74,7 +75,7 @@ class Comparison:
         )
 
     def _evidence(self, number: int) -> Evidence:
-        return Evidence([_pair(*self._of(number, pair)) for pair in self._pairs], self._error_probability)
+        return Evidence([_pair(*self._of(number, pair)) for pair in self._pairs], self._rules)
 
     def _timing(self, number: int) -> CaseTiming:
         pairs = [self._of(number, pair) for pair in self._pairs]

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from tilewright.commandtask import JUNIT, OUT, Command, CommandTask, Parser, holds, load
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
 from tilewright.evaluation.snapshot import SNAPSHOTS
-from tilewright.evaluation.statistics import LOOKS, error_probability
+from tilewright.evaluation.statistics import LOOKS
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.telemetry import Gpu, Recorder, find_gpu
 from tilewright.harness import surroundings
@@ -35,6 +35,7 @@ from tilewright.harness.comparison import Comparison, Measured, alone
 from tilewright.harness.figures import FigureError, read_figures
 from tilewright.harness.outcomes import Judged, Outcome, judge
 from tilewright.harness.watching import Watch
+from tilewright.rules import Rules
 from tilewright.task import Backend, TaskError
 from tilewright.wire.channel import Channel, Message
 
@@ -164,7 +165,7 @@ class HarnessReferee:
         return alone(runs)
 
     def _compared(self, arms: list[Arm], message: Message, deadline: float) -> BenchmarkResult:
-        found = Comparison(error_probability(message["experiments"]))
+        found = Comparison(Rules.model_validate(message["rules"]))
         until = time.monotonic() + SHARE * (deadline - time.monotonic())
         with self._recorder() as recorder:
             for look in LOOKS:

@@ -84,7 +84,7 @@ async def compare(
     if found.task.file.frontend is Frontend.TRITON and backend is Backend.CPU:
         raise UsageError("a Triton task is compared on a GPU: no model counts the traffic of Triton kernels")
     arms = _arms(checkout, found, backend, others, base)
-    runs = Runs(backend, arch, found.committed, folder)
+    runs = Runs(backend, arch, found.committed, folder, rules=found.task.file.rules)
     try:
         environment = await runs.environment()
         works = await runs.work()

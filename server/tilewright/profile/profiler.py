@@ -89,7 +89,10 @@ class Profiler:
         await self._jobs.close()
 
     async def _work(self, job: Job, found: Working, backend: Backend, arch: str) -> ProfileReport:
-        async with with_model(backend, arch, found.committed, found.folder) as (measuring, modelling):
+        async with with_model(backend, arch, found.committed, found.folder, found.task.file.rules) as (
+            measuring,
+            modelling,
+        ):
             environment = await measuring.environment()
             triton = found.task.file.frontend is Frontend.TRITON
             survey = UNSEEN if triton else await modelling.survey([found.files], backend, LIMIT_S, job.tell)

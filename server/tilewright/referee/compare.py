@@ -15,6 +15,7 @@ from tilewright.programs.identity import identity
 from tilewright.programs.model import Program
 from tilewright.referee.replayer import Fault, Replayer, copied_outputs
 from tilewright.referee.statistics import LOOKS, Comparison, Verdict, figures, pairs_for
+from tilewright.rules import DEFAULT, Rules
 from tilewright.wire.messages import Round
 from tilewright.wire.record import Record
 
@@ -76,9 +77,10 @@ def compare(
     draws: Sequence[Sequence[bytes]] = (),
     error_probability: float = ERROR_PROBABILITY,
     measure_same: bool = False,
+    rules: Rules = DEFAULT,
 ) -> ComparisonResult:
-    """Replay both in turns until the question is closed. `draws`: contents of the inputs, in their order; default:
-    those of `draws_of`. A program is measured against itself only with `measure_same`.
+    """Replay both in turns until the question is closed by `rules`. `draws`: contents of the inputs, in their order;
+    default: those of `draws_of`. A program is measured against itself only with `measure_same`.
 
     Raises `Fault` for a program that cannot be replayed, or two that are not for one call, and `ReplayerGone` where
     there is no replayer.
@@ -88,7 +90,8 @@ def compare(
         return ComparisonResult(verdict="inconclusive", same=True, seconds=0.0)
     replayer.load([first, second], draws or draws_of(first, DRAWS))
     equal = _equal_outputs(replayer)
-    found, pairs = replayed_in_turns(replayer, len(draws) or DRAWS, Comparison(error_probability=error_probability))
+    comparison = Comparison(error_probability=error_probability, rules=rules)
+    found, pairs = replayed_in_turns(replayer, len(draws) or DRAWS, comparison)
     return ComparisonResult(
         verdict=found.verdict,
         same=same,

@@ -18,16 +18,11 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from tilewright.evaluation.statistics import ERROR_PROBABILITY, Interval, student_quantile
+from tilewright.rules import DEFAULT, Rules
 from tilewright.wire.messages import Round
 
 LOOKS = (8, 12, 18, 28, 40)
 """Numbers of rounds after which a comparison may end."""
-WALL_ERROR = 0.02
-"""Of the wall clock's interval: it bears out what the events found, and need not find it again."""
-WALL_RESOLVES_US = 0.7
-"""Microseconds up to which the wall clock says nothing: measured on an H200, whatever a call takes."""
-FLOOR = 0.001
-"""Log-ratio below which nothing is a gain: equal programs differed by up to 0.04%, for a reason that is not known."""
 PRECISE = 0.001
 """Half-width of a log-ratio below which a further look adds nothing."""
 PRECISE_SHARE = 0.2
@@ -112,6 +107,8 @@ class Comparison:
 
     rounds: list[Figures] = field(default_factory=list)
     error_probability: float = ERROR_PROBABILITY
+    rules: Rules = DEFAULT
+    """What counts: the floor, and what the wall clock has to bear out."""
 
     @property
     def speedup(self) -> Interval:
@@ -121,7 +118,7 @@ class Comparison:
     @property
     def wall_gain(self) -> Interval:
         """Microseconds that arm 1 saves by the wall clock."""
-        return interval([one.wall_gain for one in self.rounds], WALL_ERROR / len(LOOKS))
+        return interval([one.wall_gain for one in self.rounds], self.rules.wall_error / len(LOOKS))
 
     def mean_us(self, arm: int) -> float:
         """Microseconds for a call of an arm by events; 2: of an empty program."""
@@ -132,7 +129,7 @@ class Comparison:
         """Whether the wall clock bears the difference out: within its noise it shows half of it or more, and its noise
         is at most half of it. True for a difference that it cannot resolve."""
         gain, wall = self.mean_us(0) - self.mean_us(1), self.wall_gain
-        if abs(gain) <= WALL_RESOLVES_US:
+        if abs(gain) <= self.rules.wall_resolution_us:
             return True
         return wall.half_width <= abs(gain) / 2 and not self._contradicted
 
@@ -146,16 +143,17 @@ class Comparison:
     def verdict(self) -> Verdict:
         """What can be said of arm 1. A gain that the wall clock contradicts is none."""
         found = self.speedup
-        if found.low > 0 and found.mean >= FLOOR and self.borne_out:
+        if found.low > 0 and found.mean >= self.rules.floor and self.borne_out:
             return "faster"
-        return "slower" if found.high < 0 and found.mean <= -FLOOR else "inconclusive"
+        return "slower" if found.high < 0 and found.mean <= -self.rules.floor else "inconclusive"
 
     @property
     def decided(self) -> bool:
         """Whether more rounds would change nothing that matters. Where the wall clock is too coarse as yet to bear a
         gain out, they would."""
         half, mean = self.speedup.half_width, abs(self.speedup.mean)
-        if self.speedup.low > 0 and self.speedup.mean >= FLOOR and not self.borne_out and not self._contradicted:
+        gains = self.speedup.low > 0 and self.speedup.mean >= self.rules.floor
+        if gains and not self.borne_out and not self._contradicted:
             return False
         return half <= PRECISE or (self.verdict != "inconclusive" and half <= PRECISE_SHARE * mean)
 

@@ -19,8 +19,6 @@ from tilewright.compiler.resources import Resources
 from tilewright.gpu.specs import DeviceSpec
 from tilewright.wire.record import Record
 
-MODEL_RESOLUTION = 0.01
-"""Differences below this share are not told apart by the model."""
 KERNEL_ERROR = (0.57, 1.60)
 """A kernel's modelled latency over its measured one: the least and the most of the 123 configurations
 (references/evidence/model-ranks.json). Torch operations are taken to reach the full rates; none was compared."""

@@ -16,9 +16,9 @@ from tilewright.frontends.protocol import FRONTENDS, need_packages
 from tilewright.gpu.specs import DEFAULT_BY_ARCH
 from tilewright.gpu.telemetry import why_unusable
 from tilewright.knobs import Knobs, SpaceError, Value
-from tilewright.policy import Rules
 from tilewright.repository import Files, Repository, RepositoryError
 from tilewright.roofline.bounds import intensity_class
+from tilewright.rules import Rules
 from tilewright.session.checkout import Checkout
 from tilewright.session.history import Started
 from tilewright.session.runs import Runs, backend_here, need_confinement, runs_from
@@ -174,7 +174,8 @@ async def begin(
     include_dirty: bool,
     unconfined: bool,
 ) -> tuple[Started, Runs]:
-    """Check what must hold, start the evaluator, and make and check out the session's branch.
+    """Check what must hold, start the evaluator, and make and check out the session's branch. What `rules` leaves open
+    the task's own rules say.
 
     Raises `UsageError`; then nothing in the repository has changed.
     """
@@ -183,7 +184,7 @@ async def begin(
         found = load(checkout.root / folder)
     except TaskError as error:
         raise UsageError(str(error)) from None
-    backend = usable_backend(backend)
+    backend, rules = usable_backend(backend), rules.over(found.file.rules)
     if isinstance(found, Task):
         need_native(found, task, backend, arch)
     repository = checkout.repository
@@ -197,7 +198,7 @@ async def begin(
         baseline = repository.commit(repository.read(editable), head, "tilewright: baseline\n")
     date = datetime.now(UTC).strftime("%Y-%m-%d")
     session = f"{found.name}-{date}-{secrets.token_hex(3)}"
-    runs = runs_from(repository, baseline, folder, backend, arch, session, harness=not isinstance(found, Task))
+    runs = runs_from(repository, baseline, folder, backend, arch, session, not isinstance(found, Task), rules)
     try:
         environment = await runs.environment()
         work = (await runs.work())[0] if isinstance(found, Task) else None
@@ -234,7 +235,7 @@ async def begin(
             *([f"wrong results cannot be counted over sessions: {why}"] if (why := tally.why_unwritable()) else []),
             *(_notes(found, backend) if isinstance(found, Task) else _lacking(found, backend)),
         ],
-        sizes=len(found.wide_cases(backend, seed=0)) if isinstance(found, Task) else 0,
+        sizes=len(found.wide_cases(backend, 0, rules.hidden_cases_to_keep)) if isinstance(found, Task) else 0,
         wrong_results=tally.wrong_results,
         allowed_wrong=tally.allowed,
         harness=work is None,

@@ -31,7 +31,7 @@ async def check_task(root: Path, path: Path, progress: Progress) -> CorrectnessR
         return tests
     found = working_candidate(checkout, place)
     tally = _with_room(checkout, place)
-    runs = Runs(Backend.CPU, ARCH, found.committed, place)
+    runs = Runs(Backend.CPU, ARCH, found.committed, place, rules=found.task.file.rules)
     try:
         await progress("trying the functions of task.py")
         await runs.work()
@@ -86,7 +86,7 @@ async def _run_tests(checkout: Checkout, place: PurePosixPath, progress: Progres
     repository, backend = checkout.repository, backend_here()
     editable = check_tree(repository, task, place, include_dirty=True)
     tally, files = _with_room(checkout, place), repository.read(editable)
-    runs = runs_from(repository, repository.head(), place, backend, ARCH, "", harness=True)
+    runs = runs_from(repository, repository.head(), place, backend, ARCH, "", True, task.file.rules)
     try:
         await progress("running the tests")
         await runs.environment()

@@ -13,7 +13,8 @@ from pydantic import Field, TypeAdapter
 
 from tilewright.evaluation.results import BenchmarkResult, CaseRun, CorrectnessResult, Environment, Status
 from tilewright.ledger import LedgerError, TableRow
-from tilewright.policy import Advice, Reason, Rules, Verdict, VerdictKind
+from tilewright.policy import Advice, Reason, Verdict, VerdictKind
+from tilewright.rules import Rules
 from tilewright.session.tally import KNOWN_FAILURES, WRONG_RESULTS, is_wrong
 from tilewright.task import Backend, case_label
 from tilewright.wire.record import Record

@@ -11,7 +11,8 @@ from pathlib import Path, PurePosixPath
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
-from tilewright.policy import ROOT_CAUSES, Rules
+from tilewright.policy import ROOT_CAUSES
+from tilewright.rules import Rules
 from tilewright.session import show
 from tilewright.session.beginning import task_path
 from tilewright.session.book import Book

@@ -15,7 +15,7 @@ from tilewright.evaluation.results import BenchmarkResult, CaseRun, CorrectnessR
 from tilewright.evaluation.seeds import commitment, new_secret
 from tilewright.evaluation.snapshot import content_id
 from tilewright.repository import Files
-from tilewright.roofline.model import MODEL_RESOLUTION
+from tilewright.rules import DEFAULT, Rules
 from tilewright.session.beginning import usable_backend
 from tilewright.session.checkout import Checkout
 from tilewright.session.history import Checked, Committed, Entry, Measured, Row, SizesChecked, Started, State
@@ -121,7 +121,7 @@ async def rerun(checkout: Checkout, iteration: int, session: str, progress: Prog
         if trial.measured is not None:
             fresh = await runs.benchmark(candidate, incumbent, new_secret(), limit, said.append)
             refused = trial.sizes is not None and trial.sizes.verdict is not None
-            lines += compare_benchmarks(trial.measured.result, fresh, None if refused else trial.row)
+            lines += compare_benchmarks(trial.measured.result, fresh, None if refused else trial.row, started.rules)
     finally:
         watching.cancel()
         await runs.close()
@@ -153,7 +153,9 @@ def compare_checks(
     return [*lines, Line(what, Mark.OK if same else Mark.FAIL, shown)]
 
 
-def compare_benchmarks(logged: BenchmarkResult, fresh: BenchmarkResult, row: Row | None) -> list[Line]:
+def compare_benchmarks(
+    logged: BenchmarkResult, fresh: BenchmarkResult, row: Row | None, rules: Rules = DEFAULT
+) -> list[Line]:
     """The logged benchmark, the row that was made of it, and a fresh one on other seeds."""
     lines = []
     if row is not None:
@@ -167,7 +169,7 @@ def compare_benchmarks(logged: BenchmarkResult, fresh: BenchmarkResult, row: Row
     if logged.modelled:
         pairs = [("latency", logged.latency_ms, fresh.latency_ms), ("speedup", logged.speedup, fresh.speedup)]
         for name, then, now in pairs:
-            near = then == now or (then and now and math.isclose(then, now, rel_tol=MODEL_RESOLUTION))
+            near = then == now or (then and now and math.isclose(then, now, rel_tol=rules.model_resolution))
             if then is not None or now is not None:
                 lines.append(Line(f"modelled {name}", _mark(near), f"logged ~{then}, now ~{now}"))
         return lines

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tilewright.cases import WIDE_CASES
 from tilewright.policy import Reason, Verdict, VerdictKind, advise
 from tilewright.session.history import Kept, Row, State
-from tilewright.session.tally import WRONG_RESULTS
 
 HARNESS_TRUSTED = "harness-trusted"
 VISIBLE_ONLY = "visible sizes only"
+UNSAID_LUCK = 0.0008
+"""A row says how probable luck is if that is more than this: 36 sizes and 25 wrong results bound it by 0.00079."""
 
 
 def close_iteration(state: State, name: str, root_cause: str | None) -> Row:
@@ -58,9 +58,9 @@ def _trust(state: State) -> str:
         bound = f", bound {luck(checked, state.allowed_wrong):.1%}"
         if checked < wanted:
             said.append(f"{checked} of {wanted} hidden sizes{bound}")
-        elif wanted < WIDE_CASES:
+        elif wanted < started.rules.hidden_cases_to_keep:
             said.append(f"all {wanted} hidden sizes")
-        elif state.allowed_wrong > WRONG_RESULTS:
+        elif luck(checked, state.allowed_wrong) > UNSAID_LUCK:
             said.append(f"{checked} hidden sizes{bound}")
     if started.environment.unprotected:
         said.append(started.environment.unprotected)

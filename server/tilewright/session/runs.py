@@ -28,11 +28,11 @@ from tilewright.evaluation.results import (
     Surveyed,
 )
 from tilewright.evaluation.snapshot import Snapshot, SnapshotStore, content_id
-from tilewright.evaluation.statistics import EXPERIMENTS
 from tilewright.gpu.telemetry import find_gpu
 from tilewright.isolation.confinement import Isolation
 from tilewright.repository import Files, Repository
 from tilewright.roofline.model import HostWork
+from tilewright.rules import DEFAULT, Rules
 from tilewright.session.history import Started
 from tilewright.session.jobs import in_thread
 from tilewright.task import Backend, Case, Frontend, TaskError, Work
@@ -40,11 +40,8 @@ from tilewright.wire.record import Record
 
 UNCONFINED = "TILEWRIGHT_UNCONFINED"
 """Set to 1 by a person: tools may run candidates on a machine that cannot confine them."""
-HIDDEN_CASES = 4
-WIDE_S = 60.0
-"""For the hidden cases that a candidate has to be right on before it is kept. A case can cost a compilation."""
 LAST_CASE_S = 300.0
-"""For the last of them to end."""
+"""For the last of the hidden cases before a keep to end."""
 START_TIMEOUT_S = 300.0
 GRACE_S = 180.0
 """Over an evaluation's own limit: waiting for the GPU, and starting a referee."""
@@ -111,9 +108,11 @@ class Runs:
         task_folder: PurePosixPath,
         working_tree: Path | None = None,
         session: str = "",
+        rules: Rules = DEFAULT,
     ) -> None:
         """`working_tree` is the repository's folder where the task is a command task, whose runs must not read there.
         `session` is whose runs these are: all of a session's are modelled from the same blocks, whichever process asks.
+        `rules` are the session's.
 
         Raises `UsageError` where the repository is too large to take snapshots of.
         """
@@ -126,6 +125,7 @@ class Runs:
         self._read_by = 0
         self._confined = False  # not asked yet; of this machine it stays true
         self._session = session
+        self._rules = rules
         self.unconfined = os.environ.get(UNCONFINED) == "1"
         """Whether candidates may run where this machine cannot confine them."""
         try:
@@ -155,14 +155,16 @@ class Runs:
         """Check a candidate, on what is `known` to have failed, too. Running out of `limit_s` seconds, or a referee
         that dies, is a result with a status."""
         again = [run.model_dump(mode="json") for run in known]
-        result = await self._run("correctness", limit_s, tell, [files], secret=secret, hidden=HIDDEN_CASES, known=again)
+        hidden = self._rules.hidden_cases
+        result = await self._run("correctness", limit_s, tell, [files], secret=secret, hidden=hidden, known=again)
         return CorrectnessResult.model_validate(result)
 
     async def widely(self, files: Files, secret: str, tell: Tell, wide_s: float | None = None) -> CorrectnessResult:
         """Check a candidate on the hidden cases that it has to be right on before it is kept, or on as many as begin
-        within `wide_s` seconds, by default `WIDE_S`. No tool sets that time: fewer cases are more luck."""
-        wide_s = WIDE_S if wide_s is None else wide_s
-        result = await self._run("widely", wide_s + LAST_CASE_S, tell, [files], secret=secret, wide_s=wide_s)
+        within `wide_s` seconds, by default the rules' `hidden_seconds`."""
+        wide_s, hidden = self._rules.hidden_seconds if wide_s is None else wide_s, self._rules.hidden_cases_to_keep
+        limit_s = wide_s + LAST_CASE_S
+        result = await self._run("widely", limit_s, tell, [files], secret=secret, hidden=hidden, wide_s=wide_s)
         return CorrectnessResult.model_validate(result)
 
     async def benchmark(
@@ -172,27 +174,20 @@ class Runs:
         secret: str,
         limit_s: float,
         tell: Tell,
-        experiments: int = EXPERIMENTS,
         apart: bool = False,
     ) -> BenchmarkResult:
-        """Measure a candidate against the incumbent, or alone; `experiments` is how many the session has room for.
-        `apart`: a gain on a GPU is looked for a second time in processes that run one after the other."""
+        """Measure a candidate against the incumbent, or alone. `apart`: a gain on a GPU is looked for a second time in
+        processes that run one after the other."""
         arms = [files] if incumbent is None else [files, incumbent]
+        rules, session = self._rules.model_dump(), self._session
         result = await self._run(
-            "benchmark",
-            limit_s,
-            tell,
-            arms,
-            secret=secret,
-            apart=apart,
-            session=self._session,
-            experiments=experiments,
+            "benchmark", limit_s, tell, arms, secret=secret, apart=apart, session=session, rules=rules
         )
         return BenchmarkResult.model_validate(result)
 
     async def check(self, files: Files, secret: str, limit_s: float, tell: Tell) -> CorrectnessResult:
         """What the checker finds in a candidate, on shapes drawn from `secret`; `cpu` backend only."""
-        result = await self._run("check", limit_s, tell, [files], secret=secret, hidden=HIDDEN_CASES)
+        result = await self._run("check", limit_s, tell, [files], secret=secret, hidden=self._rules.hidden_cases)
         return CorrectnessResult.model_validate(result)
 
     async def dump(
@@ -329,7 +324,7 @@ def runs_of(started: Started, repository: Repository) -> Runs:
     """The runs of a session that has begun. Raises `UsageError`."""
     runs = runs_from(
         repository, started.baseline, PurePosixPath(started.task), started.backend, started.arch, started.session,
-        started.harness,
+        started.harness, started.rules,
     )  # fmt: skip
     runs.unconfined |= not started.environment.confined
     return runs
@@ -343,24 +338,27 @@ def runs_from(
     arch: str,
     session: str,
     harness: bool,
+    rules: Rules,
 ) -> Runs:
     """The runs of a session whose baseline is this commit, of a command task if `harness`. Raises `UsageError`."""
     if harness:
-        return Runs(backend, arch, repository.whole(baseline), folder, repository.root, session)
-    return Runs(backend, arch, repository.files(baseline), folder, session=session)
+        return Runs(backend, arch, repository.whole(baseline), folder, repository.root, session, rules)
+    return Runs(backend, arch, repository.files(baseline), folder, session=session, rules=rules)
 
 
 @contextlib.asynccontextmanager
-async def with_model(backend: Backend, arch: str, protected: Files, folder: PurePosixPath) -> AsyncIterator[Pair]:
+async def with_model(
+    backend: Backend, arch: str, protected: Files, folder: PurePosixPath, rules: Rules = DEFAULT
+) -> AsyncIterator[Pair]:
     """Runs on `backend`, and on the `cpu` backend for its architecture, which are the same where it is that already."""
-    measuring = Runs(backend, arch, protected, folder)
+    measuring = Runs(backend, arch, protected, folder, rules=rules)
     try:
         if backend is Backend.CPU:
             yield measuring, measuring
             return
         gpu = find_gpu()  # known before the referee on it is up: the two start side by side
         arch = gpu.arch if gpu is not None else (await measuring.environment()).arch
-        modelling = Runs(Backend.CPU, arch, protected, folder)
+        modelling = Runs(Backend.CPU, arch, protected, folder, rules=rules)
         try:
             yield measuring, modelling
         finally:

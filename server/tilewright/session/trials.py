@@ -11,8 +11,9 @@ from tilewright.errors import UsageError
 from tilewright.evaluation.evaluator import Tell
 from tilewright.evaluation.results import CaseRun, CorrectnessResult, Status
 from tilewright.evaluation.snapshot import content_id
-from tilewright.policy import Rules, settled, verdict_of_check, with_steady_incumbent
+from tilewright.policy import settled, verdict_of_check, with_steady_incumbent
 from tilewright.repository import Files
+from tilewright.rules import Rules
 from tilewright.session.beginning import begin, go_back
 from tilewright.session.book import Book
 from tilewright.session.checkout import Checkout
@@ -162,15 +163,7 @@ class Trials:
         incumbent = self._book.tree.at(state.incumbent_commit) if state.rows else None
         with self._book.committed("benchmark", identity) as secret:
             runs = await self._ready_runs(state)
-            result = await runs.benchmark(
-                files,
-                incumbent,
-                secret,
-                self._time_left(state),
-                tell,
-                state.started.rules.max_iterations,
-                apart=confirms,
-            )
+            result = await runs.benchmark(files, incumbent, secret, self._time_left(state), tell, apart=confirms)
         result = with_steady_incumbent(result, state.incumbent_result if incumbent is not None else None)
         self._note(state, identity, result.status, [])
         verdict = settled(result, state.started.rules, incumbent is None, confirms)

@@ -13,7 +13,7 @@ from tilewright.programs.draws import draws_of
 from tilewright.programs.model import Kernel, Program
 from tilewright.referee.compare import compare
 from tilewright.referee.replayer import Fault, Replayer
-from tilewright.referee.statistics import FLOOR
+from tilewright.rules import DEFAULT
 
 pytestmark = pytest.mark.gpu
 
@@ -33,7 +33,7 @@ def test_a_program_against_itself(replayer: Replayer) -> None:
     print(found)
     assert found.measured is not None
     assert found.equal_outputs
-    assert found.verdict == "inconclusive" or abs(found.measured.speedup - 1) < 2 * FLOOR
+    assert found.verdict == "inconclusive" or abs(found.measured.speedup - 1) < 2 * DEFAULT.floor
 
 
 def test_two_kernels_for_one_work_are_told_apart(replayer: Replayer) -> None:

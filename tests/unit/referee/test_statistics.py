@@ -8,9 +8,7 @@ import random
 import pytest
 
 from tilewright.referee.statistics import (
-    FLOOR,
     LOOKS,
-    WALL_RESOLVES_US,
     Comparison,
     Figures,
     figures,
@@ -18,6 +16,7 @@ from tilewright.referee.statistics import (
     pairs_for,
     trimmed_mean,
 )
+from tilewright.rules import DEFAULT, Rules
 from tilewright.wire.messages import Round
 
 
@@ -77,7 +76,7 @@ def test_a_loss_that_only_the_events_show_is_still_a_loss() -> None:
 
 def test_what_the_wall_clock_cannot_resolve_is_not_held_against_a_gain() -> None:
     found = decided(random.Random(5), gain=0.03, us=5.0, noise=0.003, wall_gain=0.0)
-    assert found.mean_us(0) - found.mean_us(1) < WALL_RESOLVES_US
+    assert found.mean_us(0) - found.mean_us(1) < DEFAULT.wall_resolution_us
     assert found.verdict == "faster"
 
 
@@ -96,10 +95,25 @@ def test_a_version_that_is_slow_now_and_then_does_not_silence_the_wall_clock() -
 
 
 def test_a_difference_below_the_floor_is_inconclusive() -> None:
-    rows = [Figures((100 * (1 + FLOOR / 2), 100 + n / 1000, 2.0), (200.0, 200.0 - n / 10, 100.0)) for n in range(2)] * 6
+    slower = 100 * (1 + DEFAULT.floor / 2)
+    rows = [Figures((slower, 100 + n / 1000, 2.0), (200.0, 200.0 - n / 10, 100.0)) for n in range(2)] * 6
     found = Comparison(rows)
     assert found.speedup.low > 0
     assert (found.verdict, found.decided) == ("inconclusive", True)
+    assert Comparison(rows, rules=Rules(floor=0.0005)).verdict == "inconclusive"  # just under half of the floor
+    nearly = [Figures((100 * (1 + 0.8 * DEFAULT.floor), *one.events[1:]), one.wall) for one in rows]
+    assert (Comparison(nearly).verdict, Comparison(nearly, rules=Rules(floor=0.0005)).verdict) == (
+        "inconclusive",
+        "faster",
+    )
+
+
+def test_the_rules_say_what_the_wall_clock_has_to_bear_out() -> None:
+    found = decided(random.Random(5), gain=0.03, us=5.0, noise=0.003, wall_gain=0.0)
+    strict = Comparison(found.rounds, rules=Rules(wall_resolution_us=0.05))
+    assert (found.borne_out, strict.borne_out) == (True, False)
+    wide = Comparison(found.rounds, rules=Rules(wall_error=0.0005))
+    assert wide.wall_gain.half_width > found.wall_gain.half_width
 
 
 def test_an_interval_is_students() -> None:

@@ -1,0 +1,128 @@
+"""The rules of a session: the numbers that decide a verdict or end the loop. `policy` and the referees apply them.
+
+A task's `[rules]` table and `start_session` may set any of them. A session records all of them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from tilewright.cases import Strict
+from tilewright.errors import UsageError
+from tilewright.taskerrors import problems
+from tilewright.text import cut, printable
+
+
+class Rules(Strict):
+    """All rules. A share is of the incumbent's speed; a log-ratio is the logarithm of a speedup, nearly its gain."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    accept: float = Field(0.05, ge=0, le=1, description="a gain of at least this share is kept, and the loop goes on")
+    minor: float = Field(
+        0.02,
+        ge=0,
+        le=1,
+        description="a gain of less than this share is kept, and ends the session if `stop_on_minor_gain` is set",
+    )
+    stop_on_minor_gain: bool = Field(True, description="whether a gain under `minor` ends the session")
+    patience: int = Field(
+        2, ge=1, le=200, description="measured iterations in a row without gain after which the session ends"
+    )
+    max_iterations: int = Field(25, ge=1, le=200, description="iterations after which the session ends")
+    iteration_minutes: float = Field(
+        10.0, ge=0.1, le=120, description="minutes of evaluation that one iteration may take"
+    )
+    ceiling_percent: float = Field(
+        95.0, ge=1, le=1000, description="percent of the measured roofline at which the session ends; over 100: never"
+    )
+    regression: float = Field(
+        0.005, ge=0, le=0.5, description="a case that is surely slower by more than this share is a regression"
+    )
+    floor: float = Field(
+        0.001, ge=0.0005, le=0.5, description="least gain that counts between two replayed programs, as a log-ratio"
+    )
+    resolution: float = Field(
+        0.0025,
+        ge=0.0005,
+        le=0.5,
+        description="least gain that counts if the candidate was timed in its own process, or by a repository's "
+        "benchmark, as a log-ratio",
+    )
+    model_resolution: float = Field(
+        0.01, ge=0.001, le=0.5, description="least gain that counts between two modelled latencies, as a share"
+    )
+    session_error: float = Field(
+        0.05,
+        ge=0.0001,
+        le=0.5,
+        description="probability that a session without any real gain keeps something; its comparisons share it",
+    )
+    wall_error: float = Field(
+        0.02,
+        ge=0.0001,
+        le=0.5,
+        description="error probability of the wall clock's interval, which has to bear a gain out",
+    )
+    wall_resolution_us: float = Field(
+        0.7,
+        ge=0,
+        le=10,
+        description="microseconds between two replayed programs up to which the wall clock is not asked",
+    )
+    end_error: float = Field(
+        0.01,
+        ge=0.0001,
+        le=0.5,
+        description="error probability of the comparison of the first program with the last, at a session's end",
+    )
+    hidden_cases: int = Field(4, ge=0, le=200, description="hidden cases that every correctness check draws")
+    hidden_cases_to_keep: int = Field(
+        36, ge=12, le=500, description="further hidden cases that a candidate has to be right on to be kept"
+    )
+    """A kernel that is wrong on a quarter of what is drawn passes 36 with a probability of 0.75 ** 36 at most, 0.003%:
+    strata make no draw's chance larger, since the product of their chances is at most the power of their mean."""
+    hidden_seconds: float = Field(
+        60.0, ge=1, le=3600, description="seconds within which these further cases begin; the others are left out"
+    )
+
+    def over(self, base: Rules) -> Rules:
+        """Return `base` with those rules replaced that were set here."""
+        return base.model_copy(update={name: getattr(self, name) for name in self.model_fields_set})
+
+    def differences(self) -> list[str]:
+        """Return the rules that differ from the default, each with both values."""
+        changed = {name: value for name, value in self if value != getattr(DEFAULT, name)}
+        return [
+            f"{name} = {_shown(value)} (default {_shown(getattr(DEFAULT, name))})" for name, value in changed.items()
+        ]
+
+
+DEFAULT = Rules()
+"""The rules where nothing is set."""
+
+
+def defaults() -> str:
+    """Return every rule with its default, in one line."""
+    return ", ".join(f"{name} {_shown(value)}" for name, value in DEFAULT)
+
+
+def rules_from(settings: Mapping[str, object]) -> Rules:
+    """Return the rules with these set, by name. Raises `UsageError` for a name or a value that is not allowed."""
+    known = list(Rules.model_fields)
+    for name in settings:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            meant = f"; did you mean {close[0]}?" if close else "."
+            raise UsageError(f"there is no rule {cut(printable(name), 60)!r}{meant} The rules are {', '.join(known)}")
+    try:
+        return Rules.model_validate(dict(settings))
+    except ValidationError as error:
+        raise UsageError("; ".join(f"rules.{line}" for line in problems(error, {"": known}))) from None
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}"
