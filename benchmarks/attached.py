@@ -248,7 +248,8 @@ async def session(name: str, parent: Path, found: Json, save: Callable[[], None]
         with Commands() as commands:
             async with Client(server) as client:
                 player = Player(root, client, commands, found["start"], save)
-                begun = await player.call("start_session", task=attached.task, patience=9, iteration_minutes=minutes)
+                rules = {"patience": 9, "iteration_minutes": minutes}
+                begun = await player.call("start_session", task=attached.task, rules=rules)
                 found |= {"backend": begun["backend"], "device": begun["device"], "phase": begun["phase"]}
                 if begun["phase"] != "ready":
                     raise Unfit(f"the session did not begin: {begun['summary']}")

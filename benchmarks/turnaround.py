@@ -53,7 +53,7 @@ async def measure(example: Path, parent: Path) -> dict[str, Any]:
     runs = []
     async with Client(server_in(repository)) as client:
         started = time.monotonic()
-        begun = await call(client, "start_session", task=example.name, patience=99)
+        begun = await call(client, "start_session", task=example.name, rules={"patience": 99})
         start_s = time.monotonic() - started
         file = repository / begun["editable"][0]
         gains = [edit for edit in EDITS.get(example.name, ()) if edit.aim is Aim.GAIN]

@@ -16,8 +16,9 @@ from rich.text import Text
 from tilewright import __version__, doctor
 from tilewright.errors import UsageError
 from tilewright.files import write_atomically
-from tilewright.kernelcommands import kernel_app
+from tilewright.kernelcommands import kernel_app, one_each
 from tilewright.programcommands import program_app
+from tilewright.rules import rules_from
 from tilewright.session.checkout import Checkout, CheckoutBusy
 from tilewright.session.reports import NAME_LIMIT, StatusReport
 from tilewright.skillcommands import skills_app
@@ -215,10 +216,9 @@ def start_session(
     task: Annotated[str, typer.Argument(help="folder that holds task.toml, from the root")],
     root: Root = HERE,
     backend: Annotated[str, typer.Option(help="auto, cuda or cpu")] = "auto",
-    max_iterations: Annotated[int, typer.Option(min=1, max=200)] = 25,
-    patience: Annotated[int, typer.Option(min=1, max=200, help="measured iterations without gain before stop")] = 2,
-    iteration_minutes: Annotated[float, typer.Option(min=0.1, max=120, help="evaluation time per iteration")] = 10.0,
-    stop_on_minor_gain: Annotated[bool, typer.Option(help="end the session after a gain under 2%")] = True,
+    rule: Annotated[
+        list[str] | None, typer.Option(help="a rule of the session, as in max_iterations=8; may be repeated")
+    ] = None,
     include_dirty: Annotated[bool, typer.Option(help="take uncommitted edits into the baseline")] = False,
     unconfined: Annotated[
         bool, typer.Option("--unconfined", help="go on where this machine cannot confine a candidate's code")
@@ -226,15 +226,9 @@ def start_session(
     arch: Annotated[str, typer.Option(help="the architecture that cpu models")] = "sm_90",
 ) -> None:
     """Begin a session, or resume one, like the tool start_session."""
-    from tilewright.policy import Rules
-
-    chosen = chosen_backend(backend)
-    rules = Rules(
-        max_iterations=max_iterations,
-        patience=patience,
-        iteration_minutes=iteration_minutes,
-        stop_on_minor_gain=stop_on_minor_gain,
-    )
+    chosen, flags = chosen_backend(backend), {"true": True, "false": False}
+    settings = {name: flags.get(value, value) for name, value in one_each("--rule", rule, "patience=5").items()}
+    rules = told(lambda: rules_from(settings))
     report = in_loop(
         root,
         lambda loop: loop.start(task, print_progress, chosen, arch, rules, include_dirty, unconfined, wait_s=math.inf),

@@ -100,12 +100,10 @@ class _Play:
 
     async def _start(self, backend: str, patience: int) -> dict[str, Any] | None:
         """The status of a session with its baseline, or None if no session can begin."""
-        tries = 0
+        tries, rules = 0, {"patience": patience, "stop_on_minor_gain": False}
         while True:
             try:
-                return await self._call(
-                    "start_session", task=self._example, backend=backend, patience=patience, stop_on_minor_gain=False
-                )
+                return await self._call("start_session", task=self._example, backend=backend, rules=rules)
             except Refused as error:
                 tries += 1
                 begun = await self._phase() == Phase.BASELINE

@@ -60,14 +60,14 @@ def check(
     raise typer.Exit(0 if found.passed else 1)
 
 
-def one_each(option: str, texts: Sequence[str] | None) -> dict[str, Any]:
-    """Names and values from texts such as `M=700`. Ends the command where one is written otherwise."""
+def one_each(option: str, texts: Sequence[str] | None, example: str = "M=700") -> dict[str, Any]:
+    """Names and values from texts such as `example`. Ends the command where one is written otherwise."""
     from tilewright.knobs import SpaceError, parse_values
 
     try:
         return {name: value for name, (value,) in parse_values(texts or []).items()}
     except (SpaceError, ValueError):
-        raise failed(f"{option} takes one value of a name, as in {option} M=700") from None
+        raise failed(f"{option} takes one value of a name, as in {option} {example}") from None
 
 
 @kernel_app.command(name="dump-ir")

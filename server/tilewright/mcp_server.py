@@ -27,6 +27,7 @@ from tilewright.autotune.report import AutotuneReport
 from tilewright.policy import RootCause
 from tilewright.profile.report import ProfileReport
 from tilewright.protocol import refusals
+from tilewright.rules import defaults, rules_from
 from tilewright.serveroot import NoRepository
 from tilewright.session.reports import (
     NAME_LIMIT,
@@ -188,27 +189,21 @@ def build_server(desk: Desk) -> MCPServer[None]:
         task: Annotated[str, Field(description="folder of task.toml, relative to the server's root")],
         backend: Annotated[Device, Field(description="cuda measures; cpu interprets and models")] = "auto",
         arch: Annotated[Arch, Field(description="what cpu models")] = "sm_90",
-        max_iterations: Annotated[int, Field(ge=1, le=200, description="then the session ends")] = 25,
-        patience: Annotated[int, Field(ge=1, le=200, description="measured iterations without gain before stop")] = 2,
-        iteration_minutes: Annotated[float, Field(ge=0.1, le=120, description="of evaluation, for each")] = 10.0,
-        stop_on_minor_gain: Annotated[bool, Field(description="end the session after a gain under 2%")] = True,
+        rules: Annotated[
+            dict[str, int | float | bool],
+            Field(description=f"what decides, by name, before task.toml's [rules] and the default: {defaults()}"),
+        ] = {},  # noqa: B006
         include_dirty: Annotated[bool, Field(description="take uncommitted edits into the baseline")] = False,
         allow_unconfined: Annotated[
             bool, Field(description="go on where this machine cannot confine a candidate's code")
         ] = False,
     ) -> StatusReport:
         """Begin a session: its branch, environment check, and the baseline as iteration 0. Resumes one under way."""
-        from tilewright.policy import Rules
-
-        rules = Rules(
-            max_iterations=max_iterations,
-            patience=patience,
-            iteration_minutes=iteration_minutes,
-            stop_on_minor_gain=stop_on_minor_gain,
-        )
         chosen = None if backend == "auto" else Backend(backend)
         return await _told(
-            lambda: desk.loop.start(task, _progress(context), chosen, arch, rules, include_dirty, allow_unconfined)
+            lambda: desk.loop.start(
+                task, _progress(context), chosen, arch, rules_from(rules), include_dirty, allow_unconfined
+            )
         )
 
     @mcp.tool(title="Where the loop stands", annotations=_READS)

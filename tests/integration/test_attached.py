@@ -64,7 +64,7 @@ def test_a_session_on_a_kernel_library_with_tests_of_its_own(tmp_path: Path) -> 
 
     async def scene() -> None:
         async with client(root) as connected:
-            started = await finished(connected, "start_session", task=".", patience=5)
+            started = await finished(connected, "start_session", task=".", rules={"patience": 5})
             assert started["phase"] == "ready", started
             assert started["backend"] == "cpu"
             assert "~" not in json.dumps(started["tried"])

@@ -41,7 +41,7 @@ def test_a_person_can_play_a_session(make_task: Callable[..., Path]) -> None:
         return found.stdout
 
     assert "--backend is auto, cuda or cpu" in tilewright("start-session", "task", "--backend", "tpu", cwd=root).stderr
-    assert "iteration 1" in done("start-session", "task", "--backend", "cpu", "--max-iterations", "2")
+    assert "iteration 1" in done("start-session", "task", "--backend", "cpu", "--rule", "max_iterations=2")
     (root / "task" / "kernel.py").write_text(FASTER_KERNEL)
     assert "PASS" in done("run-correctness")
     assert "KEEP" in done("run-benchmark")

@@ -58,7 +58,8 @@ class Walker:
     def choose(self, status: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         phase = status["phase"]
         if phase in ("none", "baseline"):
-            return "start_session", {"task": "task", "backend": "cpu", "patience": 99, "stop_on_minor_gain": False}
+            rules = {"patience": 99, "stop_on_minor_gain": False}
+            return "start_session", {"task": "task", "backend": "cpu", "rules": rules}
         if phase == "ready":
             self.steps += 1
             source = self.sources[self.steps % len(self.sources)] + f"\n# {self.steps}\n"

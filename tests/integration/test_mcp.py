@@ -94,12 +94,12 @@ def test_a_session_over_stdio(make_task: Callable[..., Path]) -> None:
                 assert tool.annotations
                 assert tool.description
                 properties = tool.input_schema.get("properties", {})
-                assert all("description" in spec for name, spec in properties.items() if name != "max_iterations")
+                assert all("description" in spec for spec in properties.values())
             assert (await content(connected, "session_status"))["phase"] == "none"
             assert "call start_session" in await refusal(connected, "run_correctness")
             assert "no such folder" in await refusal(connected, "start_session", task="nowhere")
-            misspelt = await refusal(connected, "start_session", task="task", max_iteration=3)
-            assert misspelt == 'start_session has no argument "max_iteration"; did you mean max_iterations?'
+            misspelt = await refusal(connected, "start_session", task="task", rule={})
+            assert misspelt == 'start_session has no argument "rule"; did you mean rules?'
             strange = await refusal(connected, "start_session", task="task", arch="x; rm -rf")
             assert strange == 'arch takes a text such as sm_90, not "x; rm -rf"'
 
