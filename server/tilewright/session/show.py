@@ -130,10 +130,16 @@ def status(state: State, then: str, job: Job | None, wrong: str, holder: str = "
         budget=f"{left} of {rules.max_iterations} iterations left; "
         f"{minutes:.1f} of {rules.iteration_minutes:g} minutes of evaluation left in this one; "
         f"{wrong} wrong results of this task so far",
-        notes=[*started.notes, *(f"{notice.what}: {notice.detail}" for notice in state.notices)],
+        notes=[*_differing(started), *started.notes, *(f"{notice.what}: {notice.detail}" for notice in state.notices)],
         next=then if job is None else job.again,
         files={"table": "sandbox/perf_results.md", "journal": _journal(started)},
     )
+
+
+def _differing(started: Started) -> list[str]:
+    """A note that names the session's rules which differ from the default. None if there are none."""
+    differing = started.rules.differences()
+    return [f"this session's rules differ from the default: {', '.join(differing)}"] if differing else []
 
 
 def with_findings(report: StatusReport, found: list[str]) -> StatusReport:

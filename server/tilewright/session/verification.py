@@ -80,6 +80,8 @@ def verify(checkout: Checkout, session: str = "") -> list[Line]:
     ]  # fmt: skip
     if not session and (later := _begun_later(checkout, folder)):
         lines.append(Line("sessions", Mark.WARN, f"begun later than this one, in sandbox/: {', '.join(later)}"))
+    differing = ", ".join(state.started.rules.differences())
+    lines.append(Line("rules", Mark.OK, differing or "all of them are the default"))
     if unprotected := state.started.environment.unprotected:
         lines.append(Line("workers", Mark.WARN, f"{unprotected}: {state.started.environment.isolation}"))
     for number, said in state.remarks.items():
