@@ -97,6 +97,13 @@ def repository() -> str:
     return "\n\n".join(parts)
 
 
+def rules() -> str:
+    """The rules of a session."""
+    from tilewright.rules import Rules
+
+    return _keys(Rules)
+
+
 def python() -> str:
     """The functions and classes that scripts and task files import."""
     from tilewright import autotune, capture, compare_programs
@@ -125,6 +132,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "task": task,
     "repository": repository,
+    "rules": rules,
     "python": python,
 }
 

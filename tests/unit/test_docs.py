@@ -53,7 +53,7 @@ def test_the_reference_is_generated() -> None:
 def test_the_task_of_the_reference_is_the_first_example(tmp_path: Path) -> None:
     from tilewright.evaluation.taskcode import TaskCode
 
-    (toml, _), (python,) = blocks("toml"), blocks("python")
+    (toml, *_), (python,) = blocks("toml"), blocks("python")
     (tmp_path / "task.toml").write_text(toml)
     (tmp_path / "task.py").write_text(python)
     (tmp_path / "fixed_launch.py").write_text("")
@@ -71,6 +71,7 @@ def test_the_repository_task_of_the_reference_is_one() -> None:
 
     task = parse_command_task(blocks("toml")[1], TASK_PAGE)
     assert task.benchmark.select == ["cutile"]
+    assert parse_command_task("".join(blocks("toml")[1:]), TASK_PAGE).rules.accept == 0.1
     _, _, section = TASK_PAGE.read_text().partition("## A repository task")
     table = section.split("| parser |")[1].split("\n\n")[0]
     assert re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE) == [str(parser) for parser in Parser]
