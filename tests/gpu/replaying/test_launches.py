@@ -6,28 +6,22 @@ import inspect
 
 import pytest
 
-from tests.gpu.replaying.conftest import CONSTANT, function, inputs
+from tests.gpu.replaying.conftest import function, inputs
+from tests.gpu.replaying.test_capture import program_of
 from tilewright import api
 from tilewright.programs.launches import launch_differences, launches_of
-from tilewright.programs.model import Copy, Kernel, Memset, Program
+from tilewright.programs.model import Copy, Kernel, Memset
 from tilewright.referee.captures import Arguments, Entry, EntryFailed, OtherLaunches, confirm_launches, ordinary_call
 from tilewright.referee.replayer import exclusive_gpu
 from tilewright.wire.launches import KernelLaunch, Launch
 
 pytestmark = pytest.mark.gpu
 LIMIT_S = 300.0
-_PROGRAMS: dict[str, Program] = {}
 
 CASES = (
     "rmsnorm", "matmul", "softmax", "cublas", "attention", "backward", "packed", "compiled", "streams", "own_graph",
     "tuned", "many_nodes", "memsets", "memset_in_own_graph",
 )  # fmt: skip
-
-
-def program_of(name: str) -> Program:
-    if name not in _PROGRAMS:
-        _PROGRAMS[name] = api.capture(function(name), *inputs(name), constant=CONSTANT.get(name, ()))
-    return _PROGRAMS[name]
 
 
 def asked(name: str) -> tuple[Entry, Arguments]:
