@@ -35,10 +35,10 @@ ENTRIES = (
     ("tuned", 0), ("many_nodes", 0),
 )  # fmt: skip
 SAME = (
-    ("rmsnorm", 256, 40), ("packed", 0, 10), ("backward", 0, 10), ("cublas", 2048, 40), ("softmax", 8192, 40),
-    ("cublas", 0, 10), ("matmul", 0, 10), ("matmul", 9216, 10),
+    ("rmsnorm", 16, 40), ("softmax", 2048, 10), ("packed", 0, 10), ("backward", 0, 10), ("cublas", 2432, 40),
+    ("softmax", 11264, 40), ("cublas", 0, 10), ("matmul", 0, 10), ("matmul", 8192, 10),
 )  # fmt: skip
-"""Entry point, size, comparisons: about 4, 11, 20, 45, 45, 175, 365 and 4,100 us on an H200."""
+"""Entry point, size, comparisons: about 4, 11, 17, 30, 45, 45, 175, 365 and 4,100 us on an H200."""
 TRIALS = 10_000
 
 

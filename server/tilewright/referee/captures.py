@@ -320,7 +320,7 @@ class CaptureWorker:
             known = answer.status in _STATUSES
             raise EntryFailed(answer.status if known else Status.CRASHED, printable(answer.message))
         if isinstance(answer, NotCaptured):
-            raise InProcess(printable(answer.reason))
+            raise InProcess(printable(answer.reason) or "its worker gave no reason")
         if not isinstance(answer, kind):
             raise EntryFailed("crashed", f"the process answered with {answer.kind}")
         return answer, received

@@ -181,6 +181,7 @@ def lying(raw: bytes) -> Claim:
     ("claim", "error", "why"),
     [
         (lambda *_: (NotCaptured(reason="it copies between the host and the GPU"), []), InProcess, "between the host"),
+        (lambda *_: (NotCaptured(reason=""), []), InProcess, "its worker gave no reason"),
         (lambda *_: (CandidateFailed(status="raised", message="ValueError: no"), []), EntryFailed, "ValueError: no"),
         (
             lambda *_: (Captured(program=3, peak_bytes=0), []),
