@@ -12,12 +12,13 @@ import argparse
 import gzip
 import random
 import statistics
+import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from recorded import header, read, write
-from tests.gpu.replaying.conftest import CONSTANT, differing, function, inputs
 
 from tilewright.api import capture
 from tilewright.programs.draws import draws_of
@@ -28,6 +29,9 @@ from tilewright.referee.captures import EntryFailed, InProcess
 from tilewright.referee.compare import CALL_LIMIT_S, SCOUT, compare
 from tilewright.referee.replayer import Fault, Replayer, ReplayerGone
 from tilewright.referee.statistics import LOOKS, Comparison, Figures, figures, pairs_for
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from tests.gpu.replaying.conftest import CONSTANT, differing, function, inputs
 
 ENTRIES = (
     ("rmsnorm", 0), ("rmsnorm", 4096), ("rmsnorm", 256), ("matmul", 0), ("cublas", 0), ("softmax", 0),
@@ -43,8 +47,12 @@ TRIALS = 10_000
 
 
 def program(name: str, rows: int) -> Program:
+    """The program of an entry point, with the examples of constant inputs alone: a replay needs no others, and they are
+    hundreds of megabytes to send."""
     entry = function(name)
-    return capture(entry, *inputs(name, rows), constant=CONSTANT.get(name, ()))
+    one = capture(entry, *inputs(name, rows), constant=CONSTANT.get(name, ()))
+    examples = {argument: one.examples[argument] for argument in one.constant}
+    return Program(one.layout, one.images, one.held, examples, one.constant, one.label)
 
 
 def table(replayer: Replayer, found: list[dict[str, Any]], save: Any) -> None:
@@ -55,7 +63,7 @@ def table(replayer: Replayer, found: list[dict[str, Any]], save: Any) -> None:
         try:
             one = program(name, rows)
             line["capture_s"] = round(time.monotonic() - began, 2)
-            line["nodes"] = [node.kind for node in one.layout.nodes][:12]
+            line["nodes"] = Counter(node.kind for node in one.layout.nodes)
             line["held_bytes"] = sum(map(len, one.held.values()))
             line["identity"] = identity(one)[:12]
             line["differing"] = differing(replayer, one, name, rows)
@@ -95,9 +103,7 @@ RECORDED = (("rmsnorm", 256), ("softmax", 64), ("matmul", 256))
 def record(folder: Path) -> None:
     """Write small programs without examples, compressed."""
     for name, rows in RECORDED:
-        one = program(name, rows)
-        bare = Program(one.layout, one.images, one.held, {}, one.constant, one.label)
-        (folder / f"{name}.program.gz").write_bytes(gzip.compress(encoded(bare), 9, mtime=0))
+        (folder / f"{name}.program.gz").write_bytes(gzip.compress(encoded(program(name, rows)), 9, mtime=0))
 
 
 def said(line: dict[str, Any]) -> str:
