@@ -7,6 +7,7 @@ import re
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,15 @@ def test_the_session_of_the_readme_is_recorded() -> None:
         assert latency == "-" or latency == f"{session.last(int(number)).latency_ms:.6f}"
 
 
+def captured_and_compared() -> Iterator[tuple[int, int]]:
+    """Bit-equal entry points of all, intervals without zero of all, and false gains of each kernel's trials."""
+    table = claims.Evidence("programs-table-h100.json.gz").data.found
+    kernels = claims.Evidence("programs-analysis-h100.json").data.kernels
+    yield sum(line.get("differing") == [] for line in table), len(table)
+    yield sum(kernel.excluding_zero for kernel in kernels), sum(kernel.comparisons for kernel in kernels)
+    yield from ((kernel.false_gains, kernel.trials) for kernel in kernels)
+
+
 def test_the_documents_count_what_the_records_count() -> None:
     """Counts without a unit, such as `0 of 212`, are figures too."""
     gpu, cpu, mutants = (claims.Evidence(f"{name}.json.gz").data for name in ("redteam", "redteam-cpu", "mutants"))
@@ -76,6 +86,7 @@ def test_the_documents_count_what_the_records_count() -> None:
         counted = {*re.findall(r"(\d+) of (\d+)", words.replace(",", ""))}
         known = [(gpu.kept, gpu.attacks), (gpu.refused, gpu.honest), (cpu.kept, cpu.attacks), (cpu.refused, cpu.honest)]
         known += [(stopped, stopped + mutants.outcomes.survived), (0, 10000)]
+        known += [*captured_and_compared()]
         assert counted <= {(str(part), str(whole)) for part, whole in known}, document
         assert len(counted) >= 3
     assert (gpu.kept, cpu.refused) == (0, 0)
