@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal
 
-from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
-from tilewright.evaluation.statistics import contradicts, speedup_apart
+from tilewright.evaluation.results import BenchmarkResult, CaseTiming, CorrectnessResult, Level, Status
 from tilewright.rules import Rules
 from tilewright.task import case_label
 from tilewright.wire.record import Record
@@ -29,6 +28,10 @@ class Reason(StrEnum):
     GAIN = "gain"
     INCONCLUSIVE = "inconclusive"
     REGRESSION = "regression"
+    MEMORY = "memory"
+    SAME_PROGRAM = "same_program"
+    NOT_REPLAYED = "not_replayed"
+    OTHER_LAUNCHES = "other_launches"
     INCORRECT = "incorrect"
     CRASHED = "crashed"
     TIMEOUT = "timeout"
@@ -45,8 +48,9 @@ class Verdict(Record):
 
     @property
     def measured(self) -> bool:
-        """Whether it rests on a measurement; an incorrect or crashed candidate's does not."""
-        return self.reason in (Reason.GAIN, Reason.INCONCLUSIVE, Reason.REGRESSION)
+        """Whether it rests on a measurement. An incorrect or crashed candidate's does not, nor does one on the same
+        program as the incumbent."""
+        return self.reason in (Reason.GAIN, Reason.INCONCLUSIVE, Reason.REGRESSION, Reason.MEMORY)
 
 
 class Advice(Record):
@@ -56,17 +60,6 @@ class Advice(Record):
     reason: str
 
 
-INCUMBENT_DRIFT = 1.2
-"""By how much an incumbent may be slower than when it was kept; clocks alone move by some 15%."""
-HARNESS_DRIFT = 1.5
-"""The same by a repository's own harness, whose clock may be a busy CPU's."""
-STEADY = 1.01
-"""By how much it may be slower, beyond what the SM's clock explains, where that makes up over half of a gain: at one
-clock, runs of the same kernel were seen to differ by 0.2%, and single processes of one kernel by 1%."""
-OUTER_BIAS = 0.03
-"""A case's loss by the evaluator's own clock alone counts beyond this: at 3 us, processes of one kernel were seen to
-differ by 2% on it."""
-OUTER = " by the evaluator's own clock"
 ROOT_CAUSES = ("memory", "compute", "latency", "launch", "scheduling", "unknown")
 RootCause = Literal["memory", "compute", "latency", "launch", "scheduling", "unknown"]
 """What bounds a kernel, as a diagnosis names it."""
@@ -77,10 +70,10 @@ def verdict_of_failure(status: Status, message: str) -> Verdict | None:
     """The verdict on a candidate whose check or measurement did not pass; None where that was not its fault."""
     first = message.splitlines()[0] if message else ""
     detail = f"{status}: {first}" if first else str(status)
-    if status.value in set(Reason):  # tampered, crashed, timeout: the reason says it already
+    if status.value in set(Reason):  # the reason says it already
         detail = first
-    if status is Status.TAMPERED:
-        return Verdict(kind=VerdictKind.REVERT, reason=Reason.TAMPERED, detail=detail)
+    if status in (Status.TAMPERED, Status.NOT_REPLAYED, Status.OTHER_LAUNCHES):
+        return Verdict(kind=VerdictKind.REVERT, reason=Reason(status.value), detail=detail)
     if status.is_incorrect:
         return Verdict(kind=VerdictKind.REVERT, reason=Reason.INCORRECT, detail=detail)
     if status.is_crash:
@@ -98,31 +91,59 @@ def verdict_of_benchmark(result: BenchmarkResult, rules: Rules) -> Verdict | Non
     """The verdict on a measured candidate: a keep only for a significant gain without a significant loss anywhere."""
     if not result.passed:
         return verdict_of_failure(result.status, result.message)
+    if result.same:
+        text = "the same program as the incumbent in every case: nothing was timed"
+        return Verdict(kind=VerdictKind.REVERT, reason=Reason.SAME_PROGRAM, detail=text)
     if result.speedup is None or result.speedup_low is None or result.speedup_high is None:
         return None
     mark = "~" if result.modelled else ""
     low, high = _percent(result.speedup_low, mark), _percent(result.speedup_high, mark)
     shown = f"{_percent(result.speedup, mark)} speed ({low} to {high})"
     for case in result.cases:
-        if case.speedup is None:
-            continue
-        inner, outer = (math.inf if high is None else high for high in (case.speedup_high, case.outer_high))
-        if inner < 1 - rules.regression or outer < 1 - max(rules.regression, OUTER_BIAS):
-            by, text = (case.speedup, "") if inner < 1 - rules.regression else (case.outer_speedup, OUTER)
-            detail = f"{_percent(by or case.speedup, mark)} speed on {case_label(case.case)}{text}"
+        if case.speedup is not None and case.speedup_high is not None and case.speedup_high < 1 - rules.regression:
+            detail = f"{_percent(case.speedup, mark)} speed on {case_label(case.case)}"
             return Verdict(kind=VerdictKind.REVERT, reason=Reason.REGRESSION, detail=detail)
-    resolvable = 1.0 if result.modelled else math.exp(rules.resolution)
-    borne_out = result.modelled or result.harness or (result.outer_low is not None and result.outer_low > 1)
-    if result.speedup_low > resolvable and borne_out:
+        if text := _over_memory(case, rules):
+            return Verdict(kind=VerdictKind.REVERT, reason=Reason.MEMORY, detail=text)
+    gains, loses = _beyond(result, rules)
+    doubted = [case_label(case.case) for case in result.cases if (case.speedup or 0) > 1 and not case.borne_out]
+    if gains and not doubted:
         return Verdict(kind=VerdictKind.KEEP, reason=Reason.GAIN, detail=shown)
-    if result.speedup_high < 1 / resolvable:
+    if loses:
         return Verdict(kind=VerdictKind.REVERT, reason=Reason.REGRESSION, detail=shown)
     why = (result.message or "within the model's resolution") if result.modelled else "the interval holds zero"
-    if result.speedup_low > resolvable:
-        why = "the evaluator's own clock does not confirm the gain"
+    if gains:
+        why = f"the wall clock does not bear the gain out on {doubted[0]}"
     elif result.speedup_low > 1 or result.speedup_high < 1:
-        why = f"under {_percent(resolvable)}, the placement of buffers in memory can explain the difference"
+        least = rules.floor if result.level is Level.REPLAYED else rules.resolution
+        why = f"under {_percent(math.exp(least))}, equal versions can differ by as much"
     return Verdict(kind=VerdictKind.REVERT, reason=Reason.INCONCLUSIVE, detail=f"{shown}: {why}")
+
+
+def _beyond(result: BenchmarkResult, rules: Rules) -> tuple[bool, bool]:
+    """Whether a result is a gain that counts, and whether it is a loss that does. Between replayed programs the gain
+    itself has to reach the floor, elsewhere the whole interval has to lie beyond the resolution."""
+    assert result.speedup is not None and result.speedup_low is not None and result.speedup_high is not None
+    if result.level is Level.REPLAYED:
+        least = math.exp(rules.floor)
+        return (
+            result.speedup_low > 1 and result.speedup >= least,
+            result.speedup_high < 1 and result.speedup <= 1 / least,
+        )
+    least = 1.0 if result.modelled else math.exp(rules.resolution)
+    return result.speedup_low > least, result.speedup_high < 1 / least
+
+
+def _over_memory(case: CaseTiming, rules: Rules) -> str:
+    """In which way a call breaks the rule on memory; empty where it does not."""
+    if not rules.peak_memory_mib or case.level is Level.MODELLED:
+        return ""
+    allowed = f"the rule peak_memory_mib allows {rules.peak_memory_mib:g}"
+    if case.peak_bytes is None:
+        return f"what a call takes on {case_label(case.case)} is not known, since it is not replayed; {allowed}"
+    if case.peak_bytes <= rules.peak_memory_mib * 2**20:
+        return ""
+    return f"a call takes {case.peak_bytes / 2**20:.1f} MiB of memory on {case_label(case.case)}; {allowed}"
 
 
 def confirmed(verdict: Verdict | None) -> Verdict | None:
@@ -131,58 +152,6 @@ def confirmed(verdict: Verdict | None) -> Verdict | None:
         return verdict
     said = f"{verdict.detail}, confirmed" if verdict.reason is Reason.GAIN else f"not confirmed: {verdict.detail}"
     return verdict.model_copy(update={"detail": said})
-
-
-def with_steady_incumbent(result: BenchmarkResult, kept: BenchmarkResult | None) -> BenchmarkResult:
-    """The result; void where the incumbent ran far slower than in `kept`, the run that made it the incumbent, where it
-    ran so much slower that over half of the gain comes from that, or where too little of the gain is left when each
-    runs without the other about (`contradicts`).
-
-    A kernel may find out that it is not the candidate this time, or wait for a later hour, or toss a coin in each
-    process, and play slow so that the next one seems to win. A clock that is lower now excuses as much.
-    """
-    if result.modelled:
-        return result
-    if result.apart and result.speedup and contradicts(result.speedup, result.apart):
-        return BenchmarkResult(
-            status=Status.VOID,
-            message=f"{_percent(result.speedup)} speed side by side, and {_percent(speedup_apart(result.apart))} where "
-            "each ran without the other about: a comparison that says two things says nothing. Measure again once the "
-            "GPU is calm; if it stays so, one of the two behaves otherwise when it is being compared",
-            apart=result.apart,
-            seconds=result.seconds,
-            telemetry=result.telemetry,
-        )
-    before = {case_label(case.case): case.latency_ms for case in kept.cases} if kept is not None else {}
-    then_mhz, now_mhz = _mean_clock(kept), _mean_clock(result)
-    excused = max(1.0, then_mhz / now_mhz) if then_mhz and now_mhz else 1.0
-    most = HARNESS_DRIFT if result.harness else INCUMBENT_DRIFT
-    alone = kept is None or kept.speedup is None  # a baseline: at another clock and heat
-    steady = math.inf if result.harness or alone else STEADY
-    for case in result.cases:
-        then = before.get(case_label(case.case))
-        if not then or not case.incumbent_ms:
-            continue
-        drift = case.incumbent_ms / then
-        slower, gain = drift / excused, case.speedup or 1.0
-        if drift > most or (gain > 1 and slower > steady and slower - 1 > (gain - 1) / 2):
-            return BenchmarkResult(
-                status=Status.VOID,
-                harness=result.harness,
-                message=f"the incumbent takes {case.incumbent_ms:.6f} ms on {case_label(case.case)}, and took "
-                f"{then:.6f} ms when it was kept: a comparison with it says nothing. Measure again once the GPU is "
-                "calm; if it stays so, the incumbent behaves otherwise when it is not the candidate",
-                seconds=result.seconds,
-                telemetry=result.telemetry,
-            )
-    return result
-
-
-def _mean_clock(result: BenchmarkResult | None) -> float | None:
-    """The SM's mean clock in MHz over a run; None where it was not seen."""
-    telemetry = result.telemetry if result is not None else None
-    seen = [row[0] for row in telemetry.blocks if row[0]] if telemetry is not None else []
-    return sum(seen) / len(seen) if seen else None
 
 
 def settled(result: BenchmarkResult, rules: Rules, alone: bool, confirms: bool) -> Verdict | None:

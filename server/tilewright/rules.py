@@ -79,6 +79,12 @@ class Rules(Strict):
         le=0.5,
         description="error probability of the comparison of the first program with the last, at a session's end",
     )
+    peak_memory_mib: float = Field(
+        0.0,
+        ge=0,
+        le=1e6,
+        description="MiB of the GPU's memory that a call may take beyond its arguments; 0: any",
+    )
     hidden_cases: int = Field(4, ge=0, le=200, description="hidden cases that every correctness check draws")
     hidden_cases_to_keep: int = Field(
         36, ge=12, le=500, description="further hidden cases that a candidate has to be right on to be kept"

@@ -136,6 +136,11 @@ class TaskFile(Strict):
         description="inputs whose values stay the same from call to call, such as weights: the entry point may keep "
         "what it makes of them",
     )
+    protection: Literal["best", "replayed", "in-process"] = Field(
+        "best",
+        description="replayed: only what can be captured and replayed is measured; best: no candidate that cannot be "
+        "replaces an incumbent that can; in-process: it may, and both are then timed in their own processes",
+    )
     precision: Literal["inputs", "tfloat32"] = Field(
         "inputs", description="tfloat32: a matmul of float32 values may round them to tfloat32"
     )

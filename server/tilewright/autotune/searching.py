@@ -377,9 +377,11 @@ class _Check:
 
 
 async def _confirm(wanted: Wanted, variant: Files, measuring: Runs, tell: Tell) -> tuple[Speedup | None, str]:
-    """The best config measured against the original once more, in fresh processes."""
+    """The best config measured against the original once more."""
     tell("confirming the best config: measuring it against the original")
     benchmark = await measuring.benchmark(variant, wanted.files, new_secret(), LIMIT_S, tell)
+    if benchmark.same:
+        return None, "the best config compiles to the same program as the original"
     if benchmark.speedup is None or benchmark.speedup_low is None or benchmark.speedup_high is None:
         return None, f"the best config could not be measured anew: {benchmark.status}: {benchmark.message}"
     found = Speedup(value=benchmark.speedup, low=benchmark.speedup_low, high=benchmark.speedup_high)

@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright.evaluation.calling import cpu_arguments
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
-from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Status, geometric_mean
+from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Level, Status, geometric_mean
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.specs import DeviceSpec
 from tilewright.roofline.bounds import Ceilings, floor_ms, intensity_class, roofline_share
@@ -117,7 +117,7 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec, resolutio
         percent, bound = roofline_share(latency, work, ceilings)
         moved = calls[0].dram_bytes
         if found := shortfall(calls[0], latency, work, device):
-            return BenchmarkResult(status=Status.TAMPERED, modelled=True, message=f"{case_label(case)}: {found}")
+            return BenchmarkResult(status=Status.TAMPERED, level=Level.MODELLED, message=f"{case_label(case)}: {found}")
         paired: dict[str, Any] = {}
         if len(arms) == 2:
             paired = {"incumbent_ms": estimates[1].ms, **_with_interval(estimates[1].ms / latency, calls, resolution)}
@@ -125,6 +125,7 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec, resolutio
         timings.append(
             CaseTiming(
                 case=case,
+                level=Level.MODELLED,
                 latency_ms=latency,
                 roofline_percent=percent,
                 bound=bound,
@@ -141,7 +142,7 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec, resolutio
     return BenchmarkResult(
         status=Status.PASSED,
         message=TWO_MODELS if two_models else "",
-        modelled=True,
+        level=Level.MODELLED,
         latency_ms=geometric_mean([timing.latency_ms for timing in timings]),
         cases=timings,
         **overall,

@@ -1,4 +1,4 @@
-"""The referee's benchmark: candidate and incumbent in their own processes, interleaved in random order.
+"""What is timed in its own process: candidate and incumbent, interleaved in random order.
 
 What a candidate can do about its time is bounded by the order of things, not by trust in what it says. The referee
 draws new values for every call of a block in memory of its own, poisons the boxes for the outputs, and sees that the
@@ -16,7 +16,7 @@ import math
 import random
 import statistics as plain_statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,7 @@ from tilewright.evaluation.block import Block
 from tilewright.evaluation.ceilings import IdleProbe
 from tilewright.evaluation.correctness import judge_drawn
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
-from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Environment, Status, geometric_mean
+from tilewright.evaluation.results import CaseTiming, Environment, Level, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.statistics import Evidence, Pair
 from tilewright.evaluation.taskcode import Inputs, TaskCode
@@ -76,7 +76,6 @@ class Bench:
     """One benchmark run on the device: `arms` are the candidate and, unless this is the baseline, the incumbent."""
 
     block_ms = BLOCK_MS
-    _rules = DEFAULT
 
     def __init__(
         self,
@@ -87,8 +86,11 @@ class Bench:
         probe: IdleProbe,
         clock: Phases,
         bystanders: Sequence[WorkerHandle] = (),
+        rules: Rules = DEFAULT,
     ) -> None:
-        """`bystanders` are workers that wait for their use: they stand still, too, while blocks are timed."""
+        """`bystanders` are workers that wait for their use: they stand still, too, while blocks are timed. Intervals
+        are by `rules`."""
+        self._rules = rules
         self._code = code
         self._task = code.task
         self._arms = arms
@@ -103,26 +105,6 @@ class Bench:
         self._device = spec_by_name(environment.device)
         l2 = self._device.l2_bytes if self._device else torch.cuda.get_device_properties(0).L2_cache_size
         self._other = torch.zeros(2 * l2 // 4, dtype=torch.float32, device="cuda")
-
-    def run(self, seeds: Seeds, tell: Callable[[str], None], rules: Rules = DEFAULT) -> BenchmarkResult:
-        """Measure every case, on inputs drawn from `seeds`, to intervals by `rules`."""
-        self._rules = rules
-        cases = self._task.benchmark_cases(Backend.CUDA)
-        timings: list[CaseTiming] = []
-        evidence: list[Evidence] = []
-        for number, case in enumerate(cases):
-            tell(f"timing case {number + 1} of {len(cases)}: {case_label(case)}")
-            timing, found = self.case(case, seeds, statistics.LOOKS, TIME_LIMIT_S / len(cases))
-            timings.append(timing)
-            if found.pairs:
-                evidence.append(found)
-        return BenchmarkResult(
-            status=Status.PASSED,
-            latency_ms=geometric_mean([timing.latency_ms for timing in timings]),
-            cases=timings,
-            telemetry=self._recorder.result(),
-            **(combined_intervals(evidence) if evidence else {}),
-        )
 
     def case(self, case: Case, seeds: Seeds, looks: tuple[int, ...], limit_s: float) -> tuple[CaseTiming, Evidence]:
         """Measure one case until a look decides it, or `limit_s` seconds have passed; pairs only with two arms."""
@@ -156,6 +138,7 @@ class Bench:
             pairing = paired(evidence)
         timing = CaseTiming(
             case=case,
+            level=Level.IN_PROCESS,
             latency_ms=latency,
             roofline_percent=percent,
             bound=bound,
@@ -337,6 +320,16 @@ class Bench:
             )
 
 
+def look_for_library_calls(code: TaskCode, worker: WorkerHandle, case: Case, seeds: Seeds) -> None:
+    """Raises `WorkerFailure` where a call of a case runs what is no kernel of the candidate's own."""
+    block, timeout = Block(code, case, seeds, calls=1), code.task.file.timeout_s
+    worker.request("inputs", timeout, sets=block.arguments.described)
+    worker.request("estimate", timeout)
+    worker.request("prepare", timeout, boxes=block.boxes.described, graph=False)
+    worker.request("kernels", timeout)
+    worker.request("inputs", timeout, sets=[])  # it lets go of shared memory before that is freed here
+
+
 def _milliseconds(reply: dict[str, Any]) -> float:
     value = reply.get("ms")
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
@@ -347,30 +340,11 @@ def _milliseconds(reply: dict[str, Any]) -> float:
 def paired(evidence: Evidence) -> dict[str, Any]:
     """What the pairs of one case say, as fields of a `CaseTiming`."""
     speedup, low, high = evidence.device.ratio()
-    outer, outer_low, outer_high = evidence.outer.ratio()
     return {
         "incumbent_ms": plain_statistics.median(pair.incumbent for pair in evidence.pairs),
         "speedup": speedup,
         "speedup_low": low,
         "speedup_high": high,
-        "outer_speedup": outer,
-        "outer_low": outer_low,
-        "outer_high": outer_high,
         "pairs": len(evidence.pairs),
         "samples": [tuple(float(f"{value:.6g}") for value in pair) for pair in evidence.pairs],
-    }
-
-
-def combined_intervals(evidence: Sequence[Evidence]) -> dict[str, float]:
-    """The intervals over all cases by either clock, as fields of a `BenchmarkResult`."""
-    devices, rules = [found.device for found in evidence], evidence[0].rules
-    speedup, low, high = statistics.combined(devices, statistics.error_probability(rules)).ratio()
-    outer = statistics.combined([found.outer for found in evidence], rules.wall_error)
-    _, outer_low, outer_high = outer.ratio()
-    return {
-        "speedup": speedup,
-        "speedup_low": low,
-        "speedup_high": high,
-        "outer_low": outer_low,
-        "outer_high": outer_high,
     }

@@ -47,19 +47,19 @@ from tilewright.evaluation.results import (
 )
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
-from tilewright.evaluation.statistics import settled_apart
 from tilewright.evaluation.surroundings import environment, gpu_of_torch
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.gpu.telemetry import Recorder
+from tilewright.referee.measured import LABELS
+from tilewright.referee.on_gpu import Here, OnGpu
 from tilewright.rules import Rules
 from tilewright.wire.channel import Channel, Message
 
 LEASE_WAIT_S = 120.0
 LOWERING_S = 60.0
 """For cuTile's front end, over what a call itself may take."""
-LABELS = CANDIDATE, INCUMBENT = "candidate", "incumbent"
 
 BenchT = TypeVar("BenchT", bound=measurement.Bench)
 
@@ -82,6 +82,8 @@ class Referee:
         spares = int(os.environ.get("TILEWRIGHT_SPARES", 3 if backend is Backend.CUDA else 1))
         self._pool = WorkerPool(fork_server, f"{backend}:{self._arch}", folder, spares)
         self._pool.refill()
+        if self._gpu:
+            self._on_gpu = OnGpu(self._pool, folder, tell)
         self._code: dict[str, TaskCode] = {}
         self._profiles: dict[str, estimation.Profiles] = {}
         self._own = f"{random.SystemRandom().getrandbits(64)}"  # stands for a session where runs are of none
@@ -161,25 +163,31 @@ class Referee:
         try:
             with self._device():
                 started = time.monotonic()
-                deadline = started + message["limit_s"]
-                seeds, arms, rules = Seeds(message["secret"]), message["arms"], Rules.model_validate(message["rules"])
                 if self._backend is Backend.CUDA:
-                    result = self._measured(code, arms, deadline, seeds, phases, rules)
+                    result = self._on_gpu.benchmark(code, message, self._here(), phases)
                 else:  # on the same blocks whenever a session asks: their work may differ
                     name = hashlib.sha256((message["session"] or self._own).encode()).hexdigest()
-                    result = self._modelled(code, arms, deadline, Seeds(name), phases, rules.model_resolution)
-                if self._backend is Backend.CUDA and message["apart"] and (result.speedup_low or 0.0) > 1:
-                    with phases("apart"):
-                        apart = settled_apart(result.speedup or 1.0, lambda: self._apart(code, arms, deadline, seeds))
-                    result = result.model_copy(update={"apart": apart})
+                    least = Rules.model_validate(message["rules"]).model_resolution
+                    arms, deadline = message["arms"], started + message["limit_s"]
+                    result = self._modelled(code, arms, deadline, Seeds(name), phases, least)
         except WorkerFailure as failure:
-            late = failure.used_up and "apart" in phases.seconds  # what was measured until then says a gain
-            fault = late or (failure.label == INCUMBENT and not failure.used_up)
-            text = f"{'measuring apart' if late else 'the incumbent failed'}: {failure}" if fault else str(failure)
+            fault = failure.label == LABELS[1] and not failure.used_up
+            text = f"the incumbent failed: {failure}" if fault else str(failure)
             status = Status.VOID if fault else failure.status
             result = BenchmarkResult(status=status, message=text, output=failure.output)
         except GpuBusy as busy:
             result = BenchmarkResult(status=Status.VOID, message=str(busy))
+        finished = result.model_copy(update={"seconds": time.monotonic() - started, "phases": phases.seconds})
+        return {"result": finished.model_dump()}
+
+    def whole(self, message: Message) -> Message:
+        """Replay the last program of a session against its first, in each case. For referees of the `cuda` backend."""
+        code, phases, started = self._task(message), measurement.Phases(), time.monotonic()
+        try:
+            with self._device():
+                result = self._on_gpu.whole(code, message, self._here(), phases)
+        except (WorkerFailure, GpuBusy) as failure:
+            result = BenchmarkResult(status=Status.VOID, message=str(failure))
         finished = result.model_copy(update={"seconds": time.monotonic() - started, "phases": phases.seconds})
         return {"result": finished.model_dump()}
 
@@ -281,31 +289,8 @@ class Referee:
 
     def close(self) -> None:
         self._pool.close()
-
-    def _measured(
-        self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds, phases: measurement.Phases,
-        rules: Rules,
-    ) -> BenchmarkResult:  # fmt: skip
-        with contextlib.ExitStack() as stack:
-            with phases("start"):
-                roles = [*zip(LABELS, map(Snapshot.model_validate, snapshots), strict=False)]
-                random.SystemRandom().shuffle(roles)  # who comes first is not to tell an arm what it is
-                arms = stack.enter_context(self._pool.loaded(code.task, roles, deadline))
-                arms.sort(key=lambda arm: LABELS.index(arm.label))
-            bench = stack.enter_context(self._bench(code, measurement.Bench, arms, phases))
-            return bench.run(seeds, self._tell, rules)
-
-    def _apart(self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds) -> tuple[float, float]:
-        """Milliseconds of candidate and incumbent as two processes show them of which neither can know that there is
-        another: one has ended, and all that it might have left behind is gone, before the other starts."""
-        latencies: dict[str, float] = {}
-        for label, snapshot in random.SystemRandom().sample([*zip(LABELS, snapshots, strict=True)], len(LABELS)):
-            with (
-                self._worker(code, snapshot, deadline, label) as arm,
-                self._bench(code, measurement.Bench, [arm], measurement.Phases()) as bench,
-            ):
-                latencies[label] = bench.run(seeds, lambda _: None).latency_ms or math.nan
-        return latencies[CANDIDATE], latencies[INCUMBENT]
+        if self._gpu:
+            self._on_gpu.close()
 
     @contextlib.contextmanager
     def _bench(
@@ -335,6 +320,11 @@ class Referee:
                     self._profiles[key] = estimation.profiles(worker, code, seed, self._tell)
             arms.append(self._profiles[key])
         return estimation.estimate(code, arms, spec_by_arch(self._arch), resolution)
+
+    def _here(self) -> Here:
+        environment = self._surroundings()
+        assert self._probe is not None
+        return Here(environment, self._probe)
 
     def _surroundings(self) -> Environment:
         if self._environment is None:
@@ -388,7 +378,7 @@ def main(fork_server: ForkServer, arguments: list[str]) -> None:
         channel.send({"usage_error": f"{what}; see `tilewright doctor`, or use backend cpu"})
         return
     about = ("environment", "isolation", "work", "ready")
-    requests = (*about, "correctness", "widely", "check", "benchmark", "dump", "survey", "race")
+    requests = (*about, "correctness", "widely", "check", "benchmark", "whole", "dump", "survey", "race")
     try:
         channel.answer({name: getattr(referee, name) for name in requests}, (TaskError, GpuBusy, MissingTool))
     finally:

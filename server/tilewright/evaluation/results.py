@@ -43,6 +43,8 @@ class Status(StrEnum):
     CRASHED = "crashed"
     TIMEOUT = "timeout"
     TAMPERED = "tampered"
+    NOT_REPLAYED = "not_replayed"
+    OTHER_LAUNCHES = "other_launches"
     VOID = "void"
 
     @property
@@ -84,6 +86,18 @@ _CRASH = {
     Status.TIMEOUT,
 }
 
+
+class Level(StrEnum):
+    """What was timed, and so what remains to be believed. From the best protected to the least."""
+
+    REPLAYED = "replayed"
+    IN_PROCESS = "in-process"
+    HARNESS = "harness"
+    MODELLED = "modelled"
+
+
+LEVELS = [*Level]
+"""In their order."""
 
 OVERWRITTEN = (
     "a later call overwrites what an earlier one returned: results are the caller's, so make the output anew in each "
@@ -160,24 +174,41 @@ class CorrectnessResult(Record):
         return [CaseRun.model_validate(check.model_dump(include=known)) for check in failed] + seen
 
 
+class StoredProgram(Record):
+    """A device program that was timed, by what it does and by its file."""
+
+    identity: str = Field(description="SHA-256 of what it does; of equal programs the same")
+    sha256: str = Field(description="of its file, held contents included")
+    size: int = Field(ge=0, description="bytes of its file")
+    note: str = Field("", description="why its file was not written")
+
+
 class CaseTiming(Record):
-    """One case of a benchmark run. Latencies in milliseconds, medians over the blocks."""
+    """One case of a benchmark run. Latencies in milliseconds: of a replayed program means over the rounds, else medians
+    over the blocks."""
 
     case: Case
+    level: Level
     latency_ms: float = Field(gt=0)
     incumbent_ms: float | None = Field(None, gt=0)
     speedup: float | None = Field(None, description="incumbent over candidate, paired; 1.05 is 5% faster")
     speedup_low: float | None = Field(None, description="lower end of its confidence interval")
     speedup_high: float | None = None
-    outer_speedup: float | None = Field(None, description="the same by the referee's own clock, hand-over included")
-    outer_low: float | None = None
-    outer_high: float | None = None
-    pairs: int = Field(0, description="interleaved pairs of blocks behind the interval")
+    same: bool = Field(False, description="both versions are the same program here")
+    borne_out: bool = Field(True, description="the wall clock does not contradict what the events say")
+    empty_ms: float | None = Field(None, description="of a program that does nothing: the floor of a replayed one")
+    pairs: int = Field(
+        0, description="behind the interval: calls of each version in a round, or interleaved pairs of blocks"
+    )
     samples: list[tuple[float, float, float, float]] = Field(
         [],
-        description="for each pair, ms a call: candidate and incumbent by device events, both by the referee's clock; "
-        "of a repository's own benchmark its figures, and the time that each command took",
+        description="for each round or pair, ms a call: candidate and incumbent by device events, both by the wall "
+        "clock; of a repository's own benchmark its figures, and the time that each command took",
     )
+    peak_bytes: int | None = Field(
+        None, description="most bytes of the GPU's memory that the candidate's call took beyond its arguments"
+    )
+    program: StoredProgram | None = Field(None, description="the candidate's, where it was replayed")
     roofline_percent: float | None = Field(None, description="share of the bound by measured ceilings")
     bound: str | None = Field(None, description="what the roofline is bound by: memory or compute")
     note: str = ""
@@ -188,19 +219,13 @@ class BenchmarkResult(Record):
 
     status: Status
     message: str = ""
-    modelled: bool = Field(False, description="latencies come from the roofline model, not from a clock")
-    harness: bool = Field(
-        False, description="figures are the repository's own harness's: no second clock bears them out"
-    )
+    level: Level | None = Field(None, description="of the least protected case; none where nothing was timed")
+    same: bool = Field(False, description="both versions are the same program in every case: nothing was timed")
+    unconfirmed: str = Field("", description="why it is not known whether an ordinary call launches the same")
     latency_ms: float | None = Field(None, description="geometric mean over the cases")
     speedup: float | None = Field(None, description="geometric mean over the cases, paired")
     speedup_low: float | None = None
     speedup_high: float | None = None
-    outer_low: float | None = Field(None, description="lower end of the speedup's interval by the referee's own clock")
-    outer_high: float | None = None
-    apart: list[tuple[float, float]] = Field(
-        [], description="ms of candidate and incumbent, one measured after the other without the other about"
-    )
     cases: list[CaseTiming] = Field(default_factory=list)
     telemetry: Telemetry | None = None
     output: str = ""
@@ -210,6 +235,16 @@ class BenchmarkResult(Record):
     @property
     def passed(self) -> bool:
         return self.status is Status.PASSED
+
+    @property
+    def modelled(self) -> bool:
+        """Whether latencies come from the roofline model, not from a clock."""
+        return self.level is Level.MODELLED
+
+    @property
+    def harness(self) -> bool:
+        """Whether figures are those of a repository's own benchmark."""
+        return self.level is Level.HARNESS
 
     @property
     def roofline_percent(self) -> float | None:

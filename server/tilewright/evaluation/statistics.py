@@ -1,7 +1,7 @@
 """Deciding from paired measurements: confidence intervals of log-ratios, looked at a few times while they grow.
 
 Each pair of blocks gives two log-ratios of incumbent over candidate: by the worker's device events, and by the
-referee's own clock around the whole block, which a candidate cannot reach. Method: the trimmed mean and its t interval
+referee's own clock around the whole block. Method: the trimmed mean and its t interval
 (K. Yuen, "The two-sample trimmed t for unequal population variances", Biometrika 61, 1974, for one sample; quantiles
 by Student's t), since pairs that the machine disturbed are outliers. All looks share one error probability
 (Bonferroni over the looks, the simplest group-sequential bound; C. Jennison and B. Turnbull, "Group Sequential
@@ -11,7 +11,7 @@ Methods", 1999), which is a session's divided by the experiments that it has roo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -26,16 +26,6 @@ GOOD_ENOUGH = 0.0015
 """Half-width of a log-ratio below which a further look adds nothing."""
 TRIMMED = 0.2
 """Share of the pairs that is left out at either end."""
-APART_NOISE = 0.005
-"""How far the speed of one process may lie from that of the next with the same kernel."""
-DISTURBED = 0.02
-"""How far off its side's median a process is disturbed, or something else than the others."""
-SMALL_GAIN = 1.04
-"""A speedup below which a single measurement apart says little: of one above it more than 1% has to be left."""
-SHARES_APART = {3: 0.75, 5: 0.5, 9: 0.5}
-"""By how many measurements apart there are, the share of a small gain that has to be left on average to end there. Of
-some kernels every second process is slower by a percent, by where its memory happens to lie: a median of few is then
-one or the other, and a mean of more between the two."""
 
 
 def error_probability(rules: Rules) -> float:
@@ -65,13 +55,15 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate of a log-ratio with its confidence interval; `error` is the estimate's standard error."""
+    """An estimate of a log-ratio with its confidence interval; `error` is the estimate's standard error, and `freedom`
+    the degrees of freedom of Student's t."""
 
     mean: float
     low: float
     high: float
     error: float
     samples: int
+    freedom: int
 
     @property
     def half_width(self) -> float:
@@ -132,7 +124,7 @@ def interval(log_ratios: Sequence[float], error_probability: float = ERROR_PROBA
     variance = math.fsum((value - centre) ** 2 for value in winsorized) / (count - 1)
     error = math.sqrt((count - 1) * variance / (len(kept) * max(len(kept) - 1, 1)))
     half = _critical(len(kept) - 1, error_probability) * error
-    return Interval(mean, mean - half, mean + half, error, count)
+    return Interval(mean, mean - half, mean + half, error, count, max(len(kept) - 1, 1))
 
 
 @lru_cache
@@ -172,42 +164,6 @@ def combined(intervals: Sequence[Interval], error_probability: float = ERROR_PRO
     count = len(intervals)
     mean = math.fsum(found.mean for found in intervals) / count
     error = math.sqrt(math.fsum(found.error**2 for found in intervals)) / count
-    samples = min(found.samples for found in intervals)
-    half = _critical(samples - 2 * int(TRIMMED * samples) - 1, error_probability) * error
-    return Interval(mean, mean - half, mean + half, error, samples)
-
-
-def contradicts(speedup: float, apart: Sequence[tuple[float, float]]) -> bool:
-    """Whether the arms measured one after the other say another thing than side by side. Too little of a gain is less
-    than half of it, but for what two processes of the same kernel may differ by; of a small gain, less than
-    `SHARES_APART` says. Too much is half as much again. `apart`: milliseconds of candidate and incumbent."""
-    gain = speedup - 1
-    least = gain * SHARES_APART.get(len(apart), 0.5) if speedup < SMALL_GAIN else gain / 2 - APART_NOISE
-    return not least <= speedup_apart(apart) - 1 <= gain + max(2 * APART_NOISE, gain / 2)
-
-
-def speedup_apart(apart: Sequence[tuple[float, float]]) -> float:
-    """The ratio of the means of either side, each without one process that is off by more than where memory lies can
-    make it; NaN where there are more of these, which is a kernel that chooses, or a device that is not calm."""
-    candidate, incumbent = map(_typical, zip(*apart, strict=True))
-    return incumbent / candidate
-
-
-def _typical(side: Sequence[float]) -> float:
-    middle = sorted(side)[len(side) // 2]
-    near = [ms for ms in side if abs(ms / middle - 1) < DISTURBED]
-    if not near or len(side) - len(near) > 1:
-        return math.nan
-    return math.exp(math.fsum(map(math.log, near)) / len(near))
-
-
-def settled_apart(speedup: float, measure: Callable[[], tuple[float, float]]) -> list[tuple[float, float]]:
-    """Milliseconds of candidate and incumbent by `measure`, once, and where that does not bear the gain out, three
-    times. For a `speedup` that is not far above what processes of the same kernel may differ by, as often as
-    `SHARES_APART` says."""
-    found: list[tuple[float, float]] = []
-    for count in SHARES_APART if speedup < SMALL_GAIN else (1, 3):
-        found += [measure() for _ in range(count - len(found))]
-        if not contradicts(speedup, found):
-            break
-    return found
+    samples, freedom = min(found.samples for found in intervals), min(found.freedom for found in intervals)
+    half = _critical(freedom, error_probability) * error
+    return Interval(mean, mean - half, mean + half, error, samples, freedom)

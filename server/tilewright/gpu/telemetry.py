@@ -122,12 +122,12 @@ def why_unusable() -> str:
 class Recorder:
     """Samples the GPU `uuid` between measured blocks; a reading that the driver refuses is left out.
 
-    A context manager: the driver's management library stays open within. `own_processes` are not foreign.
+    A context manager: the driver's management library stays open within. Processes in `own` are not foreign.
     """
 
-    def __init__(self, uuid: str, own_processes: set[int]) -> None:
+    def __init__(self, uuid: str, own: set[int]) -> None:
         self._uuid = uuid
-        self._own = own_processes
+        self.own = own
         self._blocks: list[tuple[int, int, float, int]] = []
         self._foreign: set[int] = set()
         self._stack = contextlib.ExitStack()
@@ -163,9 +163,9 @@ class Recorder:
         outside a container, so that ours cannot be told from others.
         """
         running = {int(process.pid) for process in self._read("nvmlDeviceGetComputeRunningProcesses") or ()}
-        if not running & self._own:
+        if not running & self.own:
             return set()
-        strangers = running - self._own
+        strangers = running - self.own
         self._foreign |= strangers
         used = self._read("nvmlDeviceGetProcessUtilization", 0) if strangers else None
         if used is None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tilewright.evaluation import statistics
-from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Status, geometric_mean
+from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Level, Status, geometric_mean
 from tilewright.evaluation.statistics import Evidence, Interval, Pair
 from tilewright.harness.figures import Figure
 from tilewright.rules import DEFAULT, Rules
@@ -66,7 +66,7 @@ class Comparison:
         timings = [self._timing(number) for number in range(len(first))]
         return BenchmarkResult(
             status=Status.PASSED,
-            harness=True,
+            level=Level.HARNESS,
             latency_ms=geometric_mean([timing.latency_ms for timing in timings]),
             speedup=speedup,
             speedup_low=low,
@@ -82,6 +82,7 @@ class Comparison:
         speedup, low, high = self._evidence(number).device.ratio()
         return CaseTiming(
             case=self._pairs[0][0].figures[number].case,
+            level=Level.HARNESS,
             latency_ms=plain_statistics.median(pair[0] for pair in pairs),
             incumbent_ms=plain_statistics.median(pair[1] for pair in pairs),
             speedup=speedup,
@@ -109,11 +110,16 @@ def alone(runs: Sequence[Measured]) -> BenchmarkResult:
         spread = max(values) / min(values) - 1
         latency = plain_statistics.median(values)
         timings.append(
-            CaseTiming(case=figure.case, latency_ms=latency, note=f"{len(runs)} runs within {100 * spread:.1f}%")
+            CaseTiming(
+                case=figure.case,
+                level=Level.HARNESS,
+                latency_ms=latency,
+                note=f"{len(runs)} runs within {100 * spread:.1f}%",
+            )
         )
     return BenchmarkResult(
         status=Status.PASSED,
-        harness=True,
+        level=Level.HARNESS,
         latency_ms=geometric_mean([timing.latency_ms for timing in timings]),
         cases=timings,
     )

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tilewright.commandtask import JUNIT, OUT, Command, CommandTask, Parser, holds, load
-from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
+from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Level, Status
 from tilewright.evaluation.snapshot import SNAPSHOTS
 from tilewright.evaluation.statistics import LOOKS
 from tilewright.gpu.lease import GpuBusy, lease
@@ -140,7 +140,7 @@ class HarnessReferee:
         except (Failure, Spoiled, GpuBusy) as failure:
             status = failure.status if isinstance(failure, Failure) else Status.VOID
             output = getattr(failure, "output", "")
-            result = BenchmarkResult(status=status, harness=True, message=str(failure), output=output)
+            result = BenchmarkResult(status=status, level=Level.HARNESS, message=str(failure), output=output)
         seconds = time.monotonic() - started
         phases = {"commands": self._commands_s, "around them": seconds - self._commands_s}
         return {"result": result.model_copy(update={"seconds": seconds, "phases": phases}).model_dump()}

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
+from tilewright.errors import UsageError
 from tilewright.evaluation.correctness import judge_drawn, layout
 from tilewright.evaluation.pool import WorkerFailure
-from tilewright.evaluation.results import Status
+from tilewright.evaluation.results import Level, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
-from tilewright.evaluation.statistics import Interval
+from tilewright.evaluation.statistics import Interval, error_probability
 from tilewright.evaluation.taskcode import Inputs, TaskCode
 from tilewright.evaluation.tensors import TensorSpec, from_buffer, poison, raw_bytes, to_buffer
 from tilewright.isolation.fork_server import ForkServer
@@ -27,17 +29,21 @@ from tilewright.referee.captures import (
     InProcess,
     arguments_of,
     capture_calls,
+    confirm_launches,
 )
 from tilewright.referee.compare import DRAWS, replayed_in_turns
-from tilewright.referee.replayer import Fault, Replayer
+from tilewright.referee.replayer import Fault, Replayer, ReplayerGone
 from tilewright.referee.statistics import LOOKS, Comparison
+from tilewright.rules import DEFAULT, Rules
 from tilewright.task import Case, case_label
 from tilewright.wire import tensors as wire
 
 PUBLIC_SEEDS = 1, 2
 """Of the draws on which calls are captured. Nothing that counts is made on them."""
-INCUMBENT, CANDIDATE = 0, 1
-"""The arms of the replayer."""
+INCUMBENT, CANDIDATE, EMPTY = 0, 1, 2
+"""The arms of the replayer, and the program that does nothing."""
+SURE = 1 << 30
+"""Samples, and degrees of freedom, of what is known without any."""
 KEPT = 3
 """Candidates whose programs are kept: the incumbent, the candidate, and one more."""
 _UNREPLAYABLE = ("out-of-memory", "refused")
@@ -57,25 +63,50 @@ class Programs:
         key = f"{code.task.folder} {snapshot.id} {[*map(case_label, cases)]}"
         found = self._known.pop(key, None)
         if found is None:
-            calls = [self._draws(code, case) for case in cases]
-            try:
-                found = capture_calls(
-                    self._server, _entry(code, snapshot), calls, code.task.file.timeout_s, snapshot.cache
-                )
-            except EntryFailed as failed:
-                raise WorkerFailure(Status(failed.status), str(failed), label=label) from None
-            except RuntimeError as error:
-                raise WorkerFailure(Status.VOID, str(error), label=label) from None
+            found = self._captured(code, snapshot, cases, label)
         self._known[key] = found  # the one that was asked for last is the last to go
         for old in [*self._known][:-KEPT]:
             del self._known[old]
         return found
 
-    @staticmethod
-    def _draws(code: TaskCode, case: Case) -> tuple[Arguments, Arguments]:
-        first = public_inputs(code, case)
-        second = drawn_inputs(code, case, PUBLIC_SEEDS[1])
-        return described(code, case, first), described(code, case, second)
+    def _captured(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str) -> list[CallCaptured]:
+        draws: list[tuple[Arguments, Arguments]] = []
+        refused: dict[int, str] = {}
+        for number, case in enumerate(cases):
+            try:
+                first, second = public_inputs(code, case), drawn_inputs(code, case, PUBLIC_SEEDS[1])
+                draws.append((described(code, case, first), described(code, case, second)))
+            except (InProcess, UsageError) as error:
+                refused[number] = str(error)
+        with _failing(label):
+            made = iter(
+                capture_calls(self._server, _entry(code, snapshot), draws, code.task.file.timeout_s, snapshot.cache)
+                if draws
+                else []
+            )
+        return [
+            CallCaptured(None, refused[number]) if number in refused else next(made) for number in range(len(cases))
+        ]
+
+    def confirm(
+        self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], programs: Sequence[Program], label: str
+    ) -> None:
+        """Raises `OtherLaunches` where an ordinary call launches other things than its program, `InProcess` where what
+        it launches cannot be recorded, and `WorkerFailure` where it fails."""
+        draws = [described(code, case, public_inputs(code, case)) for case in cases]
+        with _failing(label):
+            confirm_launches(self._server, _entry(code, snapshot), draws, programs, code.task.file.timeout_s)
+
+
+@contextlib.contextmanager
+def _failing(label: str) -> Iterator[None]:
+    """Failures of a worker as those of the arm `label`."""
+    try:
+        yield
+    except EntryFailed as failed:
+        raise WorkerFailure(Status(failed.status), str(failed), label=label) from None
+    except RuntimeError as error:
+        raise WorkerFailure(Status.VOID, str(error), label=label) from None
 
 
 def _entry(code: TaskCode, snapshot: Snapshot) -> Entry:
@@ -124,7 +155,7 @@ def _content(tensor: torch.Tensor) -> tuple[bytes, wire.TensorSpec]:
 
 class Timed(NamedTuple):
     """What a case's rounds say. Microseconds for a call by events, of the incumbent, the candidate and an empty
-    program; without an incumbent the first two are both the candidate's."""
+    program; without an incumbent, or where both are the same program, the first two are both the candidate's."""
 
     found: Comparison
     pairs: int
@@ -132,23 +163,33 @@ class Timed(NamedTuple):
 
     @property
     def speedup(self) -> Interval:
-        return self.found.speedup
+        return Interval(0.0, 0.0, 0.0, 0.0, SURE, SURE) if self.same else self.found.speedup
 
 
 class ProgramBench:
     """Benchmarks one candidate after the other on a replayer."""
 
-    def __init__(self, code: TaskCode, replayer: Replayer, error_probability: float) -> None:
+    def __init__(
+        self,
+        code: TaskCode,
+        replayer: Replayer,
+        rules: Rules = DEFAULT,
+        error: float | None = None,
+        after_round: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`error`: the probability that an interval misses the truth over all looks; default: by `rules`."""
         self._code = code
         self._replayer = replayer
-        self._error_probability = error_probability
+        self._rules = rules
+        self._error = error_probability(rules) if error is None else error
+        self._after_round = after_round
 
     def case(self, case: Case, candidate: Program, incumbent: Program | None, seeds: Seeds) -> Timed:
-        """Replay a candidate's program, in turns with the incumbent's if there is one. Raises `InProcess` where they
-        cannot be replayed, and `WorkerFailure` where the candidate is wrong or fails, or the incumbent does (void).
-        """
-        if incumbent is not None and identity(candidate) == identity(incumbent):
-            return Timed(Comparison(), 0, same=True)
+        """Replay a candidate's program, in turns with the incumbent's if there is one and it is another. Raises
+        `InProcess` where they cannot be replayed, and `WorkerFailure` where the candidate is wrong or fails, or the
+        incumbent does (void)."""
+        same = incumbent is not None and identity(candidate) == identity(incumbent)
+        incumbent = None if same else incumbent
         drawn = [drawn_inputs(self._code, case, seeds.next()) for _ in range(DRAWS)]
         first = candidate if incumbent is None else incumbent
         looks = LOOKS if incumbent is not None else LOOKS[:1]
@@ -160,12 +201,13 @@ class ProgramBench:
 
         try:
             self._replayer.load([first, candidate], [described(self._code, case, inputs).tensors for inputs in drawn])
-            found, pairs = replayed_in_turns(
-                self._replayer, DRAWS, Comparison(error_probability=self._error_probability), looks, judge
-            )
+            comparison = Comparison(error_probability=self._error, rules=self._rules)
+            found, pairs = replayed_in_turns(self._replayer, DRAWS, comparison, looks, judge, self._after_round)
         except Fault as fault:
             raise self._failure(case, fault, alone=incumbent is None) from None
-        return Timed(found, pairs, same=False)
+        except ReplayerGone as gone:
+            raise WorkerFailure(Status.VOID, str(gone)) from None
+        return Timed(found, pairs, same)
 
     def _judge(
         self, case: Case, program: Program, inputs: Inputs, outputs: list[bytes], contract: list[torch.Tensor]
@@ -187,7 +229,7 @@ class ProgramBench:
     def _failure(case: Case, fault: Fault, alone: bool) -> Exception:
         """What a fault of the replayer means for the candidate."""
         if fault.kind in _UNREPLAYABLE:
-            return InProcess(f"the replayer: {fault}")
+            return InProcess(f"the replayer: {fault}", fault.arm)
         text = f"{case_label(case)}, replayed: {fault.kind}: {fault}"
         if fault.arm == CANDIDATE or (alone and fault.arm is not None):
             return WorkerFailure(_STATUS.get(fault.kind, Status.CRASHED), text)
@@ -195,16 +237,24 @@ class ProgramBench:
         return WorkerFailure(Status.VOID, f"{who}: {text}")
 
 
-def values_of(timed: Timed) -> dict[str, Any]:
-    """What a case's rounds say, as fields of a `CaseTiming`; latencies in ms."""
-    found = timed.found
-    speedup, low, high = found.speedup.ratio()
-    return {
+def values_of(timed: Timed, alone: bool) -> dict[str, Any]:
+    """What a case's rounds say, as fields of a `CaseTiming`; latencies in ms. `alone`: there is no incumbent."""
+    found, values = timed.found, dict[str, Any]()
+    if not alone:
+        speedup, low, high = timed.speedup.ratio()
+        values = {
+            "incumbent_ms": found.mean_us(INCUMBENT) / 1e3,
+            "speedup": speedup,
+            "speedup_low": low,
+            "speedup_high": high,
+            "same": timed.same,
+            "borne_out": timed.same or found.borne_out,
+        }
+    return values | {
+        "level": Level.REPLAYED,
         "latency_ms": found.mean_us(CANDIDATE) / 1e3,
-        "incumbent_ms": found.mean_us(INCUMBENT) / 1e3,
-        "speedup": speedup,
-        "speedup_low": low,
-        "speedup_high": high,
+        "empty_ms": found.mean_us(EMPTY) / 1e3,
+        "pairs": timed.pairs,
         "samples": [
             tuple(
                 float(f"{us / 1e3:.6g}")

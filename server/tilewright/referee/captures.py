@@ -91,7 +91,11 @@ def arguments_of(values: Mapping[str, Any], content: Callable[[str, Any], tuple[
 
 
 class InProcess(Exception):
-    """A call that ran and cannot be replayed, and why."""
+    """A call that ran and cannot be replayed, and why. `arm`: of two programs, the one that cannot be."""
+
+    def __init__(self, reason: str, arm: int | None = None) -> None:
+        super().__init__(reason)
+        self.arm = arm
 
 
 class OtherLaunches(Exception):
@@ -231,9 +235,9 @@ def _captured(worker: CaptureWorker, draw: Arguments, zone: int, limit_s: float)
     return program, found.peak_bytes
 
 
-def ordinary_call(server: ForkServer, entry: Entry, draw: Arguments, limit_s: float) -> list[Launch]:
-    """What a call launches in a fresh process that captures nothing, with torch's own allocator and without what was
-    compiled or tuned before. `limit_s`: for an import, or for all calls.
+def ordinary_calls(server: ForkServer, entry: Entry, draws: Sequence[Arguments], limit_s: float) -> list[list[Launch]]:
+    """What each call launches, one after the other in a fresh process that captures nothing, with torch's own allocator
+    and without what was compiled or tuned before. `limit_s`: for an import, or for one of the calls.
 
     Raises `EntryFailed`, `InProcess` where the launches cannot be recorded, and RuntimeError where no worker can start.
     """
@@ -242,22 +246,26 @@ def ordinary_call(server: ForkServer, entry: Entry, draw: Arguments, limit_s: fl
         CaptureWorker(server, entry, Path(folder), "ordinary") as worker,
     ):
         worker.load(limit_s)
-        worker.ask(SetArguments(zone=1, arguments=list(draw.described)), Done, draw.tensors, limit_s)
-        found, _ = worker.ask(RecordCall(), Recorded, (), limit_s)
-    return found.launches
+        recorded = []
+        for draw in draws:
+            worker.ask(SetArguments(zone=1, arguments=list(draw.described)), Done, draw.tensors, limit_s)
+            recorded.append(worker.ask(RecordCall(), Recorded, (), limit_s)[0].launches)
+    return recorded
 
 
-def confirm_launches(server: ForkServer, entry: Entry, draw: Arguments, program: Program, limit_s: float) -> None:
-    """Raises `OtherLaunches` where an ordinary call launches other things than the program, and as `ordinary_call`
+def confirm_launches(
+    server: ForkServer, entry: Entry, draws: Sequence[Arguments], programs: Sequence[Program], limit_s: float
+) -> None:
+    """Raises `OtherLaunches` where an ordinary call launches other things than its program, and as `ordinary_calls`
     does."""
-    recorded = ordinary_call(server, entry, draw, limit_s)
-    try:
-        found = launch_differences(program, recorded)
-    except ProgramError as error:
-        raise InProcess(str(error)) from None
-    if found:
-        why = printable("; ".join(found))
-        raise OtherLaunches(f"launches other kernels outside capture; write the tuned config down: {why}")
+    for recorded, program in zip(ordinary_calls(server, entry, draws, limit_s), programs, strict=True):
+        try:
+            found = launch_differences(program, recorded)
+        except ProgramError as error:
+            raise InProcess(str(error)) from None
+        if found:
+            why = printable("; ".join(found))
+            raise OtherLaunches(f"launches other kernels outside capture; write the tuned config down: {why}")
 
 
 class CaptureWorker:

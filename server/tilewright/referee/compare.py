@@ -102,7 +102,12 @@ def compare(
 
 
 def replayed_in_turns(
-    replayer: Replayer, draws: int, found: Comparison, looks: Sequence[int] = LOOKS, judge: Judge | None = None
+    replayer: Replayer,
+    draws: int,
+    found: Comparison,
+    looks: Sequence[int] = LOOKS,
+    judge: Judge | None = None,
+    after_round: Callable[[], None] = lambda: None,
 ) -> tuple[Comparison, int]:
     """Rounds of the two programs that are loaded with so many draws, until a look decides; and the calls of each in a
     round. `judge` is shown outputs of one call of each program in a round before the first, and in one of those that
@@ -128,6 +133,7 @@ def replayed_in_turns(
     for look in looks:
         while len(found.rounds) < look:
             found.rounds.append(figures(ran(pairs, limit_s, len(found.rounds))))
+            after_round()
         if found.decided:
             break
     return found, pairs

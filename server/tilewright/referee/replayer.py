@@ -137,6 +137,11 @@ class Replayer:
         ask = RunAlone(arm=0 if arm == 0 else 1, draw=draw, calls=calls, limit_s=limit_s)
         return self._ask(ask, Outputs, (), SLACK_S + calls * limit_s)
 
+    @property
+    def pid(self) -> int | None:
+        """Of the process, while there is one."""
+        return self._process.pid if self._process is not None else None
+
     def close(self) -> None:
         """End the process."""
         if self._process is not None:

@@ -86,19 +86,7 @@ def interval(values: Sequence[float], error_probability: float) -> Interval:
     mean = math.fsum(values) / count
     error = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1) / count)
     half = student_quantile(error_probability, count - 1) * error
-    return Interval(mean, mean - half, mean + half, error, count)
-
-
-def combined(intervals: Sequence[Interval], error_probability: float) -> Interval:
-    """The mean over independent cases of their log-ratios, and an interval that misses it with this probability over
-    all looks. Raises ValueError for none."""
-    if not intervals:
-        raise ValueError("nothing to combine")
-    count, samples = len(intervals), min(one.samples for one in intervals)
-    mean = math.fsum(one.mean for one in intervals) / count
-    error = math.sqrt(math.fsum(one.error**2 for one in intervals)) / count
-    half = student_quantile(error_probability / len(LOOKS), samples - 1) * error
-    return Interval(mean, mean - half, mean + half, error, samples)
+    return Interval(mean, mean - half, mean + half, error, count, count - 1)
 
 
 @dataclass

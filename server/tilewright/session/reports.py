@@ -28,6 +28,7 @@ class TimedCase(Record):
     """One case that was timed."""
 
     case: str
+    level: str = ""
     latency_ms: float
     incumbent_ms: float | None = None
     speedup: float | None = None
@@ -62,6 +63,7 @@ class BenchmarkReport(Record):
     speedup: float | None = Field(None, description="incumbent over candidate, paired")
     interval: tuple[float, float] | None = Field(None, description="confidence interval of speedup")
     modelled: bool = Field(False, description="by a model, not a clock: marked ~")
+    level: str = Field("", description="replayed, in-process, harness or modelled: of the least protected case")
     roofline_percent: float | None = None
     verdict: Verdict | None = None
     cases_shown: str = Field("", description="how many of all, and where the rest is")

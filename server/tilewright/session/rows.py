@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from tilewright.evaluation.results import Level
 from tilewright.policy import Reason, Verdict, VerdictKind, advise
 from tilewright.session.history import Kept, Row, State
 
 HARNESS_TRUSTED = "harness-trusted"
+UNCONFIRMED = "launches not confirmed"
 VISIBLE_ONLY = "visible sizes only"
 UNSAID_LUCK = 0.0008
 """A row says how probable luck is if that is more than this: 36 sizes and 25 wrong results bound it by 0.00079."""
@@ -51,6 +53,11 @@ def _trust(state: State) -> str:
     started, said = state.started, []
     if started.harness:
         said.append(HARNESS_TRUSTED)
+    result = state.measured.result if state.measured is not None else None
+    if result is not None and result.level is Level.IN_PROCESS:
+        said.append(result.level)
+    if result is not None and result.unconfirmed:
+        said.append(UNCONFIRMED)
     if not started.sizes:
         said.append(VISIBLE_ONLY)
     elif state.sizes is not None and state.sizes.result.passed:

@@ -174,14 +174,23 @@ class Runs:
         secret: str,
         limit_s: float,
         tell: Tell,
-        apart: bool = False,
+        confirms: bool = False,
+        store: Path | None = None,
     ) -> BenchmarkResult:
-        """Measure a candidate against the incumbent, or alone. `apart`: a gain on a GPU is looked for a second time in
-        processes that run one after the other."""
+        """Measure a candidate against the incumbent, or alone. `confirms`: on a GPU, one that gains has to launch the
+        same in an ordinary call. `store`: the folder to which its programs are written; default: none."""
         arms = [files] if incumbent is None else [files, incumbent]
         rules, session = self._rules.model_dump(), self._session
         result = await self._run(
-            "benchmark", limit_s, tell, arms, secret=secret, apart=apart, session=session, rules=rules
+            "benchmark",
+            limit_s,
+            tell,
+            arms,
+            secret=secret,
+            confirms=confirms,
+            store=str(store or ""),
+            session=session,
+            rules=rules,
         )
         return BenchmarkResult.model_validate(result)
 

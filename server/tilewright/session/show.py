@@ -193,11 +193,15 @@ def benchmark(state: State, then: str) -> BenchmarkReport:
     result = measured.result
     mark = "~" if result.modelled else ""
     if result.passed:
-        summary = f"{_headline(state.verdict)}: {shown_latency(result.latency_ms, result.modelled)} ms"
+        summary = _headline(state.verdict)
+        if not result.same:
+            summary += f": {shown_latency(result.latency_ms, result.modelled)} ms"
         if result.speedup is not None:
             summary += f", {mark}{result.speedup:.4f}x the incumbent's speed"
         if result.harness:
             summary += f" [{HARNESS_TRUSTED}]"
+        elif result.level is not None and not result.modelled:
+            summary += f" [{result.level}]"
         if result.roofline_percent is not None:
             summary += f", {mark}{result.roofline_percent:.1f}% of the roofline"
         if sizes is not None and sizes.result.passed:
@@ -219,6 +223,7 @@ def benchmark(state: State, then: str) -> BenchmarkReport:
         speedup=result.speedup,
         interval=_interval(result),
         modelled=result.modelled,
+        level=result.level or "",
         roofline_percent=result.roofline_percent,
         verdict=state.verdict,
         cases_shown=_of_all(len(cases), "the rest gained as much or more", started),
@@ -294,6 +299,7 @@ def _interval(result: BenchmarkResult | CaseTiming) -> tuple[float, float] | Non
 def _timing(case: CaseTiming) -> TimedCase:
     return TimedCase(
         case=case_label(case.case),
+        level=case.level,
         latency_ms=case.latency_ms,
         incumbent_ms=case.incumbent_ms,
         speedup=case.speedup,

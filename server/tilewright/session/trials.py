@@ -11,7 +11,7 @@ from tilewright.errors import UsageError
 from tilewright.evaluation.evaluator import Tell
 from tilewright.evaluation.results import CaseRun, CorrectnessResult, Status
 from tilewright.evaluation.snapshot import content_id
-from tilewright.policy import settled, verdict_of_check, with_steady_incumbent
+from tilewright.policy import settled, verdict_of_check
 from tilewright.repository import Files
 from tilewright.rules import Rules
 from tilewright.session.beginning import begin, go_back
@@ -20,6 +20,7 @@ from tilewright.session.checkout import Checkout
 from tilewright.session.history import Budgeted, Checked, Measured, Noticed, SizesChecked, State
 from tilewright.session.integrity import refs_of
 from tilewright.session.jobs import Job
+from tilewright.session.programs import programs_folder
 from tilewright.session.rows import close_iteration
 from tilewright.session.runs import Runs, runs_of
 from tilewright.session.tally import Tally, used_up
@@ -113,8 +114,8 @@ class Trials:
 
     async def measure(self, files: Files, tell: Tell) -> None:
         """Measure a candidate against the incumbent. One that would be kept has to be right on many more hidden cases,
-        and to win again, in new processes and on fresh seeds; its figures are then the second run's, which no luck has
-        chosen. What is on record already is not run again."""
+        and to win again on fresh seeds; its figures are then the second run's, which no luck has chosen. What is on
+        record already is not run again."""
         state = self._book.active()
         if not state.gains:
             await self._measure(files, tell, confirms=False)
@@ -163,8 +164,9 @@ class Trials:
         incumbent = self._book.tree.at(state.incumbent_commit) if state.rows else None
         with self._book.committed("benchmark", identity) as secret:
             runs = await self._ready_runs(state)
-            result = await runs.benchmark(files, incumbent, secret, self._time_left(state), tell, apart=confirms)
-        result = with_steady_incumbent(result, state.incumbent_result if incumbent is not None else None)
+            store = programs_folder(self._checkout.sandbox, state.started.session)
+            left_s = self._time_left(state)
+            result = await runs.benchmark(files, incumbent, secret, left_s, tell, confirms=confirms, store=store)
         self._note(state, identity, result.status, [])
         verdict = settled(result, state.started.rules, incumbent is None, confirms)
         self._book.record_run(

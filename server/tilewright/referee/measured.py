@@ -1,0 +1,265 @@
+"""A candidate beside the incumbent, over all cases of a task: by device programs where both have one, in their own
+processes where one of them has none. Both are always timed in the same way."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.evaluation import statistics
+from tilewright.evaluation.measurement import TIME_LIMIT_S, Bench, Phases
+from tilewright.evaluation.pool import WorkerFailure
+from tilewright.evaluation.results import (
+    LEVELS,
+    BenchmarkResult,
+    CaseTiming,
+    Level,
+    Status,
+    StoredProgram,
+    geometric_mean,
+)
+from tilewright.evaluation.seeds import Seeds
+from tilewright.evaluation.snapshot import Snapshot
+from tilewright.evaluation.statistics import Interval, error_probability
+from tilewright.evaluation.taskcode import TaskCode
+from tilewright.gpu.telemetry import Recorder
+from tilewright.programs.format import decoded, encoded
+from tilewright.programs.identity import identity
+from tilewright.programs.model import Program, ProgramError, digest_of
+from tilewright.referee.benchmark import CANDIDATE, INCUMBENT, ProgramBench, Programs, values_of
+from tilewright.referee.captures import CallCaptured, InProcess, OtherLaunches
+from tilewright.referee.replayer import Replayer
+from tilewright.roofline.bounds import Ceilings, roofline_share
+from tilewright.rules import Rules
+from tilewright.task import Backend, Case, case_label
+
+STORED_BYTES = 2 << 30
+"""Of a session's programs together; those that come later are not written."""
+LABELS = ("candidate", "incumbent")
+"""The versions, as failures name them."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a benchmark run is to go by. `deadline`: by `time.monotonic`. `store`: where programs are written, if they
+    are kept. `confirms`: a candidate that gains has to launch the same in an ordinary call. `in_process`: gives what
+    times both versions in their own processes."""
+
+    code: TaskCode
+    rules: Rules
+    seeds: Seeds
+    ceilings: Ceilings
+    deadline: float
+    recorder: Recorder
+    phases: Phases
+    tell: Callable[[str], None]
+    in_process: Callable[[], AbstractContextManager[Bench]]
+    confirms: bool = False
+    store: Path | None = None
+
+    def need_time(self) -> None:
+        """Raises `WorkerFailure` where there is none left."""
+        if time.monotonic() > self.deadline:
+            text = "the evaluation time of this iteration is used up"
+            raise WorkerFailure(Status.TIMEOUT, text, used_up=True)
+
+
+class Measuring:
+    """Measures candidates of any task, on one replayer."""
+
+    def __init__(self, programs: Programs, replayer: Replayer) -> None:
+        self._programs = programs
+        self._replayer = replayer
+
+    def benchmarked(self, run: Run, candidate: Snapshot, incumbent: Snapshot | None) -> BenchmarkResult:
+        """A candidate's latencies and, if there is an incumbent, its speedup over it. Raises `WorkerFailure`."""
+        cases = run.code.task.benchmark_cases(Backend.CUDA)
+        with run.phases("capture"):
+            run.tell("capturing what the candidate launches")
+            mine = self._programs.of(run.code, candidate, cases, LABELS[0])
+            theirs: Sequence[CallCaptured | None] = [None] * len(cases)
+            if incumbent is not None:
+                theirs = self._programs.of(run.code, incumbent, cases, LABELS[1])
+        for case, own, other in zip(cases, mine, theirs, strict=True):
+            if own.program is None and _demanded(run, other):
+                return _not_replayed(case, own.reason)
+        if incumbent is not None and all(map(_same, mine, theirs)):
+            return BenchmarkResult(status=Status.PASSED, level=Level.REPLAYED, same=True)
+        timings: list[CaseTiming] = []
+        intervals: list[Interval] = []
+        with contextlib.ExitStack() as stack:
+            bench: Bench | None = None
+            for number, (case, own, other) in enumerate(zip(cases, mine, theirs, strict=True)):
+                run.need_time()
+                run.tell(f"timing case {number + 1} of {len(cases)}: {case_label(case)}")
+                try:
+                    timing, interval = self._replayed(run, case, own, other)
+                except InProcess as why:
+                    if why.arm != INCUMBENT and _demanded(run, other):
+                        return _not_replayed(case, str(why))
+                    if bench is None:
+                        bench = stack.enter_context(run.in_process())
+                    timing, interval = _in_process(run, bench, case, str(why), TIME_LIMIT_S / len(cases))
+                timings.append(timing)
+                intervals += [interval] if interval is not None else []
+        result = _together(run, timings, intervals, error_probability(run.rules))
+        if run.confirms and incumbent is not None and (result.speedup_low or 0.0) > 1:
+            with run.phases("ordinary call"):
+                run.tell("comparing with what an ordinary call launches")
+                result = self._confirmed(run, result, candidate, incumbent, mine, theirs)
+        return result
+
+    def whole(self, run: Run, pairs: Sequence[tuple[Case, Path, Path]]) -> BenchmarkResult:
+        """A session's last program beside its first in each case, as they lie on the disk. Raises `WorkerFailure`."""
+        timings, intervals = [], []
+        bench = self._bench(run, run.rules.end_error)
+        for number, (case, first, last) in enumerate(pairs):
+            run.need_time()
+            run.tell(f"the first program against the last, case {number + 1} of {len(pairs)}: {case_label(case)}")
+            try:
+                timed = bench.case(case, _read(last), _read(first), run.seeds)
+            except (InProcess, OSError, ProgramError) as error:
+                raise WorkerFailure(Status.VOID, f"{case_label(case)}: {error}") from None
+            timings.append(CaseTiming(case=case, **values_of(timed, alone=False)))
+            intervals.append(timed.speedup)
+        return _together(run, timings, intervals, run.rules.end_error)
+
+    def _replayed(
+        self, run: Run, case: Case, own: CallCaptured, other: CallCaptured | None
+    ) -> tuple[CaseTiming, Interval | None]:
+        """One case by programs. Raises `InProcess` where one of the two has none, or cannot be replayed."""
+        if own.program is None:
+            raise InProcess(own.reason, CANDIDATE)
+        if other is not None and other.program is None:
+            raise InProcess(f"of the incumbent: {other.reason}", INCUMBENT)
+        incumbent = other.program if other is not None else None
+        with run.phases("replay"):
+            timed = self._bench(run).case(case, own.program, incumbent, run.seeds)
+        values = values_of(timed, alone=incumbent is None)
+        percent, bound = roofline_share(values["latency_ms"], run.code.work(case), run.ceilings)
+        timing = CaseTiming(
+            case=case,
+            roofline_percent=percent,
+            bound=bound,
+            peak_bytes=own.peak_bytes,
+            program=_stored(own.program, run.store),
+            note="" if bound else "no measured ceiling applies",
+            **values,
+        )
+        return timing, timed.speedup if incumbent is not None else None
+
+    def _bench(self, run: Run, error: float | None = None) -> ProgramBench:
+        def look() -> None:
+            run.recorder.own.update(filter(None, [self._replayer.pid]))
+            run.recorder.sample()
+            if strangers := run.recorder.busy_strangers():
+                text = f"other processes used the GPU meanwhile: {sorted(strangers)}; measure again"
+                raise WorkerFailure(Status.VOID, text)
+
+        return ProgramBench(run.code, self._replayer, run.rules, error, look)
+
+    def _confirmed(
+        self,
+        run: Run,
+        result: BenchmarkResult,
+        candidate: Snapshot,
+        incumbent: Snapshot,
+        mine: Sequence[CallCaptured],
+        theirs: Sequence[CallCaptured | None],
+    ) -> BenchmarkResult:
+        """The result, if an ordinary call launches what was timed. Where launches can be recorded of neither version,
+        it says so; where they cannot be of the candidate alone, that is the candidate's doing."""
+        places = [number for number, one in enumerate(result.cases) if one.level is Level.REPLAYED]
+        cases = [result.cases[number].case for number in places]
+
+        def confirm(snapshot: Snapshot, captured: Sequence[CallCaptured | None], label: str) -> None:
+            programs = [one.program for number in places if (one := captured[number]) and one.program]
+            self._programs.confirm(run.code, snapshot, cases, programs, label)
+
+        if not places:
+            return result
+        try:
+            confirm(candidate, mine, LABELS[0])
+            return result
+        except OtherLaunches as found:
+            why = str(found)
+        except InProcess as error:
+            why = f"what it launches in an ordinary call is not known: {error}"
+            try:
+                confirm(incumbent, theirs, LABELS[1])
+            except InProcess:
+                return result.model_copy(update={"unconfirmed": str(error)})
+            except (OtherLaunches, WorkerFailure):
+                pass  # they can be recorded
+        return result.model_copy(update={"status": Status.OTHER_LAUNCHES, "message": why})
+
+
+def _demanded(run: Run, other: CallCaptured | None) -> bool:
+    """Whether a candidate has to be replayed in a case: the incumbent can be, or the task says so."""
+    protection = run.code.task.file.protection
+    return protection == "replayed" or (protection == "best" and other is not None and other.program is not None)
+
+
+def _not_replayed(case: Case, why: str) -> BenchmarkResult:
+    return BenchmarkResult(status=Status.NOT_REPLAYED, message=f"{case_label(case)}: {why}")
+
+
+def _same(own: CallCaptured, other: CallCaptured | None) -> bool:
+    if own.program is None or other is None or other.program is None:
+        return False
+    return identity(own.program) == identity(other.program)
+
+
+def _in_process(run: Run, bench: Bench, case: Case, why: str, limit_s: float) -> tuple[CaseTiming, Interval | None]:
+    timing, evidence = bench.case(case, run.seeds, statistics.LOOKS, limit_s)
+    timing = timing.model_copy(update={"note": "; ".join(filter(None, [why, timing.note]))})
+    return timing, evidence.device if evidence.pairs else None
+
+
+def _together(run: Run, timings: list[CaseTiming], intervals: Sequence[Interval], error: float) -> BenchmarkResult:
+    found = {}
+    if intervals:
+        speedup, low, high = statistics.combined(intervals, error).ratio()
+        found = {"speedup": speedup, "speedup_low": low, "speedup_high": high}
+    return BenchmarkResult(
+        status=Status.PASSED,
+        level=max((timing.level for timing in timings), key=LEVELS.index),
+        latency_ms=geometric_mean([timing.latency_ms for timing in timings]),
+        cases=timings,
+        telemetry=run.recorder.result(),
+        **found,
+    )
+
+
+def _stored(program: Program, folder: Path | None) -> StoredProgram:
+    """What is on record of a program, whose file is written to `folder` unless that holds too much."""
+    data = encoded(program)
+    found = StoredProgram(identity=identity(program), sha256=digest_of(data), size=len(data))
+    if folder is None:
+        return found
+    folder.mkdir(parents=True, exist_ok=True)
+    path = program_file(folder, found.sha256)
+    if not path.is_file():
+        if sum(file.stat().st_size for file in folder.iterdir()) + len(data) > STORED_BYTES:
+            note = f"not written: the session's programs would take over {STORED_BYTES >> 20} MiB"
+            return found.model_copy(update={"note": note})
+        path.with_suffix(".part").write_bytes(data)
+        path.with_suffix(".part").rename(path)
+    return found
+
+
+def program_file(folder: Path, sha256: str) -> Path:
+    """Where a program lies among a session's programs."""
+    return folder / f"{sha256}.program"
+
+
+def _read(path: Path) -> Program:
+    """Raises OSError, and `ProgramError` for what is no program, or another one."""
+    data = path.read_bytes()
+    if digest_of(data) != path.stem:
+        raise ProgramError(f"{path.name} holds another program than its name says")
+    return decoded(data)

@@ -1,0 +1,103 @@
+"""What a referee of the `cuda` backend measures with: workers that capture, a replayer, and the pool of workers for
+what cannot be replayed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tilewright.evaluation.ceilings import IdleProbe
+from tilewright.evaluation.measurement import Bench, Phases, look_for_library_calls
+from tilewright.evaluation.pool import WorkerPool
+from tilewright.evaluation.results import BenchmarkResult, Environment, Level
+from tilewright.evaluation.seeds import Seeds
+from tilewright.evaluation.snapshot import Snapshot
+from tilewright.evaluation.taskcode import TaskCode
+from tilewright.gpu.telemetry import Recorder
+from tilewright.referee.benchmark import Programs
+from tilewright.referee.captures import capture_server
+from tilewright.referee.measured import LABELS, Measuring, Run
+from tilewright.referee.replayer import Replayer
+from tilewright.rules import Rules
+from tilewright.wire.channel import Message
+
+
+class Here(NamedTuple):
+    """Where a referee runs, and what tells whether its GPU is idle."""
+
+    environment: Environment
+    probe: IdleProbe
+
+
+class OnGpu:
+    """Benchmarks candidates; `close` ends its processes."""
+
+    def __init__(self, pool: WorkerPool, folder: Path, tell: Callable[[str], None]) -> None:
+        """`folder` is private to the referee; `tell` reports progress."""
+        self._pool = pool
+        self._tell = tell
+        self._server = capture_server()
+        self._replayer = Replayer(folder)
+        self._measuring = Measuring(Programs(self._server), self._replayer)
+
+    def benchmark(self, code: TaskCode, message: Message, here: Here, phases: Phases) -> BenchmarkResult:
+        """Measure the candidate of a request against its incumbent, if it names one. Raises `WorkerFailure`."""
+        snapshots = [Snapshot.model_validate(one) for one in message["arms"]]
+        with self._run(code, message, here, phases) as run:
+            result = self._measuring.benchmarked(run, snapshots[0], snapshots[1] if len(snapshots) > 1 else None)
+            replayed = [one.case for one in result.cases if one.level is Level.REPLAYED]
+            wins = result.passed and (result.speedup_low is None or result.speedup_low > 1)
+            if code.task.file.library_calls == "forbid" and replayed and wins:
+                arms = [(LABELS[0], snapshots[0])]
+                with phases("library calls"), self._pool.loaded(code.task, arms, run.deadline) as (worker,):
+                    for case in replayed:
+                        look_for_library_calls(code, worker, case, run.seeds)
+        return result
+
+    def whole(self, code: TaskCode, message: Message, here: Here, phases: Phases) -> BenchmarkResult:
+        """Replay the last program of a session against its first, in each case. Raises `WorkerFailure`."""
+        pairs = [(one["case"], Path(one["first"]), Path(one["last"])) for one in message["pairs"]]
+        with self._run(code, message, here, phases) as run:
+            return self._measuring.whole(run, pairs)
+
+    def close(self) -> None:
+        """End the replayer, and what workers are forked from."""
+        self._replayer.close()
+        self._server.close()
+
+    @contextlib.contextmanager
+    def _run(self, code: TaskCode, message: Message, here: Here, phases: Phases) -> Iterator[Run]:
+        """What a run goes by, while the device is watched."""
+        deadline, rules = time.monotonic() + message["limit_s"], Rules.model_validate(message["rules"])
+        own = {os.getpid(), *(worker.pid for worker in self._pool.waiting)}
+        with Recorder(here.environment.device_uuid, own) as recorder:
+
+            @contextlib.contextmanager
+            def in_process() -> Iterator[Bench]:
+                roles = [*zip(LABELS, map(Snapshot.model_validate, message["arms"]), strict=False)]
+                random.SystemRandom().shuffle(roles)  # who comes first is not to tell an arm what it is
+                with contextlib.ExitStack() as stack:
+                    with phases("start"):
+                        arms = stack.enter_context(self._pool.loaded(code.task, roles, deadline))
+                    arms.sort(key=lambda arm: LABELS.index(arm.label))
+                    recorder.own.update(arm.pid for arm in arms)
+                    yield Bench(code, arms, here.environment, recorder, here.probe, phases, self._pool.waiting, rules)
+
+            yield Run(
+                code=code,
+                rules=rules,
+                seeds=Seeds(message["secret"]),
+                ceilings=here.environment.ceilings,
+                deadline=deadline,
+                recorder=recorder,
+                phases=phases,
+                tell=self._tell,
+                in_process=in_process,
+                confirms=message.get("confirms", False),
+                store=Path(message["store"]) if message.get("store") else None,
+            )
