@@ -199,6 +199,8 @@ class ProgramBench:
             if arm == CANDIDATE:
                 self._judge(case, candidate, drawn[draw], outputs, contract)
 
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()  # the replayer needs the room
         try:
             self._replayer.load([first, candidate], [described(self._code, case, inputs).tensors for inputs in drawn])
             comparison = Comparison(error_probability=self._error, rules=self._rules)

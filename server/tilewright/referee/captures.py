@@ -44,6 +44,8 @@ from tilewright.wire.messages import (
 from tilewright.wire.tensors import TensorSpec
 
 START_S = 120.0
+_NO_ROOM = ("out of GPU memory", "do not fit on the GPU")
+"""What a worker says whose call, or whose arguments, take more memory than there is."""
 _STATUSES = {status.value for status in Status} - {Status.VOID, Status.PASSED}
 Reply = TypeVar("Reply", bound=Message)
 
@@ -172,29 +174,48 @@ class _Pair:
         self._close()
 
     def capture(self, draws: tuple[Arguments, Arguments], zone: int) -> CallCaptured:
-        """Raises `InProcess`, `EntryFailed`, RuntimeError."""
+        """One worker at a time, if both do not fit on the GPU. Raises `InProcess`, `EntryFailed`, RuntimeError."""
+        try:
+            return self._capture(draws, zone)
+        except (EntryFailed, InProcess) as failure:
+            if not any(words in str(failure) for words in _NO_ROOM):
+                raise
+        try:
+            (first, peak), (second, _) = (self._alone(draw, zone) for draw in draws)
+        except EntryFailed as failure:
+            if not any(words in str(failure) for words in _NO_ROOM):
+                raise
+            raise InProcess(f"at addresses of its own it does not fit on the GPU: {failure}") from None
+        return self._agreed(draws, zone, first, second, peak)
+
+    def _alone(self, draw: Arguments, zone: int) -> tuple[Program, int]:
+        with CaptureWorker(self._server, self._entry, self._scratch) as worker:
+            return _captured(worker, draw, zone, self._limit_s)
+
+    def _agreed(
+        self, draws: tuple[Arguments, Arguments], zone: int, first: Program, second: Program, peak: int
+    ) -> CallCaptured:
+        try:
+            program = agreed(first, second, lambda: self._alone(draws[0], zone)[0])
+        except ProgramError as error:
+            raise InProcess(f"two captures of it differ: {error}") from None
+        return CallCaptured(program, peak_bytes=peak)
+
+    def _capture(self, draws: tuple[Arguments, Arguments], zone: int) -> CallCaptured:
         if not self._workers or zone <= self._zone:
             self._close()
             for _ in draws:
                 self._workers.append(CaptureWorker(self._server, self._entry, self._scratch))
         self._zone = zone
 
-        def again() -> Program:
-            with CaptureWorker(self._server, self._entry, self._scratch) as worker:
-                return _captured(worker, draws[0], zone, self._limit_s)[0]
-
         try:
             (first, peak), (second, _) = (
                 _captured(worker, draw, zone, self._limit_s) for worker, draw in zip(self._workers, draws, strict=True)
             )
-            try:
-                program = agreed(first, second, again)
-            except ProgramError as error:
-                raise InProcess(f"two captures of it differ: {error}") from None
+            return self._agreed(draws, zone, first, second, peak)
         except BaseException:
             self._close()
             raise
-        return CallCaptured(program, peak_bytes=peak)
 
     def _close(self) -> None:
         while self._workers:
