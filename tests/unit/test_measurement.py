@@ -12,6 +12,7 @@ import pytest
 from tilewright.evaluation import measurement
 from tilewright.evaluation.measurement import TIME_LIMIT_S, Bench, Phases
 from tilewright.evaluation.statistics import LOOKS
+from tilewright.rules import DEFAULT
 
 
 class Timeless(Bench):
@@ -19,6 +20,7 @@ class Timeless(Bench):
 
     def __init__(self, pair_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
         self._arms, self._clock, self._order = [None, None], Phases(), random.Random(1)  # type: ignore[list-item]
+        self._rules = DEFAULT
         self._task: Any = SimpleNamespace(benchmark_cases=lambda _: [{}])
         self._recorder: Any = SimpleNamespace(sample=lambda: None, busy_strangers=lambda: None)
         self._pair_s, self._now = pair_s, 100.0

@@ -181,17 +181,8 @@ class Runs:
         same in an ordinary call. `store`: the folder to which its programs are written; default: none."""
         arms = [files] if incumbent is None else [files, incumbent]
         rules, session = self._rules.model_dump(), self._session
-        result = await self._run(
-            "benchmark",
-            limit_s,
-            tell,
-            arms,
-            secret=secret,
-            confirms=confirms,
-            store=str(store or ""),
-            session=session,
-            rules=rules,
-        )
+        more = {"confirms": confirms, "store": str(store or ""), "session": session, "rules": rules}
+        result = await self._run("benchmark", limit_s, tell, arms, secret=secret, **more)
         return BenchmarkResult.model_validate(result)
 
     async def check(self, files: Files, secret: str, limit_s: float, tell: Tell) -> CorrectnessResult:

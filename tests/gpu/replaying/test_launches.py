@@ -11,7 +11,7 @@ from tests.gpu.replaying.test_capture import program_of
 from tilewright import api
 from tilewright.programs.launches import launch_differences, launches_of
 from tilewright.programs.model import Copy, Kernel, Memset
-from tilewright.referee.captures import Arguments, Entry, EntryFailed, OtherLaunches, confirm_launches, ordinary_call
+from tilewright.referee.captures import Arguments, Entry, EntryFailed, OtherLaunches, confirm_launches, ordinary_calls
 from tilewright.referee.replayer import exclusive_gpu
 from tilewright.wire.launches import KernelLaunch, Launch
 
@@ -33,8 +33,9 @@ def asked(name: str) -> tuple[Entry, Arguments]:
 
 
 def recorded(name: str) -> list[Launch]:
+    entry, draw = asked(name)
     with exclusive_gpu():
-        return ordinary_call(api._capture_server(), *asked(name), LIMIT_S)
+        return ordinary_calls(api._capture_server(), entry, [draw], LIMIT_S)[0]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -63,10 +64,10 @@ def test_graphs_memsets_and_copies_are_recorded() -> None:
     ],
 )
 def test_what_does_something_else_when_captured_is_refused(name: str, why: str) -> None:
-    program = program_of(name)
+    program, (entry, draw) = program_of(name), asked(name)
     told = "launches other kernels outside capture; write the tuned config down: "
     with exclusive_gpu(), pytest.raises(OtherLaunches, match=f"^{told}.*{why}"):
-        confirm_launches(api._capture_server(), *asked(name), program, LIMIT_S)
+        confirm_launches(api._capture_server(), entry, [draw], [program], LIMIT_S)
 
 
 def test_an_ordinary_call_that_fails_is_the_entry_points_fault() -> None:

@@ -29,7 +29,7 @@ from tilewright.referee.captures import (
     OtherLaunches,
     capture_twice,
     confirm_launches,
-    ordinary_call,
+    ordinary_calls,
 )
 from tilewright.wire.channel import Channel, ChannelClosed
 from tilewright.wire.launches import KernelLaunch
@@ -252,8 +252,8 @@ def test_an_ordinary_call_is_made_by_a_worker_of_its_own(
 
     monkeypatch.setattr(captures, "ChildProcess", process)
     server: Any = Server()
-    assert ordinary_call(server, ENTRY, DRAWS[0], 5.0) == launches_of(ONE)
-    assert [message.kind for message in asked] == ["load-entry", "set-arguments", "record-call"]
+    assert ordinary_calls(server, ENTRY, DRAWS, 5.0) == [launches_of(ONE)] * 2
+    assert [message.kind for message in asked] == ["load-entry", *["set-arguments", "record-call"] * 2]
     assert kinds == ["ordinary"]
     monkeypatch.setattr(captures, "ChildProcess", lambda start, folder: start(None) or stand_in(start, folder))
     with pytest.raises(EntryFailed, match="answered with recorded"):
@@ -263,11 +263,11 @@ def test_an_ordinary_call_is_made_by_a_worker_of_its_own(
 
 def test_a_program_is_confirmed_by_what_an_ordinary_call_launches(worker: Callable[[Claim], list[Message]]) -> None:
     worker(told(*launches_of(ONE)[::-1]))
-    confirm_launches(SERVER, ENTRY, DRAWS[0], ONE, 5.0)
+    confirm_launches(SERVER, ENTRY, DRAWS, [ONE, ONE], 5.0)
     other = KernelLaunch(symbol="other\x1b[2J", grid=(128, 1, 1), block=(32, 1, 1), shared=0)
     worker(told(*launches_of(ONE), other))
     with pytest.raises(OtherLaunches) as refused:
-        confirm_launches(SERVER, ENTRY, DRAWS[0], ONE, 5.0)
+        confirm_launches(SERVER, ENTRY, DRAWS[:1], [ONE], 5.0)
     assert str(refused.value) == (
         "launches other kernels outside capture; write the tuned config down: an ordinary call launches kernel "
         "other?[2J (128x1x1 blocks of 32 threads), the program does not"
@@ -288,7 +288,7 @@ def test_an_ordinary_call_that_tells_nothing_confirms_nothing(
 ) -> None:
     worker(claim)
     with pytest.raises(error, match=why):
-        confirm_launches(SERVER, ENTRY, DRAWS[0], ONE, 5.0)
+        confirm_launches(SERVER, ENTRY, DRAWS[:1], [ONE], 5.0)
 
 
 def scale(x: Any, factor: float = 2.0, limit: float = math.inf) -> Any:
