@@ -2,8 +2,8 @@
 
 Parameters of C++ kernels have bytes that nobody sets: padding, empty structs, and members that this call does without.
 They hold what lay on the stack before, and differ from process to process. Further captures, with the values of the
-first, tell them from bytes that depend on the values. In a program they are zero: should a kernel use them after all,
-it is replayed with zeros and judged by what it gives then.
+first two, tell them from bytes that depend on the values. In a program they are zero: should a kernel use them after
+all, it is replayed with zeros and judged by what it gives then.
 """
 
 from __future__ import annotations
@@ -16,49 +16,71 @@ from tilewright.programs.order import AnyNode, Graph, canonical
 
 WORD = 8
 FURTHER = 2
-"""Captures beyond the first two: of a byte that nobody sets, one of 256 pairs is equal by chance."""
+"""Captures on the values of each of the first two, beyond these: of a byte that nobody sets, one of 256 pairs is equal
+by chance."""
 
 
-def agreed(first: Program, second: Program, again: Callable[[], Program]) -> Program:
-    """The one program that two captures on different values are. `again` gives a further capture on the first values:
-    the first one may also have compiled and tuned, which the later ones find done. Raises `ProgramError`, which says
-    where the captures differ."""
+def agreed(first: Program, second: Program, again: Callable[[int], Program]) -> Program:
+    """The one program that two captures on different values are. `again` gives a further capture on the values of the
+    first (0) or the second (1): the first one may also have compiled and tuned, which the later ones find done. Raises
+    `ProgramError`, which says where the captures differ."""
     found = differences(first, second, most=3)
     if not found:
         return first
-    equal = [first]
-    for _ in range(FURTHER):
-        equal.append(again())
-        for program in (equal[-1], equal[0]):
-            one, other = (_without_unset(each, program, second, equal) for each in (program, second))
+    alike: tuple[list[Program], list[Program]] = [first], [second]
+    for number in range(2 * FURTHER):
+        alike[number % 2].append(again(number % 2))
+        for program in (alike[0][-1], first):
+            one, other = (_without_unset(each, program, alike) for each in (program, alike[1][-1]))
             found = differences(one, other, most=3)
             if not found:
                 return one
     raise ProgramError("; ".join(found))
 
 
-def _without_unset(program: Program, one: Program, other: Program, equal: Sequence[Program]) -> Program:
-    """The program with zeros where `one` and `other` differ, in words in which those differ that have equal values."""
-    count = len(program.layout.nodes)
-    columns = [captured.layout.nodes for captured in (one, other, *equal) if len(captured.layout.nodes) == count]
-    nodes: list[AnyNode] = []
-    for place, node in enumerate(program.layout.nodes):
-        seen = [each for column in columns if isinstance(each := column[place], Kernel)]
-        if isinstance(node, Kernel) and len(seen) == len(columns) == len(equal) + 2:
-            values = zip(*(each.parameters for each in seen), strict=False)
-            kept = tuple(
-                _set_bytes(own, a, b, same) for own, (a, b, *same) in zip(node.parameters, values, strict=False)
-            )
-            if len(kept) == len(node.parameters):
-                node = node.model_copy(update={"parameters": kept})
-        nodes.append(node)
+def _without_unset(program: Program, one: Program, alike: Sequence[Sequence[Program]]) -> Program:
+    """The program with zeros where `one` differs from the last of the second values, in words in which those differ
+    that have equal values. `alike`: captures on the first and on the second values."""
+    nodes: list[AnyNode] = [*program.layout.nodes]
+    other = alike[1][-1]
+    if _outline(program) == _outline(one) == _outline(other):
+        groups = [[each.layout.nodes for each in group if _outline(each) == _outline(one)] for group in alike]
+        for place, node in enumerate(nodes):
+            if isinstance(node, Kernel):
+                kept = tuple(
+                    _set_bytes(
+                        own,
+                        _parameter(one.layout.nodes[place], number),
+                        _parameter(other.layout.nodes[place], number),
+                        [[_parameter(each[place], number) for each in group] for group in groups],
+                    )
+                    for number, own in enumerate(node.parameters)
+                )
+                nodes[place] = node.model_copy(update={"parameters": kept})
     ordered, edges = canonical(Graph(nodes, program.layout.edges))
     layout = program.layout.model_copy(update={"nodes": ordered, "edges": edges})
     return Program(layout, program.images, program.held, program.examples, program.constant, program.label)
 
 
-def _set_bytes(own: bytes, one: bytes, other: bytes, equal: Sequence[bytes]) -> bytes:
-    if any(len(each) != len(own) for each in (one, other, *equal)):
-        return own
-    unset = {word for word in range(0, len(own), WORD) if len({each[word : word + WORD] for each in equal}) > 1}
+def _outline(program: Program) -> list[tuple[str, ...]]:
+    """What programs have in common whose parameters can be compared: kinds, symbols, and sizes of parameters."""
+    return [
+        (node.kind, node.symbol, *(str(len(data)) for data in node.parameters))
+        if isinstance(node, Kernel)
+        else (node.kind,)
+        for node in program.layout.nodes
+    ]
+
+
+def _parameter(node: AnyNode, number: int) -> bytes:
+    assert isinstance(node, Kernel)
+    return node.parameters[number]
+
+
+def _set_bytes(own: bytes, one: bytes, other: bytes, alike: Sequence[Sequence[bytes]]) -> bytes:
+    unset = {
+        word
+        for word in range(0, len(own), WORD)
+        if any(len({each[word : word + WORD] for each in group}) > 1 for group in alike)
+    }
     return bytes(0 if one[at] != other[at] and at - at % WORD in unset else byte for at, byte in enumerate(own))

@@ -196,7 +196,7 @@ class _Pair:
         self, draws: tuple[Arguments, Arguments], zone: int, first: Program, second: Program, peak: int
     ) -> CallCaptured:
         try:
-            program = agreed(first, second, lambda: self._alone(draws[0], zone)[0])
+            program = agreed(first, second, lambda which: self._alone(draws[which], zone)[0])
         except ProgramError as error:
             raise InProcess(f"two captures of it differ: {error}") from None
         return CallCaptured(program, peak_bytes=peak)

@@ -144,7 +144,8 @@ def test_one_program_from_two_draws_is_taken(worker: Callable[[Claim], list[Mess
 
 
 def test_two_programs_are_none(worker: Callable[[Claim], list[Message]]) -> None:
-    worker(claimed(ONE, program([copied(), fill(OUT, 21)]), ONE, ONE))
+    other = program([copied(), fill(OUT, 21)])
+    worker(claimed(ONE, other, ONE, other, ONE, other))
     with pytest.raises(InProcess, match="two captures of it differ: node 1: parameter 1: 14000000 / 15000000"):
         capture_twice(SERVER, ENTRY, DRAWS, 5.0)
 
@@ -158,19 +159,52 @@ def test_bytes_of_a_struct_that_nobody_sets_are_zero(worker: Callable[[Claim], l
 
 
 def test_bytes_that_follow_the_values_are_no_program(worker: Callable[[Claim], list[Message]]) -> None:
-    worker(claimed(*(with_struct(b"set", left) for left in (1, 2, 1, 1))))
+    worker(claimed(*(with_struct(b"set", left) for left in (1, 2, 1, 2, 1, 2))))
     with pytest.raises(InProcess, match="two captures of it differ: node 1: parameter 2: 736574"):
         capture_twice(SERVER, ENTRY, DRAWS, 5.0)
 
 
-def test_bytes_that_nobody_sets_may_be_equal_by_chance(worker: Callable[[Claim], list[Message]]) -> None:
-    worker(claimed(*(with_struct(b"set", left) for left in (1, 2, 1, 3))))
+@pytest.mark.parametrize("left", [(1, 2, 1, 3), (1, 2, 1, 2, 3), (1, 2, 1, 2, 1, 3)])
+def test_bytes_that_nobody_sets_may_be_equal_by_chance(
+    worker: Callable[[Claim], list[Message]], left: tuple[int, ...]
+) -> None:
+    worker(claimed(*(with_struct(b"set", one) for one in left)))
     assert capture_twice(SERVER, ENTRY, DRAWS, 5.0).layout.nodes == with_struct(b"set", 0).layout.nodes
 
 
 def test_a_first_capture_that_also_tuned_is_replaced(worker: Callable[[Claim], list[Message]]) -> None:
     worker(claimed(program([copied(), fill(OUT, 21)]), ONE, ONE))
     assert capture_twice(SERVER, ENTRY, DRAWS, 5.0).layout == ONE.layout
+
+
+def test_where_memory_is_short_one_worker_captures_at_a_time(
+    worker: Callable[[Claim], list[Message]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive, most = [0], []
+    enter, close = captures.CaptureWorker.__init__, captures.CaptureWorker.close
+
+    def started(self: Any, *given: Any) -> None:
+        alive[0] += 1
+        enter(self, *given)
+
+    def closed(self: Any) -> None:
+        alive[0] -= 1
+        close(self)
+
+    def claim(number: int, message: Message) -> tuple[Message, list[bytes]]:
+        most.append(alive[0])
+        if alive[0] > 1:
+            return CandidateFailed(status="raised", message="out of GPU memory: 60 GiB"), []
+        return Captured(program=0, peak_bytes=7), [encoded(ONE)]
+
+    monkeypatch.setattr(captures.CaptureWorker, "__init__", started)
+    monkeypatch.setattr(captures.CaptureWorker, "close", closed)
+    worker(claim)
+    assert capture_twice(SERVER, ENTRY, DRAWS, 5.0).layout == ONE.layout
+    assert most == [2, 1, 1]
+    worker(lambda *_: (CandidateFailed(status="raised", message="out of GPU memory: 60 GiB"), []))
+    with pytest.raises(InProcess, match="at addresses of its own it does not fit on the GPU"):
+        capture_twice(SERVER, ENTRY, DRAWS, 5.0)
 
 
 def lying(raw: bytes) -> Claim:
