@@ -10,7 +10,12 @@ from numpy.typing import NDArray
 WORD = 8
 """Bytes of what is digested at once: an output's memory counts from the word in which it begins to that in which it
 ends."""
+CHUNK = 1 << 15
+"""Words that are mixed at once: they stay in a processor's cache, which is ten times faster."""
 _MASK = (1 << 64) - 1
+_STEPS = (30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)
+"""How far a word is shifted, and by what it is multiplied then: SplitMix64 (G. Steele and others, "Fast Splittable
+Pseudorandom Number Generators", 2014)."""
 Words = NDArray[np.uint64]
 
 
@@ -23,24 +28,32 @@ def widened(at: int, size: int) -> tuple[int, int]:
 def key_of(key: int, number: int) -> int:
     """The key of output `number` in a call whose key is `key`."""
     x = key + number & _MASK  # a number of Python's own: an array of numpy's takes longer, in each call
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & _MASK
-    x = (x ^ x >> 27) * 0x94D049BB133111EB & _MASK
+    for shift, factor in _STEPS:
+        x = (x ^ x >> shift) * factor & _MASK
     return x ^ x >> 31
 
 
 def digest(outputs: Sequence[bytes], key: int) -> int:
     """Of the whole words of each output, 64 bits; never zero, since the host waits for a word that is not."""
-    total = 0
+    total, ramp, room = 0, np.arange(CHUNK, dtype=np.uint64), np.empty((2, CHUNK), np.uint64)
     for number, data in enumerate(outputs):
-        words = np.frombuffer(data, np.uint64)
-        places = np.arange(len(words), dtype=np.uint64) + np.uint64(key_of(key, number))
-        total += int(_mix(words ^ _mix(places)).sum(dtype=np.uint64))
+        words, first = np.frombuffer(data, np.uint64), key_of(key, number)
+        for start in range(0, len(words), CHUNK):
+            part = words[start : start + CHUNK]
+            mixed, spare = room[:, : len(part)]
+            np.add(ramp[: len(part)], np.uint64(first + start & _MASK), out=mixed)
+            _mix(mixed, spare)
+            np.bitwise_xor(mixed, part, out=mixed)
+            _mix(mixed, spare)
+            total += int(mixed.sum(dtype=np.uint64))
     return total & _MASK | 1
 
 
-def _mix(x: Words) -> Words:
-    x = x ^ (x >> np.uint64(30))
-    x = x * np.uint64(0xBF58476D1CE4E5B9)
-    x = x ^ (x >> np.uint64(27))
-    x = x * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+def _mix(x: Words, spare: Words) -> None:
+    """Mix each word, in its place; `spare` is as long."""
+    for shift, factor in _STEPS:
+        np.right_shift(x, np.uint64(shift), out=spare)
+        np.bitwise_xor(x, spare, out=x)
+        np.multiply(x, np.uint64(factor), out=x)
+    np.right_shift(x, np.uint64(31), out=spare)
+    np.bitwise_xor(x, spare, out=x)

@@ -104,7 +104,7 @@ def _failing(label: str) -> Iterator[None]:
     try:
         yield
     except EntryFailed as failed:
-        raise WorkerFailure(Status(failed.status), str(failed), label=label) from None
+        raise WorkerFailure(Status(failed.status), str(failed), failed.output, label) from None
     except RuntimeError as error:
         raise WorkerFailure(Status.VOID, str(error), label=label) from None
 

@@ -105,11 +105,12 @@ class OtherLaunches(Exception):
 
 
 class EntryFailed(Exception):
-    """The entry point failed: a status, and a message."""
+    """The entry point failed: a status, a message, and what its process printed last."""
 
-    def __init__(self, status: str, message: str) -> None:
+    def __init__(self, status: str, message: str, output: str = "") -> None:
         super().__init__(message)
         self.status = status
+        self.output = output
 
 
 def capture_server() -> ForkServer:
@@ -340,14 +341,15 @@ class CaptureWorker:
                 raise ChannelTimeout("no answer in time")
             answer, received = self._link.receive(limit_s)
         except ChannelTimeout:
-            raise EntryFailed("timeout", f"no answer within {limit_s:.0f} s") from None
+            raise EntryFailed("timeout", f"no answer within {limit_s:.0f} s", self._process.output()) from None
         except ChannelClosed:
-            raise EntryFailed("crashed", self._why("the process ended")) from None
+            raise EntryFailed("crashed", self._why("the process ended"), self._process.output()) from None
         except ChannelError as error:
             raise EntryFailed("crashed", f"the process sent no valid answer: {error}") from None
         if isinstance(answer, CandidateFailed):
             known = answer.status in _STATUSES
-            raise EntryFailed(answer.status if known else Status.CRASHED, printable(answer.message))
+            text = printable(answer.message)
+            raise EntryFailed(answer.status if known else Status.CRASHED, text, self._process.output())
         if isinstance(answer, NotCaptured):
             raise InProcess(printable(answer.reason) or "its worker gave no reason")
         if not isinstance(answer, kind):
@@ -370,5 +372,6 @@ class CaptureWorker:
         self._process.kill()
 
     def _why(self, text: str) -> str:
-        said = printable(self._process.output()).strip().splitlines()[-1:]
-        return ": ".join(filter(None, [text, self._process.exit_reason(), *said]))
+        said = [line for line in printable(self._process.output()).splitlines() if line.strip()]
+        last = [line for line in said if not line.startswith("Extension modules:")][-1:]  # ends each trace of a crash
+        return ": ".join(filter(None, [text, self._process.exit_reason(), *last]))

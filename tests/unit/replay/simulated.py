@@ -124,7 +124,11 @@ class Device:
     def add_digest(self, at: int, size: int, key: int) -> None:
         words = np.frombuffer(self.memory.read(at, size), np.uint64)
         places = np.arange(len(words), dtype=np.uint64) + np.uint64(key)
-        self._sum += int(_mix(words ^ _mix(places)).sum(dtype=np.uint64))
+        spare = np.empty_like(places)
+        _mix(places, spare)
+        places ^= words
+        _mix(places, spare)
+        self._sum += int(places.sum(dtype=np.uint64))
 
     def clear_word(self) -> None:
         self._word = 0
