@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TOML, SLOWER_KERNEL, git
 from tests.stage import edit, judged, play, quiet, start
 from tilewright.errors import UsageError
-from tilewright.evaluation.results import BenchmarkResult, Status
+from tilewright.evaluation.results import BenchmarkResult, Level, Status
 from tilewright.policy import Reason, VerdictKind
 from tilewright.repository import Files
 from tilewright.rules import Rules
@@ -298,20 +298,20 @@ def test_a_measured_gain_has_to_show_twice(make_task: Callable[..., Path], monke
     root = make_task()
     coming: list[BenchmarkResult] = []
     secrets: list[str] = []
-
-    asked_apart: list[bool] = []
+    asked: list[bool] = []
+    stores: set[Path] = set()
 
     async def measured(
-        _: Runs, files: Files, incumbent: Files | None, secret: str, *__: object, apart: bool
+        _: Runs, files: Files, incumbent: Files | None, secret: str, *__: object, confirms: bool, store: Path
     ) -> BenchmarkResult:
         secrets.append(secret)
-        asked_apart.append(apart)
+        asked.append(confirms)
+        stores.add(store)
         return coming.pop(0)
 
     def result(speedup: float) -> BenchmarkResult:
-        low, high = speedup - 0.01, speedup + 0.01
-        figures = {"speedup": speedup, "speedup_low": low, "speedup_high": high, "outer_low": low, "outer_high": high}
-        return BenchmarkResult(status=Status.PASSED, latency_ms=1 / speedup, **figures)
+        figures = {"speedup": speedup, "speedup_low": speedup - 0.01, "speedup_high": speedup + 0.01}
+        return BenchmarkResult(status=Status.PASSED, level=Level.REPLAYED, latency_ms=1 / speedup, **figures)
 
     async def scene(loop: Loop) -> None:
         await start(loop)
@@ -330,13 +330,27 @@ def test_a_measured_gain_has_to_show_twice(make_task: Callable[..., Path], monke
         assert real.verdict.detail.endswith("confirmed")
         loop.checkpoint()
         assert "| ~0.800000 | PASS | keep |" in loop.append_result("a real gain").row
-        coming[:] = [result(1.3), result(1.25).model_copy(update={"apart": [(1.0, 1.01), (1.0, 1.3), (1.0, 1.01)]})]
-        assert (await judged(loop, FASTER_KERNEL + "\n# slower beside another\n")).verdict is None
-        assert asked_apart == [False, True] * 3
+        other = {"status": Status.OTHER_LAUNCHES, "message": "launches other kernels outside capture"}
+        coming[:] = [result(1.3), result(1.25).model_copy(update=other)]
+        tuned = await judged(loop, FASTER_KERNEL + "\n# tuned in each process\n")
+        assert tuned.verdict is not None
+        assert tuned.verdict.reason is Reason.OTHER_LAUNCHES
+        loop.revert()
+        assert "| ~0.800000 | PASS | revert |" in loop.append_result("tuned in each process").row
+        assert asked == [False, True] * 3
+        coming[:] = [BenchmarkResult(status=Status.PASSED, level=Level.REPLAYED, same=True)]
+        same = await judged(loop, FASTER_KERNEL + "\n# another\n# and a comment\n")
+        assert same.verdict is not None
+        assert same.verdict.reason is Reason.SAME_PROGRAM
+        loop.revert()
+        unmeasured = loop.append_result("a comment")
+        assert unmeasured.row.endswith("| - | PASS | revert |")
+        assert unmeasured.advice.action == "continue"
         coming[:] = [result(0.9)]
         assert (await judged(loop, SLOWER_KERNEL)).verdict is not None
         assert coming == []
-        assert len(set(secrets)) == 7
+        assert len(set(secrets)) == 8
+        assert len(stores) == 1
 
     play(root, scene)
 

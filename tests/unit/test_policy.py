@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-import random
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tilewright.evaluation.results import BenchmarkResult, CaseTiming, CorrectnessResult, Status
-from tilewright.gpu.telemetry import Telemetry
+from tilewright.evaluation.results import BenchmarkResult, CaseTiming, CorrectnessResult, Level, Status
 from tilewright.policy import (
     Reason,
     Verdict,
     VerdictKind,
     advise,
+    settled,
     verdict_of_benchmark,
     verdict_of_check,
-    with_steady_incumbent,
 )
 from tilewright.rules import Rules
 
@@ -33,162 +32,207 @@ def measured(
     width: float = 0.005,
     cases: list[float] | None = None,
     roofline: float = 50.0,
-    outer: float | None = None,
+    level: Level = Level.REPLAYED,
+    borne_out: Sequence[bool] = (),
+    peaks: Sequence[int | None] = (),
 ) -> BenchmarkResult:
+    """A result with these speedups; `borne_out` and `peaks` are the cases', by default True and 0."""
     return BenchmarkResult(
         status=Status.PASSED,
+        level=level,
         latency_ms=1.0,
         speedup=speedup,
         speedup_low=speedup - width,
         speedup_high=speedup + width,
-        outer_low=(speedup if outer is None else outer) - width,
-        outer_high=(speedup if outer is None else outer) + width,
         cases=[
             CaseTiming(
                 case={"N": number},
+                level=level,
                 latency_ms=1.0,
                 speedup=value,
                 speedup_low=value - width,
                 speedup_high=value + width,
                 roofline_percent=roofline,
+                borne_out=borne_out[number] if borne_out else True,
+                peak_bytes=peaks[number] if peaks else 0,
             )
             for number, value in enumerate(cases or [speedup])
         ],
     )
 
 
-def test_a_harness_that_is_trusted_has_no_second_clock_to_bear_it_out() -> None:
-    lone = measured(1.30).model_copy(update={"outer_low": None, "outer_high": None})
-    assert verdict_of_benchmark(lone, RULES) != (kept := verdict_of_benchmark(measured(1.30), RULES))
-    assert verdict_of_benchmark(lone.model_copy(update={"harness": True}), RULES) == kept
-    noise = lone.model_copy(update={"harness": True, "speedup_low": 0.99})
-    assert (verdict := verdict_of_benchmark(noise, RULES)) is not None and verdict.reason is Reason.INCONCLUSIVE
+def verdict(result: BenchmarkResult, **rules: float) -> Verdict:
+    """The verdict that a result has to have, by rules other than the default where some are given."""
+    found = verdict_of_benchmark(result, Rules(**rules))  # type: ignore[arg-type]
+    assert found is not None
+    return found
 
 
-@pytest.mark.parametrize(("harness", "drift", "status"), [
-    (False, 1.15, Status.PASSED), (False, 1.25, Status.VOID), (True, 1.25, Status.PASSED), (True, 1.55, Status.VOID),
-])  # fmt: skip
-def test_an_incumbent_that_runs_far_slower_than_when_it_was_kept_voids(
-    harness: bool, drift: float, status: Status
-) -> None:
-    kept, now = measured(1.0), measured(1.3)
-    slow = [case.model_copy(update={"incumbent_ms": drift}) for case in now.cases]
-    found = with_steady_incumbent(now.model_copy(update={"cases": slow, "harness": harness}), kept)
-    assert (found.status, found.harness) == (status, harness)
-
-
-@pytest.mark.parametrize(("gain", "drift", "clocks", "status"), [
-    (1.15, 1.15, (), Status.VOID), (1.02, 1.02, (), Status.VOID), (1.10, 1.06, (), Status.VOID),
-    (1.10, 1.04, (), Status.PASSED), (1.01, 1.009, (), Status.PASSED), (0.99, 1.05, (), Status.PASSED),
-    (1.05, 1.04, (1980, 1904), Status.PASSED), (1.05, 1.04, (1904, 1980), Status.VOID), (1.05, 0.95, (), Status.PASSED),
-])  # fmt: skip
-def test_an_incumbent_that_lends_the_candidate_half_of_its_gain_voids(
-    gain: float, drift: float, clocks: tuple[int, ...], status: Status
-) -> None:
-    """By getting slower than it was when it was kept, unless the clock did, as a time bomb or a coin in it would."""
-    kept, now = (
-        one.model_copy(update={"telemetry": Telemetry(blocks=[(clock, 40, 300.0, 0)] * 8)})
-        for one, clock in zip((measured(1.2), measured(gain)), clocks or (1980, 1980), strict=True)
-    )
-    slow = [case.model_copy(update={"incumbent_ms": drift}) for case in now.cases]
-    assert with_steady_incumbent(now.model_copy(update={"cases": slow}), kept).status is status
-    baseline = kept.model_copy(update={"speedup": None})
-    assert with_steady_incumbent(now.model_copy(update={"cases": slow}), baseline).passed
-
-
-@pytest.mark.parametrize("share", [0.02, 0.10, 0.19])
-def test_a_coin_in_each_process_earns_no_session_a_keep(share: float) -> None:
-    """A kernel without a gain that draws in each process whether it does more work, 25 experiments a session."""
-    draw = random.Random(1)
-
-    def run(apart: bool) -> BenchmarkResult:
-        mine, other = (1 + share * (draw.random() < 0.5) for _ in range(2))
-        made = measured(other / mine, width=0.001)
-        cases = [case.model_copy(update={"latency_ms": mine, "incumbent_ms": other}) for case in made.cases]
-        alone = tuple(1 + share * (draw.random() < 0.5) for _ in range(2))
-        return made.model_copy(update={"cases": cases, "apart": [alone] if apart else []})
-
-    def kept(before: BenchmarkResult | None) -> BenchmarkResult | None:
-        """What a session keeps, if anything: a gain, and then its confirmation."""
-        for apart in (False, True):
-            result = with_steady_incumbent(run(apart), before)
-            verdict = verdict_of_benchmark(result, RULES)
-            if verdict is None or verdict.kind is not VerdictKind.KEEP:
-                return None
-        return result
-
-    honest = measured(1.2)
-    fast = honest.model_copy(update={"cases": [case.model_copy(update={"latency_ms": 1.0}) for case in honest.cases]})
-    assert not any(kept(fast) for _ in range(200 * 25))
-
-
-def test_a_case_s_loss_by_the_evaluator_s_clock_alone_has_to_be_beyond_what_that_is_off_by() -> None:
-    for outer, reason in ((0.985, Reason.GAIN), (0.95, Reason.REGRESSION)):
-        made = measured(1.10, cases=[1.2, 1.002])
-        bounds = {"outer_speedup": outer, "outer_low": outer - 0.002, "outer_high": outer + 0.002}
-        cases = [made.cases[0], made.cases[1].model_copy(update=bounds)]
-        verdict = verdict_of_benchmark(made.model_copy(update={"cases": cases}), RULES)
-        assert verdict is not None and verdict.reason is reason
-        assert reason is Reason.GAIN or verdict.detail == "-5.00% speed on N=1 by the evaluator's own clock"
-
-
-@pytest.mark.parametrize(("speedup", "apart", "status"), [
-    (1.30, None, Status.PASSED), (1.30, 1.28, Status.PASSED), (1.30, 1.10, Status.VOID), (1.30, 1.00, Status.VOID),
-    (1.10, 1.00, Status.VOID), (1.01, 1.008, Status.PASSED), (1.01, 1.003, Status.VOID), (1.01, 1.00, Status.VOID),
-    (2.00, 1.40, Status.VOID),
-    (1.01, 1.03, Status.VOID), (1.30, 1.50, Status.VOID), (1.30, 1.40, Status.PASSED),
-])  # fmt: skip
-def test_a_gain_that_half_goes_when_neither_knows_of_the_other_voids(
-    speedup: float, apart: float | None, status: Status
-) -> None:
-    pairs = [(1.0, apart)] * 3 if apart is not None else []
-    found = with_steady_incumbent(measured(speedup).model_copy(update={"apart": pairs}), None)
-    assert (found.status, found.apart) == (status, pairs)
+IN_PROCESS, HARNESS, MODELLED = Level.IN_PROCESS, Level.HARNESS, Level.MODELLED
+FLOOR, RESOLUTION = math.exp(RULES.floor), math.exp(RULES.resolution)
 
 
 @pytest.mark.parametrize(
     ("result", "kind", "reason"),
     [
         (measured(1.30), VerdictKind.KEEP, Reason.GAIN),
-        (measured(1.01), VerdictKind.KEEP, Reason.GAIN),
-        (measured(1.004), VerdictKind.REVERT, Reason.INCONCLUSIVE),
-        (measured(1.002, width=0.0005), VerdictKind.REVERT, Reason.INCONCLUSIVE),
-        (measured(1.30, outer=1.001), VerdictKind.REVERT, Reason.INCONCLUSIVE),
+        (measured(1.002, width=0.0015), VerdictKind.KEEP, Reason.GAIN),
+        (measured(FLOOR + 1e-6, width=0.0005), VerdictKind.KEEP, Reason.GAIN),
+        (measured(FLOOR - 1e-6, width=0.0005), VerdictKind.REVERT, Reason.INCONCLUSIVE),
+        (measured(1.02, width=0.03), VerdictKind.REVERT, Reason.INCONCLUSIVE),
         (measured(0.999), VerdictKind.REVERT, Reason.INCONCLUSIVE),
-        (measured(0.998, width=0.0005), VerdictKind.REVERT, Reason.INCONCLUSIVE),
-        (measured(0.996, width=0.0005), VerdictKind.REVERT, Reason.REGRESSION),
+        (measured(1 / FLOOR + 1e-6, width=0.0005), VerdictKind.REVERT, Reason.INCONCLUSIVE),
+        (measured(1 / FLOOR - 1e-6, width=0.0005), VerdictKind.REVERT, Reason.REGRESSION),
         (measured(0.98), VerdictKind.REVERT, Reason.REGRESSION),
         (measured(1.30, cases=[1.7, 0.97]), VerdictKind.REVERT, Reason.REGRESSION),
         (measured(1.30, cases=[1.4, 0.997]), VerdictKind.KEEP, Reason.GAIN),
     ],
 )
-def test_verdicts_of_measurements(result: BenchmarkResult, kind: VerdictKind, reason: Reason) -> None:
-    verdict = verdict_of_benchmark(result, RULES)
-    assert verdict is not None
-    assert (verdict.kind, verdict.reason) == (kind, reason)
+def test_verdicts_of_replayed_programs(result: BenchmarkResult, kind: VerdictKind, reason: Reason) -> None:
+    """The interval has to lie on one side of no change, and the difference itself to reach the floor."""
+    found = verdict(result)
+    assert (found.kind, found.reason) == (kind, reason)
+
+
+@pytest.mark.parametrize("level", [IN_PROCESS, HARNESS])
+@pytest.mark.parametrize(
+    ("speedup", "width", "reason"),
+    [
+        (1.30, 0.005, Reason.GAIN),
+        (1.01, 0.005, Reason.GAIN),
+        (RESOLUTION + 0.001, 0.0009, Reason.GAIN),
+        (RESOLUTION + 0.001, 0.0011, Reason.INCONCLUSIVE),
+        (1.002, 0.0005, Reason.INCONCLUSIVE),
+        (0.998, 0.0005, Reason.INCONCLUSIVE),
+        (0.996, 0.0005, Reason.REGRESSION),
+    ],
+)
+def test_verdicts_of_what_was_timed_in_its_own_process(
+    level: Level, speedup: float, width: float, reason: Reason
+) -> None:
+    """The whole interval has to lie beyond the resolution."""
+    assert verdict(measured(speedup, width, level=level)).reason is reason
+
+
+def test_a_gain_under_what_equal_versions_differ_by_says_so() -> None:
+    for level, least in ((Level.REPLAYED, "+0.10%"), (IN_PROCESS, "+0.25%")):
+        found = verdict(measured(1.0008, width=0.0004, level=level))
+        assert found.reason is Reason.INCONCLUSIVE
+        assert found.detail.endswith(f": under {least}, equal versions can differ by as much")
+    assert verdict(measured(1.0)).detail.endswith(": the interval holds zero")
+
+
+def test_each_case_that_gains_has_to_be_borne_out_by_the_wall_clock() -> None:
+    found = verdict(measured(1.3, cases=[1.4, 1.2], borne_out=[True, False]))
+    assert (found.kind, found.reason) == (VerdictKind.REVERT, Reason.INCONCLUSIVE)
+    assert found.detail.endswith(": the wall clock does not bear the gain out on N=1")
+    assert verdict(measured(1.3, cases=[1.7, 0.998], borne_out=[True, False])).reason is Reason.GAIN
+    assert verdict(measured(0.9, borne_out=[False])).reason is Reason.REGRESSION, "a loss needs no second clock"
+
+
+def test_the_same_program_is_no_measurement_and_costs_no_patience() -> None:
+    found = verdict(BenchmarkResult(status=Status.PASSED, level=Level.REPLAYED, same=True))
+    assert (found.kind, found.reason) == (VerdictKind.REVERT, Reason.SAME_PROGRAM)
+    assert found.detail == "the same program as the incumbent in every case: nothing was timed"
+    assert not found.measured
+    assert action(found, None, [NOISE]) == "continue"
+    assert action(found, None, [found] * 5) == "continue"
+    assert action(NOISE, measured(1.0), [KEPT, found, found]) == "continue"
+    assert action(NOISE, measured(1.0), [NOISE, found]) == "stop"
+
+
+@pytest.mark.parametrize("status", [Status.NOT_REPLAYED, Status.OTHER_LAUNCHES])
+def test_a_candidate_that_is_not_what_it_was_captured_as_is_reverted_and_not_wrong(status: Status) -> None:
+    found = verdict(BenchmarkResult(status=status, message="N=1: it waits for the host\nmore"))
+    assert found == Verdict(kind=VerdictKind.REVERT, reason=Reason(status.value), detail="N=1: it waits for the host")
+    assert not found.measured
+    assert not status.is_incorrect
+    assert not status.is_crash
+    assert action(found, None, [NOISE]) == "continue"
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("result", "allowed", "detail"),
+    [
+        (measured(1.3, peaks=[64 * MIB]), 0, ""),
+        (measured(1.3, peaks=[64 * MIB]), 64, ""),
+        (
+            measured(1.3, cases=[1.3, 1.3], peaks=[MIB, 65 * MIB]),
+            64,
+            "a call takes 65.0 MiB of memory on N=1; the rule peak_memory_mib allows 64",
+        ),
+        (
+            measured(1.3, level=IN_PROCESS, peaks=[None]),
+            64,
+            "what a call takes on N=0 is not known, since it is not replayed; the rule peak_memory_mib allows 64",
+        ),
+        (measured(1.3, level=IN_PROCESS, peaks=[None]), 0, ""),
+        (measured(1.3, level=MODELLED, peaks=[None]), 64, ""),
+    ],
+)
+def test_a_call_may_take_as_much_memory_as_the_rules_allow(
+    result: BenchmarkResult, allowed: float, detail: str
+) -> None:
+    found = verdict(result, peak_memory_mib=allowed)
+    if detail:
+        assert found == Verdict(kind=VerdictKind.REVERT, reason=Reason.MEMORY, detail=detail)
+        assert found.measured
+    else:
+        assert found.reason is Reason.GAIN
+
+
+@pytest.mark.parametrize("level", [Level.REPLAYED, IN_PROCESS, HARNESS])
+def test_a_keep_needs_a_second_run(level: Level) -> None:
+    gain, noise = measured(1.3, level=level), measured(1.0, level=level)
+    assert settled(gain, RULES, alone=False, confirms=False) is None
+    kept = settled(gain, RULES, alone=False, confirms=True)
+    assert kept is not None
+    assert (kept.kind, kept.reason) == (VerdictKind.KEEP, Reason.GAIN)
+    assert kept.detail == f"{verdict(gain).detail}, confirmed"
+    lost = settled(noise, RULES, alone=False, confirms=True)
+    assert lost is not None
+    assert (lost.kind, lost.reason) == (VerdictKind.REVERT, Reason.INCONCLUSIVE)
+    assert lost.detail == f"not confirmed: {verdict(noise).detail}"
+    assert settled(noise, RULES, alone=False, confirms=False) == verdict(noise)
+    other = BenchmarkResult(status=Status.OTHER_LAUNCHES, message="launches other kernels")
+    assert settled(other, RULES, alone=False, confirms=True) == verdict(other)
+    assert settled(gain, RULES, alone=True, confirms=False) is None, "a baseline wins against nothing"
+
+
+def test_a_model_is_not_asked_twice() -> None:
+    """Its answer would be the same."""
+    gain = measured(1.3, level=MODELLED)
+    assert settled(gain, RULES, alone=False, confirms=False) == verdict(gain)
 
 
 def test_a_model_s_gain_has_no_decimals_that_it_does_not_know() -> None:
-    modelled = {speedup: measured(speedup).model_copy(update={"modelled": True}) for speedup in (10.008, 1.5, 0.98)}
-    details = [(verdict_of_benchmark(result, RULES) or KEPT).detail for result in modelled.values()]
+    details = [verdict(measured(speedup, level=MODELLED)).detail for speedup in (10.008, 1.5, 0.98)]
     assert details[:2] == ["~+901% speed (~+900% to ~+901%)", "~+50.00% speed (~+49.50% to ~+50.50%)"]
     assert details[2] == "~-2.00% speed on N=0"
-    assert (verdict_of_benchmark(measured(10.008), RULES) or KEPT).detail == "+900.80% speed (+900.30% to +901.30%)"
+    assert verdict(measured(10.008)).detail == "+900.80% speed (+900.30% to +901.30%)"
 
 
-@given(st.floats(0.2, 5), st.floats(0, 1), st.lists(st.floats(0.2, 5), min_size=1, max_size=4))
+@given(
+    st.floats(0.2, 5),
+    st.floats(0, 1),
+    st.lists(st.tuples(st.floats(0.2, 5), st.booleans()), min_size=1, max_size=4),
+    st.sampled_from(Level),
+)
 def test_a_keep_needs_an_interval_above_one_and_no_significant_loss(
-    speedup: float, width: float, cases: list[float]
+    speedup: float, width: float, cases: list[tuple[float, bool]], level: Level
 ) -> None:
     assume(speedup - width > 0.01)
-    result = measured(speedup, width, cases)
-    verdict = verdict_of_benchmark(result, RULES)
-    assert verdict is not None
-    if verdict.kind is VerdictKind.KEEP:
+    ratios, borne_out = [[*column] for column in zip(*cases, strict=True)]
+    found = verdict(measured(speedup, width, ratios, level=level, borne_out=borne_out))
+    if found.kind is VerdictKind.KEEP:
         assert speedup - width > 1
-        assert all(case + width >= 1 - RULES.regression for case in cases)
+        assert all(case + width >= 1 - RULES.regression for case in ratios)
+        assert all(sure for case, sure in cases if case > 1)
     if speedup - width <= 1 <= speedup + width:
-        assert verdict.kind is VerdictKind.REVERT
+        assert found.kind is VerdictKind.REVERT
 
 
 @pytest.mark.parametrize("status", list(Status))
@@ -211,7 +255,8 @@ def test_only_a_pass_can_be_kept_and_only_a_void_run_settles_nothing(status: Sta
 
 def test_every_status_is_of_one_class() -> None:
     for status in Status:
-        classes = [status.is_incorrect, status.is_crash, status in (Status.PASSED, Status.VOID)]
+        neither = Status.PASSED, Status.VOID, Status.NOT_REPLAYED, Status.OTHER_LAUNCHES
+        classes = [status.is_incorrect, status.is_crash, status in neither]
         assert sum(classes) == 1, status
 
 
@@ -259,8 +304,9 @@ def test_a_kept_gain_never_escalates_by_itself(speedup: float, iteration: int) -
 
 
 def test_the_sessions_rules_decide_and_not_the_default() -> None:
-    result = measured(1.01, width=0.001)
-    kinds = [(verdict_of_benchmark(result, rules) or NOISE).kind for rules in (RULES, Rules(resolution=0.02))]
-    assert kinds == [VerdictKind.KEEP, VerdictKind.REVERT]
+    for level, rule in ((Level.REPLAYED, "floor"), (IN_PROCESS, "resolution")):
+        result = measured(1.01, width=0.001, level=level)
+        kinds = [verdict(result, **rules).kind for rules in ({}, {rule: 0.02})]
+        assert kinds == [VerdictKind.KEEP, VerdictKind.REVERT]
     assert action(KEPT, measured(1.10), [], rules=Rules(accept=0.2, minor=0.15)) == "stop"
     assert action(KEPT, measured(1.10), []) == "continue"
