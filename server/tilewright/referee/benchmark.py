@@ -42,8 +42,8 @@ PUBLIC_SEEDS = 1, 2
 """Of the draws on which calls are captured. Nothing that counts is made on them."""
 INCUMBENT, CANDIDATE, EMPTY = 0, 1, 2
 """The arms of the replayer, and the program that does nothing."""
-SURE = 1 << 30
-"""Samples, and degrees of freedom, of what is known without any."""
+SURE = 1000
+"""Samples, and degrees of freedom, of what is known without any: more than any measurement has."""
 KEPT = 3
 """Candidates whose programs are kept: the incumbent, the candidate, and one more."""
 _UNREPLAYABLE = ("out-of-memory", "refused")
@@ -231,7 +231,7 @@ class ProgramBench:
     def _failure(case: Case, fault: Fault, alone: bool) -> Exception:
         """What a fault of the replayer means for the candidate."""
         if fault.kind in _UNREPLAYABLE:
-            return InProcess(f"the replayer: {fault}", fault.arm)
+            return InProcess(f"the replayer: {fault}", CANDIDATE if alone else fault.arm)
         text = f"{case_label(case)}, replayed: {fault.kind}: {fault}"
         if fault.arm == CANDIDATE or (alone and fault.arm is not None):
             return WorkerFailure(_STATUS.get(fault.kind, Status.CRASHED), text)
