@@ -1,8 +1,9 @@
-"""One session that is played, of which each test that forges takes a copy."""
+"""One session that is played, of which each test that forges takes a copy; and a replayer on a stand-in driver."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TASK, SCALE_TOML, 
 from tests.fakedriver.build import built
 from tests.forging import WRONG_KERNEL
 from tests.stage import edit, judged, play, quiet, start
+from tilewright.referee.replayer import Replayer
 from tilewright.session.loop import Loop
 
 
@@ -53,3 +55,16 @@ def root(played: Path, tmp_path: Path, state_folder: Path) -> Path:
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a library that stands in for the CUDA driver's."""
     return built(tmp_path_factory.mktemp("driver") / "lib")
+
+
+@pytest.fixture(scope="session")
+def small_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a GPU with so little memory that no round fits."""
+    return built(tmp_path_factory.mktemp("driver") / "lib", TOTAL_MIB=260)
+
+
+@pytest.fixture
+def replayer(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Replayer]:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(library))
+    with Replayer(tmp_path) as made:
+        yield made

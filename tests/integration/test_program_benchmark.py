@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,23 @@ import torch
 
 from tests.unit.programs.made import OUT, X, clear, copied, fill, program
 from tilewright.evaluation.pool import WorkerFailure
-from tilewright.evaluation.results import Status
+from tilewright.evaluation.results import Level, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.programs.model import Program
 from tilewright.referee import benchmark
-from tilewright.referee.benchmark import ProgramBench, Programs, drawn_inputs, public_inputs, values_of
+from tilewright.referee.benchmark import (
+    CANDIDATE,
+    INCUMBENT,
+    ProgramBench,
+    Programs,
+    drawn_inputs,
+    public_inputs,
+    values_of,
+)
 from tilewright.referee.captures import CallCaptured, EntryFailed, InProcess
-from tilewright.referee.replayer import Replayer
+from tilewright.referee.replayer import Fault, Replayer
 from tilewright.task import Backend, TaskError, load_task
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
@@ -30,8 +37,7 @@ entry = "kernel:run"
 editable = ["kernel.py"]
 frontend = "torch"
 {more}
-[[cases]]
-N = 256
+{cases}
 """
 CODE = """
 import torch
@@ -67,24 +73,17 @@ def work(case):
 """
 
 
-def task_code(folder: Path, code: str = BARE, more: str = "") -> TaskCode:
+def task_code(folder: Path, code: str = BARE, more: str = "", cases: str = "[[cases]]\nN = 256") -> TaskCode:
     folder.mkdir(exist_ok=True)
-    (folder / "task.toml").write_text(TOML.format(more=more))
+    (folder / "task.toml").write_text(TOML.format(more=more, cases=cases))
     (folder / "task.py").write_text(code)
     (folder / "kernel.py").write_text("def run(x): ...\n")
     return TaskCode(load_task(folder), Backend.CPU)
 
 
 @pytest.fixture
-def replayer(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Replayer]:
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(library))
-    with Replayer(tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
 def bench(replayer: Replayer, tmp_path: Path) -> ProgramBench:
-    return ProgramBench(task_code(tmp_path / "task"), replayer, 0.01)
+    return ProgramBench(task_code(tmp_path / "task"), replayer, error=0.01)
 
 
 def taking(us: int) -> Program:
@@ -94,23 +93,47 @@ def taking(us: int) -> Program:
 
 def test_a_candidate_is_judged_and_timed_beside_the_incumbent(bench: ProgramBench) -> None:
     timed = bench.case(CASE, taking(20), taking(30), Seeds("secret"))
-    values = values_of(timed)
+    values = values_of(timed, alone=False)
     assert not timed.same
     assert values["speedup"] > 1.3
     assert values["speedup_low"] > 1.2
     assert values["latency_ms"] < values["incumbent_ms"]
     assert len(values["samples"]) == len(timed.found.rounds) >= 8
     assert timed.found.borne_out
+    assert (values["level"], values["same"], values["borne_out"]) == (Level.REPLAYED, False, True)
+    assert values["empty_ms"] < values["latency_ms"]
 
 
 def test_a_baseline_is_timed_alone(bench: ProgramBench) -> None:
     timed = bench.case(CASE, taking(20), None, Seeds("secret"))
     assert len(timed.found.rounds) == 8
     assert timed.found.mean_us(0) == pytest.approx(timed.found.mean_us(1), rel=0.5)
+    values = values_of(timed, alone=True)
+    assert values["latency_ms"] == pytest.approx(0.022, rel=0.1)
+    assert not {"speedup", "incumbent_ms", "borne_out"} & values.keys()
 
 
-def test_the_same_program_is_not_measured(bench: ProgramBench) -> None:
-    assert bench.case(CASE, taking(20), taking(20), Seeds("secret")).same
+def test_the_same_program_is_timed_alone_and_gains_nothing(bench: ProgramBench) -> None:
+    timed = bench.case(CASE, taking(20), taking(20), Seeds("secret"))
+    values = values_of(timed, alone=False)
+    assert timed.same
+    assert len(timed.found.rounds) == 8
+    assert [values[name] for name in ("speedup", "speedup_low", "speedup_high", "same", "borne_out")] == [1, 1, 1, 1, 1]
+    assert values["latency_ms"] == pytest.approx(values["incumbent_ms"], rel=0.5)
+
+
+def test_someone_looks_on_after_each_round(replayer: Replayer, tmp_path: Path) -> None:
+    def look() -> None:
+        looks.append(replayer.pid)
+        if len(looks) == 3:
+            raise WorkerFailure(Status.VOID, "another process used the GPU meanwhile")
+
+    looks: list[int | None] = []
+    bench = ProgramBench(task_code(tmp_path / "task"), replayer, after_round=look)
+    with pytest.raises(WorkerFailure, match="another process"):
+        bench.case(CASE, taking(20), taking(30), Seeds("secret"))
+    assert looks == [replayer.pid] * 3
+    assert looks[0] is not None
 
 
 @pytest.mark.parametrize(
@@ -155,9 +178,13 @@ def test_a_program_that_fails_is_told_by_its_arm(bench: ProgramBench) -> None:
 
 
 def test_a_program_that_the_driver_refuses_is_in_process(bench: ProgramBench) -> None:
-    with pytest.raises(InProcess, match="the replayer"):
-        large = fill(OUT, 20).model_copy(update={"shared": 1 << 20})
-        bench.case(CASE, program([copied(), large]), None, Seeds("secret"))
+    refused = program([copied(), fill(OUT, 20).model_copy(update={"shared": 1 << 20})])
+    for candidate, incumbent, arm in (
+        (refused, None, CANDIDATE), (refused, taking(30), CANDIDATE), (taking(20), refused, INCUMBENT),
+    ):  # fmt: skip
+        with pytest.raises(InProcess, match="the replayer") as why:
+            bench.case(CASE, candidate, incumbent, Seeds("secret"))
+        assert why.value.arm == arm
 
 
 def test_numbers_are_drawn_once_and_constants_stay(tmp_path: Path) -> None:
@@ -202,3 +229,13 @@ def test_programs_are_captured_once_for_a_candidate(tmp_path: Path, monkeypatch:
     with pytest.raises(WorkerFailure, match="ValueError: no") as failed:
         programs.of(code, wrong, [CASE], "incumbent")
     assert (failed.value.status, failed.value.label) == (Status.RAISED, "incumbent")
+
+
+@pytest.mark.parametrize("arm", [None, INCUMBENT, CANDIDATE])
+@pytest.mark.parametrize("kind", ["refused", "out-of-memory"])
+def test_a_candidate_that_is_alone_is_at_fault_on_either_arm(kind: Any, arm: int | None) -> None:
+    fault = Fault(kind, arm, "no")
+    alone, beside = (ProgramBench._failure(CASE, fault, alone) for alone in (True, False))
+    assert isinstance(alone, InProcess)
+    assert isinstance(beside, InProcess)
+    assert (alone.arm, beside.arm) == (CANDIDATE, arm)

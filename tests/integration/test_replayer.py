@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from tests.fakedriver.build import built
 from tests.unit.programs.made import OUT, W, X, clear, copied, cubin, fill, program
 from tilewright.gpu.addresses import GRAIN
 from tilewright.programs.format import encoded, write
@@ -28,12 +27,6 @@ pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 ROOT = Path(__file__).parents[2]
 DRAWS = [[bytes([draw]) * 1024] for draw in (1, 2)]
 FAST, SLOW = (program([copied(), fill(OUT, us)]) for us in (20, 30))
-
-
-@pytest.fixture(scope="session")
-def small_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a GPU with so little memory that no round fits."""
-    return built(tmp_path_factory.mktemp("driver") / "lib", TOTAL_MIB=260)
 
 
 @pytest.fixture

@@ -1,0 +1,418 @@
+"""A candidate beside the incumbent over all cases of a task, on a replayer with a stand-in driver: what is replayed, what
+is timed in its own process, and what is refused instead."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.integration.test_program_benchmark import BARE, broken, taking, task_code
+from tests.unit.programs.made import OUT, clear, copied, fill, program
+from tilewright.evaluation.measurement import Phases
+from tilewright.evaluation.pool import WorkerFailure
+from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Level, Status, StoredProgram
+from tilewright.evaluation.seeds import Seeds
+from tilewright.evaluation.snapshot import Snapshot
+from tilewright.evaluation.statistics import Evidence, Pair
+from tilewright.gpu.telemetry import Telemetry
+from tilewright.policy import Reason, VerdictKind, settled, verdict_of_benchmark
+from tilewright.programs.format import decoded, encoded
+from tilewright.programs.identity import identity
+from tilewright.programs.model import Program, digest_of
+from tilewright.referee import measured
+from tilewright.referee.captures import CallCaptured, InProcess, OtherLaunches
+from tilewright.referee.measured import LABELS, Measuring, Run, program_file
+from tilewright.referee.replayer import Replayer
+from tilewright.roofline.bounds import Ceilings
+from tilewright.rules import DEFAULT, Rules
+
+pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
+CASES = {"N": 256, "part": 0}, {"N": 256, "part": 1}
+TWO = "\n".join(f"[[cases]]\nN = 256\npart = {number}" for number in (0, 1))
+SNAPSHOTS = {name: Snapshot(id=name, root=Path(name), task=Path("t"), cache=Path("c")) for name in LABELS}
+WAITS = CallCaptured(None, "it waits for the host")
+FAST, SLOW = taking(20), taking(30)
+WRONG = program([clear(), fill(OUT, 20)])
+REFUSED = program([copied(), fill(OUT, 20).model_copy(update={"shared": 1 << 20})])
+IN_PROCESS_MS = 0.5
+
+
+def calls(*programs: Program | CallCaptured) -> list[CallCaptured]:
+    """What was captured in each case."""
+    return [one if isinstance(one, CallCaptured) else CallCaptured(one, peak_bytes=4096) for one in programs]
+
+
+class Captured:
+    """Stands for the programs of a candidate and an incumbent; `ordinary` says how their ordinary calls differ."""
+
+    def __init__(self, mine: Sequence[CallCaptured], theirs: Sequence[CallCaptured]) -> None:
+        self._captured = {"candidate": mine, "incumbent": theirs}
+        self.ordinary: dict[str, Exception] = {}
+        self.confirmed: list[tuple[str, int]] = []
+
+    def of(self, code: Any, snapshot: Snapshot, cases: Sequence[Any], label: str) -> list[CallCaptured]:
+        assert (snapshot.id, len(cases)) == (label, len(self._captured[label]))
+        return [*self._captured[label]]
+
+    def confirm(self, code: Any, snapshot: Snapshot, cases: Any, programs: Sequence[Program], label: str) -> None:
+        assert snapshot.id == label
+        assert [len(cases)] * 2 == [len(programs), len({one["part"] for one in cases})]
+        self.confirmed.append((label, len(cases)))
+        if label in self.ordinary:
+            raise self.ordinary[label]
+
+
+class InOwnProcess:
+    """Stands for the benchmark in the versions' own processes, in which the candidate gains 10% or nothing."""
+
+    def __init__(self, alone: bool) -> None:
+        self._alone = alone
+        self.asked: list[int] = []
+
+    def case(self, case: Any, seeds: Seeds, looks: Any, limit_s: float) -> tuple[CaseTiming, Evidence]:
+        self.asked.append(case["part"])
+        timing = CaseTiming(case=case, level=Level.IN_PROCESS, latency_ms=IN_PROCESS_MS, note="eager")
+        if self._alone:
+            return timing, Evidence()
+        ratio = {"incumbent_ms": 0.55, "speedup": 1.1, "speedup_low": 1.09, "speedup_high": 1.11, "pairs": 8}
+        pairs = [Pair(IN_PROCESS_MS, 0.55 + number / 1e4, 1.0, 1.05) for number in range(8)]
+        return timing.model_copy(update=ratio), Evidence(pairs)
+
+
+class Stage:
+    """One measurement after the other, on one replayer."""
+
+    def __init__(self, folder: Path, replayer: Replayer) -> None:
+        self._folder = folder
+        self.replayer = replayer
+        self.in_process: list[InOwnProcess] = []
+        self.programs = Captured([], [])
+        self.told: list[str] = []
+        self.recorder: Any = SimpleNamespace(
+            own=set(), sample=lambda: None, busy_strangers=lambda: set(), result=lambda: Telemetry(blocks=[])
+        )
+
+    def run(self, protection: str = "best", alone: bool = False, rules: Rules = DEFAULT, **more: Any) -> Run:
+        @contextlib.contextmanager
+        def in_process() -> Iterator[Any]:
+            self.in_process.append(InOwnProcess(alone))
+            yield self.in_process[-1]
+
+        code = task_code(self._folder / protection, BARE, f'protection = "{protection}"', TWO)
+        return Run(
+            code=code,
+            rules=rules,
+            seeds=Seeds("secret"),
+            ceilings=Ceilings(copy_bytes_per_s=4e12, flops={"float32": 60e12}, measured=True),
+            deadline=time.monotonic() + 100,
+            recorder=self.recorder,
+            phases=Phases(),
+            tell=self.told.append,
+            in_process=in_process,
+            **more,
+        )
+
+    def measure(
+        self,
+        mine: Sequence[CallCaptured],
+        theirs: Sequence[CallCaptured] = (),
+        ordinary: dict[str, Exception] | None = None,
+        run: Run | None = None,
+        **how: Any,
+    ) -> BenchmarkResult:
+        """Measure a candidate against the incumbent, or alone where that has nothing."""
+        self.programs = Captured(mine, theirs)
+        self.programs.ordinary = ordinary or {}
+        measuring = Measuring(self.programs, self.replayer)  # type: ignore[arg-type]
+        incumbent = SNAPSHOTS["incumbent"] if theirs else None
+        return measuring.benchmarked(run or self.run(alone=not theirs, **how), SNAPSHOTS["candidate"], incumbent)
+
+    def assert_nothing_was_timed(self) -> None:
+        assert (self.replayer.starts, self.in_process) == (0, [])
+
+
+@pytest.fixture
+def stage(tmp_path: Path, replayer: Replayer) -> Stage:
+    return Stage(tmp_path, replayer)
+
+
+def test_two_cases_are_replayed(stage: Stage) -> None:
+    result = stage.measure(calls(FAST, FAST), calls(SLOW, SLOW))
+    assert (result.status, result.level, result.same) == (Status.PASSED, Level.REPLAYED, False)
+    assert [case.case for case in result.cases] == [*CASES]
+    for case in result.cases:
+        assert (case.level, case.same, case.borne_out, case.peak_bytes) == (Level.REPLAYED, False, True, 4096)
+        assert case.program == StoredProgram(
+            identity=identity(FAST), sha256=digest_of(encoded(FAST)), size=len(encoded(FAST))
+        )
+        assert case.roofline_percent is not None
+        assert case.bound == "memory"
+        assert len(case.samples) >= 8
+    assert result.speedup_low is not None
+    assert result.speedup_low > 1.3
+    assert result.latency_ms == pytest.approx(0.022, rel=0.1)
+    assert (verdict := verdict_of_benchmark(result, DEFAULT)) is not None
+    assert (verdict.kind, verdict.reason) == (VerdictKind.KEEP, Reason.GAIN)
+    assert stage.recorder.own == {stage.replayer.pid}
+    assert [text for text in stage.told if "timing case" in text] == [
+        "timing case 1 of 2: N=256 part=0",
+        "timing case 2 of 2: N=256 part=1",
+    ]
+    assert stage.in_process == []
+
+
+def test_a_baseline_is_replayed_alone(stage: Stage) -> None:
+    result = stage.measure(calls(FAST, SLOW))
+    assert (result.status, result.level, result.speedup) == (Status.PASSED, Level.REPLAYED, None)
+    assert [case.latency_ms for case in result.cases] == pytest.approx([0.022, 0.032], rel=0.1)
+
+
+def test_the_same_programs_are_not_timed(stage: Stage) -> None:
+    result = stage.measure(calls(FAST, SLOW), calls(FAST, SLOW), confirms=True)
+    assert result == BenchmarkResult(status=Status.PASSED, level=Level.REPLAYED, same=True)
+    assert (verdict := settled(result, DEFAULT, alone=False, confirms=False)) is not None
+    assert verdict.reason is Reason.SAME_PROGRAM
+    stage.assert_nothing_was_timed()
+    assert stage.programs.confirmed == []
+
+
+def test_a_case_with_the_same_program_counts_as_no_change(stage: Stage) -> None:
+    result = stage.measure(calls(FAST, FAST), calls(FAST, SLOW))
+    same, faster = result.cases
+    assert not result.same
+    assert (same.same, same.speedup, same.speedup_low, same.speedup_high) == (True, 1.0, 1.0, 1.0)
+    assert (faster.same, faster.speedup) == (False, pytest.approx(32 / 22, rel=0.05))
+    assert result.speedup == pytest.approx((32 / 22) ** 0.5, rel=0.05)
+    assert (verdict := verdict_of_benchmark(result, DEFAULT)) is not None
+    assert verdict.reason is Reason.GAIN
+
+
+@pytest.mark.parametrize(
+    ("protection", "theirs"), [("best", calls(SLOW, SLOW)), ("replayed", calls(SLOW, SLOW)), ("replayed", [])]
+)
+def test_what_cannot_be_captured_does_not_take_the_place_of_what_can(
+    stage: Stage, protection: str, theirs: list[CallCaptured]
+) -> None:
+    result = stage.measure(calls(FAST, WAITS), theirs, protection=protection)
+    assert (result.status, result.level) == (Status.NOT_REPLAYED, None)
+    assert result.message == "N=256 part=1: it waits for the host"
+    stage.assert_nothing_was_timed()
+
+
+def test_a_task_may_let_it(stage: Stage) -> None:
+    result = stage.measure(calls(FAST, WAITS), calls(SLOW, SLOW), protection="in-process")
+    assert (result.status, result.level) == (Status.PASSED, Level.IN_PROCESS)
+    assert [case.level for case in result.cases] == [Level.REPLAYED, Level.IN_PROCESS]
+    assert result.cases[1].note == "it waits for the host; eager"
+    assert result.cases[1].program is None
+    assert [one.asked for one in stage.in_process] == [[1]]
+    assert result.speedup == pytest.approx((32 / 22 * 1.1) ** 0.5, rel=0.05)
+
+
+@pytest.mark.parametrize("protection", ["best", "in-process"])
+def test_an_incumbent_that_cannot_be_captured_is_timed_as_its_candidate_is(stage: Stage, protection: str) -> None:
+    result = stage.measure(calls(FAST, WAITS), calls(WAITS, WAITS), protection=protection)
+    assert [case.note for case in result.cases] == [
+        "of the incumbent: it waits for the host; eager",
+        "it waits for the host; eager",
+    ]
+    assert [one.asked for one in stage.in_process] == [[0, 1]], "one pair of processes for all cases"
+    assert result.level is Level.IN_PROCESS
+    assert stage.replayer.starts == 0
+
+
+def test_a_baseline_that_cannot_be_captured_is_timed_in_its_own_process(stage: Stage) -> None:
+    result = stage.measure(calls(WAITS, FAST))
+    assert [case.level for case in result.cases] == [Level.IN_PROCESS, Level.REPLAYED]
+    assert (result.level, result.speedup) == (Level.IN_PROCESS, None)
+
+
+def test_two_programs_that_do_not_fit_are_the_candidates_doing(
+    tmp_path: Path, small_library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(small_library))
+    with Replayer(tmp_path) as replayer:
+        stage = Stage(tmp_path, replayer)
+        result = stage.measure(calls(FAST, FAST), calls(SLOW, SLOW))
+        assert result.status is Status.NOT_REPLAYED
+        assert result.message.startswith("N=256 part=0: the replayer: ")
+        assert "MiB are free" in result.message
+        assert stage.measure(calls(FAST, FAST), protection="replayed").status is Status.NOT_REPLAYED
+        assert stage.in_process == []
+        assert stage.measure(calls(FAST, FAST)).level is Level.IN_PROCESS
+
+
+def test_a_program_that_the_driver_refuses_is_told_by_whose_it_is(stage: Stage) -> None:
+    assert stage.measure(calls(REFUSED, FAST), calls(SLOW, SLOW)).status is Status.NOT_REPLAYED
+    assert stage.measure(calls(REFUSED, FAST), protection="replayed").status is Status.NOT_REPLAYED
+    assert stage.in_process == []
+    result = stage.measure(calls(FAST, FAST), calls(REFUSED, SLOW))
+    assert [case.level for case in result.cases] == [Level.IN_PROCESS, Level.REPLAYED]
+    assert result.cases[0].note.startswith("the replayer: ")
+
+
+def test_a_wrong_program_has_the_status_of_what_is_wrong(stage: Stage) -> None:
+    with pytest.raises(WorkerFailure, match="N=256 part=1, in a call that was replayed on other values") as failed:
+        stage.measure(calls(FAST, WRONG), calls(SLOW, SLOW))
+    assert failed.value.status is Status.WRONG_VALUES
+    with pytest.raises(WorkerFailure, match="N=256 part=0, replayed: illegal-access") as failed:
+        stage.measure(calls(broken(FAST), FAST), calls(SLOW, SLOW))
+    assert failed.value.status is Status.CRASHED
+
+
+def test_an_incumbent_that_fails_makes_it_void(stage: Stage) -> None:
+    with pytest.raises(WorkerFailure, match="the incumbent failed: N=256 part=0, replayed: illegal-access") as failed:
+        stage.measure(calls(FAST, FAST), calls(broken(SLOW), SLOW))
+    assert failed.value.status is Status.VOID
+
+
+def test_other_processes_on_the_gpu_make_it_void(stage: Stage) -> None:
+    stage.recorder.busy_strangers = lambda: {4711}
+    with pytest.raises(
+        WorkerFailure, match=r"other processes used the GPU meanwhile: \[4711\]; measure again"
+    ) as failed:
+        stage.measure(calls(FAST, FAST), calls(SLOW, SLOW))
+    assert failed.value.status is Status.VOID
+
+
+def test_the_time_of_the_iteration_ends_it(stage: Stage) -> None:
+    run = replace(stage.run(), deadline=time.monotonic() - 1)
+    with pytest.raises(WorkerFailure, match="the evaluation time of this iteration is used up") as failed:
+        stage.measure(calls(FAST, FAST), calls(SLOW, SLOW), run=run)
+    assert (failed.value.status, failed.value.used_up) == (Status.TIMEOUT, True)
+    stage.assert_nothing_was_timed()
+
+
+UNSEEN = InProcess("CUPTI cannot be loaded")
+OTHER = OtherLaunches("launches other kernels outside capture")
+FAILED = WorkerFailure(Status.RAISED, "ValueError: no", label="incumbent")
+
+
+@pytest.mark.parametrize(
+    ("ordinary", "status", "message", "unconfirmed"),
+    [
+        ({}, Status.PASSED, "", ""),
+        ({"candidate": OTHER}, Status.OTHER_LAUNCHES, "launches other kernels outside capture", ""),
+        ({"candidate": UNSEEN, "incumbent": UNSEEN}, Status.PASSED, "", "CUPTI cannot be loaded"),
+        *(
+            (
+                {"candidate": UNSEEN} | theirs,
+                Status.OTHER_LAUNCHES,
+                "what it launches in an ordinary call is not known: CUPTI cannot be loaded",
+                "",
+            )
+            for theirs in ({}, {"incumbent": OTHER}, {"incumbent": FAILED})
+        ),
+    ],
+)
+def test_a_gain_is_confirmed_by_what_an_ordinary_call_launches(
+    stage: Stage, ordinary: dict[str, Exception], status: Status, message: str, unconfirmed: str
+) -> None:
+    result = stage.measure(calls(FAST, FAST), calls(SLOW, SLOW), ordinary, confirms=True)
+    assert (result.status, result.message, result.unconfirmed) == (status, message, unconfirmed)
+    assert result.speedup is not None, "what was measured is on record"
+    asked = [*LABELS] if ordinary.get("candidate") is UNSEEN else ["candidate"]
+    assert stage.programs.confirmed == [(label, 2) for label in asked]
+    verdict = settled(result, DEFAULT, alone=False, confirms=True)
+    assert verdict is not None
+    assert verdict.reason is (Reason.GAIN if status is Status.PASSED else Reason.OTHER_LAUNCHES)
+
+
+def test_only_what_gains_and_was_replayed_is_compared_with_an_ordinary_call(stage: Stage) -> None:
+    ordinary: dict[str, Exception] = {"candidate": OTHER}
+    assert stage.measure(calls(SLOW, SLOW), calls(FAST, FAST), ordinary, confirms=True).passed
+    assert stage.measure(calls(FAST, FAST), ordinary=ordinary, confirms=True).passed
+    assert stage.measure(calls(FAST, FAST), calls(SLOW, SLOW), ordinary).passed
+    assert stage.measure(calls(WAITS, WAITS), calls(WAITS, WAITS), ordinary, confirms=True).passed
+    assert stage.programs.confirmed == []
+    mixed = stage.measure(calls(FAST, WAITS), calls(SLOW, WAITS), ordinary, confirms=True)
+    assert (mixed.status, stage.programs.confirmed) == (Status.OTHER_LAUNCHES, [("candidate", 1)])
+
+
+def test_programs_are_written_once_by_what_is_in_them(stage: Stage, tmp_path: Path) -> None:
+    store = tmp_path / "sandbox" / "programs"
+    result = stage.measure(calls(FAST, FAST), store=store)
+    (path,) = store.iterdir()
+    assert path == program_file(store, digest_of(encoded(FAST)))
+    assert path.read_bytes() == encoded(FAST)
+    assert {case.program.sha256 for case in result.cases if case.program} == {digest_of(path.read_bytes())}
+    assert identity(decoded(path.read_bytes())) == identity(FAST)
+    before = path.stat().st_mtime_ns
+    stage.measure(calls(SLOW, FAST), calls(FAST, SLOW), store=store)
+    assert path.stat().st_mtime_ns == before
+    assert {path.name for path in store.iterdir()} == {f"{digest_of(encoded(one))}.program" for one in (FAST, SLOW)}
+
+
+def test_a_session_keeps_only_so_much(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured, "STORED_BYTES", len(encoded(FAST)) + 10)
+    fast, slow = stage.measure(calls(FAST, SLOW), store=tmp_path / "programs").cases
+    assert fast.program is not None
+    assert slow.program is not None
+    assert fast.program.note == ""
+    assert slow.program.note == "not written: the session's programs would take over 0 MiB"
+    assert slow.program.sha256 == digest_of(encoded(SLOW))
+    assert [path.stem for path in (tmp_path / "programs").iterdir()] == [fast.program.sha256]
+
+
+Whole = Callable[..., BenchmarkResult]
+
+
+@pytest.fixture
+def whole(stage: Stage, tmp_path: Path) -> Whole:
+    """Compare first and last programs of two cases, which are first written to the disk."""
+
+    def compare(firsts: Sequence[Program], lasts: Sequence[Program], alter: bool = False) -> BenchmarkResult:
+        paths = {}
+        for one in (*firsts, *lasts):
+            paths[identity(one)] = path = program_file(tmp_path, digest_of(encoded(one)))
+            path.write_bytes(encoded(one) if not (alter and one is lasts[0]) else encoded(WRONG))
+        pairs = [
+            (case, paths[identity(a)], paths[identity(b)]) for case, a, b in zip(CASES, firsts, lasts, strict=True)
+        ]
+        return Measuring(stage.programs, stage.replayer).whole(stage.run(), pairs)  # type: ignore[arg-type]
+
+    return compare
+
+
+def test_the_first_programs_of_a_session_are_replayed_against_the_last(whole: Whole) -> None:
+    result = whole([SLOW, SLOW], [FAST, SLOW])
+    assert (result.status, result.level) == (Status.PASSED, Level.REPLAYED)
+    assert [case.case for case in result.cases] == [*CASES]
+    assert [case.same for case in result.cases] == [False, True]
+    assert result.speedup == pytest.approx((32 / 22) ** 0.5, rel=0.05)
+    assert result.speedup_low is not None
+    assert 1 < result.speedup_low <= result.speedup
+
+
+@pytest.mark.timeout(60)
+def test_a_session_whose_last_programs_are_its_first_gained_nothing(whole: Whole) -> None:
+    result = whole([SLOW, SLOW], [SLOW, SLOW])
+    assert (result.speedup, result.speedup_low, result.speedup_high) == (1.0, 1.0, 1.0)
+    assert [case.same for case in result.cases] == [True, True]
+
+
+def test_a_program_that_was_altered_on_the_disk_is_none(whole: Whole, stage: Stage) -> None:
+    with pytest.raises(
+        WorkerFailure, match=r"N=256 part=0: .*\.program holds another program than its name says"
+    ) as failed:
+        whole([SLOW, SLOW], [FAST, FAST], alter=True)
+    assert failed.value.status is Status.VOID
+    assert stage.replayer.starts == 0
+
+
+def test_a_program_that_is_gone_or_cannot_be_replayed_makes_it_void(whole: Whole, stage: Stage, tmp_path: Path) -> None:
+    with pytest.raises(WorkerFailure, match="N=256 part=1: the replayer: ") as failed:
+        whole([SLOW, SLOW], [FAST, REFUSED])
+    assert failed.value.status is Status.VOID
+    gone = tmp_path / "gone.program"
+    with pytest.raises(WorkerFailure, match="No such file") as failed:
+        Measuring(stage.programs, stage.replayer).whole(stage.run(), [(CASES[0], gone, gone)])  # type: ignore[arg-type]
+    assert failed.value.status is Status.VOID
