@@ -1,5 +1,4 @@
-"""A candidate beside the incumbent over all cases of a task, on a replayer with a stand-in driver: what is replayed, what
-is timed in its own process, and what is refused instead."""
+"""A candidate beside the incumbent over all cases of a task, on a replayer with a stand-in driver."""
 
 from __future__ import annotations
 
