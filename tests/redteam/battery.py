@@ -2,16 +2,16 @@
 
 `python -m tests.redteam.battery [--backend cpu|cuda] [--only NAME] [--out FILE]`. Every candidate goes the way that a
 session takes: it is checked; if it passes it is measured against the task's incumbent; what would be kept is measured
-again, under another secret and each version apart. Only an attack that is still kept then has succeeded. An attack that
-is stopped by a crash says so in its header (`ends: crashed`, `ends: crashed-on-cpu`): one that dies of a mistake of its
-own has met no defence, and counts as bad.
+again, under another secret, and has to launch the same in an ordinary call. Only an attack that is still kept then has
+succeeded. An honest kernel that cannot be replayed is refused, unless its task says `protection = "in-process"`. An
+attack that is stopped by a crash says so in its header (`ends: crashed`, `ends: crashed-on-cpu`): one that dies of a
+mistake of its own has met no defence, and counts as bad.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import math
 import re
 import shutil
 import sys
@@ -28,15 +28,7 @@ from tests.conftest import commit_all
 from tests.redteam.aftercare import guarded
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult
 from tilewright.evaluation.seeds import new_secret
-from tilewright.policy import (
-    Reason,
-    Verdict,
-    VerdictKind,
-    confirmed,
-    verdict_of_benchmark,
-    verdict_of_check,
-    with_steady_incumbent,
-)
+from tilewright.policy import Reason, Verdict, VerdictKind, settled, verdict_of_benchmark, verdict_of_check
 from tilewright.repository import Repository
 from tilewright.rules import Rules
 from tilewright.session.runs import Runs
@@ -94,6 +86,7 @@ class Outcome:
     caught_by: str = ""
     message: str = ""
     speedup: float | None = None
+    level: str = ""
     dies: bool = False
     left: list[str] = field(default_factory=list)
     trouble: str = ""
@@ -153,9 +146,9 @@ class Judge:
     def check(self, source: str) -> CorrectnessResult:
         return self._run(self._runs.correctness({NAME: source.encode()}, new_secret(), CHECK_S, lambda _: None))
 
-    def measure(self, source: str, incumbent: str, apart: bool = False) -> BenchmarkResult:
+    def measure(self, source: str, incumbent: str, confirms: bool = False) -> BenchmarkResult:
         files, other = {NAME: source.encode()}, {NAME: incumbent.encode()}
-        return self._run(self._runs.benchmark(files, other, new_secret(), MEASURE_S, lambda _: None, apart))
+        return self._run(self._runs.benchmark(files, other, new_secret(), MEASURE_S, lambda _: None, confirms))
 
     def close(self) -> None:
         self._run(self._runs.close())
@@ -188,11 +181,7 @@ class Judge:
             if thorough:
                 again = self.measure(self.incumbent + "\n# again\n", self.incumbent)
                 verdict = verdict_of_benchmark(again, Rules())
-                least = Rules().resolution  # less than this, and memory lay otherwise
-                small = again.speedup is not None and abs(math.log(again.speedup)) < least
-                if verdict is None or not (
-                    verdict.reason is Reason.INCONCLUSIVE or (small and verdict.kind is not VerdictKind.KEEP)
-                ):
+                if verdict is None or verdict.reason not in (Reason.SAME_PROGRAM, Reason.INCONCLUSIVE):
                     return f"the incumbent against itself is {verdict.reason if verdict else 'void'}"
         except Exception as error:
             return f"{type(error).__name__}: {error}".partition("\n")[0]
@@ -201,14 +190,11 @@ class Judge:
     def _judge(self, entry: Entry, made: Outcome) -> None:
         began = time.time()
         entry = replace(entry, source=entry.source.replace("BEGAN = 0.0", f"BEGAN = {began}"))
-        incumbent, kept = self.incumbent, None
+        incumbent = self.incumbent
         if entry.incumbent != "task":  # it has to have been kept before, as it would have been in a session
             incumbent = entry.source + "\n# the version before\n"
-            kept = self.measure(incumbent, self.incumbent)
-            before = verdict_of_benchmark(kept, Rules())
+            before = self._measured(incumbent, self.incumbent, made, "the version before, ")
             if before is None or before.kind is not VerdictKind.KEEP:
-                made.outcome = str(before.reason if before else kept.status)
-                made.caught_by, made.message = f"the version before: {made.outcome}", kept.message.partition("\n")[0]
                 return
         checked = self.check(entry.source)
         verdict = verdict_of_check(checked)
@@ -218,24 +204,24 @@ class Judge:
             return
         if entry.incumbent == "later":
             time.sleep(max(began + LATER_S - time.time(), 0.0))
-        verdict = self._measured(entry, incumbent, made, "benchmark", kept)
+        verdict = self._measured(entry.source, incumbent, made)
         if verdict is not None and verdict.kind is VerdictKind.KEEP:
-            verdict = confirmed(self._measured(entry, incumbent, made, "confirmation", kept))
-            if verdict is None or verdict.kind is not VerdictKind.KEEP:
-                return
-            made.outcome, made.message = "keep", verdict.detail
+            made.outcome = "keep"
         if entry.kind == "honest" and verdict is not None:
             made.outcome = "accepted"
 
-    def _measured(
-        self, entry: Entry, incumbent: str, made: Outcome, stage: str, kept: BenchmarkResult | None
-    ) -> Verdict | None:
-        result = with_steady_incumbent(self.measure(entry.source, incumbent, stage == "confirmation"), kept)
-        verdict = verdict_of_benchmark(result, Rules())
-        made.speedup = result.speedup
+    def _measured(self, source: str, incumbent: str, made: Outcome, which: str = "") -> Verdict | None:
+        """The verdict on a candidate that could be measured, as a session settles it: of a gain by a second run."""
+        for stage in ("benchmark", "confirmation"):
+            confirms = stage == "confirmation"
+            result = self.measure(source, incumbent, confirms)
+            verdict = settled(result, Rules(), alone=False, confirms=confirms)
+            if verdict is not None or not result.passed:
+                break
+        made.speedup, made.level = result.speedup, result.level or ""
         made.outcome = str(verdict.reason) if verdict else str(result.status)
         said = verdict.reason if result.passed and verdict else result.status
-        made.caught_by = f"{stage}: {said}"
+        made.caught_by = f"{which}{stage}: {said}"
         made.message = verdict.detail if result.passed and verdict else result.message.partition("\n")[0]
         return verdict if result.passed else None
 
@@ -261,11 +247,13 @@ def run(
 
 def shown(one: Outcome) -> str:
     speed = f"{one.speedup:.3f}x" if one.speedup else ""
+    level = f"[{one.level}]" if one.level else ""
     left = f"  [left: {', '.join(sorted(set(one.left)))}]" if one.left else ""
     broken = f"  [afterwards: {one.trouble}]" if one.trouble else ""
     mark = "!!" if one.bad else "  "
     said = f"{one.caught_by}  {one.message}".strip()
-    return f"{mark} {one.name:<40} {one.outcome:<13} {speed:>9} {one.seconds:6.1f} s  {said[:150]}{left}{broken}"
+    figures = f"{speed:>9} {level:<12} {one.seconds:6.1f} s"
+    return f"{mark} {one.name:<40} {one.outcome:<14} {figures}  {said[:150]}{left}{broken}"
 
 
 def record(outcomes: list[Outcome], skipped: int, backend: Backend) -> dict[str, Any]:
