@@ -55,9 +55,12 @@ class Bench:
         assert words in result.message, result.message
         assert time.monotonic() - started < 25
 
-    def measure(self, source: str, incumbent: str = SCALE_KERNEL, limit_s: float = 120) -> BenchmarkResult:
-        files, other = {NAME: source.encode()}, {NAME: incumbent.encode()}
-        return self._run(self._runs.benchmark(files, other, new_secret(), limit_s, lambda _: None))
+    def measure(
+        self, source: str, incumbent: str | None = SCALE_KERNEL, limit_s: float = 120, confirms: bool = False
+    ) -> BenchmarkResult:
+        files = {NAME: source.encode()}
+        other = None if incumbent is None else {NAME: incumbent.encode()}
+        return self._run(self._runs.benchmark(files, other, new_secret(), limit_s, lambda _: None, confirms))
 
     def cancel_check(self, source: str, after_s: float) -> None:
         """Begin to check a candidate, and cancel that."""

@@ -10,8 +10,8 @@ import pytest
 
 from tests.bench import Bench, body
 from tests.conftest import SCALE_KERNEL, SCALE_TASK
-from tests.redteam.faults import GRACE_S, ON_A_GPU, TIMEOUT_S, judge, make_bench
-from tilewright.evaluation.results import Status
+from tests.redteam.faults import GRACE_S, LARGE, ON_A_GPU, TIMEOUT_S, judge, make_bench
+from tilewright.evaluation.results import Level, Status
 from tilewright.task import Backend
 
 pytestmark = pytest.mark.gpu
@@ -54,12 +54,22 @@ def test_a_bad_candidate_is_data_with_a_status_and_the_next_is_unaffected(bench:
     assert bench.check(SCALE_KERNEL).passed
 
 
-def test_the_same_kernel_twice_is_noise(bench: Bench) -> None:
+def test_the_same_kernel_twice_is_the_same_program(bench: Bench) -> None:
     result = bench.measure(SCALE_KERNEL + "\n# a comment\n")
     assert result.passed, result.message
+    assert (result.same, result.cases, result.speedup) == (True, [], None)
+
+
+def test_a_baseline_is_replayed_alone(bench: Bench) -> None:
+    result = bench.measure(SCALE_KERNEL, None)
+    assert result.passed, result.message
     case = result.cases[0]
-    assert case.speedup == pytest.approx(1.0, abs=0.02)
-    assert "CUDA graph" in case.note
+    assert (case.level, case.speedup) == (Level.REPLAYED, None)
+    assert case.program is not None
+    assert case.empty_ms is not None
+    assert case.empty_ms < case.latency_ms
+    assert case.peak_bytes is not None
+    assert case.peak_bytes >= 4 * int(case.case["N"])
     assert case.roofline_percent is not None
     assert 5 < case.roofline_percent < 105
     assert result.telemetry is not None
@@ -73,12 +83,17 @@ def test_twice_the_work_takes_twice_the_time(bench: Bench) -> None:
     assert result.speedup_high < 0.6
 
 
+WAITING = "out = right(x, factor)\nout[0].item()\n"
+"""Lines of an entry point that cannot be captured: in a case where the incumbent cannot be either, both are timed in
+their own processes."""
+
+
 def test_a_long_ring_of_results_is_found_in_the_timed_block(bench: Bench) -> None:
     ring = (
-        "ring = _rings.setdefault(x.shape, [torch.empty_like(x) for _ in range(4)])\n"
-        "ring.append(ring.pop(0).copy_(right(x, factor)))\nreturn ring[-1]"
+        f"{WAITING}ring = _rings.setdefault(x.shape, [torch.empty_like(x) for _ in range(4)])\n"
+        "ring.append(ring.pop(0).copy_(out))\nreturn ring[-1]"
     )
-    result = bench.measure(body(ring, "_rings = {}"))  # which no check came before
+    result = bench.measure(body(ring, "_rings = {}"), body(f"{WAITING}return out"))  # which no check came before
     assert result.status is Status.OVERWRITTEN, result.message
     own = "out = _kept.setdefault(x.shape, torch.empty_like(x)).copy_(right(x, factor))\nreturn out.clone()"
     assert bench.check(body(own, "_kept = {}")).passed
@@ -92,10 +107,23 @@ def test_a_long_ring_of_results_is_found_in_the_timed_block(bench: Bench) -> Non
         "torch.cuda.synchronize()\nreturn right(x, factor)",
     ],
 )
-def test_what_cannot_be_captured_runs_eagerly_in_both_arms(bench: Bench, lines: str) -> None:
+def test_what_cannot_be_captured_does_not_take_the_place_of_what_can(bench: Bench, lines: str) -> None:
     result = bench.measure(body(lines))
+    assert (result.status, result.cases) == (Status.NOT_REPLAYED, []), result.message
+    result = bench.measure(body(lines) + "\n# again\n", body(lines))
     assert result.passed, result.message
+    assert result.level is Level.IN_PROCESS
     assert "eager" in result.cases[0].note
+
+
+def test_a_task_may_let_it(tmp_path: Path) -> None:
+    made = Bench(tmp_path / "repo", Backend.CUDA, 'protection = "in-process"\n' + LARGE)
+    try:
+        result = made.measure(body(f"{WAITING}return out"))
+        assert result.passed, result.message
+        assert result.level is Level.IN_PROCESS
+    finally:
+        made.close()
 
 
 def test_a_side_stream_that_is_joined_is_fine(bench: Bench) -> None:
@@ -108,23 +136,22 @@ def test_a_side_stream_that_is_joined_is_fine(bench: Bench) -> None:
     assert bench.check(body(lines)).passed
     result = bench.measure(body(lines))
     assert result.passed, result.message
-    assert result.speedup == pytest.approx(1.0, abs=0.05)
+    assert result.level is Level.REPLAYED
+    assert result.same or result.speedup == pytest.approx(1.0, abs=0.05)
 
 
-def test_times_that_cannot_be_are_tampering(bench: Bench) -> None:
-    long = body("return right(x, factor)", "torch.cuda.Event.elapsed_time = lambda self, other: 1e6")
-    result = bench.measure(long)
-    assert result.status is Status.TAMPERED
-    assert "passed" in result.message
-    short = body("return right(x, factor)", "torch.cuda.Event.elapsed_time = lambda self, other: 1e-3")
-    result = bench.measure(short)
-    assert result.status is Status.TAMPERED
-    assert "faster than the data sheet's peak allows" in result.message
+def test_a_forged_clock_is_not_asked_and_where_it_is_its_times_are_tampering(bench: Bench) -> None:
+    clock = "torch.cuda.Event.elapsed_time = lambda self, other: {}"
+    assert bench.measure(body("return right(x, factor)", clock.format("1e-3"))).same
+    for time, words in (("1e6", "passed"), ("1e-3", "faster than the data sheet's peak allows")):
+        result = bench.measure(body(f"{WAITING}return out", clock.format(time)), body(f"{WAITING}return out"))
+        assert result.status is Status.TAMPERED
+        assert words in result.message
 
 
 def test_right_until_it_is_timed_is_caught_after_timing(bench: Bench) -> None:
-    lines = "count[0] += 1\nreturn right(x, factor) if count[0] < 6 else torch.full_like(x, 0.5)"
-    result = bench.measure(body(lines, "count = [0]"))
+    lines = f"{WAITING}count[0] += 1\nreturn out if count[0] < 6 else torch.full_like(x, 0.5)"
+    result = bench.measure(body(lines, "count = [0]"), body(f"{WAITING}return out"))
     assert result.status is Status.WRONG_VALUES
     assert "in timed call" in result.message
 
@@ -138,7 +165,7 @@ def test_a_cancelled_check_leaves_the_gpu_to_the_next_run(bench: Bench) -> None:
     bench.cancel_check(ON_A_GPU["a hang on the device"].source, after_s=6)
     result = bench.measure(SCALE_KERNEL + "\n# after a cancelled check\n")
     assert result.passed, result.message
-    assert result.cases[0].speedup == pytest.approx(1.0, abs=0.02)
+    assert result.same
 
 
 def test_a_wrapper_may_make_its_kernel_anew_in_each_call(bench: Bench) -> None:
@@ -146,16 +173,19 @@ def test_a_wrapper_may_make_its_kernel_anew_in_each_call(bench: Bench) -> None:
     assert anew != SCALE_KERNEL
     result = bench.measure(anew)
     assert result.passed, result.message
-    assert "CUDA graph" in result.cases[0].note
+    assert result.level is Level.REPLAYED
 
 
 def test_a_call_of_a_tenth_of_a_second_is_measured(bench: Bench) -> None:
-    slow = body("for _ in range(1500):\n    out = right(x, factor)\nreturn out")
-    result = bench.measure(slow + "\n# the same again\n", slow)
+    launch = "ct.launch(torch.cuda.current_stream(), (ct.cdiv(x.numel(), TILE),), scale_kernel, (x, out, factor, TILE))"
+    loop = f"out = torch.empty_like(x)\nfor _ in range({{}}):\n    {launch}\nreturn out"
+    slow, slower = (body(loop.format(times)) for times in (1500, 1530))
+    result = bench.measure(slow, slower)
     assert result.passed, result.message
+    assert result.level is Level.REPLAYED
     assert result.latency_ms is not None
     assert result.latency_ms > 50
-    assert result.cases[0].speedup == pytest.approx(1.0, abs=0.02)
+    assert result.cases[0].speedup == pytest.approx(1.02, abs=0.01)
 
 
 def test_strided_inputs_arrive_as_they_were_made(tmp_path: Path) -> None:
@@ -210,4 +240,4 @@ def test_a_triton_kernel_is_a_candidate(bench: Bench) -> None:
     assert checked.passed, checked.message
     result = bench.measure(TRITON)
     assert result.passed, result.message
-    assert "CUDA graph" in result.cases[0].note
+    assert result.level is Level.REPLAYED

@@ -16,6 +16,9 @@ pytestmark = pytest.mark.gpu
 RULES = 'timeout_s = 20\nlibrary_calls = "forbid"\nstate = "forbid"'
 TOML = SCALE_TOML.replace("N = 1048576", "N = 33554432").replace("timeout_s = 20", RULES)
 RIGHT = "right(x, factor)\n"
+TWICE = body(f"{RIGHT}return right(x, factor)")
+"""Twice the work: whatever does it once is faster."""
+WAITS = body("out = right(x, factor)\nassert out[0].item() == out[0].item()\nreturn out")
 TRITON = """
 import triton
 import triton.language as tl
@@ -45,10 +48,7 @@ HONEST = {
             "main.wait_stream(side)\nout.record_stream(main)\nreturn out"
         ),
     ),
-    "a call that waits, and is not captured": (
-        SCALE_KERNEL,
-        body("out = right(x, factor)\nassert out[0].item() == out[0].item()\nreturn out"),
-    ),
+    "calls that wait, and are not captured": (WAITS, WAITS + "\n# again\n"),
     "copies and fills": (
         SCALE_KERNEL,
         body("out = torch.zeros_like(x)\nout.copy_(right(x.clone(), factor))\nreturn out"),
@@ -61,8 +61,9 @@ def test_own_kernels_copies_and_fills_pass(bench: Bench, what: str) -> None:
     incumbent, candidate = HONEST[what]
     checked = bench.check(candidate)
     assert checked.passed, checked.message
-    measured = bench.measure(candidate, incumbent)
+    measured = bench.measure(candidate, incumbent, confirms=True)
     assert measured.passed, measured.message
+    assert not measured.unconfirmed
 
 
 def test_a_triton_kernel_of_the_candidates_passes(bench: Bench) -> None:
@@ -101,11 +102,17 @@ def test_library_kernels_are_named(bench: Bench, what: str) -> None:
     assert "library calls ran: " in checked.message
 
 
-def test_the_block_that_was_timed_is_looked_at(bench: Bench) -> None:
-    lines = "if torch.cuda.is_current_stream_capturing():\n    return x * factor\nreturn right(x, factor)"
-    measured = bench.measure(body(lines))
+def test_a_gain_by_library_calls_is_none(bench: Bench) -> None:
+    measured = bench.measure(body("return x * factor"), TWICE)
     assert measured.status is Status.LIBRARY_CALLS, measured.message
     assert "kernel " in measured.message
+
+
+def test_a_library_call_in_capture_alone_is_not_what_an_ordinary_call_launches(bench: Bench) -> None:
+    lines = "if torch.cuda.is_current_stream_capturing():\n    return x * factor\nreturn right(x, factor)"
+    measured = bench.measure(body(lines), TWICE, confirms=True)
+    assert measured.status is Status.OTHER_LAUNCHES, measured.message
+    assert "launches other kernels outside capture" in measured.message
 
 
 def test_a_result_kept_by_address_is_stateful(bench: Bench) -> None:
