@@ -26,7 +26,7 @@ from benchmarks.recorded import header, read, write
 
 from tests.conftest import commit_all
 from tests.redteam.aftercare import guarded
-from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult
+from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Level
 from tilewright.evaluation.seeds import new_secret
 from tilewright.policy import Reason, Verdict, VerdictKind, settled, verdict_of_benchmark, verdict_of_check
 from tilewright.repository import Repository
@@ -76,7 +76,8 @@ class Entry:
 
 @dataclass
 class Outcome:
-    """How a candidate ended, and what it left behind."""
+    """How a candidate ended, and what it left behind. `level`: what was timed; `note`: why it was not replayed, or not
+    confirmed."""
 
     name: str
     kind: str
@@ -87,6 +88,7 @@ class Outcome:
     message: str = ""
     speedup: float | None = None
     level: str = ""
+    note: str = ""
     dies: bool = False
     left: list[str] = field(default_factory=list)
     trouble: str = ""
@@ -219,6 +221,7 @@ class Judge:
             if verdict is not None or not result.passed:
                 break
         made.speedup, made.level = result.speedup, result.level or ""
+        made.note = next((one.note for one in result.cases if one.level is Level.IN_PROCESS), result.unconfirmed)
         made.outcome = str(verdict.reason) if verdict else str(result.status)
         said = verdict.reason if result.passed and verdict else result.status
         made.caught_by = f"{which}{stage}: {said}"
@@ -248,12 +251,13 @@ def run(
 def shown(one: Outcome) -> str:
     speed = f"{one.speedup:.3f}x" if one.speedup else ""
     level = f"[{one.level}]" if one.level else ""
+    note = f"  [{one.note[:80]}]" if one.note else ""
     left = f"  [left: {', '.join(sorted(set(one.left)))}]" if one.left else ""
     broken = f"  [afterwards: {one.trouble}]" if one.trouble else ""
     mark = "!!" if one.bad else "  "
     said = f"{one.caught_by}  {one.message}".strip()
     figures = f"{speed:>9} {level:<12} {one.seconds:6.1f} s"
-    return f"{mark} {one.name:<40} {one.outcome:<14} {figures}  {said[:150]}{left}{broken}"
+    return f"{mark} {one.name:<40} {one.outcome:<14} {figures}  {said[:150]}{note}{left}{broken}"
 
 
 def record(outcomes: list[Outcome], skipped: int, backend: Backend) -> dict[str, Any]:
