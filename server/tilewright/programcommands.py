@@ -24,7 +24,7 @@ def show(file: File) -> None:
     """Show what a program launches, in which order, on which memory. Needs no GPU."""
     from tilewright.programs.text import shown
 
-    console.print(shown(_read(file)), markup=False, highlight=False, soft_wrap=True)
+    console.print(shown(_read(file, bare=True)), markup=False, highlight=False, soft_wrap=True)
 
 
 @program_app.command()
@@ -33,7 +33,7 @@ def diff(first: File, second: Annotated[Path, typer.Argument(help="another one")
     from tilewright.programs.identity import identity
     from tilewright.programs.text import compared
 
-    one, other = _read(first), _read(second)
+    one, other = _read(first, bare=True), _read(second, bare=True)
     console.print(compared(one, other), markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(int(identity(one) != identity(other)))
 
@@ -78,12 +78,12 @@ def replay(
     console.print(f"outputs: digest {found.copied.digest} under key {found.copied.key}", markup=False)
 
 
-def _read(file: Path) -> Program:
+def _read(file: Path, bare: bool = False) -> Program:
     from tilewright.programs.format import read
     from tilewright.programs.model import ProgramError
 
     try:
-        return read(file)
+        return read(file, bare)
     except ProgramError as error:
         raise failed(f"{file} is no device program that can be used: {error}") from None
     except OSError as error:

@@ -26,6 +26,7 @@ from tilewright.session.history import (
 )
 from tilewright.session.integrity import refs_of
 from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress
+from tilewright.session.programs import programs_folder
 from tilewright.session.reports import (
     NAME_LIMIT,
     AppendReport,
@@ -103,6 +104,8 @@ class Loop:
             self._job.mark_told()
         wrong = "{} of {}".format(*self._trials.room(state))
         report = show.status(state, self._next(state), self._running, wrong, self.checkout.held_elsewhere())
+        if programs_folder(self.checkout.sandbox, state.started.session).is_dir():
+            report.files["programs"] = f"sandbox/{state.started.session}/programs"
         return show.with_findings(report, [*self.checkout.findings(state), *self.checkout.head_note(state)])
 
     async def run_correctness(self, progress: Progress, wait_s: float = WAIT_S) -> CorrectnessReport:
@@ -200,6 +203,7 @@ class Loop:
             raise UsageError("there is nothing to revert: the editable files equal the incumbent's")
         if recovery or state.resolution is None:  # the same call again changes nothing
             self._book.record(Reverted(to=state.incumbent_commit, recovery=recovery or None))
+            self._trials.tidy_programs(state)
         return RevertReport(
             summary=show.said(f"back at {state.incumbent_commit[:12]}", state.started),
             to=state.incumbent_commit,

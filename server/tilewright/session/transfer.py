@@ -1,4 +1,4 @@
-"""Carrying a session to another machine: one archive with its branch, its candidates, its journal and its table."""
+"""Carrying a session to another machine: one archive with its branch, its candidates, its journal and its programs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,16 @@ from tilewright.repository import RepositoryError
 from tilewright.session import integrity
 from tilewright.session.book import Book
 from tilewright.session.checkout import Checkout
-from tilewright.session.history import ENTRY, Phase, State
+from tilewright.session.history import ENTRY, Entry, Phase, State
+from tilewright.session.programs import files_of, named, problem, programs_folder, tidy
 from tilewright.text import few
 from tilewright.wire.record import misfit
 
 FORMAT = 1
 _BUNDLE, _JOURNAL, _MANIFEST = "repository.bundle", "journal.jsonl", "manifest.json"
+_PROGRAMS = "programs/"
+_COMPRESSION = 3
+"""Of gzip's nine levels: programs hold up to 2 GiB, most of it weights, of which no level makes less."""
 
 
 def export_session(checkout: Checkout, target: Path) -> str:
@@ -49,6 +53,7 @@ def export_session(checkout: Checkout, target: Path) -> str:
     repository = checkout.repository
     refs = [f"refs/heads/{state.started.branch}", *repository.refs(f"refs/tilewright/{state.started.session}")]
     chain = checkout.read(folder)
+    programs = named(chain.entries)
     manifest = {
         "format": FORMAT,
         "session": state.started.session,
@@ -59,13 +64,16 @@ def export_session(checkout: Checkout, target: Path) -> str:
     with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
         bundle, packed = Path(scratch) / _BUNDLE, Path(scratch) / "session.tgz"
         repository.bundle(bundle, refs)
-        with tarfile.open(packed, "w:gz") as archive:
+        with tarfile.open(packed, "w:gz", compresslevel=_COMPRESSION) as archive:
             data = json.dumps(manifest, indent=1).encode()
             info = tarfile.TarInfo(_MANIFEST)
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))
             archive.add(folder / _JOURNAL, _JOURNAL)
             archive.add(bundle, _BUNDLE)
+            for path in (programs_folder(checkout.sandbox, folder.name) / name for name in files_of(programs)):
+                if path.is_file():
+                    archive.add(path, _PROGRAMS + path.name)
         write_atomically(target, packed.read_bytes())
     return f"{state.started.session} with {len(refs)} refs is in {target}"
 
@@ -123,12 +131,14 @@ def import_session(checkout: Checkout, source: Path) -> State:
             repository.checkout(archive.branch)
             repository.exclude_sandbox()
             folder.mkdir(parents=True, exist_ok=True)
+            _take_programs(source, programs_folder(checkout.sandbox, folder.name), chain.entries)
             write_atomically(folder / _JOURNAL, archive.journal)
             store = HeadStore(folder.name)
             why = store.write(len(chain.hashes) - 1, chain.hashes[-1], folder / _JOURNAL)
             if why and store.read() is not None:  # an older head stays, which this journal would contradict
                 raise UsageError(f"{why}; make room there, and import again")
             checkout.set_current(folder)
+    tidy(programs_folder(checkout.sandbox, folder.name), chain.entries)
     checkout.write_table(folder, state)
     checkout.release()
     return state
@@ -152,11 +162,28 @@ def _read(source: Path) -> _Archive:
     return _Archive(source, session, branch, refs, head, parts[_JOURNAL], parts[_BUNDLE])
 
 
-def _part(archive: tarfile.TarFile, name: str) -> bytes:
-    file = archive.extractfile(name)
+def _part(archive: tarfile.TarFile, member: str | tarfile.TarInfo) -> bytes:
+    file = archive.extractfile(member)
     if file is None:
-        raise ValueError(f"{name} is no file")
+        raise ValueError(f"{member} is no file")
     return file.read()
+
+
+def _take_programs(source: Path, folder: Path, entries: list[Entry]) -> None:
+    """Write the archive's programs to `folder`. Raises `UsageError` where one is not what the journal says."""
+    files = files_of(named(entries))
+    with tarfile.open(source, "r:gz") as archive:
+        for member in archive:
+            if not member.name.startswith(_PROGRAMS):
+                continue
+            name = member.name.removeprefix(_PROGRAMS)
+            if name not in files or not member.isfile() or member.size > files[name][0].size:
+                raise UsageError(f"{source} holds {member.name}, which its journal does not name; export it again")
+            raw = _part(archive, member)
+            if text := problem(raw, *files[name]):
+                raise UsageError(f"{source}: {member.name}: {text}; export the session again")
+            folder.mkdir(exist_ok=True)
+            write_atomically(folder / name, raw)
 
 
 def _chain(archive: _Archive, scratch: Path) -> integrity.Chain:

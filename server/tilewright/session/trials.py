@@ -20,7 +20,7 @@ from tilewright.session.checkout import Checkout
 from tilewright.session.history import Budgeted, Checked, Measured, Noticed, SizesChecked, State
 from tilewright.session.integrity import refs_of
 from tilewright.session.jobs import Job
-from tilewright.session.programs import programs_folder
+from tilewright.session.programs import programs_folder, tidy
 from tilewright.session.rows import close_iteration
 from tilewright.session.runs import Runs, runs_of
 from tilewright.session.tally import Tally, used_up
@@ -215,8 +215,14 @@ class Trials:
         if runs is not None:
             await runs.close()
 
+    def tidy_programs(self, state: State) -> None:
+        """Drop what no kept version needs of the session's device programs."""
+        tidy(programs_folder(self._checkout.sandbox, state.started.session), self._book.entries)
+
     def finish(self, reason: str) -> None:
         """End the session; its referee and workers go in the background."""
+        if self._book.state is not None:
+            self.tidy_programs(self._book.state)
         self._book.finish(reason)
         self._dropping = asyncio.ensure_future(self._drop_runs())
 

@@ -29,6 +29,7 @@ from tilewright.session.history import (
     State,
 )
 from tilewright.session.integrity import Chain
+from tilewright.session.programs import missing_or_altered, named, not_written, programs_folder
 from tilewright.session.rows import close_iteration
 from tilewright.text import few
 
@@ -99,6 +100,19 @@ def verify(checkout: Checkout, session: str = "") -> list[Line]:
     for what, good, check in aspects:
         found = list(check())
         lines += [Line(what, Mark.FAIL, text) for text in found] or [Line(what, Mark.OK, good)]
+    return [*lines, *_programs(checkout, chain, state)]
+
+
+def _programs(checkout: Checkout, chain: Chain, state: State) -> list[Line]:
+    """None for a session without device programs."""
+    programs, folder = named(chain.entries), programs_folder(checkout.sandbox, state.started.session)
+    lines = [Line("programs", Mark.FAIL, text) for text in missing_or_altered(folder, programs)]
+    if text := not_written(folder, programs):
+        lines.append(Line("programs", Mark.WARN, text))
+    if programs and not lines:
+        whole = sum(program.whole for program in programs.values())
+        good = f"{len(programs)} device programs are those that were timed; {whole} of them can be replayed"
+        lines.append(Line("programs", Mark.OK, good))
     return lines
 
 

@@ -1,0 +1,265 @@
+"""A session's device programs: what stays of them, what `verify` says of them, and that an archive carries them."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import shutil
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.conftest import FASTER_KERNEL, SLOWER_KERNEL, git
+from tests.integration.test_carried import another_machine, clone, end, exported
+from tests.stage import judged, play, start
+from tests.unit.programs.made import OUT, W, fill, program
+from tilewright.errors import UsageError
+from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Level, Status, StoredProgram
+from tilewright.programs.format import bare_file, encoded, program_file
+from tilewright.programs.identity import identity
+from tilewright.programs.model import Block, Program, digest_of
+from tilewright.repository import Files
+from tilewright.rules import Rules
+from tilewright.session.checkout import Checkout
+from tilewright.session.loop import Loop
+from tilewright.session.programs import programs_folder
+from tilewright.session.runs import Runs
+from tilewright.session.transfer import import_session
+from tilewright.session.verification import Mark, verify
+
+HELD = b"\x07" * 4096
+BASELINE, KEPT, REVERTED, PENDING = (program([fill(OUT, number)], held=HELD) for number in range(4))
+
+
+def holding_nothing(number: int) -> Program:
+    made = program([fill(OUT, number)])
+    blocks = tuple(Block(at=one.at, size=one.size, role="fresh") if one.at == W else one for one in made.layout.blocks)
+    return Program(made.layout.model_copy(update={"blocks": blocks}), made.images)
+
+
+PLAIN = holding_nothing(9)
+
+
+def named(made: Program) -> str:
+    return digest_of(encoded(made))
+
+
+@pytest.fixture
+def stage(make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """A session whose next benchmark runs time `programs`, at `speedup` over the incumbent. `note`: why they are not
+    written."""
+    found = SimpleNamespace(root=make_task(), programs=[BASELINE], speedup=1.0, note="")
+
+    async def benchmark(
+        _: Runs, files: Files, incumbent: Files | None, *__: object, store: Path, **___: object
+    ) -> BenchmarkResult:
+        store.mkdir(exist_ok=True)
+        cases = []
+        for number, made in enumerate(found.programs):
+            raw = encoded(made)
+            stored = StoredProgram(identity=identity(made), sha256=digest_of(raw), size=len(raw), note=found.note)
+            if not found.note:
+                program_file(store, stored.sha256).write_bytes(raw)
+            case = {"N": 64 + number}
+            cases.append(CaseTiming(case=case, level=Level.REPLAYED, latency_ms=1 / found.speedup, program=stored))
+        figures = {}
+        if incumbent is not None:
+            low, high = found.speedup - 0.01, found.speedup + 0.01
+            figures = {"speedup": found.speedup, "speedup_low": low, "speedup_high": high}
+        return BenchmarkResult(
+            status=Status.PASSED, level=Level.REPLAYED, latency_ms=1 / found.speedup, cases=cases, **figures
+        )
+
+    monkeypatch.setattr(Runs, "benchmark", benchmark)
+    yield found
+
+
+def folder_of(root: Path) -> Path:
+    state = Checkout(root).peek()
+    assert state is not None
+    return programs_folder(Checkout(root).sandbox, state.started.session)
+
+
+def names(root: Path) -> set[str]:
+    return {path.name for path in folder_of(root).iterdir()}
+
+
+def said(root: Path) -> list[tuple[Mark, str]]:
+    return [(line.mark, line.detail) for line in verify(Checkout(root)) if line.what == "programs"]
+
+
+async def tried(loop: Loop, stage: SimpleNamespace, source: str, speedup: float, *programs: Program) -> None:
+    """A candidate that is kept if it gains, else reverted."""
+    stage.programs, stage.speedup = list(programs), speedup
+    await judged(loop, source)
+    if speedup > 1:
+        loop.checkpoint()
+    else:
+        loop.revert()
+    loop.append_result("another")
+
+
+async def whole_session(loop: Loop, stage: SimpleNamespace) -> None:
+    await start(loop, rules=Rules(patience=4))
+    await tried(loop, stage, FASTER_KERNEL, 1.3, KEPT)
+    await tried(loop, stage, SLOWER_KERNEL, 0.8, REVERTED, KEPT, PLAIN)
+    stage.programs = [PENDING]
+    await judged(loop, FASTER_KERNEL + "\n# another\n")
+
+
+WHOLE = {f"{named(made)}.program" for made in (BASELINE, KEPT, PENDING, PLAIN)}
+BARE = f"{named(REVERTED)}.bare.program"
+
+
+def test_of_what_was_reverted_only_kernels_and_layout_stay(stage: SimpleNamespace) -> None:
+    root = stage.root
+
+    async def scene(loop: Loop) -> None:
+        assert "programs" not in loop.status().files
+        await whole_session(loop, stage)
+        assert root / loop.status().files["programs"] == folder_of(root)
+        assert names(root) == {*WHOLE, BARE}
+        folder = folder_of(root)
+        for name in ("f" * 64 + ".program", named(KEPT) + ".part", "mine.program"):
+            (folder / name).write_bytes(b"?")
+        assert said(root) == [(Mark.OK, "5 device programs are those that were timed; 3 of them can be replayed")]
+        loop.revert()
+        assert names(root) == {*WHOLE, BARE, "mine.program"} - {f"{named(PENDING)}.program"} | {
+            f"{named(PENDING)}.bare.program"
+        }
+        loop.append_result("another")
+        assert said(root)[0][0] is Mark.OK
+        # what was reverted once may be kept later
+        await tried(loop, stage, FASTER_KERNEL + "\n# more\n", 1.3, REVERTED)
+        await tried(loop, stage, SLOWER_KERNEL + "\n", 0.8, PLAIN)
+        assert f"{named(REVERTED)}.program" in names(root)
+        assert BARE not in names(root)
+        (folder / f"{'e' * 64}.program").write_bytes(b"?")
+        loop.end("enough")
+
+    play(root, scene)
+    assert f"{'e' * 64}.program" not in names(root)
+    assert said(root) == [(Mark.OK, "5 device programs are those that were timed; 3 of them can be replayed")]
+
+
+def test_a_full_disk_fails_no_revert(stage: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def scene(loop: Loop) -> None:
+        await whole_session(loop, stage)
+        with monkeypatch.context() as disk:
+            disk.setattr("tilewright.session.programs._drop_held", full)
+            loop.revert()
+        assert names(stage.root) == {*WHOLE, BARE}
+        shutil.rmtree(folder_of(stage.root))
+        loop.append_result("another")
+        await tried(loop, stage, SLOWER_KERNEL + "\n", 0.8, PLAIN)
+
+    play(stage.root, scene)
+
+
+def test_verify_names_what_is_gone_or_altered(stage: SimpleNamespace) -> None:
+    root = stage.root
+
+    async def scene(loop: Loop) -> None:
+        await whole_session(loop, stage)
+
+    play(root, scene)
+    folder = folder_of(root)
+    kept, bare = program_file(folder, named(KEPT)), bare_file(folder, named(REVERTED))
+    whole, dropped = kept.read_bytes(), bare.read_bytes()
+
+    def finding() -> str:
+        ((mark, text),) = said(root)
+        assert mark is Mark.FAIL
+        return text
+
+    kept.write_bytes(encoded(REVERTED))
+    assert finding().startswith(f"iteration 1: {folder.parent.name}/programs/{kept.name}: it was altered: its SHA-256")
+    kept.unlink()
+    assert "it is gone; put it back from another copy of the session, or from an archive" in finding()
+    kept.write_bytes(whole)
+    bare.write_bytes(dropped[:-1])
+    assert finding().startswith(f"iteration 2: {folder.parent.name}/programs/{bare.name}: it was altered: it is longer")
+    bare.unlink()
+    assert "it is gone" in finding()
+    program_file(folder, named(REVERTED)).write_bytes(encoded(REVERTED))  # nothing was dropped yet
+    assert said(root)[0][0] is Mark.OK
+
+
+def test_what_was_not_written_is_a_warning(stage: SimpleNamespace) -> None:
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        stage.note = "not written: no room"
+        await tried(loop, stage, FASTER_KERNEL, 1.3, BASELINE, KEPT)
+
+    play(stage.root, scene)
+    assert said(stage.root) == [(Mark.WARN, "1 of 2 (iteration 1) not written: no room")]
+
+
+def test_a_session_without_programs_has_no_line(root: Path) -> None:
+    assert said(root) == []
+
+
+def test_an_archive_carries_the_programs(stage: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = stage.root
+    there = clone(root, "there")
+
+    async def scene(loop: Loop) -> None:
+        await whole_session(loop, stage)
+
+    async def go_on(loop: Loop) -> None:
+        loop.revert()
+        loop.append_result("another")
+
+    play(root, scene)
+    (folder_of(root) / "mine.program").write_bytes(b"?")
+    archive = exported(root, "session.tgz")
+    with monkeypatch.context() as elsewhere:
+        another_machine(root, elsewhere)
+        import_session(Checkout(there), archive)
+        assert names(there) == {*WHOLE, BARE}
+        assert said(there)[0][0] is Mark.OK
+        play(there, go_on)
+        end(there)
+        back, left = exported(there, "back.tgz"), names(there)
+    assert f"{named(PENDING)}.bare.program" in left
+    git(root, "checkout", "-q", "--", "task")
+    import_session(Checkout(root), back)
+    assert names(root) == left | {"mine.program"}
+    assert said(root)[0][0] is Mark.OK
+
+
+@pytest.mark.parametrize("harm", ["altered", "not named", "a link", "a bare file of another"])
+def test_an_archive_with_other_programs_is_refused(stage: SimpleNamespace, tmp_path: Path, harm: str) -> None:
+    async def scene(loop: Loop) -> None:
+        await whole_session(loop, stage)
+        loop.end("enough")
+
+    play(stage.root, scene)
+    there, archive, changed = clone(stage.root, "there"), exported(stage.root, "a.tgz"), tmp_path / "changed.tgz"
+    with tarfile.open(archive) as old, tarfile.open(changed, "w:gz") as new:
+        for member in old:
+            file = old.extractfile(member)
+            assert file is not None
+            raw = file.read()
+            if member.name == f"programs/{named(KEPT)}.program":
+                if harm == "altered":
+                    raw = raw[:-1] + b"?"
+                elif harm == "not named":
+                    member.name = f"programs/../{member.name}"
+                elif harm == "a link":
+                    member.type, member.linkname = tarfile.SYMTYPE, "/etc/hostname"
+                else:
+                    raw = (folder_of(stage.root) / BARE).read_bytes()
+                    member.name = f"programs/{named(KEPT)}.bare.program"
+            member.size = len(raw)
+            new.addfile(member, io.BytesIO(raw))
+    with pytest.raises(UsageError, match=r"altered|another program|does not name"):
+        import_session(Checkout(there), changed)
+    assert list((there / "sandbox").iterdir()) == []
