@@ -1,9 +1,9 @@
-"""How often identical kernels are told apart, and real gains found: recorded pairs through the production decision.
+"""What is timed in its own process: how often identical kernels are told apart, and real gains found.
 
 python benchmarks/statistics.py record FILE.npz     on a GPU: pairs of identical kernels, many processes, six durations
-python benchmarks/statistics.py live FILE.json      on a GPU: whole runs of identical kernels, as a session makes them
 python benchmarks/statistics.py analyse FILE.npz    anywhere: trials resampled from the record, as a table, JSON, a plot
-python benchmarks/statistics.py analyse FILE.json   anywhere: what became of the whole runs, and would of gains apart
+
+Recorded pairs go through the decision of the level in-process. Replayed programs: `programs.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ else:
     sys.path[:] = [entry for entry in sys.path if not entry.endswith("/benchmarks")] + [__file__.rpartition("/")[0]]
 
 import argparse
-import asyncio
 import json
 import math
 import random
@@ -32,12 +31,12 @@ import subprocess
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
-from recorded import header, read, write
+from recorded import header, write
 
 from tilewright.bundled import examples
 from tilewright.evaluation import statistics as decisions
@@ -50,12 +49,7 @@ PAIRS = 126
 BLOCK = 8
 """Consecutive pairs that resampling keeps together, since neighbours resemble each other."""
 TRIALS = 10_000
-LIVE = 7
-"""Whole runs of each kernel of the record."""
-ALONE = 12
-"""Processes that run each of them alone."""
 GAINS = (0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05)
-FEIGNED = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05)
 BF16 = "bfloat16"
 KERNELS: dict[str, tuple[str, dict[str, Any]]] = {
     "5 us": ("rmsnorm", {"M": 128, "N": 4096, "dtype": BF16}),
@@ -175,90 +169,6 @@ def record(target: Path, most: int, only: Sequence[str]) -> None:
         pool.close()
 
 
-def live(target: Path, only: Sequence[str]) -> None:
-    """Whole runs of a kernel against a copy with a comment, each as a session makes it: two arms, verdict, confirming
-    run where it would be kept. Before them the kernel in processes alone, whose latencies say how far a gain that is
-    measured apart may lie from one measured side by side. Of the kernels `only`, or of all; others in `target` stay."""
-    from tilewright.evaluation.seeds import new_secret
-    from tilewright.policy import confirmed, verdict_of_benchmark, with_steady_incumbent
-    from tilewright.repository import Repository
-    from tilewright.rules import Rules
-    from tilewright.session.runs import Runs
-    from tilewright.task import Backend
-
-    async def one(runs: Runs, source: bytes, number: int) -> dict[str, Any]:
-        candidate = {"fixed_launch.py": source + b"\n# copy %d\n" % number}
-        started = time.monotonic()
-        verdicts: list[Any] = []
-        for confirms in (False, True):
-            incumbent = {"fixed_launch.py": source}
-            result = await runs.benchmark(candidate, incumbent, new_secret(), 600, lambda _: None, apart=confirms)
-            verdict = verdict_of_benchmark(with_steady_incumbent(result, None), Rules())
-            if verdict is None:
-                return {"verdicts": [*verdicts, {"kind": "void"}], "message": result.message}
-            verdicts.append(((confirmed(verdict) if confirms else verdict) or verdict).model_dump(mode="json"))
-            if verdicts[-1]["kind"] != "keep":
-                break
-        return {"verdicts": verdicts, "pairs": result.cases[0].pairs if result.cases else 0,
-                "latency_ms": result.latency_ms, "seconds": time.monotonic() - started}  # fmt: skip
-
-    async def trials(parent: Path, name: str) -> dict[str, Any]:
-        folder, source = make_task(parent, name)
-        repository = Repository(folder)
-        runs = Runs(Backend.CUDA, "sm_90", repository.files(repository.head()), PurePosixPath())
-        await runs.environment()
-        found: dict[str, Any] = {"alone_ms": [], "trials": []}
-        try:
-            for _ in range(ALONE):
-                alone = await runs.benchmark({"fixed_launch.py": source}, None, new_secret(), 600, lambda _: None)
-                found["alone_ms"].append(alone.latency_ms)
-            for number in range(LIVE):
-                found["trials"].append(await one(runs, source, number))
-        finally:
-            await runs.close()
-        return found
-
-    record = header("statistics.py live FILE.json") | {"kernels": read(target)["kernels"] if target.exists() else {}}
-    with tempfile.TemporaryDirectory() as scratch:
-        for name in only or KERNELS:
-            record["kernels"][name] = found = asyncio.run(trials(Path(scratch), name))
-            found["apart"] = shares_apart(name, found["alone_ms"])
-            write(target, record)
-            print(told(name, found), flush=True)
-
-
-def drawn_apart(alone: Sequence[float], source: random.Random, speedup: float) -> Callable[[], tuple[float, float]]:
-    """What gives the ms of a lone candidate, and of a lone incumbent that it is so many times as fast as."""
-    return lambda: (source.choice(alone) / speedup, source.choice(alone))
-
-
-def shares_apart(name: str, alone_ms: Sequence[float | None]) -> dict[str, Any]:
-    """How often a gain of 1% or 3% would be lost where it is measured apart, and those that are none would pass: drawn
-    from the latencies of processes that ran alone (one may be void), as the production code asks for them."""
-    alone, source = [ms for ms in alone_ms if ms], random.Random(name)
-
-    def lost(gain: float, true: float) -> float:
-        runs = (decisions.settled_apart(gain, drawn_apart(alone, source, true)) for _ in range(TRIALS))
-        return sum(decisions.contradicts(gain, run) for run in runs) / TRIALS
-
-    feigned = {str(gain): round(1 - lost(1 + gain, 1.0), 6) for gain in FEIGNED}
-    shares = {"lost_of_1": lost(1.01, 1.01), "lost_of_3": lost(1.03, 1.03), "feigned": feigned}
-    return {"spread": float(np.std(np.log(alone))), **shares}
-
-
-def told(name: str, found: dict[str, Any]) -> str:
-    """What became of the whole runs of one kernel, and what would become of gains where they are measured apart."""
-    kinds = [trial["verdicts"][-1]["kind"] for trial in found["trials"]]
-    first = sum(trial["verdicts"][0]["kind"] == "keep" for trial in found["trials"])
-    shares = found["apart"]
-    return (
-        f"{name}: {kinds.count('keep')} of {len(kinds)} kept, {kinds.count('void')} void, {first} would be kept before "
-        f"the confirming run; processes alone differ by {shares['spread']:.3%}, and apart a gain of 1% would be lost "
-        f"in {shares['lost_of_1']:.2%} of runs, one of 3% in {shares['lost_of_3']:.2%}; feigned ones would pass: "
-        + ", ".join(f"{float(gain):.1%} in {share:.2%}" for gain, share in shares["feigned"].items())
-    )
-
-
 def resampled(runs: np.ndarray, source: random.Random, gain: float) -> Iterator[Pair]:
     """Pairs of one pair of processes without end, drawn in blocks; the candidate made faster by `gain`."""
     pairs = runs[source.randrange(len(runs))]
@@ -272,14 +182,11 @@ def resampled(runs: np.ndarray, source: random.Random, gain: float) -> Iterator[
             yield Pair(one / (1 + gain), other, outer_one - one + one / (1 + gain), outer_other)
 
 
-def trial(
-    runs: np.ndarray, source: random.Random, gain: float, alone: Sequence[float] = (), pair_s: float = 0.0
-) -> tuple[bool, float]:
+def trial(runs: np.ndarray, source: random.Random, gain: float, pair_s: float = 0.0) -> tuple[bool, float]:
     """One experiment by the production code: whether it ends as a keep, and the ms of GPU time that its pairs took.
-    `alone`: ms of lone processes of one kernel, from which what is measured apart is drawn; without, it is left out.
     `pair_s`: the seconds that a pair takes, of which a run has no more than its limit holds; without, no limit."""
-    from tilewright.evaluation.measurement import TIME_LIMIT_S, combined_intervals, paired
-    from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Status
+    from tilewright.evaluation.measurement import TIME_LIMIT_S, paired
+    from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Level, Status
     from tilewright.policy import VerdictKind, confirmed, verdict_of_benchmark
     from tilewright.rules import Rules
 
@@ -294,23 +201,27 @@ def trial(
             if evidence.is_decided(only=True) or len(evidence.pairs) >= most:
                 break
         spent += sum(pair.candidate + pair.incumbent for pair in evidence.pairs)
-        timing = CaseTiming(case={}, latency_ms=1.0, **paired(evidence))
-        result = BenchmarkResult(status=Status.PASSED, latency_ms=1.0, cases=[timing], **combined_intervals([evidence]))
+        timing = CaseTiming(case={}, level=Level.IN_PROCESS, latency_ms=1.0, **paired(evidence))
+        speedup, low, high = decisions.combined([evidence.device]).ratio()
+        result = BenchmarkResult(
+            status=Status.PASSED,
+            level=Level.IN_PROCESS,
+            latency_ms=1.0,
+            cases=[timing],
+            speedup=speedup,
+            speedup_low=low,
+            speedup_high=high,
+        )
         verdict = verdict_of_benchmark(result, Rules())
         assert verdict is not None
         verdict = confirmed(verdict) if confirms else verdict
         if verdict.kind is not VerdictKind.KEEP:
             return False, spent
-    if alone and result.speedup is not None:
-        apart = decisions.settled_apart(result.speedup, drawn_apart(alone, source, 1 + gain))
-        return not decisions.contradicts(result.speedup, apart), spent
     return True, spent
 
 
-def analyse(
-    record_file: Path, trials: int, gains: tuple[float, ...], alone: Mapping[str, Sequence[float]]
-) -> dict[str, Any]:
-    """False keeps (a gain of zero) and power of every kernel of the record; `alone`: ms of lone processes by kernel."""
+def analyse(record_file: Path, trials: int, gains: tuple[float, ...]) -> dict[str, Any]:
+    """False keeps (a gain of zero) and power of every kernel of the record."""
     recorded = np.load(record_file)
     found: dict[str, Any] = {}
     for name in (name for name in KERNELS if name in recorded):
@@ -322,7 +233,7 @@ def analyse(
         for gain in gains:
             source = random.Random(f"{name} {gain}")
             count = trials if gain in (0.0, 0.01, 0.03) else max(trials // 10, 1)
-            ended = [trial(runs, source, gain, alone.get(name, ()), pair_s) for _ in range(count)]
+            ended = [trial(runs, source, gain, pair_s) for _ in range(count)]
             rows[str(gain)] = {
                 "trials": count,
                 "kept": sum(kept for kept, _ in ended) / count,
@@ -332,7 +243,6 @@ def analyse(
             "latency_ms": latency_ms,
             "process_pairs": int(runs.shape[0]),
             "pairs": int(runs.shape[0] * runs.shape[1]),
-            "processes_alone": len(alone.get(name, ())),
             "pair_s": round(pair_s, 4),
             "by_gain": rows,
         }
@@ -365,31 +275,19 @@ def plot(found: dict[str, Any], target: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["record", "live", "analyse"])
+    parser.add_argument("what", choices=["record", "analyse"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--processes", type=int, default=MOST_PROCESSES, help="with record: at most, of each kernel")
-    parser.add_argument("--only", nargs="+", default=[], choices=[*KERNELS], metavar="KERNEL", help="with record, live")
+    parser.add_argument("--only", nargs="+", default=[], choices=[*KERNELS], metavar="KERNEL", help="with record")
     parser.add_argument("--identical", action="store_true", help="with analyse: no gains, identical kernels alone")
-    parser.add_argument("--alone", type=Path, help="with analyse: what `live` recorded, to measure keeps apart too")
     parser.add_argument("--json", type=Path, help="with analyse: where the figures go")
     parser.add_argument("--plot", type=Path, help="with analyse: where the picture goes (PNG)")
     asked = parser.parse_args()
     if asked.what == "record":
         record(asked.file, asked.processes, asked.only)
-    elif asked.what == "live":
-        live(asked.file, asked.only)
-    elif asked.file.suffix == ".json":
-        whole = read(asked.file)
-        for name, kernel in whole["kernels"].items():
-            kernel["apart"] = shares_apart(name, kernel["alone_ms"])
-            print(told(name, kernel))
-        if asked.json:
-            write(asked.json, whole)
     else:
-        kernels = read(asked.alone)["kernels"] if asked.alone else {}
-        alone = {name: [ms for ms in kernel["alone_ms"] if ms] for name, kernel in kernels.items()}
-        found = analyse(asked.file, asked.trials, (0.0,) if asked.identical else (0.0, *GAINS), alone)
+        found = analyse(asked.file, asked.trials, (0.0,) if asked.identical else (0.0, *GAINS))
         if asked.json:
             with np.load(asked.file) as recorded:
                 on = {name: str(recorded[name]) for name in recorded if not recorded[name].ndim}
