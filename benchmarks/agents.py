@@ -1,4 +1,4 @@
-"""What agents reached: with the skills and the tools, with the tools alone, with neither; paired runs of the evaluator.
+"""What agents reached: with the skills and the tools, with the tools alone, with neither; compared by the evaluator.
 
 `benchmarks/agents/TASK/` holds each task with the kernel that all began with (`kernel.py`) and the one that each ended
 with (`CONDITION-RUN.py`), and some of these with one thing changed by hand, to see what it was worth

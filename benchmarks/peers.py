@@ -1,4 +1,4 @@
-"""Where a session ended against what a user would call instead, in the evaluator's own paired, interleaved runs.
+"""Where a session ended against what a user would call instead, as the evaluator compares them.
 
 matmul against cuBLAS (torch.matmul); rmsnorm against a plain copy of its input, which moves the same bytes.
 Run on a GPU after `tilewright demo --folder DIR`: python benchmarks/peers.py DIR [--json FILE].

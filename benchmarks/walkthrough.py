@@ -65,8 +65,8 @@ IDEAS = {
     "05 tile of three quarters": "The range of a Triton program is a power of two, too.",
     "one reciprocal a row": "One division for a row instead of one for each of its elements.",
     "16 warps": "Twice the threads again.",
-    "torch.compile": "The compiler writes a kernel for it. It does so anew in each fresh process of the evaluator, so "
-    "that this verdict took most of a minute.",
+    "torch.compile": "The compiler writes a kernel for it. It did so anew in each process that timed it, so that this "
+    "verdict took most of a minute.",
 }
 
 
@@ -91,6 +91,9 @@ def walkthrough(example: str) -> str:
     task = (ROOT / "assets" / "examples" / example / "task.toml").read_text()
     own = tomllib.loads(task)["frontend"] == "cutile"
     built = f"cuda-tile {where['cuda_tile']}, compiler {where['compiler']}" if own else f"torch {where['torch']}"
+    first = next(record["result"] for record in records if record["kind"] == "measured")
+    if "level" not in first:
+        scripted += "When it was recorded, each version was timed in its own process; now both are replayed. "
     parts = [
         f"# A session on {started['task_name']}, step by step\n",
         f"What `tilewright {what}` did on one {where['device']} ({where['arch']}, driver {where['driver']}, {built}), "
@@ -166,15 +169,20 @@ def _measured(step: list[dict[str, Any]]) -> str:
     """What each benchmark run found; a would-be keep has two."""
     said = []
     for result in (record["result"] for record in step if record["kind"] == "measured"):
+        if not result["cases"]:
+            said.append("the same program as the incumbent" if result.get("same") else result["message"])
+            continue
         (case,) = result["cases"]
+        replayed = case.get("level") == "replayed"
+        count = f"{len(case['samples'])} rounds of {case['pairs']} pairs" if replayed else f"{case['pairs']} pairs"
         clocks = result["telemetry"]["sm_clock_mhz"]
         text = f"{case['latency_ms']:.3f} ms, {case['roofline_percent']:.1f}% of the {case['bound']} bound"
         if result["speedup"] is not None:
             low, high = (100 * (result[name] - 1) for name in ("speedup_low", "speedup_high"))
             text += f"; against the incumbent's {case['incumbent_ms']:.3f} ms in the same seconds "
-            text += f"{100 * (result['speedup'] - 1):+.2f}% ({low:+.2f}% to {high:+.2f}%, {case['pairs']} pairs)"
+            text += f"{100 * (result['speedup'] - 1):+.2f}% ({low:+.2f}% to {high:+.2f}%, {count})"
         said.append(f"{text}; SM clock {clocks[0]} to {clocks[1]} MHz")
-    return "`run_benchmark`: " + ". Again, in new processes: ".join(said) + "." if said else ""
+    return "`run_benchmark`: " + ". Again, on new inputs: ".join(said) + "." if said else ""
 
 
 if __name__ == "__main__":

@@ -220,7 +220,7 @@ def build_server(desk: Desk) -> MCPServer[None]:
 
     @mcp.tool(title="Measure the candidate", annotations=_REPEATS)
     async def run_benchmark(context: Context[Any, Any]) -> BenchmarkReport:
-        """Measure the candidate that passed against the incumbent, interleaved, and give the verdict."""
+        """Measure the candidate that passed in turns with the incumbent, and give the verdict."""
         return await _told(lambda: desk.loop.run_benchmark(_progress(context)))
 
     @mcp.tool(title="Keep the candidate", annotations=_ADDS)

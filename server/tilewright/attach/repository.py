@@ -314,8 +314,8 @@ def _others(found: Exercise) -> list[str]:
         more = dict.fromkeys(one.path for one in (*found.tests[1:4], *found.benches[1:4]))
         lines.append(f"also there, for --test and --bench: {', '.join(more)}")
     lines.append(
-        "harness-trusted: there are no hidden cases, no fresh inputs from secret seeds, no float64 reference and no "
-        "second clock, and the kernel shares the tests' process"
+        "harness-trusted: there are no hidden cases, no fresh inputs from secret seeds and no float64 reference, "
+        "nothing is replayed, and the kernel shares the tests' process"
     )
     if found.kernel.entries:
         entry = f"{found.kernel.module}:{found.kernel.entries[-1]}"

@@ -63,7 +63,7 @@ class SearchResult(Record):
     best: dict[str, Value] = Field(default_factory=dict, description="best over all cases; empty for the original")
     best_by_case: dict[str, dict[str, Value]] = Field(default_factory=dict)
     loss: float = Field(0.0, description="what the one best config loses against the best of each case, as a share")
-    confirmed: Speedup | None = Field(None, description="of the best, measured anew in fresh processes")
+    confirmed: Speedup | None = Field(None, description="of the best, measured anew against the original")
     confirmation: str = ""
     checked: list[dict[str, Value]] = Field(
         default_factory=list, description="configs whose results were compared with the reference, the original first"

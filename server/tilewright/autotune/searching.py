@@ -1,4 +1,4 @@
-"""The search: space, survey by the compiler and the model, race on the device, confirmation in fresh processes."""
+"""The search: space, survey by the compiler and the model, race on the device, confirmation."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def _report(result: SearchResult, files: dict[str, str], applied: str) -> Autotu
         f"{places.count(place)} {place}" for place in ("measured", "modelled", "pruned", "failed") if place in places
     )
     if result.confirmed is not None:
-        how = "by the model, and checked" if result.modelled else "confirmed in fresh processes"
+        how = "by the model, and checked" if result.modelled else "confirmed by a second comparison"
         gain = f"{label(result.best)}: {mark}{_words(result.confirmed)} the original, {how}"
     else:
         gain = f"the original stays: {result.confirmation}"

@@ -2,7 +2,7 @@
 
 Every pair is one run of the command for each arm, in processes of their own. Cases that one run measures share its
 luck, so the overall speedup is taken from each pair's mean over the cases, never from the cases as if they were
-independent. The method is the native benchmark's; there is no second clock.
+independent. The method is that of blocks in processes of their own, without a second clock.
 """
 
 from __future__ import annotations

@@ -302,8 +302,8 @@ def _lacking(task: CommandTask, backend: Backend) -> list[str]:
     notes = [
         "harness-trusted: whether a candidate is right, and how fast, is what this repository's own tests and "
         "benchmark say of it. A native task would add hidden cases, inputs drawn anew from secret seeds, a float64 "
-        "reference, outputs checked while they are timed, and a second clock; here the kernel shares the tests' "
-        "process, and one that is written to deceive them can. Read the diff of what is kept",
+        "reference, and launches that are replayed where none of the kernel's Python runs; here the kernel shares the "
+        "tests' process, and one that is written to deceive them can. Read the diff of what is kept",
         "tell the user so, and offer a native task around the same function: `tilewright init package.module:function "
         "--shape 4096x8192 --dtype bfloat16` writes one",
     ]
