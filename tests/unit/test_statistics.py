@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import math
 import random
 from pathlib import Path
@@ -145,10 +144,9 @@ def benchmark_script() -> Any:
 def test_recorded_pairs_through_the_production_decision(name: str, gain: float, least: float, most: float) -> None:
     script = benchmark_script()
     recorded = np.load(ROOT / "references" / "evidence" / "statistics.npz")
-    live = json.loads((ROOT / "references" / "evidence" / "statistics-live.json").read_text())
-    source, alone = random.Random(5), live["kernels"][name]["alone_ms"]
+    source = random.Random(5)
     pair_s = float(recorded[script.spent_by(name)].mean())
-    kept = sum(script.trial(recorded[name], source, gain, alone, pair_s)[0] for _ in range(100)) / 100
+    kept = sum(script.trial(recorded[name], source, gain, pair_s)[0] for _ in range(100)) / 100
     assert least <= kept <= most
 
 
