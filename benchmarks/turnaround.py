@@ -63,7 +63,7 @@ def swap(*pairs: tuple[str, str]) -> Change:
 
 
 def swap_lines(first: str, second: str) -> Change:
-    """Swaps the lines that hold these texts; `first` comes before `second`."""
+    """Swaps the first lines that hold these texts."""
 
     def change(text: str) -> str:
         lines = text.splitlines(keepends=True)
