@@ -25,7 +25,7 @@ from tilewright.repository import Files
 from tilewright.roofline.bounds import Ceilings
 from tilewright.roofline.model import CallProfile
 from tilewright.session.beginning import Working
-from tilewright.session.runs import RaceResult
+from tilewright.session.outcomes import RaceResult
 from tilewright.task import Backend, load_task
 
 SOURCE = b"""

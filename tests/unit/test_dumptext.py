@@ -10,7 +10,7 @@ from tilewright.compiler.remarks import Remark
 from tilewright.compiler.resources import Resources
 from tilewright.evaluation.results import Status
 from tilewright.session import dumptext
-from tilewright.session.runs import Dumped, DumpedKernel
+from tilewright.session.outcomes import Dumped, DumpedKernel
 
 RESOURCES = Resources(
     registers=255, spill_bytes=4728, shared_bytes=213128, threads=256, ctas_per_sm=1, limited_by="registers",

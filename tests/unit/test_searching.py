@@ -27,7 +27,7 @@ from tilewright.evaluation.results import (
 )
 from tilewright.roofline.bounds import Ceilings
 from tilewright.roofline.model import CallProfile
-from tilewright.session.runs import RaceResult, SurveyResult
+from tilewright.session.outcomes import RaceResult, SurveyResult
 from tilewright.task import Backend, Task, TaskFile
 
 

@@ -18,7 +18,8 @@ from tilewright.evaluation.results import CorrectnessResult
 from tilewright.evaluation.seeds import new_secret
 from tilewright.repository import Files
 from tilewright.session.checks import ARCH
-from tilewright.session.runs import Dumped, Runs, backend_here
+from tilewright.session.outcomes import Dumped
+from tilewright.session.runs import Runs, backend_here
 from tilewright.task import Backend, Frontend, parse_task
 
 LIMIT_S = 300.0

@@ -27,7 +27,8 @@ from tilewright.gpu.specs import spec_by_arch
 from tilewright.knobs import Knobs, SpaceError, Value
 from tilewright.repository import Files
 from tilewright.session.beginning import Working
-from tilewright.session.runs import Runs, SurveyResult
+from tilewright.session.outcomes import SurveyResult
+from tilewright.session.runs import Runs
 from tilewright.task import Backend, Frontend, case_label
 
 LIMIT_S = 3600.0

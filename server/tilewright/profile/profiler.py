@@ -22,7 +22,8 @@ from tilewright.roofline.model import CallProfile, estimate_call
 from tilewright.session.beginning import Working, backend_for, working_candidate
 from tilewright.session.checkout import Checkout
 from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress, Results
-from tilewright.session.runs import Dumped, SurveyResult, with_model
+from tilewright.session.outcomes import Dumped, SurveyResult
+from tilewright.session.runs import with_model
 from tilewright.task import Backend, Frontend, Work, case_label
 
 LIMIT_S = 600.0

@@ -21,8 +21,9 @@ from tilewright.session.beginning import working_candidate
 from tilewright.session.checkout import Checkout, EditableFiles
 from tilewright.session.dumptext import STAGES, Stage
 from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress
+from tilewright.session.outcomes import Dumped
 from tilewright.session.reports import DumpReport
-from tilewright.session.runs import Dumped, Runs
+from tilewright.session.runs import Runs
 from tilewright.task import Backend, Case
 
 Compare = Literal["incumbent"]

@@ -13,8 +13,8 @@ from tilewright.compiler.findings import findings
 from tilewright.compiler.sass import mix_table
 from tilewright.evaluation.results import Status
 from tilewright.session import operations
+from tilewright.session.outcomes import Dumped, DumpedKernel
 from tilewright.session.reports import DumpReport, KernelReport
-from tilewright.session.runs import Dumped, DumpedKernel
 from tilewright.skillpack import treatment_pages
 from tilewright.text import cut
 

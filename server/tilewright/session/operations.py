@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tilewright.evaluation.results import Status
 from tilewright.roofline.model import HostWork
+from tilewright.session.outcomes import Dumped
 from tilewright.session.reports import DumpReport
-from tilewright.session.runs import Dumped
 
 NOTHING = "plain torch: there is nothing to compile"
 

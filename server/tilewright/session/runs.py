@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pydantic import Field
-
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.store import cache_folder
 from tilewright.errors import UsageError
@@ -22,21 +20,17 @@ from tilewright.evaluation.results import (
     CorrectnessResult,
     Environment,
     Prior,
-    Raced,
-    Shaped,
     Status,
-    Surveyed,
 )
 from tilewright.evaluation.snapshot import Snapshot, SnapshotStore, content_id
 from tilewright.gpu.telemetry import find_gpu
 from tilewright.isolation.confinement import Isolation
 from tilewright.repository import Files, Repository
-from tilewright.roofline.model import HostWork
 from tilewright.rules import DEFAULT, Rules
 from tilewright.session.history import Started
 from tilewright.session.jobs import in_thread
+from tilewright.session.outcomes import Dumped, DumpedKernel, RaceResult, SurveyResult
 from tilewright.task import Backend, Case, Frontend, TaskError, Work
-from tilewright.wire.record import Record
 
 UNCONFINED = "TILEWRIGHT_UNCONFINED"
 """Set to 1 by a person: tools may run candidates on a machine that cannot confine them."""
@@ -55,46 +49,6 @@ def backend_here() -> Backend:
     from tilewright.gpu.telemetry import why_unusable
 
     return Backend.CPU if why_unusable() else Backend.CUDA
-
-
-class DumpedKernel(Record):
-    """A kernel that a call launches, compiled for one architecture, and the grid and the tensors' shapes of its
-    first launch."""
-
-    grid: list[int]
-    shapes: dict[str, list[int]] = Field(default_factory=dict)
-    made: Compilation
-
-
-class Dumped(Record):
-    """What a candidate's call launches, compiled; the torch operations of a torch task; or why that is not known."""
-
-    status: Status
-    message: str = ""
-    case: str = ""
-    kernels: list[DumpedKernel] = Field(default_factory=list)
-    operations: list[HostWork] = Field(default_factory=list)
-
-
-class SurveyResult(Record):
-    """What each variant compiles to and launches, in their order, on `cases`; `calls` are their arguments in words,
-    `tensors` those among the inputs of the first case."""
-
-    status: Status
-    message: str = ""
-    cases: list[Case] = Field(default_factory=list)
-    calls: list[str] = Field(default_factory=list)
-    tensors: list[Shaped] = Field(default_factory=list)
-    variants: list[Surveyed] = Field(default_factory=list)
-
-
-class RaceResult(Record):
-    """How each variant did on each of `cases`, in their order."""
-
-    status: Status
-    message: str = ""
-    cases: list[Case] = Field(default_factory=list)
-    configs: list[list[Raced]] = Field(default_factory=list)
 
 
 class Runs:

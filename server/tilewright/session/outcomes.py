@@ -1,0 +1,51 @@
+"""What runs give that only look at candidates: dumps, surveys and races."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from tilewright.compiler.compilation import Compilation
+from tilewright.evaluation.results import Raced, Shaped, Status, Surveyed
+from tilewright.roofline.model import HostWork
+from tilewright.task import Case
+from tilewright.wire.record import Record
+
+
+class DumpedKernel(Record):
+    """A kernel that a call launches, compiled for one architecture, and the grid and the tensors' shapes of its
+    first launch."""
+
+    grid: list[int]
+    shapes: dict[str, list[int]] = Field(default_factory=dict)
+    made: Compilation
+
+
+class Dumped(Record):
+    """What a candidate's call launches, compiled; the torch operations of a torch task; or why that is not known."""
+
+    status: Status
+    message: str = ""
+    case: str = ""
+    kernels: list[DumpedKernel] = Field(default_factory=list)
+    operations: list[HostWork] = Field(default_factory=list)
+
+
+class SurveyResult(Record):
+    """What each variant compiles to and launches, in their order, on `cases`; `calls` are their arguments in words,
+    `tensors` those among the inputs of the first case."""
+
+    status: Status
+    message: str = ""
+    cases: list[Case] = Field(default_factory=list)
+    calls: list[str] = Field(default_factory=list)
+    tensors: list[Shaped] = Field(default_factory=list)
+    variants: list[Surveyed] = Field(default_factory=list)
+
+
+class RaceResult(Record):
+    """How each variant did on each of `cases`, in their order."""
+
+    status: Status
+    message: str = ""
+    cases: list[Case] = Field(default_factory=list)
+    configs: list[list[Raced]] = Field(default_factory=list)
