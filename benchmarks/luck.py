@@ -94,7 +94,7 @@ async def session(backend: Backend, tries: int, source: random.Random, place: Pa
                 right = file.read_text()
             else:
                 loop.revert()
-            loop.append_result("a try")
+            await loop.append_result("a try", quiet)
         found.append({"status": loop.status().budget})
     finally:
         await loop.close()

@@ -67,7 +67,7 @@ def refused(root: Path, words: str) -> None:
         with pytest.raises(UsageError, match=words):
             await loop.run_correctness(quiet)
         with pytest.raises(UsageError, match=words):
-            loop.append_result("mine")
+            await loop.append_result("mine", quiet)
 
     before = journal_of(root).read_bytes()
     play(root, scene)

@@ -258,7 +258,7 @@ def append_result(
     ] = None,
 ) -> None:
     """Close the iteration with one row of the server's own figures, like the tool append_result."""
-    print_report(in_loop(root, lambda loop: _at_once(lambda: loop.append_result(optimization, root_cause))))
+    print_report(in_loop(root, lambda loop: loop.append_result(optimization, print_progress, root_cause, math.inf)))
 
 
 async def _at_once(work: Callable[[], Any]) -> Any:
@@ -319,14 +319,20 @@ def rerun(
 
 
 @session_app.command()
-def end(reason: Annotated[str, typer.Option(help="why, for the record")] = "", root: Root = HERE) -> None:
+def end(
+    reason: Annotated[str, typer.Option(help="why, for the record")] = "",
+    compare: Annotated[
+        bool, typer.Option(help="replay the first program against the last, if the GPU is free and something was kept")
+    ] = True,
+    root: Root = HERE,
+) -> None:
     """End the current session; its branch, journal and table stay."""
 
     why = f"ended by the user{f': {reason}' if reason else ''}"  # never to be taken for the loop's own reason
 
     async def work(loop: Any) -> str:
         try:
-            text: str = loop.end(why)
+            text: str = await loop.end(why, print_progress, compare)
         except CheckoutBusy as busy:
             if not loop.checkout.request_end(why):
                 raise

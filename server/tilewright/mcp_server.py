@@ -235,6 +235,7 @@ def build_server(desk: Desk) -> MCPServer[None]:
 
     @mcp.tool(title="Log the iteration", annotations=_ADDS)
     async def append_result(
+        context: Context[Any, Any],
         optimization: Annotated[
             str, Field(min_length=1, max_length=NAME_LIMIT, description="what was tried, in a few words")
         ],
@@ -242,8 +243,10 @@ def build_server(desk: Desk) -> MCPServer[None]:
             RootCause | None, Field(description="what bounds the kernel, if known; scheduling and unknown escalate")
         ] = None,
     ) -> AppendReport:
-        """Close the iteration with one row of the table, in the server's own figures; says whether to go on."""
-        return await _told(lambda: desk.loop.append_result(optimization, root_cause))
+        """Close the iteration with one row of the table, in the server's own figures; says whether to go on.
+
+        The row that ends the session has its first program replayed against its last."""
+        return await _told(lambda: desk.loop.append_result(optimization, _progress(context), root_cause))
 
     @mcp.tool(title="What the compiler made", annotations=_REPEATS)
     async def dump_ir(

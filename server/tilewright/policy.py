@@ -164,6 +164,38 @@ def settled(result: BenchmarkResult, rules: Rules, alone: bool, confirms: bool) 
     return None if waits else verdict
 
 
+class Ratio(Record):
+    """A speedup with its interval."""
+
+    speedup: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.speedup:.4f}x ({self.low:.4f} to {self.high:.4f})"
+
+
+def ratio_of(result: BenchmarkResult) -> Ratio | None:
+    """What a benchmark run says of both versions. None where it does not compare them."""
+    if not result.passed or result.speedup is None or result.speedup_low is None or result.speedup_high is None:
+        return None
+    return Ratio(speedup=result.speedup, low=result.speedup_low, high=result.speedup_high)
+
+
+def product(keeps: Sequence[BenchmarkResult]) -> Ratio:
+    """What the keeps of a session gain together. Their measurements are independent: the half width of the product's
+    interval is the root of the sum of their half widths' squares, in logarithms."""
+    ratios = [ratio for ratio in map(ratio_of, keeps) if ratio is not None]
+    total = math.fsum(math.log(ratio.speedup) for ratio in ratios)
+    half = math.hypot(*(math.log(ratio.high / ratio.low) / 2 for ratio in ratios))
+    return Ratio(speedup=math.exp(total), low=math.exp(total - half), high=math.exp(total + half))
+
+
+def agree(direct: Ratio, multiplied: Ratio) -> bool:
+    """Whether the intervals of both overlap."""
+    return direct.low <= multiplied.high and multiplied.low <= direct.high
+
+
 def _percent(ratio: float, mark: str = "") -> str:
     """A ratio as a gain. Of a model's, which is marked, no decimals are said above 100%: it does not know them."""
     percent = 100 * (ratio - 1)

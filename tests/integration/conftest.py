@@ -32,10 +32,10 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
         edit(place / "repo", WRONG_KERNEL)
         await loop.run_correctness(quiet)
         loop.revert()
-        loop.append_result("adds instead")
+        await loop.append_result("adds instead", quiet)
         await judged(loop, FASTER_KERNEL)
         loop.checkpoint()
-        loop.append_result("large tiles")
+        await loop.append_result("large tiles", quiet)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TILEWRIGHT_STATE", str(place / "state"))

@@ -137,7 +137,7 @@ def test_a_session_on_a_library_whose_benchmark_writes_a_log(tmp_path: Path) -> 
         assert (found.verdict.kind, found.verdict.reason) == ("revert", "regression")
         assert sorted(case.case for case in found.cases) == ["op=softmax m=256 n=64", "op=softmax m=512 n=128"]
         loop.revert()
-        assert "[harness-trusted; visible sizes only]" in loop.append_result("twice over").row
+        assert "[harness-trusted; visible sizes only]" in (await loop.append_result("twice over", quiet)).row
 
     play(root, scene)
 

@@ -34,7 +34,7 @@ def exported(root: Path, name: str) -> Path:
 
 def end(root: Path) -> None:
     async def scene(loop: Loop) -> None:
-        loop.end("enough")
+        await loop.end("enough", quiet)
 
     play(root, scene)
 
@@ -92,8 +92,8 @@ def test_a_session_comes_back_from_where_it_went_on(
             edit(there, WRONG_KERNEL.replace("64", "128"))
             await loop.run_correctness(quiet)
             loop.revert()
-            loop.append_result("adds again")
-            loop.end("enough")
+            await loop.append_result("adds again", quiet)
+            await loop.end("enough", quiet)
 
         play(there, scene)
         back = exported(there, "back.tgz")

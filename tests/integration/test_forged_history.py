@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import FASTER_KERNEL, git
 from tests.forging import Records, failures, faster, forge, of_kind, records, refused
 from tests.integration.test_cli import tilewright
-from tests.stage import edit, play
+from tests.stage import edit, play, quiet
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CorrectnessResult, Status
 from tilewright.evaluation.seeds import commitment
@@ -67,7 +67,7 @@ def test_a_commit_with_the_right_trailer_and_other_content_is_not_taken_up(root:
 
     async def scene(loop: Loop) -> None:
         with pytest.raises(UsageError, match="the session left it at"):
-            loop.append_result("mine")
+            await loop.append_result("mine", quiet)
 
     play(root, scene)
 
@@ -179,7 +179,7 @@ def test_an_archive_is_compared_with_what_is_known(root: Path, tmp_path: Path) -
     checkout.release()
 
     async def scene(loop: Loop) -> None:
-        loop.end("enough")
+        await loop.end("enough", quiet)
 
     play(root, scene)
     with pytest.raises(UsageError, match=r"names record .* it was cut off, or is an older copy"):

@@ -43,7 +43,7 @@ def test_an_older_copy_of_the_journal_is_named(root: Path) -> None:
     old = journal_of(root).read_bytes()
 
     async def scene(loop: Loop) -> None:
-        loop.end("enough")
+        await loop.end("enough", quiet)
 
     play(root, scene)
     journal_of(root).write_bytes(old)
@@ -142,7 +142,7 @@ def test_a_journal_changed_under_the_server_is_named_and_set_aside(root: Path) -
         forge(root, faster, head=True)
         with pytest.raises(UsageError, match=r"record \d+ is not the one that was written"):
             loop.revert()
-        assert "is set aside" in loop.end("forged")
+        assert "is set aside" in await loop.end("forged", quiet)
         assert loop.status().phase == "none"
 
     play(root, scene)
@@ -152,9 +152,9 @@ def test_a_pointer_back_to_an_earlier_session_is_named(root: Path) -> None:
     first = (root / "sandbox" / "current").read_text()
 
     async def another(loop: Loop) -> None:
-        loop.end("enough")
+        await loop.end("enough", quiet)
         await start(loop)
-        loop.end("enough, too")
+        await loop.end("enough, too", quiet)
 
     play(root, another)
     assert "begun later" not in tilewright("verify", cwd=root).stdout

@@ -171,7 +171,7 @@ def test_status_shows_a_session_as_the_next_call_takes_it_up(begun: Path, state_
     assert len(journal.read_bytes().splitlines()) == len(lines) - 1
 
     async def acts(loop: Loop) -> None:
-        assert loop.append_result("large tiles").advice.action == "stop"
+        assert (await loop.append_result("large tiles", quiet)).advice.action == "stop"
 
     play(begun, acts)
 

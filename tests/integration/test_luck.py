@@ -53,13 +53,13 @@ def test_a_kernel_that_is_wrong_on_a_quarter_of_its_sizes_gains_and_is_not_kept(
         with pytest.raises(UsageError, match="does not come now"):
             loop.checkpoint()
         loop.revert()
-        assert loop.append_result("a quarter").row == "| 1 | a quarter | - | FAIL | revert |"
+        assert (await loop.append_result("a quarter", quiet)).row == "| 1 | a quarter | - | FAIL | revert |"
         assert "1 of 25 wrong results" in loop.status().budget
 
         right = await judged(loop, FASTER_KERNEL)
         assert f"right on {DEFAULT.hidden_cases_to_keep} more hidden sizes" in right.summary
         loop.checkpoint()
-        loop.append_result("large tiles")
+        await loop.append_result("large tiles", quiet)
 
     play(root, scene)
     known = [entry for entry in records(root) if entry["kind"] == "committed" and entry["known"]]
@@ -83,7 +83,9 @@ def test_a_row_says_how_many_sizes_there_was_time_for(
         await start(loop)
         assert "1 more hidden sizes of 36" in (await judged(loop, FASTER_KERNEL)).summary
         loop.checkpoint()
-        assert "large tiles [1 of 36 hidden sizes, bound 100.0%]" in loop.append_result("large tiles").row
+        assert (
+            "large tiles [1 of 36 hidden sizes, bound 100.0%]" in (await loop.append_result("large tiles", quiet)).row
+        )
 
     play(root, scene)
 
@@ -95,7 +97,7 @@ def test_a_row_says_that_no_hidden_sizes_are_drawn(make_task: Callable[..., Path
         await start(loop)
         await judged(loop, FASTER_KERNEL)
         loop.checkpoint()
-        assert "large tiles [visible sizes only]" in loop.append_result("large tiles").row
+        assert "large tiles [visible sizes only]" in (await loop.append_result("large tiles", quiet)).row
 
     play(root, scene)
 
@@ -112,13 +114,13 @@ def test_wrong_results_are_counted_over_sessions_and_checks_and_a_person_raises_
         edit(root, WRONG_KERNEL)
         assert (await loop.run_correctness(quiet)).status is Status.WRONG_VALUES
         loop.revert()
-        loop.append_result("wrong")
+        await loop.append_result("wrong", quiet)
         edit(root, SCALE_KERNEL + "raise ValueError\n")
         assert (await loop.run_correctness(quiet)).status is Status.IMPORT_ERROR  # not counted
         loop.revert()
-        loop.append_result("does not load")
+        await loop.append_result("does not load", quiet)
         assert "1 of 3 wrong results" in loop.status().budget
-        loop.end("enough")
+        await loop.end("enough", quiet)
 
     play(root, wrong)
 
@@ -128,13 +130,13 @@ def test_wrong_results_are_counted_over_sessions_and_checks_and_a_person_raises_
             edit(root, WRONG_KERNEL + "\n" * (number + 1))
             await loop.run_correctness(quiet)
             loop.revert()
-            loop.append_result("wrong again")
+            await loop.append_result("wrong again", quiet)
         edit(root, FASTER_KERNEL)
         with pytest.raises(UsageError, match=r"3 candidates of this task were wrong, and it has room for 3"):
             await loop.run_correctness(quiet)
         tally.allow(4)
         assert (await loop.run_correctness(quiet)).status is Status.PASSED
-        loop.end("enough")
+        await loop.end("enough", quiet)
 
     play(root, again)
     assert [entry["allowed_wrong"] for entry in records(root) if entry["kind"] == "budgeted"] == [4]
@@ -194,7 +196,7 @@ def test_a_crash_on_a_hidden_size_is_no_pass(make_task: Callable[..., Path]) -> 
         report = await judged(loop, FASTER_KERNEL.replace("    ct.launch(", crash))
         assert report.status is Status.RAISED
         loop.revert()
-        assert loop.append_result("crashes").row == "| 1 | crashes | - | FAIL | crash |"
+        assert (await loop.append_result("crashes", quiet)).row == "| 1 | crashes | - | FAIL | crash |"
         assert "0 of 25 wrong results" in loop.status().budget
 
     play(root, scene)
@@ -224,7 +226,7 @@ def test_a_check_of_sizes_that_was_broken_off_or_void_is_made_again_and_nothing_
         assert loop.status().next == "call run_benchmark"
         assert (await loop.run_benchmark(quiet)).next == "call git_checkpoint, then append_result"
         loop.checkpoint()
-        assert loop.append_result("large tiles").row.endswith("| PASS | keep |")
+        assert (await loop.append_result("large tiles", quiet)).row.endswith("| PASS | keep |")
 
     async def gone(*_: object) -> CorrectnessResult:
         raise RuntimeError("the server is gone")

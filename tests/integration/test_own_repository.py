@@ -47,7 +47,7 @@ def test_a_session_leaves_what_the_page_says_and_git_sees_none_of_it(own: Path) 
         kernel.write_text(kernel.read_text().replace("keepdims=True) / N", "keepdims=True) / TILE"))
         assert (await loop.run_correctness(quiet)).status is Status.WRONG_VALUES
         assert loop.revert().left_alone == []
-        loop.append_result("mean over the tile")
+        await loop.append_result("mean over the tile", quiet)
         loop.checkout.request_end("enough")
         dumper = Dumper(loop.checkout)
         folder, _ = loop.task_of(EXAMPLE)

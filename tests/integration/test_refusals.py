@@ -67,13 +67,13 @@ def test_protected_files_are_watched_and_never_reach_a_run(make_task: Callable[.
         mended = await loop.run_correctness(quiet)
         assert mended.status is Status.PASSED, mended.summary
         loop.revert()
-        loop.append_result("eased the reference, and mended that")
+        await loop.append_result("eased the reference, and mended that", quiet)
         edit(root, FASTER_KERNEL + "# eased\n")
         (root / "task" / "task.py").write_text("raise SystemExit\n")
         assert (await loop.run_correctness(quiet)).status is Status.TAMPERED
         reverted = loop.revert()
         assert reverted.left_alone == ["task/task.py"]
-        loop.append_result("eased the reference")
+        await loop.append_result("eased the reference", quiet)
         assert loop.status().tried[-1].reason.startswith("tampered")
         git(root, "checkout", "--", "task/task.py")
         edit(root, FASTER_KERNEL + "\n")
@@ -225,7 +225,7 @@ def test_a_commit_interrupted_by_another_git_command_is_taken_up(make_task: Call
         kept = loop.checkpoint()
         lock.unlink()
         assert git(root, "rev-parse", "HEAD") == kept.commit
-        assert loop.append_result("large tiles").row.endswith("| PASS | keep |")
+        assert (await loop.append_result("large tiles", quiet)).row.endswith("| PASS | keep |")
         edit(root, FASTER_KERNEL.replace("1024", "2048"))
         assert (await loop.run_correctness(quiet)).status is Status.PASSED
 
@@ -246,7 +246,7 @@ def test_a_journal_line_that_is_no_record_can_be_set_aside(make_task: Callable[.
     async def damaged(loop: Loop) -> None:
         with pytest.raises(UsageError, match=r"no record.*tilewright session end"):
             loop.status()
-        assert "is set aside" in loop.end("damaged")
+        assert "is set aside" in await loop.end("damaged", quiet)
         git(root, "checkout", "-q", "main")
         assert (await start(loop)).phase == "ready"
 
@@ -280,7 +280,7 @@ def test_nothing_is_left_in_the_temporary_folder(
         assert len(list(scratch.glob("tilewright-*"))) == 1
         await judged(loop, FASTER_KERNEL)
         loop.checkpoint()
-        assert loop.append_result("large tiles").advice.action == "stop"
+        assert (await loop.append_result("large tiles", quiet)).advice.action == "stop"
 
     play(root, scene)
     assert list(scratch.iterdir()) == []
@@ -291,7 +291,7 @@ def test_a_finished_session_that_was_altered_is_named(make_task: Callable[..., P
 
     async def scene(loop: Loop) -> None:
         await start(loop)
-        loop.end("enough")
+        await loop.end("enough", quiet)
 
     play(root, scene)
     journal = journal_of(root)

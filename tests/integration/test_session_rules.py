@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import SCALE_KERNEL, SCALE_TOML
 from tests.forging import Records, failures, forge, of_kind, records
 from tests.integration.test_cli import tilewright
-from tests.stage import journal_of, judged, play, start
+from tests.stage import journal_of, judged, play, quiet, start
 from tilewright.rules import DEFAULT, Rules
 from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop
@@ -43,7 +43,7 @@ def root(make_task: Callable[..., Path]) -> Path:
             in (await judged(loop, SCALE_KERNEL.replace("TILE = 64", "TILE = 512"))).summary
         )
         loop.checkpoint()
-        report = loop.append_result("large tiles")
+        report = await loop.append_result("large tiles", quiet)
         assert (report.advice.action, "under 85%: gains have dried up" in report.advice.reason) == ("stop", True)
         assert "12 hidden sizes, bound" in report.row
 

@@ -63,14 +63,14 @@ async def whole_session(loop: Loop, root: Path, disk: Disk) -> None:
     await insist(disk, lambda: loop.run_benchmark(quiet))
     kept = await insist(disk, loop.checkpoint)
     assert kept.commit == git(root, "rev-parse", "HEAD")
-    await insist(disk, lambda: loop.append_result("larger tiles"))
+    await insist(disk, lambda: loop.append_result("larger tiles", quiet))
     edit(root, SLOWER_KERNEL)
     await insist(disk, lambda: loop.run_correctness(quiet))
     await insist(disk, lambda: loop.run_benchmark(quiet))
     back = await insist(disk, loop.revert)
     assert git(root, "show", f"{back.recovery}:task/kernel.py") == SLOWER_KERNEL.strip()
-    await insist(disk, lambda: loop.append_result("smaller tiles"))
-    await insist(disk, lambda: loop.end("enough"))
+    await insist(disk, lambda: loop.append_result("smaller tiles", quiet))
+    await insist(disk, lambda: loop.end("enough", quiet))
 
 
 @pytest.mark.parametrize("what", ["journal", "head and journal", "git"])

@@ -65,7 +65,7 @@ def test_runs_without_a_result_are_told_beside_the_row(
                 await loop.run_correctness(quiet)
         assert (await loop.run_correctness(quiet)).status is Status.PASSED
         loop.revert()
-        assert "1 of its runs ended without a result" in loop.append_result("larger tiles").summary
+        assert "1 of its runs ended without a result" in (await loop.append_result("larger tiles", quiet)).summary
         assert loop.status().tried[-1].reason.endswith("; 1 of its runs ended without a result")
 
     play(root, scene)

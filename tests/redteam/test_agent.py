@@ -118,7 +118,7 @@ def test_a_forged_table_is_named_and_rendered_from_the_journal_again(make_task: 
         table.unlink()
         await refused(loop)
         loop.revert()
-        loop.append_result("adds")
+        await loop.append_result("adds", quiet)
         assert "forged" not in table.read_text()
         table.unlink()
         table.symlink_to(precious)
@@ -127,7 +127,7 @@ def test_a_forged_table_is_named_and_rendered_from_the_journal_again(make_task: 
         table.unlink()
         await refused(loop, WRONG_KERNEL + "\n")
         loop.revert()
-        loop.append_result("adds again")
+        await loop.append_result("adds again", quiet)
         assert precious.read_text() == "untouched"
         assert "adds again" in table.read_text()
 
@@ -141,7 +141,7 @@ def test_an_amended_keep_is_not_gone_on_from(make_task: MakeTask) -> None:
         await start(loop)
         await judged(loop, FASTER_KERNEL)
         loop.checkpoint()
-        loop.append_result("large tiles")
+        await loop.append_result("large tiles", quiet)
         edit(root, SLOWER_KERNEL)
         author = ("-c", "user.name=t", "-c", "user.email=t@localhost")
         git(root, *author, "commit", "-q", "--amend", "--all", "--no-edit")
@@ -169,7 +169,7 @@ def test_a_commit_of_other_content_is_not_taken_for_the_measured_one(make_task: 
         await judged(loop, FASTER_KERNEL)
         _committed_by_hand(root, loop, WRONG_KERNEL)
         with pytest.raises(UsageError):
-            loop.append_result("something else")
+            await loop.append_result("something else", quiet)
 
     play(root, scene)
 
@@ -182,7 +182,7 @@ def test_a_commit_of_what_lost_is_not_taken_for_a_keep(make_task: MakeTask) -> N
         await judged(loop, SLOWER_KERNEL)
         _committed_by_hand(root, loop, SLOWER_KERNEL)
         with pytest.raises(UsageError):
-            loop.append_result("tiny tiles")
+            await loop.append_result("tiny tiles", quiet)
 
     play(root, scene)
 
@@ -329,7 +329,7 @@ def test_an_edited_copy_of_the_evaluators_files_is_not_used(
         overwrite()
         await refused(loop)
         loop.revert()
-        loop.append_result("adds")
+        await loop.append_result("adds", quiet)
         overwrite()
         report = await judged(loop, SCALE_KERNEL + "\n# nothing new\n")
         assert report.verdict is not None

@@ -139,7 +139,7 @@ def test_nothing_outside_the_editable_files_reaches_a_run(tmp_path: Path, monkey
         found = await loop.run_correctness(quiet, LIMIT_S)
         assert found.status is status, (name, found.summary)
         loop.revert()
-        loop.append_result(name)
+        await loop.append_result(name, quiet)
 
     async def scene(loop: Loop) -> None:
         started = await loop.start(".", quiet, wait_s=LIMIT_S)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.gpu import lease as leasing
-from tilewright.gpu.lease import GpuBusy, lease
+from tilewright.gpu.lease import GpuBusy, lease, whose
 
 HOLDER = """
 import sys
@@ -57,6 +57,15 @@ def test_a_held_gpu_is_waited_for_and_its_holder_is_named(device: Path) -> None:
         with lease("GPU-1", 10, told.append, device):
             pass
     assert [line.rpartition(" since")[0] for line in told] == [f"waiting for the GPU, in use by process {process.pid}"]
+
+
+def test_who_holds_a_gpu_is_told_without_a_wait(device: Path) -> None:
+    with holder(device, leasing.notes_folder()) as process:
+        assert whose("GPU-1", device).startswith(f"process {process.pid} since")
+        process.communicate()
+    assert whose("GPU-1", device) == ""
+    with lease("GPU-1", 0, print, device):
+        pass
 
 
 def test_it_is_held_against_other_users_who_are_not_named(device: Path, tmp_path: Path) -> None:

@@ -48,6 +48,17 @@ def lease(uuid: str, wait_s: float, on_wait: Callable[[str], None], device: Path
         yield
 
 
+def whose(uuid: str, device: Path | None = None) -> str:
+    """Who holds the GPU `uuid`; empty if nobody does, or that cannot be told. `device` is as in `lease`."""
+    with contextlib.suppress(OSError), contextlib.ExitStack() as held:
+        note = _note(uuid, held)
+        lock = _lock(device or device_file(uuid), note, held)
+        if not _taken(lock):
+            return _holder(note)
+        fcntl.flock(lock, fcntl.LOCK_UN)
+    return ""
+
+
 def notes_folder() -> Path:
     """Where this user's notes lie: by the account, since the referee does not have the server's environment. Raises
     KeyError for a user without an account."""

@@ -12,18 +12,23 @@ from tilewright.evaluation.results import CaseRun
 from tilewright.evaluation.seeds import commitment, new_secret
 from tilewright.heads import HeadError, HeadStore
 from tilewright.ledger import Journal, LedgerError
-from tilewright.session import integrity, trailers
+from tilewright.policy import Reason, Verdict, VerdictKind
+from tilewright.session import integrity, trailers, whole
 from tilewright.session.checkout import Checkout, EditableFiles, Forged
 from tilewright.session.history import (
     SERVER_ENDED,
+    Checked,
     Committed,
     Ended,
     Entry,
     Interrupted,
+    Kept,
+    Measured,
     Noticed,
     Phase,
     Row,
     RunKind,
+    SizesChecked,
     Started,
     State,
 )
@@ -181,7 +186,9 @@ class Book:
             raise UsageError("no session is under way; call start_session with the path of a task")
         if self.state.phase is Phase.ENDED:
             left = self.checkout.not_kept(self.state)
-            raise UsageError(f"the session has ended ({self.state.ended}); call start_session to begin another{left}")
+            compared = "".join(f"; {text}" for text in whole.told(self.state))
+            ended = f"{self.state.ended}{compared}"
+            raise UsageError(f"the session has ended ({ended}); call start_session to begin another{left}")
         return self.state
 
     def begin(self, started: Started) -> None:
@@ -263,9 +270,9 @@ class Book:
                 return error
         return None
 
-    def finish(self, reason: str) -> None:
-        """End the session and let go of the checkout."""
-        self.record(Ended(reason=reason))
+    def finish(self, reason: str, note: str = "") -> None:
+        """End the session and let go of the checkout. `note`: why its first program was not compared with its last."""
+        self.record(Ended(reason=reason, note=note))
         self.let_go()
 
     def let_go(self) -> None:
@@ -288,6 +295,19 @@ class Book:
         """The hashes of the journal's records."""
         assert self._journal is not None
         return self._journal.hashes
+
+    def earlier_verdict(self, identity: str) -> Verdict | None:
+        """What was settled about a content when it was tried before: nothing by a check that stopped at tampering, and
+        nothing by a keep that was not taken up."""
+        kept = {entry.candidate for entry in self.entries if isinstance(entry, Kept)}
+        for entry in self.entries:
+            if isinstance(entry, Checked | Measured | SizesChecked) and entry.candidate == identity and entry.verdict:
+                if entry.verdict.reason is Reason.TAMPERED and isinstance(entry, Checked):
+                    continue
+                if entry.verdict.kind is VerdictKind.KEEP and identity not in kept:
+                    continue
+                return entry.verdict
+        return None
 
     def message(self, title: str, candidate: str = "") -> str:
         """The message of a commit of the session: it names the record that the journal stands at."""

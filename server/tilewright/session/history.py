@@ -5,6 +5,7 @@ The state is a pure fold over the records, so a server that starts anew stands e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -13,7 +14,7 @@ from pydantic import Field, TypeAdapter
 
 from tilewright.evaluation.results import BenchmarkResult, CaseRun, CorrectnessResult, Environment, Status
 from tilewright.ledger import LedgerError, TableRow
-from tilewright.policy import Advice, Reason, Verdict, VerdictKind
+from tilewright.policy import Advice, Ratio, Verdict, VerdictKind
 from tilewright.rules import Rules
 from tilewright.session.tally import KNOWN_FAILURES, WRONG_RESULTS, is_wrong
 from tilewright.task import Backend, case_label
@@ -53,7 +54,7 @@ class Started(Record):
         return self.backend is Backend.CPU and not self.harness
 
 
-RunKind = Literal["correctness", "benchmark", "sizes"]
+RunKind = Literal["correctness", "benchmark", "sizes", "whole"]
 
 
 class Committed(Record):
@@ -119,6 +120,17 @@ class SizesChecked(Record):
         return len({case_label(check.case) for check in self.result.cases if check.status is Status.PASSED})
 
 
+class WholeCompared(Record):
+    """The last program that the session kept was replayed against its first."""
+
+    kind: Literal["whole"] = "whole"
+    candidate: str
+    secret: str
+    result: BenchmarkResult
+    product: Ratio = Field(description="of the speedups of all keeps")
+    agrees: bool | None = Field(description="with the ratio of both programs; none where there is no such ratio")
+
+
 class Budgeted(Record):
     """A person has said how many wrong results the task has room for."""
 
@@ -126,7 +138,9 @@ class Budgeted(Record):
     allowed_wrong: int
 
 
-RUN_OF: dict[type[Record], RunKind] = {Checked: "correctness", Measured: "benchmark", SizesChecked: "sizes"}
+RUN_OF: dict[type[Record], RunKind] = {
+    Checked: "correctness", Measured: "benchmark", SizesChecked: "sizes", WholeCompared: "whole",
+}  # fmt: skip
 
 
 class Kept(Record):
@@ -173,23 +187,14 @@ class Ended(Record):
 
     kind: Literal["ended"] = "ended"
     reason: str
+    note: str = Field("", description="why the first program was not compared with the last")
 
 
 Entry = Annotated[
-    Started
-    | Committed
-    | Interrupted
-    | Checked
-    | Measured
-    | SizesChecked
-    | Budgeted
-    | Kept
-    | Reverted
-    | Row
-    | Noticed
-    | Ended,
+    Started | Committed | Interrupted | Checked | Measured | SizesChecked | WholeCompared | Budgeted | Kept | Reverted
+    | Row | Noticed | Ended,
     Field(discriminator="kind"),
-]
+]  # fmt: skip
 ENTRY: TypeAdapter[Entry] = TypeAdapter(Entry)
 
 
@@ -212,8 +217,8 @@ class State:
         self.started = started
         self.incumbent_commit = started.baseline
         self.incumbent_candidate = ""
-        self.incumbent_result: BenchmarkResult | None = None
-        self.total_speedup = 1.0
+        self.baseline_result: BenchmarkResult | None = None
+        self.keeps: list[BenchmarkResult] = []
         self.rows: list[Row] = []
         self.checked: Checked | None = None
         self.measured: Measured | None = None
@@ -223,7 +228,9 @@ class State:
         self.failed_on: list[CaseRun] = []
         """What candidates of the session failed on, the latest first."""
         self.resolution: Kept | Reverted | None = None
+        self.whole: WholeCompared | None = None
         self.ended: str | None = None
+        self.not_compared = ""
         self.notices: list[Noticed] = []
         self.remarks: dict[int, list[str]] = {}
         """By iteration, what a reader of its row should know: runs without a result, and what was not looked at."""
@@ -260,6 +267,8 @@ class State:
                 self.sizes = entry
                 self.in_vain += entry.result.status is Status.VOID
                 self._wrong(entry.result.status, entry.result.failed_on)
+            case WholeCompared():
+                self.whole = entry
             case Budgeted():
                 self.allowed_wrong = entry.allowed_wrong
             case Measured():
@@ -270,8 +279,7 @@ class State:
                 self.resolution = entry
                 self.incumbent_commit, self.incumbent_candidate = entry.commit, entry.candidate
                 if self.measured is not None:
-                    self.incumbent_result = self.measured.result
-                    self.total_speedup *= self.measured.result.speedup or 1.0
+                    self.keeps.append(self.measured.result)
             case Reverted():
                 if self.checked is not None or self.measured is not None:
                     self.resolution = entry
@@ -280,14 +288,14 @@ class State:
             case Noticed():
                 self.notices.append(entry)
             case Ended():
-                self.ended = entry.reason
+                self.ended, self.not_compared = entry.reason, entry.note
             case _:
                 pass
 
     def _row(self, row: Row) -> None:
         if row.iteration == 0 and self.measured is not None and self.checked is not None:
             self.incumbent_candidate = self.checked.candidate
-            self.incumbent_result = self.measured.result
+            self.baseline_result = self.measured.result
         said = [self.checked.result.note] if self.checked is not None and self.checked.result.note else []
         if self.in_vain:
             said.append(f"{self.in_vain} of its runs ended without a result")
@@ -306,6 +314,15 @@ class State:
     def _wrong(self, status: Status, failed_on: list[CaseRun]) -> None:
         self.wrong_results += is_wrong(status)
         self.failed_on = [*failed_on, *self.failed_on][:KNOWN_FAILURES]
+
+    @property
+    def incumbent_result(self) -> BenchmarkResult | None:
+        return self.keeps[-1] if self.keeps else self.baseline_result
+
+    @property
+    def total_speedup(self) -> float:
+        """The product of all keeps' speedups."""
+        return math.prod(result.speedup or 1.0 for result in self.keeps)
 
     @property
     def iteration(self) -> int:
@@ -352,6 +369,11 @@ class State:
         return Phase.READY
 
     @property
+    def stops(self) -> bool:
+        """Whether the last row says that the session is over."""
+        return bool(self.rows) and self.rows[-1].advice.action == "stop"
+
+    @property
     def stopped(self) -> bool:
         """Whether the candidate under way was not run, since protected files had been changed."""
         return self.phase is Phase.FAILED and self.checked is not None and self.checked.no_run
@@ -370,18 +392,3 @@ class State:
             )
             for row in self.rows
         ]
-
-
-def earlier_verdict(entries: Iterable[Entry], identity: str) -> Verdict | None:
-    """What was settled about a content when it was tried before: nothing by a check that stopped at tampering, and
-    nothing by a keep that was not taken up."""
-    entries = list(entries)
-    kept = {entry.candidate for entry in entries if isinstance(entry, Kept)}
-    for entry in entries:
-        if isinstance(entry, Checked | Measured | SizesChecked) and entry.candidate == identity and entry.verdict:
-            if entry.verdict.reason is Reason.TAMPERED and isinstance(entry, Checked):
-                continue
-            if entry.verdict.kind is VerdictKind.KEEP and identity not in kept:
-                continue
-            return entry.verdict
-    return None

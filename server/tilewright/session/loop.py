@@ -5,15 +5,17 @@ Knows nothing of MCP or the command line. A call that cannot work raises `UsageE
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path, PurePosixPath
 
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
+from tilewright.gpu.lease import whose
 from tilewright.policy import ROOT_CAUSES
 from tilewright.rules import Rules
-from tilewright.session import show
+from tilewright.session import show, whole
 from tilewright.session.beginning import task_path
 from tilewright.session.book import Book
 from tilewright.session.checkout import Checkout, CheckoutBusy, EditableFiles, Forged
@@ -22,7 +24,6 @@ from tilewright.session.history import (
     Phase,
     Reverted,
     State,
-    earlier_verdict,
 )
 from tilewright.session.integrity import refs_of
 from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress
@@ -219,20 +220,46 @@ class Loop:
         refs = self.checkout.repository.refs(f"{refs_of(state.started.session)}/reverted/")
         return next((ref for ref in refs if ref.startswith(place) and ref not in known), "")
 
-    def append_result(self, optimization: str, root_cause: str | None = None) -> AppendReport:
-        """Close the iteration with one row; every figure in it is the evaluator's."""
-        state = self._ready_for("append_result", Phase.RESOLVED)
-        name = " ".join(optimization.split())
-        if not name or len(name) > NAME_LIMIT or printable(name) != name:
-            raise UsageError(
-                "name the optimization in a few words, such as `TMA instead of gather`: at most "
-                f"{NAME_LIMIT} characters, all of them visible"
-            )
-        if root_cause is not None and root_cause not in ROOT_CAUSES:
-            raise UsageError(f"root_cause is one of {', '.join(ROOT_CAUSES)}")
-        self._book.record(close_iteration(state, name, root_cause))
-        self._trials.stop_if_advised(state)
+    async def append_result(
+        self, optimization: str, progress: Progress, root_cause: str | None = None, wait_s: float = WAIT_S
+    ) -> AppendReport:
+        """Close the iteration with one row; every figure in it is the evaluator's. The row that ends the session stands
+        first; then its first program is compared with its last, which the same call again waits for."""
+        state = self._concluding()
+        if state is None:
+            state = self._ready_for("append_result", Phase.RESOLVED)
+            name = " ".join(optimization.split())
+            if not name or len(name) > NAME_LIMIT or printable(name) != name:
+                raise UsageError(
+                    "name the optimization in a few words, such as `TMA instead of gather`: at most "
+                    f"{NAME_LIMIT} characters, all of them visible"
+                )
+            if root_cause is not None and root_cause not in ROOT_CAUSES:
+                raise UsageError(f"root_cause is one of {', '.join(ROOT_CAUSES)}")
+            self._book.record(close_iteration(state, name, root_cause))
+        if state.stops and (self._untold(state) or whole.due(state)):
+            if not self._untold(state):
+                self._job = self.jobs.start("append_result", state.started.session, self._trials.conclude)
+            job = self._job
+            assert job is not None
+            if not await job.attend(wait_s, progress):
+                return show.appended(state, self._next(state), job)
+        elif state.phase is not Phase.ENDED:
+            self._trials.stop_if_advised(state)
         return show.appended(state, self._next(state))
+
+    def _concluding(self) -> State | None:
+        """The state of a session whose last row is on record and says that it is over, if its end is not, or if no call
+        was told of it."""
+        self._book.resume()
+        state = self._book.state
+        if state is None or not state.stops:
+            return None
+        return state if self._untold(state) or self._book.under_way else None
+
+    def _untold(self, state: State) -> bool:
+        """Whether a comparison at the session's end is under way, or no call was told of it."""
+        return self._job is not None and self._job.answers("append_result", state.started.session)
 
     def task_of(self, task: str) -> tuple[PurePosixPath, str]:
         """The folder of a task, by default the session's, and the architecture to look at."""
@@ -243,8 +270,9 @@ class Loop:
         arch = state.started.arch if state is not None and known else DEFAULT_ARCH
         return (task_path(self.checkout, task) if task or state is None else PurePosixPath(state.started.task)), arch
 
-    def end(self, reason: str) -> str:
-        """End the session, also one that cannot be taken up; what is under way stays in the working tree."""
+    async def end(self, reason: str, progress: Progress, compare: bool = True) -> str:
+        """End the session, also one that cannot be taken up; what is under way stays in the working tree. Its first
+        program is compared with its last, unless another process measures on the GPU, or `compare` is false."""
         try:
             state = self._book.active()
         except CheckoutBusy:
@@ -255,9 +283,25 @@ class Loop:
             if self._book.state is not None:
                 raise
             return self._book.abandon(reason)
-        self._trials.finish(reason)
+        why_not = "it was not asked for"
+        if compare and whole.due(state):
+            why_not = await self._compare(state, progress)
+        self._trials.finish(reason, why_not)
         rows = f"{len(state.rows)} row{'s' if len(state.rows) != 1 else ''}"
-        return f"session {state.started.session} ended after {rows}: {reason}{self.checkout.not_kept(state)}"
+        text = whole.beside(state, f"session {state.started.session} ended after {rows}: {reason}")
+        return f"{text}{self.checkout.not_kept(state)}"
+
+    async def _compare(self, state: State, progress: Progress) -> str:
+        """Compare the first program with the last, if the GPU is free. Returns why not."""
+        if who := whose(state.started.environment.device_uuid):
+            return f"the GPU is in use by {who}"
+        said: list[str] = []
+
+        async def work(job: Job) -> None:
+            said.append(await self._trials.compare(job.tell))
+
+        await self.jobs.start("session end", state.started.session, work).attend(math.inf, progress)
+        return said[0]
 
     async def close(self) -> None:
         """Let go of everything: a running evaluation ends, the checkout is free."""
@@ -306,19 +350,21 @@ class Loop:
         if not idle or state is None or not self._book.under_way:
             return
         if (reason := self._reason_to_end(state)) is not None:
-            self._trials.finish(reason)
+            unmade = "the server ended before it" if state.stops else "another process ended the session"
+            self._trials.finish(reason, unmade)
             self._job = None
 
     def _reason_to_end(self, state: State) -> str | None:
         """Why a session that is under way is over: a person asked for it, or a kill came between its last row and its
         end."""
-        advice = state.rows[-1].advice if state.rows else None
-        return advice.reason if advice is not None and advice.action == "stop" else self.checkout.requested_end()
+        return state.rows[-1].advice.reason if state.stops else self.checkout.requested_end()
 
     def _next(self, state: State) -> str:
         """What to do now, with an eye on the working tree."""
         if state.phase is Phase.ENDED:
             return show.next_step(state) + self.checkout.not_kept(state)
+        if state.stops and whole.due(state):
+            return "call append_result again: it compares the first program with the last, and ends the session"
         if (reason := self._reason_to_end(state)) is not None:
             return f"stop and report the table to the user: the loop's next call ends the session ({reason})"
         if there := self.checkout.elsewhere(state):
@@ -338,7 +384,7 @@ class Loop:
     def _refuse_repeats(self, state: State, identity: str) -> None:
         if identity == state.incumbent_candidate:
             raise UsageError("nothing was edited: the editable files equal the incumbent's")
-        if (verdict := earlier_verdict(self._book.entries, identity)) is not None:
+        if (verdict := self._book.earlier_verdict(identity)) is not None:
             raise UsageError(
                 f"this very content was tried before and ended as {verdict.kind} ({verdict.reason}: {verdict.detail}); "
                 "another try would measure the same thing. Change something, or revert"

@@ -145,6 +145,7 @@ class AppendReport(Record):
     """A row that was added to the table."""
 
     summary: str
+    state: RunState = "done"
     row: str
     advice: Advice
     next: str

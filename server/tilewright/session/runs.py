@@ -30,6 +30,8 @@ from tilewright.rules import DEFAULT, Rules
 from tilewright.session.history import Started
 from tilewright.session.jobs import in_thread
 from tilewright.session.outcomes import Dumped, DumpedKernel, RaceResult, SurveyResult
+from tilewright.session.programs import program_file
+from tilewright.session.whole import CasePrograms
 from tilewright.task import Backend, Case, Frontend, TaskError, Work
 
 UNCONFINED = "TILEWRIGHT_UNCONFINED"
@@ -137,6 +139,22 @@ class Runs:
         rules, session = self._rules.model_dump(), self._session
         more = {"confirms": confirms, "store": str(store or ""), "session": session, "rules": rules}
         result = await self._run("benchmark", limit_s, tell, arms, secret=secret, **more)
+        return BenchmarkResult.model_validate(result)
+
+    async def whole(
+        self, pairs: Sequence[CasePrograms], folder: Path, secret: str, limit_s: float, tell: Tell
+    ) -> BenchmarkResult:
+        """Replay a session's last program against its first in each case, as they lie in `folder`."""
+        named = [
+            {
+                "case": pair.case,
+                "first": str(program_file(folder, pair.first.sha256)),
+                "last": str(program_file(folder, pair.last.sha256)),
+            }
+            for pair in pairs
+        ]
+        rules = self._rules.model_dump()
+        result = await self._run("whole", limit_s, tell, [], secret=secret, rules=rules, pairs=named)
         return BenchmarkResult.model_validate(result)
 
     async def check(self, files: Files, secret: str, limit_s: float, tell: Tell) -> CorrectnessResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CaseTiming
 from tilewright.ledger import render_row, shown_latency
 from tilewright.policy import Verdict, VerdictKind
+from tilewright.session import whole
 from tilewright.session.history import (
     SERVER_ENDED,
     Checked,
@@ -102,7 +103,7 @@ def status(state: State, then: str, job: Job | None, wrong: str, holder: str = "
     if state.phase is Phase.ENDED:
         open_end = f"; the last candidate has no row ({_pending(state)})" if state.rows and state.checked else ""
         ended = state.ended if str(state.ended).startswith("ended ") else f"ended: {state.ended}"
-        summary = f"{ended}. {where}{f': {so_far}' if state.rows else ''}{open_end}"
+        summary = whole.beside(state, f"{ended}. {where}{f': {so_far}' if state.rows else ''}{open_end}")
     else:
         pending = f"; pending: {state.verdict.kind}, {state.phase}" if state.verdict is not None else ""
         summary = f"{where}: iteration {state.iteration}{pending}; {so_far}{doing}"
@@ -235,21 +236,22 @@ def benchmark(state: State, then: str) -> BenchmarkReport:
     )
 
 
-def appended(state: State, then: str) -> AppendReport:
-    """A row just added."""
+def appended(state: State, then: str, job: Job | None = None) -> AppendReport:
+    """A row just added. `job` goes on, and ends the session."""
     row = state.rows[-1]
     shown = _row(row, state)
     text = render_row(state.table()[-1])
     then = {
         "continue": then,
-        "stop": "stop: report the table to the user",
+        "stop": job.again if job is not None else "stop: report the table to the user",
         "escalate": "stop here and ask the user how to go on",
     }[row.advice.action]
+    summary = f"iteration {row.iteration}: {shown.status} ({shown.reason}); {row.advice.action}: {row.advice.reason}"
+    if job is not None:
+        summary += f"; the row is on record; still running: {job.message}"
     return AppendReport(
-        summary=said(
-            f"iteration {row.iteration}: {shown.status} ({shown.reason}); {row.advice.action}: {row.advice.reason}",
-            state.started,
-        ),
+        summary=said(whole.beside(state, summary), state.started),
+        state="done" if job is None else "running",
         row=text,
         advice=row.advice,
         next=then,

@@ -14,9 +14,10 @@ from tilewright.evaluation.snapshot import content_id
 from tilewright.policy import settled, verdict_of_check
 from tilewright.repository import Files
 from tilewright.rules import Rules
+from tilewright.session import whole
 from tilewright.session.beginning import begin, go_back
 from tilewright.session.book import Book
-from tilewright.session.checkout import Checkout
+from tilewright.session.checkout import Checkout, Forged
 from tilewright.session.history import Budgeted, Checked, Measured, Noticed, SizesChecked, State
 from tilewright.session.integrity import refs_of
 from tilewright.session.jobs import Job
@@ -180,6 +181,33 @@ class Trials:
             )
         )
 
+    async def compare(self, tell: Tell) -> str:
+        """Replay the session's first program against its last, on record. Returns why that could not be done; an empty
+        text where the records say so already, or the comparison is on record."""
+        state = self._book.active()
+        folder = programs_folder(self._checkout.sandbox, state.started.session)
+        pairs = whole.pairs(state)
+        if isinstance(pairs, str) or state.whole is not None:
+            return ""
+        if text := whole.missing(folder, pairs):
+            return text
+        tell("comparing the first program with the last")
+        try:
+            runs = await self._ready_runs(state)
+            with self._book.committed("whole", state.incumbent_candidate) as secret:
+                result = await runs.whole(pairs, folder, secret, self._time_left(state), tell)
+        except Forged:
+            raise
+        except UsageError as error:
+            return str(error)
+        self._book.record_run(whole.compared(state, secret, result))
+        return ""
+
+    async def conclude(self, job: Job) -> None:
+        """End the session as its last row says, once its first program was compared with its last."""
+        why_not = await self.compare(job.tell)
+        self.stop_if_advised(self._book.active(), why_not)
+
     async def _ready_runs(self, state: State) -> Runs:
         if self._runs is None:
             started = state.started
@@ -215,15 +243,11 @@ class Trials:
         if runs is not None:
             await runs.close()
 
-    def tidy_programs(self, state: State) -> None:
-        """Drop what no kept version needs of the session's device programs."""
-        tidy(programs_folder(self._checkout.sandbox, state.started.session), self._book.entries)
-
-    def finish(self, reason: str) -> None:
-        """End the session; its referee and workers go in the background."""
-        if self._book.state is not None:
-            self.tidy_programs(self._book.state)
-        self._book.finish(reason)
+    def finish(self, reason: str, not_compared: str = "") -> None:
+        """End the session; its referee and workers go in the background. `not_compared`: why its first program was not
+        compared with its last, where both were there."""
+        assert self._book.state is not None
+        self._book.finish(reason, whole.note(self._book.state, not_compared))
         self._dropping = asyncio.ensure_future(self._drop_runs())
 
     def abandon(self, reason: str) -> str:
@@ -232,12 +256,12 @@ class Trials:
         self._dropping = asyncio.ensure_future(self._drop_runs())
         return said
 
-    def stop_if_advised(self, state: State) -> None:
+    def stop_if_advised(self, state: State, not_compared: str = "") -> None:
         """End the session where its last row says so. Where the end cannot be written, the next call writes it: the row
         is on record, and it is what the caller asked for."""
-        if state.rows and (advice := state.rows[-1].advice).action == "stop":
+        if state.stops:
             with contextlib.suppress(OSError):
-                self.finish(advice.reason)
+                self.finish(state.rows[-1].advice.reason, not_compared)
 
     def _time_left(self, state: State) -> float:
         return 60 * state.started.rules.iteration_minutes - state.seconds

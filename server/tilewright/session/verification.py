@@ -13,7 +13,7 @@ from tilewright.errors import UsageError
 from tilewright.evaluation.seeds import commitment
 from tilewright.heads import HeadStore
 from tilewright.policy import settled, verdict_of_check
-from tilewright.session import integrity, trailers
+from tilewright.session import integrity, trailers, whole
 from tilewright.session.checkout import Checkout, EditableFiles, Forged
 from tilewright.session.history import (
     RUN_OF,
@@ -27,6 +27,7 @@ from tilewright.session.history import (
     SizesChecked,
     Started,
     State,
+    WholeCompared,
 )
 from tilewright.session.integrity import Chain
 from tilewright.session.programs import missing_or_altered, named, not_written, programs_folder
@@ -88,6 +89,7 @@ def verify(checkout: Checkout, session: str = "") -> list[Line]:
     for number, said in state.remarks.items():
         if said:
             lines.append(Line("runs", Mark.WARN, f"iteration {number}: {'; '.join(said)}"))
+    lines += _first_to_last(state)
     aspects: list[tuple[str, str, Callable[[], Iterator[str]]]] = [
         ("commits", "candidates and kept commits hold what was judged", lambda: _commits(checkout, chain)),
         ("trailers", "the commits' trailers name records of this journal", lambda: _trailers(checkout, chain)),
@@ -114,6 +116,18 @@ def _programs(checkout: Checkout, chain: Chain, state: State) -> list[Line]:
         good = f"{len(programs)} device programs are those that were timed; {whole} of them can be replayed"
         lines.append(Line("programs", Mark.OK, good))
     return lines
+
+
+def _first_to_last(state: State) -> list[Line]:
+    """What became of the comparison of the first program with the last, where one belongs to the session."""
+    found = whole.told(state)
+    if not found and state.ended is not None and not isinstance(whole.pairs(state), str):
+        found = ["the session ended, and its first program was never compared with its last"]
+    possible = state.whole is not None or not isinstance(whole.pairs(state), str)
+    mark = Mark.WARN if possible else Mark.OK
+    if state.whole is not None and state.whole.agrees is not None:
+        mark = Mark.OK if state.whole.agrees else Mark.FAIL
+    return [Line("first to last", mark, text) for text in found]
 
 
 def _begun_later(checkout: Checkout, folder: Path) -> list[str]:
@@ -193,7 +207,7 @@ def _secrets(chain: Chain) -> Iterator[str]:
     for number, entry in enumerate(chain.entries, 1):
         if isinstance(entry, Committed):
             drawn = entry
-        if not isinstance(entry, Checked | Measured | SizesChecked | Interrupted):
+        if not isinstance(entry, Checked | Measured | SizesChecked | WholeCompared | Interrupted):
             continue
         run = entry.run if isinstance(entry, Interrupted) else RUN_OF[type(entry)]
         if drawn is None or (drawn.run, drawn.candidate) != (run, entry.candidate):
@@ -215,6 +229,8 @@ def _verdicts(chain: Chain) -> Iterator[str]:
             wanted = settled(entry.result, started.rules, entry.incumbent is None, entry.confirms)
             if entry.verdict != wanted:
                 yield f"{where}: the benchmark's verdict is {_said(entry.verdict)}, its result gives {_said(wanted)}"
+        if isinstance(entry, WholeCompared) and not whole.follows(entry, state):
+            yield f"{where}: what is said of the first program and the last does not follow from the records before it"
         if isinstance(entry, Kept) and (
             state.measured is None or state.verdict is None or state.verdict.kind != "keep" or state.rows == []
         ):

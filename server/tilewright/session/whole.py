@@ -1,0 +1,120 @@
+"""A session's first program against its last: whether the two can be compared, and what came of it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+from tilewright.evaluation.results import BenchmarkResult, StoredProgram
+from tilewright.policy import agree, product, ratio_of
+from tilewright.session.history import Interrupted, State, WholeCompared
+from tilewright.session.programs import program_file
+from tilewright.task import Case, case_label
+
+MEANING = (
+    "a later version wins back what an earlier one lost, or a kernel behaves otherwise in a comparison; "
+    "go by the direct figure"
+)
+"""What it means if the direct ratio and the product of the keeps disagree."""
+
+
+class CasePrograms(NamedTuple):
+    """The programs of a case, as the session's first and last version left them."""
+
+    case: Case
+    first: StoredProgram
+    last: StoredProgram
+
+
+def pairs(state: State) -> list[CasePrograms] | str:
+    """The programs to compare, or why they cannot be: empty where nothing was kept, or nothing was ever replayed."""
+    first, last = state.baseline_result, state.incumbent_result
+    if not state.keeps or first is None or last is None:
+        return ""
+    versions = {"the baseline": first.cases, "what was kept last": last.cases}
+    if not any(timing.program for cases in versions.values() for timing in cases):
+        return ""
+    for name, cases in versions.items():
+        for timing in cases:
+            if timing.program is None:
+                return f"{name} was not replayed on {case_label(timing.case)}"
+            if timing.program.note:
+                return f"the program of {name} on {case_label(timing.case)} was {timing.program.note}"
+    if [timing.case for timing in first.cases] != [timing.case for timing in last.cases]:
+        return "the two were not measured on the same cases"
+    return [
+        CasePrograms(one.case, one.program, other.program)
+        for one, other in zip(first.cases, last.cases, strict=True)
+        if one.program and other.program
+    ]
+
+
+def due(state: State) -> bool:
+    """Whether the comparison is still to be made before the session ends."""
+    return state.ended is None and state.whole is None and not isinstance(pairs(state), str)
+
+
+def missing(folder: Path, found: list[CasePrograms]) -> str:
+    """Which program is not in the session's `folder` of them, in words; empty if all are there."""
+    for pair in found:
+        for name, program in (("the baseline", pair.first), ("what was kept last", pair.last)):
+            if not program_file(folder, program.sha256).is_file():
+                return f"the program of {name} on {case_label(pair.case)} is no longer in {folder}"
+    return ""
+
+
+def compared(state: State, secret: str, result: BenchmarkResult) -> WholeCompared:
+    """The record of the comparison."""
+    direct, together = ratio_of(result), product(state.keeps)
+    return WholeCompared(
+        candidate=state.incumbent_candidate,
+        secret=secret,
+        result=result,
+        product=together,
+        agrees=None if direct is None else agree(direct, together),
+    )
+
+
+def follows(record: WholeCompared, state: State) -> bool:
+    """Whether a record says what its result and the keeps before it give."""
+    wanted = compared(state, record.secret, record.result)
+    figures = zip(dict(record.product).values(), dict(wanted.product).values(), strict=True)
+    alike = all(math.isclose(one, other, rel_tol=1e-9) for one, other in figures)  # of another machine's logarithm
+    return alike and record == wanted.model_copy(update={"product": record.product})
+
+
+def note(state: State, otherwise: str) -> str:
+    """Why a session that ends now has no comparison: `otherwise`, where no other cause is known. Empty where it has
+    one, or needs none."""
+    if state.whole is not None:
+        return ""
+    if isinstance(found := pairs(state), str):
+        return found
+    run = state.without_result
+    if isinstance(run, Interrupted) and run.run == "whole":
+        return f"the comparison was broken off ({run.why})"
+    return otherwise
+
+
+def told(state: State) -> list[str]:
+    """What is known of the comparison, in one sentence, if anything is."""
+    if state.whole is None:
+        return [f"{_NOT}: {state.not_compared}"] if state.not_compared else []
+    result, direct = state.whole.result, ratio_of(state.whole.result)
+    if direct is None:
+        return [f"{_NOT}: {result.message or result.status}"]
+    keeps = f"{len(state.keeps)} keep{'s' if len(state.keeps) > 1 else ''}"
+    figures = f"{direct} measured directly, {state.whole.product} as the product of {keeps}"
+    if state.whole.agrees:
+        return [f"the last program against the first: {figures}"]
+    return [f"THE KEEPS DO NOT ADD UP: the last program against the first is {figures}: {MEANING}"]
+
+
+_NOT = "the first program was not compared with the last"
+
+
+def beside(state: State, summary: str) -> str:
+    """A summary with what is known of the comparison; that comes first where it contradicts the keeps."""
+    contradicts = state.whole is not None and state.whole.agrees is False
+    return ". ".join([*told(state), summary] if contradicts else [summary, *told(state)])
