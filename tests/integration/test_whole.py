@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import FASTER_KERNEL, SCALE_TOML
 from tests.stage import edit, journal_of, play, quiet, start
+from tests.unit.programs.made import OUT, fill, program
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import (
     BenchmarkResult,
@@ -21,12 +22,14 @@ from tilewright.evaluation.results import (
     Status,
     StoredProgram,
 )
+from tilewright.programs.format import encoded, program_file
+from tilewright.programs.identity import identity
+from tilewright.programs.model import Program, digest_of
 from tilewright.repository import Files
 from tilewright.rules import Rules
 from tilewright.session import loop as looping
 from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop
-from tilewright.session.programs import program_file
 from tilewright.session.reports import AppendReport
 from tilewright.session.runs import Runs
 from tilewright.session.verification import Line, Mark, verify
@@ -48,6 +51,11 @@ def replayed(speedup: float | None, cases: Sequence[CaseTiming] = ()) -> Benchma
     )
 
 
+def program_of(speedup: float | None) -> Program:
+    """The program of a candidate that says so; None: the baseline's."""
+    return program([fill(OUT, round(1000 * (speedup or 0)))])
+
+
 @dataclass
 class Evaluator:
     """Gives what a test wants it to: each run of a benchmark says the next of `speedups`, the comparison `whole`."""
@@ -63,12 +71,13 @@ class Evaluator:
 
     def benchmark(self, incumbent: Files | None, store: Path) -> BenchmarkResult:
         speedup = self.speedups.pop(0) if incumbent is not None else None
-        program = StoredProgram(
-            identity=f"{speedup}", sha256=f"{speedup}", size=1, note=self.note if incumbent is not None else ""
-        )
+        made = program_of(speedup)
+        note, raw = self.note if incumbent is not None else "", encoded(made)
+        stored = StoredProgram(identity=identity(made), sha256=digest_of(raw), size=len(raw), note=note)
         store.mkdir(exist_ok=True)
-        program_file(store, program.sha256).write_text("a program")
-        timing = CaseTiming(case=CASE, level=Level.REPLAYED, latency_ms=1.0, program=program, **figures(speedup))
+        if not note:
+            program_file(store, stored.sha256).write_bytes(raw)
+        timing = CaseTiming(case=CASE, level=Level.REPLAYED, latency_ms=1.0, program=stored, **figures(speedup))
         return replayed(speedup, [timing])
 
 
@@ -146,7 +155,9 @@ def test_the_row_that_ends_a_session_compares_its_first_program_with_its_last(ro
 
     play(root, scene)
     assert kinds(root)[-4:] == ["row", "committed", "whole", "ended"]
-    assert [(first.stem, last.stem) for first, last in evaluator.compared] == [("None", "1.09")]
+    assert [(first.stem, last.stem) for first, last in evaluator.compared] == [
+        tuple(digest_of(encoded(program_of(speedup))) for speedup in (None, 1.09))
+    ]
     assert [(line.mark, "measured directly" in line.detail) for line in verified(root)] == [(Mark.OK, True)]
     assert "against" not in (root / "sandbox" / "perf_results.md").read_text()
 

@@ -25,6 +25,7 @@ from tilewright.evaluation.results import (
 from tilewright.evaluation.snapshot import Snapshot, SnapshotStore, content_id
 from tilewright.gpu.telemetry import find_gpu
 from tilewright.isolation.confinement import Isolation
+from tilewright.programs.format import program_file
 from tilewright.repository import Files, Repository
 from tilewright.rules import DEFAULT, Rules
 from tilewright.session.history import Started

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tilewright.evaluation.results import BenchmarkResult, StoredProgram
 from tilewright.policy import agree, product, ratio_of
+from tilewright.programs.format import program_file
 from tilewright.session.history import Interrupted, State, WholeCompared
 from tilewright.session.programs import program_file
 from tilewright.task import Case, case_label
