@@ -3,9 +3,10 @@ launches what a program does."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -207,6 +208,8 @@ class _Pair:
             self._close()
             for _ in draws:
                 self._workers.append(CaptureWorker(self._server, self._entry, self._scratch))
+            for worker in self._workers:  # side by side
+                worker.begin_to_load(self._limit_s)
         self._zone = zone
 
         try:
@@ -300,7 +303,7 @@ class CaptureWorker:
     ) -> None:
         """Raises RuntimeError where no worker can be had."""
         self._entry = entry
-        self._loaded = False
+        self._loading = self._loaded = False
         environment = worker_environment(scratch, compiler_variables(scratch))
         folders = [str(path) for path in dict.fromkeys((entry.folder, *entry.import_paths, *entry.readable))]
         self._process = ChildProcess(lambda end: server.start(end, [kind, *folders], environment, scratch), scratch)
@@ -313,10 +316,11 @@ class CaptureWorker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def load(self, limit_s: float) -> None:
-        """Have it import the entry point, unless it has. Raises as `ask` does."""
-        if self._loaded:
+    def begin_to_load(self, limit_s: float) -> None:
+        """Have it begin to import the entry point, unless it has. Raises as `ask` does."""
+        if self._loading:
             return
+        self._loading = True
         entry = self._entry
         message = LoadEntry(
             folder=str(entry.folder),
@@ -326,26 +330,33 @@ class CaptureWorker:
             outputs=list(entry.outputs),
             frontend=entry.frontend,
         )
-        self.ask(message, Done, (), limit_s)
-        self._loaded = True
+        self._send(message, (), limit_s)
+
+    def load(self, limit_s: float) -> None:
+        """Have it import the entry point, unless it has. Raises as `ask` does."""
+        self.begin_to_load(limit_s)
+        if not self._loaded:
+            self._answer(Done, limit_s)
+            self._loaded = True
 
     def ask(
         self, message: Message, kind: type[Reply], buffers: Sequence[bytes], limit_s: float
     ) -> tuple[Reply, list[bytearray]]:
         """Raises `EntryFailed` for a candidate that fails, crashes or takes too long, `InProcess`, and RuntimeError
         where the worker cannot start."""
+        self._send(message, buffers, limit_s)
+        return self._answer(kind, limit_s)
+
+    def _send(self, message: Message, buffers: Sequence[bytes], limit_s: float) -> None:
         self._await_start()
-        try:
+        with self._failing(limit_s):
             self._link.send(message, buffers, limit_s)
+
+    def _answer(self, kind: type[Reply], limit_s: float) -> tuple[Reply, list[bytearray]]:
+        with self._failing(limit_s):
             if not self._process.await_answer(limit_s, awake=False):
                 raise ChannelTimeout("no answer in time")
             answer, received = self._link.receive(limit_s)
-        except ChannelTimeout:
-            raise EntryFailed("timeout", f"no answer within {limit_s:.0f} s", self._process.output()) from None
-        except ChannelClosed:
-            raise EntryFailed("crashed", self._why("the process ended"), self._process.output()) from None
-        except ChannelError as error:
-            raise EntryFailed("crashed", f"the process sent no valid answer: {error}") from None
         if isinstance(answer, CandidateFailed):
             known = answer.status in _STATUSES
             text = printable(answer.message)
@@ -355,6 +366,18 @@ class CaptureWorker:
         if not isinstance(answer, kind):
             raise EntryFailed("crashed", f"the process answered with {answer.kind}")
         return answer, received
+
+    @contextlib.contextmanager
+    def _failing(self, limit_s: float) -> Iterator[None]:
+        """What goes wrong on the channel as `EntryFailed`."""
+        try:
+            yield
+        except ChannelTimeout:
+            raise EntryFailed("timeout", f"no answer within {limit_s:.0f} s", self._process.output()) from None
+        except ChannelClosed:
+            raise EntryFailed("crashed", self._why("the process ended"), self._process.output()) from None
+        except ChannelError as error:
+            raise EntryFailed("crashed", f"the process sent no valid answer: {error}") from None
 
     def _await_start(self) -> None:
         if self._ready:
