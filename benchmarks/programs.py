@@ -84,12 +84,10 @@ def same(replayer: Replayer, found: list[dict[str, Any]], save: Any) -> None:
             line = {"name": name, "rows": rows, "comparisons": [], "seconds": []}
             found.append(line)
             replayer.load([one, one], draws_of(one, 2))
-            pairs = pairs_for(max(figures(replayer.round(SCOUT, 0, CALL_LIMIT_S)).events[:2]))
+            pairs = pairs_for(max(figures(replayer.round(SCOUT, CALL_LIMIT_S)).events[:2]))
             for _ in range(count):
                 began = time.monotonic()
-                line["comparisons"].append(
-                    [figures(replayer.round(pairs, number, CALL_LIMIT_S)) for number in range(LOOKS[1])]
-                )
+                line["comparisons"].append([figures(replayer.round(pairs, CALL_LIMIT_S)) for _ in range(LOOKS[1])])
                 line["seconds"].append(round(time.monotonic() - began, 3))
         except (InProcess, EntryFailed, Fault, ReplayerGone, RuntimeError) as error:
             print(name, rows, f"{type(error).__name__}: {error}"[:1000], flush=True)

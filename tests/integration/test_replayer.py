@@ -101,8 +101,8 @@ def test_what_is_held_is_put_back_before_each_call(replayer: Replayer) -> None:
     used_up = program([copied(OUT, W, 64), fill(W, 9)], held=b"\x01" * 64)
     assert alone(replayer, used_up, calls=4)[:64] == b"\x01" * 64
     replayer.load([used_up, used_up], DRAWS)
-    for number in range(2):
-        one, buffers = replayer.copied_round(3, number, 5.0)
+    for _ in range(2):
+        one, buffers = replayer.copied_round(3, 5.0)
         assert [len(calls) for calls in one.events] == [len(calls) for calls in one.wall] == [3, 3, 3]
         for made in one.copied:
             outputs = copied_outputs(made, buffers)
@@ -131,7 +131,7 @@ def test_the_arm_at_fault_is_found_and_the_replayer_goes_on(replayer: Replayer, 
     replayer.load([broken, FAST] if arm == 0 else [FAST, broken], DRAWS)
     began = time.monotonic()
     with pytest.raises(Fault) as fault:
-        replayer.round(4, 0, 0.5)
+        replayer.round(4, 0.5)
     assert (fault.value.kind, fault.value.arm) == (kind, arm)
     assert time.monotonic() - began < 20  # the fault was told, not waited for
     assert alone(replayer, FAST)[:4] == struct.pack("<I", 20)
@@ -145,7 +145,7 @@ def test_two_programs_that_do_not_fit_are_said_not_to(
         replayer.load([SLOW, FAST], DRAWS)
         for _ in range(2):
             with pytest.raises(Fault, match=r"of the GPU's memory, of which 25[0-9] MiB are free") as fault:
-                replayer.round(4, 0, 1.0)
+                replayer.round(4, 1.0)
             assert (fault.value.kind, fault.value.arm, replayer.starts) == ("out-of-memory", None, 1)
 
 
@@ -167,7 +167,7 @@ LIES = {
 def test_a_program_that_its_image_belies_is_refused(replayer: Replayer, name: str) -> None:
     replayer.load([FAST, LIES[name]], DRAWS)
     with pytest.raises(Fault) as fault:
-        replayer.round(4, 0, 1.0)
+        replayer.round(4, 1.0)
     assert (fault.value.kind, fault.value.arm) == ("refused", 1)
     assert alone(replayer, FAST)[:4] == struct.pack("<I", 20)
     assert replayer.starts == 1

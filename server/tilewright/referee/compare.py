@@ -117,8 +117,8 @@ def replayed_in_turns(
 
     def ran(pairs: int, limit_s: float, number: int) -> Round:
         if number not in judged:
-            return replayer.round(pairs, max(number, 0), limit_s)
-        answer, buffers = replayer.copied_round(pairs, max(number, 0), limit_s)
+            return replayer.round(pairs, limit_s)
+        answer, buffers = replayer.copied_round(pairs, limit_s)
         for copied in answer.copied:
             outputs = copied_outputs(copied, buffers)
             if outputs is None:

@@ -117,16 +117,14 @@ class Replayer:
         self._ask(SetDraws(draws=places), Done, flat, limit_s)
         return loaded.identities
 
-    def round(self, pairs: int, number: int, limit_s: float) -> Round:
+    def round(self, pairs: int, limit_s: float) -> Round:
         """Run one round of both arms: `pairs` calls of each, of at most `limit_s` seconds. Raises `Fault`, whose arm
         was found by running each alone, and `ReplayerGone`."""
-        return self.copied_round(pairs, number, limit_s, copies=False)[0]
+        return self.copied_round(pairs, limit_s, copies=False)[0]
 
-    def copied_round(
-        self, pairs: int, number: int, limit_s: float, copies: bool = True
-    ) -> tuple[Round, list[bytearray]]:
+    def copied_round(self, pairs: int, limit_s: float, copies: bool = True) -> tuple[Round, list[bytearray]]:
         """The same, with the outputs of one call an arm, drawn after it."""
-        ask = RunRound(pairs=pairs, copies=copies, number=number, limit_s=limit_s)
+        ask = RunRound(pairs=pairs, copies=copies, limit_s=limit_s)
         try:
             return self._ask(ask, Round, (), SLACK_S + 3 * (pairs + 3) * limit_s)
         except Fault as fault:

@@ -106,7 +106,6 @@ class Replayer:
             self._device,
             self._programs,
             self._draws,
-            message.number,
             message.pairs,
             message.copies,
             message.limit_s,

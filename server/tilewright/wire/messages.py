@@ -60,12 +60,11 @@ class SetDraws(Message):
 
 class RunRound(Message):
     """Both arms in turns on new pages, `pairs` calls of each. With `copies`, the outputs of one call an arm come back;
-    which one is drawn after it has ended. `number`: how many rounds there were before."""
+    which one is drawn after it has ended."""
 
     kind: Literal["run-round"] = "run-round"
     pairs: int = Field(ge=1, le=MAX_PAIRS)
     copies: bool = False
-    number: int = Field(0, ge=0)
     limit_s: float = Field(gt=0, le=3600, description="for one call")
 
 

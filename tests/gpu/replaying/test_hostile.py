@@ -76,7 +76,7 @@ honest = program("honest", device.context.arch, WORDS, (200_000, 4))
 given = [[device.allocate(4 * WORDS)]]
 device.write(given[0][0], draws(1)[0][0])
 for one in (honest, liar):
-    with laid_out(device, [one], given, 1) as (arm,):
+    with laid_out(device, [one], given) as (arm,):
         try:
             made = [call(device, arm, arm.loaded.graph, 0, mapped([one]), 5.0) for _ in range(5)][-1]
             print(f"{made.events:.1f} us by events, {made.wall:.1f} us by the wall clock")
@@ -96,7 +96,7 @@ def test_a_program_that_writes_the_hosts_word_is_found_out() -> None:
 
 def test_what_the_other_version_left_is_poison(replayer: Replayer, arch: str, honest: Program) -> None:
     replayer.load([honest, program("leaves_it", arch, WORDS)], draws(2))
-    ran, buffers = replayer.copied_round(6, 0, 5.0)
+    ran, buffers = replayer.copied_round(6, 5.0)
     outputs = {copied.arm: copied_outputs(copied, buffers) for copied in ran.copied}
     assert outputs[1] == [b"\xff" * 4 * WORDS]
     (copied,) = [copied for copied in ran.copied if copied.arm == 0]
@@ -107,7 +107,7 @@ def test_a_result_that_is_remembered_is_made_anew(replayer: Replayer, arch: str)
     """A variable of its image holds what it gave first. It is put back before each call, or it is no program."""
     replayer.load([program("honest", arch, SMALL, (0, 4)), program("remembers", arch, SMALL)], draws(3, SMALL))
     try:
-        rounds = [replayer.copied_round(6, number, 5.0) for number in range(6)]
+        rounds = [replayer.copied_round(6, 5.0) for _ in range(6)]
     except Fault as fault:
         assert (fault.kind, fault.arm) == ("refused", 1)
         assert "1114112 bytes of its variables cannot be put back" in str(fault)
@@ -122,7 +122,7 @@ def test_a_program_that_never_ends_is_blamed_and_the_replayer_is_back(
 ) -> None:
     replayer.load([honest, program("spins", arch, WORDS)], draws(1))
     with pytest.raises(Fault) as fault:
-        replayer.round(4, 0, 1.0)
+        replayer.round(4, 1.0)
     assert (fault.value.kind, fault.value.arm) == ("hang", 1)
     began = time.monotonic()
     replayer.start()

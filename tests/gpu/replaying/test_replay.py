@@ -62,7 +62,7 @@ def test_a_kernel_that_reads_outside_is_blamed_and_the_replayer_is_back(replayer
     for arm, pair in enumerate(([broken, program], [program, broken])):
         replayer.load(pair, draws_of(program, 1))
         with pytest.raises(Fault) as fault:
-            replayer.round(4, 0, 5.0)
+            replayer.round(4, 5.0)
         assert (fault.value.kind, fault.value.arm) == ("illegal-access", arm)
         began = time.monotonic()
         replayer.start()

@@ -109,7 +109,7 @@ def test_the_arm_at_fault_is_found_and_the_replayer_goes_on(
     pair = [broken, FAST] if arm == 0 else [FAST, broken]
     replayer.load(pair, DRAWS)
     with pytest.raises(Fault) as fault:
-        replayer.round(4, 0, 1.0)
+        replayer.round(4, 1.0)
     assert (fault.value.kind, fault.value.arm) == (kind, arm)
     assert compare(replayer, SLOW, FAST, DRAWS).measured is not None
 
@@ -121,7 +121,7 @@ def test_a_fault_that_no_arm_shows_alone_is_nobodys(replayer: Replayer, monkeypa
     monkeypatch.setattr(process, "run_round", failing)
     replayer.load([SLOW, FAST], DRAWS)
     with pytest.raises(Fault, match="neither version does this when it runs alone") as fault:
-        replayer.round(4, 0, 1.0)
+        replayer.round(4, 1.0)
     assert fault.value.arm is None
 
 
@@ -129,7 +129,7 @@ def test_two_programs_that_do_not_fit_are_said_not_to(replayer: Replayer, free: 
     free[0] = 64 << 20
     replayer.load([SLOW, FAST], DRAWS)
     with pytest.raises(Fault, match="of which 64 MiB are free") as fault:
-        replayer.round(4, 0, 1.0)
+        replayer.round(4, 1.0)
     assert (fault.value.kind, fault.value.arm, replayer.starts) == ("out-of-memory", None, 1)
 
 
