@@ -63,6 +63,7 @@ def capture(
         arena.start_capture()
         for runtime in imported_runtimes():
             kept.enter_context(runtime.capturing())
+        kept.callback(_destroy, graph)  # first of all: to free it calls into the code of its kernels
         try:
             with torch.cuda.graph(graph, stream=stream):  # not a raw capture: that breaks torch's random numbers
                 outputs = [*call()]
@@ -78,6 +79,11 @@ def capture(
             raise NotCapturable(f"what it launches is not taken: {misfit(error)}") from None
         except (ProgramError, DriverError) as error:
             raise NotCapturable(str(error)) from None
+
+
+def _destroy(graph: torch.cuda.CUDAGraph) -> None:
+    with contextlib.suppress(RuntimeError):  # of a capture that failed
+        graph.reset()
 
 
 def _draws_random_numbers(graph: torch.cuda.CUDAGraph) -> bool:
