@@ -191,7 +191,7 @@ def build_server(desk: Desk) -> MCPServer[None]:
         arch: Annotated[Arch, Field(description="what cpu models")] = "sm_90",
         rules: Annotated[
             dict[str, int | float | bool],
-            Field(description=f"what decides, by name, before task.toml's [rules] and the default: {defaults()}"),
+            Field(description=f"by name, before task.toml's [rules] and the default: {defaults()}"),
         ] = {},  # noqa: B006
         include_dirty: Annotated[bool, Field(description="take uncommitted edits into the baseline")] = False,
         allow_unconfined: Annotated[
@@ -213,9 +213,8 @@ def build_server(desk: Desk) -> MCPServer[None]:
 
     @mcp.tool(title="Check the candidate", annotations=_REPEATS)
     async def run_correctness(context: Context[Any, Any]) -> CorrectnessReport:
-        """Check the edited files against the task's float64 reference: visible and hidden cases, secret seeds.
-
-        Of a repository task, by the repository's own tests."""
+        """Check the edited files against the float64 reference: visible and hidden cases, secret seeds. Of a repository
+        task, by its own tests."""
         return await _told(lambda: desk.loop.run_correctness(_progress(context)))
 
     @mcp.tool(title="Measure the candidate", annotations=_REPEATS)
@@ -243,9 +242,7 @@ def build_server(desk: Desk) -> MCPServer[None]:
             RootCause | None, Field(description="what bounds the kernel, if known; scheduling and unknown escalate")
         ] = None,
     ) -> AppendReport:
-        """Close the iteration with one row of the table, in the server's own figures; says whether to go on.
-
-        The row that ends the session has its first program replayed against its last."""
+        """Close the iteration with one row of the table, in the server's own figures; says whether to go on."""
         return await _told(lambda: desk.loop.append_result(optimization, _progress(context), root_cause))
 
     @mcp.tool(title="What the compiler made", annotations=_REPEATS)

@@ -46,7 +46,7 @@ class CorrectnessReport(Record):
     status: Status | None = None
     message: str = Field("", description="where and how it failed")
     output: str = Field("", description="what the candidate printed last")
-    cases_shown: str = Field("", description="how many of all, and where the rest is")
+    cases_shown: str = Field("", description="how many, and where the rest is")
     cases: list[CheckedCase] = Field(default_factory=list)
     candidate: str = ""
     next: str = ""
@@ -63,10 +63,10 @@ class BenchmarkReport(Record):
     speedup: float | None = Field(None, description="incumbent over candidate, paired")
     interval: tuple[float, float] | None = Field(None, description="confidence interval of speedup")
     modelled: bool = Field(False, description="by a model, not a clock: marked ~")
-    level: str = Field("", description="replayed, in-process, harness or modelled: of the least protected case")
+    level: str = Field("", description="of the least protected case")
     roofline_percent: float | None = None
     verdict: Verdict | None = None
-    cases_shown: str = Field("", description="how many of all, and where the rest is")
+    cases_shown: str = Field("", description="how many, and where the rest is")
     cases: list[TimedCase] = Field(default_factory=list)
     seconds: float = 0.0
     phases: dict[str, float] = Field(default_factory=dict, description="seconds of each")
