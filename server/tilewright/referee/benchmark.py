@@ -42,8 +42,13 @@ PUBLIC_SEEDS = 1, 2
 """Of the draws on which calls are captured. Nothing that counts is made on them."""
 INCUMBENT, CANDIDATE, EMPTY = 0, 1, 2
 """The arms of the replayer, and the program that does nothing."""
+JUDGED, JUDGED_BYTES = 4, 128 << 20
+"""Calls whose outputs are compared with the reference in a comparison, and what their outputs may take together; one is
+compared in any case."""
 SURE = 1000
 """Samples, and degrees of freedom, of what is known without any: more than any measurement has."""
+PUBLIC_BYTES = 4 << 30
+"""Of arguments by public draws that are kept: to draw them and to bring them to the host takes its time."""
 KEPT = 3
 """Candidates whose programs are kept: the incumbent, the candidate, and one more."""
 _UNREPLAYABLE = ("out-of-memory", "refused")
@@ -56,6 +61,7 @@ class Programs:
     def __init__(self, server: ForkServer) -> None:
         self._server = server
         self._known: dict[str, list[CallCaptured]] = {}
+        self._public: dict[str, tuple[Arguments, Arguments]] = {}
 
     def of(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str) -> list[CallCaptured]:
         """What a candidate does in each case: a program, or why there is none. Raises `WorkerFailure` of the arm
@@ -74,8 +80,7 @@ class Programs:
         refused: dict[int, str] = {}
         for number, case in enumerate(cases):
             try:
-                first, second = public_inputs(code, case), drawn_inputs(code, case, PUBLIC_SEEDS[1])
-                draws.append((described(code, case, first), described(code, case, second)))
+                draws.append(self._draws(code, case))
             except (InProcess, UsageError) as error:
                 refused[number] = str(error)
         with _failing(label):
@@ -88,12 +93,25 @@ class Programs:
             CallCaptured(None, refused[number]) if number in refused else next(made) for number in range(len(cases))
         ]
 
+    def _draws(self, code: TaskCode, case: Case) -> tuple[Arguments, Arguments]:
+        """A call's arguments by both public draws, which are the same for all candidates. Raises `InProcess`,
+        `UsageError`."""
+        key = f"{code.task.folder} {case_label(case)}"
+        if (found := self._public.get(key)) is not None:
+            return found
+        first, second = public_inputs(code, case), drawn_inputs(code, case, PUBLIC_SEEDS[1])
+        made = described(code, case, first), described(code, case, second)
+        taken = sum(len(data) for draws in (made, *self._public.values()) for one in draws for data in one.tensors)
+        if taken <= PUBLIC_BYTES:
+            self._public[key] = made
+        return made
+
     def confirm(
         self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], programs: Sequence[Program], label: str
     ) -> None:
         """Raises `OtherLaunches` where an ordinary call launches other things than its program, `InProcess` where what
         it launches cannot be recorded, and `WorkerFailure` where it fails."""
-        draws = [described(code, case, public_inputs(code, case)) for case in cases]
+        draws = [self._draws(code, case)[0] for case in cases]
         with _failing(label):
             confirm_launches(self._server, _entry(code, snapshot), draws, programs, code.task.file.timeout_s)
 
@@ -194,17 +212,18 @@ class ProgramBench:
         first = candidate if incumbent is None else incumbent
         looks = LOOKS if incumbent is not None else LOOKS[:1]
         contract = self._code.contract(case, drawn[0])
+        outputs_bytes = sum(tensor.size for tensor in candidate.layout.outputs)
+        judged = max(min(JUDGED_BYTES // max(outputs_bytes, 1), JUDGED), 1)
 
-        def judge(arm: int, draw: int, outputs: list[bytes]) -> None:
-            if arm == CANDIDATE:
-                self._judge(case, candidate, drawn[draw], outputs, contract)
+        def judge(draw: int, outputs: list[bytes]) -> None:
+            self._judge(case, candidate, drawn[draw], outputs, contract)
 
         if torch.cuda.is_available():
             torch.cuda.empty_cache()  # the replayer needs the room
         try:
             self._replayer.load([first, candidate], [described(self._code, case, inputs).tensors for inputs in drawn])
             comparison = Comparison(error_probability=self._error, rules=self._rules)
-            found, pairs = replayed_in_turns(self._replayer, DRAWS, comparison, looks, judge, self._after_round)
+            found, pairs = replayed_in_turns(self._replayer, DRAWS, comparison, looks, judge, judged, self._after_round)
         except Fault as fault:
             raise self._failure(case, fault, alone=incumbent is None) from None
         except ReplayerGone as gone:

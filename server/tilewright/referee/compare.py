@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import secrets
+import random
 import time
 from collections.abc import Callable, Sequence
 
@@ -66,8 +66,8 @@ class ComparisonResult(Record):
         return f"{text}; the outputs differ" if self.equal_outputs is False else text
 
 
-Judge = Callable[[int, int, list[bytes]], None]
-"""What looks at outputs, whole words each: of which arm, on which draw. It raises where they are wrong."""
+Judge = Callable[[int, list[bytes]], None]
+"""What looks at outputs of the second program, whole words each, on which draw. It raises where they are wrong."""
 
 
 def compare(
@@ -107,32 +107,33 @@ def replayed_in_turns(
     found: Comparison,
     looks: Sequence[int] = LOOKS,
     judge: Judge | None = None,
+    judged: int = 1,
     after_round: Callable[[], None] = lambda: None,
 ) -> tuple[Comparison, int]:
     """Rounds of the two programs that are loaded with so many draws, until a look decides; and the calls of each in a
-    round. `judge` is shown outputs of one call of each program in a round before the first, and in one of those that
-    are measured: in a call that is drawn after it has ended. Raises `Fault`, `ReplayerGone`, and what `judge` raises.
+    round. `judge` is shown the outputs of one call of the second program in each of `judged` rounds before the first
+    look. Which rounds is drawn, and which call, once it has ended. Raises `Fault`, `ReplayerGone`, and what `judge`
+    raises.
     """
-    judged = {-1, secrets.randbelow(looks[0])} if judge else set()
+    shown = random.SystemRandom().sample(range(looks[0]), min(judged, looks[0]))
 
-    def ran(pairs: int, limit_s: float, number: int) -> Round:
-        if number not in judged:
+    def ran(pairs: int, limit_s: float) -> Round:
+        if judge is None or len(found.rounds) not in shown:
             return replayer.round(pairs, limit_s)
-        answer, buffers = replayer.copied_round(pairs, limit_s)
+        answer, buffers = replayer.copied_round(pairs, limit_s, (1,))
         for copied in answer.copied:
             outputs = copied_outputs(copied, buffers)
             if outputs is None:
                 raise Fault("tampered", copied.arm, "the digest that the GPU made is not that of the outputs")
-            assert judge is not None
-            judge(copied.arm, copied.draw, outputs)
+            judge(copied.draw, outputs)
         return answer
 
-    us = max(figures(ran(SCOUT, CALL_LIMIT_S, -1)).events[:2])
+    us = max(figures(replayer.round(SCOUT, CALL_LIMIT_S)).events[:2])
     pairs = -(-pairs_for(us) // draws) * draws  # each arm is as often on each draw as the other
     limit_s = min(max(LIMIT_TIMES * us / 1e6, 1.0), CALL_LIMIT_S)
     for look in looks:
         while len(found.rounds) < look:
-            found.rounds.append(figures(ran(pairs, limit_s, len(found.rounds))))
+            found.rounds.append(figures(ran(pairs, limit_s)))
             after_round()
         if found.decided:
             break

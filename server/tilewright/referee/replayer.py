@@ -19,6 +19,7 @@ from tilewright.programs.format import encoded
 from tilewright.programs.model import Program
 from tilewright.wire.channel import ChannelClosed, ChannelError, ChannelTimeout
 from tilewright.wire.messages import (
+    ArmNumber,
     Copied,
     Done,
     FaultKind,
@@ -120,11 +121,13 @@ class Replayer:
     def round(self, pairs: int, limit_s: float) -> Round:
         """Run one round of both arms: `pairs` calls of each, of at most `limit_s` seconds. Raises `Fault`, whose arm
         was found by running each alone, and `ReplayerGone`."""
-        return self.copied_round(pairs, limit_s, copies=False)[0]
+        return self.copied_round(pairs, limit_s, arms=())[0]
 
-    def copied_round(self, pairs: int, limit_s: float, copies: bool = True) -> tuple[Round, list[bytearray]]:
-        """The same, with the outputs of one call an arm, drawn after it."""
-        ask = RunRound(pairs=pairs, copies=copies, limit_s=limit_s)
+    def copied_round(
+        self, pairs: int, limit_s: float, arms: Sequence[ArmNumber] = (0, 1)
+    ) -> tuple[Round, list[bytearray]]:
+        """The same, with the outputs of one call of each of these arms, drawn after it."""
+        ask = RunRound(pairs=pairs, copied=[*arms], limit_s=limit_s)
         try:
             return self._ask(ask, Round, (), SLACK_S + 3 * (pairs + 3) * limit_s)
         except Fault as fault:

@@ -107,7 +107,7 @@ class Replayer:
             self._programs,
             self._draws,
             message.pairs,
-            message.copies,
+            message.copied,
             message.limit_s,
         )
         buffers: list[bytes] = []

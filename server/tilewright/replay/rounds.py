@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import random
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -136,10 +136,10 @@ def run_round(
     programs: Sequence[Program],
     draws: Sequence[Sequence[int]],
     pairs: int,
-    copies: bool,
+    copied: Collection[int],
     limit_s: float,
 ) -> Measured:
-    """One round. Raises `OutOfMemory`, `Blamed`."""
+    """One round, with the outputs of one call of each of the `copied` arms. Raises `OutOfMemory`, `Blamed`."""
     poisoned, found = mapped(programs), Measured()
     with laid_out(device, programs, draws) as arms:
         left = [pairs, pairs]
@@ -153,7 +153,7 @@ def run_round(
             if not turn.counts:
                 continue
             found.calls[turn.arm].append(made)
-            if turn.arm != EMPTY and copies and turn.arm not in found.copied:
+            if turn.arm in copied and turn.arm not in found.copied:
                 if not secrets.randbelow(left[turn.arm]):  # drawn now, after the call: each is as likely as any other
                     outputs = [device.read(at, size) for at, size in arm.outputs]
                     found.copied[turn.arm] = turn.draw, made, outputs

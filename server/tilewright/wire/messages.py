@@ -59,12 +59,12 @@ class SetDraws(Message):
 
 
 class RunRound(Message):
-    """Both arms in turns on new pages, `pairs` calls of each. With `copies`, the outputs of one call an arm come back;
-    which one is drawn after it has ended."""
+    """Both arms in turns on new pages, `pairs` calls of each. The outputs of one call of each of the `copied` arms come
+    back; which one is drawn after it has ended."""
 
     kind: Literal["run-round"] = "run-round"
     pairs: int = Field(ge=1, le=MAX_PAIRS)
-    copies: bool = False
+    copied: list[ArmNumber] = Field([], max_length=2)
     limit_s: float = Field(gt=0, le=3600, description="for one call")
 
 

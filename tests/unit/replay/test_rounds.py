@@ -41,7 +41,7 @@ def simulated_driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_a_round_gives_times_and_outputs() -> None:
     device, draws = device_with_draws()
-    found = run_round(device, [ONE, OTHER], draws, 20, True, 1.0)
+    found = run_round(device, [ONE, OTHER], draws, 20, (0, 1), 1.0)
     assert [len(calls) for calls in found.calls] == [20, 20, 20]
     assert [{call.events for call in calls} for calls in found.calls] == [{33.0}, {13.0}, {2.0}]
     for arm, (draw, made, outputs) in found.copied.items():
@@ -66,7 +66,7 @@ def test_what_the_other_arm_left_is_not_to_be_had() -> None:
     device, draws = device_with_draws()
     nothing = program([fill(W, 1)])
     for _ in range(4):
-        found = run_round(device, [ONE, nothing], draws, 5, True, 1.0)
+        found = run_round(device, [ONE, nothing], draws, 5, (0, 1), 1.0)
         _, _, (output,) = found.copied[1]
         assert output == b"\xff" * 1024
 
@@ -77,7 +77,7 @@ def test_what_is_held_is_put_back_where_the_other_arm_writes() -> None:
     writer = Program(layout.model_copy(update={"blocks": blocks}), ONE.images, {})
     reader = program([copied(OUT, W, 64)], held=b"\x07" * 64)
     device, draws = device_with_draws()
-    found = run_round(device, [writer, reader], draws, 5, True, 1.0)
+    found = run_round(device, [writer, reader], draws, 5, (0, 1), 1.0)
     assert found.copied[1][2][0][:64] == b"\x07" * 64
 
 
@@ -115,7 +115,7 @@ def test_each_place_is_as_likely_for_one_arm_as_for_the_other(monkeypatch: pytes
     monkeypatch.setattr(rounds, "load", load)
     count = 200
     for _ in range(count):
-        run_round(device, [ONE, OTHER], draws, 1, False, 1.0)
+        run_round(device, [ONE, OTHER], draws, 1, (), 1.0)
     near = taken.count((True, "near"))
     assert count / 4 < near < 3 * count / 4
     assert near == taken.count((False, "far"))
@@ -124,14 +124,14 @@ def test_each_place_is_as_likely_for_one_arm_as_for_the_other(monkeypatch: pytes
 def test_everything_is_given_back() -> None:
     device, draws = device_with_draws()
     for _ in range(4):
-        run_round(device, [ONE, OTHER], draws, 2, False, 1.0)
+        run_round(device, [ONE, OTHER], draws, 2, (), 1.0)
     assert set(device.memory.areas) == {at for at, _ in mapped([ONE, OTHER])} | {at for (at,) in draws}
 
 
 def test_two_versions_that_do_not_fit_are_not_begun() -> None:
     device, draws = device_with_draws(100 << 20)
     with pytest.raises(OutOfMemory, match="of which 100 MiB are free"):
-        run_round(device, [ONE, OTHER], draws, 2, False, 1.0)
+        run_round(device, [ONE, OTHER], draws, 2, (), 1.0)
     assert needed_bytes([ONE, OTHER]) == 3 * GRAIN + 2 * 64
 
 
@@ -140,7 +140,7 @@ def test_the_arm_that_does_not_end_is_named(number: int) -> None:
     device, draws = device_with_draws()
     broken = program([fill(OUT if number < 0 else 4096, number % 2**32)])
     with pytest.raises(Blamed) as blamed:
-        run_round(device, [ONE, broken], draws, 2, False, 1.0)
+        run_round(device, [ONE, broken], draws, 2, (), 1.0)
     assert blamed.value.arm == 1
     assert ("in time" if number < 0 else "ILLEGAL_ADDRESS") in str(blamed.value.cause)
 

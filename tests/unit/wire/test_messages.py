@@ -54,7 +54,7 @@ EXAMPLES: list[Message] = [
     LoadPrograms(programs=[0, 1]),
     ProgramsLoaded(identities=["a", "b"]),
     SetDraws(draws=[[0, 1], [2, 3]]),
-    RunRound(pairs=20, copies=True, limit_s=2.5),
+    RunRound(pairs=20, copied=[1], limit_s=2.5),
     ROUND,
     RunAlone(arm=1, draw=0, limit_s=1.0),
     Outputs(events=[1.0], wall=[2.0], copied=COPIED),
