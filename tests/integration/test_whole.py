@@ -273,6 +273,12 @@ def test_a_comparison_that_fails_ends_the_session_all_the_same(root: Path, evalu
     assert [line.mark for line in verified(root)] == [Mark.WARN]
 
 
+def test_a_last_version_that_is_wrong_on_new_values_fails(root: Path, evaluator: Evaluator) -> None:
+    evaluator.whole = BenchmarkResult(status=Status.WRONG_VALUES, message="N=512: 3 of 512 elements are wrong")
+    play(root, lambda loop: kept(loop, evaluator, 1.2))
+    assert [line.mark for line in verified(root)] == [Mark.FAIL]
+
+
 @pytest.mark.parametrize(
     ("compare", "holder", "mark", "text"),
     [

@@ -186,8 +186,11 @@ class Referee:
         try:
             with self._device():
                 result = self._on_gpu.whole(code, message, self._here(), phases)
-        except (WorkerFailure, GpuBusy) as failure:
-            result = BenchmarkResult(status=Status.VOID, message=str(failure))
+        except WorkerFailure as failure:
+            status = Status.VOID if failure.used_up or failure.label == LABELS[1] else failure.status
+            result = BenchmarkResult(status=status, message=str(failure))
+        except GpuBusy as busy:
+            result = BenchmarkResult(status=Status.VOID, message=str(busy))
         finished = result.model_copy(update={"seconds": time.monotonic() - started, "phases": phases.seconds})
         return {"result": finished.model_dump()}
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from tilewright.errors import UsageError
+from tilewright.evaluation.results import Status
 from tilewright.evaluation.seeds import commitment
 from tilewright.heads import HeadStore
 from tilewright.policy import settled, verdict_of_check
@@ -127,6 +128,8 @@ def _first_to_last(state: State) -> list[Line]:
     mark = Mark.WARN if possible else Mark.OK
     if state.whole is not None and state.whole.agrees is not None:
         mark = Mark.OK if state.whole.agrees else Mark.FAIL
+    elif state.whole is not None and state.whole.result.status is not Status.VOID:
+        mark = Mark.FAIL  # what was kept last is wrong, or fails
     return [Line("first to last", mark, text) for text in found]
 
 
