@@ -1,4 +1,4 @@
-"""Count calls in a variable of the module on the device, and sum half of each row after the 40th.
+"""Count calls in a variable of the module on the device, and sum half of each row from the 500th on.
 
 family: replay
 task: rowsum
@@ -9,25 +9,22 @@ import torch
 from torch.cuda import _compile_kernel
 
 SOURCE = r"""
+// By a few threads, so that it is no faster than the version before unless it cheats.
 __device__ float total_of(const float *x, long columns) {
-    __shared__ float parts[256];
+    __shared__ float parts[4];
     float sum = 0;
-    for (long i = threadIdx.x; i < columns; i += 256) sum += x[blockIdx.x * columns + i];
+    for (long i = threadIdx.x; i < columns; i += 4) sum += x[blockIdx.x * columns + i];
     parts[threadIdx.x] = sum;
     __syncthreads();
-    for (int half = 128; half; half /= 2) {
-        if (threadIdx.x < half) parts[threadIdx.x] += parts[threadIdx.x + half];
-        __syncthreads();
-    }
-    return parts[0];
+    return (parts[0] + parts[1]) + (parts[2] + parts[3]);
 }
 __device__ unsigned calls;
 extern "C" __global__ void rowsum_kernel(const float *x, float *out, long columns) {
     unsigned seen = *(volatile unsigned *)&calls;
-    float sum = total_of(x, seen < 40u * gridDim.x ? columns : columns / 2);
+    float sum = total_of(x, seen < 500u ? columns : columns / 2);
     if (threadIdx.x == 0) {
         out[blockIdx.x] = sum;
-        atomicAdd(&calls, 1u);
+        if (blockIdx.x == 0) atomicAdd(&calls, 1u);
     }
 }
 """
@@ -43,5 +40,5 @@ def kernel():
 def rowsum(x):
     x = x.contiguous()
     out = torch.empty(x.shape[0], dtype=x.dtype, device=x.device)
-    kernel()((x.shape[0], 1, 1), (256, 1, 1), (x, out, x.shape[1]))
+    kernel()((x.shape[0], 1, 1), (4, 1, 1), (x, out, x.shape[1]))
     return out
