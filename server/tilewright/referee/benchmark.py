@@ -31,7 +31,7 @@ from tilewright.referee.captures import (
     capture_calls,
     confirm_launches,
 )
-from tilewright.referee.compare import DRAWS, replayed_in_turns
+from tilewright.referee.compare import DRAWS, Unsteady, replayed_in_turns
 from tilewright.referee.replayer import Fault, Replayer, ReplayerGone
 from tilewright.referee.statistics import LOOKS, Comparison
 from tilewright.rules import DEFAULT, Rules
@@ -222,10 +222,16 @@ class ProgramBench:
             torch.cuda.empty_cache()  # the replayer needs the room
         try:
             self._replayer.load([first, candidate], [described(self._code, case, inputs).tensors for inputs in drawn])
+            steady = self._code.task.file.deterministic
             comparison = Comparison(error_probability=self._error, rules=self._rules)
-            found, pairs = replayed_in_turns(self._replayer, DRAWS, comparison, looks, judge, judged, self._after_round)
+            found, pairs = replayed_in_turns(
+                self._replayer, DRAWS, comparison, looks, judge, judged, steady, self._after_round
+            )
         except Fault as fault:
             raise self._failure(case, fault, alone=incumbent is None) from None
+        except Unsteady:
+            text = f"{case_label(case)}: of calls that were replayed on the same values, some gave other outputs"
+            raise WorkerFailure(Status.NONDETERMINISTIC, text) from None
         except ReplayerGone as gone:
             raise WorkerFailure(Status.VOID, str(gone)) from None
         return Timed(found, pairs, same)

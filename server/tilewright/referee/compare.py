@@ -66,6 +66,10 @@ class ComparisonResult(Record):
         return f"{text}; the outputs differ" if self.equal_outputs is False else text
 
 
+class Unsteady(Exception):
+    """Calls of the second program gave other outputs than another one on the same draw."""
+
+
 Judge = Callable[[int, list[bytes]], None]
 """What looks at outputs of the second program, whole words each, on which draw. It raises where they are wrong."""
 
@@ -108,13 +112,15 @@ def replayed_in_turns(
     looks: Sequence[int] = LOOKS,
     judge: Judge | None = None,
     judged: int = 1,
+    steady: bool = False,
     after_round: Callable[[], None] = lambda: None,
 ) -> tuple[Comparison, int]:
     """Rounds of the two programs that are loaded with so many draws, until a look decides; and the calls of each in a
     round. `judge` is shown the outputs of one call of the second program in each of `judged` rounds before the first
-    look. Which rounds is drawn, and which call, once it has ended. Raises `Fault`, `ReplayerGone`, and what `judge`
-    raises.
+    look. Which rounds is drawn, and which call, once it has ended. With `steady`, all calls on a draw have to give what
+    the one that was judged gave. Raises `Fault`, `ReplayerGone`, `Unsteady`, and what `judge` raises.
     """
+    given: dict[int, str] = {}
     shown = random.SystemRandom().sample(range(looks[0]), min(judged, looks[0]))
 
     def ran(pairs: int, limit_s: float) -> Round:
@@ -133,7 +139,11 @@ def replayed_in_turns(
     limit_s = min(max(LIMIT_TIMES * us / 1e6, 1.0), CALL_LIMIT_S)
     for look in looks:
         while len(found.rounds) < look:
-            found.rounds.append(figures(ran(pairs, limit_s)))
+            answer = ran(pairs, limit_s)
+            for one in answer.digests if steady else ():
+                if one.arm == 1 and given.setdefault(one.draw, one.digest) != one.digest:
+                    raise Unsteady
+            found.rounds.append(figures(answer))
             after_round()
         if found.decided:
             break

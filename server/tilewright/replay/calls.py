@@ -49,12 +49,14 @@ class Tampered(Exception):
 
 
 class Call(NamedTuple):
-    """What one call took, in microseconds, and the digest of its outputs under its key."""
+    """What one call took, in microseconds, the digest of its outputs under its key, and that under a key which other
+    calls share: equal for equal outputs."""
 
     events: float
     wall: float
     key: int
     digest: int
+    shared: int
 
 
 def mapped(programs: Sequence[Program]) -> list[tuple[int, int]]:
@@ -75,7 +77,13 @@ def joined(areas: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def call(
-    device: Device, arm: Arm, graph: object, draw: int, poisoned: Sequence[tuple[int, int]], limit_s: float
+    device: Device,
+    arm: Arm,
+    graph: object,
+    draw: int,
+    poisoned: Sequence[tuple[int, int]],
+    limit_s: float,
+    shared_key: int = 0,
 ) -> Call:
     """Run `graph`, the arm's own or an empty one, on the arm's memory. Raises `Hang`, `DriverError`, `Tampered`."""
     for at, size in poisoned:
@@ -85,7 +93,9 @@ def call(
     device.scrub()
     device.wait(time.monotonic() + limit_s)
     key = secrets.randbits(64)
-    outputs = [(at, size, key_of(key, number)) for number, (at, size) in enumerate(arm.outputs)]
+    outputs, again = (
+        [(at, size, key_of(one, number)) for number, (at, size) in enumerate(arm.outputs)] for one in (key, shared_key)
+    )
     inputs = arm.draws[draw]
     device.clear_word()
     began = time.perf_counter_ns()
@@ -101,11 +111,13 @@ def call(
     device.clear_word()
     if _digest(device, outputs, limit_s) != word:  # the GPU is at rest now: who stopped the clock early is found out
         raise Tampered("the digest that stopped the clock is not that of the outputs")
+    device.clear_word()
+    shared = _digest(device, again, limit_s)
     device.wait(time.monotonic() + limit_s)
     events = device.marked_us()
     if not 0 < events < 1e9:
         raise Tampered(f"by its events the program took {events} us")
-    return Call(events, wall / 1000, key, word)
+    return Call(events, wall / 1000, key, word, shared)
 
 
 def _digest(device: Device, outputs: Sequence[tuple[int, int, int]], limit_s: float) -> int:

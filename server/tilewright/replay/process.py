@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import socket
 from collections.abc import Sequence
 
@@ -23,6 +24,7 @@ from tilewright.wire.channel import Channel, ChannelClosed, ChannelError
 from tilewright.wire.messages import (
     ArmNumber,
     Copied,
+    Digest,
     Done,
     FaultKind,
     Link,
@@ -50,6 +52,7 @@ class Replayer:
         self._device = device
         self._programs: list[Program] = []
         self._draws: list[list[int]] = []
+        self._shared_key = 0
 
     def answer(self, message: ToReplayer, buffers: Sequence[bytearray]) -> Answer:
         """Raises `ProgramError`, `OutOfMemory`, `Blamed`, `DriverError`, `ChannelError`."""
@@ -87,6 +90,7 @@ class Replayer:
         if any([*map(len, draw)] != sizes for draw in draws):
             raise ChannelError("a draw has other sizes than the inputs")
         self._drop_draws()
+        self._shared_key = secrets.randbits(64)
         for draw in draws:
             self._draws.append([])
             for data in draw:
@@ -109,6 +113,7 @@ class Replayer:
             message.pairs,
             message.copied,
             message.limit_s,
+            self._shared_key,
         )
         buffers: list[bytes] = []
         copied = [
@@ -116,7 +121,12 @@ class Replayer:
         ]
         events = [[one.events for one in calls] for calls in measured.calls]
         wall = [[one.wall for one in calls] for calls in measured.calls]
-        return Round(events=events, wall=wall, copied=copied), buffers
+        digests = [
+            Digest(arm=0 if arm == 0 else 1, draw=draw, digest=f"{one:016x}")
+            for (arm, draw), seen in measured.digests.items()
+            for one in seen
+        ]
+        return Round(events=events, wall=wall, copied=copied, digests=digests), buffers
 
     def _run_alone(self, message: RunAlone) -> Answer:
         if message.arm >= len(self._programs) or message.draw >= len(self._draws):

@@ -50,10 +50,12 @@ def turns(pairs: int, draws: int, source: random.Random) -> list[Turn]:
 
 @dataclass
 class Measured:
-    """The calls of a round: of arm 0, arm 1 and the empty program; and the outputs of one call an arm."""
+    """The calls of a round: of arm 0, arm 1 and the empty program; the outputs of one call an arm; and by arm and draw
+    the digests under the shared key, one if all calls gave the same."""
 
     calls: list[list[Call]] = field(default_factory=lambda: [[], [], []])
     copied: dict[int, tuple[int, Call, list[bytes]]] = field(default_factory=dict)
+    digests: dict[tuple[int, int], set[int]] = field(default_factory=dict)
 
 
 class OutOfMemory(Exception):
@@ -138,6 +140,7 @@ def run_round(
     pairs: int,
     copied: Collection[int],
     limit_s: float,
+    shared_key: int = 0,
 ) -> Measured:
     """One round, with the outputs of one call of each of the `copied` arms. Raises `OutOfMemory`, `Blamed`."""
     poisoned, found = mapped(programs), Measured()
@@ -147,12 +150,14 @@ def run_round(
             arm = arms[0] if turn.arm == EMPTY else arms[turn.arm]
             graph = device.empty if turn.arm == EMPTY else arm.loaded.graph
             try:
-                made = call(device, arm, graph, turn.draw, poisoned, limit_s)
+                made = call(device, arm, graph, turn.draw, poisoned, limit_s, shared_key)
             except Exception as error:
                 raise Blamed(None if turn.arm == EMPTY else turn.arm, error) from None
             if not turn.counts:
                 continue
             found.calls[turn.arm].append(made)
+            if turn.arm != EMPTY:
+                found.digests.setdefault((turn.arm, turn.draw), set()).add(made.shared)
             if turn.arm in copied and turn.arm not in found.copied:
                 if not secrets.randbelow(left[turn.arm]):  # drawn now, after the call: each is as likely as any other
                     outputs = [device.read(at, size) for at, size in arm.outputs]

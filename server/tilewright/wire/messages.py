@@ -79,14 +79,25 @@ class Copied(Message):
     outputs: list[Blob] = Field(max_length=256)
 
 
+class Digest(Message):
+    """Of the outputs of calls of an arm on a draw, under a key that is the same as long as the draws are: equal for
+    equal outputs."""
+
+    arm: ArmNumber
+    draw: int = Field(ge=0, lt=MAX_DRAWS)
+    digest: Word
+
+
 class Round(Message):
     """One round's calls, in the order in which they ran: by the events around the program, and by the wall clock from
-    the writing of the inputs to the digest's arrival. Lists of arm 0, arm 1 and the empty program."""
+    the writing of the inputs to the digest's arrival. Lists of arm 0, arm 1 and the empty program. `digests`: each that
+    a call of an arm on a draw gave, once."""
 
     kind: Literal["round"] = "round"
     events: list[list[Us]] = Field(min_length=3, max_length=3)
     wall: list[list[Us]] = Field(min_length=3, max_length=3)
     copied: list[Copied] = Field(max_length=2)
+    digests: list[Digest] = Field([], max_length=2 * MAX_PAIRS)
 
 
 class RunAlone(Message):

@@ -51,6 +51,27 @@ def test_a_round_gives_times_and_outputs() -> None:
         assert outputs == [expected]
     assert sorted(found.copied) == [0, 1]
     assert len({call.key for calls in found.calls for call in calls}) == 60
+    assert {place: len(digests) for place, digests in found.digests.items()} == {
+        (arm, draw): 1 for arm in (0, 1) for draw in (0, 1)
+    }
+
+
+def test_a_call_that_gives_something_else_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, draws = device_with_draws()
+    calls = [0]
+
+    def load(program: Program, *_: Any) -> simulated.Loaded:
+        def run(memory: simulated.Memory) -> None:
+            calls[0] += 1
+            memory.write(OUT, CONTENTS[0] if program is ONE or calls[0] != 33 else CONTENTS[1])
+
+        return simulated.Loaded(simulated.Graph(run, 5.0))
+
+    monkeypatch.setattr(rounds, "load", load)
+    found = run_round(device, [ONE, OTHER], draws, 20, (), 1.0, 77)
+    seen = {arm: set().union(*(found.digests[arm, draw] for draw in (0, 1))) for arm in (0, 1)}
+    assert seen[0] == {digest([CONTENTS[0]], 77)}
+    assert seen[1] <= {digest([CONTENTS[0]], 77), digest([CONTENTS[1]], 77)}
 
 
 def test_a_call_is_prepared_off_the_clock() -> None:
