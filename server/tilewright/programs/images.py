@@ -90,11 +90,7 @@ def variables(image: bytes) -> dict[str, int]:
     """The variables in global memory that a cubin's kernels can write to, with their bytes: what one call leaves there
     the next one finds. Raises `ProgramError` for what cannot be read."""
     try:
-        writable = {
-            number
-            for number, (name, _, _) in enumerate(_sections(image))
-            if name == b".nv.global" or name.startswith((b".nv.global.", b".nv.managed"))
-        }
+        writable = {number for number, (name, _, _) in enumerate(_sections(image)) if _is_writable(name)}
         symbols, names = _symbol_table(image)
     except struct.error:
         raise ProgramError("an image cannot be read: it is cut off") from None
@@ -104,6 +100,19 @@ def variables(image: bytes) -> dict[str, int]:
             end = names.find(b"\0", name, name + MAX_SYMBOL + 1)
             found[names[name : max(end, name)].decode(errors="replace")] = size
     return found
+
+
+def writable_bytes(image: bytes) -> int:
+    """Bytes of global memory that the driver gives a cubin for its variables, whatever its symbols say of them. Raises
+    `ProgramError` for what cannot be read."""
+    try:
+        return sum(struct.unpack_from("<IQQQ", header)[3] for name, header, _ in _sections(image) if _is_writable(name))
+    except struct.error:
+        raise ProgramError("an image cannot be read: it is cut off") from None
+
+
+def _is_writable(section: bytes) -> bool:
+    return section == b".nv.global" or section.startswith((b".nv.global.", b".nv.managed"))
 
 
 def required_threads(image: bytes) -> dict[str, tuple[int, int, int]]:

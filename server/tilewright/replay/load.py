@@ -10,7 +10,7 @@ from typing import Any
 from cuda.bindings import driver as cuda
 
 from tilewright.gpu.driver import Context, ok
-from tilewright.programs.images import variables
+from tilewright.programs.images import variables, writable_bytes
 from tilewright.programs.model import Copy, Edge, Kernel, Memset, Program, ProgramError
 
 LARGE_SHARED = 48 << 10
@@ -82,13 +82,12 @@ def load(program: Program, context: Context, stream: Any) -> Loaded:
 
 def _variables(library: Any, image: bytes) -> list[tuple[int, int]]:
     """Where an image's variables lie. Raises `ProgramError` where many bytes of them cannot be found."""
-    found, lost = [], 0
-    for name, size in variables(image).items():
+    found = []
+    for name in variables(image):
         error, at, there = cuda.cuLibraryGetGlobal(library, name.encode())
-        if int(error):
-            lost += size
-        else:
+        if not int(error):
             found.append((int(at), int(there)))
+    lost = writable_bytes(image) - sum(size for _, size in found)
     if lost > LOST_BYTES:
         raise ProgramError(
             f"{lost} bytes of its variables cannot be put back before a call: it could keep results there"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.gpu.replaying.hostile import cubin as hostile_cubin
 from tests.unit.programs.made import cubin
 from tilewright.compiler.signature import signature_of
-from tilewright.programs.images import code_digest, kernels, required_threads, variables, whole_image
+from tilewright.programs.images import code_digest, kernels, required_threads, variables, whole_image, writable_bytes
 from tilewright.programs.model import ProgramError
 
 HOPPER, BLACKWELL = cubin("fill", "sm_90"), cubin("fill", "sm_100")
@@ -116,6 +116,7 @@ def test_a_changed_byte_is_an_error_or_other_code_or_in_the_frame(place: int, va
 def test_the_variables_of_an_image_are_found() -> None:
     assert variables(hostile_cubin("sm_90")) == {"kept": 1 << 20, "known": 1 << 16}
     assert variables(HOPPER) == {}
+    assert (writable_bytes(hostile_cubin("sm_90")), writable_bytes(HOPPER)) == ((1 << 20) + (1 << 16), 0)
 
 
 def test_the_threads_that_a_kernel_needs_are_found(tmp_path: Path) -> None:
