@@ -119,7 +119,8 @@ async def rerun(checkout: Checkout, iteration: int, session: str, progress: Prog
             again = await runs.widely(candidate, trial.sizes.secret, said.append, limit)
             lines += compare_checks(trial.sizes.result, again, here.draws == started.environment.draws, "sizes")
         if trial.measured is not None:
-            fresh = await runs.benchmark(candidate, incumbent, new_secret(), limit, said.append)
+            confirms = trial.measured.confirms
+            fresh = await runs.benchmark(candidate, incumbent, new_secret(), limit, said.append, confirms)
             refused = trial.sizes is not None and trial.sizes.verdict is not None
             lines += compare_benchmarks(trial.measured.result, fresh, None if refused else trial.row, started.rules)
     finally:

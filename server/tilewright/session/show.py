@@ -308,8 +308,14 @@ def _timing(case: CaseTiming) -> TimedCase:
         interval=_interval(case),
         roofline_percent=case.roofline_percent,
         bound=case.bound,
-        note=case.note,
+        note="; ".join(filter(None, [_doubt(case), case.note])),
     )
+
+
+def _doubt(case: CaseTiming) -> str:
+    if case.same:
+        return "the same program as the incumbent"
+    return "" if case.borne_out else "the wall clock does not bear the difference out"
 
 
 def _broken_off(state: State, elsewhere: bool) -> str:

@@ -124,8 +124,10 @@ def _first_to_last(state: State) -> list[Line]:
     found = whole.told(state)
     if not found and state.ended is not None and not isinstance(whole.pairs(state), str):
         found = ["the session ended, and its first program was never compared with its last"]
-    possible = state.whole is not None or not isinstance(whole.pairs(state), str)
-    mark = Mark.WARN if possible else Mark.OK
+    replayed = all(
+        timing.program for run in (state.baseline_result, state.incumbent_result) if run for timing in run.cases
+    )
+    mark = Mark.WARN if state.whole is not None or replayed else Mark.OK
     if state.whole is not None and state.whole.agrees is not None:
         mark = Mark.OK if state.whole.agrees else Mark.FAIL
     elif state.whole is not None and state.whole.result.status is not Status.VOID:

@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
-from tilewright.evaluation.results import BenchmarkResult, StoredProgram
-from tilewright.policy import agree, product, ratio_of
+from tilewright.evaluation.results import BenchmarkResult, Level, StoredProgram
+from tilewright.policy import agree, doubted, product, ratio_of
 from tilewright.programs.format import program_file
 from tilewright.session.history import Interrupted, State, WholeCompared
 from tilewright.session.programs import program_file
@@ -33,6 +33,8 @@ def pairs(state: State) -> list[CasePrograms] | str:
     first, last = state.baseline_result, state.incumbent_result
     if not state.keeps or first is None or last is None:
         return ""
+    if any(keep.level not in (None, Level.REPLAYED) for keep in state.keeps):
+        return "not all that was kept was replayed"
     versions = {"the baseline": first.cases, "what was kept last": last.cases}
     if not any(timing.program for cases in versions.values() for timing in cases):
         return ""
@@ -73,7 +75,7 @@ def compared(state: State, secret: str, result: BenchmarkResult) -> WholeCompare
         secret=secret,
         result=result,
         product=together,
-        agrees=None if direct is None else agree(direct, together),
+        agrees=None if direct is None else agree(direct, together) and not doubted(result, state.started.rules),
     )
 
 
@@ -109,6 +111,8 @@ def told(state: State) -> list[str]:
     figures = f"{direct} measured directly, {state.whole.product} as the product of {keeps}"
     if state.whole.agrees:
         return [f"the last program against the first: {figures}"]
+    if doubts := doubted(result, state.started.rules):
+        figures += f"; the wall clock does not bear the gain out on {doubts[0]}"
     return [f"THE KEEPS DO NOT ADD UP: the last program against the first is {figures}: {MEANING}"]
 
 
