@@ -116,6 +116,8 @@ class Stage:
             phases=Phases(),
             tell=self.told.append,
             in_process=in_process,
+            settle=lambda: None,
+            device=None,
             **more,
         )
 
@@ -256,6 +258,8 @@ def test_a_program_that_the_driver_refuses_is_told_by_whose_it_is(stage: Stage) 
     result = stage.measure(calls(FAST, FAST), calls(REFUSED, SLOW))
     assert [case.level for case in result.cases] == [Level.IN_PROCESS, Level.REPLAYED]
     assert result.cases[0].note.startswith("the replayer: ")
+    result = stage.measure(calls(FAST, FAST), calls(REFUSED, SLOW), protection="replayed")
+    assert result.status is Status.NOT_REPLAYED
 
 
 def test_a_wrong_program_has_the_status_of_what_is_wrong(stage: Stage) -> None:

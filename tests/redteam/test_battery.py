@@ -111,7 +111,7 @@ def test_every_file_says_what_it_is() -> None:
     assert len(HONEST) >= 55
     for entry in (*ATTACKS.values(), *HONEST.values()):
         assert entry.title.endswith("."), entry.name
-    assert {entry.family for entry in ATTACKS.values()} == {"timing", "results", "harness", "statistics"}
+    assert {entry.family for entry in ATTACKS.values()} == {"timing", "results", "harness", "statistics", "replay"}
 
 
 @pytest.mark.gpu

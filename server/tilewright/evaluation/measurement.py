@@ -31,11 +31,11 @@ from tilewright.evaluation.results import CaseTiming, Environment, Level, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.statistics import Evidence, Pair
 from tilewright.evaluation.taskcode import Inputs, TaskCode
-from tilewright.gpu.specs import spec_by_name
+from tilewright.gpu.specs import DeviceSpec, spec_by_name
 from tilewright.gpu.telemetry import Recorder
 from tilewright.roofline.bounds import floor_ms, roofline_share
 from tilewright.rules import DEFAULT, Rules
-from tilewright.task import Backend, Case, case_label
+from tilewright.task import Backend, Case, Work, case_label
 
 BLOCK_MS = 10.0
 """Device time that one timed block aims at."""
@@ -120,13 +120,7 @@ class Bench:
         latency = plain_statistics.median(latencies)
         work = self._code.work(case)
         percent, bound = roofline_share(latency, work, self._environment.ceilings)
-        floor = floor_ms(work, self._device, self._device.l2_bytes) if self._device is not None else 0.0
-        if latency < floor:
-            raise WorkerFailure(
-                Status.TAMPERED,
-                f"{case_label(case)}: {latency:.6f} ms is faster than the data sheet's peak allows "
-                f"({floor:.6f} ms): the timed calls cannot have done the work",
-            )
+        need_possible(case, latency, work, self._device)
         notes = (
             mode,
             "" if self._device else f"no data sheet of {self._environment.device}: latencies have no floor",
@@ -318,6 +312,17 @@ class Bench:
                 f"{case_label(case)}: the two clocks disagree: the candidate's calls take {low:.6f} ms each, or more, "
                 f"that its device events ({scale:.6f} ms) do not show and the incumbent's calls do not take",
             )
+
+
+def need_possible(case: Case, latency_ms: float, work: Work, device: DeviceSpec | None) -> None:
+    """Raises `WorkerFailure` where a call is faster than the data sheet's peaks allow."""
+    floor = floor_ms(work, device, device.l2_bytes) if device is not None else 0.0
+    if latency_ms < floor:
+        raise WorkerFailure(
+            Status.TAMPERED,
+            f"{case_label(case)}: {latency_ms:.6f} ms is faster than the data sheet's peak allows ({floor:.6f} ms): "
+            "the timed calls cannot have done the work",
+        )
 
 
 def look_for_library_calls(code: TaskCode, worker: WorkerHandle, case: Case, seeds: Seeds) -> None:

@@ -32,7 +32,7 @@ from tilewright.wire.record import misfit
 START_TIMEOUT_S = 120.0
 LEAST_DISK = 2**20
 """Bytes of the disk under the scratch folder without which a worker does not start."""
-_FROM_WORKER = {status.value for status in Status} - {Status.VOID}
+_FROM_WORKER = {status.value for status in Status} - {Status.VOID, Status.NOT_REPLAYED, Status.OTHER_LAUNCHES}
 
 
 class WorkerFailure(Exception):

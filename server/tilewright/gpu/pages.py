@@ -51,7 +51,3 @@ class Pages:
         """Give all pages back."""
         for at in [*self._mapped]:
             self.unmap(at)
-
-    @property
-    def mapped_bytes(self) -> int:
-        return sum(size for _, size in self._mapped.values())

@@ -42,9 +42,9 @@ PUBLIC_SEEDS = 1, 2
 """Of the draws on which calls are captured. Nothing that counts is made on them."""
 INCUMBENT, CANDIDATE, EMPTY = 0, 1, 2
 """The arms of the replayer, and the program that does nothing."""
-JUDGED, JUDGED_BYTES = 4, 128 << 20
-"""Calls whose outputs are compared with the reference in a comparison, and what their outputs may take together; one is
-compared in any case."""
+JUDGED_BYTES = 2 << 30
+"""Of outputs that are compared with the reference in the rounds before the first look, where equal inputs need not give
+equal outputs."""
 SURE = 1000
 """Samples, and degrees of freedom, of what is known without any: more than any measurement has."""
 PUBLIC_BYTES = 4 << 30
@@ -58,8 +58,10 @@ _STATUS = {"hang": Status.TIMEOUT, "tampered": Status.TAMPERED}
 class Programs:
     """The programs of candidates on a task's cases, captured when they are first asked for."""
 
-    def __init__(self, server: ForkServer) -> None:
+    def __init__(self, server: ForkServer, after: Callable[[], None] = lambda: None) -> None:
+        """`after`: to be done once the workers of a candidate have ended."""
         self._server = server
+        self._after = after
         self._known: dict[str, list[CallCaptured]] = {}
         self._public: dict[str, tuple[Arguments, Arguments]] = {}
 
@@ -83,7 +85,7 @@ class Programs:
                 draws.append(self._draws(code, case))
             except (InProcess, UsageError) as error:
                 refused[number] = str(error)
-        with _failing(label):
+        with _failing(label, self._after):
             made = iter(
                 capture_calls(self._server, _entry(code, snapshot), draws, code.task.file.timeout_s, snapshot.cache)
                 if draws
@@ -112,15 +114,18 @@ class Programs:
         """Raises `OtherLaunches` where an ordinary call launches other things than its program, `InProcess` where what
         it launches cannot be recorded, and `WorkerFailure` where it fails."""
         draws = [self._draws(code, case)[0] for case in cases]
-        with _failing(label):
+        with _failing(label, self._after):
             confirm_launches(self._server, _entry(code, snapshot), draws, programs, code.task.file.timeout_s)
 
 
 @contextlib.contextmanager
-def _failing(label: str) -> Iterator[None]:
+def _failing(label: str, after: Callable[[], None]) -> Iterator[None]:
     """Failures of a worker as those of the arm `label`."""
     try:
-        yield
+        try:
+            yield
+        finally:
+            after()
     except EntryFailed as failed:
         raise WorkerFailure(Status(failed.status), str(failed), failed.output, label) from None
     except RuntimeError as error:
@@ -208,12 +213,15 @@ class ProgramBench:
         incumbent does (void)."""
         same = incumbent is not None and identity(candidate) == identity(incumbent)
         incumbent = None if same else incumbent
-        drawn = [drawn_inputs(self._code, case, seeds.next()) for _ in range(DRAWS)]
+        try:
+            drawn = [drawn_inputs(self._code, case, seeds.next()) for _ in range(DRAWS)]
+        except InProcess as why:  # the draws that it was captured on had its shapes
+            raise WorkerFailure(
+                Status.VOID, f"{case_label(case)}: {why}; let shapes depend on the case alone"
+            ) from None
         first = candidate if incumbent is None else incumbent
         looks = LOOKS if incumbent is not None else LOOKS[:1]
         contract = self._code.contract(case, drawn[0])
-        outputs_bytes = sum(tensor.size for tensor in candidate.layout.outputs)
-        judged = max(min(JUDGED_BYTES // max(outputs_bytes, 1), JUDGED), 1)
 
         def judge(draw: int, outputs: list[bytes]) -> None:
             self._judge(case, candidate, drawn[draw], outputs, contract)
@@ -223,9 +231,11 @@ class ProgramBench:
         try:
             self._replayer.load([first, candidate], [described(self._code, case, inputs).tensors for inputs in drawn])
             steady = self._code.task.file.deterministic
+            outputs_bytes = DRAWS * sum(tensor.size for tensor in candidate.layout.outputs)
+            share = 0.0 if steady else min(JUDGED_BYTES / max(outputs_bytes * looks[0], 1), 1.0)
             comparison = Comparison(error_probability=self._error, rules=self._rules)
             found, pairs = replayed_in_turns(
-                self._replayer, DRAWS, comparison, looks, judge, judged, steady, self._after_round
+                self._replayer, DRAWS, comparison, looks, judge, steady, share, self._after_round
             )
         except Fault as fault:
             raise self._failure(case, fault, alone=incumbent is None) from None
@@ -256,7 +266,8 @@ class ProgramBench:
     def _failure(case: Case, fault: Fault, alone: bool) -> Exception:
         """What a fault of the replayer means for the candidate."""
         if fault.kind in _UNREPLAYABLE:
-            return InProcess(f"the replayer: {fault}", CANDIDATE if alone else fault.arm)
+            grown = alone or fault.kind == "out-of-memory"  # the incumbent fits when it is alone
+            return InProcess(f"the replayer: {fault}", CANDIDATE if grown else fault.arm)
         text = f"{case_label(case)}, replayed: {fault.kind}: {fault}"
         if fault.arm == CANDIDATE or (alone and fault.arm is not None):
             return WorkerFailure(_STATUS.get(fault.kind, Status.CRASHED), text)

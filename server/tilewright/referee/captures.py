@@ -47,7 +47,8 @@ from tilewright.wire.tensors import TensorSpec
 START_S = 120.0
 _NO_ROOM = ("out of GPU memory", "do not fit on the GPU")
 """What a worker says whose call, or whose arguments, take more memory than there is."""
-_STATUSES = {status.value for status in Status} - {Status.VOID, Status.PASSED}
+_OURS = {Status.VOID, Status.PASSED, Status.NOT_REPLAYED, Status.OTHER_LAUNCHES}
+_STATUSES = {status.value for status in Status} - _OURS
 Reply = TypeVar("Reply", bound=Message)
 
 
@@ -211,7 +212,6 @@ class _Pair:
             for worker in self._workers:  # side by side
                 worker.begin_to_load(self._limit_s)
         self._zone = zone
-
         try:
             (first, peak), (second, _) = (
                 _captured(worker, draw, zone, self._limit_s) for worker, draw in zip(self._workers, draws, strict=True)

@@ -111,20 +111,22 @@ def replayed_in_turns(
     found: Comparison,
     looks: Sequence[int] = LOOKS,
     judge: Judge | None = None,
-    judged: int = 1,
-    steady: bool = False,
+    steady: bool = True,
+    share: float = 0.0,
     after_round: Callable[[], None] = lambda: None,
 ) -> tuple[Comparison, int]:
     """Rounds of the two programs that are loaded with so many draws, until a look decides; and the calls of each in a
-    round. `judge` is shown the outputs of one call of the second program in each of `judged` rounds before the first
-    look. Which rounds is drawn, and which call, once it has ended. With `steady`, all calls on a draw have to give what
-    the one that was judged gave. Raises `Fault`, `ReplayerGone`, `Unsteady`, and what `judge` raises.
+    round. `judge` is shown the outputs of one call of the second program on each draw, in one of the rounds before the
+    first look, and in this `share` of all rounds. The round is drawn, and each call once it has ended. If the program
+    is `steady`, all calls on a draw have to give what the one that was judged gave. Raises `Fault`, `ReplayerGone`,
+    `Unsteady`, and what `judge` raises.
     """
+    source = random.SystemRandom()
+    one_of = source.randrange(looks[0])
     given: dict[int, str] = {}
-    shown = random.SystemRandom().sample(range(looks[0]), min(judged, looks[0]))
 
     def ran(pairs: int, limit_s: float) -> Round:
-        if judge is None or len(found.rounds) not in shown:
+        if judge is None or not (len(found.rounds) == one_of or source.random() < share):
             return replayer.round(pairs, limit_s)
         answer, buffers = replayer.copied_round(pairs, limit_s, (1,))
         for copied in answer.copied:
@@ -140,7 +142,7 @@ def replayed_in_turns(
     for look in looks:
         while len(found.rounds) < look:
             answer = ran(pairs, limit_s)
-            for one in answer.digests if steady else ():
+            for one in answer.digests if steady and judge else ():
                 if one.arm == 1 and given.setdefault(one.draw, one.digest) != one.digest:
                     raise Unsteady
             found.rounds.append(figures(answer))

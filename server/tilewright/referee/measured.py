@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.evaluation import statistics
-from tilewright.evaluation.measurement import TIME_LIMIT_S, Bench, Phases
+from tilewright.evaluation.measurement import TIME_LIMIT_S, Bench, Phases, need_possible
 from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import (
     LEVELS,
@@ -26,6 +26,7 @@ from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.statistics import Interval, error_probability
 from tilewright.evaluation.taskcode import TaskCode
+from tilewright.gpu.specs import DeviceSpec
 from tilewright.gpu.telemetry import Recorder
 from tilewright.programs.format import decoded, encoded
 from tilewright.programs.identity import identity
@@ -47,17 +48,19 @@ LABELS = ("candidate", "incumbent")
 class Run:
     """What a benchmark run is to go by. `deadline`: by `time.monotonic`. `store`: where programs are written, if they
     are kept. `confirms`: a candidate that gains has to launch the same in an ordinary call. `in_process`: gives what
-    times both versions in their own processes."""
+    times both versions in their own processes. `settle`: waits until no other process of ours starts."""
 
     code: TaskCode
     rules: Rules
     seeds: Seeds
     ceilings: Ceilings
+    device: DeviceSpec | None
     deadline: float
     recorder: Recorder
     phases: Phases
     tell: Callable[[str], None]
     in_process: Callable[[], AbstractContextManager[Bench]]
+    settle: Callable[[], None]
     confirms: bool = False
     store: Path | None = None
 
@@ -89,24 +92,24 @@ class Measuring:
                 return _not_replayed(case, own.reason)
         if incumbent is not None and all(map(_same, mine, theirs)):
             return BenchmarkResult(status=Status.PASSED, level=Level.REPLAYED, same=True)
-        timings: list[CaseTiming] = []
-        intervals: list[Interval] = []
-        with contextlib.ExitStack() as stack:
-            bench: Bench | None = None
-            for number, (case, own, other) in enumerate(zip(cases, mine, theirs, strict=True)):
-                run.need_time()
-                run.tell(f"timing case {number + 1} of {len(cases)}: {case_label(case)}")
-                try:
-                    timing, interval = self._replayed(run, case, own, other)
-                except InProcess as why:
-                    if why.arm != INCUMBENT and _demanded(run, other):
-                        return _not_replayed(case, str(why))
-                    if bench is None:
-                        bench = stack.enter_context(run.in_process())
-                    timing, interval = _in_process(run, bench, case, str(why), TIME_LIMIT_S / len(cases))
-                timings.append(timing)
-                intervals += [interval] if interval is not None else []
-        result = _together(run, timings, intervals, error_probability(run.rules))
+        run.settle()
+        found: list[tuple[CaseTiming, Interval | None] | str] = []
+        for number, (case, own, other) in enumerate(zip(cases, mine, theirs, strict=True)):
+            run.need_time()
+            run.tell(f"timing case {number + 1} of {len(cases)}: {case_label(case)}")
+            try:
+                found.append(self._replayed(run, case, own, other))
+            except InProcess as why:
+                if _demanded(run, other) and not (why.arm == INCUMBENT and self._is_refused_alone(run, case, other)):
+                    return _not_replayed(case, str(why))
+                found.append(str(why))
+        timed = _timed_in_process(run, cases, found)  # last: no candidate's Python runs beside a replay
+        result = _together(
+            run,
+            [timing for timing, _ in timed],
+            [interval for _, interval in timed if interval is not None],
+            error_probability(run.rules),
+        )
         if run.confirms and incumbent is not None and (result.speedup_low or 0.0) > 1:
             with run.phases("ordinary call"):
                 run.tell("comparing with what an ordinary call launches")
@@ -140,20 +143,36 @@ class Measuring:
         with run.phases("replay"):
             timed = self._bench(run).case(case, own.program, incumbent, run.seeds)
         values = values_of(timed, alone=incumbent is None)
-        percent, bound = roofline_share(values["latency_ms"], run.code.work(case), run.ceilings)
+        work = run.code.work(case)
+        need_possible(case, values["latency_ms"], work, run.device)
+        percent, bound = roofline_share(values["latency_ms"], work, run.ceilings)
         timing = CaseTiming(
             case=case,
             roofline_percent=percent,
             bound=bound,
-            peak_bytes=own.peak_bytes,
+            peak_bytes=max(own.peak_bytes, sum(tensor.size for tensor in own.program.layout.outputs)),
             program=_stored(own.program, run.store),
             note="" if bound else "no measured ceiling applies",
             **values,
         )
         return timing, timed.speedup if incumbent is not None else None
 
+    def _is_refused_alone(self, run: Run, case: Case, other: CallCaptured | None) -> bool:
+        """Whether the incumbent could never be replayed in this case. If it can when it is alone, it is the candidate
+        beside it that keeps it from that."""
+        if other is None or other.program is None or run.code.task.file.protection == "replayed":
+            return False
+        try:
+            self._bench(run).case(case, other.program, None, run.seeds)
+        except InProcess:
+            return True
+        except WorkerFailure:
+            pass
+        return False
+
     def _bench(self, run: Run, error: float | None = None) -> ProgramBench:
         def look() -> None:
+            run.need_time()
             run.recorder.own.update(filter(None, [self._replayer.pid]))
             run.recorder.sample()
             if strangers := run.recorder.busy_strangers():
@@ -214,10 +233,23 @@ def _same(own: CallCaptured, other: CallCaptured | None) -> bool:
     return identity(own.program) == identity(other.program)
 
 
-def _in_process(run: Run, bench: Bench, case: Case, why: str, limit_s: float) -> tuple[CaseTiming, Interval | None]:
-    timing, evidence = bench.case(case, run.seeds, statistics.LOOKS, limit_s)
-    timing = timing.model_copy(update={"note": "; ".join(filter(None, [why, timing.note]))})
-    return timing, evidence.device if evidence.pairs else None
+def _timed_in_process(
+    run: Run, cases: Sequence[Case], found: Sequence[tuple[CaseTiming, Interval | None] | str]
+) -> list[tuple[CaseTiming, Interval | None]]:
+    """What is `found` of each case; of one that was not replayed, which a text explains, timed in the versions' own
+    processes."""
+    with contextlib.ExitStack() as stack:
+        bench: Bench | None = None
+        timed = []
+        for case, one in zip(cases, found, strict=True):
+            if isinstance(one, str):
+                run.need_time()
+                bench = bench or stack.enter_context(run.in_process())
+                timing, evidence = bench.case(case, run.seeds, statistics.LOOKS, TIME_LIMIT_S / len(cases))
+                timing = timing.model_copy(update={"note": "; ".join(filter(None, [one, timing.note]))})
+                one = timing, evidence.device if evidence.pairs else None
+            timed.append(one)
+        return timed
 
 
 def _together(run: Run, timings: list[CaseTiming], intervals: Sequence[Interval], error: float) -> BenchmarkResult:
@@ -241,14 +273,18 @@ def _stored(program: Program, folder: Path | None) -> StoredProgram:
     found = StoredProgram(identity=identity(program), sha256=digest_of(data), size=len(data))
     if folder is None:
         return found
-    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(OSError):  # what cannot be written then says so
+        folder.mkdir(parents=True, exist_ok=True)
     path = program_file(folder, found.sha256)
     if not path.is_file():
-        if sum(file.stat().st_size for file in folder.iterdir()) + len(data) > STORED_BYTES:
+        if sum(file.stat().st_size for file in folder.glob("*")) + len(data) > STORED_BYTES:
             note = f"not written: the session's programs would take over {STORED_BYTES >> 20} MiB"
             return found.model_copy(update={"note": note})
-        path.with_suffix(".part").write_bytes(data)
-        path.with_suffix(".part").rename(path)
+        try:
+            path.with_suffix(".part").write_bytes(data)
+            path.with_suffix(".part").rename(path)
+        except OSError as error:
+            return found.model_copy(update={"note": f"not written: {error.strerror}"})
     return found
 
 

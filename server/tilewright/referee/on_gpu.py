@@ -18,7 +18,9 @@ from tilewright.evaluation.results import BenchmarkResult, Environment, Level
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.taskcode import TaskCode
+from tilewright.gpu.specs import spec_by_name
 from tilewright.gpu.telemetry import Recorder
+from tilewright.isolation.supervisor import kill_orphans
 from tilewright.referee.benchmark import Programs
 from tilewright.referee.captures import capture_server
 from tilewright.referee.measured import LABELS, Measuring, Run
@@ -43,7 +45,7 @@ class OnGpu:
         self._tell = tell
         self._server = capture_server()
         self._replayer = Replayer(folder)
-        self._measuring = Measuring(Programs(self._server), self._replayer)
+        self._measuring = Measuring(Programs(self._server, kill_orphans), self._replayer)
 
     def benchmark(self, code: TaskCode, message: Message, here: Here, phases: Phases) -> BenchmarkResult:
         """Measure the candidate of a request against its incumbent, if it names one. Raises `WorkerFailure`."""
@@ -93,11 +95,13 @@ class OnGpu:
                 rules=rules,
                 seeds=Seeds(message["secret"]),
                 ceilings=here.environment.ceilings,
+                device=spec_by_name(here.environment.device),
                 deadline=deadline,
                 recorder=recorder,
                 phases=phases,
                 tell=self._tell,
                 in_process=in_process,
+                settle=self._pool.wait_ready,
                 confirms=message.get("confirms", False),
                 store=Path(message["store"]) if message.get("store") else None,
             )

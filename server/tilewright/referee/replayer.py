@@ -126,7 +126,7 @@ class Replayer:
     def copied_round(
         self, pairs: int, limit_s: float, arms: Sequence[ArmNumber] = (0, 1)
     ) -> tuple[Round, list[bytearray]]:
-        """The same, with the outputs of one call of each of these arms, drawn after it."""
+        """The same, with the outputs of one call of each of these arms on each draw, drawn after it."""
         ask = RunRound(pairs=pairs, copied=[*arms], limit_s=limit_s)
         try:
             return self._ask(ask, Round, (), SLACK_S + 3 * (pairs + 3) * limit_s)
@@ -153,7 +153,8 @@ class Replayer:
 
     def _blamed(self, fault: Fault, limit_s: float) -> Fault:
         """The same fault, of the arm that shows one alone, in a fresh context."""
-        if fault.kind in ("out-of-memory", "refused") or len(self._programs) < 2:
+        whose = fault.kind in ("out-of-memory", "refused", "tampered") and fault.arm is not None
+        if whose or fault.kind == "out-of-memory" or len(self._programs) < 2:
             return fault
         programs, draws, found = self._programs, self._draws, None
         for arm, program in enumerate(programs):

@@ -38,6 +38,8 @@ CALL_OVERHEAD_US = 250.0
 """What the host does around a call, measured on an H200."""
 PAIRS = (10, 40)
 """Fewest and most calls an arm in a round."""
+LONG_US, LONG_PAIRS = 50_000.0, 4
+"""Of a call that takes so long, fewer are enough."""
 
 Verdict = Literal["faster", "slower", "inconclusive"]
 
@@ -148,5 +150,5 @@ class Comparison:
 
 def pairs_for(us: float) -> int:
     """Calls an arm in a round, by what a call takes."""
-    least, most = PAIRS
+    least, most = PAIRS if us < LONG_US else (LONG_PAIRS, PAIRS[1])
     return min(max(int(1e6 * ROUND_S / 3 / (us + CALL_OVERHEAD_US)), least), most)

@@ -117,7 +117,8 @@ class Replayer:
         )
         buffers: list[bytes] = []
         copied = [
-            _copied(arm, draw, made, outputs, buffers) for arm, (draw, made, outputs) in sorted(measured.copied.items())
+            _copied(arm, draw, made, outputs, buffers)
+            for (arm, draw), (made, outputs) in sorted(measured.copied.items(), key=lambda one: one[0])
         ]
         events = [[one.events for one in calls] for calls in measured.calls]
         wall = [[one.wall for one in calls] for calls in measured.calls]

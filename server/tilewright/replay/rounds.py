@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import random
 import secrets
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -50,11 +51,11 @@ def turns(pairs: int, draws: int, source: random.Random) -> list[Turn]:
 
 @dataclass
 class Measured:
-    """The calls of a round: of arm 0, arm 1 and the empty program; the outputs of one call an arm; and by arm and draw
-    the digests under the shared key, one if all calls gave the same."""
+    """The calls of a round: of arm 0, arm 1 and the empty program; by arm and draw the outputs of one call, and the
+    digests under the shared key, one if all calls gave the same."""
 
     calls: list[list[Call]] = field(default_factory=lambda: [[], [], []])
-    copied: dict[int, tuple[int, Call, list[bytes]]] = field(default_factory=dict)
+    copied: dict[tuple[int, int], tuple[Call, list[bytes]]] = field(default_factory=dict)
     digests: dict[tuple[int, int], set[int]] = field(default_factory=dict)
 
 
@@ -142,11 +143,13 @@ def run_round(
     limit_s: float,
     shared_key: int = 0,
 ) -> Measured:
-    """One round, with the outputs of one call of each of the `copied` arms. Raises `OutOfMemory`, `Blamed`."""
+    """One round, with the outputs of one call on each draw of each of the `copied` arms. Raises `OutOfMemory`,
+    `Blamed`."""
     poisoned, found = mapped(programs), Measured()
     with laid_out(device, programs, draws) as arms:
-        left = [pairs, pairs]
-        for turn in turns(pairs, len(draws), random.Random(secrets.randbits(64))):
+        order = turns(pairs, len(draws), random.Random(secrets.randbits(64)))
+        left = Counter((turn.arm, turn.draw) for turn in order if turn.counts)
+        for turn in order:
             arm = arms[0] if turn.arm == EMPTY else arms[turn.arm]
             graph = device.empty if turn.arm == EMPTY else arm.loaded.graph
             try:
@@ -156,13 +159,13 @@ def run_round(
             if not turn.counts:
                 continue
             found.calls[turn.arm].append(made)
+            place = turn.arm, turn.draw
             if turn.arm != EMPTY:
-                found.digests.setdefault((turn.arm, turn.draw), set()).add(made.shared)
-            if turn.arm in copied and turn.arm not in found.copied:
-                if not secrets.randbelow(left[turn.arm]):  # drawn now, after the call: each is as likely as any other
-                    outputs = [device.read(at, size) for at, size in arm.outputs]
-                    found.copied[turn.arm] = turn.draw, made, outputs
-                left[turn.arm] -= 1
+                found.digests.setdefault(place, set()).add(made.shared)
+            if turn.arm in copied and place not in found.copied:
+                if not secrets.randbelow(left[place]):  # drawn now, after the call: each is as likely as any other
+                    found.copied[place] = made, [device.read(at, size) for at, size in arm.outputs]
+                left[place] -= 1
     return found
 
 

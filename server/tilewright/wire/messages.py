@@ -59,8 +59,8 @@ class SetDraws(Message):
 
 
 class RunRound(Message):
-    """Both arms in turns on new pages, `pairs` calls of each. The outputs of one call of each of the `copied` arms come
-    back; which one is drawn after it has ended."""
+    """Both arms in turns on new pages, `pairs` calls of each. The outputs of one call on each draw of each of the
+    `copied` arms come back; which one is drawn after it has ended."""
 
     kind: Literal["run-round"] = "run-round"
     pairs: int = Field(ge=1, le=MAX_PAIRS)
@@ -96,7 +96,7 @@ class Round(Message):
     kind: Literal["round"] = "round"
     events: list[list[Us]] = Field(min_length=3, max_length=3)
     wall: list[list[Us]] = Field(min_length=3, max_length=3)
-    copied: list[Copied] = Field(max_length=2)
+    copied: list[Copied] = Field(max_length=2 * MAX_DRAWS)
     digests: list[Digest] = Field([], max_length=2 * MAX_PAIRS)
 
 

@@ -32,7 +32,9 @@ class Replayer:
         self.asked.append((pairs, tuple(arms)))
         times = [[12.0, 12.1], [10.0, 10.1], [2.0]]
         copied = [
-            Copied(arm=1, draw=1, key=f"{5:016x}", digest=f"{digest([OUTPUT], 5):016x}", outputs=[0]) for _ in arms
+            Copied(arm=1, draw=draw, key=f"{5:016x}", digest=f"{digest([OUTPUT], 5):016x}", outputs=[0])
+            for draw in (0, 1)
+            if arms
         ]
         digests = [Digest(arm=1, draw=0, digest=one * 16) for one in self._digests[number - 1 : number]]
         digests += [Digest(arm=0, draw=0, digest=f"{number:016x}")]
@@ -44,18 +46,21 @@ def played(replayer: Replayer, **more: Any) -> Comparison:
     return replayed_in_turns(made, 2, Comparison(error_probability=0.01), **more)[0]
 
 
-def test_the_outputs_of_the_second_program_are_judged_in_rounds_that_are_drawn() -> None:
+def test_the_outputs_of_the_second_program_are_judged_in_a_round_that_is_drawn() -> None:
     places = set()
-    for _ in range(40):
+    for _ in range(80):
         replayer, judged = Replayer(), list[tuple[int, list[bytes]]]()
-        played(
-            replayer, looks=(8,), judge=lambda draw, outputs, judged=judged: judged.append((draw, outputs)), judged=3
-        )
-        assert judged == [(1, [OUTPUT])] * 3
+        played(replayer, looks=(8,), judge=lambda *seen, judged=judged: judged.append(seen))
+        assert judged == [(0, [OUTPUT]), (1, [OUTPUT])]
         assert replayer.asked[0] == (SCOUT, ())
-        assert {arms for _, arms in replayer.asked} == {(), (1,)}
-        places |= {number for number, (_, arms) in enumerate(replayer.asked) if arms}
+        places |= {number for number, (_, arms) in enumerate(replayer.asked) if arms == (1,)}
     assert places == {*range(1, 9)}
+
+
+def test_where_calls_may_differ_many_are_judged() -> None:
+    replayer = Replayer()
+    played(replayer, looks=(8, 12), judge=lambda *_: None, steady=False, share=1.0)
+    assert [arms for _, arms in replayer.asked] == [(), *[(1,)] * (len(replayer.asked) - 1)]
 
 
 def test_outputs_that_are_not_those_of_the_digest_are_tampered_with() -> None:
@@ -65,7 +70,7 @@ def test_outputs_that_are_not_those_of_the_digest_are_tampered_with() -> None:
 
 
 def test_a_call_that_gives_something_else_in_a_later_round_is_found() -> None:
-    assert len(played(Replayer("aaaaaaaa"), looks=(8,), steady=True).rounds) == 8
-    assert len(played(Replayer("aaaaaaab"), looks=(8,)).rounds) == 8
+    assert len(played(Replayer("aaaaaaaa"), looks=(8,), judge=lambda *_: None).rounds) == 8
+    assert len(played(Replayer("aaaaaaab"), looks=(8,), judge=lambda *_: None, steady=False).rounds) == 8
     with pytest.raises(Unsteady):
-        played(Replayer("aaaaaaab"), looks=(8,), steady=True)
+        played(Replayer("aaaaaaab"), looks=(8,), judge=lambda *_: None)

@@ -44,12 +44,12 @@ def test_a_round_gives_times_and_outputs() -> None:
     found = run_round(device, [ONE, OTHER], draws, 20, (0, 1), 1.0)
     assert [len(calls) for calls in found.calls] == [20, 20, 20]
     assert [{call.events for call in calls} for calls in found.calls] == [{33.0}, {13.0}, {2.0}]
-    for arm, (draw, made, outputs) in found.copied.items():
+    for (arm, draw), (made, outputs) in found.copied.items():
         assert digest(outputs, made.key) == made.digest
         expected = bytearray(CONTENTS[draw])
         expected[8 * arm : 8 * arm + 4] = (30, 10)[arm].to_bytes(4, "little")
         assert outputs == [expected]
-    assert sorted(found.copied) == [0, 1]
+    assert sorted(found.copied) == [(arm, draw) for arm in (0, 1) for draw in (0, 1)]
     assert len({call.key for calls in found.calls for call in calls}) == 60
     assert {place: len(digests) for place, digests in found.digests.items()} == {
         (arm, draw): 1 for arm in (0, 1) for draw in (0, 1)
@@ -88,8 +88,8 @@ def test_what_the_other_arm_left_is_not_to_be_had() -> None:
     nothing = program([fill(W, 1)])
     for _ in range(4):
         found = run_round(device, [ONE, nothing], draws, 5, (0, 1), 1.0)
-        _, _, (output,) = found.copied[1]
-        assert output == b"\xff" * 1024
+        for draw in (0, 1):
+            assert found.copied[1, draw][1] == [b"\xff" * 1024]
 
 
 def test_what_is_held_is_put_back_where_the_other_arm_writes() -> None:
@@ -99,7 +99,7 @@ def test_what_is_held_is_put_back_where_the_other_arm_writes() -> None:
     reader = program([copied(OUT, W, 64)], held=b"\x07" * 64)
     device, draws = device_with_draws()
     found = run_round(device, [writer, reader], draws, 5, (0, 1), 1.0)
-    assert found.copied[1][2][0][:64] == b"\x07" * 64
+    assert found.copied[1, 0][1][0][:64] == b"\x07" * 64
 
 
 def test_what_an_image_keeps_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
