@@ -183,7 +183,7 @@ async def tried(loop: Loop, journal: Path, name: str) -> dict[str, Any]:
         loop.checkpoint()
     else:
         loop.revert()
-    loop.append_result(name)
+    await loop.append_result(name, quiet, wait_s=1e9)
     closing_s = time.monotonic() - started - total_s
     entries = read_entries(journal, ENTRY)[before:]
     row = next(entry for entry in entries if isinstance(entry, Row))

@@ -54,7 +54,7 @@ def test_a_real_gain_is_kept_and_a_copy_of_it_is_not(tmp_path: Path) -> None:
             assert report.verdict is not None
             assert report.verdict.reason is Reason.SAME_PROGRAM
             loop.revert()
-            await loop.append_result("a comment", quiet)
+            assert (await loop.append_result("a comment", quiet)).advice.action == "continue"
         finally:
             await loop.close()
 

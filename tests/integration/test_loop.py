@@ -330,9 +330,22 @@ def test_a_measured_gain_has_to_show_twice(make_task: Callable[..., Path], monke
         assert real.verdict.detail.endswith("confirmed")
         loop.checkpoint()
         assert "| ~0.800000 | PASS | keep |" in (await loop.append_result("a real gain", quiet)).row
-        coming[:] = [result(1.3), result(1.25).model_copy(update={"apart": [(1.0, 1.01), (1.0, 1.3), (1.0, 1.01)]})]
-        assert (await judged(loop, FASTER_KERNEL + "\n# slower beside another\n")).verdict is None
-        assert asked_apart == [False, True] * 3
+        other = {"status": Status.OTHER_LAUNCHES, "message": "launches other kernels outside capture"}
+        coming[:] = [result(1.3), result(1.25).model_copy(update=other)]
+        tuned = await judged(loop, FASTER_KERNEL + "\n# tuned in each process\n")
+        assert tuned.verdict is not None
+        assert tuned.verdict.reason is Reason.OTHER_LAUNCHES
+        loop.revert()
+        assert "| ~0.800000 | PASS | revert |" in (await loop.append_result("tuned in each process", quiet)).row
+        assert asked == [False, True] * 3
+        coming[:] = [BenchmarkResult(status=Status.PASSED, level=Level.REPLAYED, same=True)]
+        same = await judged(loop, FASTER_KERNEL + "\n# another\n# and a comment\n")
+        assert same.verdict is not None
+        assert same.verdict.reason is Reason.SAME_PROGRAM
+        loop.revert()
+        unmeasured = await loop.append_result("a comment", quiet)
+        assert unmeasured.row.endswith("| - | PASS | revert |")
+        assert unmeasured.advice.action == "continue"
         coming[:] = [result(0.9)]
         assert (await judged(loop, SLOWER_KERNEL)).verdict is not None
         assert coming == []

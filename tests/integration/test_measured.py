@@ -23,12 +23,12 @@ from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.statistics import Evidence, Pair
 from tilewright.gpu.telemetry import Telemetry
 from tilewright.policy import Reason, VerdictKind, settled, verdict_of_benchmark
-from tilewright.programs.format import decoded, encoded
+from tilewright.programs.format import decoded, encoded, program_file
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Program, digest_of
 from tilewright.referee import measured
 from tilewright.referee.captures import CallCaptured, InProcess, OtherLaunches
-from tilewright.referee.measured import LABELS, Measuring, Run, program_file
+from tilewright.referee.measured import LABELS, Measuring, Run
 from tilewright.referee.replayer import Replayer
 from tilewright.roofline.bounds import Ceilings
 from tilewright.rules import DEFAULT, Rules

@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import FASTER_KERNEL, SLOWER_KERNEL, git
 from tests.integration.test_carried import another_machine, clone, end, exported
-from tests.stage import judged, play, start
+from tests.stage import judged, play, quiet, start
 from tests.unit.programs.made import OUT, W, fill, program
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Level, Status, StoredProgram
@@ -100,7 +100,7 @@ async def tried(loop: Loop, stage: SimpleNamespace, source: str, speedup: float,
         loop.checkpoint()
     else:
         loop.revert()
-    loop.append_result("another")
+    await loop.append_result("another", quiet)
 
 
 async def whole_session(loop: Loop, stage: SimpleNamespace) -> None:
@@ -131,7 +131,7 @@ def test_of_what_was_reverted_only_kernels_and_layout_stay(stage: SimpleNamespac
         assert names(root) == {*WHOLE, BARE, "mine.program"} - {f"{named(PENDING)}.program"} | {
             f"{named(PENDING)}.bare.program"
         }
-        loop.append_result("another")
+        await loop.append_result("another", quiet)
         assert said(root)[0][0] is Mark.OK
         # what was reverted once may be kept later
         await tried(loop, stage, FASTER_KERNEL + "\n# more\n", 1.3, REVERTED)
@@ -139,7 +139,7 @@ def test_of_what_was_reverted_only_kernels_and_layout_stay(stage: SimpleNamespac
         assert f"{named(REVERTED)}.program" in names(root)
         assert BARE not in names(root)
         (folder / f"{'e' * 64}.program").write_bytes(b"?")
-        loop.end("enough")
+        await loop.end("enough", quiet)
 
     play(root, scene)
     assert f"{'e' * 64}.program" not in names(root)
@@ -157,7 +157,7 @@ def test_a_full_disk_fails_no_revert(stage: SimpleNamespace, monkeypatch: pytest
             loop.revert()
         assert names(stage.root) == {*WHOLE, BARE}
         shutil.rmtree(folder_of(stage.root))
-        loop.append_result("another")
+        await loop.append_result("another", quiet)
         await tried(loop, stage, SLOWER_KERNEL + "\n", 0.8, PLAIN)
 
     play(stage.root, scene)
@@ -215,7 +215,7 @@ def test_an_archive_carries_the_programs(stage: SimpleNamespace, monkeypatch: py
 
     async def go_on(loop: Loop) -> None:
         loop.revert()
-        loop.append_result("another")
+        await loop.append_result("another", quiet)
 
     play(root, scene)
     (folder_of(root) / "mine.program").write_bytes(b"?")
@@ -239,7 +239,7 @@ def test_an_archive_carries_the_programs(stage: SimpleNamespace, monkeypatch: py
 def test_an_archive_with_other_programs_is_refused(stage: SimpleNamespace, tmp_path: Path, harm: str) -> None:
     async def scene(loop: Loop) -> None:
         await whole_session(loop, stage)
-        loop.end("enough")
+        await loop.end("enough", quiet)
 
     play(stage.root, scene)
     there, archive, changed = clone(stage.root, "there"), exported(stage.root, "a.tgz"), tmp_path / "changed.tgz"

@@ -3,8 +3,9 @@
 `python -m tests.redteam.battery [--backend cpu|cuda] [--only NAME] [--out FILE]`. Every candidate goes the way that a
 session takes: it is checked; if it passes it is measured against the task's incumbent; what would be kept is measured
 again, under another secret, and has to launch the same in an ordinary call. Only an attack that is still kept then has
-succeeded. An attack that is stopped by a crash says so in its header (`ends: crashed`, `ends: crashed-on-cpu`): one
-that dies of a mistake of its own has met no defence, and counts as bad.
+succeeded. An honest kernel that cannot be replayed is refused, unless its task says `protection = "in-process"`. An
+attack that is stopped by a crash says so in its header (`ends: crashed`, `ends: crashed-on-cpu`): one that dies of a
+mistake of its own has met no defence, and counts as bad.
 """
 
 from __future__ import annotations
@@ -27,14 +28,7 @@ from tests.conftest import commit_all
 from tests.redteam.aftercare import guarded
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Level
 from tilewright.evaluation.seeds import new_secret
-from tilewright.policy import (
-    Reason,
-    Verdict,
-    VerdictKind,
-    confirmed,
-    verdict_of_benchmark,
-    verdict_of_check,
-)
+from tilewright.policy import Reason, Verdict, VerdictKind, settled, verdict_of_benchmark, verdict_of_check
 from tilewright.repository import Repository
 from tilewright.rules import Rules
 from tilewright.session.runs import Runs
@@ -82,7 +76,8 @@ class Entry:
 
 @dataclass
 class Outcome:
-    """How a candidate ended, and what it left behind. `level`: what was timed; `note`: why it was not replayed."""
+    """How a candidate ended, and what it left behind. `level`: what was timed; `note`: why it was not replayed, or not
+    confirmed."""
 
     name: str
     kind: str
@@ -188,10 +183,7 @@ class Judge:
             if thorough:
                 again = self.measure(self.incumbent + "\n# again\n", self.incumbent)
                 verdict = verdict_of_benchmark(again, Rules())
-                least = Rules().resolution  # less than this, and memory lay otherwise
-                small = again.speedup is not None and abs(math.log(again.speedup)) < least
-                alike = verdict is not None and verdict.reason in (Reason.INCONCLUSIVE, Reason.SAME_PROGRAM)
-                if verdict is None or not (alike or (small and verdict.kind is not VerdictKind.KEEP)):
+                if verdict is None or verdict.reason not in (Reason.SAME_PROGRAM, Reason.INCONCLUSIVE):
                     return f"the incumbent against itself is {verdict.reason if verdict else 'void'}"
         except Exception as error:
             return f"{type(error).__name__}: {error}".partition("\n")[0]
@@ -203,11 +195,8 @@ class Judge:
         incumbent = self.incumbent
         if entry.incumbent != "task":  # it has to have been kept before, as it would have been in a session
             incumbent = entry.source + "\n# the version before\n"
-            first = self.measure(incumbent, self.incumbent)
-            before = verdict_of_benchmark(first, Rules())
+            before = self._measured(incumbent, self.incumbent, made, "the version before, ")
             if before is None or before.kind is not VerdictKind.KEEP:
-                made.outcome = str(before.reason if before else first.status)
-                made.caught_by, made.message = f"the version before: {made.outcome}", first.message.partition("\n")[0]
                 return
         checked = self.check(entry.source)
         verdict = verdict_of_check(checked)
@@ -217,18 +206,20 @@ class Judge:
             return
         if entry.incumbent == "later":
             time.sleep(max(began + LATER_S - time.time(), 0.0))
-        verdict = self._measured(entry, incumbent, made, "benchmark")
+        verdict = self._measured(entry.source, incumbent, made)
         if verdict is not None and verdict.kind is VerdictKind.KEEP:
-            verdict = confirmed(self._measured(entry, incumbent, made, "confirmation"))
-            if verdict is None or verdict.kind is not VerdictKind.KEEP:
-                return
-            made.outcome, made.message = "keep", verdict.detail
+            made.outcome = "keep"
         if entry.kind == "honest" and verdict is not None:
             made.outcome = "accepted"
 
-    def _measured(self, entry: Entry, incumbent: str, made: Outcome, stage: str) -> Verdict | None:
-        result = self.measure(entry.source, incumbent, confirms=stage == "confirmation")
-        verdict = verdict_of_benchmark(result, Rules())
+    def _measured(self, source: str, incumbent: str, made: Outcome, which: str = "") -> Verdict | None:
+        """The verdict on a candidate that could be measured, as a session settles it: of a gain by a second run."""
+        for stage in ("benchmark", "confirmation"):
+            confirms = stage == "confirmation"
+            result = self.measure(source, incumbent, confirms)
+            verdict = settled(result, Rules(), alone=False, confirms=confirms)
+            if verdict is not None or not result.passed:
+                break
         made.speedup, made.level = result.speedup, result.level or ""
         made.note = next((one.note for one in result.cases if one.level is Level.IN_PROCESS), result.unconfirmed)
         made.outcome = str(verdict.reason) if verdict else str(result.status)
@@ -265,8 +256,8 @@ def shown(one: Outcome) -> str:
     broken = f"  [afterwards: {one.trouble}]" if one.trouble else ""
     mark = "!!" if one.bad else "  "
     said = f"{one.caught_by}  {one.message}".strip()
-    level = f"  [{one.level}: {one.note[:80]}]" if one.note else f"  [{one.level}]" if one.level else ""
-    return f"{mark} {one.name:<40} {one.outcome:<13} {speed:>9} {one.seconds:6.1f} s  {said[:150]}{level}{left}{broken}"
+    figures = f"{speed:>9} {level:<12} {one.seconds:6.1f} s"
+    return f"{mark} {one.name:<40} {one.outcome:<14} {figures}  {said[:150]}{note}{left}{broken}"
 
 
 def record(outcomes: list[Outcome], skipped: int, backend: Backend) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from tilewright.evaluation.statistics import Interval, error_probability
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.specs import DeviceSpec
 from tilewright.gpu.telemetry import Recorder
-from tilewright.programs.format import decoded, encoded
+from tilewright.programs.format import decoded, encoded, program_file
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Program, ProgramError, digest_of
 from tilewright.referee.benchmark import CANDIDATE, INCUMBENT, ProgramBench, Programs, values_of
@@ -286,11 +286,6 @@ def _stored(program: Program, folder: Path | None) -> StoredProgram:
         except OSError as error:
             return found.model_copy(update={"note": f"not written: {error.strerror}"})
     return found
-
-
-def program_file(folder: Path, sha256: str) -> Path:
-    """Where a program lies among a session's programs."""
-    return folder / f"{sha256}.program"
 
 
 def _read(path: Path) -> Program:

@@ -28,6 +28,116 @@ def programs_folder(sandbox: Path, session: str) -> Path:
     return sandbox / session / "programs"
 
 
-def program_file(folder: Path, sha256: str) -> Path:
-    """Where a program lies among a session's programs, by the SHA-256 of its file."""
-    return folder / f"{sha256}.program"
+@dataclass(frozen=True)
+class Named:
+    """A program that the journal names. `iteration`: the first that was measured with it. `whole`: it is the
+    baseline's, a kept candidate's, or of a candidate that is still pending."""
+
+    stored: StoredProgram
+    iteration: int
+    whole: bool
+
+
+def named(entries: list[Entry]) -> dict[str, Named]:
+    """The programs that a session's records name, by the SHA-256 of their files."""
+    found: dict[str, Named] = {}
+    pending: list[Measured] = []
+    number = 0
+
+    def settle(number: int, runs: Iterable[Measured], whole: bool) -> None:
+        for run in runs:
+            for one in filter(None, (case.program for case in run.result.cases)):
+                known = found.get(one.sha256, Named(one, number, whole))
+                stored = one if known.stored.note else known.stored  # written by one run, it is there
+                found[one.sha256] = Named(stored, known.iteration, known.whole or whole)
+
+    for number, entry in by_iteration(entries):
+        match entry:
+            case Measured():
+                pending.append(entry)
+            case Kept():
+                settle(number, [run for run in pending if run.candidate == entry.candidate], whole=True)
+            case Reverted() | Row():
+                settle(number, pending, whole=number == 0)
+                pending.clear()
+            case _:
+                pass
+    settle(number, pending, whole=True)
+    return found
+
+
+def tidy(folder: Path, entries: list[Entry]) -> None:
+    """Drop what was held by programs that need not be whole, and the files that no record names: a server was killed
+    before it wrote one. A file that cannot be changed stays."""
+    programs = named(entries)
+    with contextlib.suppress(OSError):
+        for path in [*folder.iterdir()] if entries else []:
+            if (name := _FILE.fullmatch(path.name)) is None:
+                continue  # another hand's
+            program = programs.get(name[1])
+            with contextlib.suppress(OSError, ProgramError):
+                if program is None or name[3] == "part" or (name[2] and program_file(folder, name[1]).is_file()):
+                    path.unlink()
+                elif not program.whole and not name[2]:
+                    _drop_held(path, bare_file(folder, name[1]))
+
+
+def _drop_held(path: Path, target: Path) -> None:
+    """Put a program's bare file in the place of its file, if that holds anything."""
+    with path.open("rb") as file:
+        bare = bared(file)
+    if bare is not None:
+        draft = target.with_suffix(".part")
+        draft.write_bytes(bare)
+        draft.replace(target)
+        path.unlink()
+
+
+def problem(raw: bytes, stored: StoredProgram, bare: bool) -> str:
+    """Why bytes are not the file of a program, or its bare file; empty if they are."""
+    if not bare and digest_of(raw) != stored.sha256:
+        return "it was altered: its SHA-256 is not the one on record"
+    try:
+        is_one = identity(decoded(raw, bare)) == stored.identity
+    except ProgramError as error:
+        return f"it was altered: {error}"
+    return "" if is_one else "it holds another program than the one on record"
+
+
+def missing_or_altered(folder: Path, programs: dict[str, Named]) -> Iterator[str]:
+    """What is wrong with the files of a session's programs, each with what to do."""
+    for sha256, program in programs.items():
+        path, bare = program_file(folder, sha256), False
+        if not program.whole and not path.is_file():
+            path, bare = bare_file(folder, sha256), True
+        try:
+            text = problem(path.read_bytes(), program.stored, bare)
+        except FileNotFoundError:
+            text = "" if program.stored.note else "it is gone"
+        except OSError as error:
+            text = f"it cannot be read: {error.strerror}"
+        if text:
+            yield (
+                f"iteration {program.iteration}: {folder.parent.name}/programs/{path.name}: {text}; put it back from "
+                "another copy of the session, or from an archive that `tilewright session export` wrote"
+            )
+
+
+def not_written(folder: Path, programs: dict[str, Named]) -> str:
+    """How many programs were not written, and why; empty if all were."""
+    left_out = [
+        one for sha256, one in programs.items() if one.stored.note and not program_file(folder, sha256).exists()
+    ]
+    if not left_out:
+        return ""
+    iterations = few([str(number) for number in sorted({one.iteration for one in left_out})])
+    return f"{len(left_out)} of {len(programs)} (iteration {iterations}) {left_out[-1].stored.note}"
+
+
+def files_of(programs: dict[str, Named]) -> dict[str, tuple[StoredProgram, bool]]:
+    """The names that a session's files of programs may have, each with its program and whether it is the bare one."""
+    return {
+        place(Path(), sha256).name: (program.stored, bare)
+        for sha256, program in programs.items()
+        for place, bare in ((program_file, False), (bare_file, True))
+    }

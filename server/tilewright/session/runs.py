@@ -31,7 +31,6 @@ from tilewright.rules import DEFAULT, Rules
 from tilewright.session.history import Started
 from tilewright.session.jobs import in_thread
 from tilewright.session.outcomes import Dumped, DumpedKernel, RaceResult, SurveyResult
-from tilewright.session.programs import program_file
 from tilewright.session.whole import CasePrograms
 from tilewright.task import Backend, Case, Frontend, TaskError, Work
 

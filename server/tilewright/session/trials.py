@@ -243,10 +243,15 @@ class Trials:
         if runs is not None:
             await runs.close()
 
+    def tidy_programs(self, state: State) -> None:
+        """Drop what no kept version needs of the session's device programs."""
+        tidy(programs_folder(self._checkout.sandbox, state.started.session), self._book.entries)
+
     def finish(self, reason: str, not_compared: str = "") -> None:
         """End the session; its referee and workers go in the background. `not_compared`: why its first program was not
         compared with its last, where both were there."""
         assert self._book.state is not None
+        self.tidy_programs(self._book.state)
         self._book.finish(reason, whole.note(self._book.state, not_compared))
         self._dropping = asyncio.ensure_future(self._drop_runs())
 

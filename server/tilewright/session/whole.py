@@ -10,7 +10,6 @@ from tilewright.evaluation.results import BenchmarkResult, Level, StoredProgram
 from tilewright.policy import agree, doubted, product, ratio_of
 from tilewright.programs.format import program_file
 from tilewright.session.history import Interrupted, State, WholeCompared
-from tilewright.session.programs import program_file
 from tilewright.task import Case, case_label
 
 MEANING = (
