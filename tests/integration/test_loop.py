@@ -293,6 +293,26 @@ def test_the_status_says_what_the_working_tree_needs(make_task: Callable[..., Pa
     play(root, scene)
 
 
+def test_runs_without_a_result_come_to_an_end(make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def void(*_: object, **__: object) -> BenchmarkResult:
+        return BenchmarkResult(status=Status.VOID, message="neither version fails alone")
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        monkeypatch.setattr(Runs, "benchmark", void)
+        edit(loop.checkout.root, FASTER_KERNEL)
+        await loop.run_correctness(quiet)
+        for _ in range(5):
+            assert (await loop.run_benchmark(quiet)).status is Status.VOID
+        with pytest.raises(UsageError, match="5 runs of this iteration ended without a result; call revert"):
+            await loop.run_benchmark(quiet)
+        loop.revert()
+        assert (await loop.append_result("void each time", quiet)).row.endswith("| - | PASS | revert |")
+        assert loop.status().phase == "ready"
+
+    play(make_task(), scene)
+
+
 def test_a_measured_gain_has_to_show_twice(make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """No GPU is needed to see what becomes of two runs: their results are put in the evaluator's place."""
     root = make_task()

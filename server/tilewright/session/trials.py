@@ -28,6 +28,10 @@ from tilewright.session.tally import Tally, used_up
 from tilewright.task import Backend
 from tilewright.text import cut, few
 
+IN_VAIN = 5
+"""Runs of an iteration without a result, after which no more are made: a candidate that makes them void on purpose is
+not to try until it passes by luck."""
+
 
 class Trials:
     """The runs of the session that `book` holds."""
@@ -118,6 +122,11 @@ class Trials:
         and to win again on fresh seeds; its figures are then the second run's, which no luck has chosen. What is on
         record already is not run again."""
         state = self._book.active()
+        if state.rows and state.in_vain >= IN_VAIN:
+            raise UsageError(
+                f"{state.in_vain} runs of this iteration ended without a result; call revert, then append_result. If "
+                "other processes use the GPU, end them first"
+            )
         if not state.gains:
             await self._measure(files, tell, confirms=False)
         if state.sizes_due:
