@@ -116,7 +116,7 @@ def verdict_of_benchmark(result: BenchmarkResult, rules: Rules) -> Verdict | Non
         why = f"the wall clock does not bear the gain out on {doubts[0]}"
     elif result.speedup_low > 1 or result.speedup_high < 1:
         least = rules.floor if result.level is Level.REPLAYED else rules.resolution
-        why = f"under {_percent(math.exp(least))}, equal versions can differ by as much"
+        why = f"equal versions can differ by {100 * math.expm1(least):.2f}%"
     return Verdict(kind=VerdictKind.REVERT, reason=Reason.INCONCLUSIVE, detail=f"{shown}: {why}")
 
 

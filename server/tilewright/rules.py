@@ -21,12 +21,14 @@ class Rules(Strict):
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
-    accept: float = Field(0.05, ge=0, le=1, description="a gain of at least this share is kept, and the loop goes on")
+    accept: float = Field(
+        0.05, ge=0, le=1, description="after a kept gain of at least this share, more of the same is tried"
+    )
     minor: float = Field(
         0.02,
         ge=0,
         le=1,
-        description="a gain of less than this share is kept, and ends the session if `stop_on_minor_gain` is set",
+        description="a kept gain of less than this share ends the session, if `stop_on_minor_gain` is set",
     )
     stop_on_minor_gain: bool = Field(True, description="whether a gain under `minor` ends the session")
     patience: int = Field(
@@ -71,7 +73,7 @@ class Rules(Strict):
         0.7,
         ge=0,
         le=10,
-        description="microseconds between two replayed programs up to which the wall clock is not asked",
+        description="a difference of up to so many microseconds needs no agreement of the wall clock",
     )
     end_error: float = Field(
         0.01,

@@ -133,13 +133,13 @@ class TaskFile(Strict):
     state: Literal["allow", "forbid"] = Field("allow", description="forbid: a result depends on its arguments alone")
     constant: list[str] = Field(
         default_factory=list,
-        description="inputs whose values stay the same from call to call, such as weights: the entry point may keep "
-        "what it makes of them",
+        description="inputs with the same values in every call, such as weights: the entry point may keep what it "
+        "computes from them. They are not secret",
     )
     protection: Literal["best", "replayed", "in-process"] = Field(
         "best",
-        description="replayed: only what can be captured and replayed is measured; best: no candidate that cannot be "
-        "replaces an incumbent that can; in-process: it may, and both are then timed in their own processes",
+        description="best: if the incumbent can be replayed, the candidate must be too; replayed: the baseline and "
+        "every candidate must be; in-process: if either cannot be, both are timed in their own processes",
     )
     precision: Literal["inputs", "tfloat32"] = Field(
         "inputs", description="tfloat32: a matmul of float32 values may round them to tfloat32"

@@ -13,8 +13,8 @@ from tilewright.session.history import Interrupted, State, WholeCompared
 from tilewright.task import Case, case_label
 
 MEANING = (
-    "a later version wins back what an earlier one lost, or a kernel behaves otherwise in a comparison; "
-    "go by the direct figure"
+    "one kept edit undid a part of another, or a kernel behaved otherwise in one of the comparisons; go by the direct "
+    "figure"
 )
 """What it means if the direct ratio and the product of the keeps disagree."""
 
