@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,26 @@ from tests.forging import WRONG_KERNEL
 from tests.stage import edit, judged, play, quiet, start
 from tilewright.referee.replayer import Replayer
 from tilewright.session.loop import Loop
+from tilewright.session.runs import Runs
+
+_KNOWN: dict[str, Any] = {}
+
+
+@pytest.fixture
+def asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where runs happen, and the work of the `scale` task, as the first referee said it. Sessions for whose runs a test
+    gives the results start no further one."""
+
+    def once(name: str, real: Callable[[Runs], Awaitable[Any]]) -> Callable[[Runs], Awaitable[Any]]:
+        async def asked(runs: Runs) -> Any:
+            if name not in _KNOWN:
+                _KNOWN[name] = await real(runs)
+            return _KNOWN[name]
+
+        return asked
+
+    for name in ("environment", "work"):
+        monkeypatch.setattr(Runs, name, once(name, getattr(Runs, name)))
 
 
 @pytest.fixture(scope="session")

@@ -13,12 +13,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.conftest import FASTER_KERNEL, SLOWER_KERNEL, git
+from tests.conftest import FASTER_KERNEL, SCALE_TOML, SLOWER_KERNEL, git
 from tests.integration.test_carried import another_machine, clone, end, exported
 from tests.stage import judged, play, quiet, start
 from tests.unit.programs.made import OUT, W, fill, program
 from tilewright.errors import UsageError
-from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Level, Status, StoredProgram
+from tilewright.evaluation.results import BenchmarkResult, CaseTiming, CorrectnessResult, Level, Status, StoredProgram
 from tilewright.programs.format import bare_file, encoded, program_file
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Block, Program, digest_of
@@ -49,10 +49,14 @@ def named(made: Program) -> str:
 
 
 @pytest.fixture
-def stage(make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+def stage(
+    make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, asked_once: None
+) -> Iterator[SimpleNamespace]:
     """A session whose next benchmark runs time `programs`, at `speedup` over the incumbent. `note`: why they are not
     written."""
-    found = SimpleNamespace(root=make_task(), programs=[BASELINE], speedup=1.0, note="")
+    found = SimpleNamespace(
+        root=make_task(toml=SCALE_TOML.partition("[hidden]")[0]), programs=[BASELINE], speedup=1.0, note=""
+    )
 
     async def benchmark(
         _: Runs, files: Files, incumbent: Files | None, *__: object, store: Path, **___: object
@@ -74,6 +78,10 @@ def stage(make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> It
             status=Status.PASSED, level=Level.REPLAYED, latency_ms=1 / found.speedup, cases=cases, **figures
         )
 
+    async def correctness(*_: object) -> CorrectnessResult:
+        return CorrectnessResult(status=Status.PASSED)
+
+    monkeypatch.setattr(Runs, "correctness", correctness)
     monkeypatch.setattr(Runs, "benchmark", benchmark)
     yield found
 

@@ -82,7 +82,7 @@ class Evaluator:
 
 
 @pytest.fixture
-def evaluator(monkeypatch: pytest.MonkeyPatch) -> Evaluator:
+def evaluator(monkeypatch: pytest.MonkeyPatch, asked_once: None) -> Evaluator:
     made = Evaluator()
 
     async def correctness(*_: object) -> CorrectnessResult:
