@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tilewright.evaluation.caches import COMPILED, compiler_variables, copy_cache
-from tilewright.evaluation.results import COMPILING, Status
+from tilewright.evaluation.results import COMPILING, OURS, Status
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.worker import GIVEN_PATH
 from tilewright.isolation.confinement import Isolation
@@ -32,7 +32,7 @@ from tilewright.wire.record import misfit
 START_TIMEOUT_S = 120.0
 LEAST_DISK = 2**20
 """Bytes of the disk under the scratch folder without which a worker does not start."""
-_FROM_WORKER = {status.value for status in Status} - {Status.VOID, Status.NOT_REPLAYED, Status.OTHER_LAUNCHES}
+_FROM_WORKER = {status.value for status in Status} - OURS
 
 
 class WorkerFailure(Exception):

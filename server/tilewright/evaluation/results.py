@@ -58,6 +58,8 @@ class Status(StrEnum):
         return self in _CRASH
 
 
+OURS = frozenset({Status.VOID, Status.NOT_REPLAYED, Status.OTHER_LAUNCHES})
+"""What the evaluator alone says of a candidate: no worker's word for it counts."""
 _INCORRECT = {
     Status.WRONG_VALUES,
     Status.NON_FINITE,

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from tilewright.errors import UsageError
 from tilewright.evaluation.caches import COMPILED, compiler_variables, copy_cache
-from tilewright.evaluation.results import Status
+from tilewright.evaluation.results import OURS, Status
 from tilewright.gpu.addresses import ZONES
 from tilewright.isolation.fork_server import ForkServer
 from tilewright.isolation.process import ChildProcess, kept_environment, worker_environment
@@ -47,8 +47,7 @@ from tilewright.wire.tensors import TensorSpec
 START_S = 120.0
 _NO_ROOM = ("out of GPU memory", "do not fit on the GPU")
 """What a worker says whose call, or whose arguments, take more memory than there is."""
-_OURS = {Status.VOID, Status.PASSED, Status.NOT_REPLAYED, Status.OTHER_LAUNCHES}
-_STATUSES = {status.value for status in Status} - _OURS
+_STATUSES = {status.value for status in Status} - OURS - {Status.PASSED}
 Reply = TypeVar("Reply", bound=Message)
 
 
