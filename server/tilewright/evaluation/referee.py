@@ -25,7 +25,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 
@@ -60,8 +59,6 @@ from tilewright.wire.channel import Channel, Message
 LEASE_WAIT_S = 120.0
 LOWERING_S = 60.0
 """For cuTile's front end, over what a call itself may take."""
-
-BenchT = TypeVar("BenchT", bound=measurement.Bench)
 
 
 class Referee:
@@ -279,7 +276,7 @@ class Referee:
                     self._pool,
                     len(snapshots),
                     lambda few: self._pool.load(code.task, [(str(one), snapshots[one]) for one in few], deadline),
-                    functools.partial(self._bench, code, racing.Heat),
+                    functools.partial(self._heat, code),
                     self._memory,
                 )
                 with contextlib.closing(stable):
@@ -296,19 +293,14 @@ class Referee:
             self._on_gpu.close()
 
     @contextlib.contextmanager
-    def _bench(
-        self, code: TaskCode, kind: type[BenchT], arms: list[WorkerHandle], phases: measurement.Phases,
-        others: Sequence[WorkerHandle] = (),
-    ) -> Iterator[BenchT]:  # fmt: skip
-        """What measures these arms, while the device is watched; `others` stand still."""
-        with self._recorder([*arms, *others]) as recorder:
-            assert self._probe is not None
-            waiting = [*self._pool.waiting, *others]
-            yield kind(code, arms, self._surroundings(), recorder, self._probe, phases, waiting)
-
-    def _recorder(self, arms: list[WorkerHandle]) -> Recorder:
-        own = {os.getpid(), *(worker.pid for worker in (*arms, *self._pool.waiting))}
-        return Recorder(self._surroundings().device_uuid, own)
+    def _heat(
+        self, code: TaskCode, arms: list[WorkerHandle], phases: measurement.Phases, others: Sequence[WorkerHandle] = ()
+    ) -> Iterator[racing.Heat]:
+        """What races these arms, while the device is watched; `others` stand still."""
+        here, waiting = self._here(), [*self._pool.waiting, *others]
+        own = {os.getpid(), *(worker.pid for worker in (*arms, *waiting))}
+        with Recorder(here.environment.device_uuid, own) as recorder:
+            yield racing.Heat(code, arms, here.environment, recorder, here.probe, phases, waiting)
 
     def _modelled(
         self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds, phases: measurement.Phases,
