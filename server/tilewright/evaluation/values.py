@@ -34,9 +34,13 @@ def of_class(inputs: Inputs, values: Values, rung: int, generator: torch.Generat
     strides and all else stay.
 
     A tensor whose elements share memory (stride 0) stays too. `generator` is on the tensors' device.
+
+    In one of two draws the spikes of all tensors meet: they lie at one coordinate of every axis, so that any
+    contraction multiplies them. Elsewhere they meet by chance, which is rare on long axes.
     """
+    meeting = _meeting(generator) if values is Values.SPIKE else None
     return {
-        name: _replaced(value, values, rung, generator) if only in (None, name) else value
+        name: _replaced(value, values, rung, generator, meeting) if only in (None, name) else value
         for name, value in inputs.items()
     }
 
@@ -97,12 +101,18 @@ def _narrow(value: Any) -> bool:
     return float(info.tiny) * float(info.eps) > torch.finfo(torch.float32).tiny
 
 
-def _replaced(value: Any, values: Values, rung: int, generator: torch.Generator) -> Any:
+def _meeting(generator: torch.Generator) -> int | None:
+    """The coordinate at which the spikes of all tensors meet, to be taken modulo an axis's length; None: anywhere."""
+    drawn = int(torch.randint(0, 2**31, (1,), generator=generator, device=generator.device))
+    return drawn // 2 if drawn % 2 else None
+
+
+def _replaced(value: Any, values: Values, rung: int, generator: torch.Generator, meeting: int | None) -> Any:
     if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point or not value.numel():
         return value
     if any(stride == 0 and size > 1 for size, stride in zip(value.shape, value.stride(), strict=True)):
         return value
-    made = _made(tuple(value.shape), value.dtype, values, rung, generator)
+    made = _made(tuple(value.shape), value.dtype, values, rung, generator, meeting)
     limit = float(torch.finfo(value.dtype).max) / 2
     result = value.clone() if value.is_contiguous() else _like(value)
     result.copy_(made.clamp(-limit, limit).to(value.dtype))
@@ -110,7 +120,12 @@ def _replaced(value: Any, values: Values, rung: int, generator: torch.Generator)
 
 
 def _made(
-    shape: tuple[int, ...], dtype: torch.dtype, values: Values, rung: int, generator: torch.Generator
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    values: Values,
+    rung: int,
+    generator: torch.Generator,
+    meeting: int | None,
 ) -> torch.Tensor:
     """Float64 values of a class for a tensor of `dtype`."""
     info = torch.finfo(dtype)
@@ -139,8 +154,11 @@ def _made(
             return normal() + 8.0
         case Values.SPIKE:
             made = normal() * 0.05
-            place = torch.randint(0, made.numel(), (1,), generator=generator, device=device)
-            made.view(-1)[place] = math.exp2(min(10.0, top / 3) / (1, 2, 4)[rung])
+            height = math.exp2(min(10.0, top / 3) / (1, 2, 4)[rung])
+            if meeting is None:
+                made.view(-1)[torch.randint(0, made.numel(), (1,), generator=generator, device=device)] = height
+            else:
+                made[tuple(meeting % size for size in shape)] = height
             return made
         case _:
             return _cancelling(shape, normal)
