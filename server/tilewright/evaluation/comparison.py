@@ -42,8 +42,8 @@ EXACT_ROOM = 4.0
 """Times what the reference itself errs where its own dtype rounds a product that float32 would keep, up to a rounding;
 large, since few draws tell the spread, and the largest of millions of roundings is far from a usual one."""
 FEW = 64
-"""Elements up to which the norm has room for twice what the reference errs in its own dtype, as each element has: of so
-few, errors do not average out."""
+"""Elements up to which the norm, and each element, has room for twice what the reference errs in its own dtype: of so
+few, errors do not average out, and all may lie where the output is small."""
 BLOCK = 16
 BLOCK_SHARE = 0.6
 """Every run of `BLOCK` elements may, in root mean square, use this share of what its elements are allowed."""
@@ -184,6 +184,8 @@ def _limits(
         rounded = ROUNDINGS * (once + max(honest.excess, 1.0) * honest.unit * spread)
         calibrated = rounded + 2 * honest.plain + single + honest.terms * UNIT32 * size
         allowed = torch.maximum(torch.minimum(calibrated, outer), once + single / 4)
+        if count <= FEW:
+            allowed = torch.maximum(allowed, 2 * honest.plain)
     base = float(torch.linalg.vector_norm(torch.maximum(size, spread / 4)))
     least = float(torch.linalg.vector_norm(once + single / 4))
     room = _room(allowed, relative * base)
