@@ -45,3 +45,18 @@ def test_pairs_end_at_the_time_limit_but_not_before_the_first_look(
     pair_s: float, pairs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert Timeless(pair_s, monkeypatch).taken() == pairs
+
+
+def test_a_part_within_a_part_counts_as_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("tilewright.evaluation.measurement.time.monotonic", lambda: now[0])
+    phases = Phases()
+    for _ in range(2):
+        with phases("outer"):
+            now[0] += 1
+            with phases("inner"):
+                now[0] += 10
+                with phases("inmost"):
+                    now[0] += 100
+            now[0] += 1000
+    assert phases.seconds == {"outer": 2002.0, "inner": 20.0, "inmost": 200.0}
