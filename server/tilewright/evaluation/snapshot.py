@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import shutil
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
-from tilewright.repository import Files
 from tilewright.wire.record import Record
+
+if TYPE_CHECKING:
+    from tilewright.repository import Files
 
 SNAPSHOTS = "snapshots"
 TREE_LIMIT_BYTES = 512 * 2**20

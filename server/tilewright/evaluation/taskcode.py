@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
 from numbers import Real
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tilewright.evaluation.tensors import same_bytes
 from tilewright.gpu.specs import RATES
@@ -16,6 +16,9 @@ from tilewright.task import Backend, Case, Task, TaskError, Work, case_label
 
 Inputs = dict[str, Any]
 CACHE_BYTES = 4 * 2**30
+SMALL_BYTES = 1 << 20
+"""Of inputs on which a reference runs faster than torch learns to do without their values, which takes over a second
+once."""
 CONSTANT_SEED = 1
 """Of the values of inputs that a task calls constant."""
 
@@ -104,16 +107,22 @@ class TaskCode:
 
     def contract(self, case: Case, inputs: Inputs) -> list[torch.Tensor]:
         """Empty tensors of the shapes and dtypes that the outputs must have: the reference's, on these inputs."""
-        try:  # shapes and dtypes alone, which costs nothing; a reference that looks at values has to run
-            with FakeTensorMode() as fake:
-                shaped = {
-                    name: fake.from_tensor(value) if isinstance(value, torch.Tensor) else value
-                    for name, value in inputs.items()
-                }
-                outputs = self._outputs(case, shaped)
-        except Exception:
+        outputs = self._shapes(case, inputs) if tensor_bytes(inputs) > SMALL_BYTES else None
+        if outputs is None:
             outputs = self._outputs(case, {name: _copied(value) for name, value in inputs.items()})
         return [torch.empty(output.shape, dtype=output.dtype, device=self.device) for output in outputs]
+
+    def _shapes(self, case: Case, inputs: Inputs) -> list[torch.Tensor] | None:
+        """The reference's outputs without values; None for a reference that looks at values, which has to run."""
+        from torch._subclasses.fake_tensor import FakeTensorMode  # its first use imports torch's compiler
+
+        with contextlib.suppress(Exception), FakeTensorMode() as fake:
+            shaped = {
+                name: fake.from_tensor(value) if isinstance(value, torch.Tensor) else value
+                for name, value in inputs.items()
+            }
+            return self._outputs(case, shaped)
+        return None
 
     def arguments(self, case: Case, inputs: Inputs, contract: list[torch.Tensor] | None = None) -> Inputs:
         """What the entry point is called with: the inputs, and an empty tensor for each argument that it only fills."""
