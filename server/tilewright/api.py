@@ -25,6 +25,7 @@ from tilewright.programs.model import Program
 from tilewright.referee.captures import Arguments, Entry, arguments_of, capture_server, capture_twice
 from tilewright.referee.compare import ComparisonResult, compare
 from tilewright.referee.replayer import Replayer, exclusive_gpu
+from tilewright.wire.channel import as_bytes
 from tilewright.wire.tensors import TensorSpec
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def capture(
         raise UsageError(f"{label} has no argument {sorted(unknown)[0]!r}, which `constant` names")
     draws = _draw(bound.arguments, bound.arguments), _draw(bound.arguments, constant)
     names = [one.name for one in draws[0].described if one.tensor is not None]
-    examples = dict(zip(names, draws[0].tensors, strict=True))
+    examples = dict(zip(names, map(as_bytes, draws[0].tensors), strict=True))
     kept = [name for name in names if name in constant]
     with exclusive_gpu():
         return capture_twice(_capture_server(), entry, draws, limit_s, examples, kept)

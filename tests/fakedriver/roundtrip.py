@@ -121,7 +121,9 @@ def ran(device: Device, made: Any) -> bytes:
     """What the graph writes."""
     device.poison(OUT, GRAIN)
     device.launch(made)
-    return device.read(OUT, GRAIN)
+    found = bytearray(GRAIN)
+    device.read(OUT, found)
+    return bytes(found)
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from tilewright.programs.format import encoded, write
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Copy, Kernel, Memset, Program, digest_of
 from tilewright.referee.compare import compare
-from tilewright.referee.replayer import Fault, Replayer, ReplayerGone, copied_outputs
+from tilewright.referee.replayer import Fault, Replayer, ReplayerGone
 from tilewright.wire.messages import LoadPrograms, ProgramsLoaded
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
@@ -50,10 +50,10 @@ def kernel(name: str, at: int = OUT, number: int = 3, **changes: Any) -> Kernel:
 def alone(replayer: Replayer, made: Program, draw: int = 1, calls: int = 3) -> bytes:
     """The output of the last of some calls, whose digest is right."""
     replayer.load([made], DRAWS)
-    found, buffers = replayer.alone(0, draw, calls, 5.0)
-    outputs = copied_outputs(found.copied, buffers)
-    assert outputs is not None and len(found.events) == len(found.wall) == calls
-    return outputs[0]
+    found, copy = replayer.alone(0, draw, calls, 5.0)
+    assert copy.genuine
+    assert len(found.events) == len(found.wall) == calls
+    return bytes(copy.outputs[0])
 
 
 def test_the_replayer_is_confined_and_says_what_it_runs_on(replayer: Replayer) -> None:
@@ -102,11 +102,12 @@ def test_what_is_held_is_put_back_before_each_call(replayer: Replayer) -> None:
     assert alone(replayer, used_up, calls=4)[:64] == b"\x01" * 64
     replayer.load([used_up, used_up], DRAWS)
     for _ in range(2):
-        one, buffers = replayer.copied_round(3, 5.0)
+        one, copies = replayer.copied_round(3, 5.0)
         assert [len(calls) for calls in one.events] == [len(calls) for calls in one.wall] == [3, 3, 3]
-        for made in one.copied:
-            outputs = copied_outputs(made, buffers)
-            assert outputs is not None and outputs[0][:64] == b"\x01" * 64
+        assert len(copies) == 2 * len(DRAWS)
+        for copy in copies:
+            assert copy.genuine
+            assert copy.outputs[0][:64] == b"\x01" * 64
 
 
 def test_a_large_shared_memory_and_a_large_cluster_are_asked_for(replayer: Replayer) -> None:

@@ -29,7 +29,7 @@ def pair(max_bytes: int = 2**20) -> tuple[Channel, socket.socket]:
 
 
 @given(
-    st.dictionaries(st.text().filter(lambda key: key != "buffers"), JSON, max_size=4),
+    st.dictionaries(st.text().filter(lambda key: key not in ("buffers", "handles")), JSON, max_size=4),
     st.lists(st.binary(max_size=300), max_size=4),
 )
 def test_a_frame_arrives_as_it_was_sent(message: dict[str, object], buffers: list[bytes]) -> None:
@@ -56,6 +56,12 @@ def test_a_frame_arrives_as_it_was_sent(message: dict[str, object], buffers: lis
         b'{"buffers": "x"}',
         json.dumps({"buffers": [2**40]}).encode(),
         json.dumps({"buffers": [0] * 5000}).encode(),
+        b'{"buffers": [1], "handles": 0}',
+        b'{"buffers": [1], "handles": [1]}',
+        b'{"buffers": [1], "handles": [true]}',
+        b'{"buffers": [1, 1], "handles": [1, 0]}',
+        b'{"buffers": [1, 1], "handles": [0, 0]}',
+        b'{"buffers": [1], "handles": [0]}',
         b"[" * 100_000,
     ],
 )

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from tilewright.gpu.memory import DeviceBuffer
 from tilewright.wire import tensors
+from tilewright.wire.channel import Received
 from tilewright.wire.record import Record
 
 Scalar = int | float | str | bool | None
@@ -87,7 +88,7 @@ def to_buffer(tensor: torch.Tensor) -> memoryview:
     return memoryview(raw_bytes(tensor).numpy().data) if tensor.numel() else memoryview(b"")
 
 
-def from_buffer(spec: TensorSpec, buffer: bytearray, before: int = 0, after: int = 0) -> torch.Tensor:
+def from_buffer(spec: TensorSpec, buffer: Received, before: int = 0, after: int = 0) -> torch.Tensor:
     """The CPU tensor that a frame's buffer holds; its storage ends where the tensor does. Raises ValueError where the
     buffer is of another size."""
     if len(buffer) != before + spec.span_bytes + after:

@@ -10,6 +10,7 @@ import torch
 
 from tilewright.errors import UsageError
 from tilewright.evaluation.correctness import judge_drawn, layout
+from tilewright.evaluation.measurement import Phases
 from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import Level, Status
 from tilewright.evaluation.seeds import Seeds
@@ -37,6 +38,8 @@ from tilewright.referee.statistics import LOOKS, Comparison
 from tilewright.rules import DEFAULT, Rules
 from tilewright.task import Case, case_label
 from tilewright.wire import tensors as wire
+from tilewright.wire.channel import Sent
+from tilewright.wire.memory import Memory
 
 PUBLIC_SEEDS = 1, 2
 """Of the draws on which calls are captured. Nothing that counts is made on them."""
@@ -49,6 +52,8 @@ SURE = 1000
 """Samples, and degrees of freedom, of what is known without any: more than any measurement has."""
 PUBLIC_BYTES = 4 << 30
 """Of arguments by public draws that are kept: to draw them and to bring them to the host takes its time."""
+SHARED_BYTES = 16 << 20
+"""Of a tensor that other processes read where it is, instead of a copy of their own. Each takes two descriptors."""
 KEPT = 3
 """Candidates whose programs are kept: the incumbent, the candidate, and one more."""
 _UNREPLAYABLE = ("out-of-memory", "refused")
@@ -169,11 +174,17 @@ def described(code: TaskCode, case: Case, inputs: Inputs) -> Arguments:
     return arguments_of(arguments, lambda _, tensor: _content(tensor))
 
 
-def _content(tensor: torch.Tensor) -> tuple[bytes, wire.TensorSpec]:
+def _content(tensor: torch.Tensor) -> tuple[Sent, wire.TensorSpec]:
     spec = wire.TensorSpec(**TensorSpec.of(tensor).model_dump())
     if not tensor.numel():
         return b"", spec
-    return bytes(to_buffer(raw_bytes(tensor).cpu())), spec
+    raw = raw_bytes(tensor)
+    if raw.numel() < SHARED_BYTES:
+        return bytes(to_buffer(raw.cpu())), spec
+    memory = Memory(raw.numel())
+    torch.frombuffer(memory.view, dtype=torch.uint8).copy_(raw)
+    memory.freeze()
+    return memory, spec
 
 
 class Timed(NamedTuple):
@@ -199,13 +210,16 @@ class ProgramBench:
         rules: Rules = DEFAULT,
         error: float | None = None,
         after_round: Callable[[], None] = lambda: None,
+        phases: Phases | None = None,
     ) -> None:
-        """`error`: the probability that an interval misses the truth over all looks; default: by `rules`."""
+        """`error`: the probability that an interval misses the truth over all looks; default: by `rules`. `phases`
+        takes down where the seconds of a case go: "inputs" (drawn and handed over), "judge" and "replay"."""
         self._code = code
         self._replayer = replayer
         self._rules = rules
         self._error = error_probability(rules) if error is None else error
         self._after_round = after_round
+        self._phases = Phases() if phases is None else phases
 
     def case(self, case: Case, candidate: Program, incumbent: Program | None, seeds: Seeds) -> Timed:
         """Replay a candidate's program, in turns with the incumbent's if there is one and it is another. Raises
@@ -214,7 +228,8 @@ class ProgramBench:
         same = incumbent is not None and identity(candidate) == identity(incumbent)
         incumbent = None if same else incumbent
         try:
-            drawn = [drawn_inputs(self._code, case, seeds.next()) for _ in range(DRAWS)]
+            with self._phases("inputs"):
+                drawn = [drawn_inputs(self._code, case, seeds.next()) for _ in range(DRAWS)]
         except InProcess as why:  # the draws that it was captured on had its shapes
             raise WorkerFailure(
                 Status.VOID, f"{case_label(case)}: {why}; let shapes depend on the case alone"
@@ -223,20 +238,24 @@ class ProgramBench:
         looks = LOOKS if incumbent is not None else LOOKS[:1]
         contract = self._code.contract(case, drawn[0])
 
-        def judge(draw: int, outputs: list[bytes]) -> None:
-            self._judge(case, candidate, drawn[draw], outputs, contract)
+        def judge(draw: int, outputs: list[memoryview]) -> None:
+            with self._phases("judge"):
+                self._judge(case, candidate, drawn[draw], outputs, contract)
 
         if torch.cuda.is_available():
             torch.cuda.empty_cache()  # the replayer needs the room
         try:
-            self._replayer.load([first, candidate], [described(self._code, case, inputs).tensors for inputs in drawn])
+            with self._phases("inputs"):
+                draws = [described(self._code, case, inputs).tensors for inputs in drawn]
+                self._replayer.load([first, candidate], draws)
             steady = self._code.task.file.deterministic
             outputs_bytes = DRAWS * sum(tensor.size for tensor in candidate.layout.outputs)
             share = 0.0 if steady else min(JUDGED_BYTES / max(outputs_bytes * looks[0], 1), 1.0)
             comparison = Comparison(error_probability=self._error, rules=self._rules)
-            found, pairs = replayed_in_turns(
-                self._replayer, DRAWS, comparison, looks, judge, steady, share, self._after_round
-            )
+            with self._phases("replay"):
+                found, pairs = replayed_in_turns(
+                    self._replayer, DRAWS, comparison, looks, judge, steady, share, self._after_round
+                )
         except Fault as fault:
             raise self._failure(case, fault, alone=incumbent is None) from None
         except Unsteady:
@@ -247,18 +266,18 @@ class ProgramBench:
         return Timed(found, pairs, same)
 
     def _judge(
-        self, case: Case, program: Program, inputs: Inputs, outputs: list[bytes], contract: list[torch.Tensor]
+        self, case: Case, program: Program, inputs: Inputs, outputs: list[memoryview], contract: list[torch.Tensor]
     ) -> None:
         found = judge_drawn(self._code, case, inputs, self._opened(program, outputs), contract)
         if found.status is not Status.PASSED:
             text = f"{case_label(case)}, in a call that was replayed on other values: {found.message}"
             raise WorkerFailure(found.status, text)
 
-    def _opened(self, program: Program, outputs: list[bytes]) -> list[torch.Tensor]:
+    def _opened(self, program: Program, outputs: list[memoryview]) -> list[torch.Tensor]:
         opened = []
         for tensor, data in zip(program.layout.outputs, outputs, strict=True):
             start, _ = widened(tensor.at, tensor.size)
-            own = bytearray(data[tensor.at - start :][: tensor.size])
+            own = data[tensor.at - start :][: tensor.size]
             opened.append(from_buffer(TensorSpec(**tensor.spec.model_dump()), own).to(self._code.device))
         return opened
 

@@ -23,7 +23,7 @@ from tilewright.programs.images import missing_kernels
 from tilewright.programs.launches import launch_differences
 from tilewright.programs.model import Program, ProgramError, checked
 from tilewright.text import printable
-from tilewright.wire.channel import ChannelClosed, ChannelError, ChannelTimeout
+from tilewright.wire.channel import ChannelClosed, ChannelError, ChannelTimeout, Received, Sent
 from tilewright.wire.launches import Launch
 from tilewright.wire.messages import (
     CallArgument,
@@ -70,13 +70,13 @@ class Arguments:
     """One call's arguments: `tensors` are the bytes of those that `described` names as tensors, in their order."""
 
     described: tuple[CallArgument, ...]
-    tensors: tuple[bytes, ...] = field(repr=False)
+    tensors: tuple[Sent, ...] = field(repr=False)
 
 
-def arguments_of(values: Mapping[str, Any], content: Callable[[str, Any], tuple[bytes, TensorSpec]]) -> Arguments:
+def arguments_of(values: Mapping[str, Any], content: Callable[[str, Any], tuple[Sent, TensorSpec]]) -> Arguments:
     """A call's arguments by name; `content` gives a tensor's bytes and what they mean. Raises `UsageError`."""
     described: list[CallArgument] = []
-    tensors: list[bytes] = []
+    tensors: list[Sent] = []
     for name, value in values.items():
         if hasattr(value, "data_ptr"):
             data, spec = content(name, value)
@@ -339,19 +339,19 @@ class CaptureWorker:
             self._loaded = True
 
     def ask(
-        self, message: Message, kind: type[Reply], buffers: Sequence[bytes], limit_s: float
-    ) -> tuple[Reply, list[bytearray]]:
+        self, message: Message, kind: type[Reply], buffers: Sequence[Sent], limit_s: float
+    ) -> tuple[Reply, list[Received]]:
         """Raises `EntryFailed` for a candidate that fails, crashes or takes too long, `InProcess`, and RuntimeError
         where the worker cannot start."""
         self._send(message, buffers, limit_s)
         return self._answer(kind, limit_s)
 
-    def _send(self, message: Message, buffers: Sequence[bytes], limit_s: float) -> None:
+    def _send(self, message: Message, buffers: Sequence[Sent], limit_s: float) -> None:
         self._await_start()
         with self._failing(limit_s):
             self._link.send(message, buffers, limit_s)
 
-    def _answer(self, kind: type[Reply], limit_s: float) -> tuple[Reply, list[bytearray]]:
+    def _answer(self, kind: type[Reply], limit_s: float) -> tuple[Reply, list[Received]]:
         with self._failing(limit_s):
             if not self._process.await_answer(limit_s, awake=False):
                 raise ChannelTimeout("no answer in time")

@@ -7,15 +7,17 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
+import numpy as np
 from pydantic import Field
 
 from tilewright.evaluation.statistics import ERROR_PROBABILITY
 from tilewright.programs.draws import draws_of
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Program
-from tilewright.referee.replayer import Fault, Replayer, copied_outputs
+from tilewright.referee.replayer import Fault, Replayer
 from tilewright.referee.statistics import LOOKS, Comparison, Verdict, figures, pairs_for
 from tilewright.rules import DEFAULT, Rules
+from tilewright.wire.channel import Sent
 from tilewright.wire.messages import Round
 from tilewright.wire.record import Record
 
@@ -70,7 +72,7 @@ class Unsteady(Exception):
     """Calls of the second program gave other outputs than another one on the same draw."""
 
 
-Judge = Callable[[int, list[bytes]], None]
+Judge = Callable[[int, list[memoryview]], None]
 """What looks at outputs of the second program, whole words each, on which draw. It raises where they are wrong."""
 
 
@@ -78,7 +80,7 @@ def compare(
     replayer: Replayer,
     first: Program,
     second: Program,
-    draws: Sequence[Sequence[bytes]] = (),
+    draws: Sequence[Sequence[Sent]] = (),
     error_probability: float = ERROR_PROBABILITY,
     measure_same: bool = False,
     rules: Rules = DEFAULT,
@@ -128,12 +130,11 @@ def replayed_in_turns(
     def ran(pairs: int, limit_s: float) -> Round:
         if judge is None or not (len(found.rounds) == one_of or source.random() < share):
             return replayer.round(pairs, limit_s)
-        answer, buffers = replayer.copied_round(pairs, limit_s, (1,))
-        for copied in answer.copied:
-            outputs = copied_outputs(copied, buffers)
-            if outputs is None:
-                raise Fault("tampered", copied.arm, "the digest that the GPU made is not that of the outputs")
-            judge(copied.draw, outputs)
+        answer, copies = replayer.copied_round(pairs, limit_s, (1,))
+        for copy in copies:
+            if not copy.genuine:
+                raise Fault("tampered", copy.arm, "the digest that the GPU made is not that of the outputs")
+            judge(copy.draw, copy.outputs)
         return answer
 
     us = max(figures(replayer.round(SCOUT, CALL_LIMIT_S)).events[:2])
@@ -153,9 +154,11 @@ def replayed_in_turns(
 
 
 def _equal_outputs(replayer: Replayer) -> bool:
-    answers = [replayer.alone(arm, 0, 1, CALL_LIMIT_S) for arm in (0, 1)]
-    outputs = [copied_outputs(found.copied, buffers) for found, buffers in answers]
-    return outputs[0] is not None and outputs[0] == outputs[1]
+    first, second = (replayer.alone(arm, 0, 1, CALL_LIMIT_S)[1] for arm in (0, 1))
+    if not first.genuine or not second.genuine:
+        return False
+    pairs = zip(first.outputs, second.outputs, strict=True)
+    return all(np.array_equal(np.frombuffer(one, np.uint8), np.frombuffer(other, np.uint8)) for one, other in pairs)
 
 
 def _measured(found: Comparison, pairs: int) -> Measured:

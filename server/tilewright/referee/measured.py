@@ -140,8 +140,7 @@ class Measuring:
         if other is not None and other.program is None:
             raise InProcess(f"of the incumbent: {other.reason}", INCUMBENT)
         incumbent = other.program if other is not None else None
-        with run.phases("replay"):
-            timed = self._bench(run).case(case, own.program, incumbent, run.seeds)
+        timed = self._bench(run).case(case, own.program, incumbent, run.seeds)
         values = values_of(timed, alone=incumbent is None)
         work = run.code.work(case)
         need_possible(case, values["latency_ms"], work, run.device)
@@ -179,7 +178,7 @@ class Measuring:
                 text = f"other processes used the GPU meanwhile: {sorted(strangers)}; measure again"
                 raise WorkerFailure(Status.VOID, text)
 
-        return ProgramBench(run.code, self._replayer, run.rules, error, look)
+        return ProgramBench(run.code, self._replayer, run.rules, error, look, run.phases)
 
     def _confirmed(
         self,

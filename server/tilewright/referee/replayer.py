@@ -9,15 +9,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from tilewright.gpu.lease import lease
 from tilewright.gpu.telemetry import find_gpu
 from tilewright.isolation.process import ChildProcess, kept_environment, spawned
-from tilewright.programs.digests import digest
+from tilewright.programs.digests import digest, output_words
 from tilewright.programs.format import encoded
 from tilewright.programs.model import Program
-from tilewright.wire.channel import ChannelClosed, ChannelError, ChannelTimeout
+from tilewright.wire.channel import ChannelClosed, ChannelError, ChannelTimeout, Sent
+from tilewright.wire.memory import Memory
 from tilewright.wire.messages import (
     ArmNumber,
     Copied,
@@ -31,11 +32,11 @@ from tilewright.wire.messages import (
     ProgramsLoaded,
     ReplayerReady,
     ReplayFault,
+    Room,
     Round,
     RunAlone,
     RunRound,
     SetDraws,
-    buffer_of,
 )
 
 START_S = 60.0
@@ -45,7 +46,7 @@ SLACK_S = 30.0
 BYTES_A_SECOND = 50e6
 """Of what is sent to it, at least."""
 Reply = TypeVar("Reply", bound=Message)
-Draws = Sequence[Sequence[bytes]]
+Draws = Sequence[Sequence[Sent]]
 
 
 class Fault(Exception):
@@ -55,6 +56,21 @@ class Fault(Exception):
         super().__init__(detail)
         self.kind = kind
         self.arm = arm
+
+
+class Copy(NamedTuple):
+    """The outputs of one call of an arm on a draw, whole words each, and the digest that the GPU made under the key."""
+
+    arm: int
+    draw: int
+    outputs: list[memoryview]
+    key: int
+    digest: int
+
+    @property
+    def genuine(self) -> bool:
+        """Whether the GPU's digest is that of these outputs."""
+        return digest(self.outputs, self.key) == self.digest
 
 
 class ReplayerGone(Exception):
@@ -112,7 +128,7 @@ class Replayer:
         files = [encoded(program) for program in programs]
         flat = [data for draw in draws for data in draw]
         limit_s = SLACK_S + sum(map(len, (*files, *flat))) / BYTES_A_SECOND
-        loaded, _ = self._ask(LoadPrograms(programs=[*range(len(files))]), ProgramsLoaded, files, limit_s)
+        loaded = self._ask(LoadPrograms(programs=[*range(len(files))]), ProgramsLoaded, files, limit_s)
         width = len(programs[0].layout.inputs)
         places = [[*range(number * width, (number + 1) * width)] for number in range(len(draws))]
         self._ask(SetDraws(draws=places), Done, flat, limit_s)
@@ -123,20 +139,39 @@ class Replayer:
         was found by running each alone, and `ReplayerGone`."""
         return self.copied_round(pairs, limit_s, arms=())[0]
 
-    def copied_round(
-        self, pairs: int, limit_s: float, arms: Sequence[ArmNumber] = (0, 1)
-    ) -> tuple[Round, list[bytearray]]:
+    def copied_round(self, pairs: int, limit_s: float, arms: Sequence[ArmNumber] = (0, 1)) -> tuple[Round, list[Copy]]:
         """The same, with the outputs of one call of each of these arms on each draw, drawn after it."""
-        ask = RunRound(pairs=pairs, copied=[*arms], limit_s=limit_s)
+        places: list[tuple[ArmNumber, int]] = [(arm, draw) for arm in arms for draw in range(len(self._draws))]
+        memory = [self._memory(arm) for arm, _ in places]
+        rooms = [Room(arm=arm, draw=draw, memory=number) for number, (arm, draw) in enumerate(places)]
+        ask = RunRound(pairs=pairs, rooms=rooms, limit_s=limit_s)
         try:
-            return self._ask(ask, Round, (), SLACK_S + 3 * (pairs + 3) * limit_s)
+            answer = self._ask(ask, Round, memory, SLACK_S + 3 * (pairs + 3) * limit_s)
         except Fault as fault:
             raise self._blamed(fault, limit_s) from None
+        if sorted((one.arm, one.draw) for one in answer.copied) != sorted(places):
+            raise self._gone("the replayer copied other outputs")
+        held = dict(zip(places, memory, strict=True))
+        return answer, [self._copy(one, held[one.arm, one.draw]) for one in answer.copied]
 
-    def alone(self, arm: int, draw: int, calls: int, limit_s: float) -> tuple[Outputs, list[bytearray]]:
+    def alone(self, arm: int, draw: int, calls: int, limit_s: float) -> tuple[Outputs, Copy]:
         """Run one arm on one draw. Raises `Fault`, `ReplayerGone`."""
-        ask = RunAlone(arm=0 if arm == 0 else 1, draw=draw, calls=calls, limit_s=limit_s)
-        return self._ask(ask, Outputs, (), SLACK_S + calls * limit_s)
+        memory = self._memory(arm)
+        room = Room(arm=0 if arm == 0 else 1, draw=draw, memory=0)
+        ask = RunAlone(room=room, calls=calls, limit_s=limit_s)
+        answer = self._ask(ask, Outputs, [memory], SLACK_S + calls * limit_s)
+        return answer, self._copy(answer.copied, memory)
+
+    def _memory(self, arm: int) -> Memory:
+        """As much as the outputs of an arm take."""
+        return Memory(max(sum(size for _, size in output_words(self._programs[arm])), 1))
+
+    def _copy(self, copied: Copied, memory: Memory) -> Copy:
+        outputs, start = list[memoryview](), 0
+        for _, size in output_words(self._programs[copied.arm]):
+            outputs.append(memory.view[start : start + size])
+            start += size
+        return Copy(copied.arm, copied.draw, outputs, int(copied.key, 16), int(copied.digest, 16))
 
     @property
     def pid(self) -> int | None:
@@ -169,15 +204,13 @@ class Replayer:
         self.close()  # what is loaded is no longer both of them
         return found or Fault(fault.kind, None, f"{fault}; neither version does this when it runs alone")
 
-    def _ask(
-        self, message: Message, kind: type[Reply], buffers: Sequence[bytes], limit_s: float
-    ) -> tuple[Reply, list[bytearray]]:
+    def _ask(self, message: Message, kind: type[Reply], buffers: Sequence[Sent], limit_s: float) -> Reply:
         self.start()
         assert self._link is not None
         began = time.monotonic()
         try:
             self._link.send(message, buffers, limit_s)
-            answer, received = self._link.receive(max(limit_s - (time.monotonic() - began), 1.0))
+            answer, _ = self._link.receive(max(limit_s - (time.monotonic() - began), 1.0))
         except ChannelTimeout:
             self.close()
             raise Fault("hang", None, f"the replayer did not answer within {limit_s:.0f} s") from None
@@ -194,7 +227,7 @@ class Replayer:
             raise Fault(answer.fault, answer.arm, answer.detail)
         if not isinstance(answer, kind):
             raise self._gone(f"the replayer answered with {answer.kind}")
-        return answer, received
+        return answer
 
     def _gone(self, text: str) -> ReplayerGone:
         process = self._process
@@ -202,12 +235,6 @@ class Replayer:
         said = process.output().strip().splitlines()[-1:] if process else []
         self.close()
         return ReplayerGone(": ".join(filter(None, [text, reason, *said])))
-
-
-def copied_outputs(copied: Copied, buffers: Sequence[bytearray]) -> list[bytes] | None:
-    """The outputs of a call, whole words; None where the digest that the GPU made is not theirs."""
-    outputs = [bytes(buffer_of(buffers, place)) for place in copied.outputs]
-    return outputs if digest(outputs, int(copied.key, 16)) == int(copied.digest, 16) else None
 
 
 def exclusive_gpu(wait_s: float = LEASE_WAIT_S) -> contextlib.AbstractContextManager[None]:

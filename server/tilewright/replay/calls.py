@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tilewright.gpu.addresses import rounded
-from tilewright.programs.digests import key_of, widened
+from tilewright.programs.digests import key_of, output_words
 from tilewright.programs.model import Program
 from tilewright.replay.device import Device
 from tilewright.replay.load import Loaded
@@ -41,7 +41,7 @@ class Arm:
     @property
     def outputs(self) -> list[tuple[int, int]]:
         """Address and bytes of the whole words of each output."""
-        return [widened(tensor.at, tensor.size) for tensor in self.program.layout.outputs]
+        return output_words(self.program)
 
 
 class Tampered(Exception):

@@ -60,17 +60,15 @@ class Device:
     def free(self, at: int) -> None:
         ok(cuda.cuMemFree(cuda.CUdeviceptr(at)), "freeing memory")
 
-    def write(self, at: int, data: bytes) -> None:
+    def write(self, at: int, data: bytes | bytearray | memoryview) -> None:
         """Copy bytes of the host to the GPU, and wait."""
         if data:
             ok(cuda.cuMemcpyHtoD(cuda.CUdeviceptr(at), data, len(data)), "writing to the GPU")
 
-    def read(self, at: int, size: int) -> bytes:
-        """Copy bytes of the GPU to the host, and wait."""
-        buffer = bytearray(size)
-        if size:
-            ok(cuda.cuMemcpyDtoH(buffer, cuda.CUdeviceptr(at), size), "reading from the GPU")
-        return bytes(buffer)
+    def read(self, at: int, into: bytearray | memoryview) -> None:
+        """Copy as many bytes of the GPU to the host as it takes, and wait."""
+        if into:
+            ok(cuda.cuMemcpyDtoH(into, cuda.CUdeviceptr(at), len(into)), "reading from the GPU")
 
     def copy(self, to: int, source: int, size: int) -> None:
         """Copy within the GPU, on the stream."""

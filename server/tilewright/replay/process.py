@@ -14,13 +14,14 @@ from collections.abc import Sequence
 
 from tilewright.gpu.driver import DriverError
 from tilewright.isolation.confinement import Isolation
+from tilewright.programs.digests import output_words
 from tilewright.programs.format import decoded
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Program, ProgramError
 from tilewright.replay.calls import Call, Tampered
 from tilewright.replay.device import Device, Hang
-from tilewright.replay.rounds import Blamed, OutOfMemory, run_alone, run_round
-from tilewright.wire.channel import Channel, ChannelClosed, ChannelError
+from tilewright.replay.rounds import Blamed, OutOfMemory, Place, run_alone, run_round
+from tilewright.wire.channel import Channel, ChannelClosed, ChannelError, Received
 from tilewright.wire.messages import (
     ArmNumber,
     Copied,
@@ -34,6 +35,7 @@ from tilewright.wire.messages import (
     ProgramsLoaded,
     ReplayerReady,
     ReplayFault,
+    Room,
     Round,
     RunAlone,
     RunRound,
@@ -41,8 +43,6 @@ from tilewright.wire.messages import (
     ToReplayer,
     buffer_of,
 )
-
-Answer = tuple[Message, list[bytes]]
 
 
 class Replayer:
@@ -54,7 +54,7 @@ class Replayer:
         self._draws: list[list[int]] = []
         self._shared_key = 0
 
-    def answer(self, message: ToReplayer, buffers: Sequence[bytearray]) -> Answer:
+    def answer(self, message: ToReplayer, buffers: Sequence[Received]) -> Message:
         """Raises `ProgramError`, `OutOfMemory`, `Blamed`, `DriverError`, `ChannelError`."""
         match message:
             case LoadPrograms():
@@ -62,11 +62,11 @@ class Replayer:
             case SetDraws():
                 return self._set_draws(message, buffers)
             case RunRound():
-                return self._run_round(message)
+                return self._run_round(message, buffers)
             case RunAlone():
-                return self._run_alone(message)
+                return self._run_alone(message, buffers)
 
-    def _load(self, message: LoadPrograms, buffers: Sequence[bytearray]) -> Answer:
+    def _load(self, message: LoadPrograms, buffers: Sequence[Received]) -> Message:
         self._programs = []
         self._drop_draws()
         programs = [decoded(bytes(buffer_of(buffers, place))) for place in message.programs]
@@ -80,9 +80,9 @@ class Replayer:
         if outputs[0] != outputs[-1]:
             raise ProgramError("the two programs have other outputs")
         self._programs = programs
-        return ProgramsLoaded(identities=[identity(program) for program in programs]), []
+        return ProgramsLoaded(identities=[identity(program) for program in programs])
 
-    def _set_draws(self, message: SetDraws, buffers: Sequence[bytearray]) -> Answer:
+    def _set_draws(self, message: SetDraws, buffers: Sequence[Received]) -> Message:
         if not self._programs:
             raise ChannelError("draws for no program")
         sizes = [tensor.size for tensor in self._programs[0].layout.inputs]
@@ -95,31 +95,28 @@ class Replayer:
             self._draws.append([])
             for data in draw:
                 self._draws[-1].append(self._device.allocate(len(data)))
-                self._device.write(self._draws[-1][-1], bytes(data))
-        return Done(), []
+                self._device.write(self._draws[-1][-1], data)
+        return Done()
 
     def _drop_draws(self) -> None:
         while self._draws:
             for at in self._draws.pop():
                 self._device.free(at)
 
-    def _run_round(self, message: RunRound) -> Answer:
+    def _run_round(self, message: RunRound, buffers: Sequence[Received]) -> Message:
         if len(self._programs) != 2 or not self._draws:
             raise ChannelError("a round needs two programs and draws")
+        rooms: dict[Place, memoryview] = {(room.arm, room.draw): self._room(room, buffers) for room in message.rooms}
         measured = run_round(
             self._device,
             self._programs,
             self._draws,
             message.pairs,
-            message.copied,
+            rooms,
             message.limit_s,
             self._shared_key,
         )
-        buffers: list[bytes] = []
-        copied = [
-            _copied(arm, draw, made, outputs, buffers)
-            for (arm, draw), (made, outputs) in sorted(measured.copied.items(), key=lambda one: one[0])
-        ]
+        copied = [_copied(arm, draw, made) for (arm, draw), made in sorted(measured.copied.items())]
         events = [[one.events for one in calls] for calls in measured.calls]
         wall = [[one.wall for one in calls] for calls in measured.calls]
         digests = [
@@ -127,26 +124,31 @@ class Replayer:
             for (arm, draw), seen in measured.digests.items()
             for one in seen
         ]
-        return Round(events=events, wall=wall, copied=copied, digests=digests), buffers
+        return Round(events=events, wall=wall, copied=copied, digests=digests)
 
-    def _run_alone(self, message: RunAlone) -> Answer:
-        if message.arm >= len(self._programs) or message.draw >= len(self._draws):
-            raise ChannelError("no such arm, or no such draw")
-        program = self._programs[message.arm]
+    def _run_alone(self, message: RunAlone, buffers: Sequence[Received]) -> Message:
+        arm, draw = message.room.arm, message.room.draw
+        memory = self._room(message.room, buffers)
+        program = self._programs[arm]
         try:
-            calls, outputs = run_alone(self._device, program, self._draws, message.draw, message.calls, message.limit_s)
+            calls = run_alone(self._device, program, self._draws, draw, message.calls, message.limit_s, memory)
         except Blamed as blamed:
-            raise Blamed(message.arm, blamed.cause) from None
-        buffers: list[bytes] = []
-        copied = _copied(message.arm, message.draw, calls[-1], outputs, buffers)
-        return Outputs(events=[c.events for c in calls], wall=[c.wall for c in calls], copied=copied), buffers
+            raise Blamed(arm, blamed.cause) from None
+        copied = _copied(arm, draw, calls[-1])
+        return Outputs(events=[c.events for c in calls], wall=[c.wall for c in calls], copied=copied)
+
+    def _room(self, room: Room, buffers: Sequence[Received]) -> memoryview:
+        """The memory of a room, which is as large as the outputs. Raises `ChannelError`."""
+        if room.arm >= len(self._programs) or room.draw >= len(self._draws):
+            raise ChannelError("no such arm, or no such draw")
+        memory = memoryview(buffer_of(buffers, room.memory))
+        if len(memory) < sum(size for _, size in output_words(self._programs[room.arm])):
+            raise ChannelError("a room is smaller than the outputs")
+        return memory
 
 
-def _copied(arm: int, draw: int, made: Call, outputs: list[bytes], buffers: list[bytes]) -> Copied:
-    places = range(len(buffers), len(buffers) + len(outputs))
-    buffers += outputs
-    key, digest = f"{made.key:016x}", f"{made.digest:016x}"
-    return Copied(arm=0 if arm == 0 else 1, draw=draw, key=key, digest=digest, outputs=[*places])
+def _copied(arm: int, draw: int, made: Call) -> Copied:
+    return Copied(arm=0 if arm == 0 else 1, draw=draw, key=f"{made.key:016x}", digest=f"{made.digest:016x}")
 
 
 _KINDS: dict[str, FaultKind] = {
@@ -181,19 +183,19 @@ def serve(link: Link[ToReplayer], replayer: Replayer) -> None:
     while True:
         message, buffers = link.receive()
         try:
-            answer, out = replayer.answer(message, buffers)
+            answer = replayer.answer(message, buffers)
         except (Blamed, DriverError, OutOfMemory, ProgramError) as error:
             fault = fault_of(error)
             link.send(fault)
             if fault.fatal:
                 return
             continue
-        link.send(answer, out)
+        link.send(answer)
 
 
 def main(channel: socket.socket, isolation: Isolation) -> None:
     """Open the GPU in this process, which is confined, and answer."""
-    link: Link[ToReplayer] = Link(Channel(channel), ToReplayer)
+    link: Link[ToReplayer] = Link(Channel(channel, takes_memory=True), ToReplayer)
     try:
         device = Device()
     except (DriverError, RuntimeError) as error:

@@ -14,7 +14,7 @@ import contextlib
 import random
 import secrets
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -30,6 +30,10 @@ WARM = 3
 """Calls of each before those that count: a first launch of a module, or of a larger grid, is slower once."""
 SPARE_BYTES = 256 << 20
 """Of the GPU's memory that a round leaves free."""
+
+
+Place = tuple[int, int]
+"""An arm's number and a draw's."""
 
 
 class Turn(NamedTuple):
@@ -51,12 +55,12 @@ def turns(pairs: int, draws: int, source: random.Random) -> list[Turn]:
 
 @dataclass
 class Measured:
-    """The calls of a round: of arm 0, arm 1 and the empty program; by arm and draw the outputs of one call, and the
-    digests under the shared key, one if all calls gave the same."""
+    """The calls of a round: of arm 0, arm 1 and the empty program; by arm and draw the call whose outputs were written
+    down, and the digests under the shared key, one if all calls gave the same."""
 
     calls: list[list[Call]] = field(default_factory=lambda: [[], [], []])
-    copied: dict[tuple[int, int], tuple[Call, list[bytes]]] = field(default_factory=dict)
-    digests: dict[tuple[int, int], set[int]] = field(default_factory=dict)
+    copied: dict[Place, Call] = field(default_factory=dict)
+    digests: dict[Place, set[int]] = field(default_factory=dict)
 
 
 class OutOfMemory(Exception):
@@ -119,7 +123,9 @@ def _ready(device: Device, program: Program, draws: Sequence[Sequence[int]], tak
             device.write(held[-1].copy, data)
         for at, size in loaded.variables:  # what a program keeps in its images is put back, too
             held.append(Area(at, _copy(device, size, taken), size))
-            device.write(held[-1].copy, device.read(at, size))
+            first = bytearray(size)
+            device.read(at, first)
+            device.write(held[-1].copy, first)
     except BaseException:
         loaded.close()
         raise
@@ -139,12 +145,11 @@ def run_round(
     programs: Sequence[Program],
     draws: Sequence[Sequence[int]],
     pairs: int,
-    copied: Collection[int],
+    rooms: Mapping[Place, memoryview],
     limit_s: float,
     shared_key: int = 0,
 ) -> Measured:
-    """One round, with the outputs of one call on each draw of each of the `copied` arms. Raises `OutOfMemory`,
-    `Blamed`."""
+    """One round. For each of the `rooms`, the outputs of one call are written there. Raises `OutOfMemory`, `Blamed`."""
     poisoned, found = mapped(programs), Measured()
     with laid_out(device, programs, draws) as arms:
         order = turns(pairs, len(draws), random.Random(secrets.randbits(64)))
@@ -162,21 +167,37 @@ def run_round(
             place = turn.arm, turn.draw
             if turn.arm != EMPTY:
                 found.digests.setdefault(place, set()).add(made.shared)
-            if turn.arm in copied and place not in found.copied:
+            if place in rooms and place not in found.copied:
                 if not secrets.randbelow(left[place]):  # drawn now, after the call: each is as likely as any other
-                    found.copied[place] = made, [device.read(at, size) for at, size in arm.outputs]
+                    found.copied[place] = made
+                    read_outputs(device, arm, rooms[place])
                 left[place] -= 1
     return found
 
 
 def run_alone(
-    device: Device, program: Program, draws: Sequence[Sequence[int]], draw: int, calls: int, limit_s: float
-) -> tuple[list[Call], list[bytes]]:
-    """Calls of one program, and the outputs of the last one. Raises `OutOfMemory`, `Blamed` (arm 0)."""
+    device: Device,
+    program: Program,
+    draws: Sequence[Sequence[int]],
+    draw: int,
+    calls: int,
+    limit_s: float,
+    room: memoryview,
+) -> list[Call]:
+    """Calls of one program, and the outputs of the last one in the `room`. Raises `OutOfMemory`, `Blamed` (arm 0)."""
     poisoned = mapped([program])
     with laid_out(device, [program], draws) as (arm,):
         try:
             made = [call(device, arm, arm.loaded.graph, draw, poisoned, limit_s) for _ in range(calls)]
-            return made, [device.read(at, size) for at, size in arm.outputs]
+            read_outputs(device, arm, room)
+            return made
         except Exception as error:
             raise Blamed(0, error) from None
+
+
+def read_outputs(device: Device, arm: Arm, room: memoryview) -> None:
+    """Copy the whole words of an arm's outputs to the host, one after the other."""
+    start = 0
+    for at, size in arm.outputs:
+        device.read(at, room[start : start + size])
+        start += size

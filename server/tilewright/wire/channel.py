@@ -1,11 +1,13 @@
 """Frames between processes: one strict-JSON object and the raw buffers that follow it.
 
-Nothing is unpickled, so a frame from a hostile process can at worst be malformed.
+Nothing is unpickled, so a frame from a hostile process can at worst be malformed. A buffer can be `Memory`, which both
+sides then share: it costs no copy. Only an end that says so takes it.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import select
 import socket
 import struct
@@ -15,13 +17,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from tilewright.files import storage_problem
+from tilewright.wire.memory import Memory, mapped
 
 Message = dict[str, Any]
 Buffer = bytes | bytearray | memoryview
+Sent = Buffer | Memory
+Received = bytearray | memoryview
 
 MAX_HEADER = 16 * 1024 * 1024
 MAX_BUFFERS = 4096
+AT_ONCE = 200
+"""Descriptors of memory that go with one byte: Linux takes 253."""
 _LENGTH = struct.Struct(">I")
+
+
+def as_bytes(sent: Sent) -> bytes:
+    """A copy of what a frame's buffer holds."""
+    return bytes(sent.view if isinstance(sent, Memory) else sent)
 
 
 class ChannelError(Exception):
@@ -40,16 +52,18 @@ def _reject_constant(text: str) -> NoReturn:
     raise ChannelError(f"{text} is no JSON number")
 
 
-def encode(message: Message, sizes: Sequence[int] = ()) -> bytes:
-    """The bytes of a frame's header: its length, then its JSON."""
-    body = json.dumps(message | {"buffers": list(sizes)}, allow_nan=False, separators=(",", ":")).encode()
+def encode(message: Message, sizes: Sequence[int] = (), memory: Sequence[int] = ()) -> bytes:
+    """The bytes of a frame's header: its length, then its JSON. `memory`: the places of buffers that are memory."""
+    told = {"buffers": list(sizes)} | ({"handles": list(memory)} if memory else {})
+    body = json.dumps(message | told, allow_nan=False, separators=(",", ":")).encode()
     if len(body) > MAX_HEADER:
         raise ChannelError(f"a message of {len(body)} bytes is over the limit of {MAX_HEADER}")
     return _LENGTH.pack(len(body)) + body
 
 
-def decode(body: bytes, max_bytes: int) -> tuple[Message, list[int]]:
-    """A header's JSON as (message, sizes of the buffers that follow). Raises `ChannelError` on anything else."""
+def decode(body: bytes, max_bytes: int) -> tuple[Message, list[int], list[int]]:
+    """A header's JSON as message, sizes of the buffers that follow, and the places of those that are memory. Raises
+    `ChannelError` on anything else."""
     try:
         message = json.loads(body, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:
@@ -64,7 +78,12 @@ def decode(body: bytes, max_bytes: int) -> tuple[Message, list[int]]:
         or sum(sizes) > max_bytes
     ):
         raise ChannelError("buffers must be a list of sizes within the limit")
-    return message, sizes
+    memory = message.pop("handles", [])
+    if not isinstance(memory, list) or not all(type(place) is int for place in memory):
+        raise ChannelError("handles must be a list of places")
+    if memory != sorted({*memory} & {*range(len(sizes))}):
+        raise ChannelError("handles must name buffers, each once and in order")
+    return message, sizes, memory
 
 
 def header_length(prefix: bytes) -> int:
@@ -76,18 +95,25 @@ def header_length(prefix: bytes) -> int:
 
 
 class Channel:
-    """One end of a stream socket, carrying frames. `max_bytes` bounds the buffers of one received frame."""
+    """One end of a stream socket, carrying frames. `max_bytes` bounds the buffers of one received frame.
+    `takes_memory`: the other side is trusted, and may hand over memory."""
 
-    def __init__(self, sock: socket.socket, max_bytes: int = 64 * 2**30) -> None:
+    def __init__(self, sock: socket.socket, max_bytes: int = 64 * 2**30, takes_memory: bool = False) -> None:
         self._socket = sock
         self._max_bytes = max_bytes
+        self._takes_memory = takes_memory
 
-    def send(self, message: Message, buffers: Sequence[Buffer] = (), timeout: float | None = None) -> None:
+    def send(self, message: Message, buffers: Sequence[Sent] = (), timeout: float | None = None) -> None:
         """Send one frame. Raises `ChannelClosed` if the other side is gone, `ChannelTimeout` after `timeout` s."""
-        views = [memoryview(buffer).cast("B") for buffer in buffers]
+        memory = {place: one for place, one in enumerate(buffers) if isinstance(one, Memory)}
+        handles = [one.fd for one in memory.values()]
+        views = [memoryview(one).cast("B") for one in buffers if not isinstance(one, Memory)]
+        sizes = [len(one) if isinstance(one, Memory) else memoryview(one).nbytes for one in buffers]
         try:
             self._socket.settimeout(timeout)
-            self._socket.sendall(encode(message, [len(view) for view in views]))
+            self._socket.sendall(encode(message, sizes, [*memory]))
+            for start in range(0, len(handles), AT_ONCE):
+                socket.send_fds(self._socket, [b"\0"], handles[start : start + AT_ONCE])
             for view in views:
                 self._socket.sendall(view)
         except TimeoutError:
@@ -96,11 +122,21 @@ class Channel:
             raise ChannelClosed(str(error)) from None
 
     def receive(self, timeout: float | None = None) -> tuple[Message, list[bytearray]]:
-        """The next frame. `timeout` in seconds bounds the whole of it."""
+        """The next frame, without memory. `timeout` in seconds bounds the whole of it."""
+        message, received = self.receive_shared(timeout)
+        return message, [one for one in received if isinstance(one, bytearray)]
+
+    def receive_shared(self, timeout: float | None = None) -> tuple[Message, list[Received]]:
+        """The next frame; buffers that are memory are views of it. Raises `ChannelError` for memory that this end does
+        not take."""
         deadline = None if timeout is None else time.monotonic() + timeout
         length = header_length(bytes(self._read(_LENGTH.size, deadline)))
-        message, sizes = decode(bytes(self._read(length, deadline)), self._max_bytes)
-        return message, [self._read(size, deadline) for size in sizes]
+        message, sizes, memory = decode(bytes(self._read(length, deadline)), self._max_bytes)
+        shared: list[memoryview] = []
+        for start in range(0, len(memory), AT_ONCE):
+            shared += self._memory([sizes[place] for place in memory[start : start + AT_ONCE]], deadline)
+        views = dict(zip(memory, shared, strict=True))
+        return message, [views[n] if n in views else self._read(size, deadline) for n, size in enumerate(sizes)]
 
     def ready(self, timeout: float, awake: bool = False) -> bool:
         """Whether something to receive, or the other side's end, comes within `timeout` seconds. `awake` looks without
@@ -136,6 +172,36 @@ class Channel:
     def close(self) -> None:
         self._socket.close()
 
+    def _memory(self, sizes: Sequence[int], deadline: float | None) -> list[memoryview]:
+        """The memory whose descriptors come with the next byte."""
+        if not self._takes_memory:
+            raise ChannelError("memory, which this end does not take")
+        self._wait_until(deadline)
+        try:
+            data, handles, _, _ = socket.recv_fds(self._socket, 1, len(sizes), socket.MSG_CMSG_CLOEXEC)
+        except TimeoutError:
+            raise ChannelTimeout("no answer in time") from None
+        except OSError as error:
+            raise ChannelClosed(str(error)) from None
+        found: list[memoryview] = []
+        try:
+            if not data or len(handles) != len(sizes):
+                raise ChannelError("the memory did not come")
+            for size in sizes:
+                found.append(mapped(handles.pop(0), size))
+        except (OSError, ValueError) as error:
+            raise ChannelError(f"memory of another process: {error}") from None
+        finally:
+            for handle in handles:
+                os.close(handle)
+        return found
+
+    def _wait_until(self, deadline: float | None) -> None:
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            raise ChannelTimeout("no answer in time")
+        self._socket.settimeout(left)
+
     def _read(self, size: int, deadline: float | None) -> bytearray:
         try:
             data = bytearray(size)
@@ -143,13 +209,7 @@ class Channel:
             raise ChannelError(f"a buffer of {size} bytes is more than there is memory for") from None
         view = memoryview(data)
         while view:
-            if deadline is not None:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise ChannelTimeout("no answer in time")
-                self._socket.settimeout(left)
-            else:
-                self._socket.settimeout(None)
+            self._wait_until(deadline)
             try:
                 count = self._socket.recv_into(view)
             except TimeoutError:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from tilewright.wire.channel import Buffer, Channel, ChannelError
+from tilewright.wire.channel import Channel, ChannelError, Received, Sent
 from tilewright.wire.launches import MAX_LAUNCHES, Launch
 from tilewright.wire.record import Record, misfit
 from tilewright.wire.tensors import TensorSpec
@@ -58,25 +58,31 @@ class SetDraws(Message):
     draws: list[list[Blob]] = Field(min_length=1, max_length=MAX_DRAWS)
 
 
+class Room(Message):
+    """Memory for an arm's outputs on a draw, a buffer: the whole words of 8 bytes of each, one after the other."""
+
+    arm: ArmNumber
+    draw: int = Field(ge=0, lt=MAX_DRAWS)
+    memory: Blob
+
+
 class RunRound(Message):
-    """Both arms in turns on new pages, `pairs` calls of each. The outputs of one call on each draw of each of the
-    `copied` arms come back; which one is drawn after it has ended."""
+    """Both arms in turns on new pages, `pairs` calls of each. For each room, the outputs of one call of its arm on its
+    draw are written there; which one is drawn after it has ended."""
 
     kind: Literal["run-round"] = "run-round"
     pairs: int = Field(ge=1, le=MAX_PAIRS)
-    copied: list[ArmNumber] = Field([], max_length=2)
+    rooms: list[Room] = Field([], max_length=2 * MAX_DRAWS)
     limit_s: float = Field(gt=0, le=3600, description="for one call")
 
 
 class Copied(Message):
-    """The outputs of one call: whole words of 8 bytes, one buffer an output; the digest that the GPU made under the
-    key, and the number of its draw."""
+    """One call's outputs were written to the room of its arm and draw: the digest that the GPU made under the key."""
 
     arm: ArmNumber
     draw: int = Field(ge=0, lt=MAX_DRAWS)
     key: Word
     digest: Word
-    outputs: list[Blob] = Field(max_length=256)
 
 
 class Digest(Message):
@@ -101,11 +107,10 @@ class Round(Message):
 
 
 class RunAlone(Message):
-    """One arm on one draw, a few calls: what it gives, or whether it is the one that fails."""
+    """The arm of a room on its draw, a few calls: what the last one gives, or whether it is the one that fails."""
 
     kind: Literal["run-alone"] = "run-alone"
-    arm: ArmNumber
-    draw: int = Field(ge=0, lt=MAX_DRAWS)
+    room: Room
     calls: int = Field(3, ge=1, le=MAX_PAIRS)
     limit_s: float = Field(gt=0, le=3600)
 
@@ -232,21 +237,21 @@ class Link(Generic[Kind]):
         self.channel = channel
         self._known: TypeAdapter[Kind] = TypeAdapter(Annotated[kinds, Field(discriminator="kind")])
 
-    def send(self, message: Message, buffers: Sequence[Buffer] = (), timeout: float | None = None) -> None:
+    def send(self, message: Message, buffers: Sequence[Sent] = (), timeout: float | None = None) -> None:
         """Raises as `Channel.send` does."""
         self.channel.send(message.model_dump(mode="json"), buffers, timeout)
 
-    def receive(self, timeout: float | None = None) -> tuple[Kind, list[bytearray]]:
+    def receive(self, timeout: float | None = None) -> tuple[Kind, list[Received]]:
         """The next message, within `timeout` seconds. Raises `ChannelError` for one that is not of these kinds, and as
-        `Channel.receive` does."""
-        found, buffers = self.channel.receive(timeout)
+        `Channel.receive_shared` does."""
+        found, buffers = self.channel.receive_shared(timeout)
         try:
             return self._known.validate_python(found), buffers
         except (ValidationError, RecursionError) as error:
             raise ChannelError(f"no message that is known here: {misfit(error)}") from None
 
 
-def buffer_of(buffers: Sequence[bytearray], place: int) -> bytearray:
+def buffer_of(buffers: Sequence[Received], place: int) -> Received:
     """The buffer that a message names. Raises `ChannelError` where the frame has none at this place."""
     if place >= len(buffers):
         raise ChannelError(f"a message names buffer {place} of {len(buffers)}")

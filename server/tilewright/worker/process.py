@@ -22,7 +22,7 @@ from tilewright.gpu.addresses import OutOfAddresses
 from tilewright.isolation.confinement import confine
 from tilewright.isolation.limits import apply_limits
 from tilewright.programs.format import encoded
-from tilewright.wire.channel import Channel, ChannelClosed, ChannelError
+from tilewright.wire.channel import Channel, ChannelClosed, ChannelError, Received
 from tilewright.wire.messages import (
     CallArgument,
     CandidateFailed,
@@ -57,7 +57,7 @@ class Worker:
         self._loaded: Candidate | None = None
         self._arguments: dict[str, Any] = {}
 
-    def answer(self, message: ToWorker, buffers: Sequence[bytearray]) -> Answer:
+    def answer(self, message: ToWorker, buffers: Sequence[Received]) -> Answer:
         """Raises `CandidateFailure`, `NotCapturable`, `NotRecorded`, `ChannelError`."""
         match message:
             case LoadEntry():
@@ -81,7 +81,7 @@ class Worker:
         self._loaded = Candidate(Path(message.folder), paths, message.module, message.function, message.outputs)
         return Done(), []
 
-    def _set_arguments(self, message: SetArguments, buffers: Sequence[bytearray]) -> Answer:
+    def _set_arguments(self, message: SetArguments, buffers: Sequence[Received]) -> Answer:
         self._arguments.clear()
         self._make_room(message.zone)
         try:
@@ -127,7 +127,7 @@ class CapturingWorker(Worker):
         except OutOfAddresses as error:
             raise ChannelError(str(error)) from None
 
-    def _set_arguments(self, message: SetArguments, buffers: Sequence[bytearray]) -> Answer:
+    def _set_arguments(self, message: SetArguments, buffers: Sequence[Received]) -> Answer:
         answer = super()._set_arguments(message, buffers)
         if why := self._arena.exhausted:
             raise NotCapturable(f"its arguments do not fit on the GPU: {why}")
@@ -185,7 +185,7 @@ class OrdinaryWorker(Worker):
         return Recorded(launches=self._recorder.record(call)), []
 
 
-def _value(argument: CallArgument, buffers: Sequence[bytearray]) -> Any:
+def _value(argument: CallArgument, buffers: Sequence[Received]) -> Any:
     if argument.special:
         return float(argument.special)
     if argument.tensor is None:
@@ -228,7 +228,7 @@ def main(*arguments: Any) -> None:
     apply_limits()
     isolation = confine(writable=[Path.cwd()], readable=[Path(folder) for folder in folders])
     worker = _capturing() if kind == "capture" else _ordinary()
-    link: Link[ToWorker] = Link(Channel(channel), ToWorker)
+    link: Link[ToWorker] = Link(Channel(channel, takes_memory=True), ToWorker)
     link.send(WorkerReady(arch=_arch(), isolation=isolation.model_dump()))
     with contextlib.suppress(ChannelClosed):
         serve(link, worker)

@@ -67,7 +67,7 @@ class Child:
 
     def _run(self, sock: socket.socket, number: int, claim: Claim, asked: list[Message]) -> None:
         with sock:
-            link: Link[ToWorker] = Link(Channel(sock), ToWorker)
+            link: Link[ToWorker] = Link(Channel(sock, takes_memory=True), ToWorker)
             link.send(WorkerReady(arch="sm_90", isolation={}))
             load: Any = None
             while True:

@@ -9,9 +9,9 @@ import pytest
 
 from tilewright.programs.digests import digest
 from tilewright.referee.compare import SCOUT, Unsteady, replayed_in_turns
-from tilewright.referee.replayer import Fault
+from tilewright.referee.replayer import Copy, Fault
 from tilewright.referee.statistics import Comparison
-from tilewright.wire.messages import Copied, Digest, Round
+from tilewright.wire.messages import Digest, Round
 
 OUTPUT = b"\x07" * 16
 
@@ -27,18 +27,14 @@ class Replayer:
     def round(self, pairs: int, limit_s: float) -> Round:
         return self.copied_round(pairs, limit_s, ())[0]
 
-    def copied_round(self, pairs: int, limit_s: float, arms: Sequence[int]) -> tuple[Round, list[bytearray]]:
+    def copied_round(self, pairs: int, limit_s: float, arms: Sequence[int]) -> tuple[Round, list[Copy]]:
         number = len(self.asked)
         self.asked.append((pairs, tuple(arms)))
         times = [[12.0, 12.1], [10.0, 10.1], [2.0]]
-        copied = [
-            Copied(arm=1, draw=draw, key=f"{5:016x}", digest=f"{digest([OUTPUT], 5):016x}", outputs=[0])
-            for draw in (0, 1)
-            if arms
-        ]
+        copies = [Copy(1, draw, [memoryview(self._given)], 5, digest([OUTPUT], 5)) for draw in (0, 1) if arms]
         digests = [Digest(arm=1, draw=0, digest=one * 16) for one in self._digests[number - 1 : number]]
         digests += [Digest(arm=0, draw=0, digest=f"{number:016x}")]
-        return Round(events=times, wall=times, copied=copied, digests=digests), [bytearray(self._given)]
+        return Round(events=times, wall=times, copied=[], digests=digests), copies
 
 
 def played(replayer: Replayer, **more: Any) -> Comparison:
@@ -49,7 +45,7 @@ def played(replayer: Replayer, **more: Any) -> Comparison:
 def test_the_outputs_of_the_second_program_are_judged_in_a_round_that_is_drawn() -> None:
     places = set()
     for _ in range(80):
-        replayer, judged = Replayer(), list[tuple[int, list[bytes]]]()
+        replayer, judged = Replayer(), list[tuple[int, list[memoryview]]]()
         played(replayer, looks=(8,), judge=lambda *seen, judged=judged: judged.append(seen))
         assert judged == [(0, [OUTPUT]), (1, [OUTPUT])]
         assert replayer.asked[0] == (SCOUT, ())

@@ -101,11 +101,11 @@ class Device:
     def free(self, at: int) -> None:
         del self.memory.areas[at]
 
-    def write(self, at: int, data: bytes) -> None:
-        self.memory.write(at, data)
+    def write(self, at: int, data: bytes | bytearray | memoryview) -> None:
+        self.memory.write(at, bytes(data))
 
-    def read(self, at: int, size: int) -> bytes:
-        return self.memory.read(at, size)
+    def read(self, at: int, into: bytearray | memoryview) -> None:
+        into[:] = self.memory.read(at, len(into))
 
     def copy(self, to: int, source: int, size: int) -> None:
         self.log.append(f"copy {to:#x}")

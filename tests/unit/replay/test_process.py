@@ -17,7 +17,7 @@ from tilewright.programs.identity import identity
 from tilewright.programs.model import Program
 from tilewright.referee import replayer as client
 from tilewright.referee.compare import compare
-from tilewright.referee.replayer import Fault, Replayer, ReplayerGone, copied_outputs
+from tilewright.referee.replayer import Fault, Replayer, ReplayerGone
 from tilewright.replay import process, rounds
 from tilewright.wire.channel import Channel, ChannelError
 from tilewright.wire.messages import Link, LoadPrograms, Outputs, ReplayerReady, RunRound, SetDraws, ToReplayer
@@ -40,7 +40,7 @@ class Child:
 
     def _run(self) -> None:
         with self._theirs:
-            link: Link[ToReplayer] = Link(Channel(self._theirs), ToReplayer)
+            link: Link[ToReplayer] = Link(Channel(self._theirs, takes_memory=True), ToReplayer)
             link.send(ReplayerReady(gpu="GPU-simulated", arch="sm_90", driver="13.0", isolation={}))
             try:
                 process.serve(link, process.Replayer(self._device))
@@ -92,12 +92,13 @@ def test_programs_that_are_the_same_are_not_measured(replayer: Replayer) -> None
 
 def test_outputs_come_back_with_their_digest(replayer: Replayer) -> None:
     assert replayer.load([FAST], DRAWS) == [identity(FAST)]
-    found, buffers = replayer.alone(0, 1, 3, 1.0)
+    found, copy = replayer.alone(0, 1, 3, 1.0)
     assert isinstance(found, Outputs)
-    (output,) = copied_outputs(found.copied, buffers) or [b""]
+    assert copy.genuine
+    (output,) = copy.outputs
     assert output == (20).to_bytes(4, "little") + DRAWS[1][0][4:]
-    buffers[0][500] ^= 1
-    assert copied_outputs(found.copied, buffers) is None
+    output[500] ^= 1
+    assert not copy.genuine
     assert found.events == [23.0] * 3
 
 
@@ -182,6 +183,6 @@ def test_an_edit_that_changes_the_work_is_told_apart(replayer: Replayer) -> None
 def test_held_contents_are_there_in_each_call(replayer: Replayer) -> None:
     reader = program([copied(OUT, W, 64), fill(W, 9)], held=b"\x07" * 64)
     replayer.load([reader], DRAWS)
-    found, buffers = replayer.alone(0, 0, 3, 1.0)
-    (output,) = copied_outputs(found.copied, buffers) or [b""]
-    assert output[:64] == b"\x07" * 64
+    _, copy = replayer.alone(0, 0, 3, 1.0)
+    assert copy.genuine
+    assert copy.outputs[0][:64] == b"\x07" * 64

@@ -18,7 +18,7 @@ from tilewright.programs.digests import digest
 from tilewright.programs.model import Block, Program
 from tilewright.replay import rounds
 from tilewright.replay.calls import joined, mapped
-from tilewright.replay.rounds import EMPTY, WARM, Blamed, OutOfMemory, needed_bytes, run_alone, run_round, turns
+from tilewright.replay.rounds import EMPTY, WARM, Blamed, OutOfMemory, Place, needed_bytes, run_alone, run_round, turns
 
 ONE, OTHER = program([copied(), fill(OUT, 30)]), program([copied(), fill(OUT + 8, 10)])
 CONTENTS = [bytes([draw]) * 1024 for draw in (1, 2)]
@@ -33,6 +33,11 @@ def device_with_draws(free: int = 80 * simulated.GIB) -> tuple[Any, list[list[in
     return device, draws
 
 
+def rooms_of() -> dict[Place, memoryview]:
+    """Memory for the output of each arm on each draw."""
+    return {(arm, draw): memoryview(bytearray(1024)) for arm in (0, 1) for draw in range(len(CONTENTS))}
+
+
 @pytest.fixture(autouse=True)
 def simulated_driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(rounds, "load", simulated.load)
@@ -41,14 +46,15 @@ def simulated_driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_a_round_gives_times_and_outputs() -> None:
     device, draws = device_with_draws()
-    found = run_round(device, [ONE, OTHER], draws, 20, (0, 1), 1.0)
+    rooms = rooms_of()
+    found = run_round(device, [ONE, OTHER], draws, 20, rooms, 1.0)
     assert [len(calls) for calls in found.calls] == [20, 20, 20]
     assert [{call.events for call in calls} for calls in found.calls] == [{33.0}, {13.0}, {2.0}]
-    for (arm, draw), (made, outputs) in found.copied.items():
-        assert digest(outputs, made.key) == made.digest
+    for (arm, draw), made in found.copied.items():
+        assert digest([rooms[arm, draw]], made.key) == made.digest
         expected = bytearray(CONTENTS[draw])
         expected[8 * arm : 8 * arm + 4] = (30, 10)[arm].to_bytes(4, "little")
-        assert outputs == [expected]
+        assert rooms[arm, draw] == expected
     assert sorted(found.copied) == [(arm, draw) for arm in (0, 1) for draw in (0, 1)]
     assert len({call.key for calls in found.calls for call in calls}) == 60
     assert {place: len(digests) for place, digests in found.digests.items()} == {
@@ -68,7 +74,7 @@ def test_a_call_that_gives_something_else_is_seen(monkeypatch: pytest.MonkeyPatc
         return simulated.Loaded(simulated.Graph(run, 5.0))
 
     monkeypatch.setattr(rounds, "load", load)
-    found = run_round(device, [ONE, OTHER], draws, 20, (), 1.0, 77)
+    found = run_round(device, [ONE, OTHER], draws, 20, {}, 1.0, 77)
     seen = {arm: set().union(*(found.digests[arm, draw] for draw in (0, 1))) for arm in (0, 1)}
     assert seen[0] == {digest([CONTENTS[0]], 77)}
     assert seen[1] <= {digest([CONTENTS[0]], 77), digest([CONTENTS[1]], 77)}
@@ -76,7 +82,7 @@ def test_a_call_that_gives_something_else_is_seen(monkeypatch: pytest.MonkeyPatc
 
 def test_a_call_is_prepared_off_the_clock() -> None:
     device, draws = device_with_draws()
-    run_alone(device, ONE, draws, 0, 1, 1.0)
+    run_alone(device, ONE, draws, 0, 1, 1.0, memoryview(bytearray(1024)))
     assert device.log == [
         f"poison {BASE:#x} {3 * GRAIN}", f"copy {W:#x}", "scrub", f"copy {X:#x}", "flush", "start", "launch", "end",
     ]  # fmt: skip
@@ -87,9 +93,10 @@ def test_what_the_other_arm_left_is_not_to_be_had() -> None:
     device, draws = device_with_draws()
     nothing = program([fill(W, 1)])
     for _ in range(4):
-        found = run_round(device, [ONE, nothing], draws, 5, (0, 1), 1.0)
+        rooms = rooms_of()
+        run_round(device, [ONE, nothing], draws, 5, rooms, 1.0)
         for draw in (0, 1):
-            assert found.copied[1, draw][1] == [b"\xff" * 1024]
+            assert rooms[1, draw] == b"\xff" * 1024
 
 
 def test_what_is_held_is_put_back_where_the_other_arm_writes() -> None:
@@ -98,8 +105,9 @@ def test_what_is_held_is_put_back_where_the_other_arm_writes() -> None:
     writer = Program(layout.model_copy(update={"blocks": blocks}), ONE.images, {})
     reader = program([copied(OUT, W, 64)], held=b"\x07" * 64)
     device, draws = device_with_draws()
-    found = run_round(device, [writer, reader], draws, 5, (0, 1), 1.0)
-    assert found.copied[1, 0][1][0][:64] == b"\x07" * 64
+    rooms = rooms_of()
+    run_round(device, [writer, reader], draws, 5, rooms, 1.0)
+    assert rooms[1, 0][:64] == b"\x07" * 64
 
 
 def test_what_an_image_keeps_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,8 +124,9 @@ def test_what_an_image_keeps_is_put_back(monkeypatch: pytest.MonkeyPatch) -> Non
         return simulated.Loaded(simulated.Graph(run, 5.0), variables=[(place, 8)])
 
     monkeypatch.setattr(rounds, "load", counting)
-    _, (output,) = run_alone(device, ONE, draws, 0, 3, 1.0)
-    assert output[:8] == b"start---"
+    room = memoryview(bytearray(1024))
+    run_alone(device, ONE, draws, 0, 3, 1.0, room)
+    assert room[:8] == b"start---"
 
 
 @pytest.mark.parametrize("next_place", [0, -1], ids=["the one that was free first", "the one that was free last"])
@@ -136,7 +145,7 @@ def test_each_place_is_as_likely_for_one_arm_as_for_the_other(monkeypatch: pytes
     monkeypatch.setattr(rounds, "load", load)
     count = 200
     for _ in range(count):
-        run_round(device, [ONE, OTHER], draws, 1, (), 1.0)
+        run_round(device, [ONE, OTHER], draws, 1, {}, 1.0)
     near = taken.count((True, "near"))
     assert count / 4 < near < 3 * count / 4
     assert near == taken.count((False, "far"))
@@ -145,14 +154,14 @@ def test_each_place_is_as_likely_for_one_arm_as_for_the_other(monkeypatch: pytes
 def test_everything_is_given_back() -> None:
     device, draws = device_with_draws()
     for _ in range(4):
-        run_round(device, [ONE, OTHER], draws, 2, (), 1.0)
+        run_round(device, [ONE, OTHER], draws, 2, {}, 1.0)
     assert set(device.memory.areas) == {at for at, _ in mapped([ONE, OTHER])} | {at for (at,) in draws}
 
 
 def test_two_versions_that_do_not_fit_are_not_begun() -> None:
     device, draws = device_with_draws(100 << 20)
     with pytest.raises(OutOfMemory, match="of which 100 MiB are free"):
-        run_round(device, [ONE, OTHER], draws, 2, (), 1.0)
+        run_round(device, [ONE, OTHER], draws, 2, {}, 1.0)
     assert needed_bytes([ONE, OTHER]) == 3 * GRAIN + 2 * 64
 
 
@@ -161,7 +170,7 @@ def test_the_arm_that_does_not_end_is_named(number: int) -> None:
     device, draws = device_with_draws()
     broken = program([fill(OUT if number < 0 else 4096, number % 2**32)])
     with pytest.raises(Blamed) as blamed:
-        run_round(device, [ONE, broken], draws, 2, (), 1.0)
+        run_round(device, [ONE, broken], draws, 2, {}, 1.0)
     assert blamed.value.arm == 1
     assert ("in time" if number < 0 else "ILLEGAL_ADDRESS") in str(blamed.value.cause)
 

@@ -35,6 +35,7 @@ from tilewright.wire.messages import (
     Recorded,
     ReplayerReady,
     ReplayFault,
+    Room,
     Round,
     RunAlone,
     RunRound,
@@ -47,16 +48,17 @@ from tilewright.wire.messages import (
 )  # fmt: skip
 from tilewright.wire.tensors import TensorSpec
 
-COPIED = Copied(arm=1, draw=0, key="0" * 16, digest="f" * 16, outputs=[0])
+COPIED = Copied(arm=1, draw=0, key="0" * 16, digest="f" * 16)
+ROOM = Room(arm=1, draw=0, memory=0)
 ROUND = Round(events=[[1.5], [2.0], []], wall=[[3.0], [4.0], [0.0]], copied=[COPIED])
 EXAMPLES: list[Message] = [
     ReplayerReady(gpu="GPU-1", arch="sm_90", driver="13.0", isolation={"landlock": 5}),
     LoadPrograms(programs=[0, 1]),
     ProgramsLoaded(identities=["a", "b"]),
     SetDraws(draws=[[0, 1], [2, 3]]),
-    RunRound(pairs=20, copied=[1], limit_s=2.5),
+    RunRound(pairs=20, rooms=[ROOM], limit_s=2.5),
     ROUND,
-    RunAlone(arm=1, draw=0, limit_s=1.0),
+    RunAlone(room=ROOM, limit_s=1.0),
     Outputs(events=[1.0], wall=[2.0], copied=COPIED),
     Done(),
     ReplayFault(fault="hang", arm=None, detail="…", fatal=True),

@@ -1,0 +1,47 @@
+"""Memory that one process hands to another one without copying it: an anonymous file of a fixed size."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import weakref
+
+_FIXED = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+_FROZEN = 0x10
+"""F_SEAL_FUTURE_WRITE, which Python does not name: nobody maps it to write from now on. Linux has it from 5.1 on."""
+
+
+class Memory:
+    """So many bytes. Who gets it in a frame may write to it, until it is frozen. Its size stays: no process can cut it
+    off under another one that reads it."""
+
+    def __init__(self, size: int) -> None:
+        """Raises ValueError for a size that is not positive, OSError where there is no such memory."""
+        if size < 1:
+            raise ValueError(f"memory of {size} bytes")
+        self.fd = os.memfd_create("tilewright", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        weakref.finalize(self, os.close, self.fd)
+        os.ftruncate(self.fd, size)
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _FIXED)
+        self.view = memoryview(mmap.mmap(self.fd, size))
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    def freeze(self) -> None:
+        """Let nobody who gets it write to it. Raises OSError."""
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _FROZEN)
+
+
+def mapped(fd: int, size: int) -> memoryview:
+    """The memory behind a descriptor, which is closed. What is written to frozen memory is written to a copy. Raises
+    ValueError where it is smaller than `size` bytes or may shrink, OSError where it cannot be mapped."""
+    try:
+        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+        if not seals & fcntl.F_SEAL_SHRINK or os.fstat(fd).st_size < size:
+            raise ValueError(f"it is no memory of {size} bytes that stays so")
+        own = mmap.MAP_PRIVATE if seals & _FROZEN else mmap.MAP_SHARED
+        return memoryview(mmap.mmap(fd, size, own, mmap.PROT_READ | mmap.PROT_WRITE))
+    finally:
+        os.close(fd)

@@ -1,0 +1,101 @@
+"""Memory that goes from one process to another: shared, of a fixed size, and read-only once it is frozen."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tilewright.wire.channel import AT_ONCE, Channel, ChannelError, as_bytes
+from tilewright.wire.memory import Memory, mapped
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Channel, Channel]]:
+    one, other = socket.socketpair()
+    with one, other:
+        yield Channel(one), Channel(other, takes_memory=True)
+
+
+def filled(data: bytes, frozen: bool = False) -> Memory:
+    memory = Memory(len(data))
+    memory.view[:] = data
+    if frozen:
+        memory.freeze()
+    return memory
+
+
+def open_handles() -> int:
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
+def test_memory_goes_with_other_buffers_and_both_see_what_is_written(ends: tuple[Channel, Channel]) -> None:
+    memory = filled(b"abcdef")
+    ends[0].send({"op": "x"}, [b"one", memory, b"", memoryview(b"two")], 5)
+    message, buffers = ends[1].receive_shared(5)
+    assert message == {"op": "x"}
+    assert [*map(bytes, buffers)] == [b"one", b"abcdef", b"", b"two"]
+    buffers[1][:1] = b"X"
+    assert as_bytes(memory) == b"Xbcdef"
+
+
+def test_frozen_memory_is_written_to_as_a_copy(ends: tuple[Channel, Channel]) -> None:
+    memory = filled(b"abcdef", frozen=True)
+    ends[0].send({}, [memory], 5)
+    _, (view,) = ends[1].receive_shared(5)
+    view[:1] = b"X"
+    assert (bytes(view), as_bytes(memory)) == (b"Xbcdef", b"abcdef")
+    with pytest.raises(OSError, match="Operation not permitted"):
+        mmap.mmap(memory.fd, len(memory))
+    with pytest.raises(OSError, match="Operation not permitted"):
+        os.write(memory.fd, b"X")
+    with pytest.raises(OSError, match="Operation not permitted"):
+        os.ftruncate(memory.fd, 1)
+
+
+def test_many_are_sent_at_once_and_nothing_stays_open(ends: tuple[Channel, Channel]) -> None:
+    before = open_handles()
+    sent = [filled(bytes([number % 256])) for number in range(AT_ONCE + 5)]
+    ends[0].send({}, sent, 5)
+    _, buffers = ends[1].receive_shared(5)
+    assert [*map(bytes, buffers)] == [*map(as_bytes, sent)]
+    del sent, buffers
+    assert open_handles() == before
+
+
+def test_an_end_that_takes_none_refuses_it(ends: tuple[Channel, Channel]) -> None:
+    ends[1].send({}, [filled(b"abc")], 5)
+    with pytest.raises(ChannelError, match="which this end does not take"):
+        ends[0].receive(5)
+
+
+def test_handles_that_do_not_come_are_an_error() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        body = b'{"buffers": [3], "handles": [0]}'
+        one.sendall(struct.pack(">I", len(body)) + body + b"\0")
+        with pytest.raises(ChannelError, match="did not come"):
+            Channel(other, takes_memory=True).receive_shared(5)
+
+
+def test_what_is_too_small_or_may_shrink_is_not_mapped() -> None:
+    small = filled(b"abc")
+    with pytest.raises(ValueError, match="memory of 0 bytes"):
+        Memory(0)
+    with pytest.raises(ValueError, match="no memory of 4 bytes that stays so"):
+        mapped(os.dup(small.fd), 4)
+    loose = os.memfd_create("loose", os.MFD_ALLOW_SEALING)
+    os.ftruncate(loose, 8)
+    with pytest.raises(ValueError, match="no memory of 4 bytes that stays so"):
+        mapped(loose, 4)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.close(loose)
+    reading, writing = os.pipe()
+    with pytest.raises(OSError, match="Invalid argument"), contextlib.closing(os.fdopen(writing, "wb")):
+        mapped(reading, 4)
