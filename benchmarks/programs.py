@@ -25,7 +25,7 @@ from tilewright.programs.draws import draws_of
 from tilewright.programs.format import encoded
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Program
-from tilewright.referee.captures import EntryFailed, InProcess
+from tilewright.referee.capture_worker import EntryFailed, InProcess
 from tilewright.referee.compare import CALL_LIMIT_S, SCOUT, compare
 from tilewright.referee.replayer import Fault, Replayer, ReplayerGone
 from tilewright.referee.statistics import LOOKS, Comparison, Figures, figures, pairs_for

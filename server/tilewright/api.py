@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 from tilewright.errors import UsageError
 from tilewright.isolation.fork_server import ForkServer
 from tilewright.programs.model import Program
-from tilewright.referee.captures import Arguments, Entry, arguments_of, capture_server, capture_twice
+from tilewright.referee.capture_worker import Entry
+from tilewright.referee.captures import Arguments, arguments_of, capture_server, capture_twice
 from tilewright.referee.compare import ComparisonResult, compare
 from tilewright.referee.replayer import Replayer, exclusive_gpu
 from tilewright.wire.channel import as_bytes
@@ -49,8 +50,8 @@ def capture(
     process their elements in another order, but for those named in `constant`: weights that are packed once, say.
     `limit_s`: seconds for an import, or for a first call.
 
-    Raises `UsageError` for a function that cannot be imported. Of `tilewright.referee.captures`: `EntryFailed` where it
-    fails, `InProcess` where its call is no program. RuntimeError where no GPU can be used.
+    Raises `UsageError` for a function that cannot be imported. Of `tilewright.referee.capture_worker`: `EntryFailed`
+    where it fails, `InProcess` where its call is no program. RuntimeError where no GPU can be used.
     """
     folder, module = _place(function)
     bound = inspect.signature(function).bind(*arguments, **named)

@@ -27,7 +27,8 @@ from tilewright.programs.format import decoded, encoded, program_file
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Program, digest_of
 from tilewright.referee import measured
-from tilewright.referee.captures import CallCaptured, InProcess, OtherLaunches
+from tilewright.referee.capture_worker import InProcess
+from tilewright.referee.captures import CallCaptured, OtherLaunches
 from tilewright.referee.measured import LABELS, Measuring, Run
 from tilewright.referee.replayer import Replayer
 from tilewright.roofline.bounds import Ceilings

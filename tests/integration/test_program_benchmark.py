@@ -16,17 +16,12 @@ from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.programs.model import Program
-from tilewright.referee import benchmark
-from tilewright.referee.benchmark import (
-    CANDIDATE,
-    INCUMBENT,
-    ProgramBench,
-    Programs,
-    drawn_inputs,
-    public_inputs,
-    values_of,
-)
-from tilewright.referee.captures import CallCaptured, EntryFailed, InProcess
+from tilewright.referee import candidates
+from tilewright.referee.arguments import drawn_inputs, public_inputs
+from tilewright.referee.benchmark import CANDIDATE, INCUMBENT, ProgramBench, values_of
+from tilewright.referee.candidates import Programs
+from tilewright.referee.capture_worker import EntryFailed, InProcess
+from tilewright.referee.captures import CallCaptured
 from tilewright.referee.replayer import Fault, Replayer
 from tilewright.task import Backend, TaskError, load_task
 
@@ -208,13 +203,13 @@ def test_inputs_whose_shapes_follow_the_draw_are_no_program(tmp_path: Path) -> N
 def test_programs_are_captured_once_for_a_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, asked = task_code(tmp_path / "task"), []
 
-    def capture(server: Any, entry: Any, calls: Any, limit_s: float, cache: Path) -> list[CallCaptured]:
+    def capture(server: Any, entry: Any, calls: Any, limit_s: float, *_: Any) -> list[CallCaptured]:
         asked.append((entry.folder, len(calls), [len(draw.tensors[0]) for draw in calls[0]], limit_s))
         if entry.folder.parent.name == "wrong":
             raise EntryFailed("raised", "ValueError: no")
         return [CallCaptured(taking(20))]
 
-    monkeypatch.setattr(benchmark, "capture_calls", capture)
+    monkeypatch.setattr(candidates, "capture_calls", capture)
     snapshots = {
         name: Snapshot(id=name, root=tmp_path / name, task=Path("t"), cache=tmp_path / "c") for name in "abcde"
     }

@@ -15,6 +15,7 @@ import os
 import shutil
 import stat
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +29,7 @@ LIMIT = 512 * 2**20
 """Bytes that are carried at most."""
 ENTRIES = 10_000
 """Files that are carried at most."""
+_TURN = threading.Lock()
 GROUP = "__grp__"
 """How the names of files begin in which Triton lists, by absolute paths, what belongs together."""
 
@@ -65,8 +67,12 @@ def compiler_variables(scratch: Path) -> dict[str, str]:
 def copy_cache(source: Path, target: Path, place: Path | None = None) -> None:
     """Copy the plain files below `source` to below `target`, as far as the limits go, and nothing that a link leads
     to. `place` is where they are to be used, if that is not `target`."""
-    if not source.is_dir():  # nothing was compiled
-        return
+    if source.is_dir():  # something was compiled
+        with _TURN:  # two processes of a candidate may end side by side
+            _copy(source, target, place or target)
+
+
+def _copy(source: Path, target: Path, place: Path) -> None:
     left, count = LIMIT, 0
     for parent, _, names, folder in os.fwalk(source, follow_symlinks=False):
         into = target / os.path.relpath(parent, source)
@@ -81,7 +87,7 @@ def copy_cache(source: Path, target: Path, place: Path | None = None) -> None:
                     if stat.S_ISREG(found.st_mode) and found.st_size <= left:
                         left -= found.st_size
                         into.mkdir(mode=0o700, parents=True, exist_ok=True)
-                        (into / name).write_bytes(_moved(name, file.read(found.st_size), source, place or target))
+                        (into / name).write_bytes(_moved(name, file.read(found.st_size), source, place))
 
 
 def _moved(name: str, content: bytes, source: Path, target: Path) -> bytes:

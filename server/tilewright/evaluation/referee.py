@@ -51,6 +51,7 @@ from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.gpu.telemetry import Recorder
+from tilewright.referee.capture_worker import Stop
 from tilewright.referee.measured import LABELS
 from tilewright.referee.on_gpu import Here, OnGpu
 from tilewright.rules import Rules
@@ -116,11 +117,14 @@ class Referee:
         seconds are enough for."""
         code = self._task(message)
         runs = wide_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"])
-        wide_s = message["wide_s"]
-        return self._checked(message, lambda start: judged_widely(code, self._backend, runs, start, self._tell, wide_s))
 
-    def _checked(self, message: Message, judge: Callable[[Start], CorrectnessResult]) -> Message:
-        code = self._task(message)
+        def judge(start: Start) -> CorrectnessResult:
+            return judged_widely(code, self._backend, runs, start, self._tell, message["wide_s"])
+
+        return self._checked(message, judge, widely=True)
+
+    def _checked(self, message: Message, judge: Callable[[Start], CorrectnessResult], widely: bool = False) -> Message:
+        code, snapshot = self._task(message), Snapshot.model_validate(message["arms"][0])
         started = time.monotonic()
         try:
             with self._device():
@@ -130,7 +134,11 @@ class Referee:
                 def start(withheld: bool) -> contextlib.AbstractContextManager[WorkerHandle]:
                     return self._worker(code, message["arms"][0], deadline, withheld=withheld)
 
-                result = judge(start)
+                aside = self._on_gpu.aside(code, snapshot, widely) if self._gpu else contextlib.nullcontext(Stop())
+                with aside as stop:
+                    result = judge(start)
+                    if not result.passed:
+                        stop.set()
         except WorkerFailure as failure:
             result = CorrectnessResult(status=failure.status, message=str(failure), output=failure.output)
         except GpuBusy as busy:
@@ -351,6 +359,8 @@ class Referee:
     ) -> Iterator[WorkerHandle]:
         arms = [(label, Snapshot.model_validate(snapshot))]
         with self._pool.loaded(code.task, arms, deadline, running, withheld) as (worker,):
+            if self._gpu:  # now, and not once something is to be timed
+                self._pool.prepare(self._pool.spares)
             yield worker
 
     def _device(self) -> contextlib.AbstractContextManager[None]:

@@ -121,9 +121,9 @@ class ChildProcess:
             return f"killed by {signal.Signals(-code).name if known else f'signal {-code}'}"
         return f"exited with status {code}"
 
-    def await_answer(self, timeout_s: float, awake: bool) -> bool:
+    def await_answer(self, timeout_s: float, awake: bool, stop: threading.Event | None = None) -> bool:
         """Wait until something can be received, and end the process where it takes too much meanwhile. Whether it can
-        be: False after `timeout_s`. `awake` is for answers that are timed."""
+        be: False after `timeout_s`, and soon after `stop` is set. `awake` is for answers that are timed."""
         deadline = time.monotonic() + timeout_s
         if awake and self.channel.ready(min(WATCH_S, timeout_s), awake=True):
             return True
@@ -132,7 +132,7 @@ class ChildProcess:
                 self._overuse = found
                 self._end()
                 return True  # what ended it is known, however long ending it took
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= deadline or (stop is not None and stop.is_set()):
                 return False
         return True
 

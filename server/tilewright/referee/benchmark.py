@@ -1,48 +1,31 @@
-"""A case by device programs: captured on public draws, then judged and timed on secret ones, which no worker saw."""
+"""A case by device programs: judged and timed on secret draws, which no worker saw."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
-from tilewright.errors import UsageError
-from tilewright.evaluation.correctness import judge_drawn, layout
+from tilewright.evaluation.correctness import judge_drawn
 from tilewright.evaluation.measurement import Phases
 from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import Level, Status
 from tilewright.evaluation.seeds import Seeds
-from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.statistics import Interval, error_probability
 from tilewright.evaluation.taskcode import Inputs, TaskCode
-from tilewright.evaluation.tensors import TensorSpec, from_buffer, poison, raw_bytes, to_buffer
-from tilewright.isolation.fork_server import ForkServer
+from tilewright.evaluation.tensors import TensorSpec, from_buffer
 from tilewright.programs.digests import widened
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Program
-from tilewright.referee.captures import (
-    Arguments,
-    CallCaptured,
-    Entry,
-    EntryFailed,
-    InProcess,
-    arguments_of,
-    capture_calls,
-    confirm_launches,
-)
+from tilewright.referee.arguments import described, drawn_inputs
+from tilewright.referee.capture_worker import InProcess
 from tilewright.referee.compare import DRAWS, Unsteady, replayed_in_turns
 from tilewright.referee.replayer import Fault, Replayer, ReplayerGone
 from tilewright.referee.statistics import LOOKS, Comparison
 from tilewright.rules import DEFAULT, Rules
 from tilewright.task import Case, case_label
-from tilewright.wire import tensors as wire
-from tilewright.wire.channel import Sent
-from tilewright.wire.memory import Memory
 
-PUBLIC_SEEDS = 1, 2
-"""Of the draws on which calls are captured. Nothing that counts is made on them."""
 INCUMBENT, CANDIDATE, EMPTY = 0, 1, 2
 """The arms of the replayer, and the program that does nothing."""
 JUDGED_BYTES = 2 << 30
@@ -50,141 +33,8 @@ JUDGED_BYTES = 2 << 30
 equal outputs."""
 SURE = 1000
 """Samples, and degrees of freedom, of what is known without any: more than any measurement has."""
-PUBLIC_BYTES = 4 << 30
-"""Of arguments by public draws that are kept: to draw them and to bring them to the host takes its time."""
-SHARED_BYTES = 16 << 20
-"""Of a tensor that other processes read where it is, instead of a copy of their own. Each takes two descriptors."""
-KEPT = 3
-"""Candidates whose programs are kept: the incumbent, the candidate, and one more."""
 _UNREPLAYABLE = ("out-of-memory", "refused")
 _STATUS = {"hang": Status.TIMEOUT, "tampered": Status.TAMPERED}
-
-
-class Programs:
-    """The programs of candidates on a task's cases, captured when they are first asked for."""
-
-    def __init__(self, server: ForkServer, after: Callable[[], None] = lambda: None) -> None:
-        """`after`: to be done once the workers of a candidate have ended."""
-        self._server = server
-        self._after = after
-        self._known: dict[str, list[CallCaptured]] = {}
-        self._public: dict[str, tuple[Arguments, Arguments]] = {}
-
-    def of(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str) -> list[CallCaptured]:
-        """What a candidate does in each case: a program, or why there is none. Raises `WorkerFailure` of the arm
-        `label` where it fails."""
-        key = f"{code.task.folder} {snapshot.id} {[*map(case_label, cases)]}"
-        found = self._known.pop(key, None)
-        if found is None:
-            found = self._captured(code, snapshot, cases, label)
-        self._known[key] = found  # the one that was asked for last is the last to go
-        for old in [*self._known][:-KEPT]:
-            del self._known[old]
-        return found
-
-    def _captured(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str) -> list[CallCaptured]:
-        draws: list[tuple[Arguments, Arguments]] = []
-        refused: dict[int, str] = {}
-        for number, case in enumerate(cases):
-            try:
-                draws.append(self._draws(code, case))
-            except (InProcess, UsageError) as error:
-                refused[number] = str(error)
-        with _failing(label, self._after):
-            made = iter(
-                capture_calls(self._server, _entry(code, snapshot), draws, code.task.file.timeout_s, snapshot.cache)
-                if draws
-                else []
-            )
-        return [
-            CallCaptured(None, refused[number]) if number in refused else next(made) for number in range(len(cases))
-        ]
-
-    def _draws(self, code: TaskCode, case: Case) -> tuple[Arguments, Arguments]:
-        """A call's arguments by both public draws, which are the same for all candidates. Raises `InProcess`,
-        `UsageError`."""
-        key = f"{code.task.folder} {case_label(case)}"
-        if (found := self._public.get(key)) is not None:
-            return found
-        first, second = public_inputs(code, case), drawn_inputs(code, case, PUBLIC_SEEDS[1])
-        made = described(code, case, first), described(code, case, second)
-        taken = sum(len(data) for draws in (made, *self._public.values()) for one in draws for data in one.tensors)
-        if taken <= PUBLIC_BYTES:
-            self._public[key] = made
-        return made
-
-    def confirm(
-        self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], programs: Sequence[Program], label: str
-    ) -> None:
-        """Raises `OtherLaunches` where an ordinary call launches other things than its program, `InProcess` where what
-        it launches cannot be recorded, and `WorkerFailure` where it fails."""
-        draws = [self._draws(code, case)[0] for case in cases]
-        with _failing(label, self._after):
-            confirm_launches(self._server, _entry(code, snapshot), draws, programs, code.task.file.timeout_s)
-
-
-@contextlib.contextmanager
-def _failing(label: str, after: Callable[[], None]) -> Iterator[None]:
-    """Failures of a worker as those of the arm `label`."""
-    try:
-        try:
-            yield
-        finally:
-            after()
-    except EntryFailed as failed:
-        raise WorkerFailure(Status(failed.status), str(failed), failed.output, label) from None
-    except RuntimeError as error:
-        raise WorkerFailure(Status.VOID, str(error), label=label) from None
-
-
-def _entry(code: TaskCode, snapshot: Snapshot) -> Entry:
-    task, folder = code.task, snapshot.root / snapshot.task
-    return Entry(
-        folder=folder,
-        module=task.module,
-        function=task.function,
-        frontend=task.file.frontend,
-        import_paths=tuple(folder / path for path in task.file.python_path),
-        outputs=tuple(task.file.outputs),
-        readable=(snapshot.root,),
-        label=task.file.entry,
-    )
-
-
-def public_inputs(code: TaskCode, case: Case) -> Inputs:
-    """The arguments of a case on which its call is captured."""
-    return code.cached_inputs(case, PUBLIC_SEEDS[0])
-
-
-def drawn_inputs(code: TaskCode, case: Case, seed: int) -> Inputs:
-    """A case's arguments with the values of another seed, but for the numbers, which are part of a program. Raises
-    `InProcess` where its tensors have other shapes."""
-    public, drawn = public_inputs(code, case), code.inputs(case, seed)
-    found = {name: value if isinstance(value, torch.Tensor) else public.get(name) for name, value in drawn.items()}
-    if layout(found) != layout(public):
-        raise InProcess("its inputs have other shapes, strides or dtypes from draw to draw")
-    return found
-
-
-def described(code: TaskCode, case: Case, inputs: Inputs) -> Arguments:
-    """A call's arguments as a worker and the replayer take them; what the call fills holds poison."""
-    arguments = code.arguments(case, inputs)
-    for name in arguments.keys() - inputs.keys():
-        poison(arguments[name])
-    return arguments_of(arguments, lambda _, tensor: _content(tensor))
-
-
-def _content(tensor: torch.Tensor) -> tuple[Sent, wire.TensorSpec]:
-    spec = wire.TensorSpec(**TensorSpec.of(tensor).model_dump())
-    if not tensor.numel():
-        return b"", spec
-    raw = raw_bytes(tensor)
-    if raw.numel() < SHARED_BYTES:
-        return bytes(to_buffer(raw.cpu())), spec
-    memory = Memory(raw.numel())
-    torch.frombuffer(memory.view, dtype=torch.uint8).copy_(raw)
-    memory.freeze()
-    return memory, spec
 
 
 class Timed(NamedTuple):

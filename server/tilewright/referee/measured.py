@@ -31,8 +31,10 @@ from tilewright.gpu.telemetry import Recorder
 from tilewright.programs.format import decoded, encoded, program_file
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Program, ProgramError, digest_of
-from tilewright.referee.benchmark import CANDIDATE, INCUMBENT, ProgramBench, Programs, values_of
-from tilewright.referee.captures import CallCaptured, InProcess, OtherLaunches
+from tilewright.referee.benchmark import CANDIDATE, INCUMBENT, ProgramBench, values_of
+from tilewright.referee.candidates import Programs
+from tilewright.referee.capture_worker import InProcess
+from tilewright.referee.captures import CallCaptured, OtherLaunches
 from tilewright.referee.replayer import Replayer
 from tilewright.roofline.bounds import Ceilings, roofline_share
 from tilewright.rules import Rules

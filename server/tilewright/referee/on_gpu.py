@@ -8,8 +8,11 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
+
+import torch
 
 from tilewright.evaluation.ceilings import IdleProbe
 from tilewright.evaluation.measurement import Bench, Phases, look_for_library_calls
@@ -21,11 +24,13 @@ from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.specs import spec_by_name
 from tilewright.gpu.telemetry import Recorder
 from tilewright.isolation.supervisor import kill_orphans
-from tilewright.referee.benchmark import Programs
+from tilewright.referee.candidates import Programs
+from tilewright.referee.capture_worker import Stop
 from tilewright.referee.captures import capture_server
 from tilewright.referee.measured import LABELS, Measuring, Run
 from tilewright.referee.replayer import Replayer
 from tilewright.rules import Rules
+from tilewright.task import Backend
 from tilewright.wire.channel import Message
 
 
@@ -45,7 +50,8 @@ class OnGpu:
         self._tell = tell
         self._server = capture_server()
         self._replayer = Replayer(folder)
-        self._measuring = Measuring(Programs(self._server, kill_orphans), self._replayer)
+        self._programs = Programs(self._server, kill_orphans)
+        self._measuring = Measuring(self._programs, self._replayer)
 
     def benchmark(self, code: TaskCode, message: Message, here: Here, phases: Phases) -> BenchmarkResult:
         """Measure the candidate of a request against its incumbent, if it names one. Raises `WorkerFailure`."""
@@ -60,6 +66,13 @@ class OnGpu:
                     for case in replayed:
                         look_for_library_calls(code, worker, case, run.seeds)
         return result
+
+    def aside(self, code: TaskCode, snapshot: Snapshot, widely: bool) -> AbstractContextManager[Stop]:
+        """While the block checks a candidate, until it sets what it is given: capture what a benchmark will need, or,
+        where it checks `widely`, record what ordinary calls launch, which is what a keep needs then."""
+        memory, cases = torch.cuda.get_device_properties(0).total_memory, code.task.benchmark_cases(Backend.CUDA)
+        work = self._programs.recorded_aside if widely else self._programs.captured_aside
+        return work(code, snapshot, cases, memory)
 
     def whole(self, code: TaskCode, message: Message, here: Here, phases: Phases) -> BenchmarkResult:
         """Replay the last program of a session against its first, in each case. Raises `WorkerFailure`."""

@@ -187,11 +187,13 @@ class CaptureCall(Message):
 
 
 class Captured(Message):
-    """The program's file, and the most bytes of the GPU's memory that a call took beyond its arguments."""
+    """The program's file, the most bytes of the GPU's memory that a call took beyond its arguments, and how many images
+    languages loaded for the call beside those of the program: a tuner's, say."""
 
     kind: Literal["captured"] = "captured"
     program: Blob
     peak_bytes: int = Field(ge=0)
+    spare_images: int = Field(0, ge=0)
 
 
 class RecordCall(Message):

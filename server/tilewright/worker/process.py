@@ -138,7 +138,7 @@ class CapturingWorker(Worker):
             raise ChannelError("a worker that captures makes no ordinary calls")
         inputs = {name: value for name, value in self._arguments.items() if isinstance(value, torch.Tensor)}
         self._arena.reset_peak()
-        before = self._arena.alive_bytes
+        before, loaded = self._arena.alive_bytes, self._loaded_images()
 
         def call() -> list[torch.Tensor]:
             try:
@@ -156,7 +156,12 @@ class CapturingWorker(Worker):
         images = Images(self._sources, self._modules)
         program = capture(call, inputs, self._arena, images, self._arch)
         peak = max(self._arena.peak_bytes - before, 0)
-        return Captured(program=0, peak_bytes=peak), [encoded(program)]
+        spare = max(self._loaded_images() - loaded - len(images.used), 0)
+        return Captured(program=0, peak_bytes=peak, spare_images=spare), [encoded(program)]
+
+    def _loaded_images(self) -> int:
+        """How many images languages have loaded."""
+        return sum(len(source.images()) for source in self._sources)
 
     def _blame_memory(self) -> None:
         if why := self._arena.exhausted:

@@ -9,7 +9,7 @@ from tilewright.api import capture
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Copy, Kernel, Memset, Program
 from tilewright.programs.text import shown
-from tilewright.referee.captures import EntryFailed, InProcess
+from tilewright.referee.capture_worker import EntryFailed, InProcess
 from tilewright.referee.replayer import Replayer
 
 pytestmark = pytest.mark.gpu

@@ -11,7 +11,8 @@ from tests.gpu.replaying.test_capture import program_of
 from tilewright import api
 from tilewright.programs.launches import launch_differences, launches_of
 from tilewright.programs.model import Copy, Kernel, Memset
-from tilewright.referee.captures import Arguments, Entry, EntryFailed, OtherLaunches, confirm_launches, ordinary_calls
+from tilewright.referee.capture_worker import Entry, EntryFailed
+from tilewright.referee.captures import Arguments, OtherLaunches, confirm_launches, ordinary_calls
 from tilewright.referee.replayer import exclusive_gpu
 from tilewright.wire.launches import KernelLaunch, Launch
 
@@ -67,7 +68,7 @@ def test_what_does_something_else_when_captured_is_refused(name: str, why: str) 
     program, (entry, draw) = program_of(name), asked(name)
     told = "launches other kernels outside capture; write the tuned config down: "
     with exclusive_gpu(), pytest.raises(OtherLaunches, match=f"^{told}.*{why}"):
-        confirm_launches(api._capture_server(), entry, [draw], [program], LIMIT_S)
+        confirm_launches(ordinary_calls(api._capture_server(), entry, [draw], LIMIT_S), [program])
 
 
 def test_an_ordinary_call_that_fails_is_the_entry_points_fault() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -20,13 +22,13 @@ from tilewright.errors import UsageError
 from tilewright.programs.format import encoded
 from tilewright.programs.launches import launches_of
 from tilewright.programs.model import Kernel, Program
-from tilewright.referee import captures
+from tilewright.referee import capture_worker
+from tilewright.referee.capture_worker import Entry, EntryFailed, InProcess, Stop
 from tilewright.referee.captures import (
     Arguments,
-    Entry,
-    EntryFailed,
-    InProcess,
     OtherLaunches,
+    capture_calls,
+    capture_server,
     capture_twice,
     confirm_launches,
     ordinary_calls,
@@ -78,16 +80,16 @@ class Child:
                 asked.append(message)
                 if isinstance(message, LoadEntry):
                     load = message
+                answer: tuple[Message, list[bytes]] | None = Done(), []
                 if isinstance(message, CaptureCall | RecordCall):
                     answer = claim(number, load)
-                    if answer is None:
-                        return
+                if answer is None:
+                    return
+                with contextlib.suppress(ChannelClosed):  # nobody may wait for it any more
                     link.send(*answer)
-                else:
-                    link.send(Done())
 
-    def await_answer(self, timeout_s: float, awake: bool) -> bool:
-        return self.channel.ready(timeout_s)
+    def await_answer(self, timeout_s: float, awake: bool, stop: threading.Event | None = None) -> bool:
+        return self.channel.ready(0 if stop is not None and stop.is_set() else timeout_s)
 
     def kill(self) -> None:
         self.channel.close()
@@ -112,7 +114,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Claim], list[M
             started.append(Child(len(started), claim, asked))
             return started[-1]
 
-        monkeypatch.setattr(captures, "ChildProcess", process)
+        monkeypatch.setattr(capture_worker, "ChildProcess", process)
         return asked
 
     yield make
@@ -141,6 +143,20 @@ def test_one_program_from_two_draws_is_taken(worker: Callable[[Claim], list[Mess
     found = capture_twice(SERVER, ENTRY, DRAWS, 5.0, {"x": bytes(1024)})
     assert (found.layout, found.held, found.label) == (ONE.layout, ONE.held, "kernel:scale")
     assert found.examples == {"x": bytes(1024)}
+
+
+def test_a_capture_that_is_given_up_waits_for_no_answer(worker: Callable[[Claim], list[Message]]) -> None:
+    stop = Stop()
+
+    def claim(*_: Any) -> None:
+        stop.set()
+        time.sleep(0.5)
+
+    worker(claim)
+    began = time.monotonic()
+    with pytest.raises(EntryFailed):
+        capture_calls(SERVER, ENTRY, [DRAWS], 60.0, stop=stop)
+    assert time.monotonic() - began < 30
 
 
 def test_two_programs_are_none(worker: Callable[[Claim], list[Message]]) -> None:
@@ -181,11 +197,11 @@ def test_where_memory_is_short_one_worker_captures_at_a_time(
     worker: Callable[[Claim], list[Message]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alive, most = [0], []
-    enter, close = captures.CaptureWorker.__init__, captures.CaptureWorker.close
+    enter, close = capture_worker.CaptureWorker.__init__, capture_worker.CaptureWorker.close
 
-    def started(self: Any, *given: Any) -> None:
+    def started(self: Any, *given: Any, **more: Any) -> None:
         alive[0] += 1
-        enter(self, *given)
+        enter(self, *given, **more)
 
     def closed(self: Any) -> None:
         alive[0] -= 1
@@ -197,8 +213,8 @@ def test_where_memory_is_short_one_worker_captures_at_a_time(
             return CandidateFailed(status="raised", message="out of GPU memory: 60 GiB"), []
         return Captured(program=0, peak_bytes=7), [encoded(ONE)]
 
-    monkeypatch.setattr(captures.CaptureWorker, "__init__", started)
-    monkeypatch.setattr(captures.CaptureWorker, "close", closed)
+    monkeypatch.setattr(capture_worker.CaptureWorker, "__init__", started)
+    monkeypatch.setattr(capture_worker.CaptureWorker, "close", closed)
     worker(claim)
     assert capture_twice(SERVER, ENTRY, DRAWS, 5.0).layout == ONE.layout
     assert most == [2, 1, 1]
@@ -278,18 +294,18 @@ def test_an_ordinary_call_is_made_by_a_worker_of_its_own(
         def start(self, end: Any, arguments: list[str], *_: Any) -> None:
             kinds.append(arguments[0])
 
-    stand_in = captures.ChildProcess
+    stand_in = capture_worker.ChildProcess
 
     def process(start: Callable[[Any], None], folder: Path) -> Any:
         start(None)
         return stand_in(start, folder)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(captures, "ChildProcess", process)
+    monkeypatch.setattr(capture_worker, "ChildProcess", process)
     server: Any = Server()
     assert ordinary_calls(server, ENTRY, DRAWS, 5.0) == [launches_of(ONE)] * 2
     assert [message.kind for message in asked] == ["load-entry", *["set-arguments", "record-call"] * 2]
     assert kinds == ["ordinary"]
-    monkeypatch.setattr(captures, "ChildProcess", lambda start, folder: start(None) or stand_in(start, folder))
+    monkeypatch.setattr(capture_worker, "ChildProcess", lambda start, folder: start(None) or stand_in(start, folder))
     with pytest.raises(EntryFailed, match="answered with recorded"):
         capture_twice(server, ENTRY, DRAWS, 5.0)
     assert kinds == ["ordinary", "capture", "capture"]
@@ -297,11 +313,11 @@ def test_an_ordinary_call_is_made_by_a_worker_of_its_own(
 
 def test_a_program_is_confirmed_by_what_an_ordinary_call_launches(worker: Callable[[Claim], list[Message]]) -> None:
     worker(told(*launches_of(ONE)[::-1]))
-    confirm_launches(SERVER, ENTRY, DRAWS, [ONE, ONE], 5.0)
+    confirm_launches(ordinary_calls(SERVER, ENTRY, DRAWS, 5.0), [ONE, ONE])
     other = KernelLaunch(symbol="other\x1b[2J", grid=(128, 1, 1), block=(32, 1, 1), shared=0)
     worker(told(*launches_of(ONE), other))
     with pytest.raises(OtherLaunches) as refused:
-        confirm_launches(SERVER, ENTRY, DRAWS[:1], [ONE], 5.0)
+        confirm_launches(ordinary_calls(SERVER, ENTRY, DRAWS[:1], 5.0), [ONE])
     assert str(refused.value) == (
         "launches other kernels outside capture; write the tuned config down: an ordinary call launches kernel "
         "other?[2J (128x1x1 blocks of 32 threads), the program does not"
@@ -322,7 +338,7 @@ def test_an_ordinary_call_that_tells_nothing_confirms_nothing(
 ) -> None:
     worker(claim)
     with pytest.raises(error, match=why):
-        confirm_launches(SERVER, ENTRY, DRAWS[:1], [ONE], 5.0)
+        ordinary_calls(SERVER, ENTRY, DRAWS[:1], 5.0)
 
 
 def scale(x: Any, factor: float = 2.0, limit: float = math.inf) -> Any:
@@ -385,7 +401,7 @@ def test_calls_are_captured_by_one_pair_of_workers(worker: Callable[[Claim], lis
 
     calls: list[int] = []
     asked = worker(claim)
-    found = captures.capture_calls(SERVER, ENTRY, [DRAWS] * 3, 5.0)
+    found = capture_calls(SERVER, ENTRY, [DRAWS] * 3, 5.0)
     assert [(one.program is not None, one.reason) for one in found] == [
         (True, ""), (False, "it waits for the host"), (True, ""),
     ]  # fmt: skip
@@ -397,14 +413,14 @@ def test_calls_are_captured_by_one_pair_of_workers(worker: Callable[[Claim], lis
 
 def test_zones_are_used_again_by_new_workers(worker: Callable[[Claim], list[Message]]) -> None:
     asked = worker(lambda *_: (Captured(program=0, peak_bytes=0), [encoded(ONE)]))
-    assert len(captures.capture_calls(SERVER, ENTRY, [DRAWS] * 17, 5.0)) == 17
+    assert len(capture_calls(SERVER, ENTRY, [DRAWS] * 17, 5.0)) == 17
     zones = [one.zone for one in asked if isinstance(one, SetArguments)]
     assert zones == [zone for zone in [*range(1, 16), 1, 2] for _ in (0, 1)]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
-    server = captures.capture_server()
+    server = capture_server()
     try:
         with pytest.raises(RuntimeError, match=r"a worker could not start: .*: exited with status 1: "):
             capture_twice(server, Entry(tmp_path, "kernel", "scale", "cutile"), DRAWS, 5.0)

@@ -13,9 +13,11 @@ from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.taskcode import TaskCode
-from tilewright.referee import benchmark
-from tilewright.referee.benchmark import Programs
-from tilewright.referee.captures import Arguments, CallCaptured, EntryFailed, InProcess, OtherLaunches
+from tilewright.programs.launches import launches_of
+from tilewright.referee import candidates
+from tilewright.referee.candidates import Programs
+from tilewright.referee.capture_worker import EntryFailed, InProcess, Stop
+from tilewright.referee.captures import Arguments, CallCaptured, OtherLaunches
 from tilewright.task import Backend, TaskError, load_task
 
 TOML = """
@@ -65,12 +67,137 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found = [CallCaptured(ONE, peak_bytes=7), *[CallCaptured(None, "it waits for the host")] * len(draws)]
         return found[: len(draws)]
 
-    monkeypatch.setattr(benchmark, "capture_calls", capture)
+    monkeypatch.setattr(candidates, "capture_calls", capture)
     return asked
 
 
 def programs() -> Programs:
     return Programs(None)  # type: ignore[arg-type]
+
+
+ROOM = 80 << 30
+OTHER = SNAPSHOT.model_copy(update={"id": "b"})
+
+
+def test_what_is_captured_beside_a_check_is_there_for_the_benchmark(code: TaskCode, captured: list[int]) -> None:
+    made = programs()
+    made.of(code, SNAPSHOT, [PLAIN], "incumbent")
+    with made.captured_aside(code, OTHER, [PLAIN], ROOM):
+        pass
+    assert captured == [1, 1]
+    assert made.of(code, OTHER, [PLAIN], "candidate")[0].program is ONE
+    with made.captured_aside(code, OTHER, [PLAIN], ROOM):
+        pass
+    assert captured == [1, 1]
+
+
+def test_what_is_not_at_hand_or_too_large_is_not_captured_ahead(code: TaskCode, captured: list[int]) -> None:
+    made = programs()
+    with made.captured_aside(code, OTHER, [PLAIN], ROOM):  # no public draws yet
+        pass
+    made.of(code, SNAPSHOT, [PLAIN], "incumbent")
+    with made.captured_aside(code, OTHER, [PLAIN], candidates.AHEAD * 16 - 1):
+        pass
+    assert captured == [1]
+
+
+def test_what_goes_wrong_beside_a_check_is_tried_again(code: TaskCode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure, or a call that is no program: each may be the other work's doing."""
+    answers: list[Any] = [
+        [CallCaptured(ONE)], EntryFailed("crashed", "out of memory"), [CallCaptured(ONE)],
+        [CallCaptured(None, "no room")], [CallCaptured(ONE)],
+    ]  # fmt: skip
+
+    def capture(*_: Any) -> list[CallCaptured]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        found: list[CallCaptured] = answer
+        return found
+
+    monkeypatch.setattr(candidates, "capture_calls", capture)
+    made = programs()
+    made.of(code, SNAPSHOT, [PLAIN], "incumbent")
+    for name in "bc":
+        snapshot = SNAPSHOT.model_copy(update={"id": name})
+        with made.captured_aside(code, snapshot, [PLAIN], ROOM):
+            pass
+        assert made.of(code, snapshot, [PLAIN], "candidate") == [CallCaptured(ONE)]
+    assert answers == []
+
+
+def test_what_may_have_been_tuned_beside_a_check_is_captured_again(
+    code: TaskCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Stop | None] = []
+
+    def capture(*arguments: Any) -> list[CallCaptured]:
+        asked.append(arguments[-1])
+        return [CallCaptured(ONE, tuned=True)]
+
+    monkeypatch.setattr(candidates, "capture_calls", capture)
+    made = programs()
+    made.of(code, SNAPSHOT, [PLAIN], "incumbent")
+    with made.captured_aside(code, OTHER, [PLAIN], ROOM):
+        pass
+    made.of(code, OTHER, [PLAIN], "candidate")
+    assert [stop is not None for stop in asked] == [False, True, False]
+    with made.recorded_aside(code, OTHER, [PLAIN], ROOM):  # a tuner may choose otherwise there
+        pass
+
+
+def test_what_an_ordinary_call_launches_is_recorded_beside_a_check_and_used_if_it_agrees(
+    code: TaskCode, captured: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[Any] = [[[]], [launches_of(ONE)], InProcess("CUPTI cannot be loaded"), [launches_of(ONE)]]
+    stops: list[Any] = []
+
+    def called(*arguments: Any) -> Any:
+        stops.append(arguments[-1])
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(candidates, "ordinary_calls", called)
+    made = programs()
+    for snapshot in (SNAPSHOT, OTHER):
+        made.of(code, snapshot, [PLAIN], "candidate")
+        for _ in range(2):  # first other launches and an error, which count for nothing; then what agrees, once
+            with made.recorded_aside(code, snapshot, [PLAIN], ROOM):
+                pass
+        made.confirm(code, snapshot, [PLAIN], [ONE], "candidate")
+        with pytest.raises(OtherLaunches):
+            made.confirm(code, snapshot, [PLAIN], [program([copied(), fill(OUT, 20), fill(OUT, 21)])], "candidate")
+    assert answers == []
+    assert len(stops) == 4
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_check_that_fails_gives_up_what_is_captured_beside_it(
+    code: TaskCode, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    given: list[Stop | None] = []
+
+    def capture(*arguments: Any) -> list[CallCaptured]:
+        given.append(arguments[-1])
+        if arguments[-1] is not None:
+            assert arguments[-1].wait(30)
+        return [CallCaptured(ONE)]
+
+    monkeypatch.setattr(candidates, "capture_calls", capture)
+    made = programs()
+    made.of(code, SNAPSHOT, [PLAIN], "incumbent")
+    try:
+        with made.captured_aside(code, OTHER, [PLAIN], ROOM) as stop:
+            if fails:
+                raise WorkerFailure(Status.CRASHED, "it crashed")
+            stop.set()
+    except WorkerFailure:
+        assert fails
+    assert len(given) == 2
+    made.of(code, OTHER, [PLAIN], "candidate")
+    assert len(given) == 3
 
 
 @pytest.mark.parametrize("places", [[0], [1], [2], [0, 2], [0, 1]])
@@ -104,21 +231,20 @@ def test_an_argument_that_no_call_can_take_is_the_tasks_fault(code: TaskCode, ca
         (EntryFailed("raised", "ValueError: no"), Status.RAISED),
         (EntryFailed("timeout", "no answer within 5 s"), Status.TIMEOUT),
         (RuntimeError("a worker could not start"), Status.VOID),
-        (OtherLaunches("launches other kernels outside capture"), None),
         (InProcess("CUPTI cannot be loaded"), None),
     ],
 )
 def test_an_ordinary_call_s_failures_are_of_the_arm_that_it_is_of(
     code: TaskCode, monkeypatch: pytest.MonkeyPatch, error: Exception, status: Status | None
 ) -> None:
-    """What it launches is no failure, and neither is that this cannot be recorded."""
+    """That what it launches cannot be recorded is no failure."""
 
-    def confirm(server: Any, entry: Any, draws: Sequence[Arguments], programs: Any, limit_s: float) -> None:
+    def called(server: Any, entry: Any, draws: Sequence[Arguments], *_: Any) -> None:
         asked.append([[len(data) for data in draw.tensors] for draw in draws])
         raise error
 
     asked: list[list[list[int]]] = []
-    monkeypatch.setattr(benchmark, "confirm_launches", confirm)
+    monkeypatch.setattr(candidates, "ordinary_calls", called)
     with pytest.raises(WorkerFailure if status else type(error)) as failed:
         programs().confirm(code, SNAPSHOT, [PLAIN, {"N": 8}], [ONE, ONE], "incumbent")
     assert asked == [[[16], [32]]]

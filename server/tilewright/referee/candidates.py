@@ -1,0 +1,208 @@
+"""The programs of candidates, on public draws: captured when they are asked for, or beside a check that runs anyway."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from tilewright.errors import UsageError
+from tilewright.evaluation.pool import WorkerFailure
+from tilewright.evaluation.results import Status
+from tilewright.evaluation.snapshot import Snapshot
+from tilewright.evaluation.taskcode import TaskCode
+from tilewright.isolation.fork_server import ForkServer
+from tilewright.programs.model import Program
+from tilewright.referee.arguments import PUBLIC_SEEDS, described, drawn_inputs, public_inputs
+from tilewright.referee.capture_worker import Entry, EntryFailed, InProcess, Stop
+from tilewright.referee.captures import (
+    Arguments,
+    CallCaptured,
+    OtherLaunches,
+    capture_calls,
+    confirm_launches,
+    ordinary_calls,
+)
+from tilewright.task import Case, case_label
+from tilewright.wire.launches import Launch
+
+PUBLIC_BYTES = 4 << 30
+"""Of arguments by public draws that are kept: to draw them and to bring them to the host takes its time."""
+KEPT = 3
+"""Candidates whose programs are kept: the incumbent, the candidate, and one more."""
+AHEAD = 16
+"""Of the GPU's memory, the part that a call's arguments may take for it to be captured beside a check: two workers hold
+them, and what the calls allocate, next to the one that is checked."""
+Found = TypeVar("Found")
+
+
+class Programs:
+    """The programs of candidates on a task's cases, and what their ordinary calls launch."""
+
+    def __init__(self, server: ForkServer, after: Callable[[], None] = lambda: None) -> None:
+        """`after`: to be done once the workers of a candidate have ended."""
+        self._server = server
+        self._after = after
+        self._known: dict[str, list[CallCaptured]] = {}
+        self._launched: dict[str, list[list[Launch]]] = {}
+        self._public: dict[str, tuple[Arguments, Arguments]] = {}
+
+    def of(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str) -> list[CallCaptured]:
+        """What a candidate does in each case: a program, or why there is none. Raises `WorkerFailure` of the arm
+        `label` where it fails."""
+        key = _key(code, snapshot, cases)
+        found = self._known.pop(key, None)
+        return self._remember(key, self._captured(code, snapshot, cases, label) if found is None else found)
+
+    def confirm(
+        self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], programs: Sequence[Program], label: str
+    ) -> None:
+        """Raises `OtherLaunches` where an ordinary call launches other things than its program, `InProcess` where what
+        it launches cannot be recorded, and `WorkerFailure` where it fails."""
+        recorded = self._launched.get(_key(code, snapshot, cases))
+        if recorded is None:
+            recorded = self._recorded(code, snapshot, cases, label)
+        confirm_launches(recorded, programs)
+
+    @contextlib.contextmanager
+    def captured_aside(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], room: int) -> Iterator[Stop]:
+        """Capture a candidate's calls while the block runs, until it sets what it is given. `room`: the bytes of the
+        GPU's memory. A call that fails beside other work, that is no program, or that may have tuned, whose choice the
+        other work disturbs, counts for nothing: it is captured when it is asked for."""
+        key = _key(code, snapshot, cases)
+
+        def work(stop: Stop) -> list[CallCaptured]:
+            return self._captured(code, snapshot, cases, "", stop)
+
+        def take(found: list[CallCaptured]) -> None:
+            if all(map(_fixed, found)):
+                self._remember(key, found)
+
+        due = key not in self._known and self._fits(code, cases, room)
+        with _aside(work, take) if due else contextlib.nullcontext(Stop()) as stop:
+            yield stop
+
+    @contextlib.contextmanager
+    def recorded_aside(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], room: int) -> Iterator[Stop]:
+        """The same for what ordinary calls launch, of a candidate whose calls were captured."""
+        key = _key(code, snapshot, cases)
+        captured = self._known.get(key, [])
+
+        def work(stop: Stop) -> list[list[Launch]]:
+            recorded = self._recorded(code, snapshot, cases, "", stop)
+            confirm_launches(recorded, [one.program for one in captured if one.program])
+            return recorded
+
+        def take(found: list[list[Launch]]) -> None:
+            self._launched = {key: found}
+
+        due = captured and all(map(_fixed, captured)) and key not in self._launched and self._fits(code, cases, room)
+        with _aside(work, take) if due else contextlib.nullcontext(Stop()) as stop:
+            yield stop
+
+    def _fits(self, code: TaskCode, cases: Sequence[Case], room: int) -> bool:
+        """Whether the arguments of all cases are at hand, and small beside the GPU's memory."""
+        calls = [self._public.get(_place(code, case)) for case in cases]
+        return all(call is not None and AHEAD * sum(map(len, call[0].tensors)) <= room for call in calls)
+
+    def _remember(self, key: str, found: list[CallCaptured]) -> list[CallCaptured]:
+        self._known[key] = found  # the one that was asked for last is the last to go
+        for old in [*self._known][:-KEPT]:
+            del self._known[old]
+        return found
+
+    def _captured(
+        self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str, stop: Stop | None = None
+    ) -> list[CallCaptured]:
+        draws: list[tuple[Arguments, Arguments]] = []
+        refused: dict[int, str] = {}
+        for number, case in enumerate(cases):
+            try:
+                draws.append(self._draws(code, case))
+            except (InProcess, UsageError) as error:
+                refused[number] = str(error)
+        entry, limit_s = _entry(code, snapshot), code.task.file.timeout_s
+        with _failing(label, self._after):
+            made = iter(capture_calls(self._server, entry, draws, limit_s, snapshot.cache, stop) if draws else [])
+        return [
+            CallCaptured(None, refused[number]) if number in refused else next(made) for number in range(len(cases))
+        ]
+
+    def _recorded(
+        self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str, stop: Stop | None = None
+    ) -> list[list[Launch]]:
+        draws = [self._draws(code, case)[0] for case in cases]
+        with _failing(label, self._after):
+            return ordinary_calls(self._server, _entry(code, snapshot), draws, code.task.file.timeout_s, stop)
+
+    def _draws(self, code: TaskCode, case: Case) -> tuple[Arguments, Arguments]:
+        """A call's arguments by both public draws, which are the same for all candidates. Raises `InProcess`,
+        `UsageError`."""
+        key = _place(code, case)
+        if (found := self._public.get(key)) is not None:
+            return found
+        first, second = public_inputs(code, case), drawn_inputs(code, case, PUBLIC_SEEDS[1])
+        made = described(code, case, first), described(code, case, second)
+        taken = sum(len(data) for draws in (made, *self._public.values()) for one in draws for data in one.tensors)
+        if taken <= PUBLIC_BYTES:
+            self._public[key] = made
+        return made
+
+
+@contextlib.contextmanager
+def _aside(work: Callable[[Stop], Found], take: Callable[[Found], None]) -> Iterator[Stop]:
+    """Do `work` in a thread while the block runs, and hand on what came of it, unless the block failed or set what it
+    is given: then the work is given up."""
+    stop = Stop()
+    with ThreadPoolExecutor(1) as aside:
+        made = aside.submit(work, stop)
+        try:
+            yield stop
+        except BaseException:
+            stop.set()
+            raise
+    if not stop.is_set():
+        with contextlib.suppress(WorkerFailure, InProcess, OtherLaunches):
+            take(made.result())
+
+
+def _fixed(found: CallCaptured) -> bool:
+    """Whether it is a program that no tuner chose."""
+    return found.program is not None and not found.tuned
+
+
+def _key(code: TaskCode, snapshot: Snapshot, cases: Sequence[Case]) -> str:
+    return f"{code.task.folder} {snapshot.id} {[*map(case_label, cases)]}"
+
+
+def _place(code: TaskCode, case: Case) -> str:
+    return f"{code.task.folder} {case_label(case)}"
+
+
+@contextlib.contextmanager
+def _failing(label: str, after: Callable[[], None]) -> Iterator[None]:
+    """Failures of a worker as those of the arm `label`."""
+    try:
+        try:
+            yield
+        finally:
+            after()
+    except EntryFailed as failed:
+        raise WorkerFailure(Status(failed.status), str(failed), failed.output, label) from None
+    except RuntimeError as error:
+        raise WorkerFailure(Status.VOID, str(error), label=label) from None
+
+
+def _entry(code: TaskCode, snapshot: Snapshot) -> Entry:
+    task, folder = code.task, snapshot.root / snapshot.task
+    return Entry(
+        folder=folder,
+        module=task.module,
+        function=task.function,
+        frontend=task.file.frontend,
+        import_paths=tuple(folder / path for path in task.file.python_path),
+        outputs=tuple(task.file.outputs),
+        readable=(snapshot.root,),
+        label=task.file.entry,
+    )
