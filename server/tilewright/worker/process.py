@@ -22,6 +22,7 @@ from tilewright.gpu.addresses import OutOfAddresses
 from tilewright.isolation.confinement import confine
 from tilewright.isolation.limits import apply_limits
 from tilewright.programs.format import encoded
+from tilewright.programs.model import digest_of
 from tilewright.wire.channel import Channel, ChannelClosed, ChannelError, Received
 from tilewright.wire.messages import (
     CallArgument,
@@ -156,12 +157,12 @@ class CapturingWorker(Worker):
         images = Images(self._sources, self._modules)
         program = capture(call, inputs, self._arena, images, self._arch)
         peak = max(self._arena.peak_bytes - before, 0)
-        spare = max(self._loaded_images() - loaded - len(images.used), 0)
+        spare = len(self._loaded_images() - loaded - images.used.keys())
         return Captured(program=0, peak_bytes=peak, spare_images=spare), [encoded(program)]
 
-    def _loaded_images(self) -> int:
-        """How many images languages have loaded."""
-        return sum(len(source.images()) for source in self._sources)
+    def _loaded_images(self) -> set[str]:
+        """The hashes of the images that languages have loaded so far."""
+        return {digest_of(image) for source in self._sources for image in source.images()}
 
     def _blame_memory(self) -> None:
         if why := self._arena.exhausted:

@@ -159,6 +159,13 @@ def test_a_capture_that_is_given_up_waits_for_no_answer(worker: Callable[[Claim]
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.parametrize("spare", [0, 2])
+def test_a_call_for_which_more_was_loaded_may_have_tuned(worker: Callable[[Claim], list[Message]], spare: int) -> None:
+    worker(lambda *_: (Captured(program=0, peak_bytes=0, spare_images=spare), [encoded(ONE)]))
+    (found,) = capture_calls(SERVER, ENTRY, [DRAWS], 5.0)
+    assert found.tuned == bool(spare)
+
+
 def test_two_programs_are_none(worker: Callable[[Claim], list[Message]]) -> None:
     other = program([copied(), fill(OUT, 21)])
     worker(claimed(ONE, other, ONE, other, ONE, other))

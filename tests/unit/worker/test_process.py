@@ -4,19 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from tests.unit.programs.made import OUT, copied, fill, program
 from tilewright.evaluation.candidate import CandidateFailure
+from tilewright.programs.model import Program
 from tilewright.wire.channel import ChannelError
 from tilewright.wire.launches import CopyLaunch, Launch
-from tilewright.wire.messages import CallArgument, CaptureCall, Done, LoadEntry, RecordCall, Recorded, SetArguments
+from tilewright.wire.messages import (
+    CallArgument,
+    CaptureCall,
+    Captured,
+    Done,
+    LoadEntry,
+    RecordCall,
+    Recorded,
+    SetArguments,
+)
+from tilewright.worker import process
 from tilewright.worker.capture import WARM_CALLS
 from tilewright.worker.launches import NotRecorded
 from tilewright.worker.process import CapturingWorker, OrdinaryWorker
 
+ONE = program([copied(), fill(OUT, 20)])
 ENTRY = """
 import torch
 
@@ -98,3 +112,27 @@ def test_each_kind_of_worker_does_its_own_work_alone(entry: LoadEntry) -> None:
         capturing.answer(RecordCall(), [])
     with pytest.raises(ChannelError, match="loads one entry point"):
         capturing.answer(entry, [])
+
+
+@pytest.mark.parametrize(
+    ("loaded", "spare"), [([b"own"], 0), ([b"own", b"own", b"first try", b"second try"], 2), ([], 0)]
+)
+def test_images_that_a_call_loads_beside_those_of_its_program_are_counted(
+    entry: LoadEntry, monkeypatch: pytest.MonkeyPatch, loaded: list[bytes], spare: int
+) -> None:
+    """A tuner's. What was loaded before the call does not count; an image that is loaded twice is one."""
+    kept: list[bytes] = [b"of an earlier call"]
+    source = SimpleNamespace(images=lambda: [*kept], of=lambda handle: b"own")
+    arena: Any = SimpleNamespace(reset_peak=lambda: None, alive_bytes=0, peak_bytes=5)
+
+    def captured(call: Any, inputs: Any, arena: Any, images: Any, arch: str) -> Program:
+        kept.extend(loaded)
+        images.of([1], "fill")
+        return ONE
+
+    monkeypatch.setattr(process, "capture", captured)
+    worker = CapturingWorker(arena, "sm_90")
+    monkeypatch.setattr(worker, "_watch", lambda: worker._sources.append(source))  # type: ignore[arg-type]
+    worker.answer(entry, [])
+    answer, _ = worker.answer(CaptureCall(), [])
+    assert answer == Captured(program=0, peak_bytes=5, spare_images=spare)
