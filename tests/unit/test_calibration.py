@@ -436,3 +436,20 @@ def test_an_output_of_few_elements_may_err_as_its_reference_does(tmp_path: Path)
                 output = 0.5 * x * (1 + torch.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
                 found = judge(code.task, [output], trial.expected, trial.contract, trial.honest)
                 assert found.status is Status.PASSED, (rows, columns, seed, found.message)
+
+
+def test_a_reference_that_has_no_arithmetic_in_its_own_dtype_still_has_shapes(tmp_path: Path) -> None:
+    (tmp_path / "task.toml").write_text(
+        'name = "eight"\nentry = "kernel:run"\neditable = ["kernel.py"]\nfrontend = "torch"\n[[cases]]\nM = 16\n'
+    )
+    (tmp_path / "kernel.py").write_text("def run(a, b):\n    return a\n")
+    (tmp_path / "task.py").write_text(
+        "import torch\nfrom tilewright.task import Work\n\n\ndef make_inputs(case, generator):\n"
+        '    draw = lambda: torch.randn(case["M"], 32, generator=generator).to(torch.float8_e4m3fn)\n'
+        '    return {"a": draw(), "b": draw()}\n\n\n'
+        "def reference(a, b):\n    return (a @ b.t()).to(torch.float32)\n\n\n"
+        'def work(case):\n    return Work(bytes=8, flops=8, dtype="float32")\n'
+    )
+    code = TaskCode(load_task(tmp_path), Backend.CPU)
+    (output,) = code.contract({"M": 16}, code.inputs({"M": 16}, 1))
+    assert (output.shape, output.dtype) == ((16, 16), torch.float32)
