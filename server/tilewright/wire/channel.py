@@ -141,10 +141,12 @@ class Channel:
     def ready(self, timeout: float, awake: bool = False) -> bool:
         """Whether something to receive, or the other side's end, comes within `timeout` seconds. `awake` looks without
         pause, which spares the time that waking up takes."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
         if not awake:
-            return bool(select.select([self._socket], [], [], timeout)[0])
+            return bool(poll.poll(1000 * timeout))
         deadline = time.perf_counter() + timeout
-        while not select.select([self._socket], [], [], 0)[0]:
+        while not poll.poll(0):
             if time.perf_counter() > deadline:
                 return False
         return True
