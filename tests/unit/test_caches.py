@@ -76,6 +76,20 @@ def test_carries_no_more_than_the_limits(folders: tuple[Path, Path], monkeypatch
     assert len(list(kept.with_name("more").iterdir())) == 5
 
 
+def test_what_a_tuner_chose_and_what_cannot_be_read_is_left(folders: tuple[Path, Path]) -> None:
+    made, kept = folders
+    (made / "scale.cubin").write_bytes(b"code")
+    (made / "scale.autotune.json").write_text("{}")
+    copy_cache(made, kept)
+    assert [file.name for file in kept.iterdir()] == ["scale.cubin"]
+    (made / "below").mkdir(mode=0)
+    made.chmod(0)
+    try:
+        copy_cache(made, kept)
+    finally:
+        made.chmod(0o700)
+
+
 def test_triton_finds_what_another_worker_compiled(
     folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ import shutil
 import stat
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cutile_cache._cache import MetadataV1, cache_store
@@ -29,6 +29,8 @@ LIMIT = 512 * 2**20
 """Bytes that are carried at most."""
 ENTRIES = 10_000
 """Files that are carried at most."""
+TUNED = ".autotune.json"
+"""How the names of files end in which Triton keeps what a tuner chose: each process is to choose by itself."""
 _TURN = threading.Lock()
 GROUP = "__grp__"
 """How the names of files begin in which Triton lists, by absolute paths, what belongs together."""
@@ -74,12 +76,14 @@ def copy_cache(source: Path, target: Path, place: Path | None = None) -> None:
 
 def _copy(source: Path, target: Path, place: Path) -> None:
     left, count = LIMIT, 0
-    for parent, _, names, folder in os.fwalk(source, follow_symlinks=False):
+    for parent, _, names, folder in _walked(source):
         into = target / os.path.relpath(parent, source)
         for name in names:
             count += 1
             if count > ENTRIES:
                 return
+            if name.endswith(TUNED):
+                continue
             with contextlib.suppress(OSError):
                 handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
                 with os.fdopen(handle, "rb") as file:
@@ -88,6 +92,12 @@ def _copy(source: Path, target: Path, place: Path) -> None:
                         left -= found.st_size
                         into.mkdir(mode=0o700, parents=True, exist_ok=True)
                         (into / name).write_bytes(_moved(name, file.read(found.st_size), source, place))
+
+
+def _walked(source: Path) -> Iterator[tuple[str, list[str], list[str], int]]:
+    """The folders below `source`, as far as they can be read."""
+    with contextlib.suppress(OSError):
+        yield from os.fwalk(source, follow_symlinks=False)
 
 
 def _moved(name: str, content: bytes, source: Path, target: Path) -> bytes:
