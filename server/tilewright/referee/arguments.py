@@ -50,7 +50,9 @@ def _content(tensor: torch.Tensor) -> tuple[Sent, wire.TensorSpec]:
     raw = raw_bytes(tensor)
     if raw.numel() < SHARED_BYTES:
         return bytes(to_buffer(raw.cpu())), spec
-    memory = Memory(raw.numel())
+    try:
+        memory = Memory(raw.numel())
+    except OSError:  # no descriptor is left
+        return bytes(to_buffer(raw.cpu())), spec
     torch.frombuffer(memory.view, dtype=torch.uint8).copy_(raw)
-    memory.freeze()
     return memory, spec

@@ -124,11 +124,18 @@ class CaptureWorker:
         return self._answer(kind, limit_s)
 
     def _send(self, message: Message, buffers: Sequence[Sent], limit_s: float) -> None:
+        self._go_on()
         self._await_start()
         with self._failing(limit_s):
             self._link.send(message, buffers, limit_s)
 
+    def _go_on(self) -> None:
+        """Raises `EntryFailed` where the work is given up."""
+        if self._stop is not None and self._stop.is_set():
+            raise EntryFailed("timeout", "it was given up")
+
     def _answer(self, kind: type[Reply], limit_s: float) -> tuple[Reply, list[Received]]:
+        self._go_on()
         with self._failing(limit_s):
             if not self._process.await_answer(limit_s, awake=False, stop=self._stop):
                 raise ChannelTimeout("no answer in time")

@@ -22,8 +22,9 @@ from tilewright.programs.launches import launch_differences
 from tilewright.programs.model import Program, ProgramError, checked
 from tilewright.referee.capture_worker import CaptureWorker, Entry, EntryFailed, InProcess, Stop
 from tilewright.text import printable
-from tilewright.wire.channel import ChannelError, Sent
+from tilewright.wire.channel import ChannelError, Sent, as_bytes
 from tilewright.wire.launches import Launch
+from tilewright.wire.memory import Memory
 from tilewright.wire.messages import (
     CallArgument,
     CaptureCall,
@@ -87,6 +88,11 @@ class CallCaptured:
     peak_bytes: int = 0
     tuned: bool = False
 
+    @property
+    def fixed(self) -> bool:
+        """Whether it is a program that no tuner chose."""
+        return self.program is not None and not self.tuned
+
 
 def capture_calls(
     server: ForkServer,
@@ -99,7 +105,8 @@ def capture_calls(
     """For each call, described by two draws of its arguments, the program that two fresh workers agree on (`agreed`).
 
     `cache`: a folder of what compilers made of this candidate before, and make now. `limit_s`: for an import, or for
-    the calls of one capture. `stop` gives it up. Raises `EntryFailed`, and RuntimeError where no worker can start.
+    the calls of one capture. Raises `EntryFailed`, and RuntimeError where no worker can start. With `stop`, which gives
+    it up, other work goes on beside it: then a call that is not `fixed` counts for nothing, and raises `InProcess`.
     """
     found: list[CallCaptured] = []
     with tempfile.TemporaryDirectory(prefix="tilewright-capture-", ignore_cleanup_errors=True) as folder:
@@ -112,8 +119,9 @@ def capture_calls(
                     found.append(pair.capture(draws, 1 + number % (ZONES - 1)))
                 except InProcess as error:
                     found.append(CallCaptured(None, str(error)))
-        beside = stop is not None and any(one.tuned for one in found)  # what was chosen beside other work is not kept
-        if cache is not None and not beside:
+                if stop is not None and not found[-1].fixed:
+                    raise InProcess(found[-1].reason or "it may have tuned while other work went on")
+        if cache is not None:
             copy_cache(scratch / COMPILED, cache)
     return found
 
@@ -209,7 +217,7 @@ def capture_twice(
 def _captured(worker: CaptureWorker, draw: Arguments, zone: int, limit_s: float) -> tuple[Program, Captured]:
     """The program that a worker describes, and what else it says of the call."""
     worker.load(limit_s)
-    worker.ask(SetArguments(zone=zone, arguments=list(draw.described)), Done, draw.tensors, limit_s)
+    worker.ask(SetArguments(zone=zone, arguments=list(draw.described)), Done, _own(draw), limit_s)
     found, buffers = worker.ask(CaptureCall(), Captured, (), limit_s)
     try:
         program = decoded(bytes(buffer_of(buffers, found.program)))
@@ -221,6 +229,14 @@ def _captured(worker: CaptureWorker, draw: Arguments, zone: int, limit_s: float)
     except (ProgramError, ChannelError) as error:
         raise InProcess(f"the worker described it wrongly: {error}") from None
     return program, found
+
+
+def _own(draw: Arguments) -> list[Sent]:
+    """A call's tensors for a worker, which shares no memory with another one."""
+    try:
+        return [one.frozen() if isinstance(one, Memory) else one for one in draw.tensors]
+    except OSError:  # no descriptor is left, or this Linux kernel freezes nothing
+        return [*map(as_bytes, draw.tensors)]
 
 
 def ordinary_calls(
@@ -239,7 +255,7 @@ def ordinary_calls(
         worker.load(limit_s)
         recorded = []
         for draw in draws:
-            worker.ask(SetArguments(zone=1, arguments=list(draw.described)), Done, draw.tensors, limit_s)
+            worker.ask(SetArguments(zone=1, arguments=list(draw.described)), Done, _own(draw), limit_s)
             recorded.append(worker.ask(RecordCall(), Recorded, (), limit_s)[0].launches)
     return recorded
 

@@ -13,8 +13,8 @@ _FROZEN = 0x10
 
 
 class Memory:
-    """So many bytes. Who gets it in a frame may write to it, until it is frozen. Its size stays: no process can cut it
-    off under another one that reads it."""
+    """So many bytes. Who gets it in a frame may write to it, unless it is `frozen`. Its size stays: no process can cut
+    it off under another one that reads it."""
 
     def __init__(self, size: int) -> None:
         """Raises ValueError for a size that is not positive, OSError where there is no such memory."""
@@ -29,9 +29,13 @@ class Memory:
     def __len__(self) -> int:
         return len(self.view)
 
-    def freeze(self) -> None:
-        """Let nobody who gets it write to it. Raises OSError."""
-        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _FROZEN)
+    def frozen(self) -> Memory:
+        """A copy to which nobody can write. Whoever gets a file descriptor can leave word in its offset for the next
+        one who gets it: so each process that is not trusted gets a copy of its own. Raises OSError."""
+        copy = Memory(len(self))
+        copy.view[:] = self.view
+        fcntl.fcntl(copy.fd, fcntl.F_ADD_SEALS, _FROZEN)
+        return copy
 
 
 def mapped(fd: int, size: int) -> memoryview:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import socket
 import threading
 import time
@@ -35,6 +36,7 @@ from tilewright.referee.captures import (
 )
 from tilewright.wire.channel import Channel, ChannelClosed
 from tilewright.wire.launches import KernelLaunch
+from tilewright.wire.memory import Memory
 from tilewright.wire.messages import (
     CallArgument,
     CandidateFailed,
@@ -163,7 +165,41 @@ def test_a_capture_that_is_given_up_waits_for_no_answer(worker: Callable[[Claim]
 def test_a_call_for_which_more_was_loaded_may_have_tuned(worker: Callable[[Claim], list[Message]], spare: int) -> None:
     worker(lambda *_: (Captured(program=0, peak_bytes=0, spare_images=spare), [encoded(ONE)]))
     (found,) = capture_calls(SERVER, ENTRY, [DRAWS], 5.0)
-    assert found.tuned == bool(spare)
+    assert (found.tuned, found.fixed) == (bool(spare), not spare)
+
+
+@pytest.mark.parametrize("tuned", [False, True])
+def test_beside_other_work_the_first_call_that_is_not_fixed_ends_it(
+    worker: Callable[[Claim], list[Message]], tmp_path: Path, tuned: bool
+) -> None:
+    """And nothing that was compiled, or chosen, is kept."""
+    answer: Message = Captured(program=0, peak_bytes=0, spare_images=1) if tuned else NotCaptured(reason="it waits")
+    asked = worker(lambda *_: (answer, [encoded(ONE)] if tuned else []))
+    with pytest.raises(InProcess, match="it may have tuned while other work went on" if tuned else "it waits"):
+        capture_calls(SERVER, ENTRY, [DRAWS] * 3, 5.0, tmp_path / "cache", stop=Stop())
+    assert {one.zone for one in asked if isinstance(one, SetArguments)} == {1}
+    assert not (tmp_path / "cache").exists()
+
+
+def test_each_worker_gets_memory_of_its_own(
+    worker: Callable[[Claim], list[Message]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Any] = []
+    ask = capture_worker.CaptureWorker.ask
+
+    def asking(self: Any, message: Message, kind: Any, buffers: Any, limit_s: float) -> Any:
+        sent.extend(buffers)
+        return ask(self, message, kind, buffers, limit_s)
+
+    monkeypatch.setattr(capture_worker.CaptureWorker, "ask", asking)
+    worker(claimed(ONE, ONE))
+    memory = Memory(1024)
+    draw = Arguments((X,), (memory,))
+    assert capture_calls(SERVER, ENTRY, [(draw, draw)], 5.0)[0].program is not None
+    assert len({one.fd for one in (memory, *sent)}) == 3
+    for one in sent:
+        with pytest.raises(OSError, match="Operation not permitted"):
+            os.write(one.fd, b"x")
 
 
 def test_two_programs_are_none(worker: Callable[[Claim], list[Message]]) -> None:

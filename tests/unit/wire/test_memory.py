@@ -23,11 +23,9 @@ def ends() -> Iterator[tuple[Channel, Channel]]:
         yield Channel(one), Channel(other, takes_memory=True)
 
 
-def filled(data: bytes, frozen: bool = False) -> Memory:
+def filled(data: bytes) -> Memory:
     memory = Memory(len(data))
     memory.view[:] = data
-    if frozen:
-        memory.freeze()
     return memory
 
 
@@ -46,11 +44,14 @@ def test_memory_goes_with_other_buffers_and_both_see_what_is_written(ends: tuple
 
 
 def test_frozen_memory_is_written_to_as_a_copy(ends: tuple[Channel, Channel]) -> None:
-    memory = filled(b"abcdef", frozen=True)
+    kept = filled(b"abcdef")
+    memory = kept.frozen()
     ends[0].send({}, [memory], 5)
     _, (view,) = ends[1].receive_shared(5)
     view[:1] = b"X"
-    assert (bytes(view), as_bytes(memory)) == (b"Xbcdef", b"abcdef")
+    assert (bytes(view), as_bytes(memory), as_bytes(kept)) == (b"Xbcdef", b"abcdef", b"abcdef")
+    kept.view[:1] = b"Y"
+    assert as_bytes(memory) == b"abcdef"
     with pytest.raises(OSError, match="Operation not permitted"):
         mmap.mmap(memory.fd, len(memory))
     with pytest.raises(OSError, match="Operation not permitted"):
