@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from threading import Event
 
 from tilewright.evaluation.calling import Kept, calls_of
 from tilewright.evaluation.correctness import (
@@ -25,6 +26,15 @@ from tilewright.task import Backend, Frontend, case_label
 Start = Callable[[bool], AbstractContextManager[WorkerHandle]]
 """Starts a worker that has loaded the candidate; whether its launches are withheld."""
 Tell = Callable[[str], None]
+DISTURBED = {
+    Status.NONDETERMINISTIC,
+    Status.STATEFUL,
+    Status.RAISED,
+    Status.CRASHED,
+    Status.TIMEOUT,
+    Status.VOID,
+}
+"""How a check can end by what runs beside it: another process takes memory and time, and disturbs a tuner."""
 
 
 def judged(code: TaskCode, backend: Backend, runs: list[Run], start: Start, tell: Tell) -> CorrectnessResult:
@@ -48,6 +58,26 @@ def judged(code: TaskCode, backend: Backend, runs: list[Run], start: Start, tell
         return CorrectnessResult(
             status=status, message=text, cases=found.cases, defects=defects, note=note, output=output
         )
+
+
+def judged_undisturbed(
+    judge: Callable[[], CorrectnessResult], aside: AbstractContextManager[Event | None]
+) -> CorrectnessResult:
+    """What a check shows beside which other work is done, if `aside` gives what ends that. A failure that the other
+    work may have brought about, by the memory or the time that it takes, is judged again alone. Raises
+    `WorkerFailure`."""
+    stop = None
+    try:
+        with aside as stop:
+            result = judge()
+            if stop is not None and not result.passed:
+                stop.set()
+        status = result.status
+    except WorkerFailure as failure:
+        status = failure.status
+        if stop is None or status not in DISTURBED:
+            raise
+    return judge() if stop is not None and status in DISTURBED else result
 
 
 def judged_widely(

@@ -34,7 +34,7 @@ from tilewright.evaluation import compilations, estimation, measurement, racing,
 from tilewright.evaluation.ceilings import IdleProbe, measured_ceilings
 from tilewright.evaluation.compiling import cpus
 from tilewright.evaluation.correctness import defects_of, planned_runs, wide_runs
-from tilewright.evaluation.judging import Start, judged, judged_widely
+from tilewright.evaluation.judging import Start, judged, judged_undisturbed, judged_widely
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle, WorkerPool
 from tilewright.evaluation.results import (
     BenchmarkResult,
@@ -51,7 +51,6 @@ from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.gpu.telemetry import Recorder
-from tilewright.referee.capture_worker import Stop
 from tilewright.referee.measured import LABELS
 from tilewright.referee.on_gpu import Here, OnGpu
 from tilewright.rules import Rules
@@ -134,11 +133,8 @@ class Referee:
                 def start(withheld: bool) -> contextlib.AbstractContextManager[WorkerHandle]:
                     return self._worker(code, message["arms"][0], deadline, withheld=withheld)
 
-                aside = self._on_gpu.aside(code, snapshot, widely) if self._gpu else contextlib.nullcontext(Stop())
-                with aside as stop:
-                    result = judge(start)
-                    if not result.passed:
-                        stop.set()
+                aside = self._on_gpu.aside(code, snapshot, widely) if self._gpu else contextlib.nullcontext()
+                result = judged_undisturbed(lambda: judge(start), aside)
         except WorkerFailure as failure:
             result = CorrectnessResult(status=failure.status, message=str(failure), output=failure.output)
         except GpuBusy as busy:

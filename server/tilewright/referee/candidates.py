@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from tilewright.errors import UsageError
@@ -31,9 +32,11 @@ PUBLIC_BYTES = 4 << 30
 """Of arguments by public draws that are kept: to draw them and to bring them to the host takes its time."""
 KEPT = 3
 """Candidates whose programs are kept: the incumbent, the candidate, and one more."""
-AHEAD = 16
-"""Of the GPU's memory, the part that a call's arguments may take for it to be captured beside a check: two workers hold
-them, and what the calls allocate, next to the one that is checked."""
+AHEAD = 64
+"""Of the GPU's memory, the part that a call's arguments and what it allocates may take for it to be captured beside a
+check: two workers hold them then, next to the one that is checked and to the reference in float64."""
+GRACE_S = 5.0
+"""For which other work may go on once the check is done."""
 Found = TypeVar("Found")
 
 
@@ -47,6 +50,7 @@ class Programs:
         self._known: dict[str, list[CallCaptured]] = {}
         self._launched: dict[str, list[list[Launch]]] = {}
         self._public: dict[str, tuple[Arguments, Arguments]] = {}
+        self._peaks: dict[str, int] = {}
 
     def of(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str) -> list[CallCaptured]:
         """What a candidate does in each case: a program, or why there is none. Raises `WorkerFailure` of the arm
@@ -66,25 +70,29 @@ class Programs:
         confirm_launches(recorded, programs)
 
     @contextlib.contextmanager
-    def captured_aside(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], room: int) -> Iterator[Stop]:
-        """Capture a candidate's calls while the block runs, until it sets what it is given. `room`: the bytes of the
-        GPU's memory. A call that fails beside other work, that is no program, or that may have tuned, whose choice the
-        other work disturbs, counts for nothing: it is captured when it is asked for."""
+    def captured_aside(
+        self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], room: int
+    ) -> Iterator[Stop | None]:
+        """Capture a candidate's calls while the block runs, until it sets what it is given; None where nothing is to be
+        done. `room`: the bytes of the GPU's memory. A call that fails beside other work, that is no program, or that
+        may have tuned, whose choice the other work disturbs, counts for nothing: it is captured when it is asked
+        for."""
         key = _key(code, snapshot, cases)
 
         def work(stop: Stop) -> list[CallCaptured]:
             return self._captured(code, snapshot, cases, "", stop)
 
         def take(found: list[CallCaptured]) -> None:
-            if all(map(_fixed, found)):
-                self._remember(key, found)
+            self._remember(key, found)
 
         due = key not in self._known and self._fits(code, cases, room)
-        with _aside(work, take) if due else contextlib.nullcontext(Stop()) as stop:
+        with self._aside(work, take) if due else contextlib.nullcontext() as stop:
             yield stop
 
     @contextlib.contextmanager
-    def recorded_aside(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], room: int) -> Iterator[Stop]:
+    def recorded_aside(
+        self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], room: int
+    ) -> Iterator[Stop | None]:
         """The same for what ordinary calls launch, of a candidate whose calls were captured."""
         key = _key(code, snapshot, cases)
         captured = self._known.get(key, [])
@@ -97,14 +105,41 @@ class Programs:
         def take(found: list[list[Launch]]) -> None:
             self._launched = {key: found}
 
-        due = captured and all(map(_fixed, captured)) and key not in self._launched and self._fits(code, cases, room)
-        with _aside(work, take) if due else contextlib.nullcontext(Stop()) as stop:
+        fixed = bool(captured) and all(one.fixed for one in captured)
+        due = fixed and key not in self._launched and self._fits(code, cases, room)
+        with self._aside(work, take) if due else contextlib.nullcontext() as stop:
             yield stop
 
+    @contextlib.contextmanager
+    def _aside(self, work: Callable[[Stop], Found], take: Callable[[Found], None]) -> Iterator[Stop]:
+        """Do `work` in a thread while the block runs, and a little longer, and hand on what came of it. Where the block
+        failed or set what it is given, or where the work fails, nothing comes of it."""
+        stop = Stop()
+        try:
+            with ThreadPoolExecutor(1) as thread:
+                made = thread.submit(work, stop)
+                try:
+                    yield stop
+                    given_up = stop.is_set()
+                    wait([made], 0.0 if given_up else GRACE_S)
+                finally:
+                    stop.set()
+        finally:
+            self._after()
+        if given_up:
+            return
+        try:
+            take(made.result())
+        except (WorkerFailure, InProcess, OtherLaunches):
+            pass  # whoever asks for it finds out why
+        except Exception as error:  # no check is to fail by it
+            print(f"beside a check: {error!r}", file=sys.stderr)
+
     def _fits(self, code: TaskCode, cases: Sequence[Case], room: int) -> bool:
-        """Whether the arguments of all cases are at hand, and small beside the GPU's memory."""
-        calls = [self._public.get(_place(code, case)) for case in cases]
-        return all(call is not None and AHEAD * sum(map(len, call[0].tensors)) <= room for call in calls)
+        """Whether the arguments of all cases are at hand, and small beside the GPU's memory with what calls took."""
+        places = [_place(code, case) for case in cases]
+        calls = [(self._public.get(place), self._peaks.get(place, 0)) for place in places]
+        return all(call is not None and AHEAD * (sum(map(len, call[0].tensors)) + peak) <= room for call, peak in calls)
 
     def _remember(self, key: str, found: list[CallCaptured]) -> list[CallCaptured]:
         self._known[key] = found  # the one that was asked for last is the last to go
@@ -123,17 +158,21 @@ class Programs:
             except (InProcess, UsageError) as error:
                 refused[number] = str(error)
         entry, limit_s = _entry(code, snapshot), code.task.file.timeout_s
-        with _failing(label, self._after):
+        with _failing(label, self._after if stop is None else _nothing):
             made = iter(capture_calls(self._server, entry, draws, limit_s, snapshot.cache, stop) if draws else [])
-        return [
+        found = [
             CallCaptured(None, refused[number]) if number in refused else next(made) for number in range(len(cases))
         ]
+        for case, one in zip(cases, found, strict=True):
+            place = _place(code, case)
+            self._peaks[place] = max(self._peaks.get(place, 0), one.peak_bytes)
+        return found
 
     def _recorded(
         self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str, stop: Stop | None = None
     ) -> list[list[Launch]]:
         draws = [self._draws(code, case)[0] for case in cases]
-        with _failing(label, self._after):
+        with _failing(label, self._after if stop is None else _nothing):
             return ordinary_calls(self._server, _entry(code, snapshot), draws, code.task.file.timeout_s, stop)
 
     def _draws(self, code: TaskCode, case: Case) -> tuple[Arguments, Arguments]:
@@ -150,26 +189,8 @@ class Programs:
         return made
 
 
-@contextlib.contextmanager
-def _aside(work: Callable[[Stop], Found], take: Callable[[Found], None]) -> Iterator[Stop]:
-    """Do `work` in a thread while the block runs, and hand on what came of it, unless the block failed or set what it
-    is given: then the work is given up."""
-    stop = Stop()
-    with ThreadPoolExecutor(1) as aside:
-        made = aside.submit(work, stop)
-        try:
-            yield stop
-        except BaseException:
-            stop.set()
-            raise
-    if not stop.is_set():
-        with contextlib.suppress(WorkerFailure, InProcess, OtherLaunches):
-            take(made.result())
-
-
-def _fixed(found: CallCaptured) -> bool:
-    """Whether it is a program that no tuner chose."""
-    return found.program is not None and not found.tuned
+def _nothing() -> None:
+    """What is done after a candidate's workers beside a check: the check's own may still run."""
 
 
 def _key(code: TaskCode, snapshot: Snapshot, cases: Sequence[Case]) -> str:

@@ -67,9 +67,9 @@ class OnGpu:
                         look_for_library_calls(code, worker, case, run.seeds)
         return result
 
-    def aside(self, code: TaskCode, snapshot: Snapshot, widely: bool) -> AbstractContextManager[Stop]:
-        """While the block checks a candidate, until it sets what it is given: capture what a benchmark will need, or,
-        where it checks `widely`, record what ordinary calls launch, which is what a keep needs then."""
+    def aside(self, code: TaskCode, snapshot: Snapshot, widely: bool) -> AbstractContextManager[Stop | None]:
+        """While the block checks a candidate, until it sets what it is given, if anything: capture what a benchmark
+        will need, or, where it checks `widely`, record what ordinary calls launch, which is what a keep needs then."""
         memory, cases = torch.cuda.get_device_properties(0).total_memory, code.task.benchmark_cases(Backend.CUDA)
         work = self._programs.recorded_aside if widely else self._programs.captured_aside
         return work(code, snapshot, cases, memory)

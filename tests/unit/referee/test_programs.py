@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -96,16 +97,19 @@ def test_what_is_not_at_hand_or_too_large_is_not_captured_ahead(code: TaskCode, 
     with made.captured_aside(code, OTHER, [PLAIN], ROOM):  # no public draws yet
         pass
     made.of(code, SNAPSHOT, [PLAIN], "incumbent")
-    with made.captured_aside(code, OTHER, [PLAIN], candidates.AHEAD * 16 - 1):
+    with made.captured_aside(code, OTHER, [PLAIN], candidates.AHEAD * (16 + 7) - 1):  # 7: what the call allocated
         pass
     assert captured == [1]
+    with made.captured_aside(code, OTHER, [PLAIN], candidates.AHEAD * (16 + 7)):
+        pass
+    assert captured == [1, 1]
 
 
 def test_what_goes_wrong_beside_a_check_is_tried_again(code: TaskCode, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failure, or a call that is no program: each may be the other work's doing."""
+    """A failure, a call that is no program, an error: each may be the other work's doing."""
     answers: list[Any] = [
         [CallCaptured(ONE)], EntryFailed("crashed", "out of memory"), [CallCaptured(ONE)],
-        [CallCaptured(None, "no room")], [CallCaptured(ONE)],
+        InProcess("no room"), [CallCaptured(ONE)], OSError("no file is to be had"), [CallCaptured(ONE)],
     ]  # fmt: skip
 
     def capture(*_: Any) -> list[CallCaptured]:
@@ -118,7 +122,7 @@ def test_what_goes_wrong_beside_a_check_is_tried_again(code: TaskCode, monkeypat
     monkeypatch.setattr(candidates, "capture_calls", capture)
     made = programs()
     made.of(code, SNAPSHOT, [PLAIN], "incumbent")
-    for name in "bc":
+    for name in "bcd":
         snapshot = SNAPSHOT.model_copy(update={"id": name})
         with made.captured_aside(code, snapshot, [PLAIN], ROOM):
             pass
@@ -126,24 +130,44 @@ def test_what_goes_wrong_beside_a_check_is_tried_again(code: TaskCode, monkeypat
     assert answers == []
 
 
-def test_what_may_have_been_tuned_beside_a_check_is_captured_again(
+def test_what_ordinary_calls_launch_is_not_recorded_beside_a_check_where_a_tuner_may_choose_otherwise(
     code: TaskCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Stop | None] = []
+    monkeypatch.setattr(candidates, "capture_calls", lambda *_: [CallCaptured(ONE, tuned=True)])
+    made = programs()
+    made.of(code, OTHER, [PLAIN], "candidate")
+    with made.recorded_aside(code, OTHER, [PLAIN], ROOM) as stop:
+        assert stop is None
 
+
+def test_work_beside_a_check_ends_soon_after_it(code: TaskCode, monkeypatch: pytest.MonkeyPatch) -> None:
     def capture(*arguments: Any) -> list[CallCaptured]:
-        asked.append(arguments[-1])
-        return [CallCaptured(ONE, tuned=True)]
+        stop = arguments[-1]
+        if stop is not None:
+            assert stop.wait(30)
+            raise EntryFailed("timeout", "it was given up")
+        return [CallCaptured(ONE)]
 
     monkeypatch.setattr(candidates, "capture_calls", capture)
+    monkeypatch.setattr(candidates, "GRACE_S", 0.1)
     made = programs()
     made.of(code, SNAPSHOT, [PLAIN], "incumbent")
     with made.captured_aside(code, OTHER, [PLAIN], ROOM):
         pass
-    made.of(code, OTHER, [PLAIN], "candidate")
-    assert [stop is not None for stop in asked] == [False, True, False]
-    with made.recorded_aside(code, OTHER, [PLAIN], ROOM):  # a tuner may choose otherwise there
-        pass
+    assert made.of(code, OTHER, [PLAIN], "candidate") == [CallCaptured(ONE)]
+
+
+def test_what_a_candidate_left_running_is_ended_once_the_check_beside_it_is_done(
+    code: TaskCode, captured: list[int]
+) -> None:
+    ended: list[str] = []
+    made = Programs(None, lambda: ended.append("ended"))  # type: ignore[arg-type]
+    made.of(code, SNAPSHOT, [PLAIN], "incumbent")
+    with made.captured_aside(code, OTHER, [PLAIN], ROOM):
+        while len(captured) < 2:
+            time.sleep(0.01)
+        ended.append("checked")
+    assert ended == ["ended", "checked", "ended"]
 
 
 def test_what_an_ordinary_call_launches_is_recorded_beside_a_check_and_used_if_it_agrees(
@@ -192,6 +216,7 @@ def test_a_check_that_fails_gives_up_what_is_captured_beside_it(
         with made.captured_aside(code, OTHER, [PLAIN], ROOM) as stop:
             if fails:
                 raise WorkerFailure(Status.CRASHED, "it crashed")
+            assert stop is not None
             stop.set()
     except WorkerFailure:
         assert fails
