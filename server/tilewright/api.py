@@ -26,7 +26,7 @@ from tilewright.referee.capture_worker import Entry
 from tilewright.referee.captures import Arguments, arguments_of, capture_server, capture_twice
 from tilewright.referee.compare import ComparisonResult, compare
 from tilewright.referee.replayer import Replayer, exclusive_gpu
-from tilewright.wire.channel import as_bytes
+from tilewright.wire.channel import Sent, as_bytes
 from tilewright.wire.tensors import TensorSpec
 
 if TYPE_CHECKING:
@@ -101,18 +101,17 @@ def _place(function: Callable[..., Any]) -> tuple[Path, str]:
 
 
 def _draw(values: Mapping[str, Any], constant: Collection[str]) -> Arguments:
-    return arguments_of(values, lambda name, tensor: _bytes(tensor, shuffled=name not in constant))
+    return arguments_of(values, lambda name, tensor: _content(tensor, shuffled=name not in constant))
 
 
-def _bytes(tensor: torch.Tensor, shuffled: bool) -> tuple[bytes, TensorSpec]:
+def _content(tensor: torch.Tensor, shuffled: bool) -> tuple[Sent, TensorSpec]:
     import torch
 
-    from tilewright.evaluation import tensors
+    from tilewright.referee.arguments import content
 
     found = tensor.detach().cpu()
     if shuffled and found.numel():
         order = torch.randperm(found.numel(), generator=torch.Generator().manual_seed(1))
         mixed = torch.empty_strided(found.shape, found.stride(), dtype=found.dtype)
         found = mixed.copy_(found.reshape(-1)[order].reshape(found.shape))
-    spec = tensors.TensorSpec.of(found)
-    return bytes(tensors.to_buffer(found)), TensorSpec(**spec.model_dump())
+    return content(found)

@@ -40,10 +40,11 @@ def described(code: TaskCode, case: Case, inputs: Inputs) -> Arguments:
     arguments = code.arguments(case, inputs)
     for name in arguments.keys() - inputs.keys():
         poison(arguments[name])
-    return arguments_of(arguments, lambda _, tensor: _content(tensor))
+    return arguments_of(arguments, lambda _, tensor: content(tensor))
 
 
-def _content(tensor: torch.Tensor) -> tuple[Sent, wire.TensorSpec]:
+def content(tensor: torch.Tensor) -> tuple[Sent, wire.TensorSpec]:
+    """A tensor's bytes, as memory where there are many, and what they mean."""
     spec = wire.TensorSpec(**TensorSpec.of(tensor).model_dump())
     if not tensor.numel():
         return b"", spec

@@ -85,6 +85,7 @@ def differing(replayer: Replayer, program: Program, name: str, rows: int = 0) ->
     import torch
 
     from tilewright.evaluation.tensors import raw_bytes
+    from tilewright.referee.arguments import content
 
     source, first = torch.Generator().manual_seed(99), inputs(name, rows)
     names = [*inspect.signature(function(name)).parameters]
@@ -94,7 +95,7 @@ def differing(replayer: Replayer, program: Program, name: str, rows: int = 0) ->
         else one
         for argument, one in zip(names, first, strict=False)
     ]
-    replayer.load([program], [[raw_bytes(one).numpy().tobytes() for one in drawn if isinstance(one, torch.Tensor)]])
+    replayer.load([program], [[content(one)[0] for one in drawn if isinstance(one, torch.Tensor)]])
     _, copy = replayer.alone(0, 0, 3, 20.0)
     outputs = [*map(bytes, copy.outputs)]
     if not copy.genuine:
