@@ -31,10 +31,13 @@ from tilewright.wire.launches import Launch
 PUBLIC_BYTES = 4 << 30
 """Of arguments by public draws that are kept: to draw them and to bring them to the host takes its time."""
 KEPT = 3
-"""Candidates whose programs are kept: the incumbent, the candidate, and one more."""
+"""Candidates whose programs are kept: the incumbent, the candidate, and one more; and the last that was captured beside
+a check."""
 AHEAD = 64
 """Of the GPU's memory, the part that a call's arguments and what it allocates may take for it to be captured beside a
 check: two workers hold them then, next to the one that is checked and to the reference in float64."""
+SHARE = 8
+"""Of the GPU's memory, the part that each process may take in which a call is captured beside a check."""
 GRACE_S = 5.0
 """For which other work may go on once the check is done."""
 Found = TypeVar("Found")
@@ -48,6 +51,7 @@ class Programs:
         self._server = server
         self._after = after
         self._known: dict[str, list[CallCaptured]] = {}
+        self._ahead: dict[str, list[CallCaptured]] = {}
         self._launched: dict[str, list[list[Launch]]] = {}
         self._public: dict[str, tuple[Arguments, Arguments]] = {}
         self._peaks: dict[str, int] = {}
@@ -56,7 +60,7 @@ class Programs:
         """What a candidate does in each case: a program, or why there is none. Raises `WorkerFailure` of the arm
         `label` where it fails."""
         key = _key(code, snapshot, cases)
-        found = self._known.pop(key, None)
+        found = self._known.pop(key, None) or self._ahead.pop(key, None)
         return self._remember(key, self._captured(code, snapshot, cases, label) if found is None else found)
 
     def confirm(
@@ -83,10 +87,10 @@ class Programs:
             return self._captured(code, snapshot, cases, "", stop)
 
         def take(found: list[CallCaptured]) -> None:
-            self._remember(key, found)
+            self._ahead = {key: found}
 
-        due = key not in self._known and self._fits(code, cases, room)
-        with self._aside(work, take) if due else contextlib.nullcontext() as stop:
+        due = key not in self._known and key not in self._ahead and self._fits(code, cases, room)
+        with self._aside(work, take, room) if due else contextlib.nullcontext() as stop:
             yield stop
 
     @contextlib.contextmanager
@@ -107,14 +111,14 @@ class Programs:
 
         fixed = bool(captured) and all(one.fixed for one in captured)
         due = fixed and key not in self._launched and self._fits(code, cases, room)
-        with self._aside(work, take) if due else contextlib.nullcontext() as stop:
+        with self._aside(work, take, room) if due else contextlib.nullcontext() as stop:
             yield stop
 
     @contextlib.contextmanager
-    def _aside(self, work: Callable[[Stop], Found], take: Callable[[Found], None]) -> Iterator[Stop]:
+    def _aside(self, work: Callable[[Stop], Found], take: Callable[[Found], None], room: int) -> Iterator[Stop]:
         """Do `work` in a thread while the block runs, and a little longer, and hand on what came of it. Where the block
         failed or set what it is given, or where the work fails, nothing comes of it."""
-        stop = Stop()
+        stop = Stop(room // SHARE)
         try:
             with ThreadPoolExecutor(1) as thread:
                 made = thread.submit(work, stop)

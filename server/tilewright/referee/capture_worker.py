@@ -29,7 +29,6 @@ from tilewright.wire.messages import (
 START_S = 120.0
 _STATUSES = {status.value for status in Status} - OURS - {Status.PASSED}
 Reply = TypeVar("Reply", bound=Message)
-Stop = threading.Event
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,15 @@ class Entry:
     outputs: tuple[str, ...] = ()
     readable: tuple[Path, ...] = ()
     label: str = ""
+
+
+class Stop(threading.Event):
+    """Once it is set, work beside other work is given up. Each of its processes may take `memory_bytes` of the GPU's
+    memory; 0: as much as there is."""
+
+    def __init__(self, memory_bytes: int = 0) -> None:
+        super().__init__()
+        self.memory_bytes = memory_bytes
 
 
 class InProcess(Exception):
@@ -105,6 +113,7 @@ class CaptureWorker:
             function=entry.function,
             outputs=list(entry.outputs),
             frontend=entry.frontend,
+            memory_bytes=self._stop.memory_bytes if self._stop is not None else 0,
         )
         self._send(message, (), limit_s)
 

@@ -78,6 +78,8 @@ class Worker:
         except MissingPackage as missing:
             raise CandidateFailure(Status.IMPORT_ERROR, str(missing)) from None
         self._watch()
+        if message.memory_bytes:
+            self._bound(message.memory_bytes)
         paths = [Path(path) for path in message.import_paths]
         self._loaded = Candidate(Path(message.folder), paths, message.module, message.function, message.outputs)
         return Done(), []
@@ -98,6 +100,9 @@ class Worker:
     def _watch(self) -> None:
         """Get ready for a candidate's import."""
 
+    def _bound(self, memory_bytes: int) -> None:
+        """Let a candidate take no more of the GPU's memory."""
+
     def _make_room(self, zone: int) -> None:
         """Get ready for the arguments of a case."""
 
@@ -110,6 +115,7 @@ class CapturingWorker(Worker):
         self._arena = arena
         self._arch = arch
         self._sources: list[ImageSource] = []
+        self._counted: set[str] = set()
         self._modules: LoadedModules | str = "nothing is loaded"
 
     def _watch(self) -> None:
@@ -120,6 +126,9 @@ class CapturingWorker(Worker):
         for frontend in FRONTENDS:  # a candidate may mix them
             with contextlib.suppress(MissingPackage):
                 self._sources.append(frontend.runtime().watch_images())
+
+    def _bound(self, memory_bytes: int) -> None:
+        self._arena.limit = memory_bytes
 
     def _make_room(self, zone: int) -> None:
         self._arena.exhausted = ""
@@ -139,7 +148,7 @@ class CapturingWorker(Worker):
             raise ChannelError("a worker that captures makes no ordinary calls")
         inputs = {name: value for name, value in self._arguments.items() if isinstance(value, torch.Tensor)}
         self._arena.reset_peak()
-        before, loaded = self._arena.alive_bytes, self._loaded_images()
+        before = self._arena.alive_bytes
 
         def call() -> list[torch.Tensor]:
             try:
@@ -157,12 +166,9 @@ class CapturingWorker(Worker):
         images = Images(self._sources, self._modules)
         program = capture(call, inputs, self._arena, images, self._arch)
         peak = max(self._arena.peak_bytes - before, 0)
-        spare = len(self._loaded_images() - loaded - images.used.keys())
+        loaded = {digest_of(image) for source in self._sources for image in source.images()}
+        spare, self._counted = len(loaded - self._counted - images.used.keys()), loaded
         return Captured(program=0, peak_bytes=peak, spare_images=spare), [encoded(program)]
-
-    def _loaded_images(self) -> set[str]:
-        """The hashes of the images that languages have loaded so far."""
-        return {digest_of(image) for source in self._sources for image in source.images()}
 
     def _blame_memory(self) -> None:
         if why := self._arena.exhausted:
@@ -175,6 +181,10 @@ class OrdinaryWorker(Worker):
     def __init__(self, recorder: Recorder | NotRecorded) -> None:
         super().__init__()
         self._recorder = recorder
+
+    def _bound(self, memory_bytes: int) -> None:
+        total = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(memory_bytes / total, 1.0))
 
     def _call(self, message: CaptureCall | RecordCall, candidate: Candidate) -> Answer:
         if not isinstance(message, RecordCall):

@@ -176,7 +176,8 @@ def test_beside_other_work_the_first_call_that_is_not_fixed_ends_it(
     answer: Message = Captured(program=0, peak_bytes=0, spare_images=1) if tuned else NotCaptured(reason="it waits")
     asked = worker(lambda *_: (answer, [encoded(ONE)] if tuned else []))
     with pytest.raises(InProcess, match="it may have tuned while other work went on" if tuned else "it waits"):
-        capture_calls(SERVER, ENTRY, [DRAWS] * 3, 5.0, tmp_path / "cache", stop=Stop())
+        capture_calls(SERVER, ENTRY, [DRAWS] * 3, 5.0, tmp_path / "cache", stop=Stop(7 << 30))
+    assert {one.memory_bytes for one in asked if isinstance(one, LoadEntry)} == {7 << 30}
     assert {one.zone for one in asked if isinstance(one, SetArguments)} == {1}
     assert not (tmp_path / "cache").exists()
 

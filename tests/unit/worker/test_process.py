@@ -120,8 +120,9 @@ def test_each_kind_of_worker_does_its_own_work_alone(entry: LoadEntry) -> None:
 def test_images_that_a_call_loads_beside_those_of_its_program_are_counted(
     entry: LoadEntry, monkeypatch: pytest.MonkeyPatch, loaded: list[bytes], spare: int
 ) -> None:
-    """A tuner's. What was loaded before the call does not count; an image that is loaded twice is one."""
-    kept: list[bytes] = [b"of an earlier call"]
+    """A tuner's, which may do so when it is imported. What was counted before does not count again; an image that is
+    loaded twice is one."""
+    kept: list[bytes] = []
     source = SimpleNamespace(images=lambda: [*kept], of=lambda handle: b"own")
     arena: Any = SimpleNamespace(reset_peak=lambda: None, alive_bytes=0, peak_bytes=5)
 
@@ -134,5 +135,23 @@ def test_images_that_a_call_loads_beside_those_of_its_program_are_counted(
     worker = CapturingWorker(arena, "sm_90")
     monkeypatch.setattr(worker, "_watch", lambda: worker._sources.append(source))  # type: ignore[arg-type]
     worker.answer(entry, [])
-    answer, _ = worker.answer(CaptureCall(), [])
-    assert answer == Captured(program=0, peak_bytes=5, spare_images=spare)
+    for expected in (spare, 0):
+        answer, _ = worker.answer(CaptureCall(), [])
+        assert answer == Captured(program=0, peak_bytes=5, spare_images=expected)
+
+
+def test_a_worker_beside_other_work_takes_no_more_memory_than_it_may(
+    entry: LoadEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounded = entry.model_copy(update={"memory_bytes": 3 << 30})
+    arena: Any = SimpleNamespace(limit=0)
+    capturing = CapturingWorker(arena, "sm_90")
+    monkeypatch.setattr(capturing, "_watch", lambda: None)
+    capturing.answer(bounded, [])
+    assert arena.limit == 3 << 30
+    shares: list[float] = []
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=24 << 30))
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", shares.append)
+    recorder: Any = Recorder()
+    OrdinaryWorker(recorder).answer(bounded, [])
+    assert shares == [1 / 8]
