@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from threading import Event
 
@@ -61,6 +62,31 @@ def test_any_other_failure_stands_and_ends_the_other_work(raises: bool) -> None:
         assert judged_undisturbed(check.judge, check.aside()).status is Status.WRONG_VALUES
         assert check.stop is not None
         assert check.stop.is_set()
+    assert check.beside == [True]
+
+
+def test_an_error_of_the_referee_beside_other_work_is_tried_again_alone() -> None:
+    """The reference takes memory, too."""
+    check, errors = Check(Status.PASSED), [RuntimeError("out of memory")]
+
+    def judge() -> CorrectnessResult:
+        if errors:
+            check.beside.append(check.goes_on)
+            raise errors.pop()
+        return check.judge()
+
+    assert judged_undisturbed(judge, check.aside()).passed
+    assert check.beside == [True, False]
+    errors.append(RuntimeError("out of memory"))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        judged_undisturbed(judge, contextlib.nullcontext())
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_without_time_left_a_failure_stands(raises: bool) -> None:
+    check = Check(Status.TIMEOUT, raises=raises)
+    with pytest.raises(WorkerFailure) if raises else contextlib.nullcontext():
+        assert judged_undisturbed(check.judge, check.aside(), time.monotonic() - 1).status is Status.TIMEOUT
     assert check.beside == [True]
 
 

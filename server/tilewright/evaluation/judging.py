@@ -27,8 +27,9 @@ Start = Callable[[bool], AbstractContextManager[WorkerHandle]]
 """Starts a worker that has loaded the candidate; whether its launches are withheld."""
 Tell = Callable[[str], None]
 DISTURBED = {
-    Status.NONDETERMINISTIC,
     Status.STATEFUL,
+    Status.IMPORT_ERROR,
+    Status.COMPILE_ERROR,
     Status.RAISED,
     Status.CRASHED,
     Status.TIMEOUT,
@@ -61,23 +62,24 @@ def judged(code: TaskCode, backend: Backend, runs: list[Run], start: Start, tell
 
 
 def judged_undisturbed(
-    judge: Callable[[], CorrectnessResult], aside: AbstractContextManager[Event | None]
+    judge: Callable[[], CorrectnessResult], aside: AbstractContextManager[Event | None], deadline: float = math.inf
 ) -> CorrectnessResult:
     """What a check shows beside which other work is done, if `aside` gives what ends that. A failure that the other
-    work may have brought about, by the memory or the time that it takes, is judged again alone. Raises
-    `WorkerFailure`."""
+    work may have brought about, by the memory or the time that it takes, is judged again alone, before `deadline`
+    (monotonic seconds). Raises what `judge` does."""
     stop = None
     try:
         with aside as stop:
             result = judge()
             if stop is not None and not result.passed:
                 stop.set()
-        status = result.status
-    except WorkerFailure as failure:
-        status = failure.status
-        if stop is None or status not in DISTURBED:
+        disturbed = result.status in DISTURBED
+    except Exception as error:  # of the referee itself, too, which has the reference on the GPU
+        disturbed = not isinstance(error, WorkerFailure) or error.status in DISTURBED
+        if stop is None or not disturbed or time.monotonic() > deadline:
             raise
-    return judge() if stop is not None and status in DISTURBED else result
+        return judge()
+    return judge() if stop is not None and disturbed and time.monotonic() < deadline else result
 
 
 def judged_widely(

@@ -134,7 +134,7 @@ class Referee:
                     return self._worker(code, message["arms"][0], deadline, withheld=withheld)
 
                 aside = self._on_gpu.aside(code, snapshot, widely) if self._gpu else contextlib.nullcontext()
-                result = judged_undisturbed(lambda: judge(start), aside)
+                result = judged_undisturbed(lambda: judge(start), aside, deadline)
         except WorkerFailure as failure:
             result = CorrectnessResult(status=failure.status, message=str(failure), output=failure.output)
         except GpuBusy as busy:

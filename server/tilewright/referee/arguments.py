@@ -17,7 +17,7 @@ from tilewright.wire.memory import Memory
 PUBLIC_SEEDS = 1, 2
 """Of the draws on which calls are captured. Nothing that counts is made on them."""
 SHARED_BYTES = 16 << 20
-"""Of a tensor that other processes read where it is, instead of a copy of their own. Each takes two descriptors."""
+"""Of a tensor that goes to another process as memory, and not through a socket. Each takes two descriptors."""
 
 
 def public_inputs(code: TaskCode, case: Case) -> Inputs:
