@@ -67,19 +67,22 @@ def judged_undisturbed(
     """What a check shows beside which other work is done, if `aside` gives what ends that. A failure that the other
     work may have brought about, by the memory or the time that it takes, is judged again alone, before `deadline`
     (monotonic seconds). Raises what `judge` does."""
-    stop = None
+    stop: Event | None = None
+
+    def disturbed(status: Status) -> bool:
+        return stop is not None and status in DISTURBED and time.monotonic() < deadline
+
     try:
         with aside as stop:
             result = judge()
             if stop is not None and not result.passed:
                 stop.set()
-        disturbed = result.status in DISTURBED
+        if not disturbed(result.status):
+            return result
     except Exception as error:  # of the referee itself, too, which has the reference on the GPU
-        disturbed = not isinstance(error, WorkerFailure) or error.status in DISTURBED
-        if stop is None or not disturbed or time.monotonic() > deadline:
+        if not disturbed(error.status if isinstance(error, WorkerFailure) else Status.VOID):
             raise
-        return judge()
-    return judge() if stop is not None and disturbed and time.monotonic() < deadline else result
+    return judge()
 
 
 def judged_widely(

@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from tilewright.errors import UsageError
@@ -41,6 +42,8 @@ SHARE = 8
 GRACE_S = 5.0
 """For which other work may go on once the check is done."""
 Found = TypeVar("Found")
+Aside = AbstractContextManager[Stop | None]
+"""Work that is done while the block runs, until that sets what it is given; None where nothing is to be done."""
 
 
 class Programs:
@@ -73,10 +76,7 @@ class Programs:
             recorded = self._recorded(code, snapshot, cases, label)
         confirm_launches(recorded, programs)
 
-    @contextlib.contextmanager
-    def captured_aside(
-        self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], room: int
-    ) -> Iterator[Stop | None]:
+    def captured_aside(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], room: int) -> Aside:
         """Capture a candidate's calls while the block runs, until it sets what it is given; None where nothing is to be
         done. `room`: the bytes of the GPU's memory. A call that fails beside other work, that is no program, or that
         may have tuned, whose choice the other work disturbs, counts for nothing: it is captured when it is asked
@@ -90,13 +90,9 @@ class Programs:
             self._ahead = {key: found}
 
         due = key not in self._known and key not in self._ahead and self._fits(code, cases, room)
-        with self._aside(work, take, room) if due else contextlib.nullcontext() as stop:
-            yield stop
+        return self._aside(work, take, room) if due else contextlib.nullcontext()
 
-    @contextlib.contextmanager
-    def recorded_aside(
-        self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], room: int
-    ) -> Iterator[Stop | None]:
+    def recorded_aside(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], room: int) -> Aside:
         """The same for what ordinary calls launch, of a candidate whose calls were captured."""
         key = _key(code, snapshot, cases)
         captured = self._known.get(key, [])
@@ -111,8 +107,7 @@ class Programs:
 
         fixed = bool(captured) and all(one.fixed for one in captured)
         due = fixed and key not in self._launched and self._fits(code, cases, room)
-        with self._aside(work, take, room) if due else contextlib.nullcontext() as stop:
-            yield stop
+        return self._aside(work, take, room) if due else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def _aside(self, work: Callable[[Stop], Found], take: Callable[[Found], None], room: int) -> Iterator[Stop]:
@@ -162,7 +157,7 @@ class Programs:
             except (InProcess, UsageError) as error:
                 refused[number] = str(error)
         entry, limit_s = _entry(code, snapshot), code.task.file.timeout_s
-        with _failing(label, self._after if stop is None else _nothing):
+        with self._failing(label, stop):
             made = iter(capture_calls(self._server, entry, draws, limit_s, snapshot.cache, stop) if draws else [])
         found = [
             CallCaptured(None, refused[number]) if number in refused else next(made) for number in range(len(cases))
@@ -176,8 +171,23 @@ class Programs:
         self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str, stop: Stop | None = None
     ) -> list[list[Launch]]:
         draws = [self._draws(code, case)[0] for case in cases]
-        with _failing(label, self._after if stop is None else _nothing):
+        with self._failing(label, stop):
             return ordinary_calls(self._server, _entry(code, snapshot), draws, code.task.file.timeout_s, stop)
+
+    @contextlib.contextmanager
+    def _failing(self, label: str, stop: Stop | None) -> Iterator[None]:
+        """Failures of a worker as those of the arm `label`. Beside a check, whose own worker may still run, what
+        workers left is ended later."""
+        try:
+            try:
+                yield
+            finally:
+                if stop is None:
+                    self._after()
+        except EntryFailed as failed:
+            raise WorkerFailure(Status(failed.status), str(failed), failed.output, label) from None
+        except RuntimeError as error:
+            raise WorkerFailure(Status.VOID, str(error), label=label) from None
 
     def _draws(self, code: TaskCode, case: Case) -> tuple[Arguments, Arguments]:
         """A call's arguments by both public draws, which are the same for all candidates. Raises `InProcess`,
@@ -193,30 +203,12 @@ class Programs:
         return made
 
 
-def _nothing() -> None:
-    """What is done after a candidate's workers beside a check: the check's own may still run."""
-
-
 def _key(code: TaskCode, snapshot: Snapshot, cases: Sequence[Case]) -> str:
     return f"{code.task.folder} {snapshot.id} {[*map(case_label, cases)]}"
 
 
 def _place(code: TaskCode, case: Case) -> str:
     return f"{code.task.folder} {case_label(case)}"
-
-
-@contextlib.contextmanager
-def _failing(label: str, after: Callable[[], None]) -> Iterator[None]:
-    """Failures of a worker as those of the arm `label`."""
-    try:
-        try:
-            yield
-        finally:
-            after()
-    except EntryFailed as failed:
-        raise WorkerFailure(Status(failed.status), str(failed), failed.output, label) from None
-    except RuntimeError as error:
-        raise WorkerFailure(Status.VOID, str(error), label=label) from None
 
 
 def _entry(code: TaskCode, snapshot: Snapshot) -> Entry:

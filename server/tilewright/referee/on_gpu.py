@@ -8,7 +8,6 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,8 +23,7 @@ from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.specs import spec_by_name
 from tilewright.gpu.telemetry import Recorder
 from tilewright.isolation.supervisor import kill_orphans
-from tilewright.referee.candidates import Programs
-from tilewright.referee.capture_worker import Stop
+from tilewright.referee.candidates import Aside, Programs
 from tilewright.referee.captures import capture_server
 from tilewright.referee.measured import LABELS, Measuring, Run
 from tilewright.referee.replayer import Replayer
@@ -67,7 +65,7 @@ class OnGpu:
                         look_for_library_calls(code, worker, case, run.seeds)
         return result
 
-    def aside(self, code: TaskCode, snapshot: Snapshot, widely: bool) -> AbstractContextManager[Stop | None]:
+    def aside(self, code: TaskCode, snapshot: Snapshot, widely: bool) -> Aside:
         """While the block checks a candidate, until it sets what it is given, if anything: capture what a benchmark
         will need, or, where it checks `widely`, record what ordinary calls launch, which is what a keep needs then."""
         memory, cases = torch.cuda.get_device_properties(0).total_memory, code.task.benchmark_cases(Backend.CUDA)
