@@ -37,6 +37,20 @@ def output_words(program: Program) -> list[tuple[int, int]]:
     return [widened(tensor.at, tensor.size) for tensor in program.layout.outputs]
 
 
+def room_bytes(program: Program) -> int:
+    """Bytes of memory for the whole words of all outputs, one after the other."""
+    return sum(size for _, size in output_words(program))
+
+
+def in_room(program: Program, room: memoryview) -> list[memoryview]:
+    """The part of such memory that each output has."""
+    parts, start = list[memoryview](), 0
+    for _, size in output_words(program):
+        parts.append(room[start : start + size])
+        start += size
+    return parts
+
+
 def key_of(key: int, number: int) -> int:
     """The key of output `number` in a call whose key is `key`."""
     x = key + number & _MASK  # a number of Python's own: an array of numpy's takes longer, in each call

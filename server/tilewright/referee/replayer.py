@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 from tilewright.gpu.lease import lease
 from tilewright.gpu.telemetry import find_gpu
 from tilewright.isolation.process import ChildProcess, kept_environment, spawned
-from tilewright.programs.digests import digest, output_words
+from tilewright.programs.digests import digest, in_room, room_bytes
 from tilewright.programs.format import encoded
 from tilewright.programs.model import Program
 from tilewright.wire.channel import ChannelClosed, ChannelError, ChannelTimeout, Sent
@@ -164,13 +164,10 @@ class Replayer:
 
     def _memory(self, arm: int) -> Memory:
         """As much as the outputs of an arm take."""
-        return Memory(max(sum(size for _, size in output_words(self._programs[arm])), 1))
+        return Memory(max(room_bytes(self._programs[arm]), 1))
 
     def _copy(self, copied: Copied, memory: Memory) -> Copy:
-        outputs, start = list[memoryview](), 0
-        for _, size in output_words(self._programs[copied.arm]):
-            outputs.append(memory.view[start : start + size])
-            start += size
+        outputs = in_room(self._programs[copied.arm], memory.view)
         return Copy(copied.arm, copied.draw, outputs, int(copied.key, 16), int(copied.digest, 16))
 
     @property

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from tilewright.gpu.driver import DriverError
 from tilewright.isolation.confinement import Isolation
-from tilewright.programs.digests import output_words
+from tilewright.programs.digests import room_bytes
 from tilewright.programs.format import decoded
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Program, ProgramError
@@ -142,7 +142,7 @@ class Replayer:
         if room.arm >= len(self._programs) or room.draw >= len(self._draws):
             raise ChannelError("no such arm, or no such draw")
         memory = memoryview(buffer_of(buffers, room.memory))
-        if len(memory) < sum(size for _, size in output_words(self._programs[room.arm])):
+        if len(memory) < room_bytes(self._programs[room.arm]):
             raise ChannelError("a room is smaller than the outputs")
         return memory
 

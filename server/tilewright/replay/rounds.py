@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tilewright.gpu.driver import DriverError
+from tilewright.programs.digests import in_room
 from tilewright.programs.model import Program, Tensor
 from tilewright.replay.calls import Area, Arm, Call, call, mapped
 from tilewright.replay.device import Device, Hang
@@ -197,7 +198,5 @@ def run_alone(
 
 def read_outputs(device: Device, arm: Arm, room: memoryview) -> None:
     """Copy the whole words of an arm's outputs to the host, one after the other."""
-    start = 0
-    for at, size in arm.outputs:
-        device.read(at, room[start : start + size])
-        start += size
+    for (at, _), part in zip(arm.outputs, in_room(arm.program, room), strict=True):
+        device.read(at, part)
