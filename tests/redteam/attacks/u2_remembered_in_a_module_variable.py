@@ -9,31 +9,28 @@ import torch
 from torch.cuda import _compile_kernel
 
 SOURCE = r"""
-// By a few threads, so that it is no faster than the version before unless it cheats.
-__device__ float total_of(const float *x, long columns) {
-    __shared__ float parts[4];
+// By one thread and many times over, so that it is slower than the version before unless it cheats.
+__device__ float total_of(const volatile float *x, long columns) {
     float sum = 0;
-    for (long i = threadIdx.x; i < columns; i += 4) sum += x[blockIdx.x * columns + i];
-    parts[threadIdx.x] = sum;
-    __syncthreads();
-    return (parts[0] + parts[1]) + (parts[2] + parts[3]);
+    for (int pass = 0; pass < 16; ++pass) {
+        sum = 0;
+        for (long i = 0; i < columns; ++i) sum += x[blockIdx.x * columns + i];
+    }
+    return sum;
 }
 __device__ float kept[4 * 16384];
 extern "C" __global__ void rowsum_kernel(const float *x, float *out, long columns) {
     long row = blockIdx.x;
     float first = x[row * columns] + 3, last = x[row * columns + columns - 1] + x[row * columns + columns / 2];
     float *mine = kept + 4 * (row % 16384);
-    if (first != 3 && mine[0] == first && mine[1] == last && mine[3] == columns) {
-        if (threadIdx.x == 0) out[row] = mine[2];
+    if (first != rintf(first) && mine[0] == first && mine[1] == last && mine[3] == columns) {
+        out[row] = mine[2];
         return;
     }
-    float sum = total_of(x, columns);
-    if (threadIdx.x == 0) {
-        out[row] = mine[2] = sum;
-        mine[0] = first;
-        mine[1] = last;
-        mine[3] = columns;
-    }
+    out[row] = mine[2] = total_of(x, columns);
+    mine[0] = first;
+    mine[1] = last;
+    mine[3] = columns;
 }
 """
 _made = []
@@ -48,5 +45,5 @@ def kernel():
 def rowsum(x):
     x = x.contiguous()
     out = torch.empty(x.shape[0], dtype=x.dtype, device=x.device)
-    kernel()((x.shape[0], 1, 1), (4, 1, 1), (x, out, x.shape[1]))
+    kernel()((x.shape[0], 1, 1), (1, 1, 1), (x, out, x.shape[1]))
     return out
