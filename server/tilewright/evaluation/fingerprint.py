@@ -10,7 +10,7 @@ import torch
 
 from tilewright.evaluation.tensors import TensorSpec, raw_bytes
 
-LIMIT = 16 * 2**20
+LIMIT = 2**20
 """Bytes of one case's tensors that are hashed; larger ones are sampled in blocks spread evenly over them."""
 BLOCK = 4096
 
