@@ -16,7 +16,7 @@ from tilewright.task import Backend, Case, Task, TaskError, Work, case_label
 
 Inputs = dict[str, Any]
 CACHE_BYTES = 4 * 2**30
-SMALL_BYTES = 1 << 20
+SMALL_BYTES = {Backend.CPU: 1 << 20, Backend.CUDA: 1 << 30}
 """Of inputs on which a reference runs faster than torch learns to do without their values, which takes over a second
 once."""
 CONSTANT_SEED = 1
@@ -107,7 +107,7 @@ class TaskCode:
 
     def contract(self, case: Case, inputs: Inputs) -> list[torch.Tensor]:
         """Empty tensors of the shapes and dtypes that the outputs must have: the reference's, on these inputs."""
-        small = tensor_bytes(inputs) <= SMALL_BYTES
+        small = tensor_bytes(inputs) <= SMALL_BYTES[Backend(self.device)]
         outputs = None if small else self._shapes(case, inputs)
         if outputs is None:
             try:
