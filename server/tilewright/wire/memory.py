@@ -11,6 +11,9 @@ _FIXED = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _FROZEN = 0x10
 """F_SEAL_FUTURE_WRITE, which Python does not name: nobody maps it to write from now on. Linux has it from 5.1 on."""
 
+_SHARED = mmap.MAP_SHARED | mmap.MAP_POPULATE
+"""All pages at once: one by one, as they are touched, takes longer than to copy them."""
+
 
 class Memory:
     """So many bytes. Who gets it in a frame may write to it, unless it is `frozen`. Its size stays: no process can cut
@@ -24,7 +27,7 @@ class Memory:
         weakref.finalize(self, os.close, self.fd)
         os.ftruncate(self.fd, size)
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _FIXED)
-        self.view = memoryview(mmap.mmap(self.fd, size))
+        self.view = memoryview(mmap.mmap(self.fd, size, _SHARED))
 
     def __len__(self) -> int:
         return len(self.view)
@@ -45,7 +48,7 @@ def mapped(fd: int, size: int) -> memoryview:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
         if not seals & fcntl.F_SEAL_SHRINK or os.fstat(fd).st_size < size:
             raise ValueError(f"it is no memory of {size} bytes that stays so")
-        own = mmap.MAP_PRIVATE if seals & _FROZEN else mmap.MAP_SHARED
+        own = mmap.MAP_PRIVATE if seals & _FROZEN else _SHARED
         return memoryview(mmap.mmap(fd, size, own, mmap.PROT_READ | mmap.PROT_WRITE))
     finally:
         os.close(fd)
