@@ -10,6 +10,7 @@ import hashlib
 import re
 import struct
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from tilewright.programs.model import MAX_IMAGE_BYTES, MAX_SYMBOL, Kernel, Program, ProgramError
 
@@ -22,9 +23,10 @@ _SECTION, _WITHOUT_BYTES = struct.Struct("<4xI16x2Q24x"), 8
 _SECTION_HEADER, _SYMTAB, _COMPRESSED = struct.Struct("<IIQQQQIIQQ"), 2, 0x800
 _SYMBOL, _OBJECT, _FUNCTION, _ENTRY = struct.Struct("<IBBHQQ"), 1, 2, 0x10
 MAX_SYMBOLS = 1 << 20
-_INFO, _WITH_SIZE, _REQNTID = b".nv.info.", 4, 0x10
-"""How the section of a kernel's attributes is named; the format of an attribute that says its size; and the attribute
-with the threads of a block that a kernel has to have."""
+_INFO, _WITH_SIZE, _REQNTID, _CTA_PER_CLUSTER = b".nv.info.", 4, 0x10, 0x3D
+"""How the section of a kernel's attributes is named; the format of an attribute that says its size; and the attributes
+with the threads of a block, and with the blocks of a cluster, that a kernel has to have."""
+Three = tuple[int, int, int]
 _DEBUG = re.compile(rb"(\.rela?)?(\.debug_|\.nv_debug_|\.nv\.tileir\.debug_)")
 """Names of sections that are for debuggers: lines and files of the source, and texts of the compiler."""
 
@@ -115,17 +117,28 @@ def _is_writable(section: bytes) -> bool:
     return section == b".nv.global" or section.startswith((b".nv.global.", b".nv.managed"))
 
 
-def required_threads(image: bytes) -> dict[str, tuple[int, int, int]]:
-    """The size of a block, by the symbols of those kernels in a cubin that run with this one alone. Raises
+class LaunchSizes(NamedTuple):
+    """What a kernel runs with, whatever it is launched with: the threads of a block, and the blocks of a cluster."""
+
+    threads: Three
+    cluster: Three
+
+
+def required_sizes(image: bytes) -> dict[str, LaunchSizes]:
+    """By their symbols, what those kernels in a cubin run with that take one size of a block alone. Raises
     `ProgramError` for what cannot be read."""
     found = {}
     try:
         for name, _, content in _sections(image):
             if name.startswith(_INFO):
-                for number, value in _attributes(content):
-                    if number == _REQNTID:
-                        x, y, z = struct.unpack_from("<III", value)
-                        found[name.removeprefix(_INFO).decode(errors="replace")] = x, y, z
+                sizes = {
+                    number: struct.unpack_from("<III", value)
+                    for number, value in _attributes(content)
+                    if number in (_REQNTID, _CTA_PER_CLUSTER)
+                }
+                if threads := sizes.get(_REQNTID):
+                    symbol = name.removeprefix(_INFO).decode(errors="replace")
+                    found[symbol] = LaunchSizes(threads, sizes.get(_CTA_PER_CLUSTER, (1, 1, 1)))
     except struct.error:
         raise ProgramError("an image cannot be read: it is cut off") from None
     return found

@@ -6,7 +6,8 @@ since streams run side by side:
 - A kernel: symbol, grid, block and dynamic shared memory. The symbol is the mangled one. Clusters and attributes are
   in a record in another way, or not at all. A tile kernel (cuTile's) is launched with blocks of one thread and no
   shared memory, and runs with what its image asks for, which is what a record may have: there the symbol and the grid
-  are compared, and the block has to be either of the two.
+  are compared, and the block has to be either of the two. If its image asks for clusters, it is launched with a grid
+  of clusters, and a record has all their blocks (seen with CUDA 13.0 on an H100).
 - A memset: its bytes in all, and the first byte that it writes. A record has neither its rows nor the size of its
   elements, and a driver may take two bytes or four at a time where one was asked for.
 - A copy: its bytes in all, and that it stays on the GPU.
@@ -22,22 +23,26 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from tilewright.programs.images import required_threads
+from tilewright.programs.images import LaunchSizes, Three, required_sizes
 from tilewright.programs.model import Kernel, Memset, Program
 from tilewright.text import cut
 from tilewright.wire.launches import CopyLaunch, KernelLaunch, Launch, MemsetLaunch
 
-Three = tuple[int, int, int]
 _ONE_THREAD: Three = (1, 1, 1)
 
 
 def launches_of(program: Program) -> list[Launch]:
-    """What a replay of a program launches, as a worker would record it."""
-    found: list[Launch] = []
+    """What a replay of a program launches, as a worker would record it. Raises `ProgramError` for an image that cannot
+    be read."""
+    tiles, found = tile_kernels(program), list[Launch]()
     for node in program.layout.nodes:
         match node:
             case Kernel():
-                found.append(KernelLaunch(symbol=node.symbol, grid=node.grid, block=node.block, shared=node.shared))
+                grid = node.grid
+                if node.block == _ONE_THREAD and node.symbol in tiles:
+                    x, y, z = (count * each for count, each in zip(grid, tiles[node.symbol].cluster, strict=True))
+                    grid = x, y, z
+                found.append(KernelLaunch(symbol=node.symbol, grid=grid, block=node.block, shared=node.shared))
             case Memset():
                 found.append(MemsetLaunch(value=node.value, size=node.width * node.height * node.element))
             case _:
@@ -45,16 +50,16 @@ def launches_of(program: Program) -> list[Launch]:
     return found
 
 
-def tile_kernels(program: Program) -> dict[str, set[Three]]:
-    """The sizes of a block, as launched and as it runs, by the symbols of those kernels that a program launches with
-    blocks of one thread although they run with more. Raises `ProgramError` for an image that cannot be read."""
-    threads = {key: required_threads(image) for key, image in program.images.items()}
-    found: dict[str, set[Three]] = {}
+def tile_kernels(program: Program) -> dict[str, LaunchSizes]:
+    """What those kernels run with, by their symbols, that a program launches with blocks of one thread although they
+    run with more. Raises `ProgramError` for an image that cannot be read."""
+    sizes = {key: required_sizes(image) for key, image in program.images.items()}
+    found: dict[str, LaunchSizes] = {}
     for node in program.layout.nodes:
         if isinstance(node, Kernel) and node.block == _ONE_THREAD:
-            block = threads[node.image].get(node.symbol, _ONE_THREAD)
-            if block != _ONE_THREAD:
-                found.setdefault(node.symbol, {_ONE_THREAD}).add(block)
+            asked = sizes[node.image].get(node.symbol)
+            if asked and asked.threads != _ONE_THREAD:
+                found[node.symbol] = asked
     return found
 
 
@@ -78,16 +83,17 @@ def launch_differences(program: Program, recorded: Sequence[Launch], most: int =
     return found if len(found) <= most else [*found[:most], f"and {len(found) - most} more differences"]
 
 
-def _counted(launches: Iterable[Launch], tiles: Mapping[str, set[Three]]) -> Counter[Launch]:
+def _counted(launches: Iterable[Launch], tiles: Mapping[str, LaunchSizes]) -> Counter[Launch]:
     found = (_compared(one, tiles) for one in launches)
     return Counter(one for one in found if one is not None)
 
 
-def _compared(launch: Launch, tiles: Mapping[str, set[Three]]) -> Launch | None:
+def _compared(launch: Launch, tiles: Mapping[str, LaunchSizes]) -> Launch | None:
     """A launch with no more than what is compared; None for one that does not count."""
     match launch:
         case KernelLaunch():
-            if launch.block in tiles.get(launch.symbol, ()):
+            asked = tiles.get(launch.symbol)
+            if asked and launch.block in (_ONE_THREAD, asked.threads):
                 return launch.model_copy(update={"block": _ONE_THREAD, "shared": 0, "in_graph": False})
             return launch.model_copy(update={"in_graph": False})
         case MemsetLaunch():
@@ -101,7 +107,7 @@ def _pair_memsets(
     extra: Counter[Launch],
     ours: Counter[Launch],
     recorded: Sequence[Launch],
-    tiles: Mapping[str, set[Three]],
+    tiles: Mapping[str, LaunchSizes],
 ) -> None:
     """Take memsets that are missing out, each with a kernel that stands for it."""
     symbols = {one.symbol for one in ours if isinstance(one, KernelLaunch)}

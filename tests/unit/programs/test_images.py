@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.gpu.replaying.hostile import cubin as hostile_cubin
 from tests.unit.programs.made import cubin
 from tilewright.compiler.signature import signature_of
-from tilewright.programs.images import code_digest, kernels, required_threads, variables, whole_image, writable_bytes
+from tilewright.programs.images import code_digest, kernels, required_sizes, variables, whole_image, writable_bytes
 from tilewright.programs.model import ProgramError
 
 HOPPER, BLACKWELL = cubin("fill", "sm_90"), cubin("fill", "sm_100")
@@ -68,17 +68,17 @@ KERNEL = """
 {comment}
 import cuda.tile as ct
 
-@ct.kernel
+@ct.kernel(num_ctas={ctas})
 def double(x, out, N: ct.Constant[int]):
     ct.store(out, index=(ct.bid(0),), tile={factor} * ct.load(x, index=(ct.bid(0),), shape=(N,)))
 """
 
 
-def compiled(folder: Path, comment: str = "", factor: float = 2.0) -> bytes:
+def compiled(folder: Path, comment: str = "", factor: float = 2.0, ctas: int = 1) -> bytes:
     """The cubin of a kernel that is written in a file of this folder."""
     folder.mkdir()
     file = folder / "kernel.py"
-    file.write_text(KERNEL.format(comment=comment, factor=factor))
+    file.write_text(KERNEL.format(comment=comment, factor=factor, ctas=ctas))
     spec = importlib.util.spec_from_file_location("kernel", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -119,19 +119,22 @@ def test_the_variables_of_an_image_are_found() -> None:
     assert (writable_bytes(hostile_cubin("sm_90")), writable_bytes(HOPPER)) == ((1 << 20) + (1 << 16), 0)
 
 
-def test_the_threads_that_a_kernel_needs_are_found(tmp_path: Path) -> None:
-    ((symbol, threads),) = required_threads(compiled(tmp_path / "one")).items()
+def test_the_threads_and_the_cluster_that_a_kernel_needs_are_found(tmp_path: Path) -> None:
+    ((symbol, (threads, cluster)),) = required_sizes(compiled(tmp_path / "one")).items()
     assert symbol in kernels(compiled(tmp_path / "again"))
     assert threads[0] >= 32 and threads[0] % 32 == 0 and threads[1:] == (1, 1)
-    assert required_threads(HOPPER) == {}
+    assert cluster == (1, 1, 1)
+    ((_, paired),) = required_sizes(compiled(tmp_path / "paired", ctas=2)).items()
+    assert paired.cluster == (2, 1, 1)
+    assert required_sizes(HOPPER) == {}
     with pytest.raises(ProgramError, match="cut off"):
-        required_threads(HOPPER[:100])
+        required_sizes(HOPPER[:100])
 
 
 @given(st.integers(0, len(HOPPER) - 1), st.integers(0, 255))
-def test_a_changed_byte_gives_threads_or_an_error(place: int, value: int) -> None:
+def test_a_changed_byte_gives_sizes_or_an_error(place: int, value: int) -> None:
     try:
-        required_threads(HOPPER[:place] + bytes([value]) + HOPPER[place + 1 :])
+        required_sizes(HOPPER[:place] + bytes([value]) + HOPPER[place + 1 :])
     except ProgramError as error:
         assert str(error).startswith("an image cannot be read")
 

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.programs.made import OUT, clear, copied, fill, program
+from tilewright.programs import launches
 from tilewright.programs.format import decoded
+from tilewright.programs.images import LaunchSizes
 from tilewright.programs.launches import launch_differences, launches_of, tile_kernels
 from tilewright.programs.model import Kernel, Memset, Program
 from tilewright.wire.launches import CopyLaunch, KernelLaunch, Launch, MemsetLaunch
@@ -127,12 +129,27 @@ def test_a_tile_kernel_runs_with_the_threads_of_its_image(name: str) -> None:
     made = recorded_program(name)
     (launch,) = launches_of(made)
     assert isinstance(launch, KernelLaunch)
-    assert tile_kernels(made) == {launch.symbol: {(1, 1, 1), (256, 1, 1)}}
+    assert tile_kernels(made) == {launch.symbol: LaunchSizes((256, 1, 1), (1, 1, 1))}
     assert launch_differences(made, [launch]) == []
     assert launch_differences(made, [changed(launch, block=(256, 1, 1), shared=1024)]) == []
     assert launch_differences(made, [changed(launch, block=(128, 1, 1))])
     assert launch_differences(made, [changed(launch, grid=(1, 1, 7))])
     assert launch_differences(made, [changed(launch, symbol="other")])
+
+
+def test_a_tile_kernel_with_clusters_is_launched_with_a_grid_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And recorded with a grid of their blocks."""
+    made = recorded_program("matmul")
+    (node,) = made.layout.nodes
+    assert isinstance(node, Kernel)
+    paired = {node.symbol: LaunchSizes((256, 1, 1), (2, 1, 1))}
+    monkeypatch.setattr(launches, "required_sizes", lambda image: paired)
+    (launch,) = launches_of(made)
+    x, y, z = node.grid
+    assert isinstance(launch, KernelLaunch) and launch.grid == (2 * x, y, z)
+    for block in ((1, 1, 1), (256, 1, 1)):
+        assert launch_differences(made, [changed(launch, block=block, shared=1024)]) == []
+        assert launch_differences(made, [changed(launch, block=block, grid=node.grid)])
 
 
 def test_another_kernel_is_launched_with_its_threads() -> None:
