@@ -84,7 +84,7 @@ def same(replayer: Replayer, found: list[dict[str, Any]], save: Any) -> None:
             line = {"name": name, "rows": rows, "comparisons": [], "seconds": []}
             found.append(line)
             replayer.load([one, one], draws_of(one, 2))
-            pairs = pairs_for(max(figures(replayer.round(SCOUT, CALL_LIMIT_S)).events[:2]))
+            pairs = pairs_for(figures(replayer.round(SCOUT, CALL_LIMIT_S)))
             for _ in range(count):
                 began = time.monotonic()
                 line["comparisons"].append([figures(replayer.round(pairs, CALL_LIMIT_S)) for _ in range(LOOKS[1])])

@@ -137,9 +137,9 @@ def replayed_in_turns(
             judge(copy.draw, copy.outputs)
         return answer
 
-    us = max(figures(replayer.round(SCOUT, CALL_LIMIT_S)).events[:2])
-    pairs = -(-pairs_for(us) // draws) * draws  # each arm is as often on each draw as the other
-    limit_s = min(max(LIMIT_TIMES * us / 1e6, 1.0), CALL_LIMIT_S)
+    scouted = figures(replayer.round(SCOUT, CALL_LIMIT_S))
+    pairs = -(-pairs_for(scouted) // draws) * draws  # each arm is as often on each draw as the other
+    limit_s = min(max(LIMIT_TIMES * max(scouted.events[:2]) / 1e6, 1.0), CALL_LIMIT_S)
     for look in looks:
         while len(found.rounds) < look:
             answer = ran(pairs, limit_s)

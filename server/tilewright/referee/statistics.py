@@ -35,10 +35,10 @@ calls in one round of a hundred (on an H200, by up to 26 us)."""
 ROUND_S = 0.12
 """For the calls of a round, about; their number follows from what one takes."""
 CALL_OVERHEAD_US = 250.0
-"""What the host does around a call, measured on an H200."""
+"""What the host does around a call, measured on an H200, and what the GPU does there with small tensors."""
 PAIRS = (10, 40)
 """Fewest and most calls an arm in a round."""
-LONG_US, LONG_PAIRS = 50_000.0, 4
+LONG_US, LONG_PAIRS = 2000.0, 6
 """Of a call that takes so long, fewer are enough."""
 
 Verdict = Literal["faster", "slower", "inconclusive"]
@@ -148,7 +148,9 @@ class Comparison:
         return half <= PRECISE or (self.verdict != "inconclusive" and half <= PRECISE_SHARE * mean)
 
 
-def pairs_for(us: float) -> int:
-    """Calls an arm in a round, by what a call takes."""
+def pairs_for(scouted: Figures) -> int:
+    """Calls an arm in a round, by what a call took first. Before and after the wall clock the GPU does as much again as
+    while that runs: it overwrites all memory, and makes two more digests."""
+    us, wall = max(scouted.events[:2]), max(scouted.wall[:2])
     least, most = PAIRS if us < LONG_US else (LONG_PAIRS, PAIRS[1])
-    return min(max(int(1e6 * ROUND_S / 3 / (us + CALL_OVERHEAD_US)), least), most)
+    return min(max(int(1e6 * ROUND_S / 3 / (CALL_OVERHEAD_US + 2 * wall)), least), most)
