@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from tilewright.programs.model import Copy, Edge, Kernel, Memset, Program, Progr
 LARGE_SHARED = 48 << 10
 """Bytes of dynamic shared memory beyond which a kernel has to be told that it may have them."""
 PORTABLE_CLUSTER = 8
+IMAGES = 32
+"""Of which it is known what they can write to, from round to round."""
 LOST_BYTES = 4096
 """Of variables that the driver does not find, as static ones of C++: too few for results, which are what is worth
 keeping."""
@@ -30,8 +33,8 @@ class Loaded:
 
     graph: Any
     libraries: list[Any]
-    variables: list[tuple[int, int]]
-    """Address and bytes of what its images have in global memory."""
+    variables: list[list[tuple[int, int]]]
+    """Address and bytes of what each image has in global memory."""
 
     def close(self) -> None:
         ok(cuda.cuGraphExecDestroy(self.graph), "freeing a graph")
@@ -43,13 +46,13 @@ def load(program: Program, context: Context, stream: Any) -> Loaded:
     """Load the images anew and build the graph, its nodes in the program's order. Raises `ProgramError` where the
     driver's parameters of a kernel are not the program's, `DriverError` where the driver refuses."""
     libraries: dict[str, Any] = {}
-    kept: list[tuple[int, int]] = []
+    kept: list[list[tuple[int, int]]] = []
     functions: dict[tuple[str, str], Any] = {}
     graph = ok(cuda.cuGraphCreate(0), "making a graph")
     try:
         for key, image in program.images.items():
             libraries[key] = ok(cuda.cuLibraryLoadData(image, [], [], 0, [], [], 0), f"loading image {key[:12]}")
-            kept += _variables(libraries[key], image)
+            kept.append(_variables(libraries[key], image))
         before: dict[int, list[Edge]] = {}
         for edge in program.layout.edges:
             before.setdefault(edge.after, []).append(edge)
@@ -80,14 +83,21 @@ def load(program: Program, context: Context, stream: Any) -> Loaded:
     return Loaded(made, [*libraries.values()], kept)
 
 
+@functools.lru_cache(maxsize=IMAGES)
+def _writable(image: bytes) -> tuple[list[bytes], int]:
+    """The names of an image's variables, and the bytes of all that it can write to."""
+    return [name.encode() for name in variables(image)], writable_bytes(image)
+
+
 def _variables(library: Any, image: bytes) -> list[tuple[int, int]]:
     """Where an image's variables lie. Raises `ProgramError` where many bytes of them cannot be found."""
     found = []
-    for name in variables(image):
-        error, at, there = cuda.cuLibraryGetGlobal(library, name.encode())
+    names, size = _writable(image)
+    for name in names:
+        error, at, there = cuda.cuLibraryGetGlobal(library, name)
         if not int(error):
             found.append((int(at), int(there)))
-    lost = writable_bytes(image) - sum(size for _, size in found)
+    lost = size - sum(size for _, size in found)
     if lost > LOST_BYTES:
         raise ProgramError(
             f"{lost} bytes of its variables cannot be put back before a call: it could keep results there"

@@ -29,6 +29,9 @@ EMPTY = 2
 """In the place of an arm's number: a program that does nothing."""
 WARM = 3
 """Calls of each before those that count: a first launch of a module, or of a larger grid, is slower once."""
+VARIABLE_GAP = 256
+"""Bytes, for their alignment, between variables that are put back together: torch's images have hundreds, and each copy
+takes its time in each call."""
 SPARE_BYTES = 256 << 20
 """Of the GPU's memory that a round leaves free."""
 
@@ -122,17 +125,47 @@ def _ready(device: Device, program: Program, draws: Sequence[Sequence[int]], tak
         for at, data in program.held.items():
             held.append(Area(at, _copy(device, len(data), taken), len(data)))
             device.write(held[-1].copy, data)
-        for at, size in loaded.variables:  # what a program keeps in its images is put back, too
-            held.append(Area(at, _copy(device, size, taken), size))
-            first = bytearray(size)
-            device.read(at, first)
-            device.write(held[-1].copy, first)
+        for of_image in loaded.variables:
+            held += _variables(device, of_image, taken)
     except BaseException:
         loaded.close()
         raise
     inputs: Sequence[Tensor] = program.layout.inputs
     areas = [[Area(one.at, copy, one.size) for one, copy in zip(inputs, draw, strict=True)] for draw in draws]
     return Arm(program, loaded, held, areas)
+
+
+def _variables(device: Device, of_image: Sequence[tuple[int, int]], taken: list[int]) -> list[Area]:
+    """What a program keeps in an image: it is put back before each call, too."""
+    found = list[Area]()
+    for near in neighbours(of_image, VARIABLE_GAP):
+        start, end = near[0][0], max(map(sum, near))
+        try:
+            found.append(_saved(device, start, end - start, taken))
+        except DriverError as error:  # the driver has them in several allocations, and copies none of them at once
+            if error.fatal or len(near) == 1:
+                raise
+            found += [_saved(device, at, size, taken) for at, size in near]
+    return found
+
+
+def neighbours(areas: Sequence[tuple[int, int]], gap: int) -> list[list[tuple[int, int]]]:
+    """Areas, of address and bytes, together with those that at most `gap` bytes lie between."""
+    found, end = list[list[tuple[int, int]]](), 0
+    for at, size in sorted(areas):
+        if not found or at > end + gap:
+            found.append([])
+        found[-1].append((at, size))
+        end = max(end, at + size)
+    return found
+
+
+def _saved(device: Device, at: int, size: int, taken: list[int]) -> Area:
+    first = bytearray(size)
+    device.read(at, first)
+    area = Area(at, _copy(device, size, taken), size)
+    device.write(area.copy, first)
+    return area
 
 
 def _copy(device: Device, size: int, taken: list[int]) -> int:

@@ -77,7 +77,7 @@ class Graph:
 class Loaded:
     graph: Graph
     libraries: list[Any] = field(default_factory=list)
-    variables: list[tuple[int, int]] = field(default_factory=list)
+    variables: list[list[tuple[int, int]]] = field(default_factory=list)
 
     def close(self) -> None:
         self.graph.closed = True
