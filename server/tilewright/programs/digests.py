@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +14,10 @@ WORD = 8
 ends."""
 CHUNK = 1 << 15
 """Words that are mixed at once: they stay in a processor's cache, which is ten times faster."""
-PIECE = 1 << 20
-"""Words that a thread mixes."""
-THREADS = min(os.cpu_count() or 1, 8)
-_MASK = (1 << 64) - 1
-_STEPS = (30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)
-"""How far a word is shifted, and by what it is multiplied then: SplitMix64 (G. Steele and others, "Fast Splittable
-Pseudorandom Number Generators", 2014)."""
+MASK = (1 << 64) - 1
+STEPS, LAST_SHIFT = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)), 31
+"""How far a word is shifted, by what it is multiplied then, and how far it is shifted at last: SplitMix64 (G. Steele
+and others, "Fast Splittable Pseudorandom Number Generators", 2014)."""
 Words = NDArray[np.uint64]
 
 
@@ -53,31 +48,25 @@ def in_room(program: Program, room: memoryview) -> list[memoryview]:
 
 def key_of(key: int, number: int) -> int:
     """The key of output `number` in a call whose key is `key`."""
-    x = key + number & _MASK  # a number of Python's own: an array of numpy's takes longer, in each call
-    for shift, factor in _STEPS:
-        x = (x ^ x >> shift) * factor & _MASK
-    return x ^ x >> 31
+    x = key + number & MASK  # a number of Python's own: an array of numpy's takes longer, in each call
+    for shift, factor in STEPS:
+        x = (x ^ x >> shift) * factor & MASK
+    return x ^ x >> LAST_SHIFT
 
 
 def digest(outputs: Sequence[bytes | bytearray | memoryview], key: int) -> int:
     """Of the whole words of each output, 64 bits; never zero, since the host waits for a word that is not."""
-    pieces: list[tuple[Words, int]] = []
-    for number, data in enumerate(outputs):
-        words, first = np.frombuffer(data, np.uint64), key_of(key, number)
-        pieces += [(words[start : start + PIECE], first + start) for start in range(0, len(words), PIECE)]
-    if len(pieces) < 2:
-        return sum(_added(*piece) for piece in pieces) & _MASK | 1
-    with ThreadPoolExecutor(THREADS) as pool:  # numpy lets other threads go on meanwhile
-        return sum(pool.map(_added, *zip(*pieces, strict=True))) & _MASK | 1
+    found = (_added(np.frombuffer(data, np.uint64), key_of(key, number)) for number, data in enumerate(outputs))
+    return sum(found) & MASK | 1
 
 
 def _added(words: Words, first: int) -> int:
-    """The sum of a piece's mixed words; `first` is the key of the first."""
+    """The sum of mixed words; `first` is the key of the first."""
     total, ramp, room = 0, np.arange(CHUNK, dtype=np.uint64), np.empty((2, CHUNK), np.uint64)
     for start in range(0, len(words), CHUNK):
         part = words[start : start + CHUNK]
         mixed, spare = room[:, : len(part)]
-        np.add(ramp[: len(part)], np.uint64(first + start & _MASK), out=mixed)
+        np.add(ramp[: len(part)], np.uint64(first + start & MASK), out=mixed)
         _mix(mixed, spare)
         np.bitwise_xor(mixed, part, out=mixed)
         _mix(mixed, spare)
@@ -87,9 +76,9 @@ def _added(words: Words, first: int) -> int:
 
 def _mix(x: Words, spare: Words) -> None:
     """Mix each word, in its place; `spare` is as long."""
-    for shift, factor in _STEPS:
+    for shift, factor in STEPS:
         np.right_shift(x, np.uint64(shift), out=spare)
         np.bitwise_xor(x, spare, out=x)
         np.multiply(x, np.uint64(factor), out=x)
-    np.right_shift(x, np.uint64(31), out=spare)
+    np.right_shift(x, np.uint64(LAST_SHIFT), out=spare)
     np.bitwise_xor(x, spare, out=x)

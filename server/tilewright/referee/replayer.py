@@ -14,9 +14,10 @@ from typing import NamedTuple, TypeVar
 from tilewright.gpu.lease import lease
 from tilewright.gpu.telemetry import find_gpu
 from tilewright.isolation.process import ChildProcess, kept_environment, spawned
-from tilewright.programs.digests import digest, in_room, room_bytes
+from tilewright.programs.digests import in_room, room_bytes
 from tilewright.programs.format import encoded
 from tilewright.programs.model import Program
+from tilewright.referee.digests import digest
 from tilewright.wire.channel import ChannelClosed, ChannelError, ChannelTimeout, Sent
 from tilewright.wire.memory import Memory
 from tilewright.wire.messages import (

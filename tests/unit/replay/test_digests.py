@@ -8,8 +8,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 
+from tilewright.programs import digests
 from tilewright.programs.digests import digest, key_of, widened
+from tilewright.referee import digests as on_gpu
+from tilewright.referee.digests import digest_on
 from tilewright.replay.build import FOLDER, PTX, built, sources_hash
 
 PROGRAM = """
@@ -37,6 +41,22 @@ def test_the_digest_is_that_of_the_kernels(tmp_path: Path) -> None:
         given = "\n".join(f"{number:x}" for number in (key_of(key, 0), *listed))
         done = subprocess.run([tmp_path / "digest"], input=given, capture_output=True, text=True, check=True)
         assert digest([data], key) == int(done.stdout, 16) | 1
+
+
+def test_the_digest_is_the_same_in_torch() -> None:
+    source = random.Random(7)
+    for sizes in ((0,), (8,), (8000, 0, 80), (800_000,)):
+        data, key = [memoryview(bytearray(source.randbytes(size))) for size in sizes], source.getrandbits(64)
+        assert digest_on(torch, "cpu", data, key) == digest(data, key)
+
+
+def test_the_digest_is_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = [memoryview(bytearray(random.Random(8).randbytes(8000)))]
+    monkeypatch.setattr(digests, "CHUNK", 7)
+    monkeypatch.setattr(on_gpu, "PIECE_BYTES", 88)
+    assert digest_on(torch, "cpu", data, 5) == digest(data, 5)
+    monkeypatch.undo()
+    assert digest_on(torch, "cpu", data, 5) == digest(data, 5)
 
 
 def test_a_digest_tells_outputs_apart() -> None:
