@@ -279,9 +279,9 @@ def test_an_incumbent_that_fails_makes_it_void(stage: Stage) -> None:
 
 
 def test_other_processes_on_the_gpu_make_it_void(stage: Stage) -> None:
-    stage.recorder.busy_strangers = lambda: {4711}
+    stage.recorder.busy_strangers = lambda: {(1 << 22) + 1}
     with pytest.raises(
-        WorkerFailure, match=r"other processes used the GPU meanwhile: \[4711\]; measure again"
+        WorkerFailure, match=r"other processes used the GPU meanwhile: 4194305 \(gone\); measure again"
     ) as failed:
         stage.measure(calls(FAST, FAST), calls(SLOW, SLOW))
     assert failed.value.status is Status.VOID

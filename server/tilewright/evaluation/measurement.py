@@ -32,7 +32,7 @@ from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.statistics import Evidence, Pair
 from tilewright.evaluation.taskcode import Inputs, TaskCode
 from tilewright.gpu.specs import DeviceSpec, spec_by_name
-from tilewright.gpu.telemetry import Recorder
+from tilewright.gpu.telemetry import Recorder, named
 from tilewright.roofline.bounds import floor_ms, roofline_share
 from tilewright.rules import DEFAULT, Rules
 from tilewright.task import Backend, Case, Work, case_label
@@ -209,7 +209,7 @@ class Bench:
                         break
                 if strangers := self._recorder.busy_strangers():
                     raise WorkerFailure(
-                        Status.VOID, f"other processes used the GPU meanwhile: {sorted(strangers)}; measure again"
+                        Status.VOID, f"other processes used the GPU meanwhile: {named(strangers)}; measure again"
                     )
                 if len(self._arms) == 1 or evidence.is_decided(only) or time.monotonic() > deadline:
                     break

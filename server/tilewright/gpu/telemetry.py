@@ -6,7 +6,7 @@ import contextlib
 import importlib.util
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,6 +119,28 @@ def why_unusable() -> str:
     return ""
 
 
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is another user's
+        pass
+    return True
+
+
+def named(pids: Iterable[int]) -> str:
+    """Processes by number and name, for people to look for."""
+
+    def name(pid: int) -> str:
+        try:
+            return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+        except OSError:
+            return "gone"
+
+    return ", ".join(f"{pid} ({name(pid)})" for pid in sorted(pids))
+
+
 class Recorder:
     """Samples the GPU `uuid` between measured blocks; a reading that the driver refuses is left out.
 
@@ -157,7 +179,8 @@ class Recorder:
         )
 
     def busy_strangers(self) -> set[int]:
-        """Compute processes on the GPU that are not ours and have used it within the last seconds.
+        """Compute processes on the GPU that are not ours, live, and have used it within the last seconds: the driver
+        lists one that has ended for a while.
 
         All that are there, where the driver does not say how much each used it. None where it numbers processes from
         outside a container, so that ours cannot be told from others.
@@ -165,7 +188,7 @@ class Recorder:
         running = {int(process.pid) for process in self._read("nvmlDeviceGetComputeRunningProcesses") or ()}
         if not running & self.own:
             return set()
-        strangers = running - self.own
+        strangers = set(filter(_lives, running - self.own))
         self._foreign |= strangers
         used = self._read("nvmlDeviceGetProcessUtilization", 0) if strangers else None
         if used is None:

@@ -27,7 +27,7 @@ from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.statistics import Interval, error_probability
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.specs import DeviceSpec
-from tilewright.gpu.telemetry import Recorder
+from tilewright.gpu.telemetry import Recorder, named
 from tilewright.programs.format import decoded, encoded, program_file
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Program, ProgramError, digest_of
@@ -177,7 +177,7 @@ class Measuring:
             run.recorder.own.update(filter(None, [self._replayer.pid]))
             run.recorder.sample()
             if strangers := run.recorder.busy_strangers():
-                text = f"other processes used the GPU meanwhile: {sorted(strangers)}; measure again"
+                text = f"other processes used the GPU meanwhile: {named(strangers)}; measure again"
                 raise WorkerFailure(Status.VOID, text)
 
         return ProgramBench(run.code, self._replayer, run.rules, error, look, run.phases)

@@ -1,0 +1,61 @@
+"""Who else uses the GPU."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tilewright.gpu.telemetry import RECENT_US, Recorder, named
+
+
+@pytest.fixture
+def other() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def strangers(monkeypatch: pytest.MonkeyPatch, running: list[int], used: dict[int, int] | None) -> set[int]:
+    """Those that a recorder sees of processes on the GPU. `used`: when each used it last, in microseconds."""
+    recorder = Recorder("GPU-1", {os.getpid()})
+
+    def read(query: str, *_: int) -> Any:
+        if query == "nvmlDeviceGetComputeRunningProcesses":
+            return [SimpleNamespace(pid=pid) for pid in running]
+        return used and [SimpleNamespace(pid=pid, smUtil=7, timeStamp=at) for pid, at in used.items()]
+
+    monkeypatch.setattr(recorder, "_read", read)
+    return recorder.busy_strangers()
+
+
+def test_a_process_that_used_the_gpu_is_a_stranger(
+    monkeypatch: pytest.MonkeyPatch, other: subprocess.Popen[bytes]
+) -> None:
+    own, now = os.getpid(), 10 * RECENT_US
+    assert strangers(monkeypatch, [own, other.pid], {own: now, other.pid: now - 1}) == {other.pid}
+    assert strangers(monkeypatch, [own, other.pid], {own: now, other.pid: now - RECENT_US}) == set()
+    assert strangers(monkeypatch, [own, other.pid], None) == {other.pid}
+    assert strangers(monkeypatch, [other.pid], {other.pid: now}) == set(), "numbers from outside a container"
+
+
+def test_a_process_that_has_ended_is_none(monkeypatch: pytest.MonkeyPatch, other: subprocess.Popen[bytes]) -> None:
+    """The driver lists it for a while."""
+    own, now = os.getpid(), 10 * RECENT_US
+    other.kill()
+    other.wait()
+    for used in ({own: now, other.pid: now}, None):
+        assert strangers(monkeypatch, [own, other.pid], used) == set()
+
+
+def test_strangers_are_named(other: subprocess.Popen[bytes]) -> None:
+    """No process has a number as high as the second one."""
+    found = named({(1 << 22) + 1, other.pid})
+    assert re.fullmatch(rf"{other.pid} \(python[\d.]*\), {(1 << 22) + 1} \(gone\)", found)
