@@ -87,7 +87,7 @@ class CaptureWorker:
         """Once `stop` is set, no answer comes. Raises RuntimeError where no worker can be had."""
         self._entry = entry
         self._stop = stop
-        self._loading = self._loaded = False
+        self._loaded = False
         environment = worker_environment(scratch, compiler_variables(scratch))
         folders = [str(path) for path in dict.fromkeys((entry.folder, *entry.import_paths, *entry.readable))]
         self._process = ChildProcess(lambda end: server.start(end, [kind, *folders], environment, scratch), scratch)
@@ -100,11 +100,10 @@ class CaptureWorker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def begin_to_load(self, limit_s: float) -> None:
-        """Have it begin to import the entry point, unless it has. Raises as `ask` does."""
-        if self._loading:
+    def load(self, limit_s: float) -> None:
+        """Have it import the entry point, unless it has. Raises as `ask` does."""
+        if self._loaded:
             return
-        self._loading = True
         entry = self._entry
         message = LoadEntry(
             folder=str(entry.folder),
@@ -115,37 +114,19 @@ class CaptureWorker:
             frontend=entry.frontend,
             memory_bytes=self._stop.memory_bytes if self._stop is not None else 0,
         )
-        self._send(message, (), limit_s)
-
-    def load(self, limit_s: float) -> None:
-        """Have it import the entry point, unless it has. Raises as `ask` does."""
-        self.begin_to_load(limit_s)
-        if not self._loaded:
-            self._answer(Done, limit_s)
-            self._loaded = True
+        self.ask(message, Done, (), limit_s)
+        self._loaded = True
 
     def ask(
         self, message: Message, kind: type[Reply], buffers: Sequence[Sent], limit_s: float
     ) -> tuple[Reply, list[Received]]:
         """Raises `EntryFailed` for a candidate that fails, crashes or takes too long, `InProcess`, and RuntimeError
         where the worker cannot start."""
-        self._send(message, buffers, limit_s)
-        return self._answer(kind, limit_s)
-
-    def _send(self, message: Message, buffers: Sequence[Sent], limit_s: float) -> None:
-        self._go_on()
+        if self._stop is not None and self._stop.is_set():
+            raise EntryFailed("timeout", "it was given up")
         self._await_start()
         with self._failing(limit_s):
             self._link.send(message, buffers, limit_s)
-
-    def _go_on(self) -> None:
-        """Raises `EntryFailed` where the work is given up."""
-        if self._stop is not None and self._stop.is_set():
-            raise EntryFailed("timeout", "it was given up")
-
-    def _answer(self, kind: type[Reply], limit_s: float) -> tuple[Reply, list[Received]]:
-        self._go_on()
-        with self._failing(limit_s):
             if not self._process.await_answer(limit_s, awake=False, stop=self._stop):
                 raise ChannelTimeout("no answer in time")
             answer, received = self._link.receive(limit_s)

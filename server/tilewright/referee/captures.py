@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -128,7 +129,7 @@ def capture_calls(
 
 class _Pair:
     """Two workers that capture the same calls; new ones after a call that is no program, whose processes may be in any
-    state, and where their zones are used up. They start side by side, and call one after the other."""
+    state, and where their zones are used up. They get ready side by side, and call one after the other."""
 
     def __init__(
         self, server: ForkServer, entry: Entry, scratch: Path, limit_s: float, stop: Stop | None = None
@@ -155,39 +156,72 @@ class _Pair:
             if not any(words in str(failure) for words in _NO_ROOM):
                 raise
         try:
-            (first, told), (second, _) = (self._alone(draw, zone) for draw in draws)
+            (first, told), (second, _) = (self._alone(self._start(), draw, zone) for draw in draws)
         except EntryFailed as failure:
             if not any(words in str(failure) for words in _NO_ROOM):
                 raise
             raise InProcess(f"at addresses of its own it does not fit on the GPU: {failure}") from None
-        return self._agreed(draws, zone, first, second, told)
+        return self._agreed(draws, zone, (first, second), told, side_by_side=False)
 
-    def _alone(self, draw: Arguments, zone: int) -> tuple[Program, Captured]:
-        with CaptureWorker(self._server, self._entry, self._scratch, stop=self._stop) as worker:
-            return _captured(worker, draw, zone, self._limit_s)
+    def _start(self) -> CaptureWorker:
+        return CaptureWorker(self._server, self._entry, self._scratch, stop=self._stop)
+
+    def _alone(self, worker: CaptureWorker, draw: Arguments, zone: int) -> tuple[Program, Captured]:
+        with worker:
+            return self._called(worker, draw, zone)
+
+    def _called(self, worker: CaptureWorker, draw: Arguments, zone: int) -> tuple[Program, Captured]:
+        return _captured(self._prepared(worker, draw, zone), draw, self._limit_s)
+
+    def _prepared(self, worker: CaptureWorker, draw: Arguments, zone: int) -> CaptureWorker:
+        _set_arguments(worker, draw, zone, self._limit_s)
+        return worker
 
     def _agreed(
-        self, draws: tuple[Arguments, Arguments], zone: int, first: Program, second: Program, told: Captured
+        self,
+        draws: tuple[Arguments, Arguments],
+        zone: int,
+        captures: tuple[Program, Program],
+        told: Captured,
+        side_by_side: bool,
     ) -> CallCaptured:
-        try:
-            program = agreed(first, second, lambda which: self._alone(draws[which], zone)[0])
-        except ProgramError as error:
-            raise InProcess(f"two captures of it differ: {error}") from None
-        return CallCaptured(program, peak_bytes=told.peak_bytes, tuned=told.spare_images > 0)
+        """`side_by_side`: whether two workers may capture once more at a time, if that is needed. They do not if the
+        call may tune."""
+        running: dict[int, Future[tuple[Program, Captured]]] = {}
+        tuned = told.spare_images > 0
+
+        def again(which: int) -> Program:
+            if which not in running:  # the other one is needed as well, as a rule
+                for number in (0, 1) if side_by_side and not tuned else (which,):
+                    running[number] = threads.submit(self._alone, self._start(), draws[number], zone)
+            return running.pop(which).result()[0]
+
+        with ThreadPoolExecutor(2) as threads:
+            try:
+                program = agreed(*captures, again)
+            except ProgramError as error:
+                raise InProcess(f"two captures of it differ: {error}") from None
+        return CallCaptured(program, peak_bytes=told.peak_bytes, tuned=tuned)
 
     def _capture(self, draws: tuple[Arguments, Arguments], zone: int) -> CallCaptured:
         if not self._workers or zone <= self._zone:
             self._close()
             for _ in draws:
-                self._workers.append(CaptureWorker(self._server, self._entry, self._scratch, stop=self._stop))
-            for worker in self._workers:  # side by side
-                worker.begin_to_load(self._limit_s)
+                self._workers.append(self._start())
         self._zone = zone
+        one, other = self._workers
         try:
-            (first, told), (second, _) = (
-                _captured(worker, draw, zone, self._limit_s) for worker, draw in zip(self._workers, draws, strict=True)
-            )
-            return self._agreed(draws, zone, first, second, told)
+            with ThreadPoolExecutor(1) as thread:
+                if self._stop is None:  # the first one compiles and tunes, and the other one finds that done
+                    waiting = thread.submit(self._prepared, other, draws[1], zone)
+                    first, told = _captured(self._prepared(one, draws[0], zone), draws[0], self._limit_s)
+                    second, also = _captured(waiting.result(), draws[1], self._limit_s)
+                else:  # nothing that tunes counts beside a check
+                    calling = thread.submit(self._called, other, draws[1], zone)
+                    first, told = self._called(one, draws[0], zone)
+                    second, also = calling.result()
+            told = max(told, also, key=lambda captured: captured.spare_images)
+            return self._agreed(draws, zone, (first, second), told, side_by_side=True)
         except BaseException:
             self._close()
             raise
@@ -214,10 +248,13 @@ def capture_twice(
     return checked(Program(program.layout, program.images, program.held, examples or {}, kept, entry.label))
 
 
-def _captured(worker: CaptureWorker, draw: Arguments, zone: int, limit_s: float) -> tuple[Program, Captured]:
-    """The program that a worker describes, and what else it says of the call."""
+def _set_arguments(worker: CaptureWorker, draw: Arguments, zone: int, limit_s: float) -> None:
     worker.load(limit_s)
     worker.ask(SetArguments(zone=zone, arguments=list(draw.described)), Done, _own(draw), limit_s)
+
+
+def _captured(worker: CaptureWorker, draw: Arguments, limit_s: float) -> tuple[Program, Captured]:
+    """The program that a worker describes, and what else it says of the call."""
     found, buffers = worker.ask(CaptureCall(), Captured, (), limit_s)
     try:
         program = decoded(bytes(buffer_of(buffers, found.program)))
@@ -252,10 +289,9 @@ def ordinary_calls(
         tempfile.TemporaryDirectory(prefix="tilewright-ordinary-", ignore_cleanup_errors=True) as folder,
         CaptureWorker(server, entry, Path(folder), "ordinary", stop) as worker,
     ):
-        worker.load(limit_s)
         recorded = []
         for draw in draws:
-            worker.ask(SetArguments(zone=1, arguments=list(draw.described)), Done, _own(draw), limit_s)
+            _set_arguments(worker, draw, 1, limit_s)
             recorded.append(worker.ask(RecordCall(), Recorded, (), limit_s)[0].launches)
     return recorded
 
