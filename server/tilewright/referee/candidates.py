@@ -135,10 +135,17 @@ class Programs:
             print(f"beside a check: {error!r}", file=sys.stderr)
 
     def _fits(self, code: TaskCode, cases: Sequence[Case], room: int) -> bool:
-        """Whether the arguments of all cases are at hand, and small beside the GPU's memory with what calls took."""
-        places = [_place(code, case) for case in cases]
-        calls = [(self._public.get(place), self._peaks.get(place, 0)) for place in places]
-        return all(call is not None and AHEAD * (sum(map(len, call[0].tensors)) + peak) <= room for call, peak in calls)
+        """Whether the arguments of all cases are small beside the GPU's memory, with what calls took so far."""
+        for case in cases:
+            if AHEAD * code.work(case).bytes > room:  # it is not even drawn
+                return False
+            try:
+                tensors = self._draws(code, case)[0].tensors
+            except (InProcess, UsageError):
+                return False
+            if AHEAD * (sum(map(len, tensors)) + self._peaks.get(_place(code, case), 0)) > room:
+                return False
+        return True
 
     def _remember(self, key: str, found: list[CallCaptured]) -> list[CallCaptured]:
         self._known[key] = found  # the one that was asked for last is the last to go

@@ -43,7 +43,7 @@ def reference(x, sizes):
     return x * sizes
 
 def work(case):
-    return Work(8 * case["N"], case["N"], "float32")
+    return Work(2 * case["N"], case["N"], "float32")
 """
 PLAIN, RAGGED, LISTED = {"N": 4}, {"N": 4, "ragged": True}, {"N": 4, "listed": True}
 SNAPSHOT = Snapshot(id="a", root=Path("a"), task=Path("t"), cache=Path("c"))
@@ -92,10 +92,20 @@ def test_what_is_captured_beside_a_check_is_there_for_the_benchmark(code: TaskCo
     assert captured == [1, 1]
 
 
-def test_what_is_not_at_hand_or_too_large_is_not_captured_ahead(code: TaskCode, captured: list[int]) -> None:
+def test_a_first_candidate_is_captured_ahead_too(code: TaskCode, captured: list[int]) -> None:
     made = programs()
-    with made.captured_aside(code, OTHER, [PLAIN], ROOM):  # no public draws yet
+    with made.captured_aside(code, OTHER, [PLAIN], ROOM):
         pass
+    assert captured == [1]
+    assert made.of(code, OTHER, [PLAIN], "incumbent")[0].program is ONE
+    assert captured == [1]
+
+
+def test_what_is_too_large_is_not_captured_ahead(code: TaskCode, captured: list[int]) -> None:
+    made = programs()
+    with made.captured_aside(code, OTHER, [PLAIN], candidates.AHEAD * 8 - 1):  # of the task's own count of bytes
+        pass
+    assert captured == []
     made.of(code, SNAPSHOT, [PLAIN], "incumbent")
     with made.captured_aside(code, OTHER, [PLAIN], candidates.AHEAD * (16 + 7) - 1):  # 7: what the call allocated
         pass
