@@ -48,6 +48,7 @@ class OnGpu:
         self._tell = tell
         self._server = capture_server()
         self._replayer = Replayer(folder)
+        self._replayer.begin()
         self._programs = Programs(self._server, kill_orphans)
         self._measuring = Measuring(self._programs, self._replayer)
 

@@ -100,11 +100,10 @@ class Replayer:
     ) -> None:
         self.close()
 
-    def start(self) -> ReplayerReady:
-        """Start the process, if it does not run. Raises `ReplayerGone`."""
-        if self._process is not None and self.ready is not None:
-            return self.ready
-        self.close()
+    def begin(self) -> None:
+        """Start the process, if it does not run, and do not wait for it."""
+        if self._process is not None:
+            return
         self._scratch = Path(tempfile.mkdtemp(prefix="tilewright-replayer-", dir=self._folder))
         environment = kept_environment() | {"HOME": str(self._scratch), "TMPDIR": str(self._scratch)}
         environment |= {"CUDA_CACHE_PATH": str(self._scratch)}
@@ -113,6 +112,13 @@ class Replayer:
         )
         self._link = Link(self._process.channel, FromReplayer)
         self.starts += 1
+
+    def start(self) -> ReplayerReady:
+        """Start the process, if it does not run, and wait until it is ready. Raises `ReplayerGone`."""
+        if self.ready is not None:
+            return self.ready
+        self.begin()
+        assert self._link is not None
         try:
             ready, _ = self._link.receive(START_S)
         except ChannelError as error:
