@@ -223,7 +223,7 @@ class WorkerPool:
 
     def __init__(self, fork_server: ForkServer, backend: str, folder: Path, spares: int) -> None:
         """`backend` is BACKEND:ARCH; `folder` is where the workers' scratch folders are made."""
-        self._fork_server = fork_server
+        self.server = fork_server
         self._backend = backend
         self._folder = folder
         self.spares = spares
@@ -357,5 +357,5 @@ class WorkerPool:
         given = Path(tempfile.mkdtemp(prefix="given-", dir=self._folder))
         arguments = [self._backend, str(given)]
         environment = worker_environment(scratch, compiler_variables(scratch))
-        process = ChildProcess(lambda end: self._fork_server.start(end, arguments, environment, scratch), scratch)
+        process = ChildProcess(lambda end: self.server.start(end, arguments, environment, scratch), scratch)
         return WorkerHandle(process, scratch, given)

@@ -48,6 +48,7 @@ from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.surroundings import environment, gpu_of_torch
 from tilewright.evaluation.taskcode import TaskCode
+from tilewright.frontends.protocol import FRONTENDS
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.gpu.telemetry import Recorder
@@ -341,6 +342,9 @@ class Referee:
         folder = message["task"]
         if folder not in self._code:
             self._code[folder] = TaskCode(load_task(Path(folder)), self._backend)
+            if self._gpu and (module := FRONTENDS[self._code[folder].task.file.frontend].ahead):
+                for server in (self._pool.server, self._on_gpu.server):
+                    server.get_ready(module)
         return self._code[folder]
 
     @contextlib.contextmanager

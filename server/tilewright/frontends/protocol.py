@@ -66,6 +66,10 @@ class Frontend(Protocol):
     def variables(self) -> Mapping[str, str]:
         """Environment variables of a process that runs candidates."""
 
+    @property
+    def ahead(self) -> str:
+        """A module, if not empty, whose `get_ready` does what each process that runs candidates would do anew."""
+
     def runtime(self) -> Runtime:
         """Raises `MissingPackage`."""
 
@@ -77,6 +81,7 @@ class Defaults:
     has_kernels = True
     packages: Mapping[str, str] = {}
     variables: Mapping[str, str] = {}
+    ahead = ""
 
 
 FRONTENDS: Registry[Frontend] = Registry(

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -95,6 +96,12 @@ class ForkServer:
         finally:
             os.close(writing)
         return Forked(self, pid, reading)
+
+    def get_ready(self, module: str) -> None:
+        """Have it import `module`, and call that module's own `get_ready`, before it forks the next worker. It says
+        nothing of how that went."""
+        with self._turn, contextlib.suppress(OSError):
+            socket.send_fds(self._socket, [json.dumps({"ready": module}).encode()], [])
 
     def status_of(self, pid: int) -> int:
         """How the worker `pid`, which has ended, did so: its exit status, or minus the signal."""
@@ -188,6 +195,12 @@ def _serve(control: socket.socket, run: Callable[..., None]) -> None:
         if not text:
             return
         asked = json.loads(text)
+        if "ready" in asked:
+            try:
+                importlib.import_module(asked["ready"]).get_ready()
+            except Exception:  # each worker does without
+                traceback.print_exc()
+            continue
         if "ended" in asked:
             _, status = os.waitpid(asked["ended"], 0)
             control.send(str(os.waitstatus_to_exitcode(status)).encode())

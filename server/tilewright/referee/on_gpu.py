@@ -46,10 +46,10 @@ class OnGpu:
         """`folder` is private to the referee; `tell` reports progress."""
         self._pool = pool
         self._tell = tell
-        self._server = capture_server()
+        self.server = capture_server()
         self._replayer = Replayer(folder)
         self._replayer.begin()
-        self._programs = Programs(self._server, kill_orphans)
+        self._programs = Programs(self.server, kill_orphans)
         self._measuring = Measuring(self._programs, self._replayer)
 
     def benchmark(self, code: TaskCode, message: Message, here: Here, phases: Phases) -> BenchmarkResult:
@@ -82,7 +82,7 @@ class OnGpu:
     def close(self) -> None:
         """End the replayer, and what workers are forked from."""
         self._replayer.close()
-        self._server.close()
+        self.server.close()
 
     @contextlib.contextmanager
     def _run(self, code: TaskCode, message: Message, here: Here, phases: Phases) -> Iterator[Run]:

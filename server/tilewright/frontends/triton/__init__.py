@@ -10,6 +10,7 @@ from tilewright.frontends.protocol import Defaults, Frontend, MissingPackage, Ru
 class Triton(Defaults):
     name = "triton"
     packages: Mapping[str, str] = {"triton": "pip install 'triton>=3.6'"}
+    ahead = "tilewright.frontends.triton.ahead"
 
     def runtime(self) -> Runtime:
         need_packages(self)
