@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
 from tilewright.isolation.process import ChildProcess
@@ -61,26 +62,31 @@ print(json.dumps(said))
 """
 
 
-def test_workers_load_side_by_side_and_none_is_left(tmp_path: Path) -> None:
-    (tmp_path / "task").mkdir()
-    for name, text in {"task.toml": SCALE_TOML, "task.py": SCALE_TASK, "kernel.py": SCALE_KERNEL}.items():
-        (tmp_path / "task" / name).write_text(text)
-    (tmp_path / "own").mkdir()
-    script = tmp_path / "own" / "script.py"
-    script.write_text(SCRIPT)
+def _said(folder: Path, text: str, argument: str) -> Any:
+    """What a script says, which makes workers for the `scale` task in `folder`, and is given that and the argument."""
+    (folder / "task").mkdir()
+    for name, content in {"task.toml": SCALE_TOML, "task.py": SCALE_TASK, "kernel.py": SCALE_KERNEL}.items():
+        (folder / "task" / name).write_text(content)
+    (folder / "own").mkdir()
+    script = folder / "own" / "script.py"
+    script.write_text(text)
     supervised = [sys.executable, "-I", "-m", "tilewright.isolation.supervisor", sys.executable, str(script)]
-    with (tmp_path / "out").open("w") as out, (tmp_path / "err").open("w") as err:
+    with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
         process = subprocess.Popen(  # whose end is the supervisor's standard input's
-            [*supervised, str(tmp_path), SCALE_KERNEL],
+            [*supervised, str(folder), argument],
             stdin=subprocess.PIPE,
             stdout=out,
             stderr=err,
-            env=os.environ | {"TILEWRIGHT_FOLDER": str(tmp_path / "none")},
+            env=os.environ | {"TILEWRIGHT_FOLDER": str(folder / "none")},
         )
         process.wait(120)
-    written = (tmp_path / "out").read_text()
-    assert written, (tmp_path / "err").read_text()[-2000:]
-    said = json.loads(written.splitlines()[-1])
+    written = (folder / "out").read_text()
+    assert written, (folder / "err").read_text()[-2000:]
+    return json.loads(written.splitlines()[-1])
+
+
+def test_workers_load_side_by_side_and_none_is_left(tmp_path: Path) -> None:
+    said = _said(tmp_path, SCRIPT, SCALE_KERNEL)
     assert said["labels"] == ["0", "1", "2", "3", "4"]
     assert said["seconds"] < 9, "five that take two seconds each"
     assert said["failed"] == [["5", "import_error"]] * 2, said["failed"]
@@ -88,6 +94,52 @@ def test_workers_load_side_by_side_and_none_is_left(tmp_path: Path) -> None:
     assert said["alive"] == []
     assert said["waiting"] == 1
     assert said["left"] == 2  # of the one that waits
+
+
+CHECKS = """
+import json, math, sys, time
+from pathlib import Path, PurePosixPath
+from tilewright.isolation.fork_server import ForkServer
+fork_server = ForkServer.forked("tilewright.evaluation.worker", "cpu:sm_90")
+from tilewright.evaluation.correctness import planned_runs
+from tilewright.evaluation.judging import judged
+from tilewright.evaluation.pool import WorkerPool
+from tilewright.evaluation.seeds import Seeds
+from tilewright.evaluation.snapshot import SnapshotStore
+from tilewright.evaluation.taskcode import TaskCode
+from tilewright.task import Backend, load_task
+
+folder = Path(sys.argv[1])
+kernels = json.loads(sys.argv[2])
+files = {f"task/{path.name}": path.read_bytes() for path in (folder / "task").iterdir()}
+store = SnapshotStore(folder, files, PurePosixPath("task"))
+snapshots = store.write(*({"task/kernel.py": text.encode()} for text in kernels))
+code = TaskCode(load_task(folder / "task"), Backend.CPU)
+runs = planned_runs(code.task, Backend.CPU, Seeds("secret"), 4)
+pool = WorkerPool(fork_server, "cpu:sm_90", folder, spares=1)
+said = []
+for snapshot in snapshots:
+    for workers in (1, 3):
+        start = lambda count=1, withheld=False: pool.loaded(code.task, [("it", snapshot)] * count, math.inf)
+        found = judged(code, Backend.CPU, runs, start, lambda _: None, workers)
+        hashes = [case.inputs_hash for case in found.cases]
+        said.append([found.status, found.message, [case.status for case in found.cases], hashes])
+pool.close()
+print(json.dumps(said))
+"""
+
+
+def test_a_check_on_several_workers_finds_what_one_finds(tmp_path: Path) -> None:
+    """The same runs, in the same order, on the same inputs, up to the same failure."""
+    wrong = SCALE_KERNEL.replace(
+        "    return out\n", "    out[-1] += x.shape[0] not in (512, 1048576)\n    return out\n"
+    )
+    right_alone, right, wrong_alone, wrong_found = _said(tmp_path, CHECKS, json.dumps([SCALE_KERNEL, wrong]))
+    assert right_alone[0] == "passed"
+    assert right == right_alone
+    assert wrong_alone[0] == "wrong_values"
+    assert 1 < len(wrong_alone[2]) < len(right[2])
+    assert wrong_found == wrong_alone
 
 
 def test_a_process_is_ended_before_it_has_a_group_of_its_own(tmp_path: Path) -> None:

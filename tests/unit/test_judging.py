@@ -1,17 +1,22 @@
-"""A check beside other work: what that may have brought about is judged again alone."""
+"""A check beside other work and on several workers: what these may have brought about is judged again alone."""
 
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from threading import Event
+from typing import Any, cast
 
 import pytest
 
-from tilewright.evaluation.judging import DISTURBED, judged_undisturbed
-from tilewright.evaluation.pool import WorkerFailure
-from tilewright.evaluation.results import CorrectnessResult, Status
+from tilewright.evaluation import judging
+from tilewright.evaluation.correctness import Run
+from tilewright.evaluation.judging import DISTURBED, judged_undisturbed, judged_widely
+from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
+from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Status
+from tilewright.task import Backend
 
 
 class Check:
@@ -21,10 +26,12 @@ class Check:
         self.answers = [*answers]
         self.raises = raises
         self.beside: list[bool] = []
+        self.workers: list[int] = []
         self.stop: Event | None = None
         self.goes_on = False
 
-    def judge(self) -> CorrectnessResult:
+    def judge(self, workers: int) -> CorrectnessResult:
+        self.workers.append(workers)
         self.beside.append(self.goes_on)
         answer = self.answers.pop(0)
         if self.raises and answer is not Status.PASSED:
@@ -69,11 +76,11 @@ def test_an_error_of_the_referee_beside_other_work_is_tried_again_alone() -> Non
     """The reference takes memory, too."""
     check, errors = Check(Status.PASSED), [RuntimeError("out of memory")]
 
-    def judge() -> CorrectnessResult:
+    def judge(workers: int) -> CorrectnessResult:
         if errors:
             check.beside.append(check.goes_on)
             raise errors.pop()
-        return check.judge()
+        return check.judge(workers)
 
     assert judged_undisturbed(judge, check.aside()).passed
     assert check.beside == [True, False]
@@ -103,3 +110,123 @@ def test_without_other_work_a_failure_stands() -> None:
         with pytest.raises(WorkerFailure) if raises else contextlib.nullcontext():
             assert judged_undisturbed(check.judge, contextlib.nullcontext()).status is Status.CRASHED
         assert check.beside == [False]
+
+
+@pytest.mark.parametrize("status", [Status.CRASHED, Status.WRONG_VALUES])
+def test_on_several_workers_a_failure_that_they_may_cause_is_judged_again_on_one(status: Status) -> None:
+    check = Check(status, Status.PASSED)
+    result = judged_undisturbed(check.judge, contextlib.nullcontext(), workers=3)
+    assert (result.status, check.workers) == (
+        (Status.PASSED, [3, 1]) if status in DISTURBED else (Status.WRONG_VALUES, [3])
+    )
+
+
+class Worker:
+    """Takes its time for a request; what holds meanwhile is the referee's."""
+
+    def __init__(self) -> None:
+        self.meanwhile: Callable[[], Any] = contextlib.nullcontext
+        self.done: list[tuple[int, int]] = []
+
+    def request(self, seconds: float) -> None:
+        with self.meanwhile():
+            time.sleep(seconds)
+
+    def output(self) -> str:
+        return "printed"
+
+
+class Crew:
+    """Workers of a check whose runs end as `ends` says by their seed, and take `seconds` on the worker."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, count: int, seconds: float = 0.01) -> None:
+        self.workers = [Worker() for _ in range(count)]
+        self.seconds = seconds
+        self.ends: dict[int, Status | Exception] = {}
+        self.referee = threading.Lock()
+        self.most_at_work = self._at_work = 0
+        monkeypatch.setattr(judging, "check_case", self._check_case)
+
+    def _check_case(self, worker: Worker, code: object, run: Run, backend: Backend, kept: dict[str, Any]) -> CaseCheck:
+        assert self.referee.acquire(blocking=False), "the referee does one thing at a time"
+        kept.setdefault("shapes", []).append(run.case["N"])
+        assert kept["shapes"].count(run.case["N"]) == sum(seen == run.case["N"] for seen, _ in worker.done) + 1
+        self.referee.release()
+        self._at_work += 1
+        self.most_at_work = max(self.most_at_work, self._at_work)
+        worker.request(self.seconds)
+        self._at_work -= 1
+        worker.done.append((cast(int, run.case["N"]), run.seed))
+        end = self.ends.get(run.seed, Status.PASSED)
+        if isinstance(end, Exception):
+            raise end
+        return CaseCheck(case=run.case, hidden=run.hidden, status=end, message=f"run {run.seed}", inputs_hash="")
+
+    def judged(self, runs: Sequence[Run], limit_s: float = 60.0) -> CorrectnessResult:
+        @contextlib.contextmanager
+        def start(*, count: int = 1, withheld: bool = False) -> Iterator[list[WorkerHandle]]:
+            yield [cast(WorkerHandle, worker) for worker in self.workers[:count]]
+
+        code = cast(Any, None)
+        count = len(self.workers)
+        return judged_widely(code, Backend.CPU, [*runs], start, lambda _: None, limit_s, count)
+
+    @property
+    def seeds(self) -> list[int]:
+        return sorted(seed for worker in self.workers for _, seed in worker.done)
+
+
+def runs(shapes: int, each: int) -> list[Run]:
+    """So many runs of so many shapes; a run's seed is its number."""
+    return [Run({"N": number // each}, False, number) for number in range(shapes * each)]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_all_runs_of_a_shape_are_one_workers_in_their_order(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    crew = Crew(monkeypatch, count)
+    found = crew.judged(runs(7, 5))
+    assert found.passed
+    assert [check.message for check in found.cases] == [f"run {number}" for number in range(35)]
+    assert crew.seeds == [*range(35)]
+    assert crew.most_at_work == count
+    for worker in crew.workers:
+        assert [seed for _, seed in worker.done] == sorted(seed for _, seed in worker.done)
+        assert all(len([1 for shape, _ in worker.done if shape == one]) == 5 for one, _ in worker.done)
+        assert worker.meanwhile is contextlib.nullcontext
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_first_failure_in_the_order_of_the_runs_counts(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Whichever worker was sooner: run 12 of another shape fails long before run 4 is reached."""
+    crew = Crew(monkeypatch, count)
+    crew.ends = {4: Status.WRONG_VALUES, 10: Status.NON_FINITE, 12: WorkerFailure(Status.CRASHED, "it died", "said")}
+    found = crew.judged(runs(7, 5))
+    assert found.status is Status.WRONG_VALUES
+    assert [check.message for check in found.cases] == [f"run {number}" for number in range(5)]
+    assert "4 other runs had passed" in found.message
+    assert found.output == "printed"
+    assert max(crew.seeds) < 20, "nobody goes on after a failure"
+    crew = Crew(monkeypatch, count)
+    crew.ends = {4: WorkerFailure(Status.CRASHED, "it died", "said")}
+    found = crew.judged(runs(7, 5))
+    assert (found.status, found.output, found.cases[-1].message) == (Status.CRASHED, "said", "it died")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_an_error_of_the_reference_ends_all_of_it(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    crew = Crew(monkeypatch, count)
+    crew.ends = {3: ValueError("no reference")}
+    with pytest.raises(ValueError, match="no reference"):
+        crew.judged(runs(20, 5))
+    assert len(crew.seeds) < 20
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_time_that_is_over_ends_a_wide_check(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    crew = Crew(monkeypatch, count, seconds=0.1)
+    found = crew.judged(runs(40, 1), limit_s=0.25)
+    assert found.passed
+    assert count <= len(found.cases) <= 4 * count
+    assert found.wanted == 40
+    crew = Crew(monkeypatch, count, seconds=0.05)
+    assert len(crew.judged(runs(40, 1), limit_s=0.0).cases) in range(1, count + 1)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from threading import Event
+from threading import Event, Lock
+from typing import Protocol
 
 from tilewright.evaluation.calling import Kept, calls_of
 from tilewright.evaluation.correctness import (
@@ -23,9 +27,16 @@ from tilewright.evaluation.taskcode import TaskCode
 from tilewright.evaluation.withholding import computed_elsewhere
 from tilewright.task import Backend, Frontend, case_label
 
-Start = Callable[[bool], AbstractContextManager[WorkerHandle]]
-"""Starts a worker that has loaded the candidate; whether its launches are withheld."""
 Tell = Callable[[str], None]
+
+
+class Start(Protocol):
+    """Starts workers that have loaded the candidate."""
+
+    def __call__(self, *, count: int = 1, withheld: bool = False) -> AbstractContextManager[Sequence[WorkerHandle]]:
+        """`withheld`: their launches do nothing."""
+
+
 DISTURBED = {
     Status.STATEFUL,
     Status.IMPORT_ERROR,
@@ -38,13 +49,17 @@ DISTURBED = {
 """How a check can end by what runs beside it: another process takes memory and time, and disturbs a tuner."""
 
 
-def judged(code: TaskCode, backend: Backend, runs: list[Run], start: Start, tell: Tell) -> CorrectnessResult:
-    """Check a candidate on `runs`. Raises `WorkerFailure` where it could not even be loaded."""
-    with start(False) as worker:
-        found = _ran(worker, code, backend, runs, tell)
+def judged(
+    code: TaskCode, backend: Backend, runs: list[Run], start: Start, tell: Tell, workers: int = 1
+) -> CorrectnessResult:
+    """Check a candidate on `runs`, on several workers side by side. Raises `WorkerFailure` where it could not even be
+    loaded."""
+    with start(count=workers) as crew:
+        found = _Runs(code, backend, runs, tell).on(crew)
         if not found.passed:
             return found
         need_informative(found.cases)
+        worker = crew[0]
         defects: list[Defect] = []
         note = output = ""
         try:
@@ -62,19 +77,22 @@ def judged(code: TaskCode, backend: Backend, runs: list[Run], start: Start, tell
 
 
 def judged_undisturbed(
-    judge: Callable[[], CorrectnessResult], aside: AbstractContextManager[Event | None], deadline: float = math.inf
+    judge: Callable[[int], CorrectnessResult],
+    aside: AbstractContextManager[Event | None],
+    deadline: float = math.inf,
+    workers: int = 1,
 ) -> CorrectnessResult:
-    """What a check shows beside which other work is done, if `aside` gives what ends that. A failure that the other
-    work may have brought about, by the memory or the time that it takes, is judged again alone, before `deadline`
-    (monotonic seconds). Raises what `judge` does."""
+    """What a check on so many workers shows beside which other work is done, if `aside` gives what ends that. A failure
+    that the other work or the other workers may have brought about, by the memory or the time that they take, is judged
+    again alone, on one worker, before `deadline` (monotonic seconds). Raises what `judge` does."""
     stop: Event | None = None
 
     def disturbed(status: Status) -> bool:
-        return stop is not None and status in DISTURBED and time.monotonic() < deadline
+        return (stop is not None or workers > 1) and status in DISTURBED and time.monotonic() < deadline
 
     try:
         with aside as stop:
-            result = judge()
+            result = judge(workers)
             if stop is not None and not result.passed:
                 stop.set()
         if not disturbed(result.status):
@@ -82,48 +100,103 @@ def judged_undisturbed(
     except Exception as error:  # of the referee itself, too, which has the reference on the GPU
         if not disturbed(error.status if isinstance(error, WorkerFailure) else Status.VOID):
             raise
-    return judge()
+    return judge(1)
 
 
 def judged_widely(
-    code: TaskCode, backend: Backend, runs: list[Run], start: Start, tell: Tell, limit_s: float
+    code: TaskCode, backend: Backend, runs: list[Run], start: Start, tell: Tell, limit_s: float, workers: int = 1
 ) -> CorrectnessResult:
     """Check a candidate on as many of `runs` as `limit_s` seconds are enough for, one at least, and nothing else.
     Raises `WorkerFailure` where it could not even be loaded."""
-    with start(False) as worker:
-        found = _ran(worker, code, backend, runs, tell, time.monotonic() + limit_s)
+    with start(count=workers) as crew:
+        found = _Runs(code, backend, runs, tell, time.monotonic() + limit_s).on(crew)
     return found.model_copy(update={"wanted": len({case_label(run.case) for run in runs})})
 
 
-def _ran(
-    worker: WorkerHandle, code: TaskCode, backend: Backend, runs: list[Run], tell: Tell, deadline: float = math.inf
-) -> CorrectnessResult:
-    """What the runs up to the first that fails show, or to the first after `deadline`."""
-    checks: list[CaseCheck] = []
-    kept: Kept = {}
-    for number, planned in enumerate(runs):
-        if checks and time.monotonic() > deadline:
-            break
-        tell(f"checking run {number + 1} of {len(runs)}")
+class _Runs:
+    """The runs of a check: those up to the first that fails, or to the first after `deadline`.
+
+    Workers compile, and run kernels, side by side; the referee does one thing at a time, while they do. All runs of a
+    shape are one worker's, in their order: what it returned first has to stand to the last.
+    """
+
+    def __init__(
+        self, code: TaskCode, backend: Backend, runs: Sequence[Run], tell: Tell, deadline: float = math.inf
+    ) -> None:
+        self._code = code
+        self._backend = backend
+        self._tell = tell
+        self._deadline = deadline
+        self._count = self._first_failure = len(runs)
+        self._checks: dict[int, CaseCheck] = {}
+        self._output = ""
+        self._turn = Lock()
+        shapes: dict[str, list[tuple[int, Run]]] = {}
+        for number, planned in enumerate(runs):
+            shapes.setdefault(case_label(planned.case), []).append((number, planned))
+        self._shapes = deque(shapes.values())
+
+    def on(self, workers: Sequence[WorkerHandle]) -> CorrectnessResult:
+        """What they show on these workers, which have loaded the candidate."""
+        if len(workers) == 1:
+            self._work(workers[0])
+        else:
+            with ThreadPoolExecutor(len(workers)) as threads:
+                working = [threads.submit(self._take_turns, worker) for worker in workers]
+            for one in working:
+                one.result()
+        checks = [check for number, check in sorted(self._checks.items()) if number <= self._first_failure]
+        if (last := checks[-1]).status is Status.PASSED:
+            return CorrectnessResult(status=Status.PASSED, cases=checks)
+        text = f"{last.label}: {last.message}{what_passed(checks)}" if last.message else ""
+        return CorrectnessResult(status=last.status, message=text, cases=checks, output=self._output)
+
+    def _take_turns(self, worker: WorkerHandle) -> None:
+        worker.meanwhile = self._released
+        with self._turn:
+            try:
+                self._work(worker)
+            except BaseException:
+                self._shapes.clear()
+                self._first_failure = -1
+                raise
+            finally:
+                worker.meanwhile = contextlib.nullcontext
+
+    @contextlib.contextmanager
+    def _released(self) -> Iterator[None]:
+        self._turn.release()
+        try:
+            yield
+        finally:
+            self._turn.acquire()
+
+    def _work(self, worker: WorkerHandle) -> None:
+        kept: Kept = {}
+        while self._shapes:
+            for number, planned in self._shapes.popleft():
+                if number > self._first_failure or (self._checks and time.monotonic() > self._deadline):
+                    break
+                self._tell(f"checking run {len(self._checks) + 1} of {self._count}")
+                self._check(number, planned, worker, kept)
+
+    def _check(self, number: int, planned: Run, worker: WorkerHandle, kept: Kept) -> None:
         output = ""
         try:
-            checks.append(check_case(worker, code, planned, backend, kept))
+            found = check_case(worker, self._code, planned, self._backend, kept)
         except WorkerFailure as failure:
-            checks.append(
-                CaseCheck(
-                    case=planned.case,
-                    hidden=planned.hidden,
-                    values=planned.values,
-                    strided=planned.strided,
-                    status=failure.status,
-                    message=str(failure),
-                )
-            )
             output = failure.output
-        if (last := checks[-1]).status is not Status.PASSED:
-            text = f"{last.label}: {last.message}{what_passed(checks)}" if last.message else ""
-            return CorrectnessResult(status=last.status, message=text, cases=checks, output=output or worker.output())
-    return CorrectnessResult(status=Status.PASSED, cases=checks)
+            found = CaseCheck(
+                case=planned.case,
+                hidden=planned.hidden,
+                values=planned.values,
+                strided=planned.strided,
+                status=failure.status,
+                message=str(failure),
+            )
+        self._checks[number] = found
+        if found.status is not Status.PASSED and number < self._first_failure:
+            self._first_failure, self._output = number, output or worker.output()
 
 
 def _watched(
@@ -136,7 +209,7 @@ def _watched(
     tell("looking for races and other defects")
     where = ""
     try:
-        with start(False) as fresh:
+        with start() as (fresh,):
             found = defects_of(fresh, code, runs)
         where = " in a process that had made many calls"
         return found or defects_of(worker, code, [run for run in runs if not run.hidden]), ""
@@ -153,12 +226,12 @@ def _rule_broken(
     rules = code.task.file
     if rules.library_calls == "forbid":
         tell("looking for what is computed beside the kernels")
-        with start(True) as idle:
+        with start(withheld=True) as (idle,):
             if found := computed_elsewhere(code, runs, calls_of(idle, code, backend)):
                 return Status.LIBRARY_CALLS, found
     if rules.state == "forbid":
         tell("comparing with a fresh process")
-        with start(False) as fresh:
+        with start() as (fresh,):
             warm = calls_of(worker, code, backend)
             if found := depends_on_earlier_calls(code, runs, warm, calls_of(fresh, code, backend)):
                 return Status.STATEFUL, found

@@ -9,8 +9,9 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,8 @@ class WorkerHandle:
         self.label = ""
         self.isolation = Isolation()
         self.deadline = math.inf
+        self.meanwhile: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+        """What holds while the referee waits for it."""
 
     @property
     def pid(self) -> int:
@@ -93,6 +96,12 @@ class WorkerHandle:
         self, op: str, timeout_s: float, buffers: Sequence[Buffer] = (), **message: Any
     ) -> tuple[Message, list[bytearray]]:
         """Send a request and wait for its reply. Raises `WorkerFailure`; after a crash or timeout it is dead."""
+        with self.meanwhile():
+            return self._request(op, timeout_s, buffers, message)
+
+    def _request(
+        self, op: str, timeout_s: float, buffers: Sequence[Buffer], message: Message
+    ) -> tuple[Message, list[bytearray]]:
         self.wait_ready()
         channel = self._process.channel
         left = self.deadline - time.monotonic()

@@ -110,7 +110,11 @@ class Referee:
         """Check a candidate over visible and hidden cases, with the server's secret seeds."""
         code, known = self._task(message), [CaseRun.model_validate(one) for one in message["known"]]
         runs = planned_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"], known)
-        return self._checked(message, lambda start: judged(code, self._backend, runs, start, self._tell))
+
+        def judge(start: Start, workers: int) -> CorrectnessResult:
+            return judged(code, self._backend, runs, start, self._tell, workers)
+
+        return self._checked(message, judge)
 
     def widely(self, message: Message) -> Message:
         """Check a candidate on the `hidden` cases that it has to be right on before it is kept, as many as `wide_s`
@@ -118,12 +122,14 @@ class Referee:
         code = self._task(message)
         runs = wide_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"])
 
-        def judge(start: Start) -> CorrectnessResult:
-            return judged_widely(code, self._backend, runs, start, self._tell, message["wide_s"])
+        def judge(start: Start, workers: int) -> CorrectnessResult:
+            return judged_widely(code, self._backend, runs, start, self._tell, message["wide_s"], workers)
 
         return self._checked(message, judge, widely=True)
 
-    def _checked(self, message: Message, judge: Callable[[Start], CorrectnessResult], widely: bool = False) -> Message:
+    def _checked(
+        self, message: Message, judge: Callable[[Start, int], CorrectnessResult], widely: bool = False
+    ) -> Message:
         code, snapshot = self._task(message), Snapshot.model_validate(message["arms"][0])
         started = time.monotonic()
         try:
@@ -131,11 +137,10 @@ class Referee:
                 started = time.monotonic()
                 deadline = started + message["limit_s"]
 
-                def start(withheld: bool) -> contextlib.AbstractContextManager[WorkerHandle]:
-                    return self._worker(code, message["arms"][0], deadline, withheld=withheld)
-
+                start = functools.partial(self._workers, code, message["arms"][0], deadline)
                 aside = self._on_gpu.aside(code, snapshot, widely) if self._gpu else contextlib.nullcontext()
-                result = judged_undisturbed(lambda: judge(start), aside, deadline)
+                several = self._on_gpu.side_by_side(code) if self._gpu else 1
+                result = judged_undisturbed(functools.partial(judge, start), aside, deadline, several)
         except WorkerFailure as failure:
             result = CorrectnessResult(status=failure.status, message=str(failure), output=failure.output)
         except GpuBusy as busy:
@@ -147,7 +152,7 @@ class Referee:
         code = self._task(message)
         runs = planned_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"])
         try:
-            with self._worker(code, message["arms"][0], time.monotonic() + message["limit_s"]) as worker:
+            with self._workers(code, message["arms"][0], time.monotonic() + message["limit_s"]) as (worker,):
                 found = defects_of(worker, code, runs)
         except WorkerFailure as failure:
             return {"result": {"status": failure.status, "message": str(failure), "output": failure.output}}
@@ -206,7 +211,7 @@ class Referee:
         deadline = time.monotonic() + message["limit_s"]
         need_compiler()
         try:
-            with self._worker(code, snapshot, deadline, running=False) as worker:
+            with self._workers(code, snapshot, deadline, running=False) as (worker,):
                 estimation.send_inputs(worker, code, case)
                 reply, bytecodes = worker.request(
                     "dump", code.task.file.timeout_s + LOWERING_S, archs=message["archs"], root=worker.root
@@ -316,7 +321,7 @@ class Referee:
         for snapshot, label in zip(snapshots, LABELS, strict=False):
             key = f"{code.task.folder}:{snapshot['id']}"
             if key not in self._profiles:
-                with phases("profile"), self._worker(code, snapshot, deadline, label) as worker:
+                with phases("profile"), self._workers(code, snapshot, deadline, label) as (worker,):
                     self._profiles[key] = estimation.profiles(worker, code, seed, self._tell)
             arms.append(self._profiles[key])
         return estimation.estimate(code, arms, spec_by_arch(self._arch), resolution)
@@ -347,8 +352,7 @@ class Referee:
                     server.get_ready(module)
         return self._code[folder]
 
-    @contextlib.contextmanager
-    def _worker(
+    def _workers(
         self,
         code: TaskCode,
         snapshot: Message,
@@ -356,12 +360,10 @@ class Referee:
         label: str = "candidate",
         running: bool = True,
         withheld: bool = False,
-    ) -> Iterator[WorkerHandle]:
-        arms = [(label, Snapshot.model_validate(snapshot))]
-        with self._pool.loaded(code.task, arms, deadline, running, withheld) as (worker,):
-            if self._gpu:  # now, and not once something is to be timed
-                self._pool.prepare(self._pool.spares)
-            yield worker
+        count: int = 1,
+    ) -> contextlib.AbstractContextManager[list[WorkerHandle]]:
+        arms = [(label, Snapshot.model_validate(snapshot))] * count
+        return self._pool.loaded(code.task, arms, deadline, running, withheld)
 
     def _device(self) -> contextlib.AbstractContextManager[None]:
         return lease(self._gpu.uuid, LEASE_WAIT_S, self._tell) if self._gpu else contextlib.nullcontext()

@@ -61,14 +61,17 @@ class ProgramBench:
         error: float | None = None,
         after_round: Callable[[], None] = lambda: None,
         phases: Phases | None = None,
+        settle: Callable[[], None] = lambda: None,
     ) -> None:
         """`error`: the probability that an interval misses the truth over all looks; default: by `rules`. `phases`
-        takes down where the seconds of a case go: "inputs" (drawn and handed over), "judge" and "replay"."""
+        takes down where the seconds of a case go: "inputs" (drawn and handed over), "judge" and "replay". `settle`
+        waits, before anything is timed, until no other process of ours starts."""
         self._code = code
         self._replayer = replayer
         self._rules = rules
         self._error = error_probability(rules) if error is None else error
         self._after_round = after_round
+        self._settle = settle
         self._phases = Phases() if phases is None else phases
 
     def case(self, case: Case, candidate: Program, incumbent: Program | None, seeds: Seeds) -> Timed:
@@ -98,6 +101,7 @@ class ProgramBench:
             with self._phases("inputs"):
                 draws = [described(self._code, case, inputs).tensors for inputs in drawn]
                 self._replayer.load([first, candidate], draws)
+                self._settle()
             steady = self._code.task.file.deterministic
             outputs_bytes = DRAWS * sum(tensor.size for tensor in candidate.layout.outputs)
             share = 0.0 if steady else min(JUDGED_BYTES / max(outputs_bytes * looks[0], 1), 1.0)

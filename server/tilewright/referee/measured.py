@@ -94,7 +94,6 @@ class Measuring:
                 return _not_replayed(case, own.reason)
         if incumbent is not None and all(map(_same, mine, theirs)):
             return BenchmarkResult(status=Status.PASSED, level=Level.REPLAYED, same=True)
-        run.settle()
         found: list[tuple[CaseTiming, Interval | None] | str] = []
         for number, (case, own, other) in enumerate(zip(cases, mine, theirs, strict=True)):
             run.need_time()
@@ -180,7 +179,7 @@ class Measuring:
                 text = f"other processes used the GPU meanwhile: {named(strangers)}; measure again"
                 raise WorkerFailure(Status.VOID, text)
 
-        return ProgramBench(run.code, self._replayer, run.rules, error, look, run.phases)
+        return ProgramBench(run.code, self._replayer, run.rules, error, look, run.phases, run.settle)
 
     def _confirmed(
         self,
@@ -245,7 +244,9 @@ def _timed_in_process(
         for case, one in zip(cases, found, strict=True):
             if isinstance(one, str):
                 run.need_time()
-                bench = bench or stack.enter_context(run.in_process())
+                if bench is None:
+                    run.settle()
+                    bench = stack.enter_context(run.in_process())
                 timing, evidence = bench.case(case, run.seeds, statistics.LOOKS, TIME_LIMIT_S / len(cases))
                 timing = timing.model_copy(update={"note": "; ".join(filter(None, [one, timing.note]))})
                 one = timing, evidence.device if evidence.pairs else None

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 
 from tilewright.evaluation.ceilings import IdleProbe
+from tilewright.evaluation.compiling import cpus
 from tilewright.evaluation.measurement import Bench, Phases, look_for_library_calls
 from tilewright.evaluation.pool import WorkerPool
 from tilewright.evaluation.results import BenchmarkResult, Environment, Level
@@ -30,6 +31,12 @@ from tilewright.referee.replayer import Replayer
 from tilewright.rules import Rules
 from tilewright.task import Backend
 from tilewright.wire.channel import Message
+
+CPUS_EACH = 4
+"""Of this machine's, for each of several workers that check a candidate side by side: compilers take them."""
+MEMORY_EACH = 24
+"""Of the GPU's memory, the bytes for each such worker, by those of the largest case that is benchmarked: the reference
+in float64 and what an error is weighed by are there for every worker at a time."""
 
 
 class Here(NamedTuple):
@@ -72,6 +79,14 @@ class OnGpu:
         memory, cases = torch.cuda.get_device_properties(0).total_memory, code.task.benchmark_cases(Backend.CUDA)
         work = self._programs.recorded_aside if widely else self._programs.captured_aside
         return work(code, snapshot, cases, memory)
+
+    def side_by_side(self, code: TaskCode) -> int:
+        """How many workers a check takes: as many as wait, if the machine has room for them, but for those that the
+        task's rules need afterwards."""
+        largest = max((code.work(case).bytes for case in code.task.benchmark_cases(Backend.CUDA)), default=1.0)
+        room = torch.cuda.get_device_properties(0).total_memory // int(MEMORY_EACH * largest)
+        fresh = [code.task.file.library_calls, code.task.file.state].count("forbid")
+        return max(min(self._pool.spares - fresh, cpus() // CPUS_EACH, room), 1)
 
     def whole(self, code: TaskCode, message: Message, here: Here, phases: Phases) -> BenchmarkResult:
         """Replay the last program of a session against its first, in each case. Raises `WorkerFailure`."""
