@@ -16,7 +16,7 @@ PIECE_BYTES = 128 << 20
 def digest(outputs: Sequence[memoryview], key: int) -> int:
     """As `programs.digests.digest`."""
     torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
+    if torch is None or not (torch.cuda.is_available() and torch.cuda.is_initialized()):
         return digests.digest(outputs, key)
     return digest_on(torch, "cuda", outputs, key)
 
