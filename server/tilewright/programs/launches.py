@@ -34,13 +34,13 @@ _ONE_THREAD: Three = (1, 1, 1)
 def launches_of(program: Program) -> list[Launch]:
     """What a replay of a program launches, as a worker would record it. Raises `ProgramError` for an image that cannot
     be read."""
-    tiles, found = tile_kernels(program), list[Launch]()
+    sizes, found = _sizes(program), list[Launch]()
     for node in program.layout.nodes:
         match node:
             case Kernel():
                 grid = node.grid
-                if node.block == _ONE_THREAD and node.symbol in tiles:
-                    x, y, z = (count * each for count, each in zip(grid, tiles[node.symbol].cluster, strict=True))
+                if asked := _asked(node, sizes):
+                    x, y, z = (count * each for count, each in zip(grid, asked.cluster, strict=True))
                     grid = x, y, z
                 found.append(KernelLaunch(symbol=node.symbol, grid=grid, block=node.block, shared=node.shared))
             case Memset():
@@ -50,17 +50,24 @@ def launches_of(program: Program) -> list[Launch]:
     return found
 
 
-def tile_kernels(program: Program) -> dict[str, LaunchSizes]:
-    """What those kernels run with, by their symbols, that a program launches with blocks of one thread although they
-    run with more. Raises `ProgramError` for an image that cannot be read."""
-    sizes = {key: required_sizes(image) for key, image in program.images.items()}
-    found: dict[str, LaunchSizes] = {}
+def tile_kernels(program: Program) -> dict[str, set[Three]]:
+    """The sizes of a block, as launched and as it runs, by the symbols of those kernels that a program launches with
+    blocks of one thread although they run with more. Raises `ProgramError` for an image that cannot be read."""
+    sizes, found = _sizes(program), dict[str, set[Three]]()
     for node in program.layout.nodes:
-        if isinstance(node, Kernel) and node.block == _ONE_THREAD:
-            asked = sizes[node.image].get(node.symbol)
-            if asked and asked.threads != _ONE_THREAD:
-                found[node.symbol] = asked
+        if isinstance(node, Kernel) and (asked := _asked(node, sizes)):
+            found.setdefault(node.symbol, {_ONE_THREAD}).add(asked.threads)
     return found
+
+
+def _sizes(program: Program) -> dict[str, dict[str, LaunchSizes]]:
+    return {key: required_sizes(image) for key, image in program.images.items()}
+
+
+def _asked(node: Kernel, sizes: Mapping[str, Mapping[str, LaunchSizes]]) -> LaunchSizes | None:
+    """What a tile kernel runs with; None for another kernel."""
+    asked = sizes[node.image].get(node.symbol) if node.block == _ONE_THREAD else None
+    return asked if asked and asked.threads != _ONE_THREAD else None
 
 
 def launch_differences(program: Program, recorded: Sequence[Launch], most: int = 4) -> list[str]:
@@ -83,17 +90,16 @@ def launch_differences(program: Program, recorded: Sequence[Launch], most: int =
     return found if len(found) <= most else [*found[:most], f"and {len(found) - most} more differences"]
 
 
-def _counted(launches: Iterable[Launch], tiles: Mapping[str, LaunchSizes]) -> Counter[Launch]:
+def _counted(launches: Iterable[Launch], tiles: Mapping[str, set[Three]]) -> Counter[Launch]:
     found = (_compared(one, tiles) for one in launches)
     return Counter(one for one in found if one is not None)
 
 
-def _compared(launch: Launch, tiles: Mapping[str, LaunchSizes]) -> Launch | None:
+def _compared(launch: Launch, tiles: Mapping[str, set[Three]]) -> Launch | None:
     """A launch with no more than what is compared; None for one that does not count."""
     match launch:
         case KernelLaunch():
-            asked = tiles.get(launch.symbol)
-            if asked and launch.block in (_ONE_THREAD, asked.threads):
+            if launch.block in tiles.get(launch.symbol, ()):
                 return launch.model_copy(update={"block": _ONE_THREAD, "shared": 0, "in_graph": False})
             return launch.model_copy(update={"in_graph": False})
         case MemsetLaunch():
@@ -107,7 +113,7 @@ def _pair_memsets(
     extra: Counter[Launch],
     ours: Counter[Launch],
     recorded: Sequence[Launch],
-    tiles: Mapping[str, LaunchSizes],
+    tiles: Mapping[str, set[Three]],
 ) -> None:
     """Take memsets that are missing out, each with a kernel that stands for it."""
     symbols = {one.symbol for one in ours if isinstance(one, KernelLaunch)}
