@@ -71,10 +71,10 @@ def figures(found: Round) -> Figures:
 
 
 def trimmed_mean(values: Sequence[float], trimmed: float = TRIMMED) -> float:
-    """The mean without a share at either end. Raises ValueError for no values."""
+    """The mean without a share at either end, one value of five at least. Raises ValueError for no values."""
     if not values:
         raise ValueError("a round without calls")
-    cut = int(trimmed * len(values))
+    cut = max(int(trimmed * len(values)), len(values) >= 5)
     kept = sorted(values)[cut : len(values) - cut]
     return math.fsum(kept) / len(kept)
 

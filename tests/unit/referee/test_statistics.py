@@ -133,6 +133,8 @@ def test_a_round_is_read() -> None:
     found = figures(Round(events=calls, wall=calls, copied=[]))
     assert found.events == (9.5, 5.0, 2.0)
     assert trimmed_mean([1, 2, 1000, 1, 2, 1, 2, 1, 2, -5]) == 1.5
+    assert trimmed_mean([1, 2, 1000, 1, -5]) == 4 / 3
+    assert trimmed_mean([1, 2, 3, 10]) == 4
     for empty in ([[], [1.0], [1.0]], [[1.0], [0.0], [1.0]]):
         with pytest.raises(ValueError, match=r"without calls|took no time"):
             figures(Round(events=empty, wall=calls, copied=[]))
