@@ -308,7 +308,7 @@ class Referee:
     ) -> Iterator[racing.Heat]:
         """What races these arms, while the device is watched; `others` stand still."""
         here, waiting = self._here(), [*self._pool.waiting, *others]
-        own = {os.getpid(), *(worker.pid for worker in (*arms, *waiting))}
+        own = {os.getpid(), *(worker.pid for worker in (*arms, *waiting)), *self._on_gpu.pids}
         with Recorder(here.environment.device_uuid, own) as recorder:
             yield racing.Heat(code, arms, here.environment, recorder, here.probe, phases, waiting)
 

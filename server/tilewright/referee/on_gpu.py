@@ -94,6 +94,11 @@ class OnGpu:
         with self._run(code, message, here, phases) as run:
             return self._measuring.whole(run, pairs)
 
+    @property
+    def pids(self) -> list[int]:
+        """Of processes that hold the GPU the whole time."""
+        return [*filter(None, [self._replayer.pid])]
+
     def close(self) -> None:
         """End the replayer, and what workers are forked from."""
         self._replayer.close()
@@ -103,7 +108,7 @@ class OnGpu:
     def _run(self, code: TaskCode, message: Message, here: Here, phases: Phases) -> Iterator[Run]:
         """What a run goes by, while the device is watched."""
         deadline, rules = time.monotonic() + message["limit_s"], Rules.model_validate(message["rules"])
-        own = {os.getpid(), *(worker.pid for worker in self._pool.waiting)}
+        own = {os.getpid(), *(worker.pid for worker in self._pool.waiting), *self.pids}
         with Recorder(here.environment.device_uuid, own) as recorder:
 
             @contextlib.contextmanager
