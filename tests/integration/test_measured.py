@@ -58,7 +58,9 @@ class Captured:
         self.ordinary: dict[str, Exception] = {}
         self.confirmed: list[tuple[str, int]] = []
 
-    def of(self, code: Any, snapshot: Snapshot, cases: Sequence[Any], label: str) -> list[CallCaptured]:
+    def of(
+        self, code: Any, snapshot: Snapshot, cases: Sequence[Any], label: str, settle: Callable[[], None]
+    ) -> list[CallCaptured]:
         assert (snapshot.id, len(cases)) == (label, len(self._captured[label]))
         return [*self._captured[label]]
 

@@ -59,12 +59,23 @@ class Programs:
         self._public: dict[str, tuple[Arguments, Arguments]] = {}
         self._peaks: dict[str, int] = {}
 
-    def of(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str) -> list[CallCaptured]:
-        """What a candidate does in each case: a program, or why there is none. Raises `WorkerFailure` of the arm
+    def of(
+        self,
+        code: TaskCode,
+        snapshot: Snapshot,
+        cases: Sequence[Case],
+        label: str,
+        settle: Callable[[], None] = lambda: None,
+    ) -> list[CallCaptured]:
+        """What a candidate does in each case: a program, or why there is none. `settle` waits, before its calls are
+        captured, until no other process of ours starts, which would disturb a tuner. Raises `WorkerFailure` of the arm
         `label` where it fails."""
         key = _key(code, snapshot, cases)
         found = self._known.pop(key, None) or self._ahead.pop(key, None)
-        return self._remember(key, self._captured(code, snapshot, cases, label) if found is None else found)
+        if found is None:
+            settle()
+            found = self._captured(code, snapshot, cases, label)
+        return self._remember(key, found)
 
     def confirm(
         self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], programs: Sequence[Program], label: str
@@ -139,11 +150,12 @@ class Programs:
         for case in cases:
             if AHEAD * code.work(case).bytes > room:  # it is not even drawn
                 return False
-            try:
-                tensors = self._draws(code, case)[0].tensors
-            except (InProcess, UsageError):
+            with contextlib.suppress(InProcess, UsageError):
+                self._draws(code, case)
+            place = _place(code, case)
+            if (draws := self._public.get(place)) is None:  # there is none, or it is too large to be kept
                 return False
-            if AHEAD * (sum(map(len, tensors)) + self._peaks.get(_place(code, case), 0)) > room:
+            if AHEAD * (sum(map(len, draws[0].tensors)) + self._peaks.get(place, 0)) > room:
                 return False
         return True
 

@@ -171,11 +171,8 @@ class _Pair:
             return self._called(worker, draw, zone)
 
     def _called(self, worker: CaptureWorker, draw: Arguments, zone: int) -> tuple[Program, Captured]:
-        return _captured(self._prepared(worker, draw, zone), draw, self._limit_s)
-
-    def _prepared(self, worker: CaptureWorker, draw: Arguments, zone: int) -> CaptureWorker:
         _set_arguments(worker, draw, zone, self._limit_s)
-        return worker
+        return _captured(worker, draw, self._limit_s)
 
     def _agreed(
         self,
@@ -212,10 +209,12 @@ class _Pair:
         one, other = self._workers
         try:
             with ThreadPoolExecutor(1) as thread:
-                if self._stop is None:  # the first one compiles and tunes, and the other one finds that done
-                    waiting = thread.submit(self._prepared, other, draws[1], zone)
-                    first, told = _captured(self._prepared(one, draws[0], zone), draws[0], self._limit_s)
-                    second, also = _captured(waiting.result(), draws[1], self._limit_s)
+                if self._stop is None:
+                    preparing = thread.submit(_set_arguments, other, draws[1], zone, self._limit_s)
+                    _set_arguments(one, draws[0], zone, self._limit_s)
+                    preparing.result()
+                    first, told = _captured(one, draws[0], self._limit_s)  # it may tune: nothing else goes on
+                    second, also = _captured(other, draws[1], self._limit_s)
                 else:  # nothing that tunes counts beside a check
                     calling = thread.submit(self._called, other, draws[1], zone)
                     first, told = self._called(one, draws[0], zone)

@@ -85,10 +85,10 @@ class Measuring:
         cases = run.code.task.benchmark_cases(Backend.CUDA)
         with run.phases("capture"):
             run.tell("capturing what the candidate launches")
-            mine = self._programs.of(run.code, candidate, cases, LABELS[0])
+            mine = self._programs.of(run.code, candidate, cases, LABELS[0], run.settle)
             theirs: Sequence[CallCaptured | None] = [None] * len(cases)
             if incumbent is not None:
-                theirs = self._programs.of(run.code, incumbent, cases, LABELS[1])
+                theirs = self._programs.of(run.code, incumbent, cases, LABELS[1], run.settle)
         for case, own, other in zip(cases, mine, theirs, strict=True):
             if own.program is None and _demanded(run, other):
                 return _not_replayed(case, own.reason)

@@ -115,6 +115,24 @@ def test_what_is_too_large_is_not_captured_ahead(code: TaskCode, captured: list[
     assert captured == [1, 1]
 
 
+def test_arguments_that_are_too_large_to_be_kept_are_not_drawn_beside_a_check(
+    code: TaskCode, captured: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(candidates, "PUBLIC_BYTES", 31)  # both draws take 32
+    made = programs()
+    with made.captured_aside(code, OTHER, [PLAIN], ROOM):
+        pass
+    assert captured == []
+    assert made.of(code, OTHER, [PLAIN], "incumbent")[0].program is ONE
+
+
+def test_a_call_is_captured_once_no_other_process_starts(code: TaskCode, captured: list[int]) -> None:
+    made, settled = programs(), list[int]()
+    for _ in range(2):
+        made.of(code, SNAPSHOT, [PLAIN], "incumbent", lambda: settled.append(len(captured)))
+    assert (settled, captured) == ([0], [1])
+
+
 def test_what_goes_wrong_beside_a_check_is_tried_again(code: TaskCode, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failure, a call that is no program, an error: each may be the other work's doing."""
     answers: list[Any] = [
