@@ -142,6 +142,7 @@ class Crew:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, count: int, seconds: float = 0.01) -> None:
         self.workers = [Worker() for _ in range(count)]
         self.seconds = seconds
+        self.slow: dict[int, float] = {}
         self.ends: dict[int, Status | Exception] = {}
         self.referee = threading.Lock()
         self.most_at_work = self._at_work = 0
@@ -154,7 +155,7 @@ class Crew:
         self.referee.release()
         self._at_work += 1
         self.most_at_work = max(self.most_at_work, self._at_work)
-        worker.request(self.seconds)
+        worker.request(self.slow.get(run.seed, self.seconds))
         self._at_work -= 1
         worker.done.append((cast(int, run.case["N"]), run.seed))
         end = self.ends.get(run.seed, Status.PASSED)
@@ -189,6 +190,8 @@ def test_all_runs_of_a_shape_are_one_workers_in_their_order(monkeypatch: pytest.
     assert [check.message for check in found.cases] == [f"run {number}" for number in range(35)]
     assert crew.seeds == [*range(35)]
     assert crew.most_at_work == count
+    shares = [[seed // 5 for _, seed in worker.done[::5]] for worker in crew.workers]
+    assert shares == ([[0, 1, 2, 3, 4, 5, 6]] if count == 1 else [[0, 3, 6], [1, 4], [2, 5]]), "whoever is faster"
     for worker in crew.workers:
         assert [seed for _, seed in worker.done] == sorted(seed for _, seed in worker.done)
         assert all(len([1 for shape, _ in worker.done if shape == one]) == 5 for one, _ in worker.done)
@@ -206,10 +209,20 @@ def test_the_first_failure_in_the_order_of_the_runs_counts(monkeypatch: pytest.M
     assert "4 other runs had passed" in found.message
     assert found.output == "printed"
     assert max(crew.seeds) < 20, "nobody goes on after a failure"
+    assert {*range(5)} <= {*crew.seeds}
     crew = Crew(monkeypatch, count)
     crew.ends = {4: WorkerFailure(Status.CRASHED, "it died", "said")}
     found = crew.judged(runs(7, 5))
     assert (found.status, found.output, found.cases[-1].message) == (Status.CRASHED, "said", "it died")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_an_earlier_candidate_failed_on_comes_last(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """On a shape that was checked before: a worker that hangs there fails in no other run."""
+    crew = Crew(monkeypatch, count)
+    crew.ends = {6: WorkerFailure(Status.TIMEOUT, "no answer within 5 s")}
+    found = crew.judged([*runs(3, 2), Run({"N": 0}, False, 6), Run({"N": 1}, False, 7)])
+    assert (found.status, len(found.cases), crew.seeds[:7]) == (Status.TIMEOUT, 7, [*range(7)])
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -230,3 +243,13 @@ def test_time_that_is_over_ends_a_wide_check(monkeypatch: pytest.MonkeyPatch, co
     assert found.wanted == 40
     crew = Crew(monkeypatch, count, seconds=0.05)
     assert len(crew.judged(runs(40, 1), limit_s=0.0).cases) in range(1, count + 1)
+
+
+def test_of_a_wide_check_that_is_cut_off_there_is_no_run_without_those_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    crew = Crew(monkeypatch, 3)
+    crew.slow = {0: 0.5}
+    found = crew.judged(runs(40, 1), limit_s=0.25)
+    assert [check.message for check in found.cases] == ["run 0", "run 1", "run 2"]
+    assert len(crew.seeds) > 3

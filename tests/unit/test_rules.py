@@ -136,7 +136,7 @@ STATEFUL: dict[str, Callable[[], Function]] = {
 def test_a_result_that_depends_on_earlier_calls_is_found(code: TaskCode, what: str) -> None:
     make = STATEFUL[what]
     found = depends_on_earlier_calls(code, RUNS, called(make()), called(make()))
-    assert "a fresh process gives another result than one that was called 3 times before" in found
+    assert "a fresh process gives another result than one that was called often before" in found
 
 
 def test_a_result_that_follows_from_the_arguments_is_fine(code: TaskCode) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -28,6 +28,10 @@ from tilewright.evaluation.withholding import computed_elsewhere
 from tilewright.task import Backend, Frontend, case_label
 
 Tell = Callable[[str], None]
+Shape = list[tuple[int, Run]]
+"""Runs of one shape, one after the other, with their numbers."""
+COMPILING, OFTEN = 2, 2
+"""What it costs to compile for a shape, and what a run of a task's own shape costs, beside a run of a hidden one."""
 
 
 class Start(Protocol):
@@ -113,6 +117,18 @@ def judged_widely(
     return found.model_copy(update={"wanted": len({case_label(run.case) for run in runs})})
 
 
+def shared_out(shapes: Sequence[Shape], count: int) -> list[list[Shape]]:
+    """The shapes of a check for each of `count` workers, in their order, and by what they cost: to compile, to run, and
+    to run often, which those of the task itself are. Whichever worker is faster, each has the same ones again."""
+    shares: list[list[Shape]] = [[] for _ in range(count)]
+    costs = [0] * count
+    for shape in shapes:
+        least = costs.index(min(costs))
+        shares[least].append(shape)
+        costs[least] += COMPILING + len(shape) * (1 if shape[0][1].hidden else OFTEN)
+    return shares
+
+
 class _Runs:
     """The runs of a check: those up to the first that fails, or to the first after `deadline`.
 
@@ -131,33 +147,38 @@ class _Runs:
         self._checks: dict[int, CaseCheck] = {}
         self._output = ""
         self._turn = Lock()
-        shapes: dict[str, list[tuple[int, Run]]] = {}
-        for number, planned in enumerate(runs):
-            shapes.setdefault(case_label(planned.case), []).append((number, planned))
-        self._shapes = deque(shapes.values())
+        self._shapes = [
+            [*group]
+            for _, group in itertools.groupby(enumerate(runs), key=lambda numbered: case_label(numbered[1].case))
+        ]
 
     def on(self, workers: Sequence[WorkerHandle]) -> CorrectnessResult:
         """What they show on these workers, which have loaded the candidate."""
         if len(workers) == 1:
-            self._work(workers[0])
+            self._work(workers[0], self._shapes)
         else:
+            shares = shared_out(self._shapes, len(workers))
             with ThreadPoolExecutor(len(workers)) as threads:
-                working = [threads.submit(self._take_turns, worker) for worker in workers]
+                working = [
+                    threads.submit(self._take_turns, worker, share)
+                    for worker, share in zip(workers, shares, strict=True)
+                ]
             for one in working:
                 one.result()
+        if self._first_failure == self._count:
+            until = next((number for number in range(self._count) if number not in self._checks), self._count)
+            return CorrectnessResult(status=Status.PASSED, cases=[self._checks[number] for number in range(until)])
         checks = [check for number, check in sorted(self._checks.items()) if number <= self._first_failure]
-        if (last := checks[-1]).status is Status.PASSED:
-            return CorrectnessResult(status=Status.PASSED, cases=checks)
+        last = checks[-1]
         text = f"{last.label}: {last.message}{what_passed(checks)}" if last.message else ""
         return CorrectnessResult(status=last.status, message=text, cases=checks, output=self._output)
 
-    def _take_turns(self, worker: WorkerHandle) -> None:
+    def _take_turns(self, worker: WorkerHandle, shapes: Sequence[Shape]) -> None:
         worker.meanwhile = self._released
         with self._turn:
             try:
-                self._work(worker)
+                self._work(worker, shapes)
             except BaseException:
-                self._shapes.clear()
                 self._first_failure = -1
                 raise
             finally:
@@ -171,14 +192,13 @@ class _Runs:
         finally:
             self._turn.acquire()
 
-    def _work(self, worker: WorkerHandle) -> None:
+    def _work(self, worker: WorkerHandle, shapes: Sequence[Shape]) -> None:
         kept: Kept = {}
-        while self._shapes:
-            for number, planned in self._shapes.popleft():
-                if number > self._first_failure or (self._checks and time.monotonic() > self._deadline):
-                    break
-                self._tell(f"checking run {len(self._checks) + 1} of {self._count}")
-                self._check(number, planned, worker, kept)
+        for place, (number, planned) in enumerate(itertools.chain.from_iterable(shapes)):
+            if number > self._first_failure or (place and time.monotonic() > self._deadline):
+                return
+            self._tell(f"checking run {len(self._checks) + 1} of {self._count}")
+            self._check(number, planned, worker, kept)
 
     def _check(self, number: int, planned: Run, worker: WorkerHandle, kept: Kept) -> None:
         output = ""

@@ -306,7 +306,7 @@ class WorkerPool:
         if workers:
             with ThreadPoolExecutor(len(workers)) as threads:
                 wait([threads.submit(worker.end) for worker in workers])
-        for worker in workers:  # one by one: two may have one cache to be kept
+        for worker in reversed(workers):  # one by one: of those that have one cache, the first one's is kept
             worker.close()
         kill_orphans()
 

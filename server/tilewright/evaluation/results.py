@@ -282,7 +282,7 @@ class Environment(Record):
         return f"cuda-tile {self.cuda_tile}, tileiras {self.compiler}"
 
 
-DRAWS = 4
+DRAWS = 5
 """1: of hidden sizes, those between a range's ends are odd. 2: they may be even. 3: large cases follow the others.
 4: hidden cases come in the order of their sizes."""
 
