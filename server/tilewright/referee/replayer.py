@@ -14,10 +14,9 @@ from typing import NamedTuple, TypeVar
 from tilewright.gpu.lease import lease
 from tilewright.gpu.telemetry import find_gpu
 from tilewright.isolation.process import ChildProcess, kept_environment, spawned
-from tilewright.programs.digests import in_room, room_bytes
+from tilewright.programs.digests import digest, in_room, room_bytes
 from tilewright.programs.format import encoded
 from tilewright.programs.model import Program
-from tilewright.referee.digests import digest
 from tilewright.wire.channel import ChannelClosed, ChannelError, ChannelTimeout, Sent
 from tilewright.wire.memory import Memory
 from tilewright.wire.messages import (
@@ -67,11 +66,16 @@ class Copy(NamedTuple):
     outputs: list[memoryview]
     key: int
     digest: int
+    device: str = ""
 
     @property
     def genuine(self) -> bool:
-        """Whether the GPU's digest is that of these outputs."""
-        return digest(self.outputs, self.key) == self.digest
+        """Whether the GPU's digest is that of these outputs: made again by torch on the `device`, or in numpy."""
+        if not self.device:
+            return digest(self.outputs, self.key) == self.digest
+        from tilewright.referee.digests import digest_on  # which imports torch
+
+        return digest_on(self.device, self.outputs, self.key) == self.digest
 
 
 class ReplayerGone(Exception):
@@ -81,9 +85,11 @@ class ReplayerGone(Exception):
 class Replayer:
     """A replayer process. A context manager: it ends with the block."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        """`folder` is where its scratch folder is made; default: the temporary folder."""
+    def __init__(self, folder: Path | None = None, device: str = "") -> None:
+        """`folder` is where its scratch folder is made; default: the temporary folder. `device`: torch's, in this
+        process, for the digests of copied outputs; without one, numpy makes them."""
         self._folder = folder
+        self._device = device
         self._process: ChildProcess | None = None
         self._scratch: Path | None = None
         self._link: Link[FromReplayer] | None = None
@@ -175,7 +181,7 @@ class Replayer:
 
     def _copy(self, copied: Copied, memory: Memory) -> Copy:
         outputs = in_room(self._programs[copied.arm], memory.view)
-        return Copy(copied.arm, copied.draw, outputs, int(copied.key, 16), int(copied.digest, 16))
+        return Copy(copied.arm, copied.draw, outputs, int(copied.key, 16), int(copied.digest, 16), self._device)
 
     @property
     def pid(self) -> int | None:

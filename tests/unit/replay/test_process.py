@@ -95,10 +95,12 @@ def test_outputs_come_back_with_their_digest(replayer: Replayer) -> None:
     found, copy = replayer.alone(0, 1, 3, 1.0)
     assert isinstance(found, Outputs)
     assert copy.genuine
+    assert copy._replace(device="cpu").genuine
     (output,) = copy.outputs
     assert output == (20).to_bytes(4, "little") + DRAWS[1][0][4:]
     output[500] ^= 1
     assert not copy.genuine
+    assert not copy._replace(device="cpu").genuine
     assert found.events == [23.0] * 3
 
 
