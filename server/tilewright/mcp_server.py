@@ -380,6 +380,9 @@ def serve(root: Path | NoRepository) -> None:
             asyncio.get_running_loop().add_signal_handler(
                 number, lambda: ending.append(asyncio.ensure_future(leave())) if not ending else None
             )
-        await build_server(desk).run_stdio_async()
+        try:
+            await build_server(desk).run_stdio_async()
+        except* BrokenPipeError:  # the client was killed
+            await leave()
 
     asyncio.run(run())

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from jsonschema import validate
@@ -284,9 +284,15 @@ def command(pid: int) -> str:
 class RawServer:
     """The server spoken to line by line, as a client of an older protocol revision would."""
 
-    def __init__(self, root: Path, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, root: Path, environment: dict[str, str] | None = None, errors: IO[str] | None = None) -> None:
+        """`errors`: where its standard error goes; default: to that of the tests."""
         self.process = subprocess.Popen(
-            [*SERVE, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            [*SERVE, str(root)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=environment,
         )
         self._number = 0
         self._meta: dict[str, Any] = {}
@@ -349,13 +355,16 @@ def test_clients_of_older_revisions_are_served(make_task: Callable[..., Path], r
 
 
 @pytest.mark.parametrize(
-    ("number", "detached"), [(signal.SIGTERM, True), (signal.SIGKILL, False), (None, False), (None, True)]
+    ("number", "detached"),
+    [(signal.SIGTERM, True), (signal.SIGKILL, False), (None, False), (None, True), (signal.SIGPIPE, False)],
 )
 def test_all_ends_with_the_server_and_the_next_one_says_so(
-    make_task: Callable[..., Path], number: signal.Signals | None, detached: bool
+    make_task: Callable[..., Path], tmp_path: Path, number: signal.Signals | None, detached: bool
 ) -> None:
+    """SIGPIPE: the client is gone, and the server writes to it."""
     root = make_task()
-    server = RawServer(root)
+    with (tmp_path / "errors").open("w") as errors:
+        server = RawServer(root, errors=errors)
     server.handshake("2025-11-25")
     assert not server.call("start_session", task="task", backend="cpu").get("isError")
     (root / "task" / "kernel.py").write_text(SLEEPER)
@@ -367,8 +376,13 @@ def test_all_ends_with_the_server_and_the_next_one_says_so(
     children = descendants(server.process.pid)
     assert any(name_of(pid) == "tw-worker" for pid in children)
     folders = {part for pid in children for part in command(pid).split() if part.startswith("/tmp/tilewright-")}
-    if number is None:
+    if number in (None, signal.SIGPIPE):
         assert server.process.stdin is not None
+        assert server.process.stdout is not None
+        if number is not None:
+            server.process.stdout.close()
+            server.send("ping")
+            time.sleep(1.0)
         server.process.stdin.close()
     else:
         server.process.send_signal(number)
@@ -377,6 +391,7 @@ def test_all_ends_with_the_server_and_the_next_one_says_so(
     time.sleep(0.5)
     assert [folder for folder in folders if Path(folder).exists()] == []
     assert records_of(root)[-1]["kind"] == ("committed" if number is signal.SIGKILL else "interrupted")
+    assert "Traceback" not in (tmp_path / "errors").read_text()
 
     server = RawServer(root)
     try:
