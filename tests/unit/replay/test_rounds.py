@@ -179,7 +179,8 @@ def test_each_place_is_as_likely_for_one_arm_as_for_the_other(monkeypatch: pytes
     monkeypatch.setattr(rounds, "load", load)
     count = 200
     for _ in range(count):
-        run_round(device, [ONE, OTHER], draws, 1, {}, 1.0)
+        with rounds.laid_out(device, [ONE, OTHER], draws):
+            pass
     near = taken.count((True, "near"))
     assert count / 4 < near < 3 * count / 4
     assert near == taken.count((False, "far"))
