@@ -23,7 +23,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from tilewright.programs.images import LaunchSizes, Three, required_sizes
+from tilewright.programs.images import Three, required_sizes
 from tilewright.programs.model import Kernel, Memset, Program
 from tilewright.text import cut
 from tilewright.wire.launches import CopyLaunch, KernelLaunch, Launch, MemsetLaunch
@@ -34,47 +34,41 @@ _ONE_THREAD: Three = (1, 1, 1)
 def launches_of(program: Program) -> list[Launch]:
     """What a replay of a program launches, as a worker would record it. Raises `ProgramError` for an image that cannot
     be read."""
-    sizes, found = _sizes(program), list[Launch]()
-    for node in program.layout.nodes:
-        match node:
-            case Kernel():
-                grid = node.grid
-                if asked := _asked(node, sizes):
-                    x, y, z = (count * each for count, each in zip(grid, asked.cluster, strict=True))
-                    grid = x, y, z
-                found.append(KernelLaunch(symbol=node.symbol, grid=grid, block=node.block, shared=node.shared))
-            case Memset():
-                found.append(MemsetLaunch(value=node.value, size=node.width * node.height * node.element))
-            case _:
-                found.append(CopyLaunch(size=node.width * node.height * node.depth))
-    return found
+    return _read(program)[0]
 
 
 def tile_kernels(program: Program) -> dict[str, set[Three]]:
     """The sizes of a block, as launched and as it runs, by the symbols of those kernels that a program launches with
     blocks of one thread although they run with more. Raises `ProgramError` for an image that cannot be read."""
-    sizes, found = _sizes(program), dict[str, set[Three]]()
+    return _read(program)[1]
+
+
+def _read(program: Program) -> tuple[list[Launch], dict[str, set[Three]]]:
+    """Both: an image can have tens of megabytes, and is read once."""
+    sizes = {key: required_sizes(image) for key, image in program.images.items()}
+    launches, tiles = list[Launch](), dict[str, set[Three]]()
     for node in program.layout.nodes:
-        if isinstance(node, Kernel) and (asked := _asked(node, sizes)):
-            found.setdefault(node.symbol, {_ONE_THREAD}).add(asked.threads)
-    return found
-
-
-def _sizes(program: Program) -> dict[str, dict[str, LaunchSizes]]:
-    return {key: required_sizes(image) for key, image in program.images.items()}
-
-
-def _asked(node: Kernel, sizes: Mapping[str, Mapping[str, LaunchSizes]]) -> LaunchSizes | None:
-    """What a tile kernel runs with; None for another kernel."""
-    asked = sizes[node.image].get(node.symbol) if node.block == _ONE_THREAD else None
-    return asked if asked and asked.threads != _ONE_THREAD else None
+        match node:
+            case Kernel():
+                grid = node.grid
+                asked = sizes[node.image].get(node.symbol) if node.block == _ONE_THREAD else None
+                if asked and asked.threads != _ONE_THREAD:
+                    tiles.setdefault(node.symbol, {_ONE_THREAD}).add(asked.threads)
+                    x, y, z = (count * each for count, each in zip(grid, asked.cluster, strict=True))
+                    grid = x, y, z
+                launches.append(KernelLaunch(symbol=node.symbol, grid=grid, block=node.block, shared=node.shared))
+            case Memset():
+                launches.append(MemsetLaunch(value=node.value, size=node.width * node.height * node.element))
+            case _:
+                launches.append(CopyLaunch(size=node.width * node.height * node.depth))
+    return launches, tiles
 
 
 def launch_differences(program: Program, recorded: Sequence[Launch], most: int = 4) -> list[str]:
     """In words, what an ordinary call launched that the program does not, and the other way round; empty where it is
     the same. At most `most` lines, then how many more. Raises `ProgramError` for an image that cannot be read."""
-    tiles = tile_kernels(program)
-    ours, theirs = _counted(launches_of(program), tiles), _counted(recorded, tiles)
+    launches, tiles = _read(program)
+    ours, theirs = _counted(launches, tiles), _counted(recorded, tiles)
     missing, extra = ours - theirs, theirs - ours
     _pair_memsets(missing, extra, ours, recorded, tiles)
     found = [
