@@ -66,14 +66,19 @@ def mapped(programs: Sequence[Program]) -> list[tuple[int, int]]:
 
 def joined(areas: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The same memory as areas, of address and bytes, that neither overlap nor touch."""
-    found: list[tuple[int, int]] = []
+    return [whole for whole, _ in neighbours(areas, 0)]
+
+
+def neighbours(areas: Sequence[tuple[int, int]], gap: int) -> list[tuple[tuple[int, int], list[tuple[int, int]]]]:
+    """Areas, of address and bytes, together with those that at most `gap` bytes lie between; before them, the area that
+    spans them all."""
+    found, end = list[list[tuple[int, int]]](), 0
     for at, size in sorted(areas):
-        if found and at <= sum(found[-1]):
-            start, length = found[-1]
-            found[-1] = start, max(length, at + size - start)
-        else:
-            found.append((at, size))
-    return found
+        if not found or at > end + gap:
+            found.append([])
+        found[-1].append((at, size))
+        end = max(end, at + size)
+    return [((near[0][0], max(map(sum, near)) - near[0][0]), near) for near in found]
 
 
 def call(

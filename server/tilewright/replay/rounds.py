@@ -21,7 +21,7 @@ from typing import NamedTuple
 from tilewright.gpu.driver import DriverError
 from tilewright.programs.digests import in_room
 from tilewright.programs.model import Program, Tensor
-from tilewright.replay.calls import Area, Arm, Call, call, mapped
+from tilewright.replay.calls import Area, Arm, Call, call, mapped, neighbours
 from tilewright.replay.device import Device, Hang
 from tilewright.replay.load import load
 
@@ -138,25 +138,13 @@ def _ready(device: Device, program: Program, draws: Sequence[Sequence[int]], tak
 def _variables(device: Device, of_image: Sequence[tuple[int, int]], taken: list[int]) -> list[Area]:
     """What a program keeps in an image: it is put back before each call, too."""
     found = list[Area]()
-    for near in neighbours(of_image, VARIABLE_GAP):
-        start, end = near[0][0], max(map(sum, near))
+    for (start, length), near in neighbours(of_image, VARIABLE_GAP):
         try:
-            found.append(_saved(device, start, end - start, taken))
+            found.append(_saved(device, start, length, taken))
         except DriverError as error:  # the driver has them in several allocations, and copies none of them at once
             if error.fatal or len(near) == 1:
                 raise
             found += [_saved(device, at, size, taken) for at, size in near]
-    return found
-
-
-def neighbours(areas: Sequence[tuple[int, int]], gap: int) -> list[list[tuple[int, int]]]:
-    """Areas, of address and bytes, together with those that at most `gap` bytes lie between."""
-    found, end = list[list[tuple[int, int]]](), 0
-    for at, size in sorted(areas):
-        if not found or at > end + gap:
-            found.append([])
-        found[-1].append((at, size))
-        end = max(end, at + size)
     return found
 
 
