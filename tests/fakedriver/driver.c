@@ -204,6 +204,14 @@ static CUresult run(const code *code, const uint8_t *bytes, stream *on) {
         TOUCH(value[0], 8, 8);
         TOUCH(value[1], 8, 8);
         if (!bad) *(volatile uint64_t *)value[1] = *(uint64_t *)value[0] | 1, *(uint64_t *)value[0] = 0;
+    } else if (!strcmp(code->name, "copy_all")) {
+        uint64_t *one = (uint64_t *)value[0];
+        TOUCH(value[0], value[1] * 24, 8);
+        for (uint64_t i = 0; !bad && i < value[1]; i++, one += 3) {
+            TOUCH(one[0], one[2], 1);
+            TOUCH(one[1], one[2], 1);
+            if (!bad) memmove((void *)one[0], (void *)one[1], one[2]);
+        }
     } else if (!strcmp(code->name, "fill")) {
         TOUCH(value[0], 4, 4);
         if (!bad) memcpy((void *)value[0], value + 1, 4), work(value[1]);

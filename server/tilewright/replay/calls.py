@@ -37,6 +37,8 @@ class Arm:
     loaded: Loaded
     held: list[Area]
     draws: list[list[Area]]
+    variables: tuple[int, int] = (0, 0)
+    """What its images hold: where the list for `Device.copy_all` lies, and its length."""
 
     @property
     def outputs(self) -> list[tuple[int, int]]:
@@ -66,19 +68,13 @@ def mapped(programs: Sequence[Program]) -> list[tuple[int, int]]:
 
 def joined(areas: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The same memory as areas, of address and bytes, that neither overlap nor touch."""
-    return [whole for whole, _ in neighbours(areas, 0)]
-
-
-def neighbours(areas: Sequence[tuple[int, int]], gap: int) -> list[tuple[tuple[int, int], list[tuple[int, int]]]]:
-    """Areas, of address and bytes, together with those that at most `gap` bytes lie between; before them, the area that
-    spans them all."""
-    found, end = list[list[tuple[int, int]]](), 0
+    found: list[list[int]] = []
     for at, size in sorted(areas):
-        if not found or at > end + gap:
-            found.append([])
-        found[-1].append((at, size))
-        end = max(end, at + size)
-    return [((near[0][0], max(map(sum, near)) - near[0][0]), near) for near in found]
+        if found and at <= found[-1][1]:
+            found[-1][1] = max(found[-1][1], at + size)
+        else:
+            found.append([at, at + size])
+    return [(at, end - at) for at, end in found]
 
 
 def call(
@@ -95,6 +91,8 @@ def call(
         device.poison(at, size)
     for area in arm.held:  # afterwards: what one arm holds can lie where the other one writes
         device.copy(area.at, area.copy, area.size)
+    if arm.variables[1]:
+        device.copy_all(*arm.variables)
     device.scrub()
     device.wait(time.monotonic() + limit_s)
     key = secrets.randbits(64)

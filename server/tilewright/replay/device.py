@@ -4,7 +4,9 @@ by which the GPU tells the host that a call is done."""
 from __future__ import annotations
 
 import ctypes
+import struct
 import time
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -13,7 +15,7 @@ from cuda.bindings import driver as cuda
 from tilewright.gpu.driver import Context, ok
 from tilewright.gpu.pages import Pages
 
-NAMES = ("read_all", "digest", "publish", "nothing", "scrub")
+NAMES = ("read_all", "digest", "publish", "nothing", "scrub", "copy_all")
 FLUSHES = 2
 """Times the size of the L2 that are read before a call."""
 LOOK_EVERY = 2000
@@ -75,6 +77,17 @@ class Device:
         if size:
             answer = cuda.cuMemcpyDtoDAsync(cuda.CUdeviceptr(to), cuda.CUdeviceptr(source), size, self.stream)
             ok(answer, "copying on the GPU")
+
+    def listed(self, areas: Sequence[tuple[int, int, int]]) -> int:
+        """The address of new memory with a list for `copy_all`: where to, where from, how many bytes."""
+        data = b"".join(struct.pack("<3Q", *area) for area in areas)
+        at = self.allocate(len(data))
+        self.write(at, data)
+        return at
+
+    def copy_all(self, areas: int, count: int) -> None:
+        """Copy so many listed areas within the GPU, on the stream, in one launch."""
+        self._launch("copy_all", 2 * self._sms, 128, (areas, count), (ctypes.c_uint64,) * 2)
 
     def poison(self, at: int, size: int) -> None:
         """Fill memory with 0xFF, which makes NaN in every float dtype, on the stream."""

@@ -33,8 +33,8 @@ class Loaded:
 
     graph: Any
     libraries: list[Any]
-    variables: list[list[tuple[int, int]]]
-    """Address and bytes of what each image has in global memory."""
+    variables: list[tuple[int, int]]
+    """Address and bytes of what its images have in global memory."""
 
     def close(self) -> None:
         ok(cuda.cuGraphExecDestroy(self.graph), "freeing a graph")
@@ -46,13 +46,13 @@ def load(program: Program, context: Context, stream: Any) -> Loaded:
     """Load the images anew and build the graph, its nodes in the program's order. Raises `ProgramError` where the
     driver's parameters of a kernel are not the program's, `DriverError` where the driver refuses."""
     libraries: dict[str, Any] = {}
-    kept: list[list[tuple[int, int]]] = []
+    kept: list[tuple[int, int]] = []
     functions: dict[tuple[str, str], Any] = {}
     graph = ok(cuda.cuGraphCreate(0), "making a graph")
     try:
         for key, image in program.images.items():
             libraries[key] = ok(cuda.cuLibraryLoadData(image, [], [], 0, [], [], 0), f"loading image {key[:12]}")
-            kept.append(_variables(libraries[key], image))
+            kept += _variables(libraries[key], image)
         before: dict[int, list[Edge]] = {}
         for edge in program.layout.edges:
             before.setdefault(edge.after, []).append(edge)

@@ -11,6 +11,7 @@ which arm is loaded first. Whatever the driver does, each place is as likely for
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import secrets
 from collections import Counter
@@ -21,7 +22,7 @@ from typing import NamedTuple
 from tilewright.gpu.driver import DriverError
 from tilewright.programs.digests import in_room
 from tilewright.programs.model import Program, Tensor
-from tilewright.replay.calls import Area, Arm, Call, call, mapped, neighbours
+from tilewright.replay.calls import Area, Arm, Call, call, mapped
 from tilewright.replay.device import Device, Hang
 from tilewright.replay.load import load
 
@@ -29,9 +30,8 @@ EMPTY = 2
 """In the place of an arm's number: a program that does nothing."""
 WARM = 3
 """Calls of each before those that count: a first launch of a module, or of a larger grid, is slower once."""
-VARIABLE_GAP = 256
-"""Bytes, for their alignment, between variables that are put back together: torch's images have hundreds, and each copy
-takes its time in each call."""
+PART_BYTES = 64 << 10
+"""Of a variable, for a block of the kernel that puts them back."""
 SPARE_BYTES = 256 << 20
 """Of the GPU's memory that a round leaves free."""
 
@@ -125,35 +125,28 @@ def _ready(device: Device, program: Program, draws: Sequence[Sequence[int]], tak
         for at, data in program.held.items():
             held.append(Area(at, _copy(device, len(data), taken), len(data)))
             device.write(held[-1].copy, data)
-        for of_image in loaded.variables:
-            held += _variables(device, of_image, taken)
+        variables = _variables(device, loaded.variables, taken)
     except BaseException:
         loaded.close()
         raise
     inputs: Sequence[Tensor] = program.layout.inputs
     areas = [[Area(one.at, copy, one.size) for one, copy in zip(inputs, draw, strict=True)] for draw in draws]
-    return Arm(program, loaded, held, areas)
+    return Arm(program, loaded, held, areas, variables)
 
 
-def _variables(device: Device, of_image: Sequence[tuple[int, int]], taken: list[int]) -> list[Area]:
-    """What a program keeps in an image: it is put back before each call, too."""
-    found = list[Area]()
-    for (start, length), near in neighbours(of_image, VARIABLE_GAP):
-        try:
-            found.append(_saved(device, start, length, taken))
-        except DriverError as error:  # the driver has them in several allocations, and copies none of them at once
-            if error.fatal or len(near) == 1:
-                raise
-            found += [_saved(device, at, size, taken) for at, size in near]
-    return found
-
-
-def _saved(device: Device, at: int, size: int, taken: list[int]) -> Area:
-    first = bytearray(size)
-    device.read(at, first)
-    area = Area(at, _copy(device, size, taken), size)
-    device.write(area.copy, first)
-    return area
+def _variables(device: Device, variables: Sequence[tuple[int, int]], taken: list[int]) -> tuple[int, int]:
+    """A list by which `Device.copy_all` puts back what variables, of address and bytes, hold now; and its length."""
+    parts = [
+        (at + start, min(PART_BYTES, size - start)) for at, size in variables for start in range(0, size, PART_BYTES)
+    ]
+    if not parts:
+        return 0, 0
+    ends = [*itertools.accumulate(size for _, size in parts)]
+    kept = _copy(device, ends[-1], taken)
+    copies = [Area(at, kept + end - size, size) for (at, size), end in zip(parts, ends, strict=True)]
+    taken += [device.listed(copies), save := device.listed([Area(copy, at, size) for at, copy, size in copies])]
+    device.copy_all(save, len(parts))
+    return taken[-2], len(parts)
 
 
 def _copy(device: Device, size: int, taken: list[int]) -> int:

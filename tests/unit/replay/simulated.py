@@ -77,7 +77,7 @@ class Graph:
 class Loaded:
     graph: Graph
     libraries: list[Any] = field(default_factory=list)
-    variables: list[list[tuple[int, int]]] = field(default_factory=list)
+    variables: list[tuple[int, int]] = field(default_factory=list)
 
     def close(self) -> None:
         self.graph.closed = True
@@ -90,6 +90,7 @@ class Device:
         self.memory = Memory()
         self.context, self.pages, self.stream = Context(free), Pages(self.memory), None
         self.log: list[str] = []
+        self.lists: dict[int, list[tuple[int, int, int]]] = {}
         self.empty = Graph(lambda memory: None, 2.0)
         self._next, self._sum, self._word, self._us = 1 << 20, 0, 0, 0.0
 
@@ -110,6 +111,16 @@ class Device:
     def copy(self, to: int, source: int, size: int) -> None:
         self.log.append(f"copy {to:#x}")
         self.memory.write(to, self.memory.read(source, size))
+
+    def listed(self, areas: list[tuple[int, int, int]]) -> int:
+        at = self.allocate(0)
+        self.lists[at] = areas
+        return at
+
+    def copy_all(self, areas: int, count: int) -> None:
+        assert count == len(self.lists[areas])
+        for to, source, size in self.lists[areas]:
+            self.memory.write(to, self.memory.read(source, size))
 
     def poison(self, at: int, size: int) -> None:
         self.log.append(f"poison {at:#x} {size}")

@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 from tests.unit.programs.made import OUT, W, X, copied, fill, program
 from tests.unit.replay import simulated
 from tilewright.gpu.addresses import BASE, GRAIN
-from tilewright.gpu.driver import DriverError
 from tilewright.programs.digests import digest
 from tilewright.programs.model import Block, Program
 from tilewright.replay import rounds
 from tilewright.replay.calls import joined, mapped
 from tilewright.replay.rounds import (
     EMPTY,
-    VARIABLE_GAP,
+    PART_BYTES,
     WARM,
     Blamed,
     OutOfMemory,
@@ -133,7 +132,7 @@ def test_what_an_image_keeps_is_put_back(monkeypatch: pytest.MonkeyPatch) -> Non
             memory.write(OUT, memory.read(place, 8))
             memory.write(place, b"changed-")
 
-        return simulated.Loaded(simulated.Graph(run, 5.0), variables=[[(place, 8)]])
+        return simulated.Loaded(simulated.Graph(run, 5.0), variables=[(place, 8)])
 
     monkeypatch.setattr(rounds, "load", counting)
     room = memoryview(bytearray(1024))
@@ -141,26 +140,23 @@ def test_what_an_image_keeps_is_put_back(monkeypatch: pytest.MonkeyPatch) -> Non
     assert room[:8] == b"start---"
 
 
-@pytest.mark.parametrize("apart", [False, True], ids=["in one allocation", "in an allocation each"])
-def test_variables_that_lie_together_are_put_back_together(monkeypatch: pytest.MonkeyPatch, apart: bool) -> None:
-    """If the driver lets them be: it copies nothing of two allocations at once."""
+def test_variables_are_put_back_whatever_their_number_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
     device, draws = device_with_draws()
-    place = device.allocate(900)
-    read = device.read
+    place = device.allocate(2 * PART_BYTES)
+    variables = [(place, 8), (place + 8, PART_BYTES + 5), (place + PART_BYTES + 40, 1)]
+    first = bytes(range(256)) * (2 * PART_BYTES // 256)
+    seen = list[bytes]()
 
-    def reading(at: int, into: bytearray | memoryview) -> None:
-        if apart and len(into) > 8:
-            raise DriverError("CUDA_ERROR_INVALID_VALUE", "reading from the GPU")
-        read(at, into)
+    def run(memory: simulated.Memory) -> None:
+        seen.append(b"".join(memory.read(at, size) for at, size in variables))
+        memory.write(place, bytes(2 * PART_BYTES))
 
-    kept = [(place + 16, 8), (place, 8), (place + 24 + VARIABLE_GAP, 8), (place + 850, 8)]
-    monkeypatch.setattr(device, "read", reading)
-    loaded = simulated.Loaded(simulated.Graph(lambda _: None, 5.0), variables=[kept, []])
+    loaded = simulated.Loaded(simulated.Graph(run, 5.0), variables=variables)
+    device.write(place, first)
     monkeypatch.setattr(rounds, "load", lambda *_: loaded)
-    with rounds.laid_out(device, [ONE], draws) as (arm,):
-        places = [(area.at - place, area.size) for area in arm.held[-4 if apart else -2 :]]
-    end = 24 + VARIABLE_GAP
-    assert places == ([(0, 8), (16, 8), (end, 8), (850, 8)] if apart else [(0, end + 8), (850, 8)])
+    run_alone(device, ONE, draws, 0, 3, 1.0, memoryview(bytearray(1024)))
+    expected = b"".join(first[at - place :][:size] for at, size in variables)
+    assert seen == [expected] * 3
 
 
 @pytest.mark.parametrize("next_place", [0, -1], ids=["the one that was free first", "the one that was free last"])
