@@ -9,24 +9,37 @@ all, it is replayed with zeros and judged by what it gives then.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
-from tilewright.programs.identity import differences
+from tilewright.programs.identity import differences, identity
 from tilewright.programs.model import Kernel, Program, ProgramError
 from tilewright.programs.order import AnyNode, Graph, canonical
 
 WORD = 8
+HALF = 4
 FURTHER = 2
 """Captures on the values of each of the first two, beyond these: of a byte that nobody sets, one of 256 pairs is equal
 by chance."""
+Unset = frozenset[tuple[int, int, int]]
+"""Halves of words in which captures on equal values differ: a node's number, a parameter's, and the first byte. Nobody
+sets all of their bytes."""
 
 
-def agreed(first: Program, second: Program, again: Callable[[int], Program]) -> Program:
+class Agreed(NamedTuple):
+    """What captures agree in."""
+
+    program: Program
+    unset: Unset = frozenset()
+
+
+def agreed(first: Program, second: Program, again: Callable[[int], Program]) -> Agreed:
     """The one program that two captures on different values are. `again` gives a further capture on the values of the
     first (0) or the second (1): the first one may also have compiled and tuned, which the later ones find done. Raises
     `ProgramError`, which says where the captures differ."""
     found = differences(first, second, most=3)
     if not found:
-        return first
+        return Agreed(first)
     alike: tuple[list[Program], list[Program]] = [first], [second]
     for number in range(2 * FURTHER):
         alike[number % 2].append(again(number % 2))
@@ -34,8 +47,39 @@ def agreed(first: Program, second: Program, again: Callable[[int], Program]) -> 
             one, other = (_without_unset(each, program, alike) for each in (program, alike[1][-1]))
             found = differences(one, other, most=3)
             if not found:
-                return one
+                return Agreed(one, _unset(program, alike))
     raise ProgramError("; ".join(found))
+
+
+def seem_the_same(one: Program, other: Program, unset: Unset) -> bool:
+    """Whether two programs are the same but for what is `unset` in either: chance decided that. A value may share its
+    four bytes with others that nobody sets, and not count then, so that this is no reason to keep anything."""
+    if identity(one) == identity(other):
+        return True
+    return bool(unset) and not differences(_cleared(one, unset), _cleared(other, unset), most=1)
+
+
+def _cleared(program: Program, unset: Unset) -> Program:
+    """With zeros in these halves of words."""
+    nodes: list[AnyNode] = [*program.layout.nodes]
+    for place, number, at in unset:
+        if place < len(nodes) and isinstance(node := nodes[place], Kernel) and number < len(node.parameters):
+            values = [*node.parameters]
+            values[number] = values[number][:at] + bytes(len(values[number][at:][:HALF])) + values[number][at + HALF :]
+            nodes[place] = node.model_copy(update={"parameters": tuple(values)})
+    return replace(program, layout=program.layout.model_copy(update={"nodes": tuple(nodes)}))
+
+
+def _unset(program: Program, alike: Sequence[Sequence[Program]]) -> Unset:
+    groups = [[each.layout.nodes for each in group if _outline(each) == _outline(program)] for group in alike]
+    return frozenset(
+        (place, number, at)
+        for place, node in enumerate(program.layout.nodes)
+        if isinstance(node, Kernel)
+        for number, own in enumerate(node.parameters)
+        for at in range(0, len(own), HALF)
+        if any(len({_parameter(each[place], number)[at : at + HALF] for each in group}) > 1 for group in groups)
+    )
 
 
 def _without_unset(program: Program, one: Program, alike: Sequence[Sequence[Program]]) -> Program:
@@ -59,7 +103,7 @@ def _without_unset(program: Program, one: Program, alike: Sequence[Sequence[Prog
                 nodes[place] = node.model_copy(update={"parameters": kept})
     ordered, edges = canonical(Graph(nodes, program.layout.edges))
     layout = program.layout.model_copy(update={"nodes": ordered, "edges": edges})
-    return Program(layout, program.images, program.held, program.examples, program.constant, program.label)
+    return replace(program, layout=layout)
 
 
 def _outline(program: Program) -> list[tuple[str, ...]]:

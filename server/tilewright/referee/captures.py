@@ -16,7 +16,7 @@ from tilewright.evaluation.caches import COMPILED, copy_cache
 from tilewright.gpu.addresses import ZONES
 from tilewright.isolation.fork_server import ForkServer
 from tilewright.isolation.process import kept_environment
-from tilewright.programs.agreement import agreed
+from tilewright.programs.agreement import Unset, agreed
 from tilewright.programs.format import decoded
 from tilewright.programs.images import missing_kernels
 from tilewright.programs.launches import launch_differences
@@ -82,12 +82,14 @@ def capture_server() -> ForkServer:
 @dataclass(frozen=True)
 class CallCaptured:
     """A call that ran: its program, or why it is none; the most bytes of the GPU's memory that it took beyond its
-    arguments; and whether it may have tuned, since more kernels were loaded for it than its program launches."""
+    arguments; whether it may have tuned, since more kernels were loaded for it than its program launches; and which
+    bytes of its program nobody sets."""
 
     program: Program | None
     reason: str = ""
     peak_bytes: int = 0
     tuned: bool = False
+    unset: Unset = frozenset()
 
     @property
     def fixed(self) -> bool:
@@ -195,10 +197,10 @@ class _Pair:
 
         with ThreadPoolExecutor(2) as threads:
             try:
-                program = agreed(*captures, again)
+                program, unset = agreed(*captures, again)
             except ProgramError as error:
                 raise InProcess(f"two captures of it differ: {error}") from None
-        return CallCaptured(program, peak_bytes=told.peak_bytes, tuned=tuned)
+        return CallCaptured(program, peak_bytes=told.peak_bytes, tuned=tuned, unset=unset)
 
     def _capture(self, draws: tuple[Arguments, Arguments], zone: int) -> CallCaptured:
         if not self._workers or zone <= self._zone:
