@@ -12,6 +12,10 @@ import hashlib
 from tilewright.programs.images import code_digest
 from tilewright.programs.model import Copy, Kernel, Layout, Memset, Program
 
+MAX_KNOWN = 4096
+_known: dict[str, str] = {}
+"""`code_digest` of images, by their SHA-256."""
+
 
 def identity(program: Program) -> str:
     """Equal for programs that do the same: a SHA-256. Raises `ProgramError` for an image that cannot be read."""
@@ -20,12 +24,21 @@ def identity(program: Program) -> str:
 
 def _by_code(program: Program) -> Layout:
     """The layout, with images named by `code_digest`."""
-    codes = {key: code_digest(image) for key, image in program.images.items()}
+    codes = {key: _code(key, image) for key, image in program.images.items()}
     nodes = (
         node.model_copy(update={"image": codes[node.image]}) if isinstance(node, Kernel) else node
         for node in program.layout.nodes
     )
     return program.layout.model_copy(update={"nodes": tuple(nodes)})
+
+
+def _code(key: str, image: bytes) -> str:
+    """Of an image whose bytes have the SHA-256 `key`: those of a library take long, and come again and again."""
+    if key not in _known:
+        if len(_known) >= MAX_KNOWN:
+            _known.clear()
+        _known[key] = code_digest(image)
+    return _known[key]
 
 
 def differences(one: Program, other: Program, most: int = 8) -> list[str]:
