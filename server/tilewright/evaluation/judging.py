@@ -158,6 +158,11 @@ class _Runs:
             self._work(workers[0], self._shapes)
         else:
             shares = shared_out(self._shapes, len(workers))
+            if self._deadline == math.inf:  # each begins elsewhere: while one compiles, another one computes
+                shares = [
+                    share[len(share) * place // len(shares) :] + share[: len(share) * place // len(shares)]
+                    for place, share in enumerate(shares)
+                ]
             with ThreadPoolExecutor(len(workers)) as threads:
                 working = [
                     threads.submit(self._take_turns, worker, share)
@@ -195,8 +200,10 @@ class _Runs:
     def _work(self, worker: WorkerHandle, shapes: Sequence[Shape]) -> None:
         kept: Kept = {}
         for place, (number, planned) in enumerate(itertools.chain.from_iterable(shapes)):
-            if number > self._first_failure or (place and time.monotonic() > self._deadline):
+            if place and time.monotonic() > self._deadline:
                 return
+            if number > self._first_failure:
+                continue
             self._tell(f"checking run {len(self._checks) + 1} of {self._count}")
             self._check(number, planned, worker, kept)
 
