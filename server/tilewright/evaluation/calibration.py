@@ -137,7 +137,8 @@ def calibrate(
         wanted = wanted.to(torch.float64)
         squares = torch.zeros_like(wanted)
         for outputs in moved:
-            squares += ((outputs[index].to(torch.float64) - wanted) / STEP).square() / NUDGES
+            change = outputs[index].to(torch.float64) - wanted
+            squares.addcmul_(change, change, value=1 / STEP**2 / NUDGES)
         spread = _smoothed(torch.nan_to_num(squares, nan=0.0, posinf=0.0)).sqrt()
         error = (single[index].to(torch.float64) - wanted).abs()
         exact = values is Values.INTEGERS and bool((error == 0).all()) and _largest(wanted) < EXACT_LIMIT
