@@ -53,11 +53,14 @@ from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.gpu.telemetry import Recorder
 from tilewright.referee.measured import LABELS
-from tilewright.referee.on_gpu import Here, OnGpu
+from tilewright.referee.on_gpu import CPUS_EACH, Here, OnGpu
 from tilewright.rules import Rules
 from tilewright.wire.channel import Channel, Message
 
 LEASE_WAIT_S = 120.0
+SPARES = (3, 4)
+"""Fewest and most workers that wait where there is a GPU, by the processors of the machine: a check takes them. When
+more open their CUDA contexts at once, the driver makes each of them wait."""
 LOWERING_S = 60.0
 """For cuTile's front end, over what a call itself may take."""
 
@@ -77,7 +80,8 @@ class Referee:
             torch.set_num_threads(1)  # cases are small here; threads would mostly wait for each other
         self._arch = self._gpu.arch if self._gpu else arch
         self._memory = torch.cuda.get_device_properties(0).total_memory if self._gpu else 0
-        spares = int(os.environ.get("TILEWRIGHT_SPARES", 3 if backend is Backend.CUDA else 1))
+        several = min(max(cpus() // CPUS_EACH, SPARES[0]), SPARES[1])
+        spares = int(os.environ.get("TILEWRIGHT_SPARES", several if backend is Backend.CUDA else 1))
         self._pool = WorkerPool(fork_server, f"{backend}:{self._arch}", folder, spares)
         self._pool.refill()
         if self._gpu:
