@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from tilewright.evaluation.correctness import layout
@@ -35,15 +37,18 @@ def drawn_inputs(code: TaskCode, case: Case, seed: int) -> Inputs:
     return found
 
 
-def described(code: TaskCode, case: Case, inputs: Inputs) -> Arguments:
-    """A call's arguments as a worker and the replayer take them; what the call fills holds poison."""
+def described(
+    code: TaskCode, case: Case, inputs: Inputs, memory: Callable[[str, int], Memory] = lambda _, size: Memory(size)
+) -> Arguments:
+    """A call's arguments as a worker and the replayer take them; what the call fills holds poison. `memory` gives as
+    many bytes for an argument."""
     arguments = code.arguments(case, inputs)
     for name in arguments.keys() - inputs.keys():
         poison(arguments[name])
-    return arguments_of(arguments, lambda _, tensor: content(tensor))
+    return arguments_of(arguments, lambda name, tensor: content(tensor, lambda size: memory(name, size)))
 
 
-def content(tensor: torch.Tensor) -> tuple[Sent, wire.TensorSpec]:
+def content(tensor: torch.Tensor, of_size: Callable[[int], Memory] = Memory) -> tuple[Sent, wire.TensorSpec]:
     """A tensor's bytes, as memory where there are many, and what they mean."""
     spec = wire.TensorSpec(**TensorSpec.of(tensor).model_dump())
     if not tensor.numel():
@@ -52,7 +57,7 @@ def content(tensor: torch.Tensor) -> tuple[Sent, wire.TensorSpec]:
     if raw.numel() < SHARED_BYTES:
         return bytes(to_buffer(raw.cpu())), spec
     try:
-        memory = Memory(raw.numel())
+        memory = of_size(raw.numel())
     except OSError:  # no descriptor is left
         return bytes(to_buffer(raw.cpu())), spec
     torch.frombuffer(memory.view, dtype=torch.uint8).copy_(raw)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -25,6 +25,8 @@ from tilewright.referee.replayer import Fault, Replayer, ReplayerGone
 from tilewright.referee.statistics import LOOKS, Comparison
 from tilewright.rules import DEFAULT, Rules
 from tilewright.task import Case, case_label
+from tilewright.wire.channel import Sent
+from tilewright.wire.memory import Memory
 
 INCUMBENT, CANDIDATE, EMPTY = 0, 1, 2
 """The arms of the replayer, and the program that does nothing."""
@@ -99,7 +101,7 @@ class ProgramBench:
             torch.cuda.empty_cache()  # the replayer needs the room
         try:
             with self._phases("inputs"):
-                draws = [described(self._code, case, inputs).tensors for inputs in drawn]
+                draws = [self._described(case, number, inputs) for number, inputs in enumerate(drawn)]
                 self._replayer.load([first, candidate], draws)
                 self._settle()
             steady = self._code.task.file.deterministic
@@ -118,6 +120,12 @@ class ProgramBench:
         except ReplayerGone as gone:
             raise WorkerFailure(Status.VOID, str(gone)) from None
         return Timed(found, pairs, same)
+
+    def _described(self, case: Case, draw: int, inputs: Inputs) -> Sequence[Sent]:
+        def memory(name: str, size: int) -> Memory:
+            return self._replayer.memory.of((draw, name), size)
+
+        return described(self._code, case, inputs, memory).tensors
 
     def _judge(
         self, case: Case, program: Program, inputs: Inputs, outputs: list[memoryview], contract: list[torch.Tensor]

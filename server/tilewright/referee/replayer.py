@@ -18,7 +18,7 @@ from tilewright.programs.digests import digest, in_room, room_bytes
 from tilewright.programs.format import encoded
 from tilewright.programs.model import Program
 from tilewright.wire.channel import ChannelClosed, ChannelError, ChannelTimeout, Sent
-from tilewright.wire.memory import Memory
+from tilewright.wire.memory import Memory, Reused
 from tilewright.wire.messages import (
     ArmNumber,
     Copied,
@@ -96,6 +96,8 @@ class Replayer:
         self._programs: list[Program] = []
         self._draws: Draws = []
         self.ready: ReplayerReady | None = None
+        self.memory = Reused()
+        """For contents of inputs, and for outputs."""
         self.starts = 0
 
     def __enter__(self) -> Replayer:
@@ -153,9 +155,10 @@ class Replayer:
         return self.copied_round(pairs, limit_s, arms=())[0]
 
     def copied_round(self, pairs: int, limit_s: float, arms: Sequence[ArmNumber] = (0, 1)) -> tuple[Round, list[Copy]]:
-        """The same, with the outputs of one call of each of these arms on each draw, drawn after it."""
+        """The same, with the outputs of one call of each of these arms on each draw, drawn after it. They hold until
+        this is called again."""
         places: list[tuple[ArmNumber, int]] = [(arm, draw) for arm in arms for draw in range(len(self._draws))]
-        memory = [self._memory(arm) for arm, _ in places]
+        memory = [self.memory.of(place, self._room(place[0])) for place in places]
         rooms = [Room(arm=arm, draw=draw, memory=number) for number, (arm, draw) in enumerate(places)]
         ask = RunRound(pairs=pairs, rooms=rooms, limit_s=limit_s)
         try:
@@ -169,15 +172,15 @@ class Replayer:
 
     def alone(self, arm: int, draw: int, calls: int, limit_s: float) -> tuple[Outputs, Copy]:
         """Run one arm on one draw. Raises `Fault`, `ReplayerGone`."""
-        memory = self._memory(arm)
+        memory = Memory(self._room(arm))
         room = Room(arm=0 if arm == 0 else 1, draw=draw, memory=0)
         ask = RunAlone(room=room, calls=calls, limit_s=limit_s)
         answer = self._ask(ask, Outputs, [memory], SLACK_S + calls * limit_s)
         return answer, self._copy(answer.copied, memory)
 
-    def _memory(self, arm: int) -> Memory:
-        """As much as the outputs of an arm take."""
-        return Memory(max(room_bytes(self._programs[arm]), 1))
+    def _room(self, arm: int) -> int:
+        """Bytes that the outputs of an arm take."""
+        return max(room_bytes(self._programs[arm]), 1)
 
     def _copy(self, copied: Copied, memory: Memory) -> Copy:
         outputs = in_room(self._programs[copied.arm], memory.view)

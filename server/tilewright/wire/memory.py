@@ -41,6 +41,25 @@ class Memory:
         return copy
 
 
+class Reused:
+    """Memory that is used again for what has the same name and size: to get it takes longer than to fill it."""
+
+    def __init__(self, most_bytes: int = 2 << 30) -> None:
+        """`most_bytes`: of what is kept."""
+        self._most = most_bytes
+        self._kept: dict[tuple[object, ...], Memory] = {}
+
+    def of(self, name: tuple[object, ...], size: int) -> Memory:
+        """What was in memory of this name is overwritten. Raises as `Memory` does."""
+        if (found := self._kept.pop(name, None)) is None or len(found) != size:
+            found = Memory(size)
+        if sum(map(len, self._kept.values())) + size > self._most:
+            self._kept.clear()
+        if size <= self._most:
+            self._kept[name] = found
+        return found
+
+
 def mapped(fd: int, size: int) -> memoryview:
     """The memory behind a descriptor, which is closed. What is written to frozen memory is written to a copy. Raises
     ValueError where it is smaller than `size` bytes or may shrink, OSError where it cannot be mapped."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.wire.channel import AT_ONCE, Channel, ChannelError, as_bytes
-from tilewright.wire.memory import Memory, mapped
+from tilewright.wire.memory import Memory, Reused, mapped
 
 
 @pytest.fixture
@@ -100,3 +100,14 @@ def test_what_is_too_small_or_may_shrink_is_not_mapped() -> None:
     reading, writing = os.pipe()
     with pytest.raises(OSError, match="Invalid argument"), contextlib.closing(os.fdopen(writing, "wb")):
         mapped(reading, 4)
+
+
+def test_memory_of_one_name_and_size_is_used_again() -> None:
+    kept = Reused(most_bytes=1000)
+    first = kept.of(("x", 0), 400)
+    assert kept.of(("x", 0), 400) is first
+    assert kept.of(("x", 1), 400) is not first
+    assert len(kept.of(("x", 0), 300)) == 300
+    large = kept.of(("y",), 2000)  # more than is kept
+    assert len(large) == 2000
+    assert kept.of(("y",), 2000) is not large
