@@ -126,7 +126,7 @@ SAME: dict[str, tuple[Change, Change, Change]] = {
     MATMUL: (
         swap(("total", "accumulator")),
         swap(("    row, column = ", "    # One block, one tile.\n    row, column = ")),
-        swap_lines("        left = ", "        right = "),
+        swap_lines("    row, column = ", "    total = "),
     ),
     ROPE: (
         swap(("second", "latter")),
@@ -144,7 +144,8 @@ SAME: dict[str, tuple[Change, Change, Change]] = {
         swap_lines("    columns = tl", "    inside = "),
     ),
 }
-"""A renamed variable, a comment, and two independent statements reordered, which may compile to another program."""
+"""A renamed variable, a comment, and two independent statements reordered, which may compile to another program. That
+may be a faster one: matmul's two loads the other way round gain 0.9% on an H100, and lose it when they are put back."""
 NAMES = ("rename a variable", "add a comment", "reorder two statements")
 BASES: dict[str, Change] = {
     LAYERNORM: swap(
