@@ -205,8 +205,7 @@ static CUresult run(const code *code, const uint8_t *bytes, stream *on) {
         TOUCH(value[1], 8, 8);
         if (!bad) *(volatile uint64_t *)value[1] = *(uint64_t *)value[0] | 1, *(uint64_t *)value[0] = 0;
     } else if (!strcmp(code->name, "copy_all")) {
-        uint64_t *one = (uint64_t *)value[0];
-        TOUCH(value[0], value[1] * 24, 8);
+        uint64_t *one = (uint64_t *)(bytes + code->offset[0]);
         for (uint64_t i = 0; !bad && i < value[1]; i++, one += 3) {
             TOUCH(one[0], one[2], 1);
             TOUCH(one[1], one[2], 1);
@@ -257,8 +256,9 @@ static CUresult read_ptx(library *in, const char *text) {
         const char *end = strchr(at, ')'), *param = at + length;
         REFUSE_IF(!end || at[length] != '(', INVALID_PTX);
         for (size_t offset = 0; (param = strstr(param, ".param .")) && param < end; one->count++) {
-            size_t size = atoi((param += 8) + 1) / 8;  // .u64, .b32
-            offset = (offset + size - 1) / size * size;
+            size_t size = atoi((param += 8) + 1) / 8, align = size;  // .u64, .b32
+            if (!size) align = atoi(param + 6), size = atoi(strchr(param, '[') + 1);  // .align 8 .b8 name[16]
+            offset = (offset + align - 1) / align * align;
             one->offset[one->count] = offset, one->size[one->count] = size, offset += size;
         }
     }

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tilewright.gpu.addresses import rounded
 from tilewright.programs.digests import key_of, output_words
 from tilewright.programs.model import Program
-from tilewright.replay.device import Device
+from tilewright.replay.device import Batch, Device
 from tilewright.replay.load import Loaded
 
 
@@ -37,8 +37,8 @@ class Arm:
     loaded: Loaded
     held: list[Area]
     draws: list[list[Area]]
-    variables: tuple[int, int] = (0, 0)
-    """What its images hold: where the list for `Device.copy_all` lies, and its length."""
+    variables: Sequence[Batch] = ()
+    """What puts back what its images hold."""
 
     @property
     def outputs(self) -> list[tuple[int, int]]:
@@ -91,8 +91,8 @@ def call(
         device.poison(at, size)
     for area in arm.held:  # afterwards: what one arm holds can lie where the other one writes
         device.copy(area.at, area.copy, area.size)
-    if arm.variables[1]:
-        device.copy_all(*arm.variables)
+    for batch in arm.variables:
+        device.copy_all(batch)
     device.scrub()
     device.wait(time.monotonic() + limit_s)
     key = secrets.randbits(64)

@@ -4,7 +4,7 @@ by which the GPU tells the host that a call is done."""
 from __future__ import annotations
 
 import ctypes
-import struct
+import itertools
 import time
 from collections.abc import Sequence
 from importlib.resources import files
@@ -20,6 +20,20 @@ FLUSHES = 2
 """Times the size of the L2 that are read before a call."""
 LOOK_EVERY = 2000
 """Looks at the host's word between two at the stream, which tell of errors."""
+
+
+BATCH = 160
+"""Areas that one launch copies."""
+
+
+class Batch:
+    """What one launch of `copy_all` copies: where to, where from, how many bytes; at most `BATCH` of them."""
+
+    def __init__(self, areas: Sequence[tuple[int, int, int]]) -> None:
+        self._areas = (ctypes.c_uint64 * (3 * BATCH))(*itertools.chain.from_iterable(areas))
+        self._count = ctypes.c_uint64(len(areas))
+        self.places = (ctypes.c_void_p * 2)(*map(ctypes.addressof, (self._areas, self._count)))
+        """Of the kernel's parameters."""
 
 
 class Hang(Exception):
@@ -78,16 +92,11 @@ class Device:
             answer = cuda.cuMemcpyDtoDAsync(cuda.CUdeviceptr(to), cuda.CUdeviceptr(source), size, self.stream)
             ok(answer, "copying on the GPU")
 
-    def listed(self, areas: Sequence[tuple[int, int, int]]) -> int:
-        """The address of new memory with a list for `copy_all`: where to, where from, how many bytes."""
-        data = b"".join(struct.pack("<3Q", *area) for area in areas)
-        at = self.allocate(len(data))
-        self.write(at, data)
-        return at
-
-    def copy_all(self, areas: int, count: int) -> None:
-        """Copy so many listed areas within the GPU, on the stream, in one launch."""
-        self._launch("copy_all", 2 * self._sms, 128, (areas, count), (ctypes.c_uint64,) * 2)
+    def copy_all(self, batch: Batch) -> None:
+        """Copy many areas within the GPU, on the stream, in one launch."""
+        places = ctypes.addressof(batch.places)
+        answer = cuda.cuLaunchKernel(self._kernels["copy_all"], BATCH, 1, 1, 128, 1, 1, 0, self.stream, places, 0)
+        ok(answer, "launching copy_all")
 
     def poison(self, at: int, size: int) -> None:
         """Fill memory with 0xFF, which makes NaN in every float dtype, on the stream."""

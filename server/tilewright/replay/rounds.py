@@ -11,7 +11,6 @@ which arm is loaded first. Whatever the driver does, each place is as likely for
 from __future__ import annotations
 
 import contextlib
-import itertools
 import random
 import secrets
 from collections import Counter
@@ -23,7 +22,7 @@ from tilewright.gpu.driver import DriverError
 from tilewright.programs.digests import in_room
 from tilewright.programs.model import Program, Tensor
 from tilewright.replay.calls import Area, Arm, Call, call, mapped
-from tilewright.replay.device import Device, Hang
+from tilewright.replay.device import BATCH, Batch, Device, Hang
 from tilewright.replay.load import load
 
 EMPTY = 2
@@ -134,19 +133,15 @@ def _ready(device: Device, program: Program, draws: Sequence[Sequence[int]], tak
     return Arm(program, loaded, held, areas, variables)
 
 
-def _variables(device: Device, variables: Sequence[tuple[int, int]], taken: list[int]) -> tuple[int, int]:
-    """A list by which `Device.copy_all` puts back what variables, of address and bytes, hold now; and its length."""
-    parts = [
-        (at + start, min(PART_BYTES, size - start)) for at, size in variables for start in range(0, size, PART_BYTES)
-    ]
-    if not parts:
-        return 0, 0
-    ends = [*itertools.accumulate(size for _, size in parts)]
-    kept = _copy(device, ends[-1], taken)
-    copies = [Area(at, kept + end - size, size) for (at, size), end in zip(parts, ends, strict=True)]
-    taken += [device.listed(copies), save := device.listed([Area(copy, at, size) for at, copy, size in copies])]
-    device.copy_all(save, len(parts))
-    return taken[-2], len(parts)
+def _variables(device: Device, variables: Sequence[tuple[int, int]], taken: list[int]) -> list[Batch]:
+    """What puts back what variables, of address and bytes, hold now. The driver saves each, and knows its size."""
+    parts = list[Area]()
+    kept = _copy(device, sum(size for _, size in variables), taken) if variables else 0
+    for at, size in variables:
+        device.copy(kept, at, size)
+        parts += [Area(at + start, kept + start, min(PART_BYTES, size - start)) for start in range(0, size, PART_BYTES)]
+        kept += size
+    return [Batch(parts[start : start + BATCH]) for start in range(0, len(parts), BATCH)]
 
 
 def _copy(device: Device, size: int, taken: list[int]) -> int:

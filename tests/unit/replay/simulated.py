@@ -3,6 +3,7 @@ events, and programs whose kernels store a number. Times are what a test says.""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 from tilewright.gpu.driver import DriverError
 from tilewright.programs.digests import _mix
 from tilewright.programs.model import Copy, Kernel, Memset, Program
-from tilewright.replay.device import Hang
+from tilewright.replay.device import BATCH, Batch, Hang
 
 GIB = 1 << 30
 
@@ -90,7 +91,6 @@ class Device:
         self.memory = Memory()
         self.context, self.pages, self.stream = Context(free), Pages(self.memory), None
         self.log: list[str] = []
-        self.lists: dict[int, list[tuple[int, int, int]]] = {}
         self.empty = Graph(lambda memory: None, 2.0)
         self._next, self._sum, self._word, self._us = 1 << 20, 0, 0, 0.0
 
@@ -112,14 +112,11 @@ class Device:
         self.log.append(f"copy {to:#x}")
         self.memory.write(to, self.memory.read(source, size))
 
-    def listed(self, areas: list[tuple[int, int, int]]) -> int:
-        at = self.allocate(0)
-        self.lists[at] = areas
-        return at
-
-    def copy_all(self, areas: int, count: int) -> None:
-        assert count == len(self.lists[areas])
-        for to, source, size in self.lists[areas]:
+    def copy_all(self, batch: Batch) -> None:
+        at, count = batch.places
+        areas = (ctypes.c_uint64 * (3 * BATCH)).from_address(at)
+        for place in range(0, 3 * ctypes.c_uint64.from_address(count).value, 3):
+            to, source, size = areas[place : place + 3]
             self.memory.write(to, self.memory.read(source, size))
 
     def poison(self, at: int, size: int) -> None:
