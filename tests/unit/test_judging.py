@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -127,6 +128,7 @@ class Worker:
     def __init__(self) -> None:
         self.meanwhile: Callable[[], Any] = contextlib.nullcontext
         self.done: list[tuple[int, int]] = []
+        self.ended = False
 
     def request(self, seconds: float) -> None:
         with self.meanwhile():
@@ -160,6 +162,7 @@ class Crew:
         worker.done.append((cast(int, run.case["N"]), run.seed))
         end = self.ends.get(run.seed, Status.PASSED)
         if isinstance(end, Exception):
+            worker.ended = isinstance(end, WorkerFailure)
             raise end
         return CaseCheck(case=run.case, hidden=run.hidden, status=end, message=f"run {run.seed}", inputs_hash="")
 
@@ -214,6 +217,26 @@ def test_the_first_failure_in_the_order_of_the_runs_counts(monkeypatch: pytest.M
     crew.ends = {4: WorkerFailure(Status.CRASHED, "it died", "said")}
     found = crew.judged(runs(7, 5))
     assert (found.status, found.output, found.cases[-1].message) == (Status.CRASHED, "said", "it died")
+
+
+def test_workers_begin_with_different_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    crew = Crew(monkeypatch, 3)
+    found = crew.judged(runs(9, 2), math.inf)
+    assert [check.message for check in found.cases] == [f"run {number}" for number in range(18)]
+    shares = [[seed // 2 for _, seed in worker.done[::2]] for worker in crew.workers]
+    assert shares == [[0, 3, 6], [4, 7, 1], [8, 2, 5]]
+    crew = Crew(monkeypatch, 3)
+    crew.ends = {4: Status.WRONG_VALUES, 16: Status.NON_FINITE}  # on the third worker, which goes on with run 4
+    assert crew.judged(runs(9, 2), math.inf).cases[-1].message == "run 4"
+
+
+def test_a_worker_that_died_makes_no_more_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It could only fail in them, too."""
+    crew = Crew(monkeypatch, 3)
+    crew.ends = {16: WorkerFailure(Status.TIMEOUT, "no answer within 5 s")}
+    found = crew.judged(runs(9, 2), math.inf)
+    assert (found.status, found.cases[-1].message) == (Status.TIMEOUT, "no answer within 5 s")
+    assert crew.workers[2].done == [(8, 16)]
 
 
 @pytest.mark.parametrize("count", [1, 3])

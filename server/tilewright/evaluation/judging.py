@@ -206,6 +206,8 @@ class _Runs:
                 continue
             self._tell(f"checking run {len(self._checks) + 1} of {self._count}")
             self._check(number, planned, worker, kept)
+            if self._first_failure < self._count and worker.ended:
+                return
 
     def _check(self, number: int, planned: Run, worker: WorkerHandle, kept: Kept) -> None:
         output = ""
