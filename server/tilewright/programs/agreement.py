@@ -45,15 +45,15 @@ def agreed(first: Program, second: Program, again: Callable[[int], Program]) -> 
         alike[number % 2].append(again(number % 2))
         for program in (alike[0][-1], first):
             one, other = (_without_unset(each, program, alike) for each in (program, alike[1][-1]))
-            found = differences(one, other, most=3)
+            found = differences(one.program, other.program, most=3)
             if not found:
-                return Agreed(one, _unset(program, alike))
+                return one
     raise ProgramError("; ".join(found))
 
 
 def seem_the_same(one: Program, other: Program, unset: Unset) -> bool:
-    """Whether two programs are the same but for what is `unset` in either: chance decided that. A value may share its
-    four bytes with others that nobody sets, and not count then, so that this is no reason to keep anything."""
+    """Whether two programs are the same but for what is `unset` in either, which chance decided. A set value may share
+    its four bytes with unset ones, and then does not count. So this may only reject a candidate, never keep one."""
     if identity(one) == identity(other):
         return True
     return bool(unset) and not differences(_cleared(one, unset), _cleared(other, unset), most=1)
@@ -70,40 +70,29 @@ def _cleared(program: Program, unset: Unset) -> Program:
     return replace(program, layout=program.layout.model_copy(update={"nodes": tuple(nodes)}))
 
 
-def _unset(program: Program, alike: Sequence[Sequence[Program]]) -> Unset:
-    groups = [[each.layout.nodes for each in group if _outline(each) == _outline(program)] for group in alike]
-    return frozenset(
-        (place, number, at)
-        for place, node in enumerate(program.layout.nodes)
-        if isinstance(node, Kernel)
-        for number, own in enumerate(node.parameters)
-        for at in range(0, len(own), HALF)
-        if any(len({_parameter(each[place], number)[at : at + HALF] for each in group}) > 1 for group in groups)
-    )
-
-
-def _without_unset(program: Program, one: Program, alike: Sequence[Sequence[Program]]) -> Program:
+def _without_unset(program: Program, one: Program, alike: Sequence[Sequence[Program]]) -> Agreed:
     """The program with zeros where `one` differs from the last of the second values, in words in which those differ
     that have equal values. `alike`: captures on the first and on the second values."""
     nodes: list[AnyNode] = [*program.layout.nodes]
+    unset: dict[int, set[tuple[int, int]]] = {}
     other = alike[1][-1]
     if _outline(program) == _outline(one) == _outline(other):
         groups = [[each.layout.nodes for each in group if _outline(each) == _outline(one)] for group in alike]
         for place, node in enumerate(nodes):
-            if isinstance(node, Kernel):
-                kept = tuple(
-                    _set_bytes(
-                        own,
-                        _parameter(one.layout.nodes[place], number),
-                        _parameter(other.layout.nodes[place], number),
-                        [[_parameter(each[place], number) for each in group] for group in groups],
-                    )
-                    for number, own in enumerate(node.parameters)
-                )
-                nodes[place] = node.model_copy(update={"parameters": kept})
+            if not isinstance(node, Kernel):
+                continue
+            kept, halves = list[bytes](), set[tuple[int, int]]()
+            for number, own in enumerate(node.parameters):
+                values = [[_parameter(each[place], number) for each in group] for group in groups]
+                a, b = (_parameter(each.layout.nodes[place], number) for each in (one, other))
+                kept.append(_set_bytes(own, a, b, _differing(values, WORD)))
+                halves |= {(number, at) for at in _differing(values, HALF)}
+            nodes[place] = node.model_copy(update={"parameters": tuple(kept)})
+            unset[id(nodes[place])] = halves
     ordered, edges = canonical(Graph(nodes, program.layout.edges))
     layout = program.layout.model_copy(update={"nodes": ordered, "edges": edges})
-    return replace(program, layout=layout)
+    places = frozenset((place, *half) for place, node in enumerate(ordered) for half in unset.get(id(node), ()))
+    return Agreed(replace(program, layout=layout), places)
 
 
 def _outline(program: Program) -> list[tuple[str, ...]]:
@@ -121,10 +110,15 @@ def _parameter(node: AnyNode, number: int) -> bytes:
     return node.parameters[number]
 
 
-def _set_bytes(own: bytes, one: bytes, other: bytes, alike: Sequence[Sequence[bytes]]) -> bytes:
-    unset = {
-        word
-        for word in range(0, len(own), WORD)
-        if any(len({each[word : word + WORD] for each in group}) > 1 for group in alike)
+def _differing(alike: Sequence[Sequence[bytes]], size: int) -> set[int]:
+    """Where parts of so many bytes begin in which those differ that have equal values."""
+    return {
+        at
+        for group in alike
+        for at in range(0, len(group[0]) if group else 0, size)
+        if len({each[at : at + size] for each in group}) > 1
     }
+
+
+def _set_bytes(own: bytes, one: bytes, other: bytes, unset: set[int]) -> bytes:
     return bytes(0 if one[at] != other[at] and at - at % WORD in unset else byte for at, byte in enumerate(own))

@@ -34,11 +34,11 @@ def _by_code(program: Program) -> Layout:
 
 def _code(key: str, image: bytes) -> str:
     """Of an image whose bytes have the SHA-256 `key`: those of a library take long, and come again and again."""
-    if key not in _known:
+    if (found := _known.get(key)) is None:
         if len(_known) >= MAX_KNOWN:
             _known.clear()
-        _known[key] = code_digest(image)
-    return _known[key]
+        found = _known[key] = code_digest(image)
+    return found
 
 
 def differences(one: Program, other: Program, most: int = 8) -> list[str]:

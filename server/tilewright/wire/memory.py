@@ -47,16 +47,15 @@ class Reused:
     def __init__(self, most_bytes: int = 2 << 30) -> None:
         """`most_bytes`: of what is kept."""
         self._most = most_bytes
-        self._kept: dict[tuple[object, ...], Memory] = {}
+        self._kept: dict[tuple[tuple[object, ...], int], Memory] = {}
 
     def of(self, name: tuple[object, ...], size: int) -> Memory:
         """What was in memory of this name is overwritten. Raises as `Memory` does."""
-        if (found := self._kept.pop(name, None)) is None or len(found) != size:
-            found = Memory(size)
+        found = self._kept.pop((name, size), None) or Memory(size)
         if sum(map(len, self._kept.values())) + size > self._most:
             self._kept.clear()
         if size <= self._most:
-            self._kept[name] = found
+            self._kept[name, size] = found
         return found
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from tests.unit.programs.made import OUT, fill, program
 from tilewright.programs.agreement import Agreed, Unset, agreed, seem_the_same
 from tilewright.programs.identity import identity
-from tilewright.programs.model import Program
+from tilewright.programs.model import Kernel, Program
 
 
 def capture(number: int, left: int) -> Program:
@@ -45,3 +45,19 @@ def test_what_somebody_sets_counts() -> None:
 def test_what_nobody_sets_in_nodes_that_a_program_lacks_changes_nothing() -> None:
     one = captured(7, [0x4401, 0x4502, 0x4503])
     assert not seem_the_same(one.program, program([fill(OUT, 1)]), one.unset | {(9, 0, 0)})
+
+
+def test_what_is_unset_follows_its_node() -> None:
+    """Two launches side by side, whose order what nobody sets decides."""
+
+    def made(left: int, number: int) -> Program:
+        return program([fill(OUT, left), fill(OUT, number)], edges=[])
+
+    def agree(number: int) -> Agreed:
+        captures = [made(0x10, number), made(0x11, number), made(0x12, number)]
+        return agreed(*captures[:2], lambda _: captures.pop(2))
+
+    one, other = agree(5), agree(6)
+    assert [node.parameters[1][0] for node in one.program.layout.nodes if isinstance(node, Kernel)] == [0, 5]
+    assert not seem_the_same(one.program, other.program, one.unset | other.unset)
+    assert seem_the_same(one.program, agree(5).program, one.unset)

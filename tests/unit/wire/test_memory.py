@@ -107,7 +107,8 @@ def test_memory_of_one_name_and_size_is_used_again() -> None:
     first = kept.of(("x", 0), 400)
     assert kept.of(("x", 0), 400) is first
     assert kept.of(("x", 1), 400) is not first
-    assert len(kept.of(("x", 0), 300)) == 300
+    assert len(kept.of(("x", 0), 200)) == 200
+    assert kept.of(("x", 0), 400) is first
     large = kept.of(("y",), 2000)  # more than is kept
     assert len(large) == 2000
     assert kept.of(("y",), 2000) is not large
