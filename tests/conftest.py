@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.referees import Referees
 from tilewright.bundled import examples
+from tilewright.evaluation.evaluator import Evaluator
 
 settings.register_profile("tilewright", deadline=None)  # the first example of a test pays for its imports
 settings.load_profile("tilewright")
@@ -127,6 +130,14 @@ def git(repository: Path, *arguments: str) -> str:
     return subprocess.run(
         ["git", *arguments], cwd=repository, check=True, capture_output=True, text=True
     ).stdout.strip()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def referees() -> Iterator[None]:
+    """Tests that start a referee each have one that begins with torch imported."""
+    with pytest.MonkeyPatch.context() as patch, contextlib.closing(Referees()) as made:
+        patch.setattr(Evaluator, "_supervised", lambda evaluator, channel: made.supervised(evaluator, channel))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL
 from tests.integration.test_cli import tilewright
-from tests.integration.test_mcp import command
+from tests.integration.test_mcp import name_of
 from tests.stage import edit, play, quiet, start
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
@@ -96,7 +96,7 @@ def test_a_run_that_nobody_asks_for_ends_and_the_same_call_begins_anew(make_task
             status = loop.status()
             assert "the last correctness run was interrupted (no call waited for it for 1 s)" in status.summary
             assert (status.phase, status.next) == ("ready", "call run_correctness on the edited files")
-            assert not [pid for pid in descendants(os.getpid()) if "tilewright.evaluation" in command(pid)]
+            assert not [pid for pid in descendants(os.getpid()) if name_of(pid) == "tw-fork-server"]
             assert (await loop.run_correctness(quiet)).status is Status.PASSED
             assert "interrupted" not in loop.status().summary
         finally:

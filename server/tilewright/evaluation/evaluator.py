@@ -103,25 +103,29 @@ class Evaluator:
         await self._stop()
         self.starts += 1
         ours, theirs = socket.socketpair()
-        number = theirs.fileno()
-        folder = str(self.folder)
-        own = {"TILEWRIGHT_PASS_FDS": str(number), "TILEWRIGHT_FOLDER": folder, "TMPDIR": folder}
         with theirs:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-m", "tilewright.isolation.supervisor",
-                sys.executable, "-I", "-B", "-u", "-X", "faulthandler", "-m", self._module,
-                f"{self.backend}:{self.arch}", folder, "{pid}", str(number),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                pass_fds=(number,),
-                env=kept_environment() | own,
-                start_new_session=True,
-            )  # fmt: skip
+            self._process = await self._supervised(theirs)
         self._tail.clear()
         self._log = asyncio.create_task(self._read_log(self._process))
         ours.setblocking(False)
         self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=MAX_FRAME)
+
+    async def _supervised(self, channel: socket.socket) -> asyncio.subprocess.Process:
+        """Start a referee, whose end of the channel is `channel`, and its supervisor."""
+        number = channel.fileno()
+        folder = str(self.folder)
+        own = {"TILEWRIGHT_PASS_FDS": str(number), "TILEWRIGHT_FOLDER": folder, "TMPDIR": folder}
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-I", "-m", "tilewright.isolation.supervisor",
+            sys.executable, "-I", "-B", "-u", "-X", "faulthandler", "-m", self._module,
+            f"{self.backend}:{self.arch}", folder, "{pid}", str(number),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            pass_fds=(number,),
+            env=kept_environment() | own,
+            start_new_session=True,
+        )  # fmt: skip
 
     async def _read_log(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
