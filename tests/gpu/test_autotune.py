@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 from cutile_cache._cache import cache_entries
 
+from tests.commandline import tilewright
 from tests.conftest import SCALE_TOML
-from tests.integration.test_cli import tilewright
 from tilewright.autotune import search
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.seeds import new_secret

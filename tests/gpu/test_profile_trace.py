@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from tests.commandline import tilewright
 from tests.conftest import commit_all
-from tests.integration.test_cli import tilewright
 from tilewright.bundled import examples
 from tilewright.gpu.telemetry import find_gpu
 from tilewright.profile import trace as tracing_of

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.commandline import tilewright
 from tests.conftest import SCALE_KERNEL
-from tests.integration.test_cli import tilewright
 from tests.unit.test_launchcode import TOOLKIT
 from tilewright.autotune import search
 from tilewright.autotune.report import AutotuneReport

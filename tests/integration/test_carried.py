@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.commandline import tilewright
 from tests.conftest import git
 from tests.forging import WRONG_KERNEL, failures, records
-from tests.integration.test_cli import tilewright
 from tests.stage import edit, play, quiet
 from tilewright.errors import UsageError
 from tilewright.heads import HeadStore

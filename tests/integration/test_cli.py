@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.commandline import ROOT, tilewright
 from tests.conftest import FASTER_KERNEL, RACING_KERNEL, SCALE_KERNEL, SCALE_TASK, SCALE_TOML
 from tests.stage import play, quiet, start
 from tilewright.errors import UsageError
@@ -22,14 +23,6 @@ from tilewright.policy import ROOT_CAUSES
 from tilewright.session.dumping import Dumper
 from tilewright.session.loop import Loop
 from tilewright.task import Frontend, load_task
-
-ROOT = Path(__file__).parents[2]
-
-
-def tilewright(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"}
-    command = [sys.executable, "-m", "tilewright", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment, check=False)
 
 
 def test_a_person_can_play_a_session(make_task: Callable[..., Path]) -> None:
@@ -199,7 +192,9 @@ def test_doctor_and_help_answer() -> None:
 
 @pytest.mark.slow
 def test_the_demo_shows_what_it_promises_in_any_order(tmp_path: Path) -> None:
-    done = tilewright("demo", "--backend", "cpu", "--folder", str(tmp_path), "--shuffle", "3", "--only", "01")
+    demo = [sys.executable, "-m", "tilewright", "demo", "--backend", "cpu", "--shuffle", "3", "--only", "01"]
+    environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"}
+    done = subprocess.run([*demo, "--folder", tmp_path], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("Tilewright demo on the cpu backend")
     rows = (tmp_path / "rmsnorm" / "sandbox" / "perf_results.md").read_text().splitlines()[2:]

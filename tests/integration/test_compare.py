@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.commandline import tilewright
 from tests.conftest import SCALE_KERNEL
-from tests.integration.test_cli import tilewright
 
 
 def test_before_after_torch_and_others_in_one_table(make_task: Callable[..., Path], tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.commandline import tilewright
 from tests.conftest import FASTER_KERNEL, git
 from tests.forging import Records, failures, faster, forge, of_kind, records, refused
-from tests.integration.test_cli import tilewright
 from tests.stage import edit, play, quiet
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CorrectnessResult, Status

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.commandline import tilewright
 from tests.conftest import git
 from tests.forging import WRONG_KERNEL, failures, faster, forge, records, refused
-from tests.integration.test_cli import tilewright
 from tests.stage import edit, journal_of, play, quiet, start
 from tilewright.errors import UsageError
 from tilewright.heads import HeadStore

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from tests.commandline import tilewright
 from tests.conftest import commit_all
 from tests.stage import play, quiet
 from tilewright.evaluation.results import Status
@@ -51,7 +51,7 @@ EXACT = "    return torch.nn.functional.gelu(x)\n"
 
 
 def init(root: Path, *arguments: str, answer: str = "") -> subprocess.CompletedProcess[str]:
-    return tilewright(root, "init", *arguments, answer=answer)
+    return tilewright("init", *arguments, cwd=root, answer=answer)
 
 
 def next_command(done: subprocess.CompletedProcess[str]) -> list[str]:
@@ -59,13 +59,6 @@ def next_command(done: subprocess.CompletedProcess[str]) -> list[str]:
     found = re.search(r"then tilewright ([^,]*),", " ".join(done.stdout.split()))
     assert found is not None, done.stdout
     return found[1].split()
-
-
-def tilewright(root: Path, *arguments: str, answer: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tilewright", *arguments],
-        cwd=root, input=answer, capture_output=True, text=True, timeout=280, check=False,
-    )  # fmt: skip
 
 
 @pytest.fixture
@@ -102,7 +95,7 @@ def test_a_repository_is_attached_with_one_command(tmp_path: Path) -> None:
     )
     commit_all(root, "task")
     assert next_command(done) == ["check", "perf/layer_norm"]
-    checked = tilewright(root, *next_command(done))
+    checked = tilewright(*next_command(done), cwd=root)
     assert (checked.returncode, checked.stdout) == (0, "the tests pass: 3 passed, 5 skipped\n"), checked.stderr
 
     async def scene(loop: Loop) -> None:
@@ -121,7 +114,7 @@ def test_a_function_becomes_a_native_task(package: Path) -> None:
     again = init(package, "mypkg.ops:gelu", "--shape", "64x128", "--yes")
     assert (again.returncode, "is there already" in again.stderr) == (2, True)
     commit_all(package, "task")
-    checked = tilewright(package, *next_command(done))
+    checked = tilewright(*next_command(done), cwd=package)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     ops = package / "src/mypkg/ops.py"
 
@@ -134,10 +127,7 @@ def test_a_function_becomes_a_native_task(package: Path) -> None:
 
     play(package, scene)
     subprocess.run(["git", "checkout", "-q", "--", "src"], cwd=package, check=True)
-    command = ["compare", "perf/gelu", "--backend", "cpu", "--root", str(package)]
-    compared = subprocess.run(
-        [sys.executable, "-m", "tilewright", *command], capture_output=True, text=True, timeout=250
-    )
+    compared = tilewright("compare", "perf/gelu", "--backend", "cpu", "--root", str(package))
     assert compared.returncode == 0, compared.stderr
     assert re.search(r"^\| torch \| ~[\d.]+ \|", compared.stdout, re.MULTILINE), compared.stdout
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.commandline import tilewright
 from tests.conftest import SCALE_KERNEL, SCALE_TOML
 from tests.forging import Records, failures, forge, of_kind, records
-from tests.integration.test_cli import tilewright
 from tests.stage import journal_of, judged, play, quiet, start
 from tilewright.rules import DEFAULT, Rules
 from tilewright.session.checkout import Checkout

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.commandline import tilewright
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL
-from tests.integration.test_cli import tilewright
 from tests.integration.test_mcp import name_of
 from tests.stage import edit, play, quiet, start
 from tilewright.errors import UsageError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_cli import tilewright
+from tests.commandline import tilewright
 from tests.unit.programs.made import OUT, clear, copied, fill, program
 from tilewright.gpu.telemetry import find_gpu
 from tilewright.programs.format import bared, write
