@@ -93,7 +93,7 @@ def test_a_session_on_a_kernel_library_with_tests_of_its_own(tmp_path: Path) -> 
             await content(connected, "revert")
             await content(connected, "append_result", optimization="leave the root out")
 
-            kernel.write_text(source.replace("ROWS = 1", "ROWS = 64") + "\n# no faster for it\n")
+            kernel.write_text(source + "\n# no faster for it\n")  # it is as slow as at first
             assert (await finished(connected, "run_correctness"))["status"] == "passed"
             for _ in range(TRIES):
                 false = await finished(connected, "run_benchmark")
