@@ -23,7 +23,7 @@ def compilation(kernel: str = "matmul", arch: str = "sm_90", **fields: object) -
         Remark(good=False, category="memory", file="kernel.py", line=line, text="no TMA load", reasons=["zero padding"])
         for line in range(1, 9)
     ]
-    plain = Lowered(kernel, arch, 3, cutile_ir='quoted "text"\n' * 4000).failed("")
+    plain = Lowered(kernel, arch, 3, cutile_ir='quoted "text"\n' * 1000).failed("")
     return plain.model_copy(update={"resources": RESOURCES, "remarks": remarks} | fields)
 
 
