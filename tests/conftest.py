@@ -21,6 +21,7 @@ settings.load_profile("tilewright")
 collect_ignore = ["repositories"]
 """Repositories as users have them, with tests of their own, which sessions are tried on."""
 os.environ.setdefault("TILEWRIGHT_SPARES", "0")  # tests share the processors: a worker is started when one is needed
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # and torch's threads would wait for each other there, at full speed
 
 SCALE_TOML = """
 name = "scale"
