@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,10 +13,10 @@ import pytest
 
 from tilewright.evaluation import judging
 from tilewright.evaluation.correctness import Run
-from tilewright.evaluation.judging import DISTURBED, judged_undisturbed, judged_widely
+from tilewright.evaluation.judging import DISTURBED, judged_undisturbed, judged_widely, shared_out
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Status
-from tilewright.task import Backend
+from tilewright.task import Backend, Case
 
 
 class Check:
@@ -128,7 +127,6 @@ class Worker:
     def __init__(self) -> None:
         self.meanwhile: Callable[[], Any] = contextlib.nullcontext
         self.done: list[tuple[int, int]] = []
-        self.ended = False
 
     def request(self, seconds: float) -> None:
         with self.meanwhile():
@@ -162,7 +160,6 @@ class Crew:
         worker.done.append((cast(int, run.case["N"]), run.seed))
         end = self.ends.get(run.seed, Status.PASSED)
         if isinstance(end, Exception):
-            worker.ended = isinstance(end, WorkerFailure)
             raise end
         return CaseCheck(case=run.case, hidden=run.hidden, status=end, message=f"run {run.seed}", inputs_hash="")
 
@@ -181,8 +178,9 @@ class Crew:
 
 
 def runs(shapes: int, each: int) -> list[Run]:
-    """So many runs of so many shapes; a run's seed is its number."""
-    return [Run({"N": number // each}, False, number) for number in range(shapes * each)]
+    """So many runs of so many shapes, of which every third is alike to a compiler; a run's seed is its number."""
+    numbers = range(shapes * each)
+    return [Run({"N": 17 + number // each, "D": number // each % 3}, False, number) for number in numbers]
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -194,11 +192,25 @@ def test_all_runs_of_a_shape_are_one_workers_in_their_order(monkeypatch: pytest.
     assert crew.seeds == [*range(35)]
     assert crew.most_at_work == count
     shares = [[seed // 5 for _, seed in worker.done[::5]] for worker in crew.workers]
-    assert shares == ([[0, 1, 2, 3, 4, 5, 6]] if count == 1 else [[0, 3, 6], [1, 4], [2, 5]]), "whoever is faster"
+    assert shares == ([[0, 1, 2, 3, 4, 5, 6]] if count == 1 else [[0, 3], [1, 4, 6], [2, 5]]), "whoever is faster"
     for worker in crew.workers:
         assert [seed for _, seed in worker.done] == sorted(seed for _, seed in worker.done)
         assert all(len([1 for shape, _ in worker.done if shape == one]) == 5 for one, _ in worker.done)
         assert worker.meanwhile is contextlib.nullcontext
+
+
+def test_what_may_be_one_to_a_compiler_is_one_workers() -> None:
+    cases: list[Case] = [{"M": m, "N": n, "dtype": "float32"} for m in (1, 33, 48, 65, 129, 160) for n in (1000, 6144)]
+    shapes = [[(number, Run(case, True, number))] for number, case in enumerate(cases)]
+    shares = shared_out(shapes, 3)
+    found = [[(run.case["M"], run.case["N"]) for [(_, run)] in share] for share in shares]
+    assert found == [
+        [(33, 1000), (48, 1000), (65, 1000), (129, 1000)],
+        [(1, 1000), (33, 6144), (65, 6144), (160, 1000)],
+        [(1, 6144), (48, 6144), (129, 6144), (160, 6144)],
+    ]
+    assert shared_out(shapes, 1) == [shapes]
+    assert shared_out([], 2) == [[], []]
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -211,7 +223,7 @@ def test_the_first_failure_in_the_order_of_the_runs_counts(monkeypatch: pytest.M
     assert [check.message for check in found.cases] == [f"run {number}" for number in range(5)]
     assert "4 other runs had passed" in found.message
     assert found.output == "printed"
-    assert max(crew.seeds) < 20, "nobody goes on after a failure"
+    assert len(crew.seeds) < 20, "nobody goes on after a failure"
     assert {*range(5)} <= {*crew.seeds}
     crew = Crew(monkeypatch, count)
     crew.ends = {4: WorkerFailure(Status.CRASHED, "it died", "said")}
@@ -219,32 +231,12 @@ def test_the_first_failure_in_the_order_of_the_runs_counts(monkeypatch: pytest.M
     assert (found.status, found.output, found.cases[-1].message) == (Status.CRASHED, "said", "it died")
 
 
-def test_workers_begin_with_different_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    crew = Crew(monkeypatch, 3)
-    found = crew.judged(runs(9, 2), math.inf)
-    assert [check.message for check in found.cases] == [f"run {number}" for number in range(18)]
-    shares = [[seed // 2 for _, seed in worker.done[::2]] for worker in crew.workers]
-    assert shares == [[0, 3, 6], [4, 7, 1], [8, 2, 5]]
-    crew = Crew(monkeypatch, 3)
-    crew.ends = {4: Status.WRONG_VALUES, 16: Status.NON_FINITE}  # on the third worker, which goes on with run 4
-    assert crew.judged(runs(9, 2), math.inf).cases[-1].message == "run 4"
-
-
-def test_a_worker_that_died_makes_no_more_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It could only fail in them, too."""
-    crew = Crew(monkeypatch, 3)
-    crew.ends = {16: WorkerFailure(Status.TIMEOUT, "no answer within 5 s")}
-    found = crew.judged(runs(9, 2), math.inf)
-    assert (found.status, found.cases[-1].message) == (Status.TIMEOUT, "no answer within 5 s")
-    assert crew.workers[2].done == [(8, 16)]
-
-
 @pytest.mark.parametrize("count", [1, 3])
 def test_what_an_earlier_candidate_failed_on_comes_last(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """On a shape that was checked before: a worker that hangs there fails in no other run."""
     crew = Crew(monkeypatch, count)
     crew.ends = {6: WorkerFailure(Status.TIMEOUT, "no answer within 5 s")}
-    found = crew.judged([*runs(3, 2), Run({"N": 0}, False, 6), Run({"N": 1}, False, 7)])
+    found = crew.judged([*runs(3, 2), Run({"N": 17, "D": 0}, False, 6), Run({"N": 18, "D": 1}, False, 7)])
     assert (found.status, len(found.cases), crew.seeds[:7]) == (Status.TIMEOUT, 7, [*range(7)])
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from threading import Event, Lock
-from typing import Protocol
+from typing import Any, Protocol
 
 from tilewright.evaluation.calling import Kept, calls_of
 from tilewright.evaluation.correctness import (
@@ -25,13 +25,15 @@ from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Defect, 
 from tilewright.evaluation.statelessness import depends_on_earlier_calls
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.evaluation.withholding import computed_elsewhere
-from tilewright.task import Backend, Frontend, case_label
+from tilewright.task import Backend, Case, Frontend, case_label
 
 Tell = Callable[[str], None]
 Shape = list[tuple[int, Run]]
 """Runs of one shape, one after the other, with their numbers."""
 COMPILING, OFTEN = 2, 2
 """What it costs to compile for a shape, and what a run of a task's own shape costs, beside a run of a hidden one."""
+FEW = 4
+"""Values of an axis that may be constants of a kernel."""
 
 
 class Start(Protocol):
@@ -118,15 +120,36 @@ def judged_widely(
 
 
 def shared_out(shapes: Sequence[Shape], count: int) -> list[list[Shape]]:
-    """The shapes of a check for each of `count` workers, in their order, and by what they cost: to compile, to run, and
-    to run often, which those of the task itself are. Whichever worker is faster, each has the same ones again."""
+    """The shapes of a check for each of `count` workers, in their order. Those that may be one to a compiler are one
+    worker's, as far as all workers have as much to do: by what it costs to compile, to run, and to run often, which
+    those of the task itself are. Whichever worker is faster, each has the same ones again."""
+    look = _alike([shape[0][1].case for shape in shapes])
+    ordered = sorted(shapes, key=lambda shape: look(shape[0][1].case))
+    costs, before = list[int](), None
+    for shape in ordered:
+        run = shape[0][1]
+        costs.append(len(shape) * (1 if run.hidden else OFTEN) + (0 if look(run.case) == before else COMPILING))
+        before = look(run.case)
     shares: list[list[Shape]] = [[] for _ in range(count)]
-    costs = [0] * count
-    for shape in shapes:
-        least = costs.index(min(costs))
-        shares[least].append(shape)
-        costs[least] += COMPILING + len(shape) * (1 if shape[0][1].hidden else OFTEN)
-    return shares
+    done = 0
+    for shape, cost in zip(ordered, costs, strict=True):
+        shares[(2 * done + cost) * count // (2 * sum(costs))].append(shape)
+        done += cost
+    return [sorted(share, key=lambda shape: shape[0][0]) for share in shares]
+
+
+def _alike(cases: Sequence[Case]) -> Callable[[Case], tuple[Any, ...]]:
+    """Gives what of a case may matter to a compiler, the last axes first: values of which there are few, which may be
+    constants, and whether another one is 1, or a multiple of 16."""
+    few = {axis for case in cases for axis in case if len({other.get(axis) for other in cases}) <= FEW}
+
+    def look(case: Case) -> tuple[Any, ...]:
+        return tuple(
+            str(value) if axis in few or not isinstance(value, int) else f"{value == 1} {value % 16 == 0}"
+            for axis, value in reversed(case.items())
+        )
+
+    return look
 
 
 class _Runs:
@@ -158,11 +181,6 @@ class _Runs:
             self._work(workers[0], self._shapes)
         else:
             shares = shared_out(self._shapes, len(workers))
-            if self._deadline == math.inf:  # each begins elsewhere: while one compiles, another one computes
-                shares = [
-                    share[len(share) * place // len(shares) :] + share[: len(share) * place // len(shares)]
-                    for place, share in enumerate(shares)
-                ]
             with ThreadPoolExecutor(len(workers)) as threads:
                 working = [
                     threads.submit(self._take_turns, worker, share)
@@ -200,14 +218,10 @@ class _Runs:
     def _work(self, worker: WorkerHandle, shapes: Sequence[Shape]) -> None:
         kept: Kept = {}
         for place, (number, planned) in enumerate(itertools.chain.from_iterable(shapes)):
-            if place and time.monotonic() > self._deadline:
+            if number > self._first_failure or (place and time.monotonic() > self._deadline):
                 return
-            if number > self._first_failure:
-                continue
             self._tell(f"checking run {len(self._checks) + 1} of {self._count}")
             self._check(number, planned, worker, kept)
-            if self._first_failure < self._count and worker.ended:
-                return
 
     def _check(self, number: int, planned: Run, worker: WorkerHandle, kept: Kept) -> None:
         output = ""
