@@ -20,8 +20,8 @@ _TABLES = struct.Struct("<32x2Q6x4H2x")
 """Of an ELF header: where the program headers and the sections' begin, and the size and number of each."""
 _SECTION, _WITHOUT_BYTES = struct.Struct("<4xI16x2Q24x"), 8
 """Of a section's header: its type, and where its bytes are and how many. The type of sections that have none."""
-_SECTION_HEADER, _SYMTAB, _COMPRESSED = struct.Struct("<IIQQQQIIQQ"), 2, 0x800
-_SYMBOL, _OBJECT, _FUNCTION, _ENTRY = struct.Struct("<IBBHQQ"), 1, 2, 0x10
+_SECTION_HEADER, _SYMTAB, _STRTAB, _COMPRESSED = struct.Struct("<IIQQQQIIQQ"), 2, 3, 0x800
+_SYMBOL, _OBJECT, _FUNCTION, _OF_SECTION, _ENTRY = struct.Struct("<IBBHQQ"), 1, 2, 3, 0x10
 MAX_SYMBOLS = 1 << 20
 _INFO, _WITH_SIZE, _REQNTID, _CTA_PER_CLUSTER = b".nv.info.", 4, 0x10, 0x3D
 """How the section of a kernel's attributes is named; the format of an attribute that says its size; and the attributes
@@ -175,12 +175,18 @@ def _symbol_table(image: bytes) -> tuple[bytes, bytes]:
 
 def code_digest(image: bytes) -> str:
     """A SHA-256 of what a cubin is without what is for debuggers: the same code, compiled from other lines or from
-    another file, has the same one. Raises `ProgramError` for what cannot be read."""
+    another file, has the same one. Symbols are read, since some are named by a hash of the source. Raises
+    `ProgramError` for what cannot be read."""
     digest = hashlib.sha256(architecture(image).encode())
     try:
         for name, header, content in _sections(image):
-            if name != b".shstrtab" and not _DEBUG.match(name):
+            if struct.unpack_from("<I", header)[0] not in (_SYMTAB, _STRTAB) and not _DEBUG.match(name):
                 digest.update(struct.pack("<QQ", len(name), len(content)) + name + header + content)
+        symbols, names = _symbol_table(image)
+        for start, info, *rest in _SYMBOL.iter_unpack(symbols):
+            name = names[start : max(names.find(b"\0", start), start)]
+            if info & 0xF != _OF_SECTION or not _DEBUG.match(name):
+                digest.update(_SYMBOL.pack(len(name), info, *rest) + name)
     except struct.error:
         raise ProgramError("an image cannot be read: it is cut off") from None
     return digest.hexdigest()

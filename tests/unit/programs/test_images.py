@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -102,6 +103,14 @@ def test_where_a_kernel_is_written_is_no_part_of_its_code(tmp_path: Path) -> Non
     assert code_digest(one) == code_digest(moved)
     assert code_digest(one) != code_digest(other)
     assert code_digest(HOPPER) != code_digest(cubin("other", "sm_90"))
+
+
+def test_a_hash_of_the_source_in_a_symbols_name_is_no_part_of_it(tmp_path: Path) -> None:
+    image = compiled(tmp_path / "one")
+    (made_of,) = {*re.findall(rb"debug_txt\.([0-9a-f]{32})", image)}
+    assert code_digest(image.replace(made_of, b"0" * 32)) == code_digest(image)
+    (symbol,) = kernels(image)
+    assert code_digest(image.replace(symbol.encode(), symbol[:-1].encode() + b"_")) != code_digest(image)
 
 
 @given(st.integers(0, len(HOPPER) - 1), st.integers(0, 255))
