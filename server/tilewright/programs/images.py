@@ -155,7 +155,7 @@ def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _symbol_table(image: bytes) -> tuple[bytes, bytes]:
     """The one symbol table of an ELF file and the names for it. Raises `ProgramError`, `struct.error`."""
-    (table,) = struct.unpack_from("<Q", image, 40)
+    table = min(*struct.unpack_from("<Q", image, 40), len(image))
     size, count = struct.unpack_from("<HH", image, 58)
     if size != _SECTION_HEADER.size:
         raise ProgramError("an image cannot be read: its sections are of another size")
@@ -195,7 +195,7 @@ def code_digest(image: bytes) -> str:
 def _sections(image: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
     """Each section's name, what its header says but for the places of its name and its bytes, and its bytes. Raises
     `ProgramError`, `struct.error`."""
-    (table,) = struct.unpack_from("<Q", image, 40)
+    table = min(*struct.unpack_from("<Q", image, 40), len(image))
     size, count, names = struct.unpack_from("<HHH", image, 58)
     if size != _SECTION_HEADER.size or names >= count:
         raise ProgramError("an image cannot be read: its sections are of another size, or have no names")

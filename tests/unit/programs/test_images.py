@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from cuda.tile._compile import compile_tile
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.gpu.replaying.hostile import cubin as hostile_cubin
@@ -113,6 +113,7 @@ def test_a_hash_of_the_source_in_a_symbols_name_is_no_part_of_it(tmp_path: Path)
     assert code_digest(image.replace(symbol.encode(), symbol[:-1].encode() + b"_")) != code_digest(image)
 
 
+@example(47, 255)
 @given(st.integers(0, len(HOPPER) - 1), st.integers(0, 255))
 def test_a_changed_byte_is_an_error_or_other_code_or_in_the_frame(place: int, value: int) -> None:
     changed = HOPPER[:place] + bytes([value]) + HOPPER[place + 1 :]
@@ -140,6 +141,7 @@ def test_the_threads_and_the_cluster_that_a_kernel_needs_are_found(tmp_path: Pat
         required_sizes(HOPPER[:100])
 
 
+@example(47, 255)  # the sections begin at 2**63 and more
 @given(st.integers(0, len(HOPPER) - 1), st.integers(0, 255))
 def test_a_changed_byte_gives_sizes_or_an_error(place: int, value: int) -> None:
     try:
