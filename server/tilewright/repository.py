@@ -23,7 +23,6 @@ Files = dict[str, bytes]
 """File contents by path relative to the repository's root, in POSIX form."""
 
 SANDBOX = "sandbox"
-EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _GUARD = (
     "-c", "core.hooksPath=/dev/null",
     "-c", "core.fsmonitor=false",
