@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from threading import Event, Lock
-from typing import Any, Protocol
+from typing import Protocol
 
 from tilewright.evaluation.calling import Kept, calls_of
 from tilewright.evaluation.correctness import (
@@ -33,7 +33,7 @@ Shape = list[tuple[int, Run]]
 COMPILING, OFTEN = 2, 2
 """What it costs to compile for a shape, and what a run of a task's own shape costs, beside a run of a hidden one."""
 FEW = 4
-"""Values of an axis that may be constants of a kernel."""
+"""An axis with at most so many values may be a constant of a kernel."""
 
 
 class Start(Protocol):
@@ -120,33 +120,34 @@ def judged_widely(
 
 
 def shared_out(shapes: Sequence[Shape], count: int) -> list[list[Shape]]:
-    """The shapes of a check for each of `count` workers, in their order. Those that may be one to a compiler are one
-    worker's, as far as all workers have as much to do: by what it costs to compile, to run, and to run often, which
-    those of the task itself are. Whichever worker is faster, each has the same ones again."""
+    """The shapes of a check for each of `count` workers, in their order. Shapes for which a compiler may make the same
+    kernel lie together, and each worker gets a stretch of them: by what it costs to compile, to run, and to run often,
+    which those of the task itself are. Whichever worker is faster, each has the same ones again."""
     look = _alike([shape[0][1].case for shape in shapes])
-    ordered = sorted(shapes, key=lambda shape: look(shape[0][1].case))
-    costs, before = list[int](), None
-    for shape in ordered:
-        run = shape[0][1]
-        costs.append(len(shape) * (1 if run.hidden else OFTEN) + (0 if look(run.case) == before else COMPILING))
-        before = look(run.case)
+    groups = [[*group] for _, group in itertools.groupby(sorted(shapes, key=look), key=look)]
+    costed = [
+        (shape, COMPILING * (not number) + len(shape) * (1 if shape[0][1].hidden else OFTEN))
+        for group in groups
+        for number, shape in enumerate(group)
+    ]
+    total = sum(cost for _, cost in costed)
     shares: list[list[Shape]] = [[] for _ in range(count)]
     done = 0
-    for shape, cost in zip(ordered, costs, strict=True):
-        shares[(2 * done + cost) * count // (2 * sum(costs))].append(shape)
+    for shape, cost in costed:
+        shares[(2 * done + cost) * count // (2 * total)].append(shape)  # by where its middle lies
         done += cost
     return [sorted(share, key=lambda shape: shape[0][0]) for share in shares]
 
 
-def _alike(cases: Sequence[Case]) -> Callable[[Case], tuple[Any, ...]]:
-    """Gives what of a case may matter to a compiler, the last axes first: values of which there are few, which may be
-    constants, and whether another one is 1, or a multiple of 16."""
-    few = {axis for case in cases for axis in case if len({other.get(axis) for other in cases}) <= FEW}
+def _alike(cases: Sequence[Case]) -> Callable[[Shape], tuple[str, ...]]:
+    """Gives what of a shape may matter to a compiler, the last axes first: a value that few others are on its axis, and
+    of any other integer, only whether it is 1 and whether it is a multiple of 16."""
+    few = {axis for axis in {axis for case in cases for axis in case} if len({case.get(axis) for case in cases}) <= FEW}
 
-    def look(case: Case) -> tuple[Any, ...]:
+    def look(shape: Shape) -> tuple[str, ...]:
         return tuple(
             str(value) if axis in few or not isinstance(value, int) else f"{value == 1} {value % 16 == 0}"
-            for axis, value in reversed(case.items())
+            for axis, value in reversed(shape[0][1].case.items())
         )
 
     return look
