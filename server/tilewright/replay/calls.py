@@ -18,7 +18,7 @@ from tilewright.gpu.addresses import rounded
 from tilewright.programs.digests import key_of, output_words
 from tilewright.programs.model import Program
 from tilewright.replay.device import Batch, Device
-from tilewright.replay.load import Loaded
+from tilewright.replay.load import Loaded, joined
 
 
 class Area(NamedTuple):
@@ -64,17 +64,6 @@ class Call(NamedTuple):
 def mapped(programs: Sequence[Program]) -> list[tuple[int, int]]:
     """Address and bytes of the pages that these programs need together."""
     return joined([(block.at, rounded(block.size)) for program in programs for block in program.layout.blocks])
-
-
-def joined(areas: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same memory as areas, of address and bytes, that neither overlap nor touch."""
-    found: list[list[int]] = []
-    for at, size in sorted(areas):
-        if found and at <= found[-1][1]:
-            found[-1][1] = max(found[-1][1], at + size)
-        else:
-            found.append([at, at + size])
-    return [(at, end - at) for at, end in found]
 
 
 def call(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,12 +98,23 @@ def _variables(library: Any, image: bytes) -> list[tuple[int, int]]:
         error, at, there = cuda.cuLibraryGetGlobal(library, name)
         if not int(error):
             found.append((int(at), int(there)))
-    lost = size - sum(size for _, size in found)
+    lost = size - sum(length for _, length in joined(found))  # two names may be for the same bytes
     if lost > LOST_BYTES:
         raise ProgramError(
             f"{lost} bytes of its variables cannot be put back before a call: it could keep results there"
         )
     return found
+
+
+def joined(areas: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same memory as areas, of address and bytes, that neither overlap nor touch."""
+    found: list[list[int]] = []
+    for at, size in sorted(areas):
+        if found and at <= found[-1][1]:
+            found[-1][1] = max(found[-1][1], at + size)
+        else:
+            found.append([at, at + size])
+    return [(at, end - at) for at, end in found]
 
 
 def _function(library: Any, node: Kernel) -> Any:

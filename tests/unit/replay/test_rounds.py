@@ -17,7 +17,10 @@ from tilewright.gpu.addresses import BASE, GRAIN
 from tilewright.programs.digests import digest
 from tilewright.programs.model import Block, Program
 from tilewright.replay import rounds
-from tilewright.replay.calls import joined, mapped
+from tilewright.replay.build import PTX
+from tilewright.replay.calls import mapped
+from tilewright.replay.device import BATCH
+from tilewright.replay.load import joined
 from tilewright.replay.rounds import (
     EMPTY,
     PART_BYTES,
@@ -224,3 +227,7 @@ def test_the_turns_of_a_round(pairs: int, draws: int, seed: int) -> None:
 def test_areas_are_joined() -> None:
     assert joined([(5, 2), (0, 3), (2, 4), (20, 1)]) == [(0, 7), (20, 1)]
     assert mapped([ONE]) == [(BASE, 3 * GRAIN)]
+
+
+def test_as_many_areas_are_copied_at_once_as_the_kernel_takes() -> None:
+    assert f"copy_all_param_0[{24 * BATCH}]" in PTX.read_text()
