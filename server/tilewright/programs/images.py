@@ -21,6 +21,9 @@ _TABLES = struct.Struct("<32x2Q6x4H2x")
 _SECTION, _WITHOUT_BYTES = struct.Struct("<4xI16x2Q24x"), 8
 """Of a section's header: its type, and where its bytes are and how many. The type of sections that have none."""
 _SECTION_HEADER, _SYMTAB, _STRTAB, _COMPRESSED = struct.Struct("<IIQQQQIIQQ"), 2, 3, 0x800
+_LINK, _LINK_AT, _LOADED = struct.Struct("<I"), 28, 0x6
+"""Of a section's header as `_sections` gives it: the section that it refers to; the flags of what a driver loads."""
+_SEGMENT = struct.Struct("<II6Q")
 _SYMBOL, _OBJECT, _FUNCTION, _OF_SECTION, _ENTRY = struct.Struct("<IBBHQQ"), 1, 2, 3, 0x10
 MAX_SYMBOLS = 1 << 20
 _INFO, _WITH_SIZE, _REQNTID, _CTA_PER_CLUSTER = b".nv.info.", 4, 0x10, 0x3D
@@ -155,7 +158,8 @@ def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _symbol_table(image: bytes) -> tuple[bytes, bytes]:
     """The one symbol table of an ELF file and the names for it. Raises `ProgramError`, `struct.error`."""
-    table = min(*struct.unpack_from("<Q", image, 40), len(image))
+    (table,) = struct.unpack_from("<Q", image, 40)
+    table = min(table, len(image))  # past the end `unpack_from` raises what is caught
     size, count = struct.unpack_from("<HH", image, 58)
     if size != _SECTION_HEADER.size:
         raise ProgramError("an image cannot be read: its sections are of another size")
@@ -175,44 +179,98 @@ def _symbol_table(image: bytes) -> tuple[bytes, bytes]:
 
 def code_digest(image: bytes) -> str:
     """A SHA-256 of what a cubin is without what is for debuggers: the same code, compiled from other lines or from
-    another file, has the same one. Symbols are read, since some are named by a hash of the source. Raises
-    `ProgramError` for what cannot be read."""
-    digest = hashlib.sha256(architecture(image).encode())
+    another file, has the same one. Raises `ProgramError` for what cannot be read.
+
+    Left out are the bytes of sections for debuggers, and their names, since cuTile names some by a hash of the source;
+    and where in the file things lie. Names are read where symbols have them, so that their table does not count.
+    """
+    digest = hashlib.sha256(image[:32] + image[48:64])
     try:
-        for name, header, content in _sections(image):
-            if struct.unpack_from("<I", header)[0] not in (_SYMTAB, _STRTAB) and not _DEBUG.match(name):
-                digest.update(struct.pack("<QQ", len(name), len(content)) + name + header + content)
-        symbols, names = _symbol_table(image)
+        sections, (symbols, names) = [*_sections(image)], _symbol_table(image)
+        tables = [number for number, (_, header, _) in enumerate(sections) if _kind(header) == _SYMTAB]
+        own_names = _LINK.unpack_from(sections[tables[0]][1], _LINK_AT)[0]
+        shared = [header for _, header, _ in sections if _LINK.unpack_from(header, _LINK_AT)[0] == own_names]
+        unread = {*tables, struct.unpack_from("<H", image, 62)[0], *([own_names] if len(shared) == 1 else [])}
+        for number, (name, header, content) in enumerate(sections):
+            if _is_for_debuggers(name, header):
+                name, header, content = b"", header[:12], b""  # its type and flags
+            elif number in unread and _kind(header) in (_SYMTAB, _STRTAB):
+                size = header[20:_LINK_AT] if _kind(header) == _SYMTAB else b""
+                header, content = header[:20] + size + header[_LINK_AT:], b""
+            digest.update(struct.pack("<QQ", len(name), len(content)) + name + header + content)
+        budget = len(image)
         for start, info, *rest in _SYMBOL.iter_unpack(symbols):
-            name = names[start : max(names.find(b"\0", start), start)]
-            if info & 0xF != _OF_SECTION or not _DEBUG.match(name):
-                digest.update(_SYMBOL.pack(len(name), info, *rest) + name)
+            name = _name(names, start)
+            if info & 0xF == _OF_SECTION and _DEBUG.match(name):
+                name = b""
+            budget -= len(name)
+            if budget < 0:
+                raise ProgramError("an image cannot be read: its symbols share their names")
+            digest.update(_SYMBOL.pack(len(name), info, *rest) + name)
+        for segment in _segments(image, sections):
+            digest.update(segment)
     except struct.error:
         raise ProgramError("an image cannot be read: it is cut off") from None
     return digest.hexdigest()
 
 
+def _kind(header: bytes) -> int:
+    return int.from_bytes(header[:4], "little")
+
+
+def _is_for_debuggers(name: bytes, header: bytes) -> bool:
+    return bool(_DEBUG.match(name)) and not header[4] & _LOADED
+
+
+def _name(names: bytes, start: int) -> bytes:
+    """What a table of names has at a place. Raises `ProgramError` where it has no end."""
+    end = names.find(b"\0", start)
+    if end < 0:
+        raise ProgramError("an image cannot be read: a name has no end")
+    return names[start:end]
+
+
+def _segments(image: bytes, sections: list[tuple[bytes, bytes, bytes]]) -> Iterator[bytes]:
+    """What each program header says, and the bytes that it names, but for where they lie in the file, and for those of
+    the program headers themselves."""
+    (table,) = struct.unpack_from("<Q", image, 32)
+    size, count = struct.unpack_from("<HH", image, 54)
+    if count and size != _SEGMENT.size:
+        raise ProgramError("an image cannot be read: its program headers are of another size")
+    for number in range(count):
+        kind, flags, at, *rest = _SEGMENT.unpack_from(image, min(table, len(image)) + number * size)
+        length = rest[2]
+        own = at == table and length == count * size
+        if at + length > len(image):
+            raise ProgramError("an image cannot be read: a segment is cut off")
+        yield struct.pack("<II5Q?", kind, flags, *rest, own) + (b"" if own else image[at : at + length])
+
+
 def _sections(image: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
     """Each section's name, what its header says but for the places of its name and its bytes, and its bytes. Raises
     `ProgramError`, `struct.error`."""
-    table = min(*struct.unpack_from("<Q", image, 40), len(image))
+    (table,) = struct.unpack_from("<Q", image, 40)
+    table = min(table, len(image))  # past the end `unpack_from` raises what is caught
     size, count, names = struct.unpack_from("<HHH", image, 58)
     if size != _SECTION_HEADER.size or names >= count:
         raise ProgramError("an image cannot be read: its sections are of another size, or have no names")
     headers = [_SECTION_HEADER.unpack_from(image, table + number * size) for number in range(count)]
     start, length = headers[names][4:6]
-    text = image[start : start + length]
+    text, budget = image[start : start + length], len(image)
     if sum(header[5] for header in headers if header[1] != _WITHOUT_BYTES) > len(image):
         raise ProgramError("an image cannot be read: its sections overlap")
-    for name, kind, flags, address, at, length, link, info, align, entry in headers:
+    for place, kind, flags, address, at, length, link, info, align, entry in headers:
         if kind == _WITHOUT_BYTES:
             content = b""
         elif at + length > len(image):
             raise ProgramError("an image cannot be read: a section is cut off")
         else:
             content = image[at : at + length]
-        header = struct.pack("<IQQQIIQQ", kind, flags, address, length, link, info, align, entry)
-        yield text[name : max(text.find(b"\0", name), name)], header, content
+        name = _name(text, place)
+        budget -= len(name)
+        if budget < 0:
+            raise ProgramError("an image cannot be read: its sections share their names")
+        yield name, struct.pack("<IQQQIIQQ", kind, flags, address, length, link, info, align, entry), content
 
 
 def missing_kernels(program: Program) -> list[str]:
