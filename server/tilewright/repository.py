@@ -195,6 +195,10 @@ class Repository:
         """Whether a commit lies in the history of another."""
         return bool(self._run("merge-base", commit, of, check=False).strip() == commit)
 
+    def since(self, commit: str, revision: str) -> list[str]:
+        """The commits that lie in the history of `revision` and not in that of a commit, the newest first."""
+        return self._run("rev-list", revision, f"^{commit}", "--").split()
+
     def kept(self, prefix: str) -> dict[str, tuple[str, str]]:
         """Commit and message of each ref under a prefix."""
         listed = self._run("for-each-ref", "--format=%(refname)%00%(objectname)%00%(contents)%00", prefix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tilewright.session.checkout import Checkout
 from tilewright.session.history import Phase
 from tilewright.session.loop import Loop
 from tilewright.session.transfer import export_session, import_session
+from tilewright.session.verification import Mark, verify
 
 
 def clone(root: Path, name: str) -> Path:
@@ -153,3 +155,17 @@ def test_an_import_whose_head_cannot_be_kept_changes_nothing(root: Path, monkeyp
     assert phase(root) != Phase.ENDED
     import_session(Checkout(root), archive)
     assert phase(root) == Phase.ENDED
+
+
+def test_a_commit_after_the_end_is_named_and_is_not_exported(root: Path) -> None:
+    end(root)
+    assert not [line for line in verify(Checkout(root)) if line.what == "branch"]
+    edit(root, WRONG_KERNEL)
+    git(root, "-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "-qam", "mine")
+    (line,) = [line for line in verify(Checkout(root)) if line.what == "branch"]
+    assert line.mark is Mark.WARN
+    assert re.search(r"perf/\S+ has 1 commit after \w{12}, which the session kept last; nobody judged it", line.detail)
+    with pytest.raises(
+        UsageError, match=r"the session left it at \w{12}; `git reset --soft \w{12}` puts it back.* are$"
+    ):
+        exported(root, "later.tgz")

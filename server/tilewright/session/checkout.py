@@ -294,5 +294,5 @@ class Checkout:
             remedy = f"`git branch -f {branch} {wanted}` puts it back"
         return (
             f"branch {branch} {f'is at {tip[:12]}' if tip else 'is gone'}, but the session left it at {wanted}; "
-            f"{remedy}; or end the session with `tilewright session end`"
+            f"{remedy}{'' if state.ended else '; or end the session with `tilewright session end`'}"
         )

@@ -43,6 +43,8 @@ def export_session(checkout: Checkout, target: Path) -> str:
         raise UsageError("there is no session in this checkout to export")
     if found := checkout.findings(state):
         raise UsageError(found[0])
+    if text := checkout.branch_moved(state):
+        raise UsageError(text)
     if not target.parent.is_dir():
         raise UsageError(f"{target.parent}: no such folder")
     if target.is_dir():

@@ -94,7 +94,11 @@ def verify(checkout: Checkout, session: str = "") -> list[Line]:
     aspects: list[tuple[str, str, Callable[[], Iterator[str]]]] = [
         ("commits", "candidates and kept commits hold what was judged", lambda: _commits(checkout, chain)),
         ("trailers", "the commits' trailers name records of this journal", lambda: _trailers(checkout, chain)),
-        ("refs", "branch and refs stand where the session left them", lambda: _refs(checkout, chain, state)),
+        (
+            "refs",
+            "the branch holds what was kept last, and refs stand where the session left them",
+            lambda: _refs(checkout, chain, state),
+        ),
         ("secrets", "every secret that was revealed is the one committed to before its run", lambda: _secrets(chain)),
         ("verdicts", "the recorded results give the recorded verdicts and rows", lambda: _verdicts(chain)),
         ("table", "perf_results.md is the journal's rows", lambda: _table(checkout, folder, state)),
@@ -103,6 +107,8 @@ def verify(checkout: Checkout, session: str = "") -> list[Line]:
     for what, good, check in aspects:
         found = list(check())
         lines += [Line(what, Mark.FAIL, text) for text in found] or [Line(what, Mark.OK, good)]
+    if text := _later(checkout, state):
+        lines.append(Line("branch", Mark.WARN, text))
     return [*lines, *_programs(checkout, chain, state)]
 
 
@@ -205,6 +211,18 @@ def _refs(checkout: Checkout, chain: Chain, state: State) -> Iterator[str]:
             f"branch {state.started.branch} no longer holds {state.incumbent_commit[:12]}, which the session kept "
             f"last; `git branch {state.started.branch}-kept {state.incumbent_commit[:12]}` gives it a name again"
         )
+
+
+def _later(checkout: Checkout, state: State) -> str:
+    """The commits on an ended session's branch that are not its own."""
+    branch = f"refs/heads/{state.started.branch}"
+    if state.ended is None or checkout.repository.resolve(branch) is None:
+        return ""
+    if not (found := checkout.repository.since(state.incumbent_commit, branch)):
+        return ""
+    what, them = ("1 commit", "it") if len(found) == 1 else (f"{len(found)} commits", "them")
+    kept = state.incumbent_commit[:12]
+    return f"{state.started.branch} has {what} after {kept}, which the session kept last; nobody judged {them}"
 
 
 def _secrets(chain: Chain) -> Iterator[str]:
