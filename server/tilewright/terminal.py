@@ -41,6 +41,8 @@ SAID = ("summary", "message", "next", "notes")
 """The fields of a reply that are words to its reader."""
 _TOOL = re.compile(rf"(?<![\w/.-])(call )?(`?)({'|'.join(TOOLS)})\2(?!\.?[\w/-])")
 
+_ARGUMENT = re.compile(r"\b(with|takes) (include_dirty|root_cause|apply)\b(?:=(\w+))?")
+
 
 class _Progress:
     """Prints how far the work is, each line once until another comes."""
@@ -58,7 +60,8 @@ print_progress = _Progress()
 
 
 def as_commands(text: str) -> str:
-    """A text for agents as one for people at a shell: the commands in the place of the tools that it names."""
+    """A text for agents as one for people at a shell: commands and options in the place of the tools and arguments that
+    it names."""
 
     def named(match: re.Match[str]) -> str:
         call, quote, tool = match.groups()
@@ -68,7 +71,11 @@ def as_commands(text: str) -> str:
         what = ' "what you tried"' if tool == "append_result" else ""
         return f"{'run ' if call else ''}`tilewright {command}{what}`"
 
-    return _TOOL.sub(named, text)
+    def option(match: re.Match[str]) -> str:
+        before, name, value = match.groups()
+        return f"{before} --{name.replace('_', '-')}{f' {value}' if value else ''}"
+
+    return _ARGUMENT.sub(option, _TOOL.sub(named, text))
 
 
 def chosen_backend(text: str) -> Backend | None:

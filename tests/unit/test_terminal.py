@@ -53,6 +53,8 @@ def test_a_long_part_keeps_its_lines_apart(capsys: pytest.CaptureFixture[str]) -
             'run `tilewright git-checkpoint`, then `tilewright append-result "what you tried"`',
         ),
         ("Change something, or revert. Or call revert.", "Change something, or revert. Or run `tilewright revert`."),
+        ("call autotune again with apply to write", "run `tilewright autotune` again with --apply to write"),
+        ("(`revert` takes root_cause=latency)", "(`tilewright revert` takes --root-cause latency)"),
         ("`session_status` says it", "`tilewright status` says it"),
         ("see perf/run_benchmark.py, run_benchmark/x and dump_ir_2", None),
     ],

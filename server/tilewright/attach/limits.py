@@ -80,7 +80,8 @@ def tried_out(
             answers[backend] = answer
         elif answer["wrong"] or backend is Backend.CUDA:
             raise UsageError(
-                f"{entry} fails against its reference before anything was changed: {answer['failed']}{alike}"
+                f"{entry} fails against its reference before anything was changed, on tensors in {dtype} (--dtype "
+                f"gives others): {answer['failed']}{alike}"
             )
         else:
             failed = answer["failed"]
