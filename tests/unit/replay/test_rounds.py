@@ -24,7 +24,6 @@ from tilewright.replay.load import joined
 from tilewright.replay.rounds import (
     EMPTY,
     PART_BYTES,
-    WARM,
     Blamed,
     OutOfMemory,
     Place,
@@ -213,7 +212,7 @@ def test_the_arm_that_does_not_end_is_named(number: int) -> None:
 def test_the_turns_of_a_round(pairs: int, draws: int, seed: int) -> None:
     found = turns(pairs, draws, random.Random(seed))
     assert Counter(turn.arm for turn in found if turn.counts) == {0: pairs, 1: pairs, EMPTY: pairs}
-    assert sum(not turn.counts for turn in found) == 3 * WARM
+    assert sum(not turn.counts for turn in found) == 3 * 3  # the first launches of each are slower
     for place in range(0, len(found), 3):
         members = found[place : place + 3]
         assert sorted(turn.arm for turn in members) == [0, 1, EMPTY]
