@@ -154,6 +154,10 @@ def compare_checks(
     return [*lines, Line(what, Mark.OK if same else Mark.FAIL, shown)]
 
 
+def _figure(value: float | None, exact: bool = False) -> str:
+    return "-" if value is None else str(value) if exact else f"{value:.6g}"
+
+
 def compare_benchmarks(
     logged: BenchmarkResult, fresh: BenchmarkResult, row: Row | None, rules: Rules = DEFAULT
 ) -> list[Line]:
@@ -161,7 +165,8 @@ def compare_benchmarks(
     lines = []
     if row is not None:
         same = row.latency_ms == logged.latency_ms
-        shown = f"latency {row.latency_ms} ms in the row, {logged.latency_ms} ms measured"
+        there, here = (_figure(value, exact=not same) for value in (row.latency_ms, logged.latency_ms))
+        shown = f"latency {there} ms in the row, {here} ms {'modelled' if logged.modelled else 'measured'}"
         lines.append(Line("row", Mark.OK if same else Mark.FAIL, shown))
     if logged.status is not fresh.status:
         return [*lines, Line("benchmark", Mark.FAIL, f"logged {logged.status}, now {fresh.status}: {fresh.message}")]
@@ -172,7 +177,7 @@ def compare_benchmarks(
         for name, then, now in pairs:
             near = then == now or (then and now and math.isclose(then, now, rel_tol=rules.model_resolution))
             if then is not None or now is not None:
-                lines.append(Line(f"modelled {name}", _mark(near), f"logged ~{then}, now ~{now}"))
+                lines.append(Line(f"modelled {name}", _mark(near), f"logged ~{_figure(then)}, now ~{_figure(now)}"))
         return lines
     one, other = _interval(logged), _interval(fresh)
     if one is None or other is None:
