@@ -207,7 +207,7 @@ def code_digest(image: bytes) -> str:
             if budget < 0:
                 raise ProgramError("an image cannot be read: its symbols share their names")
             digest.update(_SYMBOL.pack(len(name), info, *rest) + name)
-        for segment in _segments(image, sections):
+        for segment in _segments(image):
             digest.update(segment)
     except struct.error:
         raise ProgramError("an image cannot be read: it is cut off") from None
@@ -230,19 +230,23 @@ def _name(names: bytes, start: int) -> bytes:
     return names[start:end]
 
 
-def _segments(image: bytes, sections: list[tuple[bytes, bytes, bytes]]) -> Iterator[bytes]:
+def _segments(image: bytes) -> Iterator[bytes]:
     """What each program header says, and the bytes that it names, but for where they lie in the file, and for those of
     the program headers themselves."""
     (table,) = struct.unpack_from("<Q", image, 32)
     size, count = struct.unpack_from("<HH", image, 54)
     if count and size != _SEGMENT.size:
         raise ProgramError("an image cannot be read: its program headers are of another size")
+    budget = 2 * len(image)
     for number in range(count):
         kind, flags, at, *rest = _SEGMENT.unpack_from(image, min(table, len(image)) + number * size)
         length = rest[2]
         own = at == table and length == count * size
         if at + length > len(image):
             raise ProgramError("an image cannot be read: a segment is cut off")
+        budget -= length
+        if budget < 0:
+            raise ProgramError("an image cannot be read: its segments overlap")
         yield struct.pack("<II5Q?", kind, flags, *rest, own) + (b"" if own else image[at : at + length])
 
 

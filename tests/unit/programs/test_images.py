@@ -205,3 +205,14 @@ def test_sections_that_overlap_are_an_error() -> None:
         struct.pack_into("<QQ", image, table + number * 64 + 24, 0, len(image))
     with pytest.raises(ProgramError, match="overlap"):
         code_digest(bytes(image))
+
+
+def test_segments_that_overlap_are_an_error() -> None:
+    """Thousands of segments that are each the whole file would take hours to read."""
+    image = bytearray(HOPPER)
+    count = 1000
+    header = struct.pack("<II6Q", 1, 4, 0, 0, 0, len(image), len(image), 8)
+    struct.pack_into("<Q", image, 32, len(image))
+    struct.pack_into("<H", image, 56, count)
+    with pytest.raises(ProgramError, match="segments overlap"):
+        code_digest(bytes(image) + header * count)
