@@ -40,7 +40,6 @@ TOOLS = (
 SAID = ("summary", "message", "next", "notes")
 """The fields of a reply that are words to its reader."""
 _TOOL = re.compile(rf"(?<![\w/.-])(call )?(`?)({'|'.join(TOOLS)})\2(?!\.?[\w/-])")
-
 _ARGUMENT = re.compile(r"\b(with|takes) (include_dirty|root_cause|apply)\b(?:=(\w+))?")
 
 

@@ -121,13 +121,12 @@ def judged_widely(
 
 def shared_out(shapes: Sequence[Shape], count: int) -> list[list[Shape]]:
     """The shapes of a check for each of `count` workers, in their order. Shapes for which a compiler may make the same
-    kernel lie together, and each worker gets a stretch of them: by what it costs to compile, to run, and to run often,
-    which those of the task itself are. Whichever worker is faster, each has the same ones again."""
+    kernel lie together. Each worker gets a stretch of them that costs as much to compile and to run as the others'; the
+    task's own shapes are run often. Whichever worker is faster, each has the same ones again."""
     look = _alike([shape[0][1].case for shape in shapes])
-    groups = [[*group] for _, group in itertools.groupby(sorted(shapes, key=look), key=look)]
     costed = [
         (shape, COMPILING * (not number) + len(shape) * (1 if shape[0][1].hidden else OFTEN))
-        for group in groups
+        for _, group in itertools.groupby(sorted(shapes, key=look), key=look)
         for number, shape in enumerate(group)
     ]
     total = sum(cost for _, cost in costed)
@@ -140,8 +139,8 @@ def shared_out(shapes: Sequence[Shape], count: int) -> list[list[Shape]]:
 
 
 def _alike(cases: Sequence[Case]) -> Callable[[Shape], tuple[str, ...]]:
-    """Gives what of a shape may matter to a compiler, the last axes first: a value that few others are on its axis, and
-    of any other integer, only whether it is 1 and whether it is a multiple of 16."""
+    """Gives what of a shape may matter to a compiler, the last axes first. Of an axis that has few values, that is the
+    value. Of another integer, it is whether this is 1, and whether it is a multiple of 16."""
     few = {axis for axis in {axis for case in cases for axis in case} if len({case.get(axis) for case in cases}) <= FEW}
 
     def look(shape: Shape) -> tuple[str, ...]:

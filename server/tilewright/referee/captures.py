@@ -81,15 +81,17 @@ def capture_server() -> ForkServer:
 
 @dataclass(frozen=True)
 class CallCaptured:
-    """A call that ran: its program, or why it is none; the most bytes of the GPU's memory that it took beyond its
-    arguments; whether it may have tuned, since more kernels were loaded for it than its program launches; and which
-    bytes of its program nobody sets."""
+    """A call that ran."""
 
     program: Program | None
     reason: str = ""
+    """Why it has no program."""
     peak_bytes: int = 0
+    """Most bytes of the GPU's memory that it took beyond its arguments."""
     tuned: bool = False
+    """Whether it may have tuned, since more kernels were loaded for it than its program launches."""
     unset: Unset = frozenset()
+    """Which bytes of its program nobody sets."""
 
     @property
     def fixed(self) -> bool:
