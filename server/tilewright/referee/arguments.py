@@ -58,7 +58,8 @@ def content(tensor: torch.Tensor, of_size: Callable[[int], Memory] = Memory) -> 
         return bytes(to_buffer(raw.cpu())), spec
     try:
         memory = of_size(raw.numel())
+        view = memory.view
     except OSError:  # no descriptor is left
         return bytes(to_buffer(raw.cpu())), spec
-    torch.frombuffer(memory.view, dtype=torch.uint8).copy_(raw)
+    torch.frombuffer(view, dtype=torch.uint8).copy_(raw)
     return memory, spec

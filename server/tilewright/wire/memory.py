@@ -6,6 +6,7 @@ import fcntl
 import mmap
 import os
 import weakref
+from functools import cached_property
 
 _FIXED = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _FROZEN = 0x10
@@ -23,21 +24,29 @@ class Memory:
         """Raises ValueError for a size that is not positive, OSError where there is no such memory."""
         if size < 1:
             raise ValueError(f"memory of {size} bytes")
+        self._size = size
+        self._uses = mmap.PROT_READ | mmap.PROT_WRITE
         self.fd = os.memfd_create("tilewright", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         weakref.finalize(self, os.close, self.fd)
         os.ftruncate(self.fd, size)
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _FIXED)
-        self.view = memoryview(mmap.mmap(self.fd, size, _SHARED))
+
+    @cached_property
+    def view(self) -> memoryview:
+        """Its bytes, to write to unless it is frozen. Raises OSError where they cannot be mapped."""
+        return memoryview(mmap.mmap(self.fd, self._size, _SHARED, self._uses))
 
     def __len__(self) -> int:
-        return len(self.view)
+        return self._size
 
     def frozen(self) -> Memory:
         """A copy to which nobody can write. Whoever gets a file descriptor can leave word in its offset for the next
         one who gets it: so each process that is not trusted gets a copy of its own. Raises OSError."""
-        copy = Memory(len(self))
-        copy.view[:] = self.view
+        copy, view, at = Memory(len(self)), self.view, 0
+        while at < len(self):  # to map the copy and write there takes twice as long, and stops all other threads
+            at += os.pwrite(copy.fd, view[at:], at)
         fcntl.fcntl(copy.fd, fcntl.F_ADD_SEALS, _FROZEN)
+        copy._uses = mmap.PROT_READ
         return copy
 
 
