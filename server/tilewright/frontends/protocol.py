@@ -68,7 +68,8 @@ class Frontend(Protocol):
 
     @property
     def ahead(self) -> str:
-        """A module, if not empty, whose `get_ready` does what each process that runs candidates would do anew."""
+        """A module, if not empty. Its `get_ready` does what each process that runs candidates would do anew. In each
+        of these its `begin` takes over what the language read from other environment variables by that."""
 
     def runtime(self) -> Runtime:
         """Raises `MissingPackage`."""

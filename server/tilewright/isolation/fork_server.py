@@ -98,8 +98,8 @@ class ForkServer:
         return Forked(self, pid, reading)
 
     def get_ready(self, module: str) -> None:
-        """Have it import `module`, and call that module's own `get_ready`, before it forks the next worker. It says
-        nothing of how that went."""
+        """Have it import `module`, and call that module's own `get_ready`, before it forks the next worker, which calls
+        the module's `begin`. It says nothing of how that went."""
         with self._turn, contextlib.suppress(OSError):
             socket.send_fds(self._socket, [json.dumps({"ready": module}).encode()], [])
 
@@ -190,6 +190,7 @@ def _last_words() -> Iterator[None]:
 
 def _serve(control: socket.socket, run: Callable[..., None]) -> None:
     """Fork workers that run `run`, and say how they ended, until the referee is gone."""
+    ready: dict[str, Callable[[], None]] = {}
     while True:
         text, handles, _, _ = socket.recv_fds(control, MAX_REQUEST, 2)
         if not text:
@@ -197,7 +198,9 @@ def _serve(control: socket.socket, run: Callable[..., None]) -> None:
         asked = json.loads(text)
         if "ready" in asked:
             try:
-                importlib.import_module(asked["ready"]).get_ready()
+                module = importlib.import_module(asked["ready"])
+                ready[module.__name__] = module.begin
+                module.get_ready()
             except Exception:  # each worker does without
                 traceback.print_exc()
             continue
@@ -210,13 +213,20 @@ def _serve(control: socket.socket, run: Callable[..., None]) -> None:
         if not pid:
             with _last_words():
                 control.close()
-                _become(run, asked, server, *handles)
+                _become(run, [*ready.values()], asked, server, *handles)
         for number in handles:
             os.close(number)
         control.send(str(pid).encode())
 
 
-def _become(run: Callable[..., None], asked: Mapping[str, Any], server: int, channel: int, output: int) -> None:
+def _become(
+    run: Callable[..., None],
+    beginnings: Sequence[Callable[[], None]],
+    asked: Mapping[str, Any],
+    server: int,
+    channel: int,
+    output: int,
+) -> None:
     """Turn this fork of the server into a worker, and be one to the end."""
     die_with_parent(server)
     os.setsid()
@@ -231,6 +241,8 @@ def _become(run: Callable[..., None], asked: Mapping[str, Any], server: int, cha
     tempfile.tempdir = None
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()  # or all workers would draw the same numbers
+    for begin in beginnings:
+        begin()
     run(*asked["arguments"], socket.socket(fileno=channel))
 
 
