@@ -121,7 +121,7 @@ said = []
 for snapshot in snapshots:
     for workers in (1, 3):
         start = lambda count=1, withheld=False: pool.loaded(code.task, [("it", snapshot)] * count, math.inf)
-        found = judged(code, Backend.CPU, runs, start, lambda _: None, workers)
+        found = judged(code, Backend.CPU, runs, start, lambda _: None, 0, workers)
         hashes = [case.inputs_hash for case in found.cases]
         said.append([found.status, found.message, [case.status for case in found.cases], hashes])
 pool.close()

@@ -112,10 +112,12 @@ def wide_runs(task: Task, backend: Backend, seeds: Seeds, count: int) -> list[Ru
     return runs
 
 
-def check_case(worker: WorkerHandle, code: TaskCode, planned: Run, backend: Backend, kept: Kept) -> CaseCheck:
+def check_case(
+    worker: WorkerHandle, code: TaskCode, planned: Run, backend: Backend, kept: Kept, made: Trial | None = None
+) -> CaseCheck:
     """One run on a worker that has loaded the candidate. A wrong result is data; a dead worker raises. `kept` is for
-    all the runs on this worker."""
-    trial = make_trial(code, planned.case, planned.seed, planned.values)
+    all the runs on this worker. `made`: its trial, if that was made before."""
+    trial = made or make_trial(code, planned.case, planned.seed, planned.values)
     try:
         found = check_trial(code, planned, trial, calls_of(worker, code, backend), kept)
     except WorkerFailure as failure:

@@ -269,7 +269,6 @@ class WorkerPool:
             yield workers
         finally:
             self.end(workers)
-            self.prepare(self.spares)
 
     def load(
         self,
@@ -321,7 +320,8 @@ class WorkerPool:
             self._ending.pop().result()
 
     def refill(self) -> None:
-        """Have `spares` workers wait: start those that are missing, end those beyond, aside."""
+        """Have `spares` workers wait: start those that are missing, end those beyond, aside. Until then, whoever needs
+        more than there are starts them."""
         self.prepare(self.spares)
         self.trim(self.spares)
 

@@ -34,6 +34,7 @@ from tilewright.evaluation import compilations, estimation, measurement, racing,
 from tilewright.evaluation.ceilings import IdleProbe, measured_ceilings
 from tilewright.evaluation.compiling import cpus
 from tilewright.evaluation.correctness import defects_of, planned_runs, wide_runs
+from tilewright.evaluation.crew import Tell
 from tilewright.evaluation.judging import Start, judged, judged_undisturbed, judged_widely
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle, WorkerPool
 from tilewright.evaluation.results import (
@@ -53,14 +54,13 @@ from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.gpu.telemetry import Recorder
 from tilewright.referee.measured import LABELS
-from tilewright.referee.on_gpu import CPUS_EACH, Here, OnGpu
+from tilewright.referee.on_gpu import Here, OnGpu, workers_that_wait
 from tilewright.rules import Rules
 from tilewright.wire.channel import Channel, Message
 
 LEASE_WAIT_S = 120.0
-SPARES = (3, 4)
-"""Fewest and most workers that wait where there is a GPU, by the processors of the machine: a check takes them. When
-more open their CUDA contexts at once, the driver makes each of them wait."""
+AHEAD = 8
+"""Of the GPU's memory, the part for trials that are made while all workers are busy."""
 LOWERING_S = 60.0
 """For cuTile's front end, over what a call itself may take."""
 
@@ -68,9 +68,7 @@ LOWERING_S = 60.0
 class Referee:
     """The requests a referee answers: one method for each."""
 
-    def __init__(
-        self, fork_server: ForkServer, backend: Backend, arch: str, folder: Path, tell: Callable[[str], None]
-    ) -> None:
+    def __init__(self, fork_server: ForkServer, backend: Backend, arch: str, folder: Path, tell: Tell) -> None:
         """`arch` is what the `cpu` backend models; `folder` is private to this process; `tell` reports progress."""
         self._backend = backend
         self._folder = folder
@@ -80,8 +78,7 @@ class Referee:
             torch.set_num_threads(1)  # cases are small here; threads would mostly wait for each other
         self._arch = self._gpu.arch if self._gpu else arch
         self._memory = torch.cuda.get_device_properties(0).total_memory if self._gpu else 0
-        several = min(max(cpus() // CPUS_EACH, SPARES[0]), SPARES[1])
-        spares = int(os.environ.get("TILEWRIGHT_SPARES", several if backend is Backend.CUDA else 1))
+        spares = int(os.environ.get("TILEWRIGHT_SPARES", workers_that_wait(self._memory) if self._gpu else 1))
         self._pool = WorkerPool(fork_server, f"{backend}:{self._arch}", folder, spares)
         self._pool.refill()
         if self._gpu:
@@ -114,25 +111,18 @@ class Referee:
         """Check a candidate over visible and hidden cases, with the server's secret seeds."""
         code, known = self._task(message), [CaseRun.model_validate(one) for one in message["known"]]
         runs = planned_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"], known)
-
-        def judge(start: Start, workers: int) -> CorrectnessResult:
-            return judged(code, self._backend, runs, start, self._tell, workers)
-
-        return self._checked(message, judge)
+        return self._checked(message, functools.partial(judged, code, self._backend, runs))
 
     def widely(self, message: Message) -> Message:
         """Check a candidate on the `hidden` cases that it has to be right on before it is kept, as many as `wide_s`
         seconds are enough for."""
         code = self._task(message)
         runs = wide_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"])
-
-        def judge(start: Start, workers: int) -> CorrectnessResult:
-            return judged_widely(code, self._backend, runs, start, self._tell, message["wide_s"], workers)
-
+        judge = functools.partial(judged_widely, code, self._backend, runs, limit_s=message["wide_s"])
         return self._checked(message, judge, widely=True)
 
     def _checked(
-        self, message: Message, judge: Callable[[Start, int], CorrectnessResult], widely: bool = False
+        self, message: Message, judge: Callable[[Start, Tell, int, int], CorrectnessResult], widely: bool = False
     ) -> Message:
         code, snapshot = self._task(message), Snapshot.model_validate(message["arms"][0])
         started = time.monotonic()
@@ -140,11 +130,11 @@ class Referee:
             with self._device():
                 started = time.monotonic()
                 deadline = started + message["limit_s"]
-
                 start = functools.partial(self._workers, code, message["arms"][0], deadline)
                 aside = self._on_gpu.aside(code, snapshot, widely) if self._gpu else contextlib.nullcontext()
                 several = self._on_gpu.side_by_side(code) if self._gpu else 1
-                result = judged_undisturbed(functools.partial(judge, start), aside, deadline, several)
+                part = functools.partial(judge, start, self._tell, self._memory // AHEAD)
+                result = judged_undisturbed(part, aside, deadline, several)
         except WorkerFailure as failure:
             result = CorrectnessResult(status=failure.status, message=str(failure), output=failure.output)
         except GpuBusy as busy:
@@ -301,6 +291,11 @@ class Referee:
         configs = [[one.model_dump(mode="json") for one in by_case] for by_case in found]
         return {"result": {"status": Status.PASSED, "cases": cases, "configs": configs}}
 
+    def refill(self) -> None:
+        """Start the workers that the next requests will take. For when nobody asks for anything: a process that opens
+        its CUDA context holds up all others."""
+        self._pool.refill()
+
     def close(self) -> None:
         self._pool.close()
         if self._gpu:
@@ -391,7 +386,8 @@ def main(fork_server: ForkServer, arguments: list[str]) -> None:
     about = ("environment", "isolation", "work", "ready")
     requests = (*about, "correctness", "widely", "check", "benchmark", "whole", "dump", "survey", "race")
     try:
-        channel.answer({name: getattr(referee, name) for name in requests}, (TaskError, GpuBusy, MissingTool))
+        handlers = {name: getattr(referee, name) for name in requests}
+        channel.answer(handlers, (TaskError, GpuBusy, MissingTool), referee.refill)
     finally:
         referee.close()
 

@@ -28,6 +28,8 @@ MAX_HEADER = 16 * 1024 * 1024
 MAX_BUFFERS = 4096
 AT_ONCE = 200
 """Descriptors of memory that go with one byte: Linux takes 253."""
+IDLE_S = 0.5
+"""For which nothing is asked of a process that then has time for itself."""
 _LENGTH = struct.Struct(">I")
 
 
@@ -152,12 +154,17 @@ class Channel:
         return True
 
     def answer(
-        self, handlers: Mapping[str, Callable[[Message], Message]], usage_errors: tuple[type[Exception], ...]
+        self,
+        handlers: Mapping[str, Callable[[Message], Message]],
+        usage_errors: tuple[type[Exception], ...],
+        idle: Callable[[], None] = lambda: None,
     ) -> None:
         """Answer the server's requests by their `op` until it leaves. Of `usage_errors` it learns the text, without the
-        task's own folder; of anything else where it happened."""
+        task's own folder; of anything else where it happened. `idle` is called if nothing is asked for a while."""
         try:
             while True:
+                if not self.ready(IDLE_S):
+                    idle()
                 message, _ = self.receive()
                 try:
                     self.send({"reply": handlers[message["op"]](message)})
