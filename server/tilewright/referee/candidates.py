@@ -58,6 +58,7 @@ class Programs:
         self._launched: dict[str, list[list[Launch]]] = {}
         self._public: dict[str, tuple[Arguments, Arguments]] = {}
         self._peaks: dict[str, int] = {}
+        self._again: set[str] = set()
 
     def of(
         self,
@@ -169,21 +170,26 @@ class Programs:
         self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str, stop: Stop | None = None
     ) -> list[CallCaptured]:
         draws: list[tuple[Arguments, Arguments]] = []
+        again: set[int] = set()
         refused: dict[int, str] = {}
         for number, case in enumerate(cases):
             try:
                 draws.append(self._draws(code, case))
+                if _place(code, case) in self._again:  # of an earlier candidate
+                    again.add(len(draws) - 1)
             except (InProcess, UsageError) as error:
                 refused[number] = str(error)
         entry, limit_s = _entry(code, snapshot), code.task.file.timeout_s
         with self._failing(label, stop):
-            made = iter(capture_calls(self._server, entry, draws, limit_s, snapshot.cache, stop) if draws else [])
+            captured = capture_calls(self._server, entry, draws, limit_s, snapshot.cache, stop, again) if draws else []
+        made = iter(captured)
         found = [
             CallCaptured(None, refused[number]) if number in refused else next(made) for number in range(len(cases))
         ]
         for case, one in zip(cases, found, strict=True):
             place = _place(code, case)
             self._peaks[place] = max(self._peaks.get(place, 0), one.peak_bytes)
+            (self._again.add if one.again else self._again.discard)(place)
         return found
 
     def _recorded(

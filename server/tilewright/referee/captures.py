@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tilewright.errors import UsageError
@@ -92,6 +93,8 @@ class CallCaptured:
     """Whether it may have tuned, since more kernels were loaded for it than its program launches."""
     unset: Unset = frozenset()
     """Which bytes of its program nobody sets."""
+    again: bool = False
+    """Whether two captures did not suffice to tell that."""
 
     @property
     def fixed(self) -> bool:
@@ -106,12 +109,15 @@ def capture_calls(
     limit_s: float,
     cache: Path | None = None,
     stop: Stop | None = None,
+    again: Collection[int] = (),
 ) -> list[CallCaptured]:
     """For each call, described by two draws of its arguments, the program that two fresh workers agree on (`agreed`).
 
     `cache`: a folder of what compilers made of this candidate before, and make now. `limit_s`: for an import, or for
     the calls of one capture. Raises `EntryFailed`, and RuntimeError where no worker can start. With `stop`, which gives
     it up, other work goes on beside it: then a call that is not `fixed` counts for nothing, and raises `InProcess`.
+    `again`: the numbers of calls for which two captures will not suffice, as it seems. With `stop`, others are made
+    at the same time.
     """
     found: list[CallCaptured] = []
     with tempfile.TemporaryDirectory(prefix="tilewright-capture-", ignore_cleanup_errors=True) as folder:
@@ -121,7 +127,7 @@ def capture_calls(
         with _Pair(server, entry, scratch, limit_s, stop) as pair:
             for number, draws in enumerate(calls):
                 try:
-                    found.append(pair.capture(draws, 1 + number % (ZONES - 1)))
+                    found.append(pair.capture(draws, 1 + number % (ZONES - 1), number in again))
                 except InProcess as error:
                     found.append(CallCaptured(None, str(error)))
                 if stop is not None and not found[-1].fixed:
@@ -152,10 +158,11 @@ class _Pair:
     def __exit__(self, *_: object) -> None:
         self._close()
 
-    def capture(self, draws: tuple[Arguments, Arguments], zone: int) -> CallCaptured:
+    def capture(self, draws: tuple[Arguments, Arguments], zone: int, again: bool) -> CallCaptured:
         """One worker at a time, if both do not fit on the GPU. Raises `InProcess`, `EntryFailed`, RuntimeError."""
         try:
-            return self._capture(draws, zone)
+            with ThreadPoolExecutor(3) as threads:
+                return self._capture(draws, zone, threads, again and self._stop is not None)
         except (EntryFailed, InProcess) as failure:
             if not any(words in str(failure) for words in _NO_ROOM):
                 raise
@@ -165,7 +172,8 @@ class _Pair:
             if not any(words in str(failure) for words in _NO_ROOM):
                 raise
             raise InProcess(f"at addresses of its own it does not fit on the GPU: {failure}") from None
-        return self._agreed(draws, zone, (first, second), told, side_by_side=False)
+        with ThreadPoolExecutor(1) as threads:
+            return self._agreed(draws, zone, (first, second), told, threads, side_by_side=False)
 
     def _start(self) -> CaptureWorker:
         return CaptureWorker(self._server, self._entry, self._scratch, stop=self._stop)
@@ -184,27 +192,32 @@ class _Pair:
         zone: int,
         captures: tuple[Program, Program],
         told: Captured,
+        threads: ThreadPoolExecutor,
         side_by_side: bool,
+        running: Mapping[int, Future[tuple[Program, Captured]]] = MappingProxyType({}),
     ) -> CallCaptured:
         """`side_by_side`: whether two workers may capture once more at a time, if that is needed. They do not if the
-        call may tune."""
-        running: dict[int, Future[tuple[Program, Captured]]] = {}
+        call may tune. `running`: further captures that were begun already, by the number of their draw."""
+        others, asked = {**running}, 0
         tuned = told.spare_images > 0
 
         def again(which: int) -> Program:
-            if which not in running:  # the other one is needed as well, as a rule
+            nonlocal asked
+            asked += 1
+            if which not in others:  # the other one is needed as well, as a rule
                 for number in (0, 1) if side_by_side and not tuned else (which,):
-                    running[number] = threads.submit(self._alone, self._start(), draws[number], zone)
-            return running.pop(which).result()[0]
+                    others[number] = threads.submit(self._alone, self._start(), draws[number], zone)
+            return others.pop(which).result()[0]
 
-        with ThreadPoolExecutor(2) as threads:
-            try:
-                program, unset = agreed(*captures, again)
-            except ProgramError as error:
-                raise InProcess(f"two captures of it differ: {error}") from None
-        return CallCaptured(program, peak_bytes=told.peak_bytes, tuned=tuned, unset=unset)
+        try:
+            program, unset = agreed(*captures, again)
+        except ProgramError as error:
+            raise InProcess(f"two captures of it differ: {error}") from None
+        return CallCaptured(program, peak_bytes=told.peak_bytes, tuned=tuned, unset=unset, again=asked > 0)
 
-    def _capture(self, draws: tuple[Arguments, Arguments], zone: int) -> CallCaptured:
+    def _capture(
+        self, draws: tuple[Arguments, Arguments], zone: int, threads: ThreadPoolExecutor, again: bool
+    ) -> CallCaptured:
         if not self._workers or zone <= self._zone:
             self._close()
             for _ in draws:
@@ -212,19 +225,24 @@ class _Pair:
         self._zone = zone
         one, other = self._workers
         try:
-            with ThreadPoolExecutor(1) as thread:
-                if self._stop is None:
-                    preparing = thread.submit(_set_arguments, other, draws[1], zone, self._limit_s)
-                    _set_arguments(one, draws[0], zone, self._limit_s)
-                    preparing.result()
-                    first, told = _captured(one, draws[0], self._limit_s)  # it may tune: nothing else goes on
-                    second, also = _captured(other, draws[1], self._limit_s)
-                else:  # nothing that tunes counts beside a check
-                    calling = thread.submit(self._called, other, draws[1], zone)
-                    first, told = self._called(one, draws[0], zone)
-                    second, also = calling.result()
+            if self._stop is None:
+                preparing = threads.submit(_set_arguments, other, draws[1], zone, self._limit_s)
+                _set_arguments(one, draws[0], zone, self._limit_s)
+                preparing.result()
+                first, told = _captured(one, draws[0], self._limit_s)  # it may tune: nothing else goes on
+                second, also = _captured(other, draws[1], self._limit_s)
+                running = {}
+            else:  # nothing that tunes counts beside a check
+                calling = threads.submit(self._called, other, draws[1], zone)
+                running = {
+                    number: threads.submit(self._alone, self._start(), draw, zone)
+                    for number, draw in enumerate(draws)
+                    if again
+                }
+                first, told = self._called(one, draws[0], zone)
+                second, also = calling.result()
             told = max(told, also, key=lambda captured: captured.spare_images)
-            return self._agreed(draws, zone, (first, second), told, side_by_side=True)
+            return self._agreed(draws, zone, (first, second), told, threads, side_by_side=True, running=running)
         except BaseException:
             self._close()
             raise

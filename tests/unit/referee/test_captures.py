@@ -233,6 +233,21 @@ def test_bytes_that_nobody_sets_may_be_equal_by_chance(
     assert capture_twice(SERVER, ENTRY, DRAWS, 5.0).layout.nodes == with_struct(b"set", 0).layout.nodes
 
 
+def test_where_two_captures_will_not_do_others_are_made_at_once(worker: Callable[[Claim], list[Message]]) -> None:
+    together = threading.Barrier(4)
+
+    def claim(number: int, load: LoadEntry) -> tuple[Message, list[bytes]]:
+        together.wait(10)
+        return Captured(program=0, peak_bytes=0), [encoded(with_struct(b"set", number if differ else 0))]
+
+    for differ in (True, False):
+        asked = worker(claim)
+        asked.clear()
+        (found,) = capture_calls(SERVER, ENTRY, [DRAWS], 20.0, stop=Stop(), again=[0])
+        assert (found.fixed, found.again) == (True, differ)
+        assert [message.kind for message in asked].count("capture-call") == 4
+
+
 def test_a_first_capture_that_also_tuned_is_replaced(worker: Callable[[Claim], list[Message]]) -> None:
     worker(claimed(program([copied(), fill(OUT, 21)]), ONE, ONE))
     assert capture_twice(SERVER, ENTRY, DRAWS, 5.0).layout == ONE.layout

@@ -170,7 +170,7 @@ def test_what_ordinary_calls_launch_is_not_recorded_beside_a_check_where_a_tuner
 
 def test_work_beside_a_check_ends_soon_after_it(code: TaskCode, monkeypatch: pytest.MonkeyPatch) -> None:
     def capture(*arguments: Any) -> list[CallCaptured]:
-        stop = arguments[-1]
+        stop = arguments[5]
         if stop is not None:
             assert stop.wait(30)
             raise EntryFailed("timeout", "it was given up")
@@ -232,9 +232,10 @@ def test_a_check_that_fails_gives_up_what_is_captured_beside_it(
     given: list[Stop | None] = []
 
     def capture(*arguments: Any) -> list[CallCaptured]:
-        given.append(arguments[-1])
-        if arguments[-1] is not None:
-            assert arguments[-1].wait(30)
+        stop = arguments[5]
+        given.append(stop)
+        if stop is not None:
+            assert stop.wait(30)
         return [CallCaptured(ONE)]
 
     monkeypatch.setattr(candidates, "capture_calls", capture)
@@ -251,6 +252,23 @@ def test_a_check_that_fails_gives_up_what_is_captured_beside_it(
     assert len(given) == 2
     made.of(code, OTHER, [PLAIN], "candidate")
     assert len(given) == 3
+
+
+def test_where_two_captures_did_not_suffice_more_are_made_of_the_next_candidate(
+    code: TaskCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[set[int]] = []
+    needed = [[False, True], [True, False], [False, False]]
+
+    def capture(*arguments: Any) -> list[CallCaptured]:
+        asked.append({*arguments[6]})
+        return [CallCaptured(ONE, again=again) for again in needed[len(asked) - 1]]
+
+    monkeypatch.setattr(candidates, "capture_calls", capture)
+    made = programs()
+    for name in "abc":
+        made.of(code, SNAPSHOT.model_copy(update={"id": name}), [RAGGED, PLAIN, PLAIN | {"part": 1}], "candidate")
+    assert asked == [set(), {1}, {0}], "by the place among the calls that are captured"
 
 
 @pytest.mark.parametrize("places", [[0], [1], [2], [0, 2], [0, 1]])
