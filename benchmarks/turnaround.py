@@ -1,9 +1,10 @@
 """Edit to verdict, in real sessions: twenty edits of the five examples, how each ended, and where its seconds went.
 
-python benchmarks/turnaround.py [--json FILE] [--limit SECONDS] [--only NAME] [--backend cpu|cuda]
+python benchmarks/turnaround.py [--json FILE] [--limit SECONDS] [--only NAME] [--backend cpu|cuda] [--pause S]
 python benchmarks/turnaround.py --identical ...    edits that change nothing: none may be kept
 
-Each example has a session of its own, and is warm: its baseline was measured. The record is written after each edit.
+Each example has a session of its own, and is warm: its baseline was measured, and before each edit `--pause` seconds
+go by, in which its workers start: an agent takes longer to write one. The record is written after each edit.
 At the limit, which counts from the start of this process, the edit under way is given up. With `--identical`, each
 session renames a variable, adds a comment and reorders two independent statements; it ends with 1 if an edit ends
 otherwise than as the same program or inconclusive. `--sessions` says how many are played on each example.
@@ -40,6 +41,8 @@ from tilewright.task import Backend
 
 CLOSING_S = 10.0
 """Kept of the limit for ending a session."""
+PAUSE_S = 3.0
+"""Before each edit; longer than an idle session takes to get ready for the next, and shorter than an agent's turn."""
 ENDLESS = Rules(max_iterations=200, patience=200, stop_on_minor_gain=False, ceiling_percent=1000.0)
 """No edit ends a session."""
 SESSIONS = 4
@@ -217,7 +220,9 @@ async def tried(loop: Loop, journal: Path, name: str) -> dict[str, Any]:
     }
 
 
-async def play(session: dict[str, Any], edits: Sequence[Edit], base: Change, backend: Backend, save: Any) -> None:
+async def play(
+    session: dict[str, Any], edits: Sequence[Edit], base: Change, backend: Backend, pause_s: float, save: Any
+) -> None:
     """One session on an example, edit after edit; what is recorded of it is added to `session`."""
     with tempfile.TemporaryDirectory(prefix="tilewright-turnaround-", ignore_cleanup_errors=True) as folder:
         os.environ["TILEWRIGHT_STATE"] = f"{folder}/state"
@@ -238,6 +243,7 @@ async def play(session: dict[str, Any], edits: Sequence[Edit], base: Change, bac
                 if file.read_text() == text:
                     session["edits"].append({"edit": name, "unchanged": True})
                     continue
+                await asyncio.sleep(pause_s)
                 session["edits"].append(await tried(loop, journal, name))
                 print(said(session["edits"][-1]), flush=True)
                 save()
@@ -312,7 +318,7 @@ async def run_all(given: argparse.Namespace, record: dict[str, Any], deadline: f
                 base = BASES.get(example, str) if given.identical else str
                 print(example, flush=True)
                 try:
-                    await play(session, edits, base, given.backend, save)
+                    await play(session, edits, base, given.backend, given.pause, save)
                 except Exception as error:  # the other examples are measured all the same
                     session["failed"] = f"{type(error).__name__}: {error}"[:1000]
                 if "failed" in session:
@@ -336,6 +342,7 @@ def main() -> int:
     parser.add_argument("--backend", type=Backend, choices=[*Backend])
     parser.add_argument("--identical", action="store_true")
     parser.add_argument("--sessions", type=int, default=SESSIONS, help="with --identical: on each example")
+    parser.add_argument("--pause", type=float, default=PAUSE_S, metavar="SECONDS", help="before each edit")
     given = parser.parse_args()
     given.backend = given.backend or backend_here()
     deadline = psutil.Process().create_time() + given.limit
@@ -344,7 +351,8 @@ def main() -> int:
         last.daemon = True
         last.start()
     mode = " --identical" if given.identical else ""
-    record = header(f"turnaround.py{mode} --json FILE") | {"backend": given.backend, "complete": False, "sessions": []}
+    record = header(f"turnaround.py{mode} --json FILE") | {"backend": given.backend, "pause_s": given.pause}
+    record |= {"complete": False, "sessions": []}
     asyncio.run(run_all(given, record, deadline))
     for name, group in record["summary"].items():
         if group["edits"]:
