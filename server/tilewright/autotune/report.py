@@ -10,7 +10,7 @@ from pydantic import Field
 from tilewright.compiler.resources import Resources
 from tilewright.evaluation.results import Status
 from tilewright.knobs import Value
-from tilewright.session.reports import RunState
+from tilewright.session.reports import Figure, RunState
 from tilewright.wire.record import Record
 
 LEAST_VALUES = 3
@@ -96,8 +96,8 @@ class ConfigReport(Record):
 
     config: str
     place: Place
-    speedup: float | None = None
-    interval: tuple[float, float] | None = None
+    speedup: Figure | None = None
+    interval: tuple[Figure, Figure] | None = None
     resources: str = ""
     why: str = ""
 

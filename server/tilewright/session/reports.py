@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, PlainSerializer
 
 from tilewright.compiler.treatments import Finding
 from tilewright.evaluation.results import Status
 from tilewright.policy import Advice, Verdict
 from tilewright.wire.record import Record
 
+Figure = Annotated[float, PlainSerializer(lambda value: float(f"{value:.6g}"), return_type=float)]
+"""Of which a reply has six digits; the journal has all."""
 RunState = Literal["done", "running"]
 """`running`: the same call again waits for it."""
 
@@ -21,7 +23,7 @@ class CheckedCase(Record):
     case: str
     hidden: bool
     status: Status
-    rel_l2_error: float | None = None
+    rel_l2_error: Figure | None = None
 
 
 class TimedCase(Record):
@@ -29,11 +31,11 @@ class TimedCase(Record):
 
     case: str
     level: str = ""
-    latency_ms: float
-    incumbent_ms: float | None = None
-    speedup: float | None = None
-    interval: tuple[float, float] | None = Field(None, description="confidence interval of the speedup")
-    roofline_percent: float | None = None
+    latency_ms: Figure
+    incumbent_ms: Figure | None = None
+    speedup: Figure | None = None
+    interval: tuple[Figure, Figure] | None = Field(None, description="confidence interval of the speedup")
+    roofline_percent: Figure | None = None
     bound: str | None = None
     note: str = ""
 
@@ -59,17 +61,17 @@ class BenchmarkReport(Record):
     state: RunState = "done"
     status: Status | None = None
     message: str = ""
-    latency_ms: float | None = Field(None, description="geometric mean, as is speedup")
-    speedup: float | None = Field(None, description="incumbent over candidate, paired")
-    interval: tuple[float, float] | None = Field(None, description="confidence interval of speedup")
+    latency_ms: Figure | None = Field(None, description="geometric mean, as is speedup")
+    speedup: Figure | None = Field(None, description="incumbent over candidate, paired")
+    interval: tuple[Figure, Figure] | None = Field(None, description="confidence interval of speedup")
     modelled: bool = Field(False, description="by a model, not a clock: marked ~")
     level: str = Field("", description="of the least protected case")
-    roofline_percent: float | None = None
+    roofline_percent: Figure | None = None
     verdict: Verdict | None = None
     cases_shown: str = Field("", description="how many, and where the rest is")
     cases: list[TimedCase] = Field(default_factory=list)
-    seconds: float = 0.0
-    phases: dict[str, float] = Field(default_factory=dict, description="seconds of each")
+    seconds: Figure = 0.0
+    phases: dict[str, Figure] = Field(default_factory=dict, description="seconds of each")
     candidate: str = ""
     next: str = ""
 
@@ -95,8 +97,8 @@ class IncumbentReport(Record):
 
     commit: str
     latency: str = Field(description="in ms; ~: a model's figure")
-    speedup_over_baseline: float = Field(description="product of all keeps'")
-    roofline_percent: float | None = None
+    speedup_over_baseline: Figure = Field(description="product of all keeps'")
+    roofline_percent: Figure | None = None
 
 
 class StatusReport(Record):
@@ -164,7 +166,7 @@ class KernelReport(Record):
     more_findings: int = Field(0, description="how many the resource holds beyond these")
     resources: dict[str, object] | None = Field(None, description="those that are not zero")
     changes: dict[str, str] = Field(default_factory=dict, description="against the incumbent: old -> new")
-    compile_seconds: float
+    compile_seconds: Figure
     error: str = ""
 
 
