@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from tilewright.errors import UsageError
+from tilewright.evaluation.compiling import cpus
 from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import Snapshot
@@ -36,7 +37,9 @@ KEPT = 3
 a check."""
 AHEAD = 64
 """Of the GPU's memory, the part that a call's arguments and what it allocates may take for it to be captured beside a
-check: two workers hold them then, next to the one that is checked and to the reference in float64."""
+check: two workers or four hold them then, next to those that are checked and to the reference in float64."""
+AGAIN_CPUS = 16
+"""Processors with which a call is captured four times at once, where an earlier candidate's had to be."""
 SHARE = 8
 """Of the GPU's memory, the part that each process may take in which a call is captured beside a check."""
 GRACE_S = 5.0
@@ -175,7 +178,7 @@ class Programs:
         for number, case in enumerate(cases):
             try:
                 draws.append(self._draws(code, case))
-                if _place(code, case) in self._again:  # of an earlier candidate
+                if _place(code, case) in self._again and cpus() >= AGAIN_CPUS:
                     again.add(len(draws) - 1)
             except (InProcess, UsageError) as error:
                 refused[number] = str(error)
@@ -189,7 +192,8 @@ class Programs:
         for case, one in zip(cases, found, strict=True):
             place = _place(code, case)
             self._peaks[place] = max(self._peaks.get(place, 0), one.peak_bytes)
-            (self._again.add if one.again else self._again.discard)(place)
+            if one.program is not None:
+                (self._again.add if one.again else self._again.discard)(place)
         return found
 
     def _recorded(

@@ -46,12 +46,16 @@ class Entry:
 
 
 class Stop(threading.Event):
-    """Once it is set, work beside other work is given up. Each of its processes may take `memory_bytes` of the GPU's
-    memory; 0: as much as there is."""
+    """Once it is set, or `whole` is, work beside other work is given up. Each of its processes may take `memory_bytes`
+    of the GPU's memory; 0: as much as there is."""
 
-    def __init__(self, memory_bytes: int = 0) -> None:
+    def __init__(self, memory_bytes: int = 0, whole: Stop | None = None) -> None:
         super().__init__()
         self.memory_bytes = memory_bytes
+        self._whole = whole
+
+    def is_set(self) -> bool:
+        return super().is_set() or (self._whole is not None and self._whole.is_set())
 
 
 class InProcess(Exception):

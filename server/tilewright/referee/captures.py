@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from tilewright.errors import UsageError
@@ -94,7 +93,7 @@ class CallCaptured:
     unset: Unset = frozenset()
     """Which bytes of its program nobody sets."""
     again: bool = False
-    """Whether two captures did not suffice to tell that."""
+    """Whether more than two captures were needed."""
 
     @property
     def fixed(self) -> bool:
@@ -116,8 +115,8 @@ def capture_calls(
     `cache`: a folder of what compilers made of this candidate before, and make now. `limit_s`: for an import, or for
     the calls of one capture. Raises `EntryFailed`, and RuntimeError where no worker can start. With `stop`, which gives
     it up, other work goes on beside it: then a call that is not `fixed` counts for nothing, and raises `InProcess`.
-    `again`: the numbers of calls for which two captures will not suffice, as it seems. With `stop`, others are made
-    at the same time.
+    `again`: the numbers of calls for which more than two captures will be needed, it seems. With `stop`, four are made
+    at once.
     """
     found: list[CallCaptured] = []
     with tempfile.TemporaryDirectory(prefix="tilewright-capture-", ignore_cleanup_errors=True) as folder:
@@ -139,7 +138,8 @@ def capture_calls(
 
 class _Pair:
     """Two workers that capture the same calls; new ones after a call that is no program, whose processes may be in any
-    state, and where their zones are used up. They get ready side by side, and call one after the other."""
+    state, and where their zones are used up. They get ready side by side. They call one after the other, or, beside a
+    check, at once."""
 
     def __init__(
         self, server: ForkServer, entry: Entry, scratch: Path, limit_s: float, stop: Stop | None = None
@@ -161,88 +161,62 @@ class _Pair:
     def capture(self, draws: tuple[Arguments, Arguments], zone: int, again: bool) -> CallCaptured:
         """One worker at a time, if both do not fit on the GPU. Raises `InProcess`, `EntryFailed`, RuntimeError."""
         try:
-            with ThreadPoolExecutor(3) as threads:
-                return self._capture(draws, zone, threads, again and self._stop is not None)
+            with _Further(self, draws, zone) as further:
+                return self._capture(draws, zone, further, again)
         except (EntryFailed, InProcess) as failure:
             if not any(words in str(failure) for words in _NO_ROOM):
                 raise
-        try:
-            (first, told), (second, _) = (self._alone(self._start(), draw, zone) for draw in draws)
-        except EntryFailed as failure:
-            if not any(words in str(failure) for words in _NO_ROOM):
-                raise
-            raise InProcess(f"at addresses of its own it does not fit on the GPU: {failure}") from None
-        with ThreadPoolExecutor(1) as threads:
-            return self._agreed(draws, zone, (first, second), told, threads, side_by_side=False)
+        with _Further(self, draws, zone) as further:
+            try:
+                (first, told), (second, _) = (self.alone(self.start(self._stop), draw, zone) for draw in draws)
+            except EntryFailed as failure:
+                if not any(words in str(failure) for words in _NO_ROOM):
+                    raise
+                raise InProcess(f"at addresses of its own it does not fit on the GPU: {failure}") from None
+            return _agreed((first, second), told, further)
 
-    def _start(self) -> CaptureWorker:
-        return CaptureWorker(self._server, self._entry, self._scratch, stop=self._stop)
+    def start(self, stop: Stop | None) -> CaptureWorker:
+        """A worker. Raises RuntimeError."""
+        return CaptureWorker(self._server, self._entry, self._scratch, stop=stop)
 
-    def _alone(self, worker: CaptureWorker, draw: Arguments, zone: int) -> tuple[Program, Captured]:
+    def alone(self, worker: CaptureWorker, draw: Arguments, zone: int) -> tuple[Program, Captured]:
+        """What a worker captures that does nothing else, and ends."""
         with worker:
             return self._called(worker, draw, zone)
+
+    @property
+    def stop(self) -> Stop | None:
+        """What gives it up."""
+        return self._stop
 
     def _called(self, worker: CaptureWorker, draw: Arguments, zone: int) -> tuple[Program, Captured]:
         _set_arguments(worker, draw, zone, self._limit_s)
         return _captured(worker, draw, self._limit_s)
 
-    def _agreed(
-        self,
-        draws: tuple[Arguments, Arguments],
-        zone: int,
-        captures: tuple[Program, Program],
-        told: Captured,
-        threads: ThreadPoolExecutor,
-        side_by_side: bool,
-        running: Mapping[int, Future[tuple[Program, Captured]]] = MappingProxyType({}),
-    ) -> CallCaptured:
-        """`side_by_side`: whether two workers may capture once more at a time, if that is needed. They do not if the
-        call may tune. `running`: further captures that were begun already, by the number of their draw."""
-        others, asked = {**running}, 0
-        tuned = told.spare_images > 0
-
-        def again(which: int) -> Program:
-            nonlocal asked
-            asked += 1
-            if which not in others:  # the other one is needed as well, as a rule
-                for number in (0, 1) if side_by_side and not tuned else (which,):
-                    others[number] = threads.submit(self._alone, self._start(), draws[number], zone)
-            return others.pop(which).result()[0]
-
-        try:
-            program, unset = agreed(*captures, again)
-        except ProgramError as error:
-            raise InProcess(f"two captures of it differ: {error}") from None
-        return CallCaptured(program, peak_bytes=told.peak_bytes, tuned=tuned, unset=unset, again=asked > 0)
-
-    def _capture(
-        self, draws: tuple[Arguments, Arguments], zone: int, threads: ThreadPoolExecutor, again: bool
-    ) -> CallCaptured:
+    def _capture(self, draws: tuple[Arguments, Arguments], zone: int, further: _Further, again: bool) -> CallCaptured:
         if not self._workers or zone <= self._zone:
             self._close()
             for _ in draws:
-                self._workers.append(self._start())
+                self._workers.append(self.start(self._stop))
         self._zone = zone
         one, other = self._workers
         try:
-            if self._stop is None:
-                preparing = threads.submit(_set_arguments, other, draws[1], zone, self._limit_s)
-                _set_arguments(one, draws[0], zone, self._limit_s)
-                preparing.result()
-                first, told = _captured(one, draws[0], self._limit_s)  # it may tune: nothing else goes on
-                second, also = _captured(other, draws[1], self._limit_s)
-                running = {}
-            else:  # nothing that tunes counts beside a check
-                calling = threads.submit(self._called, other, draws[1], zone)
-                running = {
-                    number: threads.submit(self._alone, self._start(), draw, zone)
-                    for number, draw in enumerate(draws)
-                    if again
-                }
-                first, told = self._called(one, draws[0], zone)
-                second, also = calling.result()
+            with ThreadPoolExecutor(1) as thread:
+                if self._stop is None:
+                    preparing = thread.submit(_set_arguments, other, draws[1], zone, self._limit_s)
+                    _set_arguments(one, draws[0], zone, self._limit_s)
+                    preparing.result()
+                    first, told = _captured(one, draws[0], self._limit_s)  # it may tune: nothing else goes on
+                    second, also = _captured(other, draws[1], self._limit_s)
+                else:  # nothing that tunes counts beside a check
+                    calling = thread.submit(self._called, other, draws[1], zone)
+                    if again:
+                        further.begin()
+                    first, told = self._called(one, draws[0], zone)
+                    second, also = calling.result()
             told = max(told, also, key=lambda captured: captured.spare_images)
-            return self._agreed(draws, zone, (first, second), told, threads, side_by_side=True, running=running)
+            further.by_twos = not told.spare_images
+            return _agreed((first, second), told, further)
         except BaseException:
             self._close()
             raise
@@ -250,6 +224,55 @@ class _Pair:
     def _close(self) -> None:
         while self._workers:
             self._workers.pop().close()
+
+
+class _Further:
+    """Captures of a call beyond the first two, each in a worker of its own. Those that are under way when the block
+    ends are given up."""
+
+    def __init__(self, pair: _Pair, draws: tuple[Arguments, Arguments], zone: int) -> None:
+        self._pair = pair
+        self._draws = draws
+        self._zone = zone
+        self._threads = ThreadPoolExecutor(len(draws))
+        self._stop = Stop(pair.stop.memory_bytes if pair.stop else 0, whole=pair.stop)
+        self._running: dict[int, Future[tuple[Program, Captured]]] = {}
+        self.by_twos = False
+        """Whether one of either draw is made at a time. They are not if the call may tune."""
+        self.asked = False
+        """Whether any was needed."""
+
+    def __enter__(self) -> _Further:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._threads.shutdown()
+
+    def begin(self) -> None:
+        """Begin one of either draw, before anybody asks."""
+        for number in range(len(self._draws)):
+            self._begin(number)
+
+    def of(self, number: int) -> Program:
+        """A capture of this draw. Raises `InProcess`, `EntryFailed`, RuntimeError."""
+        self.asked = True
+        if number not in self._running:  # the other one is needed as well, as a rule
+            self.begin() if self.by_twos else self._begin(number)
+        return self._running.pop(number).result()[0]
+
+    def _begin(self, number: int) -> None:
+        worker, draw = self._pair.start(self._stop), self._draws[number]
+        self._running[number] = self._threads.submit(self._pair.alone, worker, draw, self._zone)
+
+
+def _agreed(captures: tuple[Program, Program], told: Captured, further: _Further) -> CallCaptured:
+    try:
+        program, unset = agreed(*captures, further.of)
+    except ProgramError as error:
+        raise InProcess(f"two captures of it differ: {error}") from None
+    tuned = told.spare_images > 0
+    return CallCaptured(program, peak_bytes=told.peak_bytes, tuned=tuned, unset=unset, again=further.asked)
 
 
 def capture_twice(
