@@ -68,8 +68,8 @@ class Frontend(Protocol):
 
     @property
     def ahead(self) -> str:
-        """A module, if not empty. Its `get_ready` does what each process that runs candidates would do anew. In each
-        of these its `begin` takes over what the language read from other environment variables by that."""
+        """A module, if not empty. Its `get_ready` does what each process that runs candidates would do anew. If it has
+        a function `begin`, that runs in each of these: it reads the environment variables that the language read."""
 
     def runtime(self) -> Runtime:
         """Raises `MissingPackage`."""

@@ -23,8 +23,9 @@ import tempfile
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tilewright.isolation.supervisor import die_with_parent, name_process
@@ -98,8 +99,8 @@ class ForkServer:
         return Forked(self, pid, reading)
 
     def get_ready(self, module: str) -> None:
-        """Have it import `module`, and call that module's own `get_ready`, before it forks the next worker, which calls
-        the module's `begin`. It says nothing of how that went."""
+        """Have it import `module`, and call that module's own `get_ready`, before it forks the next worker. That one
+        calls the module's `begin`, if there is one. It says nothing of how that went."""
         with self._turn, contextlib.suppress(OSError):
             socket.send_fds(self._socket, [json.dumps({"ready": module}).encode()], [])
 
@@ -190,7 +191,7 @@ def _last_words() -> Iterator[None]:
 
 def _serve(control: socket.socket, run: Callable[..., None]) -> None:
     """Fork workers that run `run`, and say how they ended, until the referee is gone."""
-    ready: dict[str, Callable[[], None]] = {}
+    ready: dict[str, ModuleType] = {}
     while True:
         text, handles, _, _ = socket.recv_fds(control, MAX_REQUEST, 2)
         if not text:
@@ -198,9 +199,9 @@ def _serve(control: socket.socket, run: Callable[..., None]) -> None:
         asked = json.loads(text)
         if "ready" in asked:
             try:
-                module = importlib.import_module(asked["ready"])
-                ready[module.__name__] = module.begin
-                module.get_ready()
+                if asked["ready"] not in ready:
+                    ready[asked["ready"]] = module = importlib.import_module(asked["ready"])
+                    module.get_ready()
             except Exception:  # each worker does without
                 traceback.print_exc()
             continue
@@ -213,7 +214,7 @@ def _serve(control: socket.socket, run: Callable[..., None]) -> None:
         if not pid:
             with _last_words():
                 control.close()
-                _become(run, [*ready.values()], asked, server, *handles)
+                _become(run, ready.values(), asked, server, *handles)
         for number in handles:
             os.close(number)
         control.send(str(pid).encode())
@@ -221,7 +222,7 @@ def _serve(control: socket.socket, run: Callable[..., None]) -> None:
 
 def _become(
     run: Callable[..., None],
-    beginnings: Sequence[Callable[[], None]],
+    ready: Iterable[ModuleType],
     asked: Mapping[str, Any],
     server: int,
     channel: int,
@@ -241,8 +242,8 @@ def _become(
     tempfile.tempdir = None
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()  # or all workers would draw the same numbers
-    for begin in beginnings:
-        begin()
+    for module in ready:
+        getattr(module, "begin", lambda: None)()
     run(*asked["arguments"], socket.socket(fileno=channel))
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.gpu.replaying.conftest import CONSTANT, differing, function, inputs
 from tilewright.api import capture
+from tilewright.frontends.protocol import FRONTENDS
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Copy, Kernel, Memset, Program
 from tilewright.programs.text import shown
-from tilewright.referee.capture_worker import EntryFailed, InProcess
+from tilewright.referee.capture_worker import CaptureWorker, Entry, EntryFailed, InProcess
+from tilewright.referee.captures import capture_server
 from tilewright.referee.replayer import Replayer
 
 pytestmark = pytest.mark.gpu
@@ -27,6 +31,28 @@ def program_of(name: str) -> Program:
         _PROGRAMS[name] = capture(entry, *inputs(name), constant=CONSTANT.get(name, ()))
         print(*shown(_PROGRAMS[name]).splitlines()[:30], sep="\n")
     return _PROGRAMS[name]
+
+
+def test_what_workers_are_forked_from_never_opens_the_gpu(tmp_path: Path) -> None:
+    """A process that had opened CUDA could not be forked."""
+    server = capture_server()
+    try:
+        for frontend in filter(lambda one: one.ahead, FRONTENDS):
+            server.get_ready(frontend.ahead)
+        with CaptureWorker(server, Entry(tmp_path, "none", "none", "torch"), tmp_path, "ordinary") as worker:
+            with pytest.raises(EntryFailed):  # there is no such module; by then it has opened the GPU
+                worker.load(60.0)
+            assert server._process is not None
+            assert device_files(worker._process.pid)
+            assert not device_files(server._process.pid)
+    finally:
+        server.close()
+
+
+def device_files(pid: int) -> list[str]:
+    """Files of the NVIDIA driver that a process has open."""
+    links = [str(one.readlink()) for one in Path(f"/proc/{pid}/fd").iterdir()]
+    return [link for link in links if link.startswith("/dev/nvidia")]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -41,7 +41,3 @@ def _build_driver() -> None:
 def _import_descriptors() -> None:
     """What the first launch imports, to tell tensor descriptors from other arguments."""
     import triton.experimental.gluon.nvidia.hopper  # noqa: F401
-
-
-def begin() -> None:
-    """Triton reads environment variables when it needs them."""
