@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.wire.channel import Channel, ChannelClosed, ChannelError, ChannelTimeout
+from tilewright.wire import channel
+from tilewright.wire.channel import Channel, ChannelClosed, ChannelError, ChannelTimeout, Message
 
 JSON = st.recursive(
     st.none()
@@ -87,6 +90,27 @@ def test_an_endless_header_a_silence_and_a_hang_up_are_told_apart() -> None:
     ours.close()
     with pytest.raises(ChannelClosed):
         ours.send({"op": "ping"}, timeout=5)
+
+
+def test_whoever_answers_is_idle_once_when_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "IDLE_S", 0.2)
+    ours, theirs = socket.socketpair()
+    seen: list[str] = []
+
+    def note(message: Message) -> Message:
+        seen.append(message["op"])
+        return {}
+
+    with ThreadPoolExecutor(1) as thread:
+        answering = thread.submit(Channel(ours).answer, {"ask": note}, (), lambda: seen.append("idle"))
+        client = Channel(theirs)
+        for pause_s in (0.0, 0.0, 0.7, 0.0):
+            time.sleep(pause_s)
+            client.send({"op": "ask"})
+            assert client.receive(5)[0] == {"reply": {}}
+        client.close()
+        answering.result(5)
+    assert seen == ["ask", "ask", "idle", "ask", "ask"]
 
 
 def test_nan_is_never_sent() -> None:

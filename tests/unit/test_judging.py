@@ -158,6 +158,7 @@ class Crew:
         self.ahead_bytes = 0
         self.made: list[int] = []
         self.untried: set[int] = set()
+        self.making_s = 0.0
         self.handed_over: list[int] = []
         self.most_at_work = self._at_work = 0
         monkeypatch.setattr(crews, "check_case", self._check_case)
@@ -169,6 +170,7 @@ class Crew:
             self.referee.release()
             raise MemoryError
         self.made.append(seed)
+        time.sleep(self.making_s)
         self.referee.release()
         return FakeTrial(seed)
 
@@ -277,8 +279,7 @@ def test_trials_are_made_while_all_workers_are_busy(monkeypatch: pytest.MonkeyPa
     assert crew.seeds == [*range(35)]
     assert sorted(crew.handed_over) == sorted(crew.made)
     assert len(crew.made) == len({*crew.made}) >= 7
-    assert not {0, 5, 10} & {*crew.made}, "those that workers began with"
-    assert {*crew.made[:3]} == {1, 6, 11}, "those that they need next"
+    assert {1, 6, 11} <= {*crew.made}, "those that they need next"
     crew = Crew(monkeypatch, 3)
     crew.slow = {0: 0.1, 5: 0.1, 10: 0.1}
     assert crew.judged(runs(7, 5)).passed
@@ -294,12 +295,10 @@ def test_a_trial_that_cannot_be_made_ahead_is_left_to_its_run(monkeypatch: pytes
 
 def test_no_trial_is_made_for_a_run_after_the_first_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     crew = Crew(monkeypatch, 3)
-    crew.slow, crew.ahead_bytes = {5: 0.3, 10: 0.3}, 10**6
-    crew.ends = {0: Status.WRONG_VALUES}
-    began = time.monotonic()
+    crew.slow, crew.ahead_bytes = {0: 0.1, 5: 0.5, 10: 0.5}, 10**6
+    crew.ends, crew.making_s = {0: Status.WRONG_VALUES}, 0.01
     assert crew.judged(runs(7, 5)).status is Status.WRONG_VALUES
-    assert len(crew.made) < 33
-    assert time.monotonic() - began < 5
+    assert len(crew.made) < 20, "run 0 takes as long as ten of them"
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -79,7 +79,7 @@ class Turn:
     def take_idle(self, due: Callable[[], bool], over: Callable[[], bool]) -> bool:
         """Wait until the turn is idle and something is `due`. False once it is `over`."""
         with self._changed:
-            self._changed.wait_for(lambda: over() or (due() and not self._taken and not self._waiting))
+            self._changed.wait_for(lambda: over() or (not (self._taken or self._waiting) and due()))
             if over():
                 return False
             self._taken = True
@@ -118,7 +118,7 @@ class Runs:
         deadline: float = math.inf,
         ahead_bytes: int = 0,
     ) -> None:
-        """`ahead_bytes`: of trials that wait for their runs, about; on several workers."""
+        """`ahead_bytes`: about how many bytes the trials may take that are made ahead, on several workers."""
         self._code = code
         self._backend = backend
         self._tell = tell
@@ -161,6 +161,7 @@ class Runs:
             wait(working)
             self._over = True
             self._turn.give_back()  # wakes who works ahead
+        self._ahead.clear()
         for one in working:
             one.result()
 

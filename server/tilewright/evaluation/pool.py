@@ -241,7 +241,8 @@ class WorkerPool:
         self._ending: list[Future[None]] = []
 
     def take(self, label: str, deadline: float) -> WorkerHandle:
-        """A fresh worker for the arm `label`, until `deadline` (monotonic seconds); the caller closes it."""
+        """A fresh worker for the arm `label`, until `deadline` (monotonic seconds); the caller closes it. It is started
+        if none waits."""
         self._drop_ended()
         worker = self._waiting.pop(0) if self._waiting else self._start()
         worker.label, worker.deadline = label, deadline
@@ -320,8 +321,7 @@ class WorkerPool:
             self._ending.pop().result()
 
     def refill(self) -> None:
-        """Have `spares` workers wait: start those that are missing, end those beyond, aside. Until then, whoever needs
-        more than there are starts them."""
+        """Have `spares` workers wait: start those that are missing, end those beyond, aside."""
         self.prepare(self.spares)
         self.trim(self.spares)
 

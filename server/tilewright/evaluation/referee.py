@@ -292,9 +292,12 @@ class Referee:
         return {"result": {"status": Status.PASSED, "cases": cases, "configs": configs}}
 
     def refill(self) -> None:
-        """Start the workers that the next requests will take. For when nobody asks for anything: a process that opens
-        its CUDA context holds up all others."""
-        self._pool.refill()
+        """Start the workers that the next requests will take, unless the GPU is in use. For when nobody asks for
+        anything: a process that opens its CUDA context holds up all others."""
+        free = lease(self._gpu.uuid, 0.0, self._tell) if self._gpu else contextlib.nullcontext()
+        with contextlib.suppress(RuntimeError, OSError, GpuBusy), free:  # whoever needs a worker is told
+            self._pool.prepare(self._pool.spares)
+            self._pool.wait_ready()
 
     def close(self) -> None:
         self._pool.close()

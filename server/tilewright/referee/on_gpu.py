@@ -32,20 +32,27 @@ from tilewright.rules import Rules
 from tilewright.task import Backend
 from tilewright.wire.channel import Message
 
-CPUS_EACH, MOST_WORKERS = 4, 4
-"""Of this machine's processors, those for each of several workers that check a candidate side by side, since compilers
-take them; and how many such workers there are at most."""
+CPUS_EACH = 4
+"""Of this machine's processors, those for each of several workers that check a candidate side by side: compilers take
+them."""
+MOST_WORKERS = 4
+"""That check a candidate side by side."""
 ROOMY = 32 << 30
-"""Bytes of a GPU's memory from which on workers for two checks wait, one of which may follow the other at once: a
-process takes half a second, and 0.5 GiB, to open its CUDA context."""
+"""Bytes of a GPU's memory from which on workers for two checks wait, since one may follow another at once. To open its
+CUDA context a process takes half a second, and 0.5 GiB."""
 MEMORY_EACH = 24
 """Of the GPU's memory, the bytes for each such worker, by those of the largest case that is benchmarked: the reference
 in float64 and what an error is weighed by are there for every worker at a time."""
 
 
 def workers_that_wait(memory_bytes: int) -> int:
-    """How many workers are kept ready for a GPU with so much memory."""
-    return min(max(cpus() // CPUS_EACH, 2), MOST_WORKERS) * (2 if memory_bytes >= ROOMY else 1)
+    """How many workers are kept ready for a GPU with so much memory; two at least, for both versions of a benchmark."""
+    return max(_side_by_side() * (2 if memory_bytes >= ROOMY else 1), 2)
+
+
+def _side_by_side() -> int:
+    """How many workers the processors suffice for."""
+    return max(min(cpus() // CPUS_EACH, MOST_WORKERS), 1)
 
 
 class Here(NamedTuple):
@@ -90,12 +97,10 @@ class OnGpu:
         return work(code, snapshot, cases, memory)
 
     def side_by_side(self, code: TaskCode) -> int:
-        """How many workers a check takes, if the machine has room for them, but for those that the task's rules need
-        afterwards."""
+        """How many workers a check takes, if the GPU has room for them and for trials that are made ahead."""
         largest = max((code.work(case).bytes for case in code.task.benchmark_cases(Backend.CUDA)), default=1.0)
-        room = torch.cuda.get_device_properties(0).total_memory // int(MEMORY_EACH * largest)
-        fresh = [code.task.file.library_calls, code.task.file.state].count("forbid")
-        return max(min(self._pool.spares - fresh, MOST_WORKERS, cpus() // CPUS_EACH, room), 1)
+        room = torch.cuda.get_device_properties(0).total_memory // int(MEMORY_EACH * largest) - 1
+        return max(min(_side_by_side(), room), 1)
 
     def whole(self, code: TaskCode, message: Message, here: Here, phases: Phases) -> BenchmarkResult:
         """Replay the last program of a session against its first, in each case. Raises `WorkerFailure`."""

@@ -29,7 +29,7 @@ MAX_BUFFERS = 4096
 AT_ONCE = 200
 """Descriptors of memory that go with one byte: Linux takes 253."""
 IDLE_S = 0.5
-"""For which nothing is asked of a process that then has time for itself."""
+"""Without a request, after which `idle` is called."""
 _LENGTH = struct.Struct(">I")
 
 
@@ -160,7 +160,8 @@ class Channel:
         idle: Callable[[], None] = lambda: None,
     ) -> None:
         """Answer the server's requests by their `op` until it leaves. Of `usage_errors` it learns the text, without the
-        task's own folder; of anything else where it happened. `idle` is called if nothing is asked for a while."""
+        task's own folder; of anything else where it happened. `idle` is called once if
+        nothing is asked for a while."""
         try:
             while True:
                 if not self.ready(IDLE_S):
