@@ -42,7 +42,7 @@ from tilewright.task import Backend
 CLOSING_S = 10.0
 """Kept of the limit for ending a session."""
 PAUSE_S = 3.0
-"""Before each edit; longer than an idle session takes to get ready for the next, and shorter than an agent's turn."""
+"""Before each edit. An agent's turn takes longer."""
 ENDLESS = Rules(max_iterations=200, patience=200, stop_on_minor_gain=False, ceiling_percent=1000.0)
 """No edit ends a session."""
 SESSIONS = 4
