@@ -2,6 +2,7 @@
 
 python benchmarks/programs.py table --json FILE    each entry point: captured, bit-equal, compared with itself
 python benchmarks/programs.py same --json FILE     programs against themselves, again and again, every round
+python benchmarks/programs.py beside --json FILE   versions of a matmul, each beside another one and beside itself
 python benchmarks/programs.py record FOLDER        programs for the tests, which are read where no GPU is
 python benchmarks/programs.py analyse FILE         what the decision makes of those rounds, resampled
 """
@@ -13,6 +14,7 @@ import gzip
 import random
 import statistics
 import sys
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -21,6 +23,8 @@ from typing import Any
 from recorded import header, read, write
 
 from tilewright.api import capture
+from tilewright.bundled import examples
+from tilewright.demo_edits import EDITS
 from tilewright.programs.draws import draws_of
 from tilewright.programs.format import encoded
 from tilewright.programs.identity import identity
@@ -31,7 +35,7 @@ from tilewright.referee.replayer import Fault, Replayer, ReplayerGone
 from tilewright.referee.statistics import LOOKS, Comparison, Figures, figures, pairs_for
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from tests.gpu.replaying.conftest import CONSTANT, differing, function, inputs
+from tests.gpu.replaying.conftest import CONSTANT, EXAMPLES, differing, function, inputs, module_at
 
 ENTRIES = (
     ("rmsnorm", 0), ("rmsnorm", 4096), ("rmsnorm", 256), ("matmul", 0), ("cublas", 0), ("softmax", 0),
@@ -93,6 +97,33 @@ def same(replayer: Replayer, found: list[dict[str, Any]], save: Any) -> None:
             print(name, rows, f"{type(error).__name__}: {error}"[:1000], flush=True)
             continue
         print(said(line), flush=True)
+        save()
+
+
+VERSIONS = ("tile 128x128x64", "tiles in bands of 8 rows", "tile 128x256x128, 8 worker warps")
+"""Of the matmul example, those that its demo keeps after the baseline."""
+BESIDE = ((0, 3), (3, 3), (2, 3), (0, 1), (1, 2))
+
+
+def beside(replayer: Replayer, found: list[dict[str, Any]], save: Any) -> None:
+    """What a program takes beside another one, and what the product of three comparisons says beside a direct one."""
+    example = EXAMPLES["matmul"]
+    text = (examples() / example / "fixed_launch.py").read_text()
+    texts = [text]
+    for name in VERSIONS:
+        (edit,) = (edit for edit in EDITS[example] if edit.name == name)
+        texts.append(edit.change(texts[-1]))
+    programs = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number, version in enumerate(texts):
+            file = Path(folder) / f"version_{number}.py"
+            file.write_text(version)
+            programs.append(capture(module_at(file).matmul, *inputs("matmul", 8192)))
+    names = ["baseline", *VERSIONS]
+    for one, other in BESIDE:
+        measured = compare(replayer, programs[one], programs[other], measure_same=True).model_dump()
+        found.append({"first": names[one], "second": names[other], "comparison": measured})
+        print(names[one], "|", names[other], "|", measured["measured"], flush=True)
         save()
 
 
@@ -170,7 +201,7 @@ def _gain(source: random.Random, rounds: list[Figures], gain: float) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["table", "same", "record", "analyse"])
+    parser.add_argument("what", choices=["table", "same", "beside", "record", "analyse"])
     parser.add_argument("file", type=Path, nargs="?")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
@@ -190,7 +221,7 @@ def main() -> None:
             write(given.json, made)
 
     with Replayer() as replayer:
-        (table if given.what == "table" else same)(replayer, made["found"], save)
+        {"table": table, "same": same, "beside": beside}[given.what](replayer, made["found"], save)
 
 
 if __name__ == "__main__":

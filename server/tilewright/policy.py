@@ -200,9 +200,10 @@ def product(keeps: Sequence[BenchmarkResult]) -> Ratio:
     return Ratio(speedup=math.exp(total), low=math.exp(total - half), high=math.exp(total + half))
 
 
-def agree(direct: Ratio, multiplied: Ratio) -> bool:
-    """Whether the intervals of both overlap."""
-    return direct.low <= multiplied.high and multiplied.low <= direct.high
+def agree(direct: Ratio, multiplied: Ratio, tolerance: float) -> bool:
+    """Whether the intervals of both overlap, or lie apart by a share of `tolerance` at most."""
+    apart = max(direct.low / multiplied.high, multiplied.low / direct.high)
+    return apart <= 1 + tolerance
 
 
 def _percent(ratio: float, mark: str = "") -> str:

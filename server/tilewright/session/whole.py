@@ -68,13 +68,14 @@ def missing(folder: Path, found: list[CasePrograms]) -> str:
 
 def compared(state: State, secret: str, result: BenchmarkResult) -> WholeCompared:
     """The record of the comparison."""
-    direct, together = ratio_of(result), product(state.keeps)
+    direct, together, rules = ratio_of(result), product(state.keeps), state.started.rules
+    agrees = None if direct is None else agree(direct, together, rules.end_tolerance) and not doubted(result, rules)
     return WholeCompared(
         candidate=state.incumbent_candidate,
         secret=secret,
         result=result,
         product=together,
-        agrees=None if direct is None else agree(direct, together) and not doubted(result, state.started.rules),
+        agrees=agrees,
     )
 
 
