@@ -87,7 +87,7 @@ class Rules(Strict):
         le=0.5,
         description="share by which the intervals of that comparison and of the product of the keeps may lie apart",
     )
-    """At its power limit a GPU runs a program faster beside one that takes less power."""
+    """What a program takes depends on the program beside it: on an H200 by 2.5%."""
     peak_memory_mib: float = Field(
         0.0,
         ge=0,
