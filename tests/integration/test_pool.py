@@ -15,7 +15,7 @@ from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
 from tilewright.isolation.process import ChildProcess
 
 SCRIPT = """
-import json, math, os, sys, time
+import json, math, os, signal, sys, time
 from pathlib import Path, PurePosixPath
 from tilewright.isolation.fork_server import ForkServer
 from tilewright.evaluation.pool import WorkerFailure, WorkerPool
@@ -52,6 +52,20 @@ pool.prepare(3)
 with pool.loaded(task, [("0", snapshots[0])], math.inf):
     pass
 said["ahead"] = len(pool.waiting)
+pool.refill()
+pool.prepare(4)
+pool.wait_ready()
+for place, count in ((2, 4), (-1, 5)):  # one that waits, neither the first nor the last; one that is not ready yet
+    pool.prepare(count)
+    victim = pool.waiting[place]
+    os.kill(victim.pid, signal.SIGKILL)
+    while not victim.ended:
+        time.sleep(0.01)
+    if place == 2:
+        pool.prepare(4)
+for _ in range(2):
+    pool.wait_ready()
+said["ready"] = [worker.ended for worker in pool.waiting]
 pool.refill()
 pool.settle()
 said["alive"] = [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
@@ -91,6 +105,7 @@ def test_workers_load_side_by_side_and_none_is_left(tmp_path: Path) -> None:
     assert said["seconds"] < 9, "five that take two seconds each"
     assert said["failed"] == [["5", "import_error"]] * 2, said["failed"]
     assert said["ahead"] == 2  # of three that were started, for the heat after the next
+    assert said["ready"] == [False] * 4, "one that ended is replaced, and one that cannot start is forgotten"
     assert said["alive"] == []
     assert said["waiting"] == 1
     assert said["left"] == 2  # of the one that waits

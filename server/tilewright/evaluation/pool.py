@@ -250,8 +250,10 @@ class WorkerPool:
         return worker
 
     def _drop_ended(self) -> None:
-        while self._waiting and self._waiting[0].ended:  # killed while it waited, for want of memory say
-            self._waiting.pop(0).close()
+        for worker in self.waiting:
+            if worker.ended:  # killed while it waited, for want of memory say
+                self._waiting.remove(worker)
+                worker.close()
 
     @contextlib.contextmanager
     def loaded(
@@ -332,15 +334,18 @@ class WorkerPool:
 
     def prepare(self, count: int) -> None:
         """Start workers until `count` wait: they get ready side by side, while the referee goes on."""
+        self._drop_ended()
         while len(self._waiting) < count:
             self._waiting.append(self._start())
 
     def wait_ready(self) -> None:
         """Wait for all that wait, before more are started: the driver, which starts one after the other, does so in any
         order."""
-        for worker in self._waiting:
-            with contextlib.suppress(WorkerFailure):  # whoever takes it finds it ended
+        for worker in self.waiting:
+            try:
                 worker.wait_ready()
+            except WorkerFailure:  # whoever needs one starts another, and is told if that fails too
+                self._waiting.remove(worker)
 
     def isolation(self) -> Isolation:
         """How this pool's workers are confined, by the next of them. Raises `WorkerFailure`."""
