@@ -337,6 +337,7 @@ class Referee:
         if self._environment is None:
             if self._gpu is not None:
                 with self._device():
+                    self._pool.wait_ready()  # they open their contexts on the same GPU
                     ceilings = measured_ceilings(self._tell)
                     self._probe = IdleProbe()
             else:
