@@ -70,15 +70,12 @@ class Child:
         self._thread.start()
 
     def _run(self, sock: socket.socket, number: int, claim: Claim, asked: list[Message]) -> None:
-        with sock:
+        with sock, contextlib.suppress(ChannelClosed):  # nobody may wait for it any more
             link: Link[ToWorker] = Link(Channel(sock, takes_memory=True), ToWorker)
             link.send(WorkerReady(arch="sm_90", isolation={}))
             load: Any = None
             while True:
-                try:
-                    message, _ = link.receive()
-                except ChannelClosed:
-                    return
+                message, _ = link.receive()
                 asked.append(message)
                 if isinstance(message, LoadEntry):
                     load = message
@@ -87,8 +84,7 @@ class Child:
                     answer = claim(number, load)
                 if answer is None:
                     return
-                with contextlib.suppress(ChannelClosed):  # nobody may wait for it any more
-                    link.send(*answer)
+                link.send(*answer)
 
     def await_answer(self, timeout_s: float, awake: bool, stop: threading.Event | None = None) -> bool:
         deadline = time.monotonic() + timeout_s
@@ -220,7 +216,7 @@ def test_bytes_of_a_struct_that_nobody_sets_are_zero(worker: Callable[[Claim], l
     found = capture_twice(SERVER, ENTRY, DRAWS, 5.0)
     (node,) = [node for node in found.layout.nodes if isinstance(node, Kernel)]
     assert node.parameters[-1] == b"set" + bytes(13)
-    assert [message.kind for message in asked].count("capture-call") == 4  # the further ones come in pairs
+    assert [message.kind for message in asked].count("capture-call") in (3, 4)  # two more begin, one of them suffices
 
 
 def test_bytes_that_follow_the_values_are_no_program(worker: Callable[[Claim], list[Message]]) -> None:
@@ -269,15 +265,17 @@ def test_captures_that_nobody_needs_are_given_up(worker: Callable[[Claim], list[
 def test_a_call_that_no_check_goes_on_beside_is_captured_by_one_worker_at_a_time(
     worker: Callable[[Claim], list[Message]],
 ) -> None:
-    calls: list[int] = []
+    calls: list[str] = []
 
     def claim(number: int, load: LoadEntry) -> tuple[Message, list[bytes]]:
-        calls.append(number)
+        calls.append(f"{number} begins")
+        time.sleep(0.1)
+        calls.append(f"{number} ends")
         return Captured(program=0, peak_bytes=0), [encoded(ONE)]
 
     worker(claim)
     (found,) = capture_calls(SERVER, ENTRY, [DRAWS], 20.0, again=[0])
-    assert (found.fixed, calls) == (True, [0, 1])
+    assert (found.fixed, calls) == (True, ["0 begins", "0 ends", "1 begins", "1 ends"])
 
 
 def test_further_captures_are_given_up_with_the_first_two(worker: Callable[[Claim], list[Message]]) -> None:

@@ -259,7 +259,7 @@ def test_where_two_captures_did_not_suffice_more_are_made_of_the_next_candidate(
 ) -> None:
     asked: list[set[int]] = []
     one, other, none = CallCaptured(ONE), CallCaptured(ONE, again=True), CallCaptured(None, "it waits for the host")
-    found = [[one, other], [other, one], [none, one], [one, one], [one, one]]
+    found = [[one, other], [other, one], [none, one], [other, one], [other, one], [one, one], [one, one]]
 
     def capture(*arguments: Any) -> list[CallCaptured]:
         asked.append({*arguments[6]})
@@ -267,10 +267,10 @@ def test_where_two_captures_did_not_suffice_more_are_made_of_the_next_candidate(
 
     monkeypatch.setattr(candidates, "capture_calls", capture)
     made = programs()
-    for name in "abcde":
-        monkeypatch.setattr(candidates, "cpus", lambda name=name: 15 if name == "d" else 16)
+    for name in "abcdefg":
+        monkeypatch.setattr(candidates, "cpus", lambda name=name: 15 if name == "e" else 16)
         made.of(code, SNAPSHOT.model_copy(update={"id": name}), [RAGGED, PLAIN, PLAIN | {"part": 1}], "candidate")
-    assert asked == [set(), {1}, {0}, set(), set()], "by the place among the calls that are captured"
+    assert asked == [set(), {1}, {0}, {0}, set(), {0}, set()], "by the place among the calls that are captured"
 
 
 @pytest.mark.parametrize("places", [[0], [1], [2], [0, 2], [0, 1]])
