@@ -117,6 +117,7 @@ from pathlib import Path, PurePosixPath
 from tilewright.isolation.fork_server import ForkServer
 fork_server = ForkServer.forked("tilewright.evaluation.worker", "cpu:sm_90")
 from tilewright.evaluation.correctness import planned_runs
+from tilewright.evaluation.crew import Check
 from tilewright.evaluation.judging import judged
 from tilewright.evaluation.pool import WorkerPool
 from tilewright.evaluation.seeds import Seeds
@@ -136,7 +137,7 @@ said = []
 for snapshot in snapshots:
     for workers in (1, 3):
         start = lambda count=1, withheld=False: pool.loaded(code.task, [("it", snapshot)] * count, math.inf)
-        found = judged(code, Backend.CPU, runs, start, lambda _: None, 0, workers)
+        found = judged(Check(code, Backend.CPU, start, lambda _: None, workers=workers), runs)
         hashes = [case.inputs_hash for case in found.cases]
         said.append([found.status, found.message, [case.status for case in found.cases], hashes])
 pool.close()

@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from threading import Event
 from typing import Any, NamedTuple, cast
 
@@ -13,14 +14,16 @@ import pytest
 
 from tilewright.evaluation import crew as crews
 from tilewright.evaluation.correctness import Run
-from tilewright.evaluation.crew import shared_out
+from tilewright.evaluation.crew import Check, shared_out
 from tilewright.evaluation.judging import DISTURBED, judged_undisturbed, judged_widely
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Status
 from tilewright.task import Backend, Case, Values
 
+ALONE = Check(cast(Any, None), Backend.CPU, cast(Any, None), cast(Any, None))
 
-class Check:
+
+class Checking:
     """Ends so, one time after the other; notes whether other work went on."""
 
     def __init__(self, *answers: Status, raises: bool = False) -> None:
@@ -31,8 +34,8 @@ class Check:
         self.stop: Event | None = None
         self.goes_on = False
 
-    def judge(self, workers: int) -> CorrectnessResult:
-        self.workers.append(workers)
+    def judge(self, by: Check) -> CorrectnessResult:
+        self.workers.append(by.workers)
         self.beside.append(self.goes_on)
         answer = self.answers.pop(0)
         if self.raises and answer is not Status.PASSED:
@@ -51,23 +54,23 @@ class Check:
 @pytest.mark.parametrize("raises", [False, True])
 @pytest.mark.parametrize("status", sorted(DISTURBED))
 def test_a_failure_that_other_work_may_cause_is_judged_again_alone(status: Status, raises: bool) -> None:
-    check = Check(status, Status.PASSED, raises=raises)
-    assert judged_undisturbed(check.judge, check.aside()).passed
+    check = Checking(status, Status.PASSED, raises=raises)
+    assert judged_undisturbed(check.judge, ALONE, check.aside()).passed
     assert check.beside == [True, False]
-    check = Check(status, status, raises=raises)
+    check = Checking(status, status, raises=raises)
     if raises:
         with pytest.raises(WorkerFailure):
-            judged_undisturbed(check.judge, check.aside())
+            judged_undisturbed(check.judge, ALONE, check.aside())
     else:
-        assert judged_undisturbed(check.judge, check.aside()).status is status
+        assert judged_undisturbed(check.judge, ALONE, check.aside()).status is status
     assert check.beside == [True, False]
 
 
 @pytest.mark.parametrize("raises", [False, True])
 def test_any_other_failure_stands_and_ends_the_other_work(raises: bool) -> None:
-    check = Check(Status.WRONG_VALUES, raises=raises)
+    check = Checking(Status.WRONG_VALUES, raises=raises)
     with pytest.raises(WorkerFailure) if raises else contextlib.nullcontext():
-        assert judged_undisturbed(check.judge, check.aside()).status is Status.WRONG_VALUES
+        assert judged_undisturbed(check.judge, ALONE, check.aside()).status is Status.WRONG_VALUES
         assert check.stop is not None
         assert check.stop.is_set()
     assert check.beside == [True]
@@ -75,48 +78,48 @@ def test_any_other_failure_stands_and_ends_the_other_work(raises: bool) -> None:
 
 def test_an_error_of_the_referee_beside_other_work_is_tried_again_alone() -> None:
     """The reference takes memory, too."""
-    check, errors = Check(Status.PASSED), [RuntimeError("out of memory")]
+    check, errors = Checking(Status.PASSED), [RuntimeError("out of memory")]
 
-    def judge(workers: int) -> CorrectnessResult:
+    def judge(by: Check) -> CorrectnessResult:
         if errors:
             check.beside.append(check.goes_on)
             raise errors.pop()
-        return check.judge(workers)
+        return check.judge(by)
 
-    assert judged_undisturbed(judge, check.aside()).passed
+    assert judged_undisturbed(judge, ALONE, check.aside()).passed
     assert check.beside == [True, False]
     errors.append(RuntimeError("out of memory"))
     with pytest.raises(RuntimeError, match="out of memory"):
-        judged_undisturbed(judge, contextlib.nullcontext())
+        judged_undisturbed(judge, ALONE, contextlib.nullcontext())
 
 
 @pytest.mark.parametrize("raises", [False, True])
 def test_without_time_left_a_failure_stands(raises: bool) -> None:
-    check = Check(Status.TIMEOUT, raises=raises)
+    check = Checking(Status.TIMEOUT, raises=raises)
     with pytest.raises(WorkerFailure) if raises else contextlib.nullcontext():
-        assert judged_undisturbed(check.judge, check.aside(), time.monotonic() - 1).status is Status.TIMEOUT
+        assert judged_undisturbed(check.judge, ALONE, check.aside(), time.monotonic() - 1).status is Status.TIMEOUT
     assert check.beside == [True]
 
 
 def test_what_passes_lets_the_other_work_go_on() -> None:
-    check = Check(Status.PASSED)
-    assert judged_undisturbed(check.judge, check.aside()).passed
+    check = Checking(Status.PASSED)
+    assert judged_undisturbed(check.judge, ALONE, check.aside()).passed
     assert check.stop is not None
     assert not check.stop.is_set()
 
 
 def test_without_other_work_a_failure_stands() -> None:
     for raises in (False, True):
-        check = Check(Status.CRASHED, raises=raises)
+        check = Checking(Status.CRASHED, raises=raises)
         with pytest.raises(WorkerFailure) if raises else contextlib.nullcontext():
-            assert judged_undisturbed(check.judge, contextlib.nullcontext()).status is Status.CRASHED
+            assert judged_undisturbed(check.judge, ALONE, contextlib.nullcontext()).status is Status.CRASHED
         assert check.beside == [False]
 
 
 @pytest.mark.parametrize("status", [Status.CRASHED, Status.WRONG_VALUES])
 def test_on_several_workers_a_failure_that_they_may_cause_is_judged_again_on_one(status: Status) -> None:
-    check = Check(status, Status.PASSED)
-    result = judged_undisturbed(check.judge, contextlib.nullcontext(), workers=3)
+    check = Checking(status, Status.PASSED)
+    result = judged_undisturbed(check.judge, replace(ALONE, workers=3), contextlib.nullcontext())
     assert (result.status, check.workers) == (
         (Status.PASSED, [3, 1]) if status in DISTURBED else (Status.WRONG_VALUES, [3])
     )
@@ -199,9 +202,8 @@ class Crew:
         def start(*, count: int = 1, withheld: bool = False) -> Iterator[list[WorkerHandle]]:
             yield [cast(WorkerHandle, worker) for worker in self.workers[:count]]
 
-        code = cast(Any, None)
-        count = len(self.workers)
-        return judged_widely(code, Backend.CPU, [*runs], start, quiet, self.ahead_bytes, count, limit_s=limit_s)
+        by = Check(cast(Any, None), Backend.CPU, start, quiet, self.ahead_bytes, len(self.workers))
+        return judged_widely(by, [*runs], limit_s)
 
     @property
     def seeds(self) -> list[int]:

@@ -8,7 +8,10 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from threading import Condition
+from typing import Protocol
 
 from tilewright.evaluation.calibration import Trial, make_trial
 from tilewright.evaluation.calling import Kept
@@ -19,12 +22,33 @@ from tilewright.evaluation.taskcode import TaskCode
 from tilewright.task import Backend, Case, case_label
 
 Tell = Callable[[str], None]
+"""Reports progress."""
 Shape = list[tuple[int, Run]]
 """Runs of one shape, one after the other, with their numbers."""
 COMPILING, OFTEN = 2, 2
 """What it costs to compile for a shape, and what a run of a task's own shape costs, beside a run of a hidden one."""
 FEW = 4
 """An axis with at most so many values may be a constant of a kernel."""
+
+
+class Start(Protocol):
+    """Starts workers that have loaded the candidate."""
+
+    def __call__(self, *, count: int = 1, withheld: bool = False) -> AbstractContextManager[Sequence[WorkerHandle]]:
+        """`withheld`: their launches do nothing."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a check of a candidate goes by. `ahead_bytes`: about how many bytes the trials may take that are made ahead,
+    on several workers."""
+
+    code: TaskCode
+    backend: Backend
+    start: Start
+    tell: Tell
+    ahead_bytes: int = 0
+    workers: int = 1
 
 
 def shared_out(shapes: Sequence[Shape], count: int) -> list[list[Shape]]:
@@ -109,21 +133,9 @@ class Runs:
     returned first has to stand to the last.
     """
 
-    def __init__(
-        self,
-        code: TaskCode,
-        backend: Backend,
-        runs: Sequence[Run],
-        tell: Tell,
-        deadline: float = math.inf,
-        ahead_bytes: int = 0,
-    ) -> None:
-        """`ahead_bytes`: about how many bytes the trials may take that are made ahead, on several workers."""
-        self._code = code
-        self._backend = backend
-        self._tell = tell
+    def __init__(self, by: Check, runs: Sequence[Run], deadline: float = math.inf) -> None:
+        self._by = by
         self._deadline = deadline
-        self._ahead_bytes = ahead_bytes
         self._count = self._first_failure = len(runs)
         self._checks: dict[int, CaseCheck] = {}
         self._begun: set[int] = set()
@@ -156,7 +168,7 @@ class Runs:
             working = [
                 threads.submit(self._take_turns, worker, share) for worker, share in zip(workers, shares, strict=True)
             ]
-            if self._ahead_bytes:
+            if self._by.ahead_bytes:
                 threads.submit(self._make_ahead, shares)
             wait(working)
             self._over = True
@@ -187,7 +199,7 @@ class Runs:
                 return
             try:
                 if number not in self._begun and number <= self._first_failure:
-                    self._ahead[number] = make_trial(self._code, planned.case, planned.seed, planned.values)
+                    self._ahead[number] = make_trial(self._by.code, planned.case, planned.seed, planned.values)
             except Exception:  # it may be that the GPU's memory does not suffice
                 self._ahead.clear()
                 return
@@ -195,21 +207,21 @@ class Runs:
                 self._turn.give_back()
 
     def _has_room(self) -> bool:
-        return sum(trial.nbytes for trial in self._ahead.values()) < self._ahead_bytes
+        return sum(trial.nbytes for trial in self._ahead.values()) < self._by.ahead_bytes
 
     def _work(self, worker: WorkerHandle, shapes: Sequence[Shape]) -> None:
         kept: Kept = {}
         for place, (number, planned) in enumerate(itertools.chain.from_iterable(shapes)):
             if number > self._first_failure or (place and time.monotonic() > self._deadline):
                 return
-            self._tell(f"checking run {len(self._checks) + 1} of {self._count}")
+            self._by.tell(f"checking run {len(self._checks) + 1} of {self._count}")
             self._begun.add(number)
             self._check(number, planned, worker, kept)
 
     def _check(self, number: int, planned: Run, worker: WorkerHandle, kept: Kept) -> None:
         output = ""
         try:
-            found = check_case(worker, self._code, planned, self._backend, kept, self._ahead.pop(number, None))
+            found = check_case(worker, self._by.code, planned, self._by.backend, kept, self._ahead.pop(number, None))
         except WorkerFailure as failure:
             output = failure.output
             found = CaseCheck(

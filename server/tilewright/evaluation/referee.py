@@ -34,8 +34,8 @@ from tilewright.evaluation import compilations, estimation, measurement, racing,
 from tilewright.evaluation.ceilings import IdleProbe, measured_ceilings
 from tilewright.evaluation.compiling import cpus
 from tilewright.evaluation.correctness import defects_of, planned_runs, wide_runs
-from tilewright.evaluation.crew import Tell
-from tilewright.evaluation.judging import Start, judged, judged_undisturbed, judged_widely
+from tilewright.evaluation.crew import Check, Tell
+from tilewright.evaluation.judging import judged, judged_undisturbed, judged_widely
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle, WorkerPool
 from tilewright.evaluation.results import (
     BenchmarkResult,
@@ -111,19 +111,17 @@ class Referee:
         """Check a candidate over visible and hidden cases, with the server's secret seeds."""
         code, known = self._task(message), [CaseRun.model_validate(one) for one in message["known"]]
         runs = planned_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"], known)
-        return self._checked(message, functools.partial(judged, code, self._backend, runs))
+        return self._checked(message, functools.partial(judged, runs=runs))
 
     def widely(self, message: Message) -> Message:
         """Check a candidate on the `hidden` cases that it has to be right on before it is kept, as many as `wide_s`
         seconds are enough for."""
         code = self._task(message)
         runs = wide_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"])
-        judge = functools.partial(judged_widely, code, self._backend, runs, limit_s=message["wide_s"])
+        judge = functools.partial(judged_widely, runs=runs, limit_s=message["wide_s"])
         return self._checked(message, judge, widely=True)
 
-    def _checked(
-        self, message: Message, judge: Callable[[Start, Tell, int, int], CorrectnessResult], widely: bool = False
-    ) -> Message:
+    def _checked(self, message: Message, judge: Callable[[Check], CorrectnessResult], widely: bool = False) -> Message:
         code, snapshot = self._task(message), Snapshot.model_validate(message["arms"][0])
         started = time.monotonic()
         try:
@@ -133,8 +131,8 @@ class Referee:
                 start = functools.partial(self._workers, code, message["arms"][0], deadline)
                 aside = self._on_gpu.aside(code, snapshot, widely) if self._gpu else contextlib.nullcontext()
                 several = self._on_gpu.side_by_side(code) if self._gpu else 1
-                part = functools.partial(judge, start, self._tell, self._memory // AHEAD)
-                result = judged_undisturbed(part, aside, deadline, several)
+                by = Check(code, self._backend, start, self._tell, self._memory // AHEAD, several)
+                result = judged_undisturbed(judge, by, aside, deadline)
         except WorkerFailure as failure:
             result = CorrectnessResult(status=failure.status, message=str(failure), output=failure.output)
         except GpuBusy as busy:
