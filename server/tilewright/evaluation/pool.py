@@ -243,17 +243,11 @@ class WorkerPool:
     def take(self, label: str, deadline: float) -> WorkerHandle:
         """A fresh worker for the arm `label`, until `deadline` (monotonic seconds); the caller closes it. It is started
         if none waits."""
-        self._drop_ended()
-        worker = self._waiting.pop(0) if self._waiting else self._start()
+        self.prepare(1)
+        worker = self._waiting.pop(0)
         worker.label, worker.deadline = label, deadline
         worker.wait_ready()
         return worker
-
-    def _drop_ended(self) -> None:
-        for worker in self.waiting:
-            if worker.ended:  # killed while it waited, for want of memory say
-                self._waiting.remove(worker)
-                worker.close()
 
     @contextlib.contextmanager
     def loaded(
@@ -334,7 +328,10 @@ class WorkerPool:
 
     def prepare(self, count: int) -> None:
         """Start workers until `count` wait: they get ready side by side, while the referee goes on."""
-        self._drop_ended()
+        for worker in self.waiting:
+            if worker.ended:  # killed while it waited, for want of memory say
+                self._waiting.remove(worker)
+                worker.close()
         while len(self._waiting) < count:
             self._waiting.append(self._start())
 
@@ -349,7 +346,6 @@ class WorkerPool:
 
     def isolation(self) -> Isolation:
         """How this pool's workers are confined, by the next of them. Raises `WorkerFailure`."""
-        self._drop_ended()
         self.prepare(1)
         self._waiting[0].wait_ready()
         return self._waiting[0].isolation
