@@ -70,7 +70,7 @@ class Trial:
         """Of all its tensors."""
         scales = [each for honest in self.honest if honest for each in (honest.spread, honest.plain, honest.floor)]
         own = [*self.expected, *self.contract, *scales]
-        return tensor_bytes(self.inputs) + tensor_bytes({str(number): one for number, one in enumerate(own)})
+        return tensor_bytes(self.inputs) + tensor_bytes(dict(enumerate(own)))
 
     @property
     def informative(self) -> bool:

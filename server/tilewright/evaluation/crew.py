@@ -193,8 +193,6 @@ class Runs:
         """Make trials in the order in which workers will want them. Where one cannot be made, the run finds out why."""
         in_turns = itertools.zip_longest(*(itertools.chain.from_iterable(share) for share in shares))
         for number, planned in filter(None, itertools.chain.from_iterable(in_turns)):
-            if number in self._begun:
-                continue
             if not self._turn.take_idle(self._has_room, lambda: self._over):
                 return
             try:

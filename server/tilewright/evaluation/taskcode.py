@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import sys
+from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
@@ -199,9 +200,9 @@ class TaskCode:
             ) from error
 
 
-def tensor_bytes(inputs: Inputs) -> int:
-    """Bytes of all tensors among a case's arguments."""
-    return sum(value.numel() * value.element_size() for value in inputs.values() if isinstance(value, torch.Tensor))
+def tensor_bytes(values: Mapping[Any, Any]) -> int:
+    """Bytes of all tensors among these values."""
+    return sum(value.numel() * value.element_size() for value in values.values() if isinstance(value, torch.Tensor))
 
 
 def _amount(value: Any) -> bool:
