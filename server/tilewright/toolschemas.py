@@ -22,8 +22,9 @@ _NULL = {"type": "null"}
 _NOTHING: tuple[Any, ...] = (None, "", [], {})
 LONGEST_ENUM = 6
 """Values of a field of an answer that are listed: a client reads them, and need not choose one."""
-DEEPEST = 3
-"""Objects within each other that an answer's schema shows; the fields of the innermost are not listed."""
+DEEPEST = 2
+"""Objects within each other that an answer's schema shows. The fields of the innermost are not listed: an agent reads
+the answer itself."""
 SHOWN_VALUE = 60
 """Characters of a wrong value in an error."""
 
@@ -137,16 +138,15 @@ def _inlined(schema: Schema, known: Mapping[str, Schema]) -> Schema:
 
 
 def _brief(schema: Schema, answer: int = 0) -> Schema:
-    """The same in few keywords. Of an answer, `answer` objects deep, these are the names and types of its fields, the
-    choices if they are few, and what its own fields mean, as well as those whose own fields are left out."""
+    """Return the same schema in few keywords. Of an answer, `answer` objects deep, these are the names, types and
+    meanings of its fields, and the choices if they are few."""
     arms = [arm for arm in schema.get("anyOf", []) if arm != _NULL]
     arms = [arm for arm in arms if not (arm.get("type") == "integer" and {"type": "number"} in arms)]
     if len(arms) == 1:
         return _brief(arms[0] | {key: value for key, value in schema.items() if key != "anyOf"}, answer)
     found = {key: schema[key] for key in _OF_ARGUMENTS if schema.get(key) not in _NOTHING}
     if answer:
-        inner = answer == 1 and "properties" not in schema.get("items", schema)
-        found = {key: found[key] for key in ("type", "enum", "description")[: 2 if inner else 3] if key in found}
+        found = {key: found[key] for key in ("type", "enum", "description") if key in found}
     if "const" in schema:
         found["enum"] = [schema["const"]]
     if answer and len(found.get("enum", [])) > LONGEST_ENUM:
