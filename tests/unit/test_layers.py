@@ -103,8 +103,3 @@ def test_the_replayer_imports_no_torch() -> None:
     program = "import sys, tilewright.replay.process; print('torch' in sys.modules or 'cuda.tile' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
-
-
-def test_no_file_is_too_long_to_read() -> None:
-    long = {path.name: count for path in PACKAGE.rglob("*.py") if (count := len(path.read_text().splitlines())) > 400}
-    assert not long
