@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Coroutine
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
@@ -48,12 +47,10 @@ class Bench:
         return self._run(self._runs.environment())
 
     def assert_fails(self, source: str, status: Status, words: str) -> None:
-        """A candidate's check ends with this status and these words in its message, and soon."""
-        started = time.monotonic()
+        """A candidate's check ends with this status and these words in its message."""
         result = self.check(source)
         assert result.status is status, result.message
         assert words in result.message, result.message
-        assert time.monotonic() - started < 25
 
     def measure(
         self, source: str, incumbent: str | None = SCALE_KERNEL, limit_s: float = 120, confirms: bool = False

@@ -125,7 +125,7 @@ def test_a_detached_child_is_found_and_killed(bench: Bench) -> None:
         return [path for path in Path("/proc").glob("[0-9]*/cmdline") if wanted in _content(path)]
 
     assert bench.check(body(lines), limit_s=3).status is Status.TIMEOUT
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 120
     while running() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not running()

@@ -105,7 +105,7 @@ def test_kills_at_random_moments_lose_nothing(make_task: Callable[..., Path]) ->
             kills += 1
         timer.join()
         server.process.wait()
-        assert gone(children, 8) == []
+        assert gone(children) == []
         found = walker.journal()
         assert found[: len(walker.acknowledged)] == walker.acknowledged
     server = RawServer(root)

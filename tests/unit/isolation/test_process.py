@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from tilewright.isolation.process import ChildProcess
 def silent(tmp_path: Path) -> Iterator[ChildProcess]:
     def start(theirs: socket.socket) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            ["sleep", "60"], stdout=subprocess.PIPE, pass_fds=(theirs.fileno(),), start_new_session=True
+            ["sleep", "3600"], stdout=subprocess.PIPE, pass_fds=(theirs.fileno(),), start_new_session=True
         )
 
     process = ChildProcess(start, tmp_path)
@@ -29,9 +28,7 @@ def silent(tmp_path: Path) -> Iterator[ChildProcess]:
 def test_no_answer_is_waited_for_once_it_is_given_up(silent: ChildProcess) -> None:
     stop = threading.Event()
     threading.Timer(0.3, stop.set).start()
-    began = time.monotonic()
-    assert not silent.await_answer(50, awake=False, stop=stop)
-    assert 0.2 < time.monotonic() - began < 20
+    assert not silent.await_answer(3600, awake=False, stop=stop)
 
 
 def test_an_answer_that_does_not_come_in_time_is_none(silent: ChildProcess) -> None:

@@ -123,6 +123,8 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Claim], list[M
 
 
 SERVER: Any = None  # nothing is forked
+NEVER_S = 3600.0
+"""Longer than a test may take: what waits for this has hung."""
 ENTRY = Entry(Path("/nowhere"), "kernel", "scale", "cutile", label="kernel:scale")
 X = CallArgument(name="x", tensor=VECTOR)
 DRAWS = Arguments((X,), (bytes(1024),)), Arguments((X,), (bytes(1024),))
@@ -156,10 +158,8 @@ def test_a_capture_that_is_given_up_waits_for_no_answer(worker: Callable[[Claim]
         time.sleep(0.5)
 
     worker(claim)
-    began = time.monotonic()
     with pytest.raises(EntryFailed):
-        capture_calls(SERVER, ENTRY, [DRAWS], 60.0, stop=stop)
-    assert time.monotonic() - began < 30
+        capture_calls(SERVER, ENTRY, [DRAWS], NEVER_S, stop=stop)
 
 
 @pytest.mark.parametrize("spare", [0, 2])
@@ -251,15 +251,13 @@ def test_captures_that_nobody_needs_are_given_up(worker: Callable[[Claim], list[
 
     def claim(number: int, load: LoadEntry) -> tuple[Message, list[bytes]]:
         if number > 1:
-            ended.wait(20)
+            ended.wait(NEVER_S)
         return Captured(program=0, peak_bytes=0), [encoded(ONE)]
 
     worker(claim)
-    began = time.monotonic()
-    (found,) = capture_calls(SERVER, ENTRY, [DRAWS], 20.0, stop=Stop(), again=[0])
+    (found,) = capture_calls(SERVER, ENTRY, [DRAWS], NEVER_S, stop=Stop(), again=[0])
     ended.set()
     assert (found.fixed, found.again) == (True, False)
-    assert time.monotonic() - began < 10
 
 
 def test_a_call_that_no_check_goes_on_beside_is_captured_by_one_worker_at_a_time(
@@ -284,15 +282,13 @@ def test_further_captures_are_given_up_with_the_first_two(worker: Callable[[Clai
     def claim(number: int, load: LoadEntry) -> tuple[Message, list[bytes]]:
         if number > 1:
             stop.set()
-            ended.wait(20)
+            ended.wait(NEVER_S)
         return Captured(program=0, peak_bytes=0), [encoded(with_struct(b"set", number))]
 
     worker(claim)
-    began = time.monotonic()
     with pytest.raises(EntryFailed):
-        capture_calls(SERVER, ENTRY, [DRAWS], 20.0, stop=stop)
+        capture_calls(SERVER, ENTRY, [DRAWS], NEVER_S, stop=stop)
     ended.set()
-    assert time.monotonic() - began < 10
 
 
 def test_a_first_capture_that_also_tuned_is_replaced(worker: Callable[[Claim], list[Message]]) -> None:
