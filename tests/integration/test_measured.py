@@ -398,7 +398,6 @@ def test_the_first_programs_of_a_session_are_replayed_against_the_last(whole: Wh
     assert 1 < result.speedup_low <= result.speedup
 
 
-@pytest.mark.timeout(60)
 def test_a_session_whose_last_programs_are_its_first_gained_nothing(whole: Whole) -> None:
     result = whole([SLOW, SLOW], [SLOW, SLOW])
     assert (result.speedup, result.speedup_low, result.speedup_high) == (1.0, 1.0, 1.0)

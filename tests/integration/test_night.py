@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, git
 from tests.integration.test_kill import Walker
-from tests.integration.test_mcp import RawServer, command, gone, name_of
+from tests.integration.test_mcp import RawServer, command, gone, name_of, workers
 from tilewright.isolation.supervisor import descendants
 from tilewright.session.checkout import Checkout
 from tilewright.session.verification import Mark, verify
@@ -47,10 +47,6 @@ def begun(server: RawServer, tool: str, words: str) -> int:
         if words in str(message.get("params", {}).get("message", "")):
             return number
     raise AssertionError("the server closed its output")
-
-
-def workers(server: RawServer) -> list[int]:
-    return [pid for pid in descendants(server.process.pid) if name_of(pid) == "tw-worker"]
 
 
 def referee(server: RawServer) -> int:
@@ -88,7 +84,7 @@ def test_a_night(make_task: Callable[..., Path]) -> None:
     server = serve(root)  # a worker is killed
     until(walker, server, "checked")
     number = begun(server, "run_benchmark", "modelling")
-    for pid in workers(server):
+    for pid in workers(server.process.pid):
         os.kill(pid, signal.SIGKILL)
     killed: dict[str, Any] = server.receive(number)["result"]["structuredContent"]
     assert killed["status"] != "passed" or killed["verdict"]
