@@ -4,18 +4,22 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN := .venv/bin
 GPU_PYTHON ?= python3
 JOBS ?= 3
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+unexport PYTHONDONTWRITEBYTECODE  # without bytecode, each process of a test compiles the package anew
 
-.PHONY: demo test test-all gpu docs redteam mutants kernels lint clean
+.PHONY: demo test test-slow test-all gpu docs redteam mutants kernels lint clean
 
 demo: .venv/ready
 	$(BIN)/tilewright demo
 
+# Half of the tests take nine tenths of the time: those are marked `slow`, and left to `make test-slow`.
 test: lint
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	$(PYTEST) -m "not slow"
 
-# With the tests that `make test` leaves out: a timing that other work upsets, a session on a GPU of several minutes.
-test-all: lint
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "long or not long"
+test-slow: .venv/ready
+	$(PYTEST) -m slow
+
+test-all: test test-slow
 
 # Capture and replay, where a GPU is, with the machine's own Python; what ran is noted among the evidence.
 gpu:

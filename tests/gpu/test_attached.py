@@ -80,7 +80,7 @@ def own_tests(tmp_path: Path, name: str, source: str) -> str:
     return done.stdout.splitlines()[-1]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", ATTACHED)
 def test_the_kernels_are_right_or_wrong_as_the_sessions_take_them_to_be(tmp_path: Path, name: str) -> None:
