@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.attached import ATTACHED, KERNEL_MARK, REPOSITORIES, expected, failures, session, shown
 
+from tests.gpu.attached import ATTACHED, KERNEL_MARK, REPOSITORIES, expected, failures, session, shown
 from tilewright.harness.commands import Place, environment_of, run
 
 INTERPRETED = """

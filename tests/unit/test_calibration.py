@@ -24,6 +24,7 @@ from tilewright.evaluation.taskcode import TaskCode
 from tilewright.task import Backend, Case, Values, load_task
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 F32 = torch.float32
 SEEDS = range(3)
 Outputs = Any
@@ -31,7 +32,7 @@ Outputs = Any
 
 @cache
 def task(name: str) -> TaskCode:
-    own = [BENCHMARKS / "kernels" / name, BENCHMARKS / "agents" / name, *examples().glob(f"*{name}*")]
+    own = [BENCHMARKS / "kernels" / name, FIXTURES / name, *examples().glob(f"*{name}*")]
     return TaskCode(load_task(next(folder for folder in own if folder.is_dir())), Backend.CPU)
 
 

@@ -1,13 +1,9 @@
-"""Product of a few rows with weights of 4 bits in cuTile: K split into shares, the transpose on tensor cores, then a sum."""
+"""A share of the product of a few rows with weights of 4 bits, which `benchmarks/advice/counts.py` compiles."""
 
 import cuda.tile as ct
-import torch
 
 Size = ct.Constant[int]
 ZERO = ct.PaddingMode.ZERO
-GROUP = 128
-ROWS, PAIRS, SHARES = 32, 64, 4
-MASK = 0x000F000F
 
 
 def numbers(bits, mask):
@@ -29,7 +25,7 @@ def int4_part(x, words, scales, part, mask, M: Size, Q: Size, STEPS: Size, GROUP
     even, odd, tile = zero, zero, (GROUP, Q)
     for step in range(share * STEPS, min((share + 1) * STEPS, half)):
         pair = ct.load(words, index=(step, j), shape=tile, padding_mode=ZERO).transpose()
-        pair = -(-pair)  # costs nothing; without it the tile goes by bytes through PRMT, not as rows paired by LDSM
+        pair = pair  # `counts.py` also compiles -(-pair): rows paired by LDSM then, not bytes through PRMT
         both = ct.load(scales, index=(0, step, j), shape=(2, 1, Q), padding_mode=ZERO)
         s = ct.extract(both, (0, 0, 0), (1, 1, Q)).reshape((Q, 1))
         t = ct.extract(both, (1, 0, 0), (1, 1, Q)).reshape((Q, 1))
@@ -42,28 +38,3 @@ def int4_part(x, words, scales, part, mask, M: Size, Q: Size, STEPS: Size, GROUP
         odd += ct.mma(numbers(bits >> 12, mask), b, zero) * ct.bitcast(t & -65536, ct.float32)
     ct.store(part, index=(2 * share, j, i), tile=even[None, :, :])
     ct.store(part, index=(2 * share + 1, j, i), tile=odd[None, :, :])
-
-
-@ct.kernel
-def int4_sum(part, out, M: Size, Q: Size, SHARES: Size):
-    """The shares' sums, put in the columns' order."""
-    j, i = ct.bid(0), ct.bid(1)
-    ct.grid_dependency_control_wait()
-    total = ct.zeros((2, Q, M), ct.float32)
-    for share in ct.static_iter(range(SHARES)):
-        total += ct.load(part, index=(share, j, i), shape=(2, Q, M), check_bounds=False)  # part holds whole tiles
-    ct.store(out, index=(i, j), tile=total.permute((2, 1, 0)).reshape((M, 2 * Q)).astype(out.dtype))
-
-
-def int4_gemm(x, packed, scale):
-    """x (M, K), packed (K / 2, N) uint8, scale (K / 128, N) -> out (M, N) of x's dtype; K is a multiple of 256."""
-    (m, _), (half, n) = x.shape, packed.shape
-    out, stream = torch.empty(m, n, dtype=x.dtype, device=x.device), torch.cuda.current_stream()
-    grid = ct.cdiv(n, 2 * PAIRS), ct.cdiv(m, ROWS), SHARES
-    part = torch.empty(2 * SHARES, grid[0] * PAIRS, grid[1] * ROWS, dtype=torch.float32, device=x.device)
-    words, steps = packed.view(torch.int16), ct.cdiv(half // GROUP, SHARES)
-    arguments = (x, words, scale.view(torch.int32).view(2, half // GROUP, n // 2), part, MASK, ROWS, PAIRS, steps, GROUP)
-    ct.launch(stream, grid, int4_part, arguments)
-    grid = ct.cdiv(n, PAIRS // 2), ct.cdiv(m, ROWS)
-    ct.launch(stream, grid, int4_sum, (part, out, ROWS, PAIRS // 4, SHARES), programmatic_dependent_launch=True)
-    return out

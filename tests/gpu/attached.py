@@ -1,22 +1,15 @@
 """Sessions on repositories as users have them, on a GPU: `tilewright init`, then the tools over MCP, each call timed.
 
-python benchmarks/attached.py measure FILE    on a GPU: plays a session on each repository, and writes all that was said
-python benchmarks/attached.py show FILE       anywhere: what was kept and refused, and the seconds around the commands
-
 The repositories are tests/repositories/gpugym and gpuops; their tests and benchmarks are the judges, unchanged.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -28,16 +21,13 @@ from typing import Any
 
 from mcp import Client, StdioServerParameters
 
+from tests.redteam.harness import STOPPED
 from tilewright.isolation.process import kept_environment
 from tilewright.isolation.supervisor import descendants
 from tilewright.session.checkout import Checkout
 from tilewright.session.verification import verify
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-from benchmarks.recorded import header, read, write
-from tests.redteam.harness import STOPPED
-
-REPOSITORIES = Path(__file__).resolve().parents[1] / "tests" / "repositories"
+REPOSITORIES = Path(__file__).parents[1] / "repositories"
 REFEREE = "tilewright.harness.referee"
 POLL_S = 0.01
 TRIES = 3
@@ -354,45 +344,3 @@ def shown(found: Json) -> str:
             f"{total(one, 'commands_s'):.1f} s in commands, {overhead(one):.2f} s around them"
         )
     return "\n".join([*lines, *(f"  NOT AS IT HAS TO BE: {text}" for text in failures(found))])
-
-
-def measure(path: Path, names: list[str], seconds: float, minutes: float) -> int:
-    """Play the sessions; whether all went as they have to, as an exit status."""
-    until = time.monotonic() + seconds
-    record: Json = header(f"attached.py measure FILE --minutes {minutes:g}") | {
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}",
-        "sessions": [],
-    }
-
-    def save() -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(path, record)
-
-    with tempfile.TemporaryDirectory(prefix="tilewright-attached-", ignore_cleanup_errors=True) as folder:
-        for name in ("STATE", "CACHE"):
-            os.environ[f"TILEWRIGHT_{name}"] = str(Path(folder) / name.lower())
-        for name in names:
-            found: Json = {}
-            record["sessions"].append(found)
-            asyncio.run(session(name, Path(folder), found, save, until, minutes))
-            print(shown(found), flush=True)
-    return int(any(failures(found) for found in record["sessions"]))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["measure", "show"])
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--repository", choices=sorted(ATTACHED), action="append", help="measure: only this one")
-    parser.add_argument("--seconds", type=float, default=1800, help="measure: begin no experiment after so many")
-    parser.add_argument("--minutes", type=float, default=6, help="measure: evaluation time of one iteration")
-    options = parser.parse_args()
-    if options.what == "measure":
-        names = options.repository or list(ATTACHED)
-        raise SystemExit(measure(options.file, names, options.seconds, options.minutes))
-    for found in read(options.file)["sessions"]:
-        print(shown(found))
-
-
-if __name__ == "__main__":
-    main()
