@@ -23,7 +23,7 @@ test-all: test test-slow
 
 # Capture and replay, where a GPU is, with the machine's own Python; what ran is noted among the evidence.
 gpu:
-	TILEWRIGHT_GPU_RECORD=references/evidence/gpu-tests.json $(GPU_PYTHON) -m pytest -m gpu tests/gpu/replaying
+	TILEWRIGHT_GPU_RECORD=benchmarks/evidence/gpu-tests.json $(GPU_PYTHON) -m pytest -m gpu tests/gpu/replaying
 
 # The documentation, served on http://localhost:8000.
 docs: .venv/ready
@@ -44,7 +44,7 @@ lint: .venv/ready
 
 # Wrong kernels, made from right ones, against the correctness check.
 mutants: .venv/ready
-	$(BIN)/python benchmarks/mutants.py --json references/evidence/mutants.json.gz
+	$(BIN)/python -m benchmarks.check.mutants --json benchmarks/evidence/mutants.json.gz
 
 # The replayer's own kernels, which are in the tree.
 kernels: .venv/ready

@@ -14,7 +14,7 @@ from typing import Any
 
 def header(arguments: str) -> dict[str, Any]:
     """The command, the commit, the first GPU (`none` without one), today, the versions: what every record begins with.
-    `arguments`: the benchmark's file and what it takes, `gemv.py measure FILE`."""
+    `arguments`: the benchmark's module and what it takes, `advice.gemv measure FILE`."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]  # torch would make a context
     try:
         found = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()[0].split(", ")
@@ -23,7 +23,7 @@ def header(arguments: str) -> dict[str, Any]:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=Path(__file__).parent, capture_output=True)
     versions = {package: version(package) for package in ("torch", "cuda-tile")}
     return {
-        "command": f"python benchmarks/{arguments}",
+        "command": f"python -m benchmarks.{arguments}",
         "commit": commit.stdout.decode().strip() or "none",
         "gpu": found[0],
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-RECORD = ROOT / "references" / "evidence" / "gpu-tests.json"
+RECORD = ROOT / "benchmarks" / "evidence" / "gpu-tests.json"
 COVERED = tuple(
     f"server/tilewright/{name}"
     for name in ("programs", "replay", "worker", "referee", "frontends", "gpu", "wire", "isolation", "api.py")

@@ -77,10 +77,10 @@ def test_a_candidate_that_is_wrong_as_it_is_says_so_of_itself(make_task: Callabl
 
 def test_todays_search_over_a_measured_space_races_its_best_three(tmp_path: Path) -> None:
     """With the times that an H200 took for each config in the place of a GPU; and behind other processes."""
-    script = Path(__file__).parents[2] / "benchmarks" / "replayed.py"
+    script = [sys.executable, "-m", "benchmarks.advice.replayed"]
     done = subprocess.run(
-        ["nice", "-n", "15", sys.executable, str(script), "run", str(tmp_path / "found.json"), "--only", "rmsnorm"],
-        capture_output=True, text=True, timeout=300,
+        ["nice", "-n", "15", *script, "run", str(tmp_path / "found.json"), "--only", "rmsnorm"],
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "| rmsnorm | 17 |" in done.stdout

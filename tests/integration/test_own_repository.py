@@ -29,7 +29,7 @@ def own(tmp_path: Path) -> Path:
         pytest.skip("the tests lie in no git repository")
     copy = tmp_path / "own"
     for name in filter(None, done.stdout.split("\0")):
-        if (ROOT / name).is_file() and not name.startswith("references/evidence/"):  # megabytes that no session reads
+        if (ROOT / name).is_file() and not name.startswith("benchmarks/evidence/"):  # megabytes that no session reads
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, copy / name)
     commit_all(copy)

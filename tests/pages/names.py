@@ -37,7 +37,7 @@ WORD = re.compile(r"[a-z][a-z0-9]*")
 ATTRIBUTE = re.compile(r"(?<=[\w)\]])\.([a-z]\w*)|^\.([a-z]\w*)")
 VARIABLE = re.compile(r"(?<![\w.])[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+(?!\w)")
 FILE = re.compile(r"[\w.-]+(?:/[\w.-]+)+/?|[\w-]+(?:\.[\w-]+)*\.(?:md|toml|json|py|gz|npz|png)")
-EVIDENCE = ROOT / "references" / "evidence"
+EVIDENCE = ROOT / "benchmarks" / "evidence"
 GENERATED = ("sandbox", "perf/", "path/", ".claude/", ".agents/", "refs/", "perf_results.md")
 
 # What other programs call things. Sources: ncu's and nsys's manuals, Triton's documentation, README.md and

@@ -35,7 +35,7 @@ from tilewright.session.runs import Runs
 from tilewright.task import Backend
 
 HERE = Path(__file__).parent
-EVIDENCE = HERE.parents[1] / "references" / "evidence"
+EVIDENCE = HERE.parents[1] / "benchmarks" / "evidence"
 NAME = "task/kernel.py"
 CHECK_S = 60.0
 MEASURE_S = 120.0

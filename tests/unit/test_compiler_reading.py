@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import json
 import re
 import subprocess
-import sys
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 
 import torch
+from benchmarks.advice import treatments
 
 from tests.unit import kernels
 from tilewright.compiler import sass
@@ -147,33 +145,22 @@ def test_remarks_are_read_once_each() -> None:
     assert "serialized" in serialised[0].text
 
 
-def treatments() -> ModuleType:
-    sys.path.append(str(ROOT / "benchmarks"))  # at the end: one of its modules is called statistics
-    spec = importlib.util.spec_from_file_location("treatments", ROOT / "benchmarks" / "treatments.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules["treatments"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 COSTLY = {Treatment.MORE_WORKER_WARPS, Treatment.SMALLER_TILES, Treatment.TENSOR_CORE_DTYPE}
 """Treatments whose pairs take long to compile; their findings are tested on other kernels."""
 
 
 def test_every_treatment_does_away_with_what_it_is_for() -> None:
-    script = treatments()
-    recorded = json.loads(gzip.decompress((ROOT / "references/evidence/treatments.json.gz").read_bytes()))["rows"]
-    for pair in script.PAIRS:
+    recorded = json.loads(gzip.decompress((ROOT / "benchmarks/evidence/treatments.json.gz").read_bytes()))["rows"]
+    for pair in treatments.PAIRS:
         arch = "sm_80" if pair.treatment is Treatment.WIDER_ACCESS else "sm_90"
         (row,) = [row for row in recorded if (row["name"], row["arch"]) == (pair.name, arch)
                   and row["treatment"] == pair.treatment]  # fmt: skip
         sides = [row["before"], row["after"]]
         if pair.treatment not in COSTLY:
-            sides += [script.described(script.compiled(side, arch)) for side in (pair.before, pair.after)]
+            sides += [treatments.described(treatments.compiled(side, arch)) for side in (pair.before, pair.after)]
         named = [any(f"-> {pair.treatment}:" in finding for finding in side["findings"]) for side in sides]
         assert named == [True, False] * (len(sides) // 2), pair.name
-    assert {pair.treatment for pair in script.PAIRS} == {*Treatment} - {Treatment.TMA_RULES}
+    assert {pair.treatment for pair in treatments.PAIRS} == {*Treatment} - {Treatment.TMA_RULES}
 
 
 def test_the_playbook_has_every_treatment() -> None:

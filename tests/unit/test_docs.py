@@ -159,8 +159,8 @@ def test_pins_cover_every_dependency() -> None:
 
 
 def test_the_walkthroughs_are_what_the_journals_say() -> None:
-    from benchmarks.walkthrough import JOURNALS, walkthrough
+    from tests.pages.walkthrough import JOURNALS, walkthrough
 
     for example in JOURNALS:
         written = (ROOT / "assets" / "examples" / example / "WALKTHROUGH.md").read_text()
-        assert written == walkthrough(example), "run `python benchmarks/walkthrough.py`"
+        assert written == walkthrough(example), "run `python -m tests.pages.walkthrough`"

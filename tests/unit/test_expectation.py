@@ -16,7 +16,7 @@ from tilewright.evaluation.expectation import expected, ranked
 from tilewright.evaluation.racing import MOST_RACED
 from tilewright.evaluation.results import ORIGINAL, Prior
 
-RECORDED = Path(__file__).parents[2] / "references" / "evidence" / "searches.json.gz"
+RECORDED = Path(__file__).parents[2] / "benchmarks" / "evidence" / "searches.json.gz"
 LARGE = ["softmax wide", "matmul wide", "matmul odd wide", "matmul flat wide", "rmsnorm wide"]
 """Those spaces of which more configs are left than are raced; all others are raced whole."""
 HEAT = 23

@@ -17,7 +17,7 @@ from tilewright.harness.figures import Figure
 from tilewright.policy import Reason, VerdictKind, settled
 from tilewright.rules import Rules
 
-RECORDED = Path(__file__).parents[2] / "references" / "evidence" / "command_pairs.json"
+RECORDED = Path(__file__).parents[2] / "benchmarks" / "evidence" / "command_pairs.json"
 Logs = np.ndarray
 """For each pair and case, the log of incumbent over candidate."""
 

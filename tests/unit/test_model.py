@@ -43,11 +43,11 @@ def profile(**changes: object) -> LaunchProfile:
 
 
 TORCH = HostWork(name="copy_", bytes=1e6, flops=0, dtype="float32")
-SWEEPS, PROFILES = "references/evidence/sweeps.json.gz", "references/evidence/profiles.json.gz"
+SWEEPS, PROFILES = "benchmarks/evidence/sweeps.json.gz", "benchmarks/evidence/profiles.json.gz"
 
 
 def compared(*options: str) -> tuple[int, str]:
-    command = [sys.executable, "benchmarks/model.py", "compare", SWEEPS, *options]
+    command = [sys.executable, "-m", "benchmarks.advice.model", "compare", SWEEPS, *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode, done.stdout
@@ -64,7 +64,7 @@ def test_the_model_ranks_configurations_as_an_h200_does_and_flags_the_hopeless(t
     code, text = compared("--profiles", PROFILES, "--json", str(tmp_path / "model.json"))
     assert code == 0, text
     found = json.loads((tmp_path / "model.json").read_text())["kernels"]
-    assert found == json.loads((ROOT / "references" / "evidence" / "model-ranks.json").read_text())["kernels"]
+    assert found == json.loads((ROOT / "benchmarks" / "evidence" / "model-ranks.json").read_text())["kernels"]
     assert set(found) == {"rmsnorm", "matmul", "rope", "attention", "softmax"}
     assert all(one["rank"] >= 0.8 for one in found.values()), found
     assert sum(one["configurations"] for one in found.values()) == len(figures(text)) == 123
@@ -72,7 +72,7 @@ def test_the_model_ranks_configurations_as_an_h200_does_and_flags_the_hopeless(t
 
 
 def test_the_error_that_is_told_of_kernels_is_the_one_that_was_measured() -> None:
-    found = json.loads((ROOT / "references" / "evidence" / "model-ranks.json").read_text())["kernels"].values()
+    found = json.loads((ROOT / "benchmarks" / "evidence" / "model-ranks.json").read_text())["kernels"].values()
     measured = min(one["least"] for one in found), max(one["most"] for one in found)
     assert pytest.approx(measured, abs=0.005) == KERNEL_ERROR
 

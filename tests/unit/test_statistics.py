@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import random
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import scipy.stats
+from benchmarks.clock import error_rates
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -124,15 +123,6 @@ def test_too_little_data_is_refused() -> None:
         combined([])
 
 
-def benchmark_script() -> Any:
-    spec = importlib.util.spec_from_file_location("benchmarks_statistics", ROOT / "benchmarks" / "statistics.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize(
     ("name", "gain", "least", "most"),
     [
@@ -142,11 +132,10 @@ def benchmark_script() -> Any:
     ],
 )
 def test_recorded_pairs_through_the_production_decision(name: str, gain: float, least: float, most: float) -> None:
-    script = benchmark_script()
-    recorded = np.load(ROOT / "references" / "evidence" / "statistics.npz")
+    recorded = np.load(ROOT / "benchmarks" / "evidence" / "statistics.npz")
     source = random.Random(5)
-    pair_s = float(recorded[script.spent_by(name)].mean())
-    kept = sum(script.trial(recorded[name], source, gain, pair_s)[0] for _ in range(100)) / 100
+    pair_s = float(recorded[error_rates.spent_by(name)].mean())
+    kept = sum(error_rates.trial(recorded[name], source, gain, pair_s)[0] for _ in range(100)) / 100
     assert least <= kept <= most
 
 

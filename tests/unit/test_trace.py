@@ -18,7 +18,7 @@ from tilewright.profile.tracing import CaseTrace, analysed, evidence, is_wide, t
 from tilewright.roofline.model import CallProfile
 from tilewright.session.dumptext import SHOWN_CHARACTERS
 
-EVIDENCE = Path(__file__).parents[2] / "references" / "evidence" / "gemv.json.gz"
+EVIDENCE = Path(__file__).parents[2] / "benchmarks" / "evidence" / "gemv.json.gz"
 RECORDED = json.loads(gzip.decompress(EVIDENCE.read_bytes()))["parts"]
 GEMV = "gemv_kernel_Kt1_A2f16_1v8l0_2t1_3i16_p16_A1f16_1i16t1_p16_A1f16_1i16t1_p16_I2_I4096"
 NVJET = "nvjet_sm90_hsh_128x8_64x12_4x1_v_bz_splitK_TNT"

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
-import pytest
+from benchmarks.clock import turnaround
 
 from tilewright.bundled import examples
 
-ROOT = Path(__file__).parents[2]
 
-
-@pytest.fixture
-def turnaround(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
-    from benchmarks import turnaround
-
-    return turnaround
-
-
-def test_edits_apply_to_their_examples(turnaround: Any) -> None:
+def test_edits_apply_to_their_examples() -> None:
     assert sum(map(len, turnaround.CHANGES.values())) == 20
     assert {*turnaround.CHANGES} == {*turnaround.SAME} == {path.parent.name for path in examples().glob("*/task.toml")}
     for name in turnaround.EXAMPLES:
@@ -34,7 +22,7 @@ def test_edits_apply_to_their_examples(turnaround: Any) -> None:
             compile(text, name, "exec")
 
 
-def test_a_summary_splits_what_was_kept_and_what_was_timed(turnaround: Any) -> None:
+def test_a_summary_splits_what_was_kept_and_what_was_timed() -> None:
     def edit(kind: str, reason: str, seconds: float) -> dict[str, Any]:
         return {"verdict": {"kind": kind, "reason": reason}, "total_s": seconds, "seconds": {"check": seconds}}
 

@@ -1,4 +1,4 @@
-"""What `benchmarks/searches.py` searches: kernels with a case and a space each, and what each config launches."""
+"""What `advice/searches.py` searches: kernels with a case and a space each, and what each config launches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of `benchmarks/searches.py`: either search, compiling a space ahead, and measuring all of it."""
+"""The steps of `benchmarks/advice/searches.py`: either search, compiling a space ahead, and measuring all of it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from kernels.searched.spaces import Bed, Config, Part, configs_of
+from benchmarks.kernels.searched.spaces import Bed, Config, Part, configs_of
 
-SCRIPT = Path(__file__).parents[2] / "searches.py"
 COMPILE_S = 20
 """Limit of one compile where all configs of a space are measured."""
 REPLAY_MS = 3.0
@@ -237,7 +236,16 @@ def precompile(part: Part, repository: Path, folder: Path, cache: Path, limit_s:
 
 
 def _warmer(part: Part, repository: Path, folder: Path, index: int, numbers: list[int]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, str(SCRIPT), "step", "warm", part.name, str(repository), json.dumps(numbers)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.advice.searches",
+        "step",
+        "warm",
+        part.name,
+        str(repository),
+        json.dumps(numbers),
+    ]
     environment = os.environ | compiling(folder / f"cache-{index}")
     with (folder / f"warm-{index}.log").open("ab") as log:
         return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)

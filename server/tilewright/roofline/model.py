@@ -1,11 +1,11 @@
 """A simple model of a kernel's latency from what its blocks do and what it occupies. A guide, not a measurement.
 
 Its constants were fitted to sweeps of five kernels on an H200, 123 configurations of rmsnorm, matmul, rope, attention
-and softmax (references/evidence/sweeps.json.gz; `python benchmarks/model.py compare` sets the two side by side). Six
-of them (LOAD_CYCLES, EXCHANGE_CYCLES, CYCLES_PER_INSTRUCTION, SCALAR_PER_CYCLE_PER_WARP, LOCAL_BYTES_PER_CYCLE_PER_SM,
-OVERLAP) were fitted again without each kernel, and rank it by 0.97, 0.94, 0.95, 0.86 and 0.91 (Spearman); the terms
-were chosen, and the others set, with its sweep in view. Elsewhere the data sheet's rates take the place of the H200's,
-and nothing was checked.
+and softmax (benchmarks/evidence/sweeps.json.gz; `python -m benchmarks.advice.model compare` sets the two side by side).
+Six of them (LOAD_CYCLES, EXCHANGE_CYCLES, CYCLES_PER_INSTRUCTION, SCALAR_PER_CYCLE_PER_WARP,
+LOCAL_BYTES_PER_CYCLE_PER_SM, OVERLAP) were fitted again without each kernel, and rank it by 0.97, 0.94, 0.95, 0.86 and
+0.91 (Spearman); the terms were chosen, and the others set, with its sweep in view. Elsewhere the data sheet's rates
+take the place of the H200's, and nothing was checked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilewright.wire.record import Record
 
 KERNEL_ERROR = (0.57, 1.60)
 """A kernel's modelled latency over its measured one: the least and the most of the 123 configurations
-(references/evidence/model-ranks.json). Torch operations are taken to reach the full rates; none was compared."""
+(benchmarks/evidence/model-ranks.json). Torch operations are taken to reach the full rates; none was compared."""
 
 LAUNCH_MS = 0.002
 CLOCK_HZ = 1.755e9

@@ -1,8 +1,8 @@
 """Every entry of the playbook on a GPU: before and after, where it should help and where it should not.
 
-python benchmarks/playbook.py measure FILE.json [--only ENTRY] [--seconds N]    on a GPU: paired, interleaved times
-python benchmarks/playbook.py show FILE.json [--plot FILE.png]                  anywhere: the table, and a picture
-python benchmarks/playbook.py check [--only ENTRY]    without a GPU: both sides right in the interpreter, and compiled
+python -m benchmarks.advice.playbook measure FILE [--only ENTRY] [--seconds N]    on a GPU: paired, interleaved times
+python -m benchmarks.advice.playbook show FILE    anywhere: the table
+python -m benchmarks.advice.playbook check [--only ENTRY]    anywhere: both sides right in the interpreter, and compiled
 
 A process for each entry compiles its kernels, all at once; then the pairs are measured one after the other.
 """
@@ -10,7 +10,6 @@ A process for each entry compiles its kernels, all at once; then the pairs are m
 from __future__ import annotations
 
 import argparse
-import io
 import itertools
 import json
 import math
@@ -29,11 +28,11 @@ from typing import Any
 
 import cuda.tile as ct
 import torch
-from playbook_kernels import PAGE, Side, Tensors
-from playbook_pairs import PAIRS as FIRST
-from playbook_pairs import Pair
-from playbook_wholes import WHOLES
-from recorded import header, read
+from benchmarks.advice.playbook_kernels import PAGE, Side, Tensors
+from benchmarks.advice.playbook_pairs import PAIRS as FIRST
+from benchmarks.advice.playbook_pairs import Pair
+from benchmarks.advice.playbook_wholes import WHOLES
+from benchmarks.recorded import header, read
 from scipy.stats import t as student
 
 ROUNDS = 20
@@ -248,7 +247,7 @@ def measure(path: Path, only: str, seconds: float, worker: Any = serve) -> None:
     started = time.monotonic()
     os.environ["CUDA_TILE_CACHE_DIR"] = "0"  # which the processes would share
     chosen = [number for number, pair in enumerate(PAIRS) if only in pair.entry]
-    record: dict[str, Any] = header("playbook.py measure FILE") | {
+    record: dict[str, Any] = header("advice.playbook measure FILE") | {
         "samples": f"{ROUNDS} pairs of graph replays of about {REPLAY_MS} ms each, in random order; inputs rotated "
         f"where three times the L2 holds several sets; errors are norms relative to float32, at most {TOLERANCE}",
     }
@@ -289,52 +288,12 @@ def load(path: Path) -> dict[str, Any]:
     return dict(record)
 
 
-def show(path: Path, target: Path | None) -> None:
+def show(path: Path) -> None:
     record = load(path)
     print(f"{record['gpu']}, {record['date']}, {record['versions']}\n{record['samples']}\n")
     print("| entry | kernel | before (ms) | after (ms) | gain (95% interval) | should help | it |\n|" + "---|" * 7)
     for row in record["rows"]:
         print(described(row))
-    if target:
-        plot(record, target)
-
-
-def plot(record: dict[str, Any], target: Path) -> None:
-    """Each pair's interval, on a logarithmic axis."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-    from PIL import Image
-
-    listed = [row for row in record["rows"] if "error" not in row]
-    figure, axes = pyplot.subplots(figsize=(11, 1.2 + 0.21 * len(listed)))
-    for helps, colour, label in ((True, "tab:blue", "should help"), (False, "tab:orange", "should not")):
-        places = [place for place, row in enumerate(listed) if row["helps"] is helps]
-        middle = [listed[place]["speedup"] for place in places]
-        below = [listed[place]["speedup"] - listed[place]["speedup_low"] for place in places]
-        above = [listed[place]["speedup_high"] - listed[place]["speedup"] for place in places]
-        marks = {"fmt": "o", "markersize": 4, "capsize": 3, "color": colour, "label": label}
-        axes.errorbar(middle, places, xerr=[below, above], **marks)
-    axes.axvline(1, color="grey", linewidth=0.7)
-    axes.set_xscale("log")
-    ticks = [one for one in (0.1, 0.2, 0.5, 0.8, 1, 1.25, 2, 5, 10, 20) if _spanned(one, listed)]
-    axes.set_xticks(ticks, [f"{one:g}" for one in ticks])
-    axes.minorticks_off()
-    axes.set_yticks(range(len(listed)), [f"{row['entry']}: {row['kernel']}" for row in listed], fontsize=7)
-    axes.set_ylim(len(listed) - 0.5, -0.5)
-    axes.set(xlabel="speed after over speed before, with its 95% interval", title=f"Playbook entries, {record['gpu']}")
-    axes.legend(loc="best")
-    axes.grid(axis="x", linewidth=0.3)
-    drawn = io.BytesIO()
-    figure.savefig(drawn, dpi=90, bbox_inches="tight")
-    few = Image.open(drawn).convert("RGB").quantize(16, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-    few.save(target, format="png", optimize=True)
-
-
-def _spanned(tick: float, listed: list[dict[str, Any]]) -> bool:
-    least, most = min(row["speedup_low"] for row in listed), max(row["speedup_high"] for row in listed)
-    return least / 1.3 <= tick <= most * 1.3
 
 
 def check(only: str) -> bool:
@@ -369,7 +328,6 @@ def main() -> None:
     parser.add_argument("file", type=Path, nargs="?")
     parser.add_argument("--only", default="", help="measure, check: entries with this in their name")
     parser.add_argument("--seconds", type=float, default=150.0, help="measure: after these nothing new is begun")
-    parser.add_argument("--plot", type=Path, help="show: where the picture goes (PNG)")
     asked = parser.parse_args()
     if asked.what == "check":
         sys.exit(not check(asked.only))
@@ -378,7 +336,7 @@ def main() -> None:
     if asked.what == "measure":
         measure(asked.file, asked.only, asked.seconds)
     else:
-        show(asked.file, asked.plot)
+        show(asked.file)
 
 
 if __name__ == "__main__":

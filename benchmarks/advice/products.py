@@ -1,6 +1,6 @@
 """Which tensor-core instructions products of small and large tiles compile to, by dtype and architecture. Needs no GPU.
 
-python benchmarks/products.py --json FILE    compile them all, and write what came out
+python -m benchmarks.advice.products --json FILE    compile them all, and write what came out
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import cuda.tile as ct
 import torch
-from recorded import header, write
+from benchmarks.recorded import header, write
 
 from tilewright.compiler.assembling import assemble
 from tilewright.compiler.cutile import lower
@@ -79,7 +79,7 @@ def main() -> None:
         rows = list(threads.map(lambda one: compiled(*one), wanted))
     for row in rows:
         print(row)
-    write(target, header("products.py --json FILE") | {"compiler": compiler_version(), "rows": rows})
+    write(target, header("advice.products --json FILE") | {"compiler": compiler_version(), "rows": rows})
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """Capture and replay on a GPU: what is captured, and how well two programs are told apart.
 
-python benchmarks/programs.py table --json FILE    each entry point: captured, bit-equal, compared with itself
-python benchmarks/programs.py same --json FILE     programs against themselves, again and again, every round
-python benchmarks/programs.py beside --json FILE   versions of a matmul, each beside another one and beside itself
-python benchmarks/programs.py record FOLDER        programs for the tests, which are read where no GPU is
-python benchmarks/programs.py analyse FILE         what the decision makes of those rounds, resampled
+python -m benchmarks.clock.programs table --json FILE    each entry point: captured, bit-equal, compared with itself
+python -m benchmarks.clock.programs same --json FILE    programs against themselves, again and again, every round
+python -m benchmarks.clock.programs beside --json FILE    versions of a matmul, each beside another one and itself
+python -m benchmarks.clock.programs record FOLDER    programs for the tests, which are read where no GPU is
+python -m benchmarks.clock.programs analyse FILE    what the decision makes of those rounds, resampled
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import argparse
 import gzip
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from recorded import header, read, write
+from benchmarks.recorded import header, read, write
+from tests.gpu.replaying.conftest import CONSTANT, EXAMPLES, differing, function, inputs, module_at
 
 from tilewright.api import capture
 from tilewright.bundled import examples
@@ -33,9 +33,6 @@ from tilewright.referee.capture_worker import EntryFailed, InProcess
 from tilewright.referee.compare import CALL_LIMIT_S, SCOUT, compare
 from tilewright.referee.replayer import Fault, Replayer, ReplayerGone
 from tilewright.referee.statistics import LOOKS, Comparison, Figures, figures, pairs_for
-
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-from tests.gpu.replaying.conftest import CONSTANT, EXAMPLES, differing, function, inputs, module_at
 
 ENTRIES = (
     ("rmsnorm", 0), ("rmsnorm", 4096), ("rmsnorm", 256), ("matmul", 0), ("cublas", 0), ("softmax", 0),
@@ -214,7 +211,7 @@ def main() -> None:
     if given.what == "record":
         record(given.file)
         return
-    made: dict[str, Any] = header(f"programs.py {given.what} --json FILE") | {"found": []}
+    made: dict[str, Any] = header(f"clock.programs {given.what} --json FILE") | {"found": []}
 
     def save() -> None:
         if given.json:

@@ -2,9 +2,9 @@
 
 Effective bandwidth is (k + n*k + n) * 2 bytes over the latency of a call; kernels of one call are summed.
 
-python benchmarks/gemv.py measure FILE [--seconds N]    on a GPU: four traces, each in a process of its own
-python benchmarks/gemv.py check                         anywhere: all configurations compile for sm_90, and are right
-python benchmarks/gemv.py show FILE                     anywhere: the table
+python -m benchmarks.advice.gemv measure FILE [--seconds N]    on a GPU: four traces, each in a process of its own
+python -m benchmarks.advice.gemv check    anywhere: all configurations compile for sm_90, and are right
+python -m benchmarks.advice.gemv show FILE    anywhere: the table
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from recorded import header, read, write
+from benchmarks.recorded import header, read, write
 
 from tilewright.profile import tracing
 
@@ -45,7 +45,7 @@ Row = dict[str, Any]
 
 
 def kernels() -> Any:
-    path = Path(__file__).parent / "kernels" / "gemv" / "kernel.py"
+    path = Path(__file__).parents[1] / "kernels" / "gemv" / "kernel.py"
     spec = importlib.util.spec_from_file_location("gemv_kernels", path)
     assert spec is not None
     assert spec.loader is not None
@@ -231,7 +231,7 @@ BEST: list[Any] = []
 
 def in_process(part: str, best: list[Any]) -> Row:
     """A part in its own process, so that a crash costs only it."""
-    command = [sys.executable, __file__, "part", part, "--best", json.dumps(best)]
+    command = [sys.executable, "-m", "benchmarks.advice.gemv", "part", part, "--best", json.dumps(best)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PART_S, check=False)
         marked = [line for line in done.stdout.splitlines() if line.startswith("PART ")]
@@ -244,7 +244,7 @@ def in_process(part: str, best: list[Any]) -> Row:
 
 def measure(path: Path, seconds: float) -> None:
     began = time.monotonic()
-    record: Row = header("gemv.py measure FILE") | {
+    record: Row = header("advice.gemv measure FILE") | {
         "n": N, "k": K, "bytes": BYTES, "calls": CALLS, "trials": TRIALS,
         "parts": {},
     }  # fmt: skip

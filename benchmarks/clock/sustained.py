@@ -1,7 +1,7 @@
 """How fast a product stays when it is all that runs: cuBLAS, 8192 x 8192 x 8192 in fp16 and bf16, second after second.
 
-python benchmarks/sustained.py measure FILE [--seconds N]    on a GPU: windows of some calls each, with clock and power
-python benchmarks/sustained.py show FILE                     anywhere
+python -m benchmarks.clock.sustained measure FILE [--seconds N]    on a GPU: windows of calls, with clock and power
+python -m benchmarks.clock.sustained show FILE    anywhere
 
 A window's time is by events around its calls. Inputs are normal, since zeros draw less power; clocks are not locked.
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 import pynvml
 import torch
-from recorded import header, read, write
+from benchmarks.recorded import header, read, write
 
 SIZE, CALLS, REST_S = 8192, 20, 10.0
 """Calls of a window; seconds before each dtype in which the GPU does nothing."""
@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=6.0, help="measure: of each dtype")
     asked = parser.parse_args()
     if asked.what == "measure":
-        record: dict[str, Any] = header("sustained.py measure FILE") | {"size": SIZE, "calls": CALLS, "dtypes": {}}
+        record: dict[str, Any] = header("clock.sustained measure FILE") | {"size": SIZE, "calls": CALLS, "dtypes": {}}
         for name in ("float16", "bfloat16"):
             found = windows(getattr(torch, name), asked.seconds)
             record["dtypes"][name] = summary(found) | {"windows": found}

@@ -1,6 +1,6 @@
 """Whether a kernel that is wrong on a quarter of its sizes is kept by trying often: sessions of nothing but such tries.
 
-python benchmarks/luck.py [--backend cpu|cuda] [--sessions N] [--tries N] [--at-once N] [--seconds] [--json FILE]
+python -m benchmarks.check.luck [--backend cpu|cuda] [--sessions N] [--tries N] [--at-once N] [--seconds] [--json FILE]
 
 Each session is on a copy of assets/examples/01_rmsnorm_occupancy_only. Each try makes the kernel faster, and wrong on
 another quarter of its hidden sizes: on those that a hash picks, or on an interval of the rows. A session ends after
@@ -25,7 +25,7 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from recorded import header, write
+from benchmarks.recorded import header, write
 
 from tilewright.bundled import examples
 from tilewright.errors import UsageError
@@ -157,7 +157,7 @@ def main() -> None:
         sessions = [one.result() for one in playing]
     seconds = asyncio.run(seconds_of(given.backend)) if given.seconds else {}
     if given.json:
-        command = f"luck.py --backend {given.backend} --sessions {given.sessions} --tries {given.tries} --seconds"
+        command = f"check.luck --backend {given.backend} --sessions {given.sessions} --tries {given.tries} --seconds"
         write(given.json, {**header(command), "backend": given.backend, "sessions": sessions, "seconds": seconds})
 
 

@@ -1,6 +1,6 @@
 """What a real session did, step by step, for people: WALKTHROUGH.md of every example, from its journal.
 
-python benchmarks/walkthrough.py    write all anew; each edit is checked against the candidate that the journal names
+python -m tests.pages.walkthrough    write all anew; each edit is checked against the candidate that the journal names
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from tilewright.demo_edits import EDITS
 from tilewright.evaluation.snapshot import content_id
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 JOURNALS = {
     "01_rmsnorm_occupancy_only": "demo-rmsnorm",
     "02_matmul_full_search": "demo-matmul",
@@ -76,13 +76,13 @@ SINCE = {"noise": "inconclusive"}
 
 def walkthrough(example: str) -> str:
     """The page of one example."""
-    with gzip.open(ROOT / "references" / "evidence" / f"{JOURNALS[example]}.journal.jsonl.gz", "rt") as file:
+    with gzip.open(ROOT / "benchmarks" / "evidence" / f"{JOURNALS[example]}.journal.jsonl.gz", "rt") as file:
         records = [json.loads(line)["data"] for line in file]
     started, place = records[0], records[0]["editable"][0]
     where = started["environment"]
     text = (ROOT / "assets" / "examples" / example / "fixed_launch.py").read_text()
     edits = {edit.name: edit for edit in EDITS.get(example, ())}
-    rules, evidence = started["rules"], f"references/evidence/{JOURNALS[example]}.journal.jsonl.gz"
+    rules, evidence = started["rules"], f"benchmarks/evidence/{JOURNALS[example]}.journal.jsonl.gz"
     what = f"demo --only {example[:2]}" if edits else f"start-session {example} --rule patience={rules['patience']}"
     scripted = (
         "The edits are scripted, good ones and bad ones; checks, measurements and verdicts are real. The demo goes on "
@@ -98,7 +98,7 @@ def walkthrough(example: str) -> str:
         f"# A session on {started['task_name']}, step by step\n",
         f"What `tilewright {what}` did on one {where['device']} ({where['arch']}, driver {where['driver']}, {built}), "
         f"as its journal has it: `{evidence}`. {scripted if edits else ''}"
-        "This page is made by `python benchmarks/walkthrough.py`.\n",
+        "This page is made by `python -m tests.pages.walkthrough`.\n",
         _table(records),
     ]
     steps = _steps(records)

@@ -1,6 +1,6 @@
 """Record how much identical arms of a command task differ: runs of its benchmark command, in pairs, nothing edited.
 
-    .venv/bin/python benchmarks/command_pairs.py --pairs 64 --json references/evidence/command_pairs.json
+    python -m benchmarks.clock.command_pairs --pairs 64 --json benchmarks/evidence/command_pairs.json
 
 Runs the repository of tests/repositories that is named, on checkouts as a session makes them, in random order. The
 tests resample what is recorded: how often the decision calls identical arms different, and whether it finds a gain.
@@ -23,7 +23,7 @@ from tilewright.harness.checkouts import Checkout
 from tilewright.harness.commands import Place, environment_of, read_result, run
 from tilewright.harness.figures import read_figures
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def figures(task: CommandTask, checkout: Checkout, scratch: Path) -> tuple[dict[str, float], float]:
@@ -60,8 +60,9 @@ def main() -> None:
             order.shuffle(turns)
             pair = {turn: figures(task, checkouts[turn], Path(folder) / "scratch") for turn in turns}
             pairs.append([[[*pair[turn][0].values()], round(pair[turn][1], 3)] for turn in (0, 1)])
+    arguments = f"--pairs {options.pairs} --repository {options.repository}"
     recorded = {
-        "command": f"benchmarks/command_pairs.py --pairs {options.pairs} --repository {options.repository}",
+        "command": f"python -m benchmarks.clock.command_pairs {arguments}",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, no GPU",
         "what": "for each pair and arm: ms by case, and the seconds that the command took; the arms are identical",

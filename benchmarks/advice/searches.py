@@ -1,16 +1,14 @@
 """Tilewright's search beside cuTile's own over the same space: what each takes, and how good what each finds is.
 
-python benchmarks/searches.py measure FILE [--only NAME ...] [--seconds N] [--without STEP ...]
-                                                                              on a GPU: a part for each kernel and space
-python benchmarks/searches.py show FILE ...                                   anywhere: tables from such records
-python benchmarks/searches.py check [--only NAME ...]                         anywhere: each task, searched on the cpu
-                                                                              backend, a few configs of its space
+python -m benchmarks.advice.searches measure FILE [--only NAME ...] [--seconds N] [--without STEP ...]    on a GPU
+python -m benchmarks.advice.searches show FILE ...    anywhere: tables from such records
+python -m benchmarks.advice.searches check [--only NAME ...]    anywhere: a few configs of each task, on the cpu backend
 
-A part runs both searches, each in a process of its own with nothing compiled before, then measures all configs of the
-space, and the best ones once more in many rounds with what each search found and with the original. Of some wide spaces
-it measures no more than what each search found, the first of cuTile's ranking, and the original. FILE is written
-after every step, and parts that it holds are not run again; `show` takes each step of a part from the last of its files
-that has it, so that two GPUs can share a part.
+Each kernel and space is a part. A part runs both searches, each in a process of its own with nothing compiled before,
+then measures all configs of the space, and the best ones once more in many rounds with what each search found and with
+the original. Of some wide spaces it measures no more than what each search found, the first of cuTile's ranking, and
+the original. FILE is written after every step, and parts that it holds are not run again; `show` takes each step of a
+part from the last of its files that has it, so that two GPUs can share a part.
 """
 
 from __future__ import annotations
@@ -30,9 +28,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from kernels.searched import steps
-from kernels.searched.spaces import BY_NAME, PARTS, Config, Part, configs_of, make_repository
-from recorded import header, read
+from benchmarks.kernels.searched import steps
+from benchmarks.kernels.searched.spaces import BY_NAME, PARTS, Config, Part, configs_of, make_repository
+from benchmarks.recorded import header, read
 from scipy.stats import t
 
 from tilewright.autotune.pruning import SAME
@@ -101,7 +99,18 @@ def measure_part(
         limit_s = min(limit_s, left + MARGIN_S)
         print(f"{part.name}: {what}", flush=True)
         target, started = folder / f"{what}.json", time.monotonic()
-        command = [sys.executable, __file__, "step", what, part.name, str(repository), *more, "--into", str(target)]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.advice.searches",
+            "step",
+            what,
+            part.name,
+            str(repository),
+            *more,
+            "--into",
+            str(target),
+        ]
         process = subprocess.Popen(command, env=os.environ | environment, start_new_session=True)
         try:
             process.wait(limit_s)
@@ -139,7 +148,7 @@ def measure_part(
 
 
 def surroundings() -> Record:
-    return header("searches.py measure FILE") | {"processors": len(os.sched_getaffinity(0))}
+    return header("advice.searches measure FILE") | {"processors": len(os.sched_getaffinity(0))}
 
 
 def load(file: Path) -> Record:

@@ -1,4 +1,4 @@
-"""The kernels of `benchmarks/playbook_pairs.py`: those of the playbook from its pages themselves, and others."""
+"""The kernels of `playbook_pairs.py`: those of the playbook from its pages themselves, and others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import atexit
 import importlib.util
 import math
 import shutil
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +13,9 @@ from typing import Any
 
 import cuda.tile as ct
 import torch
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT))
-
-from benchmarks.treatments import matmul_by_gather as matmul_by_gather  # noqa: E402
-from benchmarks.treatments import matmul_tf32 as matmul_tf32  # noqa: E402
-from tests.pages.page import pages  # noqa: E402
+from benchmarks.advice.treatments import matmul_by_gather as matmul_by_gather
+from benchmarks.advice.treatments import matmul_tf32 as matmul_tf32
+from tests.pages.page import pages
 
 Size, Flag = ct.Constant[int], ct.Constant[bool]
 ZERO = ct.PaddingMode.ZERO

@@ -2,10 +2,10 @@
 along with the rules (`kernels/bottlenecks`), ten by someone who knew none of these (`kernels/unseen`, whose README.md
 argues for each label).
 
-python benchmarks/bottlenecks.py measure FILE [--seconds N] [--only NAME]    on a GPU: profile them, whole reports
-python benchmarks/bottlenecks.py model [FILE] [--only NAME]                  anywhere: the same by the model alone
-python benchmarks/bottlenecks.py judge FILE [--only NAME]                    anywhere: FILE's figures by today's rules
-python benchmarks/bottlenecks.py show FILE                                   anywhere: the table of what was measured
+python -m benchmarks.advice.bottlenecks measure FILE [--seconds N] [--only NAME]    on a GPU: whole reports
+python -m benchmarks.advice.bottlenecks model [FILE] [--only NAME]    anywhere: the same by the model alone
+python -m benchmarks.advice.bottlenecks judge FILE [--only NAME]    anywhere: FILE's figures by today's rules
+python -m benchmarks.advice.bottlenecks show FILE    anywhere: the table of what was measured
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from unittest import mock
 
-import recorded
+from benchmarks import recorded
 
 from tilewright.profile import profiler
 from tilewright.profile.counters import Counters
@@ -32,7 +32,7 @@ from tilewright.profile.profiler import Profiler
 from tilewright.session.checkout import Checkout
 from tilewright.task import Backend
 
-KERNELS = Path(__file__).parent / "kernels"
+KERNELS = Path(__file__).parents[1] / "kernels"
 UNSEEN = "unseen"
 PROFILE_S = 240.0
 IDENTITY = ["-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "commit.gpgSign=false"]
@@ -169,7 +169,7 @@ def show(path: Path) -> None:
 
 def measure(path: Path, seconds: float, only: str) -> None:
     began = time.monotonic()
-    record: dict[str, Any] = recorded.header("bottlenecks.py measure FILE") | {
+    record: dict[str, Any] = recorded.header("advice.bottlenecks measure FILE") | {
         "confined_refused": "",
         "kernels": [],
     }
@@ -223,7 +223,7 @@ def model(path: Path | None, only: str) -> None:
             rows.append(tried(one, Backend.CPU, True))
             print(line(rows[-1]), flush=True)
     if path is not None:
-        recorded.write(path, recorded.header("bottlenecks.py model FILE") | {"kernels": rows})
+        recorded.write(path, recorded.header("advice.bottlenecks model FILE") | {"kernels": rows})
     print(total(rows))
 
 

@@ -1,4 +1,4 @@
-"""The pairs of `benchmarks/playbook.py`: a kernel before and after each entry, where it should help and where not."""
+"""The pairs of `playbook.py`: a kernel before and after each entry, where it should help and where not."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import cuda.tile as ct
-import playbook_kernels as kernels
 import torch
-from playbook_kernels import PAGE as page
-from playbook_kernels import Side, Tensors
+from benchmarks.advice import playbook_kernels as kernels
+from benchmarks.advice.playbook_kernels import PAGE as page
+from benchmarks.advice.playbook_kernels import Side, Tensors
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 LOG2E = math.log2(math.e)

@@ -1,4 +1,4 @@
-"""More pairs of `benchmarks/playbook.py`: the entries that were found in kernels which agents had made faster."""
+"""More pairs of `playbook.py`: the entries that were found in kernels which agents had made faster."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import cuda.tile as ct
 import torch
-from playbook_kernels import PAGE as page
-from playbook_kernels import Side, Tensors
-from playbook_pairs import F32, W8, Made, Pair, mapped
+from benchmarks.advice.playbook_kernels import PAGE as page
+from benchmarks.advice.playbook_kernels import Side, Tensors
+from benchmarks.advice.playbook_pairs import F32, W8, Made, Pair, mapped
 
 K_MAJOR, TURN = page.int8_after.replace_hints(**W8), page.turn_words.replace_hints()
 ROW_MAJOR = page.int8_before.replace_hints(**W8)

@@ -1,6 +1,6 @@
 """What the arguments of loads change in the machine code of a copy, a sum and a product. Needs no GPU.
 
-python benchmarks/arguments.py --json FILE    compile them all, and write what came out
+python -m benchmarks.advice.arguments --json FILE    compile them all, and write what came out
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import cuda.tile as ct
 import torch
-from recorded import header, write
+from benchmarks.recorded import header, write
 
 from tilewright.compiler.assembling import assemble
 from tilewright.compiler.cutile import lower
@@ -90,7 +90,7 @@ def main() -> None:
     rows = [compiled(*one) for one in wanted]
     for row in rows:
         print(row)
-    write(target, header("arguments.py --json FILE") | {"compiler": compiler_version(), "rows": rows})
+    write(target, header("advice.arguments --json FILE") | {"compiler": compiler_version(), "rows": rows})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Mutation test of the correctness check: wrong kernels made from right ones, each judged as a candidate is.
 
-python benchmarks/mutants.py [--json FILE] [--only NAME] [--per-kernel N] [--seed N]
+python -m benchmarks.check.mutants [--json FILE] [--only NAME] [--per-kernel N] [--seed N]
 
 The right kernels are those of assets/examples and benchmarks/kernels. Every mutant changes one place of one. It runs on
 the interpreter in this process, over the same planned runs and through the same judgement as in a session; mutants that
@@ -25,8 +25,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from mutations import Mutant, mutants
-from recorded import header, write
+from benchmarks.check.mutations import Mutant, mutants
+from benchmarks.recorded import header, write
 
 from tilewright.bundled import examples
 from tilewright.evaluation.calibration import Trial, make_trial
@@ -225,7 +225,7 @@ def prepare() -> None:
 
 def folders() -> list[Path]:
     """The tasks whose kernels are mutated: those of cuTile, which the interpreter runs."""
-    own = Path(__file__).parent / "kernels"
+    own = Path(__file__).parents[1] / "kernels"
     found = sorted(path for parent in (examples(), own) for path in parent.iterdir() if (path / "task.toml").is_file())
     return [path for path in found if load_task(path).file.frontend is Frontend.CUTILE]
 
@@ -298,7 +298,7 @@ def main() -> None:
     seconds = time.monotonic() - started
     print(report(verdicts, sources, seconds))
     if arguments.json:
-        record = header("mutants.py --json FILE") | {
+        record = header("check.mutants --json FILE") | {
             "seed": arguments.seed,
             "seconds": round(seconds, 1),
             "outcomes": Counter(verdict.outcome for verdict in verdicts),

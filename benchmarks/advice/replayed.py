@@ -1,9 +1,10 @@
 """Today's search over the spaces that were measured on an H200: the search itself, but what it would time is recorded.
 
-python benchmarks/replayed.py run FILE [--only NAME ...]    anywhere with a compiler: every space of searches.json.gz
-python benchmarks/replayed.py show FILE                     anywhere: what became of the best three of each space; exits
-                                                            1 where one of them was not raced
+python -m benchmarks.advice.replayed run FILE [--only NAME ...]    every space of searches.json.gz
+python -m benchmarks.advice.replayed show FILE    what became of the best three of each space; exits with 1 if one was
+                                                  not raced
 
+Both run on any machine that has the compiler.
 Compiling, modelling, pruning, and the choice of who races in which heat are those of `tilewright autotune`; a config's
 time in a round is what cuTile's search measured of it, the mean over configs with the same machine code, with a normal
 error. Parts that FILE holds are not run again. Nothing is said of how long a search takes, nor of a GPU's whims.
@@ -24,9 +25,9 @@ from pathlib import Path, PurePosixPath
 from statistics import fmean
 from typing import Any
 
-from kernels.searched.spaces import BY_NAME, PARTS, Config, Part, configs_of, make_repository
-from recorded import header, read, write
-from searches import label
+from benchmarks.advice.searches import label
+from benchmarks.kernels.searched.spaces import BY_NAME, PARTS, Config, Part, configs_of, make_repository
+from benchmarks.recorded import header, read, write
 
 from tilewright.autotune.pruning import SAME
 from tilewright.autotune.searching import Wanted, search
@@ -46,7 +47,7 @@ from tilewright.session.checkout import Checkout
 from tilewright.session.runs import RaceResult, with_model
 from tilewright.task import Backend
 
-RECORDED = Path(__file__).parents[1] / "references" / "evidence" / "searches.json.gz"
+RECORDED = Path(__file__).parents[1] / "evidence" / "searches.json.gz"
 ARCH, GPU_BYTES = "sm_90", 141 * 10**9
 ERROR = 0.01
 """Standard deviation of a round's time, as a share."""
@@ -168,7 +169,7 @@ async def replayed(part: Part, repository: Path, recorded: Record) -> Record:
 def run(file: Path, names: Sequence[str]) -> None:
     spaces = read(RECORDED)["parts"]
     record: Record = read(file) if file.exists() else {"parts": {}}
-    record |= header("replayed.py run FILE") | {"error": ERROR}
+    record |= header("advice.replayed run FILE") | {"error": ERROR}
     with tempfile.TemporaryDirectory(prefix="replayed-") as parent:
         for part in PARTS:
             if part.name in record["parts"] or "successes" not in spaces.get(part.name, {}).get("theirs", {}):

@@ -1,8 +1,8 @@
 """The launch code that `autotune` writes, for a kernel of each template (T1 to T9): what the first process and the
 second do with it, and what a call costs over the plain one.
 
-python benchmarks/launches.py measure FILE [--only T3] [--without same several]    on a GPU: processes for each kernel
-python benchmarks/launches.py show FILE                   anywhere: the table
+python -m benchmarks.advice.launches measure FILE [--only T3] [--without same several]    on a GPU
+python -m benchmarks.advice.launches show FILE    anywhere: the table
 
 The kernels are those of tests/corpus. The table that comes with the launch code lacks the case: the first process
 searches it and writes it down. In the second a search is an error; calls through the launch code and calls of the very
@@ -32,16 +32,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from recorded import header, read, write
+from benchmarks.recorded import header, read, write
 from scipy.stats import t
-
-from tilewright.gpu.specs import spec_by_arch
-from tilewright.interpreter import host
-
-sys.path.append(str(Path(__file__).resolve().parents[1]))
 from tests.gpu.test_corpus import on
 from tests.unit.test_corpus import compare, exact, inputs_of
 from tests.unit.test_launchcode import KINDS, generated, loaded
+
+from tilewright.gpu.specs import spec_by_arch
+from tilewright.interpreter import host
 
 BATCHES = 60
 CALLS = 100
@@ -141,7 +139,10 @@ def per_call(side: Callable[..., Any], arguments: tuple[Any, ...]) -> float:
 def step(what: str, kind: str, file: Path) -> Row:
     """`prepare`, `first` or one of LATER in a process of its own."""
     done = subprocess.run(
-        [sys.executable, __file__, what, str(file), "--only", kind], capture_output=True, text=True, timeout=STEP_S
+        [sys.executable, "-m", "benchmarks.advice.launches", what, str(file), "--only", kind],
+        capture_output=True,
+        text=True,
+        timeout=STEP_S,
     )
     if done.returncode:
         return {"error": f"{done.stdout[-300:]}{done.stderr[-700:]}"}
@@ -167,7 +168,7 @@ def measure(file: Path, only: str, without: Sequence[str]) -> None:
                 code = Path(row.pop("code"))
                 row |= {what: step(what, row["kind"], code) for what in LATER if what not in without}
             print(described(row), flush=True)
-    write(file, header("launches.py measure FILE") | {"calls": CALLS, "rows": rows})
+    write(file, header("advice.launches measure FILE") | {"calls": CALLS, "rows": rows})
 
 
 def described(row: Row) -> str:

@@ -1,7 +1,7 @@
 """Where a session ended against what a user would call instead, as the evaluator compares them.
 
 matmul against cuBLAS (torch.matmul); rmsnorm against a plain copy of its input, which moves the same bytes.
-Run on a GPU after `tilewright demo --folder DIR`: python benchmarks/peers.py DIR [--json FILE].
+Run on a GPU after `tilewright demo --folder DIR`: python -m benchmarks.clock.peers DIR [--json FILE].
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from recorded import header, write
+from benchmarks.recorded import header, write
 
 from tilewright.evaluation.seeds import new_secret
 from tilewright.repository import Repository
@@ -65,7 +65,7 @@ def main() -> None:
                 f"{case['roofline_percent']:.1f}% of the roofline (copy ceiling {ceiling:.2f} TB/s)"
             )
     if arguments.json:
-        write(arguments.json, header("peers.py DIR --json FILE") | {"comparisons": found})
+        write(arguments.json, header("clock.peers DIR --json FILE") | {"comparisons": found})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What functions of a tile of 1024 float32 compile to, exact, approximate and with subnormals flushed. Needs no GPU.
 
-python benchmarks/functions.py --json FILE    compile them all, and write what came out
+python -m benchmarks.advice.functions --json FILE    compile them all, and write what came out
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import cuda.tile as ct
 import torch
-from recorded import header, write
+from benchmarks.recorded import header, write
 
 from tilewright.compiler.assembling import assemble
 from tilewright.compiler.cutile import lower
@@ -92,7 +92,7 @@ def main() -> None:
     rows = [compiled(*one, arch) for one in WANTED for arch in ARCHS]
     for row in rows:
         print(row)
-    write(target, header("functions.py --json FILE") | {"compiler": compiler_version(), "rows": rows})
+    write(target, header("advice.functions --json FILE") | {"compiler": compiler_version(), "rows": rows})
 
 
 if __name__ == "__main__":

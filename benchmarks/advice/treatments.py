@@ -1,6 +1,6 @@
 """Every treatment of the playbook, before and after, compiled: what each changes in the machine code. Needs no GPU.
 
-python benchmarks/treatments.py --json FILE    compile all pairs for four architectures, and write what came out
+python -m benchmarks.advice.treatments --json FILE    compile all pairs for four architectures, and write what came out
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import cuda.tile as ct
 import torch
-from recorded import header, write
+from benchmarks.recorded import header, write
 
 from tilewright.compiler.assembling import assemble
 from tilewright.compiler.compilation import Compilation
@@ -232,7 +232,7 @@ def main() -> None:
                 print(f"{pair.treatment:18} {pair.name} on {arch}\n  {before.headline}\n  {after.headline}")
                 sides = {"before": described(before), "after": described(after)}
                 rows.append({"treatment": pair.treatment, "name": pair.name, "arch": arch} | sides)
-    write(target, header("treatments.py --json FILE") | {"compiler": compiler_version(), "rows": rows})
+    write(target, header("advice.treatments --json FILE") | {"compiler": compiler_version(), "rows": rows})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The machine code behind single sentences of the playbook: instructions, shared memory, opcodes for sm_90. No GPU.
 
-python benchmarks/counts.py --json FILE    compile them all, and write what came out
+python -m benchmarks.advice.counts --json FILE    compile them all, and write what came out
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 
 import cuda.tile as ct
 import torch
-from playbook_kernels import PAGE as page
-from recorded import header, write
-from treatments import matmul
+from benchmarks.advice.playbook_kernels import PAGE as page
+from benchmarks.advice.treatments import matmul
+from benchmarks.recorded import header, write
 
 from tilewright.compiler import sass
 from tilewright.compiler.assembling import assemble
@@ -122,7 +122,7 @@ def wanted() -> Iterator[tuple[str, Any]]:
     """Each kernel as cuTile's front end lowers it."""
     for name, kernel, given in WANTED:
         yield name, lower(kernel, signature_of(kernel, given), ARCH)
-    source = (Path(__file__).parent / "agents" / "int4gemm" / "skill-4.py").read_text()
+    source = (Path(__file__).parents[1] / "kernels" / "int4_part.py").read_text()
     given = (
         made(BF16, 32, 8192), made(torch.int16, 4096, 4096), made(torch.int32, 2, 32, 4096), made(F32, 8, 4096, 32),
         0x000F000F, 32, 64, 8, 128,
@@ -130,7 +130,7 @@ def wanted() -> Iterator[tuple[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:  # the front end reads sources from files
         for number, what in enumerate(("-(-pair)", "~(~pair)", "pair")):
             file = Path(folder) / f"kernel{number}.py"
-            file.write_text(source.replace("pair = -(-pair)", f"pair = {what}"))
+            file.write_text(source.replace("pair = pair", f"pair = {what}"))
             kernel = runpy.run_path(str(file))["int4_part"]
             yield f"int4_part, {what}", lower(kernel, signature_of(kernel, given), ARCH)
 
@@ -162,7 +162,7 @@ def main() -> None:
         rows = list(threads.map(counted, wanted()))
     for row in rows:
         print(row)
-    write(target, header("counts.py --json FILE") | {"arch": ARCH, "compiler": compiler_version(), "rows": rows})
+    write(target, header("advice.counts --json FILE") | {"arch": ARCH, "compiler": compiler_version(), "rows": rows})
 
 
 if __name__ == "__main__":

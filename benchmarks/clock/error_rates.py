@@ -1,26 +1,12 @@
 """What is timed in its own process: how often identical kernels are told apart, and real gains found.
 
-python benchmarks/statistics.py record FILE.npz     on a GPU: pairs of identical kernels, many processes, six durations
-python benchmarks/statistics.py analyse FILE.npz    anywhere: trials resampled from the record, as a table, JSON, a plot
+python -m benchmarks.clock.error_rates record FILE.npz    on a GPU: pairs of identical kernels of six durations
+python -m benchmarks.clock.error_rates analyse FILE.npz    anywhere: trials resampled from the record, as a table, JSON
 
 Recorded pairs go through the decision of the level in-process. Replayed programs: `programs.py`.
 """
 
 from __future__ import annotations
-
-import sys
-
-if __name__ == "statistics":  # a neighbour, run by its path, means the standard library's
-    import importlib.util
-    import sysconfig
-
-    _spec = importlib.util.spec_from_file_location("statistics", sysconfig.get_path("stdlib") + "/statistics.py")
-    assert _spec is not None and _spec.loader is not None
-    _module = importlib.util.module_from_spec(_spec)
-    sys.modules["statistics"] = _module
-    _spec.loader.exec_module(_module)
-else:
-    sys.path[:] = [entry for entry in sys.path if not entry.endswith("/benchmarks")] + [__file__.rpartition("/")[0]]
 
 import argparse
 import json
@@ -36,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
-from recorded import header, write
+from benchmarks.recorded import header, write
 
 from tilewright.bundled import examples
 from tilewright.evaluation import statistics as decisions
@@ -255,24 +241,6 @@ def analyse(record_file: Path, trials: int, gains: tuple[float, ...]) -> dict[st
     return found
 
 
-def plot(found: dict[str, Any], target: Path) -> None:
-    """Share of trials kept over the true gain, a line for each kernel."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4))
-    for name, kernel in found.items():
-        gains = [100 * float(gain) for gain in kernel["by_gain"]]
-        axes.plot(gains, [100 * row["kept"] for row in kernel["by_gain"].values()], marker="o", label=name)
-    axes.axhline(95, color="grey", linewidth=0.5)
-    axes.set(xlabel="true gain in %", ylabel="kept, % of trials", title="Identical kernels (0%) and real gains")
-    axes.legend(title="kernel")
-    figure.tight_layout()
-    figure.savefig(target, dpi=110, metadata={"Software": None})
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["record", "analyse"])
@@ -282,7 +250,6 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[], choices=[*KERNELS], metavar="KERNEL", help="with record")
     parser.add_argument("--identical", action="store_true", help="with analyse: no gains, identical kernels alone")
     parser.add_argument("--json", type=Path, help="with analyse: where the figures go")
-    parser.add_argument("--plot", type=Path, help="with analyse: where the picture goes (PNG)")
     asked = parser.parse_args()
     if asked.what == "record":
         record(asked.file, asked.processes, asked.only)
@@ -291,9 +258,10 @@ def main() -> None:
         if asked.json:
             with np.load(asked.file) as recorded:
                 on = {name: str(recorded[name]) for name in recorded if not recorded[name].ndim}
-            write(asked.json, header("statistics.py analyse FILE.npz --json FILE") | {"recorded": on, "kernels": found})
-        if asked.plot:
-            plot(found, asked.plot)
+            write(
+                asked.json,
+                header("clock.error_rates analyse FILE.npz --json FILE") | {"recorded": on, "kernels": found},
+            )
 
 
 if __name__ == "__main__":

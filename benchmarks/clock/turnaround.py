@@ -1,7 +1,7 @@
 """Edit to verdict, in real sessions: twenty edits of the five examples, how each ended, and where its seconds went.
 
-python benchmarks/turnaround.py [--json FILE] [--limit SECONDS] [--only NAME] [--backend cpu|cuda] [--pause S]
-python benchmarks/turnaround.py --identical ...    edits that change nothing: none may be kept
+python -m benchmarks.clock.turnaround [--json FILE] [--limit SECONDS] [--only NAME] [--backend cpu|cuda] [--pause S]
+python -m benchmarks.clock.turnaround --identical ...    edits that change nothing: none may be kept
 
 Each example has a session of its own, and is warm: its baseline was measured, and before each edit `--pause` seconds
 go by, in which its workers start: an agent takes longer to write one. The record is written after each edit.
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from recorded import header, write
+from benchmarks.recorded import header, write
 
 from tilewright.bundled import examples
 from tilewright.demo_edits import EDITS
@@ -351,7 +351,7 @@ def main() -> int:
         last.daemon = True
         last.start()
     mode = " --identical" if given.identical else ""
-    record = header(f"turnaround.py{mode} --json FILE") | {"backend": given.backend, "pause_s": given.pause}
+    record = header(f"clock.turnaround{mode} --json FILE") | {"backend": given.backend, "pause_s": given.pause}
     record |= {"complete": False, "sessions": []}
     asyncio.run(run_all(given, record, deadline))
     for name, group in record["summary"].items():

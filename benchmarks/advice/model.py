@@ -1,8 +1,9 @@
 """The latency model against a GPU: sweeps of five kernels, measured once, modelled anywhere.
 
-python benchmarks/model.py measure FILE    on a GPU: median latency of every configuration, interleaved
-python benchmarks/model.py compare FILE    anywhere: the model's figure beside each, their rank correlation, and whether
-                                           the hopeless are told from the best; exits 1 where a kernel falls short
+python -m benchmarks.advice.model measure FILE    on a GPU: median latency of every configuration, interleaved
+python -m benchmarks.advice.model compare FILE    anywhere: the model's figure beside each, and their rank correlation
+
+`compare` exits with 1 if the model ranks a kernel badly, or does not tell its hopeless configurations from its best.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 import cuda.tile as ct
 import torch
-from recorded import header, read, write
+from benchmarks.recorded import header, read, write
 from scipy.stats import spearmanr
 
 from tilewright.autotune.pruning import HOPELESS
@@ -42,8 +43,8 @@ KEPT: list[Callable[[], None]] = []
 
 
 def example(name: str) -> Any:
-    """The module of an example, or of one of the kernels beside this file."""
-    found = [*examples().glob(f"*{name}*/fixed_launch.py"), Path(__file__).parent / "kernels" / name / "kernel.py"]
+    """The module of an example, or of one of `benchmarks/kernels`."""
+    found = [*examples().glob(f"*{name}*/fixed_launch.py"), Path(__file__).parents[1] / "kernels" / name / "kernel.py"]
     path = found[-1] if name == "softmax" else found[0]
     spec = importlib.util.spec_from_file_location(f"model_{name}", path)
     assert spec is not None
@@ -165,7 +166,7 @@ def measure(path: Path) -> None:
             found.append(config | {"measured_ms": round(statistics.median(samples), 6)})
             print(found[-1], flush=True)
         del ready[:], tensors
-    record = header("model.py measure FILE") | {
+    record = header("advice.model measure FILE") | {
         "samples": f"median of {ROUNDS} interleaved graph replays of about {REPLAY_MS} ms",
         "configurations": found,
     }
@@ -207,7 +208,7 @@ def modelled(configs: list[Config], kept: Path | None) -> list[float]:
         profiles = dict(zip(asked, profiled(configs), strict=True))
     if kept is not None and not kept.exists():
         made = {config: one.model_dump(mode="json") for config, one in profiles.items()}
-        write(kept, header("model.py compare SWEEPS --profiles FILE") | {"profiles": made})
+        write(kept, header("advice.model compare SWEEPS --profiles FILE") | {"profiles": made})
     return [estimate_launch(profiles[text], spec_by_arch("sm_90")).ms for text in asked]
 
 
@@ -215,7 +216,7 @@ def config_text(config: Config) -> str:
     return str({name: value for name, value in config.items() if name != "measured_ms"})
 
 
-def compare(path: Path, every: int, picture: Path | None, kept: Path | None, told: Path | None) -> bool:
+def compare(path: Path, every: int, kept: Path | None, told: Path | None) -> bool:
     """Whether every kernel's sweep is ranked well, its hopeless configurations flagged, and none of its best."""
     record = read(path)
     configs = record["configurations"][::every]
@@ -241,31 +242,9 @@ def compare(path: Path, every: int, picture: Path | None, kept: Path | None, tol
         print(f"{kernel}: {sum(slow)} of {len(slow)} slower than {SLOW:g} times the best flagged", end="")
         print(f", {lost} of the best {BEST} flagged\n")
         well = well and rank >= WANTED_RANK and all(slow) and not lost
-    if picture is not None:
-        plot(sweeps, record["gpu"], picture)
     if told is not None:
-        write(told, header("model.py compare SWEEPS --json FILE") | {"kernels": found})
+        write(told, header("advice.model compare SWEEPS --json FILE") | {"kernels": found})
     return well
-
-
-def plot(sweeps: dict[str, list[tuple[float, float]]], gpu: str, picture: Path) -> None:
-    """Modelled against measured latency, both on logarithmic axes."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(6.4, 6))
-    for kernel, pairs in sweeps.items():
-        measured, figures = zip(*pairs, strict=True)
-        axes.scatter(measured, figures, s=16, alpha=0.7, label=kernel)
-    ends = [edge(one for pairs in sweeps.values() for pair in pairs for one in pair) for edge in (min, max)]
-    axes.plot(ends, ends, color="grey", linewidth=0.7)
-    axes.set(xscale="log", yscale="log", aspect="equal", title=f"Latency model against {gpu}")
-    axes.set(xlabel="measured (ms)", ylabel="modelled (ms)")
-    axes.legend()
-    figure.tight_layout()
-    figure.savefig(picture, dpi=130)
 
 
 def main() -> None:
@@ -273,7 +252,6 @@ def main() -> None:
     parser.add_argument("what", choices=["measure", "compare"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--every", type=int, default=1, help="compare: only every so many configurations")
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="compare: draw modelled against measured")
     parser.add_argument(
         "--profiles", type=Path, metavar="FILE.gz", help="compare: what was compiled and sampled; made where it is not"
     )
@@ -281,7 +259,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.what == "measure":
         measure(arguments.file)
-    elif not compare(arguments.file, arguments.every, arguments.plot, arguments.profiles, arguments.json):
+    elif not compare(arguments.file, arguments.every, arguments.profiles, arguments.json):
         sys.exit(1)
 
 
