@@ -18,7 +18,6 @@ HOST = "perf-loop"
 """The skill that the server offers whole; other skills link to its files."""
 _LINK = re.compile(r"\[([^\]\n]+)\]\(([^)\s]+)\)")
 _CHECK = re.compile(r"^<!-- (?:run|refused|with)\b.*?-->\n", re.DOTALL | re.MULTILINE)
-_QUERY = re.compile(r"^(\[\^[\w-]+\]: measured [\w.-]+): `.*`$", re.MULTILINE)
 
 
 class SkillError(ValueError):
@@ -175,5 +174,4 @@ def _rewritten(text: str, source: str, home: str) -> tuple[str, list[str]]:
         link = posixpath.relpath(_place(wanted, home), start.as_posix())
         return f"[{label}]({link}{'#' + anchor if anchor else ''})"
 
-    text = _QUERY.sub(r"\1, in Tilewright's references/evidence", _CHECK.sub("", text))
-    return _LINK.sub(fit, text), linked
+    return _LINK.sub(fit, _CHECK.sub("", text)), linked

@@ -1,13 +1,14 @@
-"""Every figure about performance carries a footnote that gives it, and every footnote gives what the text says.
+"""Every figure about performance has a note in docs/evidence.md, which gives what the text says.
 
-A footnote is one of
-    measured FILE: `expr; expr`      recomputed from raw data under references/evidence/
-    computed: `expr; expr`           evaluated; spec(), limits() and rules() give data sheets and the loop's thresholds,
-                                     code() the constants of a module of tilewright
-    published SOURCE: 1.2, 3.4       what others say, and who
+A note is an `evidence` block, with one of
+    measured FILE: expr; expr      recomputed from raw data in benchmarks/evidence/
+    computed: expr; expr           evaluated: spec() and limits() give data sheets, rules() the thresholds of the loop,
+                                   code() the constants of a module of tilewright
+    published SOURCE: 1.2, 3.4     what others say, and who
 
-docs/evidence.md holds the same notes in `evidence` blocks, each for the figures of its section. Another page cites them
-by a link to the section: [evidence](docs/evidence.md#the-section).
+A note without a title is for the figures of its section. Another page cites it by a link to the section:
+[evidence](docs/evidence.md#the-section). A note with a title stands in the section of a page for agents. It is for the
+figures of that page that cite the footnote with this name. The footnote says where and when they were measured.
 """
 
 from __future__ import annotations
@@ -20,12 +21,11 @@ import re
 import statistics
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from scipy.stats import t as student
 
-from tests.pages.page import CITED, CODE, ROOT, Block, Page, Problem, read
+from tests.pages.page import CITED, CODE, ROOT, Block, Page, Problem, anchor, pages, read
 from tilewright.gpu.specs import SM_LIMITS, spec_by_arch, spec_by_name
 from tilewright.rules import Rules
 
@@ -38,11 +38,11 @@ COUNTS = r"bytes|instructions|registers|opcodes"
 OPCODE = re.compile(r"[A-Z][A-Z0-9]{2,}(?:\.[A-Z0-9]+)*")
 JOIN = r"\s*(?:to|and|or|against|instead of|,|/|-)\s*"
 CLAIM = re.compile(rf"({NUMBER}(?:{JOIN}{NUMBER})*)(?:\s?({RATES})(?!\w)|([xX])(?!\w)|\s({COUNTS})\b)")
-UNIT_HEAD = re.compile(rf"(?<!\w)(?:{RATES}|{COUNTS})(?!\w)")
+UNIT_HEAD = re.compile(rf"(?<!\w)(?:{RATES}|{COUNTS})(?!\w)|^ n $")
 PRECISE = re.compile(rf"(?<!tileiras )(?<!cuda-tile )(?<!CUDA )(?<!Triton )(?<!Python )({NUMBER})(?![.\d])")
-EVIDENCE = ROOT / "references" / "evidence"
+EVIDENCE = ROOT / "benchmarks" / "evidence"
 CLAIMS = ROOT / "docs" / "evidence.md"
-LINKED = re.compile(r"\]\((?:[\w./-]*/)?evidence\.md#([\w-]+)\)")
+LINKED = re.compile(r"\]\(((?:[\w./-]*/)?evidence\.md)?#([\w-]+)\)")
 
 
 class Node(dict[str, Any]):
@@ -128,7 +128,7 @@ def _gain(times: list[list[float]]) -> list[float]:
 
 
 def said(times: list[list[float]]) -> str:
-    """The gain as `benchmarks/playbook.py` writes it."""
+    """The gain as `benchmarks/advice/playbook.py` writes it."""
     form = "{:.2f}x ({:.2f} to {:.2f})" if speedup(times)[0] >= 2 else "{:+.1f}% ({:+.1f} to {:+.1f})"
     return form.format(*_gain(times))
 
@@ -152,12 +152,12 @@ COMPUTING = {
 
 
 def values(note: str) -> list[float]:
-    """The figures that a footnote gives. Raises ValueError where it is none."""
+    """The figures that a note gives. Raises ValueError where it is none."""
     kind, _, rest = note.partition(" ")
     if kind == "measured":
         name, _, query = rest.partition(": ")
         if not (EVIDENCE / name).is_file():
-            raise ValueError(f"no references/evidence/{name}")
+            raise ValueError(f"no benchmarks/evidence/{name}")
         return _evaluated(query, Evidence(name).names())
     if kind == "computed:":
         return _evaluated(rest, COMPUTING)
@@ -166,7 +166,7 @@ def values(note: str) -> list[float]:
         if len(source) < 12:
             raise ValueError("published by whom? write `published SOURCE: figures`")
         return [_number(text) for text in re.findall(NUMBER, figures)]
-    raise ValueError("a footnote begins with `measured FILE:`, `computed:` or `published SOURCE:`")
+    raise ValueError("a note begins with `measured FILE:`, `computed:` or `published SOURCE:`")
 
 
 def _evaluated(query: str, names: dict[str, Any]) -> list[float]:
@@ -232,24 +232,39 @@ def _plain(text: str) -> str:
     return CITED.sub("", text)
 
 
-def _cited(block: Block, page: Page) -> list[str]:
+def _cited(block: Block, page: Page, evidence: Page) -> list[str]:
     """The notes that a block cites: by footnote, by standing in their section, by a link to their section."""
     names = CITED.findall(block.text + block.head) + page.sections.get(block.section, [])
-    for section in LINKED.findall(block.text + block.head):
-        names += _claims_page().sections.get(section, [])
+    for other, section in LINKED.findall(block.text + block.head):
+        if other or page.path == evidence.path:
+            names += evidence.sections.get(section, [])
     return names
 
 
 @cache
-def _claims_page() -> Page:
+def recorded() -> Page:
+    """docs/evidence.md."""
     return read(CLAIMS)
 
 
-def _linked(page: Page) -> dict[str, list[float]]:
-    """The figures of each note of docs/evidence.md that the page links to."""
-    names = {name for block in page.blocks for name in _cited(block, page)} - {*page.notes}
-    notes = _claims_page().notes if names else {}
-    return {name: values(notes[name][1]) for name in names if name in notes}
+def note_of(name: str, page: Page, evidence: Page) -> str:
+    """The note in `evidence` that the page cites as `name`. Raises ValueError where there is none."""
+    place = name if "." in name else f"{anchor(page.name)}.{name}"
+    if place not in evidence.notes:
+        raise ValueError("docs/evidence.md does not say what gives it")
+    return evidence.notes[place][1]
+
+
+def _unused(page: Page, evidence: Page, cited: set[str]) -> Iterator[Problem]:
+    """Notes for this page, on it and in `evidence`, that nothing cites."""
+    others = {anchor(other.name) for other in pages()} if page.path == evidence.path else set()
+    for name, (line, _) in page.notes.items():
+        if name not in cited and name.rpartition(".")[0] not in others:
+            yield page.problem(line, f"[^{name}] is never cited")
+    section = anchor(page.name)
+    for place in evidence.sections.get(section, []):
+        if place.removeprefix(f"{section}.") not in page.notes:
+            yield evidence.problem(evidence.notes[place][0], f"{page.name} has no footnote of this name")
 
 
 class _Order:
@@ -271,21 +286,21 @@ class _Order:
         return False
 
 
-def check(page: Page) -> tuple[int, list[Problem]]:
-    """How many figures the page claims, and those that nothing supports."""
-    problems, count, cited = [], 0, set()
+def check(page: Page, evidence: Page | None = None) -> tuple[int, list[Problem]]:
+    """How many figures the page claims, and those that nothing in `evidence` supports, which is docs/evidence.md."""
+    evidence = evidence or recorded()
+    problems, count = [], 0
+    cited = {name for block in page.blocks for name in _cited(block, page, evidence)}
     given: dict[str, list[float]] = {}
-    for name, (line, note) in page.notes.items():
+    for name in sorted({*page.notes} | {name for name in cited if name in evidence.notes}):
         try:
-            given[name] = values(note)
+            given[name] = values(note_of(name, page, evidence))
         except ValueError as error:
             given[name] = []
-            problems.append(page.problem(line, f"[^{name}]: {error}"))
-    given |= {name: figures for name, figures in _linked(page).items() if name not in given}
+            problems.append(page.problem(page.notes.get(name, (1, ""))[0], f"[^{name}]: {error}"))
     order, head = _Order(given), ""
     for block in page.blocks:
-        names = _cited(block, page)
-        cited |= {*names}
+        names = _cited(block, page, evidence)
         problems += [
             page.problem(block.line, f"[^{name}] is not defined on this page") for name in names if name not in given
         ]
@@ -295,14 +310,6 @@ def check(page: Page) -> tuple[int, list[Problem]]:
             count += 1
             if not order.supports(text, names, bool(head)):
                 says = ", ".join(f"{value:g}" for name in names for value in given.get(name, [])) or "nothing"
-                text = f"{text} has no evidence (its footnotes give{' in this order' if head else ''} {says})"
+                text = f"{text} has no evidence (its notes give{' in this order' if head else ''} {says})"
                 problems.append(page.problem(block.line, text))
-    problems += [
-        page.problem(line, f"[^{name}] is never cited") for name, (line, _) in page.notes.items() if name not in cited
-    ]
-    return count, problems
-
-
-def evidence_files() -> set[str]:
-    """The files of evidence, for the table that lists them."""
-    return {path.name for path in Path(EVIDENCE).iterdir()}
+    return count, [*problems, *_unused(page, evidence, cited)]

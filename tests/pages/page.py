@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^(\s*)```(\w*)(?: [^`]*)?$")
 NOTE = re.compile(r"^\[\^([\w-]+)\]: (.*)$")
 CITED = re.compile(r"\[\^([\w-]+)\]")
+TITLE = re.compile(r'title="([\w-]+)"')
 BORROWED = re.compile(r"^<!-- with ([\w, ]+) of ([\w.-]+) -->$", re.MULTILINE)
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 CODE = re.compile(r"(~~)?`([^`\n]+)`(~~)?")
@@ -57,7 +58,8 @@ class Page:
     fences: list[Fence] = field(default_factory=list)
     notes: dict[str, tuple[int, str]] = field(default_factory=dict)
     sections: dict[str, list[str]] = field(default_factory=dict)
-    """The notes in `evidence` blocks, by the anchor of the heading above them."""
+    """The notes in `evidence` blocks, by the anchor of the heading above them. A note is called after the anchor, and
+    after the block's title or its number: `rules-of-the-loop.1`."""
 
     @property
     def name(self) -> str:
@@ -118,8 +120,9 @@ def read(path: Path) -> Page:
             close()
             end = next(i for i in range(at + 1, len(lines)) if lines[i].strip() == "```")
             if opened[2] == "evidence":
-                name = f"{section}.{len(page.sections.setdefault(section, [])) + 1}"
-                page.sections[section].append(name)
+                listed, title = page.sections.setdefault(section, []), TITLE.search(line)
+                name = f"{section}.{title[1] if title else len(listed) + 1}"
+                listed.append(name)
                 page.notes[name] = (at + 1, " ".join(lines[at + 1 : end]))
                 at = end + 1
                 continue
@@ -163,7 +166,7 @@ def _check(lines: list[str], at: int) -> tuple[str, int]:
 
 
 def documents(root: Path = ROOT) -> list[Page]:
-    """Every page for people that is written by hand or generated, but for the walkthroughs and the list of evidence."""
+    """Every page for people that is written by hand or generated, but for the walkthroughs."""
     return [read(path) for path in (root / "README.md", root / "CONTRIBUTING.md", *sorted(root.glob("docs/**/*.md")))]
 
 

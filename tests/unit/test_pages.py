@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 import subprocess
@@ -38,9 +37,9 @@ def test_every_figure_has_evidence_and_every_name_exists(capsys: pytest.CaptureF
 
 
 def test_names_exist_on_pages_for_people_too() -> None:
-    """Their figures are written from journals, or compared with what the records give."""
-    listed = [ROOT / "references" / "evidence" / "README.md", *sorted(ROOT.glob("assets/examples/*/WALKTHROUGH.md"))]
-    assert len(listed) == 6
+    """Their figures are written from journals."""
+    listed = sorted(ROOT.glob("assets/examples/*/WALKTHROUGH.md"))
+    assert len(listed) == 5
     problems = [str(problem) for path in listed for problem in names.check(read(path))[1]]
     assert not problems, "\n".join(problems)
 
@@ -93,25 +92,6 @@ def test_the_documents_count_what_the_records_count() -> None:
     assert cpu.refused == 0
 
 
-@pytest.mark.parametrize(("benchmark", "lines"), [("agents", 36), ("evals", 6)])
-def test_tables_of_agents_are_what_their_records_give(benchmark: str, lines: int) -> None:
-    command = [sys.executable, f"benchmarks/{benchmark}.py", "show", f"references/evidence/{benchmark}.json.gz"]
-    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    table = [line for line in shown.splitlines(keepends=True) if line.startswith("|")]
-    assert len(table) == lines
-    assert "".join(table) in (ROOT / "references" / "evidence" / "README.md").read_text()
-
-
-def test_the_evals_record_is_of_the_evals_that_there_are() -> None:
-    """What is asserted of an answer is not reworded afterwards."""
-    asked = {(row.skill, row.id): row.assertions for row in claims.Evidence("evals.json.gz").data.rows}
-    there = {}
-    for path in sorted(ROOT.glob("skills/*/evals/evals.json")):
-        evals = json.loads(path.read_text())
-        there |= {(evals["skill_name"], one["id"]): one["assertions"] for one in evals["evals"]}
-    assert asked == there
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # a minute on two idle cores where nothing is remembered, else ten seconds
 def test_every_snippet_computes_its_reference_and_compiles(capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,11 +125,11 @@ NOTE = f"\n\n[^n]: measured treatments.json.gz: `{SPILLS}`"
         ("Gains of 2 to 15% are usual.", "2 has no evidence"),
         ("| a | time (ms) |\n|---|---|\n| b | 12 |", "12 has no evidence"),
         ("Strides are multiples of 16 bytes; take tiles of 128x256 on `sm_90`, with tileiras 13.4.", ""),
-        ("It has 4,728 bytes[^n].\n\n[^n]: measured nothing.json: `1`", "no references/evidence/nothing.json"),
+        ("It has 4,728 bytes[^n].\n\n[^n]: measured nothing.json: `1`", "no benchmarks/evidence/nothing.json"),
         ("It has 4,728 bytes[^n].\n\n[^n]: measured treatments.json.gz: `one(arch=\"sm_90\")`", "ValueError"),
-        ("It has 4,728 bytes[^n].\n\n[^n]: somebody said so: 4728", "a footnote begins with"),
+        ("It has 4,728 bytes[^n].\n\n[^n]: somebody said so: 4728", "a note begins with"),
         ("It has 4,728 bytes[^n].\n\n[^n]: published it: 4728", "published by whom?"),
-        ("It has 4,728 bytes[^n].\n\n[^n]: observed on an H200 in 2026: 4728", "a footnote begins with"),
+        ("It has 4,728 bytes[^n].\n\n[^n]: observed on an H200 in 2026: 4728", "a note begins with"),
         ("A gain of +7.2% (+7.0 to +7.4)[^c].\n\n[^c]: computed: `7.2; 7; 7.4`", ""),
         ("A gain of +7.2%[^c].\n\n[^c]: computed: `-7.2`", "+7.2 has no evidence"),
         ("A gain of -7.2%[^c].\n\n[^c]: computed: `7.2`", "-7.2 has no evidence"),
@@ -169,7 +149,36 @@ NOTE = f"\n\n[^n]: measured treatments.json.gz: `{SPILLS}`"
     ],
 )  # fmt: skip
 def test_a_figure_needs_evidence_that_gives_it(tmp_path: Path, text: str, complaint: str) -> None:
-    _, problems = claims.check(page(tmp_path, text))
+    """A note stands here behind its footnote, and is put where docs/evidence.md has it."""
+    checked = page(tmp_path, text)
+    notes = "\n".join(evidence_block(name, note) for name, (_, note) in checked.notes.items() if "." not in name)
+    held = checked if "```evidence" in text else page(tmp_path, f"# page.md\n\n{notes}", "evidence.md")
+    _, problems = claims.check(checked, held if "```evidence" in text or notes else None)
+    said = "\n".join(map(str, problems))
+    assert complaint in said
+    assert bool(problems) == bool(complaint), said
+
+
+def evidence_block(title: str, note: str) -> str:
+    return f'```evidence title="{title}"\n{note}\n```\n'
+
+
+@pytest.mark.parametrize(
+    ("held", "complaint"),
+    [
+        ("# page.md\n\n" + evidence_block("n", "computed: 5"), ""),
+        ("# page.md\n\n" + evidence_block("n", "computed: 6"), "5 has no evidence"),
+        ("# other.md\n\n" + evidence_block("n", "computed: 5"), "does not say what gives it"),
+        ("# page.md\n\n" + evidence_block("m", "computed: 5"), "does not say what gives it"),
+        (
+            "# page.md\n\n" + evidence_block("n", "computed: 5") + evidence_block("m", "computed: 5"),
+            "page.md has no footnote of this name",
+        ),
+    ],
+)
+def test_a_footnote_has_its_note_in_the_evidence(tmp_path: Path, held: str, complaint: str) -> None:
+    checked = page(tmp_path, "It takes 5 ms[^n].\n\n[^n]: H200, 2026-11-21.")
+    _, problems = claims.check(checked, page(tmp_path, held, "evidence.md"))
     said = "\n".join(map(str, problems))
     assert complaint in said
     assert bool(problems) == bool(complaint), said
@@ -287,10 +296,11 @@ def test_every_entry_of_the_playbook_says_what_it_did_on_the_gpu() -> None:
 
 
 def test_the_table_of_the_playbook_is_the_record() -> None:
-    listed = (ROOT / "references" / "evidence" / "README.md").read_text()
+    command = [sys.executable, "-m", "benchmarks.advice.playbook", "show", "benchmarks/evidence/playbook.json.gz"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     record = claims.Evidence("playbook.json.gz").data.rows
-    _, _, table = listed.partition("| entry | kernel |")
-    rows = table.partition("\n\n")[0].splitlines()[2:]
+    _, _, table = shown.partition("| entry | kernel |")
+    rows = table.splitlines()[2:]
     wanted = []
     for row in record:
         before, after = (f"{statistics.median(side):.4f}" for side in zip(*row.times, strict=True))
@@ -299,7 +309,6 @@ def test_the_table_of_the_playbook_is_the_record() -> None:
         cells = [row.entry, row.kernel, before, after, claims.said(row.times), "yes" if row.helps else "no", it]
         wanted.append(f"| {' | '.join(cells)} |")
     assert rows == wanted
-    assert (ROOT / "references" / "evidence" / "playbook.png").stat().st_size < 80_000
 
 
 def test_what_gained_nothing_comes_last() -> None:
@@ -338,6 +347,40 @@ def test_the_table_of_tensor_core_instructions_is_the_compilers() -> None:
             assert [*one.tensor_core] == ([] if cell == "none" else [cell]), (label, arch)
 
 
+def recorded_files() -> dict[str, tuple[str, str, str]]:
+    """The table of files in docs/evidence.md: what made each, on which machine, on which days."""
+    found = {}
+    for row in claims.recorded().blocks:
+        if row.head.startswith("| file |"):
+            names, command, machine, date = (cell.strip() for cell in row.text.strip("|").split("|"))
+            found |= dict.fromkeys(re.findall(r"`([^`]+)`", names), (command, machine, date))
+    return found
+
+
 def test_the_evidence_is_listed() -> None:
-    listed = (ROOT / "references" / "evidence" / "README.md").read_text()
-    assert not [name for name in claims.evidence_files() - {"README.md"} if f"`{name}`" not in listed]
+    """With the machine and the day that each file itself names."""
+    listed = recorded_files()
+    assert {*listed} == {path.name for path in claims.EVIDENCE.iterdir()}
+    for name, (_, machine, date) in listed.items():
+        data = claims.Evidence(name).data if ".json" in name and "journal" not in name else {}
+        gpu = data.get("gpu", data.get("versions", {}).get("gpu", ""))
+        assert gpu == "" or machine == ("CPU" if gpu == "none" else gpu.split()[1]), name
+        assert data.get("date", date)[:10] == date[:10], name
+
+
+def test_footnotes_say_where_and_when() -> None:
+    """As docs/evidence.md does of the file that the figure is from."""
+    listed, evidence, seen = recorded_files(), claims.recorded(), 0
+    for one in PAGES:
+        for name, (line, text) in one.notes.items():
+            kind, _, rest = claims.note_of(name, one, evidence).partition(" ")
+            place = f"{one.name}:{line}: {text}"
+            if kind == "published":
+                assert text == f"{rest.partition(': ')[0]}.", place
+            if kind == "measured":
+                _, machine, date = listed[rest.partition(":")[0]]
+                assert ("without a GPU" if machine == "CPU" else machine) in text, place
+                days = re.findall(r"2026-\d\d-\d\d", text)
+                assert days and all(min(date.split(" to ")) <= day <= max(date.split(" to ")) for day in days), place
+                seen += 1
+    assert seen > 90

@@ -101,7 +101,7 @@ def test_installed_skills_hold_all_they_link_to(tmp_path: Path) -> None:
         assert not (folder / "evals").exists()
     assert seen > 200
     tiles = (tmp_path / "perf-loop" / "references" / "playbook-tiles.md").read_text()
-    assert "[^warps]: measured treatments.json.gz, in Tilewright's references/evidence\n" in tiles
+    assert "[^warps]: compiled without a GPU, 2026-11-24, tileiras 13.4.\n" in tiles
     assert "stores 4,728 bytes of spills a thread" in tiles
     assert (tmp_path / "autotuning" / "assets/examples/02_matmul_full_search/autotuned_launch.py").is_file()
     old = [tmp_path / "tune" / name for name in ("references/gone.md", "assets/examples/gone/kernel.py", "mine.txt")]
