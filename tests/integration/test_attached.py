@@ -186,6 +186,7 @@ def test_a_run_of_another_module_than_the_snapshots_is_void(tmp_path: Path) -> N
     play(root, scene)
 
 
+@pytest.mark.slow
 def test_what_lies_elsewhere_on_pythons_path_does_not_take_the_snapshots_place(tmp_path: Path) -> None:
     """As where an editable install sends imports to the working tree: a run cannot read there, and imports its own."""
     root = repository(tmp_path, "miniops")

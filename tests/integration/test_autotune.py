@@ -64,6 +64,7 @@ def test_a_wrong_config_is_never_the_best(make_task: Callable[..., Path]) -> Non
     assert "tampered" in failed.why
 
 
+@pytest.mark.slow
 def test_a_candidate_that_is_wrong_as_it_is_says_so_of_itself(make_task: Callable[..., Path]) -> None:
     """And not of its configs, which are as wrong."""
     root = make_task(kernel=SCALE_KERNEL.replace("values * factor", "values * factor + 1"))
@@ -75,6 +76,7 @@ def test_a_candidate_that_is_wrong_as_it_is_says_so_of_itself(make_task: Callabl
     assert "launch" not in report.files
 
 
+@pytest.mark.slow
 def test_todays_search_over_a_measured_space_races_its_best_three(tmp_path: Path) -> None:
     """With the times that an H200 took for each config in the place of a GPU; and behind other processes."""
     script = [sys.executable, "-m", "benchmarks.advice.replayed"]

@@ -62,6 +62,7 @@ def phase(root: Path) -> str:
     return state.phase
 
 
+@pytest.mark.slow
 def test_an_ended_session_whose_head_is_lost_stays_one_session(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     end(root)
     another_machine(root, monkeypatch)

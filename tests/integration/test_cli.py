@@ -49,6 +49,7 @@ def test_a_person_can_play_a_session(make_task: Callable[..., Path]) -> None:
     assert [line.split("|")[-2].strip() for line in table.splitlines()[2:]] == ["keep", "keep", "crash"]
 
 
+@pytest.mark.slow
 def test_a_person_can_look_and_end(make_task: Callable[..., Path]) -> None:
     root = make_task()
     assert "no session yet" in tilewright("status", cwd=root).stdout
@@ -153,6 +154,7 @@ def test_check_calls_work_on_every_case(make_task: Callable[..., Path], work: st
     assert words in said
 
 
+@pytest.mark.slow
 def test_a_task_is_found_from_every_folder(make_task: Callable[..., Path]) -> None:
     root = make_task()
     (root / "task" / "notes").mkdir()
@@ -206,6 +208,7 @@ def test_the_demo_shows_what_it_promises_in_any_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", range(5))
+@pytest.mark.slow
 def test_every_example_checks_itself(example_folders: list[Path], number: int) -> None:
     assert len(example_folders) == 5
     folder = example_folders[number]

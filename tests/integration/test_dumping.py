@@ -77,6 +77,7 @@ def treatments(kernel: KernelReport) -> list[tuple[str, str]]:
     return [(finding.treatment.value, finding.where) for finding in kernel.findings]
 
 
+@pytest.mark.slow
 def test_what_slows_a_kernel_down_is_told_first(make_task: Callable[..., Path]) -> None:
     root = make_task(kernel=SLOW_KERNELS)
     reports: dict[str, DumpReport] = {}
@@ -262,6 +263,7 @@ def scale(x, factor):
 """
 
 
+@pytest.mark.slow
 def test_a_gather_of_few_elements_beside_tiles_is_no_finding(make_task: Callable[..., Path]) -> None:
     root = make_task()
     tile = "ct.sum(ct.load(x, index=(ct.bid(0),), shape=(2048,)))"

@@ -106,6 +106,7 @@ def test_a_repository_is_attached_with_one_command(tmp_path: Path) -> None:
     play(root, scene)
 
 
+@pytest.mark.slow
 def test_a_function_becomes_a_native_task(package: Path) -> None:
     done = init(package, "mypkg.ops:gelu", "--shape", "64x128", "--dtype", "bf16", "--yes")
     assert done.returncode == 0, done.stderr
@@ -154,6 +155,7 @@ def scale(x):
 """
 
 
+@pytest.mark.slow
 def test_the_kernels_behind_a_function_handed_on_are_what_is_edited(package: Path) -> None:
     (package / "src/mypkg/__init__.py").write_text("from ._impl import scale\n")
     (package / "src/mypkg/_impl.py").write_text(IMPL)
@@ -214,6 +216,7 @@ def reference(x, bias):
 """
 
 
+@pytest.mark.slow
 def test_a_trial_that_fails_is_told_as_one_and_not_written_unasked(package: Path) -> None:
     (package / "src/mypkg/bias.py").write_text(BIAS)
     commit_all(package, "bias")
@@ -266,6 +269,7 @@ def test_joined():
 """
 
 
+@pytest.mark.slow
 def test_inputs_are_taken_from_the_tests_own_calls(package: Path) -> None:
     (package / "tests").mkdir()
     (package / "tests/test_ops.py").write_text(TESTS)
@@ -286,6 +290,7 @@ def test_inputs_are_taken_from_the_tests_own_calls(package: Path) -> None:
     assert re.search(r"no test of tests/test_ops.py that ran calls mypkg.ops:joined .*1 skipped", never.stderr)
 
 
+@pytest.mark.slow
 def test_what_a_function_lacks_is_asked_for(package: Path) -> None:
     assert "--dtype is one of bf16" in init(package, "mypkg.ops:gelu", "--shape", "8x8", "--dtype", "fp23").stderr
     assert "--arg n=" in init(package, "mypkg.ops:times", "--shape", "8x8").stderr
@@ -338,6 +343,7 @@ def reference(q, k, v):
 """
 
 
+@pytest.mark.slow
 def test_hidden_sizes_are_narrowed_to_what_the_function_passes(package: Path) -> None:
     (package / "src/mypkg/attn.py").write_text(ATTENTION)
     commit_all(package, "attention")
@@ -371,6 +377,7 @@ def test_hidden_sizes_are_narrowed_to_what_the_function_passes(package: Path) ->
     assert wrong.returncode == 2
 
 
+@pytest.mark.slow
 def test_a_size_at_which_the_process_dies_is_left_out(package: Path) -> None:
     (package / "src/mypkg/fragile.py").write_text(
         "import os\n\n\ndef fragile(x):\n    if x.shape[0] % 2 and x.device.type != 'meta':\n        os.abort()\n"
@@ -399,6 +406,7 @@ def test_what_is_no_function_is_answered_with_those_that_are_there(package: Path
         assert "a function is written module:function, such as" in init(package, wrong, "--shape", "8").stderr
 
 
+@pytest.mark.slow
 def test_names_that_are_not_ascii(package: Path) -> None:
     (package / "src/mypkg/größe.py").write_text(IMPL.replace("._kernels", "._ядра").replace("scale", "удвоить"))
     (package / "src/mypkg/_ядра.py").write_text(KERNELS.replace("scale", "удвоить"))
@@ -417,6 +425,7 @@ def test_names_that_are_not_ascii(package: Path) -> None:
     assert task["editable"] == ["../../src/mypkg/_ядра.py", "../../src/mypkg/größe.py"]
 
 
+@pytest.mark.slow
 def test_a_worktree_is_a_repository_and_a_submodule_is_another(tmp_path: Path) -> None:
     root, tree, outer = tmp_path / "minigym", tmp_path / "tree", tmp_path / "outer"
     shutil.copytree(REPOSITORIES / "minigym", root, ignore=shutil.ignore_patterns("__pycache__"))

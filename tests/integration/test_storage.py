@@ -73,7 +73,9 @@ async def whole_session(loop: Loop, root: Path, disk: Disk) -> None:
     await insist(disk, lambda: loop.end("enough", quiet))
 
 
-@pytest.mark.parametrize("what", ["journal", "head and journal", "git"])
+@pytest.mark.parametrize(
+    "what", ["journal", *(pytest.param(what, marks=pytest.mark.slow) for what in ("head and journal", "git"))]
+)
 def test_each_write_of_a_session_fails_once(
     make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:

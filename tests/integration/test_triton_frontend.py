@@ -180,6 +180,7 @@ def test_a_dump_holds_every_stage_and_what_was_specialised(make_task: Callable[.
     assert "kernel.py:13" in mix[1]
 
 
+@pytest.mark.slow
 def test_spills_shared_memory_and_errors_of_triton_kernels_are_told(make_task: Callable[..., Path]) -> None:
     pytest.importorskip("triton")
     root = make_task(kernel=KERNEL, toml=TOML)

@@ -124,6 +124,7 @@ OUTSIDE: dict[str, dict[str, str]] = {
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
+@pytest.mark.slow
 def test_nothing_outside_the_editable_files_reaches_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One session in which an agent tries one thing after another to have a wrong kernel passed."""
     root = tmp_path / "repository"

@@ -189,6 +189,7 @@ def test_honest_arithmetic_passes_with_room_to_spare(what: str) -> None:
     assert worst < 0.85
 
 
+@pytest.mark.slow
 def test_rows_of_other_scales_pass_where_no_scales_were_at_hand() -> None:
     """A timed call's outputs: the first rows of a window see few keys, and are far larger than the last."""
     code = task("windowattention")

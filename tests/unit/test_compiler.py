@@ -65,6 +65,7 @@ def test_every_architecture_compiles_without_a_gpu(arch: str) -> None:
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_120"])
+@pytest.mark.slow
 def test_what_many_cubins_occupy_is_read_as_of_each_alone(arch: str) -> None:
     a = torch.empty(1024, 1024, dtype=torch.bfloat16)
     cases = [((64, 64, 64), {}), ((32, 32, 32), {}), ((128, 256, 64), {"num_worker_warps": 4}), ((64, 64, 64), {})]

@@ -9,6 +9,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+import pytest
 import torch
 from benchmarks.advice import treatments
 
@@ -86,6 +87,7 @@ def test_inlined_code_belongs_to_the_line_that_called_it() -> None:
     assert sass.register_counts(listed) == [232]
 
 
+@pytest.mark.slow
 def test_spilled_bytes_and_shared_memory_are_what_ptxas_says(tmp_path: Path) -> None:
     tool = find_tileiras()
     assert tool is not None
@@ -149,6 +151,7 @@ COSTLY = {Treatment.MORE_WORKER_WARPS, Treatment.SMALLER_TILES, Treatment.TENSOR
 """Treatments whose pairs take long to compile; their findings are tested on other kernels."""
 
 
+@pytest.mark.slow
 def test_every_treatment_does_away_with_what_it_is_for() -> None:
     recorded = json.loads(gzip.decompress((ROOT / "benchmarks/evidence/treatments.json.gz").read_bytes()))["rows"]
     for pair in treatments.PAIRS:

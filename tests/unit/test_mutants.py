@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("kernel", ["affine", "rowsum", "transpose"])
+@pytest.mark.slow
 def test_wrong_kernels_fail(kernel: str, tmp_path: Path) -> None:
     """In a process of its own, which pretends to have a GPU."""
     report = tmp_path / "mutants.json"

@@ -87,6 +87,7 @@ def test_a_circle_is_an_error(edges: list[tuple[int, int]]) -> None:
         canonical(Graph(nodes, [Edge(before=a, after=b) for a, b in edges]))
 
 
+@pytest.mark.slow
 def test_very_many_nodes_that_are_alike_are_an_error_and_not_a_wait() -> None:
     with pytest.raises(ProgramError, match="alike"):
         canonical(Graph([fill(OUT, 1)] * 4096, [Edge(before=0, after=n) for n in range(1, 4096)]))
