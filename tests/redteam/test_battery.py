@@ -17,17 +17,14 @@ DAILY = [
     "12_zeroed_inputs",
     "19_rare_wrong_blocks",
     "30_small_elements_zeroed",
-    "36_patched_generators",
     "37_patched_reference",
     "39_equal_to_everything",
     "43_overlapping_output",
     "80_forged_reply",
     "82_exit_at_import",
     "84_result_at_exit",
-    "91_huge_output",
     "93_modules_in_the_way",
     "a2_object_like_a_tensor",
-    "e6_the_same_kernel",
 ]
 DAILY_HONEST = ["scale_persistent", "scale_prints", "scale_thread_joined"]
 
@@ -97,7 +94,7 @@ def test_a_candidate_goes_the_way_that_a_session_takes(
     judge._crashes = ()  # type: ignore[assignment]
     monkeypatch.setattr(judge, "check", lambda _: CorrectnessResult(status=Status.PASSED), raising=False)
     monkeypatch.setattr(judge, "measure", measure)
-    for entry, outcome in ((ATTACKS["e6_the_same_kernel"], attack), (HONEST["scale_prints"], honest)):
+    for entry, outcome in ((ATTACKS["39_equal_to_everything"], attack), (HONEST["scale_prints"], honest)):
         waiting, asked = list(coming), list[bool]()
         made = judge.judge(entry, aftercare=False)
         assert (made.outcome, made.caught_by, made.level) == (outcome, caught_by, level)
