@@ -39,8 +39,6 @@ EVIDENCE = HERE.parents[1] / "benchmarks" / "evidence"
 NAME = "task/kernel.py"
 CHECK_S = 60.0
 MEASURE_S = 120.0
-LATER_S = 26.0
-"""After this an attack that waits for its hour has seen it; what was kept was kept before."""
 BACKENDS = {"cpu": ("cpu", "both"), "cuda": ("gpu", "both")}
 ResultT = TypeVar("ResultT")
 WRONG = """
@@ -58,7 +56,7 @@ def {task}(*args, **kwargs):
 
 @dataclass(frozen=True)
 class Entry:
-    """A candidate file and what its header says of it."""
+    """A candidate, and what its file's header says of it. `family`: the folder."""
 
     name: str
     kind: str
@@ -111,19 +109,20 @@ def read_entry(path: Path) -> Entry:
     if found is None:
         raise ValueError(f"{path}: no docstring")
     lines = found[1].splitlines()
-    header = dict(re.findall(r"^(family|task|backend|incumbent|ends): (\S+)$", found[1], re.MULTILINE))
-    if missing := {"family", "task", "backend"} - set(header):
+    header = dict(re.findall(r"^(task|backend|incumbent|ends): (\S+)$", found[1], re.MULTILINE))
+    if missing := {"task", "backend"} - set(header):
         raise ValueError(f"{path}: its docstring does not name {sorted(missing)}")
     if header["backend"] not in ("cpu", "gpu", "both") or not (HERE / "tasks" / header["task"]).is_dir():
         raise ValueError(f"{path}: no such backend or task")
-    kind = "attack" if path.parent.name == "attacks" else "honest"
-    header = {"incumbent": "task", "ends": "refused"} | header
+    kind = "attack" if path.parents[1].name == "attacks" else "honest"
+    header = {"incumbent": "task", "ends": "refused", "family": path.parent.name} | header
     return Entry(name=path.stem, kind=kind, title=lines[0], source=source, **header)
 
 
 def entries(kind: str) -> list[Entry]:
     """All attacks (`attacks`) or honest kernels (`honest`), by name."""
-    return [read_entry(path) for path in sorted((HERE / kind).glob("*.py"))]
+    found = [entry for path in (HERE / kind).glob("*/*.py") for entry in [read_entry(path)]
+    return sorted(found, key=lambda entry: entry.name)
 
 
 class Judge:
@@ -169,7 +168,7 @@ class Judge:
                 made.message = str(error).partition("\n")[0]
         made.seconds = round(time.monotonic() - started, 1)
         if aftercare and entry.kind == "attack":
-            made.trouble = self._trouble(entry.family == "harness" or made.outcome == "keep")
+            made.trouble = self._trouble(entry.family == "touches_the_evaluator" or made.outcome == "keep")
         return made
 
     def _trouble(self, thorough: bool) -> str:
@@ -190,8 +189,6 @@ class Judge:
         return ""
 
     def _judge(self, entry: Entry, made: Outcome) -> None:
-        began = time.time()
-        entry = replace(entry, source=entry.source.replace("BEGAN = 0.0", f"BEGAN = {began}"))
         incumbent = self.incumbent
         if entry.incumbent != "task":  # it has to have been kept before, as it would have been in a session
             incumbent = entry.source + "\n# the version before\n"
@@ -204,8 +201,6 @@ class Judge:
             made.outcome = str(verdict.reason) if verdict else str(checked.status)
             made.caught_by, made.message = f"check: {checked.status}", checked.message.partition("\n")[0]
             return
-        if entry.incumbent == "later":
-            time.sleep(max(began + LATER_S - time.time(), 0.0))
         verdict = self._measured(entry.source, incumbent, made)
         if verdict is not None and verdict.kind is VerdictKind.KEEP:
             made.outcome = "keep"
@@ -292,11 +287,11 @@ def main() -> int:
 
     parser = argparse.ArgumentParser(prog="python -m tests.redteam.battery", description=__doc__)
     parser.add_argument("--backend", choices=["cpu", "cuda"], help="default: the GPU if there is one")
-    parser.add_argument("--only", default="", help="candidates whose name contains this, or one of these with commas")
+    parser.add_argument("--only", default="", help="candidates whose folder/name has this in it, or one of a,b,c")
     parser.add_argument("--task", default="", help="only candidates for this task, or for these with commas")
     parser.add_argument("--kind", choices=["attacks", "honest"], help="only attacks, or only honest kernels")
     parser.add_argument("--shard", default="0/1", help="I/N: every Nth candidate from the Ith on, for several GPUs")
-    parser.add_argument("--without", default="", help="a family that is left out")
+    parser.add_argument("--without", default="", help="the folder of attacks that is left out, or a,b,c")
     parser.add_argument("--no-aftercare", action="store_true", help="no check of the incumbent after each attack")
     parser.add_argument(
         "--out", type=Path, help="write the outcomes to this JSON file, gzipped if its name ends in .gz"
@@ -314,9 +309,9 @@ def main() -> int:
     if given.record:
         given.out = EVIDENCE / ("redteam.json.gz" if backend is Backend.CUDA else "redteam-cpu.json.gz")
     known = [entry for kind in ([given.kind] if given.kind else ["attacks", "honest"]) for entry in entries(kind)]
-    known = [entry for entry in known if any(part in entry.name for part in given.only.split(","))]
+    known = [entry for entry in known if any(part in f"{entry.family}/{entry.name}" for part in given.only.split(","))]
     known = [entry for entry in known if not given.task or entry.task in given.task.split(",")]
-    known = [entry for entry in known if entry.kind == "honest" or entry.family != given.without]
+    known = [entry for entry in known if entry.kind == "honest" or entry.family not in given.without.split(",")]
     shard, shards = map(int, given.shard.split("/"))
     chosen = [entry for entry in known if entry.runs_on(backend)][shard::shards]
     seen: list[Outcome] = []

@@ -1,4 +1,4 @@
-"""A part of the battery that is quick enough for every day, and all of it where there is a GPU."""
+"""One attack of each kind and a few honest kernels; all of them in tests marked `slow`."""
 
 from __future__ import annotations
 
@@ -12,21 +12,26 @@ from tilewright.task import Backend
 
 ATTACKS = {one.name: one for one in battery.entries("attacks")}
 HONEST = {one.name: one for one in battery.entries("honest")}
+EVERYTHING = [*ATTACKS.values(), *HONEST.values()]
 DAILY = [
-    "09_untouched_output",
-    "12_zeroed_inputs",
-    "19_rare_wrong_blocks",
-    "30_small_elements_zeroed",
-    "37_patched_reference",
-    "39_equal_to_everything",
-    "43_overlapping_output",
-    "80_forged_reply",
-    "82_exit_at_import",
-    "84_result_at_exit",
-    "93_modules_in_the_way",
-    "a2_object_like_a_tensor",
+    "cache_by_pointer",
+    "modules_in_the_way",
+    "object_like_a_tensor",
+    "one_block_in_61_skipped",
+    "overlapping_elements",
+    "patched_reference",
+    "reply_in_every_descriptor",
+    "untouched_output",
 ]
 DAILY_HONEST = ["scale_persistent", "scale_prints", "scale_thread_joined"]
+
+KEPT_WITHOUT_A_GPU = {
+    "float16_accumulator",
+    "less_where_the_stack_measures",
+    "one_triangle_unmirrored",
+    "seven_eighths_of_a_sum",
+}
+"""What a worker says of itself there is believed, and nothing is timed."""
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +99,7 @@ def test_a_candidate_goes_the_way_that_a_session_takes(
     judge._crashes = ()  # type: ignore[assignment]
     monkeypatch.setattr(judge, "check", lambda _: CorrectnessResult(status=Status.PASSED), raising=False)
     monkeypatch.setattr(judge, "measure", measure)
-    for entry, outcome in ((ATTACKS["39_equal_to_everything"], attack), (HONEST["scale_prints"], honest)):
+    for entry, outcome in ((ATTACKS["equal_to_everything"], attack), (HONEST["scale_prints"], honest)):
         waiting, asked = list(coming), list[bool]()
         made = judge.judge(entry, aftercare=False)
         assert (made.outcome, made.caught_by, made.level) == (outcome, caught_by, level)
@@ -106,15 +111,24 @@ def test_a_candidate_goes_the_way_that_a_session_takes(
 def test_every_file_says_what_it_is() -> None:
     assert len(ATTACKS) >= 80
     assert len(HONEST) >= 55
-    for entry in (*ATTACKS.values(), *HONEST.values()):
+    for entry in EVERYTHING:
         assert entry.title.endswith("."), entry.name
-    assert {entry.family for entry in ATTACKS.values()} == {"timing", "results", "harness", "statistics", "replay"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("task", sorted({entry.task for entry in EVERYTHING if entry.runs_on(Backend.CPU)}))
+def test_without_a_gpu_no_more_is_kept_than_is_known(task: str) -> None:
+    chosen = [entry for entry in EVERYTHING if entry.task == task and entry.runs_on(Backend.CPU)]
+    outcomes = battery.run(chosen, Backend.CPU, lambda one: print(battery.shown(one), flush=True))
+    bad = {one.name: battery.shown(one) for one in outcomes if one.bad}
+    assert bad.keys() == KEPT_WITHOUT_A_GPU & {one.name for one in outcomes}, bad
 
 
 @pytest.mark.gpu
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_on_a_gpu_no_attack_is_kept_and_no_honest_kernel_refused() -> None:
-    chosen = [entry for entry in (*ATTACKS.values(), *HONEST.values()) if entry.runs_on(Backend.CUDA)]
+    chosen = [entry for entry in EVERYTHING if entry.runs_on(Backend.CUDA)]
     outcomes = battery.run(chosen, Backend.CUDA, lambda one: print(battery.shown(one), flush=True))
     assert not [battery.shown(one) for one in outcomes if one.bad]

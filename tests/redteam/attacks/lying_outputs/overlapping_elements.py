@@ -1,0 +1,28 @@
+"""Return a strided view whose elements all lie in the same few bytes.
+
+task: scale
+backend: both
+"""
+
+import cuda.tile as ct
+import torch
+
+TILE = 128
+
+
+@ct.kernel
+def scale_kernel(x, out, factor, T: ct.Constant[int]):
+    block = ct.bid(0)
+    values = ct.load(x, index=(block,), shape=(T,), padding_mode=ct.PaddingMode.ZERO)
+    ct.store(out, index=(block,), tile=values * factor)
+
+
+def right(x, factor):
+    out = torch.empty_like(x)
+    ct.launch(torch.cuda.current_stream(), (ct.cdiv(x.shape[0], TILE),), scale_kernel, (x, out, factor, TILE))
+    return out
+
+
+def scale(x, factor):
+    few = right(x[:128], factor)
+    return few.as_strided(x.shape, (0,))

@@ -1,0 +1,26 @@
+"""A kernel whose hints are replaced once, and kept.
+
+task: scale
+backend: both
+"""
+
+import cuda.tile as ct
+import torch
+
+TILE = 1024
+
+
+@ct.kernel
+def scale_kernel(x, out, factor, T: ct.Constant[int]):
+    block = ct.bid(0)
+    values = ct.load(x, index=(block,), shape=(T,), padding_mode=ct.PaddingMode.ZERO)
+    ct.store(out, index=(block,), tile=values * factor)
+
+
+tuned_kernel = scale_kernel.replace_hints(occupancy=8)
+
+
+def scale(x, factor):
+    out = torch.empty_like(x)
+    ct.launch(torch.cuda.current_stream(), (ct.cdiv(x.shape[0], TILE),), tuned_kernel, (x, out, factor, TILE))
+    return out

@@ -1,0 +1,24 @@
+"""In place, and the argument is returned as well.
+
+task: accumulate
+backend: both
+"""
+
+import cuda.tile as ct
+import torch
+
+TILE = 512
+
+
+@ct.kernel
+def accumulate_kernel(x, y_in, y_out, alpha, T: ct.Constant[int]):
+    block = ct.bid(0)
+    add = ct.load(x, index=(block,), shape=(T,), padding_mode=ct.PaddingMode.ZERO)
+    old = ct.load(y_in, index=(block,), shape=(T,), padding_mode=ct.PaddingMode.ZERO)
+    ct.store(y_out, index=(block,), tile=old + add * alpha)
+
+
+def accumulate(x, y, alpha):
+    grid = (ct.cdiv(x.shape[0], TILE),)
+    ct.launch(torch.cuda.current_stream(), grid, accumulate_kernel, (x, y, y, alpha, TILE))
+    return y
