@@ -102,8 +102,9 @@ class Outcome:
         return not wanted or self.outcome == "error" or bool(self.trouble)
 
 
-def read_entry(path: Path) -> Entry:
-    """A candidate file with its header: `key: value` lines of the module's docstring."""
+def read_entries(path: Path) -> list[Entry]:
+    """The candidates of a file, by its header: `key: value` lines of the module's docstring. `with: TILE = 64, 256`
+    makes two of it, `name[64]` and `name[256]`, whose lines `TILE = ...` differ."""
     source = path.read_text(encoding="utf-8")
     found = re.match(r'"""(.*?)"""', source, re.DOTALL)
     if found is None:
@@ -116,12 +117,21 @@ def read_entry(path: Path) -> Entry:
         raise ValueError(f"{path}: no such backend or task")
     kind = "attack" if path.parents[1].name == "attacks" else "honest"
     header = {"incumbent": "task", "ends": "refused", "family": path.parent.name} | header
-    return Entry(name=path.stem, kind=kind, title=lines[0], source=source, **header)
+    entry = Entry(name=path.stem, kind=kind, title=lines[0], source=source, **header)
+    varied = re.search(r"^with: (\w+) = (.+)$", found[1], re.MULTILINE)
+    return [_with(entry, varied[1], value) for value in varied[2].split(", ")] if varied else [entry]
+
+
+def _with(entry: Entry, constant: str, value: str) -> Entry:
+    source, lines = re.subn(rf"^{constant} = .*$", f"{constant} = {value}", entry.source, flags=re.MULTILINE)
+    if lines != 1:
+        raise ValueError(f"{entry.name}: it has to have one line `{constant} = ...`, and has {lines}")
+    return replace(entry, name=f"{entry.name}[{value}]", source=source)
 
 
 def entries(kind: str) -> list[Entry]:
     """All attacks (`attacks`) or honest kernels (`honest`), by name."""
-    found = [entry for path in (HERE / kind).glob("*/*.py") for entry in [read_entry(path)]
+    found = [entry for path in (HERE / kind).glob("*/*.py") for entry in read_entries(path)]
     return sorted(found, key=lambda entry: entry.name)
 
 

@@ -1,14 +1,15 @@
-"""Tiles of 64, in steps of 16.
+"""Larger tiles.
 
-family: tiles
 task: gram
 backend: both
+with: TILE = 32, 64
 """
 
 import cuda.tile as ct
 import torch
 
-TM, TK = 64, 16
+TILE = 32
+TM, TK = TILE, 16
 
 
 @ct.kernel

@@ -1,8 +1,8 @@
-"""Tiles of 256.
+"""Other tiles, of which the smallest is slower than the incumbent.
 
-family: tiles
 task: scale
 backend: both
+with: TILE = 64, 256, 1024, 4096
 """
 
 import cuda.tile as ct

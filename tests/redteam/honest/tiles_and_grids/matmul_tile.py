@@ -1,14 +1,15 @@
-"""Tiles of 64.
+"""Larger tiles.
 
-family: tiles
 task: matmul
 backend: both
+with: TILE = 64, 128
 """
 
 import cuda.tile as ct
 import torch
 
-TM, TN, TK = 64, 64, 64
+TILE = 64
+TM, TN, TK = TILE, TILE, 64
 
 
 @ct.kernel
