@@ -44,6 +44,7 @@ def users(root: Path, paths: set[str]) -> set[str]:
     return {path for first, path in own.items() if first not in (".git", "sandbox")}
 
 
+@pytest.mark.slow
 def test_each_tool_does_no_more_than_its_hints_say(make_task: Callable[..., Path], state_folder: Path) -> None:
     root = make_task()
     server = build_server(Desk(root))

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, git
 from tests.integration.test_mcp import RawServer, gone
 from tilewright.isolation.supervisor import descendants
@@ -83,6 +85,7 @@ class Walker:
         return content
 
 
+@pytest.mark.slow
 def test_kills_at_random_moments_lose_nothing(make_task: Callable[..., Path]) -> None:
     root = make_task()
     source = random.Random(20261121)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, git
 from tests.integration.test_kill import Walker
 from tests.integration.test_mcp import RawServer, command, gone, name_of, workers
@@ -67,6 +69,7 @@ def until(walker: Walker, server: RawServer, phase: str) -> None:
         walker.step(server, tool, **arguments)
 
 
+@pytest.mark.slow
 def test_a_night(make_task: Callable[..., Path]) -> None:
     root = make_task()
     walker = Walker(root, SOURCES)

@@ -34,6 +34,7 @@ def test_a_session_on_a_machine_that_confines_nothing_is_refused(make_task: Call
     assert not (root / "sandbox").exists()
 
 
+@pytest.mark.slow
 def test_a_session_that_confines_nothing_by_wish_says_so(make_task: Callable[..., Path]) -> None:
     root, call = make_task(), "landlock"
     status, text = tilewright(root, call, "start-session", "task", "--backend", "cpu", "--unconfined")
