@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Condition
 from typing import Protocol
 
@@ -41,7 +42,7 @@ class Start(Protocol):
 @dataclass(frozen=True)
 class Check:
     """What a check of a candidate goes by. `ahead_bytes`: about how many bytes the trials may take that are made ahead,
-    on several workers."""
+    on several workers. `mismatches`: the folder for what is seen where a whole output is wrong."""
 
     code: TaskCode
     backend: Backend
@@ -49,6 +50,7 @@ class Check:
     tell: Tell
     ahead_bytes: int = 0
     workers: int = 1
+    mismatches: Path | None = None
 
 
 def shared_out(shapes: Sequence[Shape], count: int) -> list[list[Shape]]:
@@ -219,7 +221,8 @@ class Runs:
     def _check(self, number: int, planned: Run, worker: WorkerHandle, kept: Kept) -> None:
         output = ""
         try:
-            found = check_case(worker, self._by.code, planned, self._by.backend, kept, self._ahead.pop(number, None))
+            by, made = self._by, self._ahead.pop(number, None)
+            found = check_case(worker, by.code, planned, by.backend, kept, made, by.mismatches)
         except WorkerFailure as failure:
             output = failure.output
             found = CaseCheck(

@@ -26,7 +26,7 @@ from tilewright.evaluation.snapshot import Snapshot, SnapshotStore, content_id
 from tilewright.gpu.telemetry import find_gpu
 from tilewright.isolation.confinement import Isolation
 from tilewright.programs.format import program_file
-from tilewright.repository import Files, Repository
+from tilewright.repository import SANDBOX, Files, Repository
 from tilewright.rules import DEFAULT, Rules
 from tilewright.session.history import Started
 from tilewright.session.jobs import in_thread
@@ -65,10 +65,12 @@ class Runs:
         working_tree: Path | None = None,
         session: str = "",
         rules: Rules = DEFAULT,
+        mismatches: Path | None = None,
     ) -> None:
         """`working_tree` is the repository's folder where the task is a command task, whose runs must not read there.
         `session` is whose runs these are: all of a session's are modelled from the same blocks, whichever process asks.
-        `rules` are the session's.
+        `rules` are the session's. `mismatches`: the folder for what a check saw where a whole output was wrong, if it
+        is to outlive these runs.
 
         Raises `UsageError` where the repository is too large to take snapshots of.
         """
@@ -82,6 +84,7 @@ class Runs:
         self._confined = False  # not asked yet; of this machine it stays true
         self._session = session
         self._rules = rules
+        self._mismatches = str(mismatches or "")
         self.unconfined = os.environ.get(UNCONFINED) == "1"
         """Whether candidates may run where this machine cannot confine them."""
         try:
@@ -112,7 +115,8 @@ class Runs:
         that dies, is a result with a status."""
         again = [run.model_dump(mode="json") for run in known]
         hidden = self._rules.hidden_cases
-        result = await self._run("correctness", limit_s, tell, [files], secret=secret, hidden=hidden, known=again)
+        more = {"secret": secret, "hidden": hidden, "mismatches": self._mismatches}
+        result = await self._run("correctness", limit_s, tell, [files], known=again, **more)
         return CorrectnessResult.model_validate(result)
 
     async def widely(self, files: Files, secret: str, tell: Tell, wide_s: float | None = None) -> CorrectnessResult:
@@ -120,7 +124,8 @@ class Runs:
         within `wide_s` seconds, by default the rules' `hidden_seconds`."""
         wide_s, hidden = self._rules.hidden_seconds if wide_s is None else wide_s, self._rules.hidden_cases_to_keep
         limit_s = wide_s + LAST_CASE_S
-        result = await self._run("widely", limit_s, tell, [files], secret=secret, hidden=hidden, wide_s=wide_s)
+        more = {"secret": secret, "hidden": hidden, "mismatches": self._mismatches}
+        result = await self._run("widely", limit_s, tell, [files], wide_s=wide_s, **more)
         return CorrectnessResult.model_validate(result)
 
     async def benchmark(
@@ -315,7 +320,8 @@ def runs_from(
     """The runs of a session whose baseline is this commit, of a command task if `harness`. Raises `UsageError`."""
     if harness:
         return Runs(backend, arch, repository.whole(baseline), folder, repository.root, session, rules)
-    return Runs(backend, arch, repository.files(baseline), folder, session=session, rules=rules)
+    mismatches = repository.root / SANDBOX / session / "mismatches"
+    return Runs(backend, arch, repository.files(baseline), folder, None, session, rules, mismatches)
 
 
 @contextlib.asynccontextmanager
