@@ -178,7 +178,14 @@ class Crew:
         return FakeTrial(seed)
 
     def _check_case(
-        self, worker: Worker, code: object, run: Run, backend: Backend, kept: dict[str, Any], made: FakeTrial | None
+        self,
+        worker: Worker,
+        code: object,
+        run: Run,
+        backend: Backend,
+        kept: dict[str, Any],
+        made: FakeTrial | None,
+        mismatches: None,
     ) -> CaseCheck:
         assert self.referee.acquire(blocking=False), "the referee does one thing at a time"
         if made is not None:
