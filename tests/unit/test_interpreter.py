@@ -7,6 +7,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import cuda.tile as ct
@@ -451,3 +452,22 @@ def test_a_launch_without_its_stream_kernel_or_arguments_raises_what_cutile_rais
         for launch, text in zip(launches, texts, strict=True):
             with pytest.raises(TypeError, match=text):
                 ct.launch(*launch)
+
+
+def test_a_block_is_not_run_before_all_of_it_is_prepared() -> None:
+    """Host code may launch from several threads."""
+    token = SimpleNamespace(op="make_token", result_vars=())
+    seen: list[int] = []
+
+    class Body:
+        @property
+        def operations(self) -> Iterator[SimpleNamespace]:
+            yield token
+            if not seen:  # another thread comes by now
+                seen.append(0)
+                seen.append(len(flow._prepared(body)))
+            yield token
+
+    body = Body()
+    assert len(flow._prepared(body)) == 2
+    assert seen[1] == 2

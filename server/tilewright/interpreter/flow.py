@@ -53,11 +53,12 @@ def _prepared(body: Any) -> list[Prepared]:
     """The operations of a block of IR, each prepared when the block is first reached."""
     found = _BLOCKS.get(body)
     if found is None:
-        found = _BLOCKS[body] = []
+        found = []
         for op in body.operations:
             flows = op.op if op.op in _LEAVES or op.op in ("loop", "ifelse") else ""
             names = tuple(var.name for var in getattr(op, _LEAVES.get(op.op, "result_vars")))
             found.append((op, flows, _nothing if flows else step_of(op), names))
+        _BLOCKS[body] = found  # whole, or another thread would run a part of the block
     return found
 
 
