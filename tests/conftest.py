@@ -23,6 +23,8 @@ collect_ignore = ["repositories"]
 os.environ.setdefault("TILEWRIGHT_SPARES", "0")  # tests share the processors: a worker is started when one is needed
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # and torch's threads would wait for each other there, at full speed
 
+SOURCES = pytest.StashKey[dict[Path, tuple[int, int]]]()
+
 SCALE_TOML = """
 name = "scale"
 entry = "kernel:scale"
@@ -171,6 +173,28 @@ def make_task(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def example_folders() -> list[Path]:
     return sorted(folder for folder in examples().iterdir() if folder.is_dir())
+
+
+def _sources() -> dict[Path, tuple[int, int]]:
+    """Every module of the package and of the tests, by when it was written and its size."""
+    found = {}
+    for folder in ("server", "tests"):
+        for path in (Path(__file__).parents[1] / folder).rglob("*.py"):
+            with contextlib.suppress(OSError):
+                found[path] = path.stat().st_mtime_ns, path.stat().st_size
+    return found
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.stash[SOURCES] = _sources()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Referees and workers read the package anew whenever they start: tests of a tree that is edited meanwhile run
+    several versions of it beside each other, and fail in ways that no version explains."""
+    before, now = config.stash.get(SOURCES, {}), _sources()
+    if changed := sorted(path.name for path in before.keys() | now.keys() if before.get(path) != now.get(path)):
+        terminalreporter.write_line(f"changed while the tests ran, which failures may come from: {', '.join(changed)}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
