@@ -148,12 +148,7 @@ def check_case(
 
 
 def check_trial(
-    code: TaskCode,
-    planned: Run,
-    trial: Trial,
-    call: Call,
-    kept: Kept | None = None,
-    mismatches: Path | None = None,
+    code: TaskCode, planned: Run, trial: Trial, call: Call, kept: Kept | None = None, mismatches: Path | None = None
 ) -> Comparison:
     """One run on a candidate that `call` reaches: its outputs, its inputs, a second call where one is planned, and what
     the first run of this shape has `kept`. `mismatches`: the folder for what is seen where a whole output is wrong."""

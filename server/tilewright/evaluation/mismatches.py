@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +15,21 @@ FILES, LIMIT = 8, 64 << 20
 """In a folder: files, and their bytes."""
 
 
-def save(folder: Path, name: str, seen: Mapping[str, Any]) -> str:
+def save(folder: Path, name: str, seen: dict[str, Any]) -> str:
     """Write `seen` to the file NAME.pt in `folder`, for `torch.load`, and drop the oldest files beyond the limits.
     Return words that end a message with the file's path; empty if there is no file.
 
     The candidate may read it: each check draws new seeds, and the journal shows those of this check anyway."""
-    if sum(leaf.nbytes for leaf in tree_leaves(dict(seen)) if isinstance(leaf, torch.Tensor)) > LIMIT:
+    if sum(getattr(leaf, "nbytes", 0) for leaf in tree_leaves(seen)) > LIMIT:
         return ""
     content, path = io.BytesIO(), folder / f"{name}.pt"
-    torch.save(tree_map_only(torch.Tensor, lambda tensor: tensor.detach().cpu().clone(), dict(seen)), content)
+    torch.save(tree_map_only(torch.Tensor, lambda tensor: tensor.detach().cpu().clone(), seen), content)
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         path.write_bytes(content.getbuffer())
-        held = 0
-        newest = sorted(folder.glob("*.pt"), key=lambda file: file.stat().st_mtime_ns, reverse=True)
-        for number, file in enumerate(newest):
-            held += file.stat().st_size
-            if file != path and (number >= FILES or held > LIMIT):
-                file.unlink()
+        files = sorted(folder.glob("*.pt"), key=lambda file: file.stat().st_mtime_ns)
+        while len(files) > FILES or (len(files) > 1 and sum(file.stat().st_size for file in files) > LIMIT):
+            files.pop(0).unlink()
     except OSError:
         return ""
     return f"; what went in and what came out is in {path}"

@@ -131,7 +131,7 @@ class Referee:
                 start = functools.partial(self._workers, code, message["arms"][0], deadline)
                 aside = self._on_gpu.aside(code, snapshot, widely) if self._gpu else contextlib.nullcontext()
                 several = self._on_gpu.side_by_side(code) if self._gpu else 1
-                folder = Path(message["mismatches"] or self._folder / "mismatches")
+                folder = Path(message["mismatches"]) if message["mismatches"] else None
                 by = Check(code, self._backend, start, self._tell, self._memory // AHEAD, several, folder)
                 result = judged_undisturbed(judge, by, aside, deadline)
         except WorkerFailure as failure:

@@ -69,8 +69,7 @@ class Runs:
     ) -> None:
         """`working_tree` is the repository's folder where the task is a command task, whose runs must not read there.
         `session` is whose runs these are: all of a session's are modelled from the same blocks, whichever process asks.
-        `rules` are the session's. `mismatches`: the folder for what a check saw where a whole output was wrong, if it
-        is to outlive these runs.
+        `rules` are the session's. `mismatches`: the folder for what a check saw where a whole output was wrong, if any.
 
         Raises `UsageError` where the repository is too large to take snapshots of.
         """
@@ -115,8 +114,7 @@ class Runs:
         that dies, is a result with a status."""
         again = [run.model_dump(mode="json") for run in known]
         hidden = self._rules.hidden_cases
-        more = {"secret": secret, "hidden": hidden, "mismatches": self._mismatches}
-        result = await self._run("correctness", limit_s, tell, [files], known=again, **more)
+        result = await self._run("correctness", limit_s, tell, [files], secret=secret, hidden=hidden, known=again)
         return CorrectnessResult.model_validate(result)
 
     async def widely(self, files: Files, secret: str, tell: Tell, wide_s: float | None = None) -> CorrectnessResult:
@@ -124,8 +122,7 @@ class Runs:
         within `wide_s` seconds, by default the rules' `hidden_seconds`."""
         wide_s, hidden = self._rules.hidden_seconds if wide_s is None else wide_s, self._rules.hidden_cases_to_keep
         limit_s = wide_s + LAST_CASE_S
-        more = {"secret": secret, "hidden": hidden, "mismatches": self._mismatches}
-        result = await self._run("widely", limit_s, tell, [files], wide_s=wide_s, **more)
+        result = await self._run("widely", limit_s, tell, [files], secret=secret, hidden=hidden, wide_s=wide_s)
         return CorrectnessResult.model_validate(result)
 
     async def benchmark(
@@ -255,7 +252,7 @@ class Runs:
         snapshots = [snapshot.model_dump(mode="json") for snapshot in await self._prepared(*arms)]
         if self._about:
             message |= self._about | {"baseline_id": content_id({name: self._protected[name] for name in arms[0]})}
-        task = str(self._store.task_folder())
+        task, message = str(self._store.task_folder()), message | {"mismatches": self._mismatches}
         try:
             if not (self.unconfined or self._confined):
                 reply = await self._evaluator.request("isolation", lambda _: None, START_TIMEOUT_S, **self._about)
