@@ -207,6 +207,7 @@ def test_work_outlives_a_clients_time_out_and_makes_way_for_other_work(make_task
             while records_of(root)[-1]["kind"] != "committed" or not workers(os.getpid()):
                 await asyncio.sleep(0.1)
             sleeping.cancel()
+            await asyncio.wait([sleeping])
             (root / "task" / "kernel.py").write_text(FASTER_KERNEL)
             assert (await content(connected, "run_correctness"))["status"] == "passed"
 

@@ -20,14 +20,18 @@ import cuda.tile as ct
 import cuda.tile.tune
 import torch
 import typer
+from pydantic import BaseModel
 
 from tests.pages.page import CODE, COMMENT, ROOT, Page, Problem, read
 from tilewright import task
+from tilewright.autotune import report as autotune_report
 from tilewright.compiler.resources import Resources
 from tilewright.compiler.tools import find_tileiras
 from tilewright.compiler.treatments import Finding, Treatment
 from tilewright.evaluation.results import Status
 from tilewright.policy import Reason
+from tilewright.profile import report as profile_report
+from tilewright.session import reports
 
 LINK = re.compile(r"\[[^\]\n]+\]\(([^)\s]+)\)")
 SNAKE = re.compile(r"(?<![\w.\-/])[a-z][a-z0-9]*(?:_[a-z0-9]+)+(?![\w\-/])")
@@ -64,7 +68,11 @@ def known() -> frozenset[str]:
 
     found = {one.value for kind in (Treatment, Status, Reason) for one in kind} | set(ELSEWHERE["names"].split())
     for tool in asyncio.run(build_server(Desk(ROOT)).list_tools()):
-        found |= {tool.name, *_words(tool.input_schema), *_words(tool.output_schema)}
+        found |= {tool.name, *_words(tool.input_schema)}
+    for module in (reports, autotune_report, profile_report):
+        for model in vars(module).values():
+            if inspect.isclass(model) and issubclass(model, BaseModel):
+                found |= _words(model.model_json_schema())
     for model in vars(task).values():
         if inspect.isclass(model):
             found |= {*getattr(model, "model_fields", {}), *getattr(model, "__dataclass_fields__", {})}
