@@ -284,11 +284,11 @@ def record(outcomes: list[Outcome], skipped: int, backend: Backend) -> dict[str,
 
 def merged(files: list[Path]) -> dict[str, Any]:
     """One record of several parts of a battery, each outcome with the commit of its own; a later file's replaces an
-    earlier one's of the same name. GPU, date and versions are the first part's."""
+    earlier one's of the same name. Command, GPU, date and versions are the first part's."""
     parts = [read(file) for file in files]
     outcomes = {one["name"]: Outcome(**one) for part in parts for one in part["outcomes"]}
     made = record([*outcomes.values()], 0, Backend(parts[0]["backend"]))
-    kept = {key: parts[0][key] for key in ("gpu", "date", "versions")}
+    kept = {key: parts[0][key] for key in ("command", "gpu", "date", "versions", "skipped_for_backend")}
     return made | kept | {"commit": ", ".join(sorted({one.commit for one in outcomes.values()}))}
 
 
@@ -323,7 +323,8 @@ def main() -> int:
     known = [entry for entry in known if not given.task or entry.task in given.task.split(",")]
     known = [entry for entry in known if entry.kind == "honest" or entry.family not in given.without.split(",")]
     shard, shards = map(int, given.shard.split("/"))
-    chosen = [entry for entry in known if entry.runs_on(backend)][shard::shards]
+    fitting = [entry for entry in known if entry.runs_on(backend)]
+    chosen, skipped = fitting[shard::shards], len(known) - len(fitting)
     seen: list[Outcome] = []
 
     def tell(one: Outcome) -> None:
@@ -331,11 +332,11 @@ def main() -> int:
         print(shown(one), flush=True)
         seen.append(one)
         if given.out:  # after each, so that a run that is cut off has said what it knows
-            made = record(seen, len(known) - len(chosen), backend)
+            made = record(seen, skipped, backend)
             write(given.out, made)
 
     outcomes = run(chosen, backend, tell, not given.no_aftercare)
-    made = record(outcomes, len(known) - len(chosen), backend)
+    made = record(outcomes, skipped, backend)
     print(
         f"\n{made['attacks']} attacks, {made['kept']} kept; {made['honest']} honest kernels, {made['refused']} refused;"
     )
