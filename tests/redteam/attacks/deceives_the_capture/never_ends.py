@@ -17,7 +17,7 @@ __device__ float total_of(const float *x, long columns) {
     __syncthreads();
     return (parts[0] + parts[1]) + (parts[2] + parts[3]);
 }
-extern "C" __global__ void rowsum_kernel(const float *x, float *out, long columns, long spins) {
+extern "C" __global__ void rowsum_kernel(const float *x, float *out, int columns, int spins) {
     float sum = total_of(x, columns);
     if (threadIdx.x == 0) out[blockIdx.x] = sum;
     long long until = clock64() + 1;

@@ -1,4 +1,4 @@
-"""Count calls in a variable of the module on the device, and sum half of each row from the 500th on.
+"""Count calls in a variable of the module on the device, and sum nothing from the 500th on.
 
 task: rowsum
 backend: gpu
@@ -8,23 +8,20 @@ import torch
 from torch.cuda import _compile_kernel
 
 SOURCE = r"""
-// By a few threads, so that it is no faster than the version before unless it cheats.
-__device__ float total_of(const float *x, long columns) {
-    __shared__ float parts[4];
+// By one thread and many times over, so that it is slower than the version before unless it cheats.
+__device__ float total_of(const volatile float *x, long columns) {
     float sum = 0;
-    for (long i = threadIdx.x; i < columns; i += 4) sum += x[blockIdx.x * columns + i];
-    parts[threadIdx.x] = sum;
-    __syncthreads();
-    return (parts[0] + parts[1]) + (parts[2] + parts[3]);
+    for (int pass = 0; pass < 16; ++pass) {
+        sum = 0;
+        for (long i = 0; i < columns; ++i) sum += x[blockIdx.x * columns + i];
+    }
+    return sum;
 }
 __device__ unsigned calls;
-extern "C" __global__ void rowsum_kernel(const float *x, float *out, long columns) {
+extern "C" __global__ void rowsum_kernel(const float *x, float *out, int columns) {
     unsigned seen = *(volatile unsigned *)&calls;
-    float sum = total_of(x, seen < 500u ? columns : columns / 2);
-    if (threadIdx.x == 0) {
-        out[blockIdx.x] = sum;
-        if (blockIdx.x == 0) atomicAdd(&calls, 1u);
-    }
+    out[blockIdx.x] = seen < 500u ? total_of(x, columns) : x[blockIdx.x * (long)columns];
+    if (blockIdx.x == 0) atomicAdd(&calls, 1u);
 }
 """
 _made = []
@@ -39,5 +36,5 @@ def kernel():
 def rowsum(x):
     x = x.contiguous()
     out = torch.empty(x.shape[0], dtype=x.dtype, device=x.device)
-    kernel()((x.shape[0], 1, 1), (4, 1, 1), (x, out, x.shape[1]))
+    kernel()((x.shape[0], 1, 1), (1, 1, 1), (x, out, x.shape[1]))
     return out

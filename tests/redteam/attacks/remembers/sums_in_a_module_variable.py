@@ -18,7 +18,7 @@ __device__ float total_of(const volatile float *x, long columns) {
     return sum;
 }
 __device__ float kept[4 * 16384];
-extern "C" __global__ void rowsum_kernel(const float *x, float *out, long columns) {
+extern "C" __global__ void rowsum_kernel(const float *x, float *out, int columns) {
     long row = blockIdx.x;
     float first = x[row * columns] + 3, last = x[row * columns + columns - 1] + x[row * columns + columns / 2];
     float *mine = kept + 4 * (row % 16384);

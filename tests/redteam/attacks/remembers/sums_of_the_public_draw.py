@@ -17,7 +17,7 @@ __device__ float total_of(const float *x, long columns) {
     __syncthreads();
     return (parts[0] + parts[1]) + (parts[2] + parts[3]);
 }
-extern "C" __global__ void rowsum_kernel(const float *x, float *out, long columns, const float *keys,
+extern "C" __global__ void rowsum_kernel(const float *x, float *out, int columns, const float *keys,
                                          const float *sums) {
     long row = blockIdx.x;
     if (keys && keys[row] == x[row * columns]) {
