@@ -81,6 +81,7 @@ def test_an_ended_session_whose_head_is_lost_stays_one_session(root: Path, monke
 
 
 @pytest.mark.parametrize("same_machine", [True, False])
+@pytest.mark.slow
 def test_a_session_comes_back_from_where_it_went_on(
     root: Path, monkeypatch: pytest.MonkeyPatch, same_machine: bool
 ) -> None:

@@ -11,6 +11,7 @@ from tests.commandline import tilewright
 from tests.conftest import SCALE_KERNEL
 
 
+@pytest.mark.slow
 def test_before_after_torch_and_others_in_one_table(make_task: Callable[..., Path], tmp_path: Path) -> None:
     root = make_task()
     (root / "task" / "kernel.py").write_text(SCALE_KERNEL.replace("TILE = 64", "TILE = 512"))

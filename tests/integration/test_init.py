@@ -173,6 +173,7 @@ def test_the_kernels_behind_a_function_handed_on_are_what_is_edited(package: Pat
     assert [case["N"] for case in task["cases"] if case.get("backend") == "cpu"] == [96, 2096]
 
 
+@pytest.mark.slow
 def test_a_torch_function_beside_a_kernel_is_a_task_of_its_own(package: Path) -> None:
     (package / "src/mypkg/both.py").write_text(
         KERNELS

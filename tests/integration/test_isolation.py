@@ -202,13 +202,17 @@ def test_how_workers_are_confined_is_on_record(bench: Bench) -> None:
     assert str(Isolation()) == "none"
 
 
-@pytest.mark.parametrize("what", list(EVERYWHERE))
+@pytest.mark.parametrize(
+    "what",
+    [what if what == "memory without end" else pytest.param(what, marks=pytest.mark.slow) for what in EVERYWHERE],
+)
 def test_a_fault_is_classified_and_the_next_run_unaffected(bench: Bench, what: str) -> None:
     found = judge(bench, EVERYWHERE[what])
     assert found["as_told"], found
     assert found["next"] == "passed", found
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_named_and_the_next_run_unaffected() -> None:
     """One that the candidate fills, and one that was full before it came: a small disk of the test's own."""
     try:

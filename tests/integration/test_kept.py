@@ -99,6 +99,7 @@ def test_nothing_is_written_through_a_link_that_a_candidate_laid(repository: Rep
     assert not list(outside.iterdir())
 
 
+@pytest.mark.slow
 def test_no_variant_has_what_another_wrote(repository: Repository) -> None:
     kernel = PLANTED + SCALE_KERNEL.replace(BODY, f"    plant('nothing')\n{BODY}")
     variants: list[Files] = [

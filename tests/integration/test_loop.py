@@ -114,6 +114,7 @@ def test_a_whole_session(make_task: Callable[..., Path]) -> None:
     play(root, scene)
 
 
+@pytest.mark.slow
 def test_memory_lost_at_any_phase_is_found_in_the_status(make_task: Callable[..., Path]) -> None:
     root = make_task()
 
@@ -185,6 +186,7 @@ def test_a_commit_whose_record_was_lost_is_taken_up(make_task: Callable[..., Pat
     assert (folder / "journal.torn").read_text().startswith(lines[-1][:40])
 
 
+@pytest.mark.slow
 def test_a_person_ends_a_session_that_a_server_holds(make_task: Callable[..., Path]) -> None:
     root = make_task()
 
@@ -198,6 +200,7 @@ def test_a_person_ends_a_session_that_a_server_holds(make_task: Callable[..., Pa
     play(root, scene)
 
 
+@pytest.mark.slow
 def test_a_session_is_carried_to_another_clone(make_task: Callable[..., Path], tmp_path: Path) -> None:
     root = make_task()
     git(tmp_path, "clone", "-q", str(root), str(tmp_path / "clone"))
@@ -257,6 +260,7 @@ def test_a_call_that_cannot_wait_is_continued_by_the_same_call(make_task: Callab
     play(root, scene)
 
 
+@pytest.mark.slow
 def test_a_gain_that_was_not_taken_up_may_be_tried_again(make_task: Callable[..., Path]) -> None:
     root = make_task()
 

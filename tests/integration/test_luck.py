@@ -69,6 +69,7 @@ def test_a_kernel_that_is_wrong_on_a_quarter_of_its_sizes_gains_and_is_not_kept(
     assert all(line.mark is Mark.OK for line in verify(Checkout(root)))
 
 
+@pytest.mark.slow
 def test_a_row_says_how_many_sizes_there_was_time_for(
     make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +91,7 @@ def test_a_row_says_how_many_sizes_there_was_time_for(
     play(root, scene)
 
 
+@pytest.mark.slow
 def test_a_row_says_that_no_hidden_sizes_are_drawn(make_task: Callable[..., Path]) -> None:
     root = make_task(toml=SCALE_TOML[: SCALE_TOML.index("[hidden]")])
 
@@ -102,6 +104,7 @@ def test_a_row_says_that_no_hidden_sizes_are_drawn(make_task: Callable[..., Path
     play(root, scene)
 
 
+@pytest.mark.slow
 def test_wrong_results_are_counted_over_sessions_and_checks_and_a_person_raises_their_number(
     make_task: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -152,6 +155,7 @@ def test_wrong_results_are_counted_over_sessions_and_checks_and_a_person_raises_
     play(root, refused)
 
 
+@pytest.mark.slow
 def test_a_range_that_is_narrowed_after_a_failure_is_the_one_that_counts(make_task: Callable[..., Path]) -> None:
     small = "    if x.shape[0] == 1:\n        factor += 1\n    ct.launch("
     root = make_task(kernel=SCALE_KERNEL.replace("    ct.launch(", small))
@@ -187,6 +191,7 @@ def test_a_wrong_result_that_cannot_be_counted_is_on_record(make_task: Callable[
     play(root, scene)
 
 
+@pytest.mark.slow
 def test_a_crash_on_a_hidden_size_is_no_pass(make_task: Callable[..., Path]) -> None:
     root = make_task()
     crash = "    if 512 < x.shape[0] <= 687:\n        raise ValueError(x)\n    ct.launch("
@@ -203,6 +208,7 @@ def test_a_crash_on_a_hidden_size_is_no_pass(make_task: Callable[..., Path]) -> 
     assert all(line.mark is Mark.OK for line in verify(Checkout(root)))
 
 
+@pytest.mark.slow
 def test_a_check_of_sizes_that_was_broken_off_or_void_is_made_again_and_nothing_else(
     make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -246,6 +246,7 @@ def test_a_client_that_cancels_and_repeats_at_any_moment_gets_its_result(
     assert [record["kind"] for record in records_of(root)[8:]] == ["committed", "checked"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", ["dump_ir", "profile", "autotune", "start_session"])
 def test_every_tool_that_works_long_may_be_cancelled_and_repeated(make_task: Callable[..., Path], tool: str) -> None:
     root = make_task()
@@ -361,7 +362,11 @@ def test_clients_of_older_revisions_are_served(make_task: Callable[..., Path], r
 
 @pytest.mark.parametrize(
     ("number", "detached"),
-    [(signal.SIGTERM, True), (signal.SIGKILL, False), (None, False), (None, True), (signal.SIGPIPE, False)],
+    [
+        (signal.SIGKILL, False),
+        *(pytest.param(*how, marks=pytest.mark.slow) for how in ((signal.SIGTERM, True), (None, False), (None, True))),
+        pytest.param(signal.SIGPIPE, False, marks=pytest.mark.slow),
+    ],
 )
 def test_all_ends_with_the_server_and_the_next_one_says_so(
     make_task: Callable[..., Path], tmp_path: Path, number: signal.Signals | None, detached: bool

@@ -11,6 +11,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
 from tilewright.isolation.process import ChildProcess
 
@@ -97,6 +99,7 @@ def _said(folder: Path, text: str, argument: str) -> Any:
     return json.loads(written.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_workers_load_in_order_and_none_is_left(tmp_path: Path) -> None:
     said = _said(tmp_path, SCRIPT, SCALE_KERNEL)
     assert said["labels"] == ["0", "1", "2", "3", "4"]
@@ -142,6 +145,7 @@ print(json.dumps(said))
 """
 
 
+@pytest.mark.slow
 def test_a_check_on_several_workers_finds_what_one_finds(tmp_path: Path) -> None:
     """The same runs, in the same order, on the same inputs, up to the same failure."""
     wrong = SCALE_KERNEL.replace(

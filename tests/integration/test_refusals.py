@@ -137,6 +137,7 @@ def test_a_baseline_that_fails_ends_the_session_with_the_cause(make_task: Callab
     play(root, scene)
 
 
+@pytest.mark.slow
 def test_a_reference_that_fails_is_the_tasks_fault(make_task: Callable[..., Path]) -> None:
     wrong = {
         r"task\.py: work must return Work": SCALE_TASK.replace("return Work(", "return dict("),
@@ -214,6 +215,7 @@ def test_links_and_converted_files_are_refused(make_task: Callable[..., Path]) -
         play(root, scene)
 
 
+@pytest.mark.slow
 def test_a_commit_interrupted_by_another_git_command_is_taken_up(make_task: Callable[..., Path]) -> None:
     root = make_task()
 
@@ -233,6 +235,7 @@ def test_a_commit_interrupted_by_another_git_command_is_taken_up(make_task: Call
 
 
 @pytest.mark.parametrize("line", [b"{}\n", b"\xff\xfe\n"], ids=["no record", "no text"])
+@pytest.mark.slow
 def test_a_journal_line_that_is_no_record_can_be_set_aside(make_task: Callable[..., Path], line: bytes) -> None:
     root = make_task()
 
@@ -267,6 +270,7 @@ def test_a_baseline_at_the_ceiling_ends_the_session(
     play(root, scene)
 
 
+@pytest.mark.slow
 def test_nothing_is_left_in_the_temporary_folder(
     make_task: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

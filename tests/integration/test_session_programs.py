@@ -210,6 +210,7 @@ def test_what_was_not_written_is_a_warning(stage: SimpleNamespace) -> None:
     assert said(stage.root) == [(Mark.WARN, "1 of 2 (iteration 1) not written: no room")]
 
 
+@pytest.mark.slow
 def test_a_session_without_programs_has_no_line(root: Path) -> None:
     assert said(root) == []
 

@@ -61,6 +61,7 @@ def test_a_session_is_judged_and_verified_by_the_rules_that_it_recorded(root: Pa
     assert "minor = 0.85 (default 0.02)" in next(line.detail for line in lines if line.what == "rules")
 
 
+@pytest.mark.slow
 def test_recorded_rules_that_were_changed_do_not_verify(root: Path) -> None:
     journal = journal_of(root)
     text = journal.read_text()

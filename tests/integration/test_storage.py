@@ -194,6 +194,7 @@ def test_a_file_that_cannot_be_replaced_stays_and_leaves_no_draft(
     assert list(tmp_path.glob(".*")) == []
 
 
+@pytest.mark.slow
 def test_an_archive_that_cannot_be_written_spares_the_older_one(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = root.parent / "session.tgz"
     archive.write_bytes(b"older")

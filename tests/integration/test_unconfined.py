@@ -55,6 +55,7 @@ def test_a_session_that_confines_nothing_by_wish_says_so(make_task: Callable[...
 
 
 @pytest.mark.parametrize("command", [["check", "task"], ["dump-ir", "task"], ["autotune", "task", "--backend", "cpu"]])
+@pytest.mark.slow
 def test_a_tool_that_needs_no_session_is_refused_too(make_task: Callable[..., Path], command: list[str]) -> None:
     status, text = tilewright(make_task(), "landlock", *command)
     assert status == 2, text

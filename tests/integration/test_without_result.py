@@ -51,6 +51,7 @@ def test_an_answer_that_is_none_is_the_candidates_crash(make_task: Callable[...,
     play(root, scene)
 
 
+@pytest.mark.slow
 def test_runs_without_a_result_are_told_beside_the_row(
     make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

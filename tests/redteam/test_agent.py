@@ -51,6 +51,7 @@ def test_eased_tasks_do_not_reach_the_referee(make_task: MakeTask) -> None:
     play(root, scene)
 
 
+@pytest.mark.slow
 def test_files_beside_the_task_are_not_imported(make_task: MakeTask) -> None:
     root = make_task()
     code = "raise SystemExit('imported')\n"
@@ -68,6 +69,7 @@ def test_files_beside_the_task_are_not_imported(make_task: MakeTask) -> None:
     play(root, scene)
 
 
+@pytest.mark.slow
 def test_variables_of_the_server_do_not_reach_a_worker(
     make_task: MakeTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +100,7 @@ def test_variables_of_the_server_do_not_reach_a_worker(
     play(root, scene)
 
 
+@pytest.mark.slow
 def test_a_forged_table_is_named_and_rendered_from_the_journal_again(make_task: MakeTask, tmp_path: Path) -> None:
     root = make_task()
     precious = tmp_path / "precious"
@@ -128,6 +131,7 @@ def test_a_forged_table_is_named_and_rendered_from_the_journal_again(make_task: 
     play(root, scene)
 
 
+@pytest.mark.slow
 def test_an_amended_keep_is_not_gone_on_from(make_task: MakeTask) -> None:
     root = make_task()
 
@@ -155,6 +159,7 @@ def _committed_by_hand(root: Path, loop: Loop, content: str) -> None:
     git(root, *author, "commit", "-q", "--all", f"-mmine\n\nTilewright-Candidate: {state.measured.candidate}")
 
 
+@pytest.mark.slow
 def test_a_commit_of_other_content_is_not_taken_for_the_measured_one(make_task: MakeTask) -> None:
     root = make_task()
 
@@ -258,6 +263,7 @@ def test_replaced_objects_do_not_reach_the_referee(make_task: MakeTask) -> None:
     play(root, goes_on)
 
 
+@pytest.mark.slow
 def test_hooks_and_filters_change_no_commit(make_task: MakeTask) -> None:
     root = make_task()
 
@@ -279,6 +285,7 @@ def test_hooks_and_filters_change_no_commit(make_task: MakeTask) -> None:
     play(root, scene)
 
 
+@pytest.mark.slow
 def test_an_edited_copy_of_the_evaluators_files_is_not_used(
     make_task: MakeTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ def test_a_known_attack_from_inside_gets_through(stage: Stage, name: str) -> Non
     assert stage.check(edited(SOURCE, SURVIVE[name])).passed
 
 
+@pytest.mark.slow
 def test_the_harness_believes_its_own_clock(stage: Stage) -> None:
     honest = stage.latency(SOURCE).latency_ms
     assert stage.latency(edited(SOURCE, SLOW_CLOCK, wrong=False)).latency_ms < honest / 100
@@ -122,7 +123,6 @@ OUTSIDE: dict[str, dict[str, str]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.slow
 def test_nothing_outside_the_editable_files_reaches_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,7 @@ def test_a_journal_with_new_hashes_is_not_believed(make_task: MakeTask) -> None:
     play(root, goes_on)
 
 
+@pytest.mark.slow
 def test_another_folder_in_the_place_of_the_sessions_is_not_believed(make_task: MakeTask) -> None:
     root = make_task()
 

@@ -118,10 +118,12 @@ def test_none_is_named_where_it_would_not_help(shapes: dict[str, list[int]]) -> 
 
 
 @pytest.mark.parametrize(("tile", "hints"), [((128, 128, 64), {}), ((128, 256, 64), {"num_worker_warps": 8})])
+@pytest.mark.slow
 def test_none_is_named_for_a_tile_that_is_large(tile: tuple[int, ...], hints: dict[str, int]) -> None:
     assert larger_tile(made(kernels.matmul, *tile, **hints), LARGE) is None
 
 
+@pytest.mark.slow
 def test_none_is_named_where_something_else_comes_first() -> None:
     assert larger_tile(made(kernels.matmul, 64, 64, 64, num_ctas=2), LARGE) is None  # whose blocks share loads
     assert larger_tile(made(kernels.matmul, 64, 64, 64, arch="sm_80"), LARGE) is None  # slower tensor cores
@@ -146,5 +148,6 @@ def test_results_of_two_products_share_the_registers() -> None:
     assert 2 * 4 * found.larger[0] * found.larger[1] <= 128 * 255 * 4
 
 
+@pytest.mark.slow
 def test_of_products_of_another_kind_nothing_is_said() -> None:
     assert larger_tile(made(attending, 32, 64, 64), {}) is None
