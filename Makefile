@@ -7,13 +7,16 @@ JOBS ?= 3
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE  # without bytecode, each process of a test compiles the package anew
 
-.PHONY: demo test test-slow test-all gpu docs redteam mutants kernels lint clean
+.PHONY: demo test fast-tests test-slow test-all gpu docs redteam mutants kernels lint clean
 
 demo: .venv/ready
 	$(BIN)/tilewright demo
 
 # Half of the tests take nine tenths of the time: those are marked `slow`, and left to `make test-slow`.
-test: lint
+test: .venv/ready
+	$(MAKE) --jobs=2 lint fast-tests
+
+fast-tests: .venv/ready
 	$(PYTEST) -m "not slow"
 
 test-slow: .venv/ready

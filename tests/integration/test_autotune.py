@@ -23,6 +23,7 @@ def tune(root: Path, **options: Any) -> AutotuneReport:
     return search("task", root=root, backend="cpu", **options)
 
 
+@pytest.mark.slow
 def test_a_search_ranks_prunes_fails_confirms_and_applies(make_task: Callable[..., Path]) -> None:
     root = make_task()
     kernel = root / "task" / "kernel.py"

@@ -186,6 +186,7 @@ return right(x, factor)
         assert result.passed, result.message
 
 
+@pytest.mark.slow
 def test_where_the_process_that_starts_workers_is_gone_the_next_run_has_a_new_one(bench: Bench) -> None:
     assert bench.check(SCALE_KERNEL).passed
     for pid in descendants(os.getpid()):

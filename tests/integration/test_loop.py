@@ -297,6 +297,7 @@ def test_the_status_says_what_the_working_tree_needs(make_task: Callable[..., Pa
     play(root, scene)
 
 
+@pytest.mark.slow
 def test_runs_without_a_result_come_to_an_end(make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     async def void(*_: object, **__: object) -> BenchmarkResult:
         return BenchmarkResult(status=Status.VOID, message="neither version fails alone")
