@@ -262,6 +262,7 @@ def test_the_wheel_carries_examples_and_skills(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
     subprocess.run(pip, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("tilewright-*.whl")
+    assert wheel.stat().st_size <= 1_000_000
     names = zipfile.ZipFile(wheel).namelist()
     assert "tilewright/bundled/examples/01_rmsnorm_occupancy_only/task.toml" in names
     assert "tilewright/bundled/skills/perf-loop/SKILL.md" in names

@@ -286,6 +286,7 @@ def test_a_gather_of_few_elements_beside_tiles_is_no_finding(make_task: Callable
     assert loads == {(8, False): 1, (8, True): 0, (1024, True): 1}
 
 
+@pytest.mark.slow
 def test_loads_that_wait_for_each_other_are_told(make_task: Callable[..., Path]) -> None:
     """As they do, by machine code, where the kernel behind is let go after a loop."""
     launch = "ct.launch(stream, (8, 8), product, (halves, halves, halves, 128, 128, 64))"

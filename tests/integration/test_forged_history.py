@@ -130,6 +130,7 @@ def test_a_verdict_that_its_result_does_not_give_is_named(root: Path) -> None:
     assert "a candidate was kept that no verdict keeps" in found
 
 
+@pytest.mark.slow
 def test_rerun_agrees_with_an_honest_log_and_changes_nothing(root: Path) -> None:
     def snapshot() -> dict[str, bytes]:
         names = [path for path in (root / "sandbox").rglob("*") if path.is_file()]

@@ -155,6 +155,7 @@ def test_status_renders_no_table_and_the_next_call_does(begun: Path, state_folde
     play(begun, acts)
 
 
+@pytest.mark.slow
 def test_status_shows_a_session_as_the_next_call_takes_it_up(begun: Path, state_folder: Path) -> None:
     """Of a server that was killed after a commit, and of one that was killed in a run."""
 

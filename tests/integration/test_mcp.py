@@ -220,7 +220,8 @@ def test_work_outlives_a_clients_time_out_and_makes_way_for_other_work(make_task
     assert records[12]["secret_sha256"] == hashlib.sha256(broken_off["secret"].encode()).hexdigest()
 
 
-@pytest.mark.parametrize("revision", ["2025-11-25", pytest.param(MODERN, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
 def test_a_client_that_cancels_and_repeats_at_any_moment_gets_its_result(
     make_task: Callable[..., Path], revision: str
 ) -> None:

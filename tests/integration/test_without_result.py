@@ -73,6 +73,7 @@ def test_runs_without_a_result_are_told_beside_the_row(
     assert re.search("warn +runs +iteration 1: 1 of its runs", tilewright("verify", cwd=root).stdout)
 
 
+@pytest.mark.slow
 def test_a_run_that_nobody_asks_for_ends_and_the_same_call_begins_anew(make_task: Callable[..., Path]) -> None:
     root = make_task()
 

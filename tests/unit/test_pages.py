@@ -79,12 +79,14 @@ def captured_and_compared() -> Iterator[tuple[int, int]]:
 
 def test_the_documents_count_what_the_records_count() -> None:
     """Counts without a unit, such as `4 of 162`, are figures too."""
-    cpu, mutants = (claims.Evidence(f"{name}.json.gz").data for name in ("redteam-cpu", "mutants"))
+    cpu, h200, mutants = (
+        claims.Evidence(f"{name}.json.gz").data for name in ("redteam-cpu", "redteam-h200", "mutants")
+    )
     stopped = mutants.outcomes.killed
     for document in ("README.md", "docs/trust.md", "docs/evidence.md"):
         words = " ".join((ROOT / document).read_text().split())
         counted = {*re.findall(r"(\d+) of (\d+)", words.replace(",", ""))}
-        known = [(cpu.kept, cpu.attacks), (cpu.refused, cpu.honest)]
+        known = [(run.kept, run.attacks) for run in (cpu, h200)] + [(run.refused, run.honest) for run in (cpu, h200)]
         known += [(stopped, stopped + mutants.outcomes.survived), (0, 10000)]
         known += [*captured_and_compared()]
         assert counted <= {(str(part), str(whole)) for part, whole in known}, document
