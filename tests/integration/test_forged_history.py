@@ -117,6 +117,20 @@ def test_a_run_that_was_not_committed_to_is_named(root: Path) -> None:
     assert "was not committed to before it was made" in failures(root)["secrets"]
 
 
+def test_a_keep_that_does_not_stand_on_the_one_before_is_named(root: Path) -> None:
+    """The same files and message on the parent's parent: what lay between is out of the history."""
+
+    def change(found: Records) -> None:
+        kept = of_kind(found, "kept")
+        message = git(root, "log", "-1", "--format=%B", kept["commit"])
+        author = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
+        other = git(root, *author, "commit-tree", f"{kept['commit']}^{{tree}}", "-p", "main", "-m", "between")
+        kept["commit"] = git(root, *author, "commit-tree", f"{kept['commit']}^{{tree}}", "-p", other, "-m", message)
+
+    forge(root, change, head=True)
+    assert "stands on" in failures(root)["commits"]
+
+
 def test_a_verdict_that_its_result_does_not_give_is_named(root: Path) -> None:
     def change(found: Records) -> None:
         of_kind(found, "measured")["verdict"] |= {"kind": "revert", "reason": "inconclusive"}

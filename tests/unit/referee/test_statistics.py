@@ -52,6 +52,12 @@ TOOK = ((4, 90), (45, 140), (440, 570), (400, 900), (6000, 6300), (1e5, 1e5))
 """Microseconds of calls by events and by the wall clock: the fourth has large tensors."""
 
 
+def test_all_looks_share_one_error_probability() -> None:
+    found = Comparison(rounds(random.Random(2), LOOKS[1], gain=0.01), error_probability=0.05)
+    assert found.speedup == interval([one.log_ratio for one in found.rounds], 0.05 / len(LOOKS))
+    assert found.wall_gain == interval([one.wall_gain for one in found.rounds], found.rules.wall_error / len(LOOKS))
+
+
 def test_equal_programs_are_rarely_called_different() -> None:
     source = random.Random(1)
     trials = 1500
