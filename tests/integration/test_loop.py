@@ -318,6 +318,7 @@ def test_runs_without_a_result_come_to_an_end(make_task: Callable[..., Path], mo
     play(make_task(), scene)
 
 
+@pytest.mark.slow
 def test_a_measured_gain_has_to_show_twice(make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """No GPU is needed to see what becomes of two runs: their results are put in the evaluator's place."""
     root = make_task()

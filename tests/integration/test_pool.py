@@ -1,4 +1,4 @@
-"""Many workers at once: loaded side by side, and none left where one of them fails."""
+"""Many workers at once: in the order asked for, and none left where one of them fails."""
 
 from __future__ import annotations
 

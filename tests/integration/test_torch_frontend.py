@@ -112,6 +112,7 @@ def test_a_dump_lists_the_operations(make_task: Callable[..., Path]) -> None:
     play(make_task(kernel=SLOW, toml=TOML), scene)
 
 
+@pytest.mark.slow
 def test_a_session_on_the_torch_example_keeps_the_fused_operation(tmp_path: Path) -> None:
     root = tmp_path / "repo"
     shutil.copytree(next(examples().glob("04_*")), root / "task", ignore=shutil.ignore_patterns("__pycache__"))

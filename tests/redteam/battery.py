@@ -297,11 +297,13 @@ def main() -> int:
 
     parser = argparse.ArgumentParser(prog="python -m tests.redteam.battery", description=__doc__)
     parser.add_argument("--backend", choices=["cpu", "cuda"], help="default: the GPU if there is one")
-    parser.add_argument("--only", default="", help="candidates whose folder/name has this in it, or one of a,b,c")
+    parser.add_argument(
+        "--only", default="", help="candidates whose folder/name contains this text; several with commas"
+    )
     parser.add_argument("--task", default="", help="only candidates for this task, or for these with commas")
     parser.add_argument("--kind", choices=["attacks", "honest"], help="only attacks, or only honest kernels")
     parser.add_argument("--shard", default="0/1", help="I/N: every Nth candidate from the Ith on, for several GPUs")
-    parser.add_argument("--without", default="", help="the folder of attacks that is left out, or a,b,c")
+    parser.add_argument("--without", default="", help="the folder of attacks that is left out; several with commas")
     parser.add_argument("--no-aftercare", action="store_true", help="no check of the incumbent after each attack")
     parser.add_argument(
         "--out", type=Path, help="write the outcomes to this JSON file, gzipped if its name ends in .gz"
@@ -317,7 +319,9 @@ def main() -> int:
         return 0
     backend = Backend(given.backend) if given.backend else backend_here()
     if given.record:
-        given.out = EVIDENCE / ("redteam.json.gz" if backend is Backend.CUDA else "redteam-cpu.json.gz")
+        given.out = (
+            EVIDENCE / f"redteam-{header('')['gpu'].split()[1].lower() if backend is Backend.CUDA else 'cpu'}.json.gz"
+        )
     known = [entry for kind in ([given.kind] if given.kind else ["attacks", "honest"]) for entry in entries(kind)]
     known = [entry for entry in known if any(part in f"{entry.family}/{entry.name}" for part in given.only.split(","))]
     known = [entry for entry in known if not given.task or entry.task in given.task.split(",")]

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 WHOLE = 0.9
 """The share of wrong elements from which on a whole output counts as wrong."""
-FILES, LIMIT = 8, 64 << 20
+FILES, LIMIT = 32, 64 << 20
 """In a folder: files, and their bytes."""
 
 
@@ -19,17 +19,17 @@ def save(folder: Path, name: str, seen: dict[str, Any]) -> str:
     """Write `seen` to the file NAME.pt in `folder`, for `torch.load`, and drop the oldest files beyond the limits.
     Return words that end a message with the file's path; empty if there is no file.
 
-    The candidate may read it: each check draws new seeds, and the journal shows those of this check anyway."""
-    if sum(getattr(leaf, "nbytes", 0) for leaf in tree_leaves(seen)) > LIMIT:
+    A confined worker cannot read the folder. The next check draws new seeds."""
+    if sum(getattr(leaf, "nbytes", 0) for leaf in tree_leaves(seen)) > LIMIT or folder.is_symlink():
         return ""
     content, path = io.BytesIO(), folder / f"{name}.pt"
-    torch.save(tree_map_only(torch.Tensor, lambda tensor: tensor.detach().cpu().clone(), seen), content)
     try:
+        torch.save(tree_map_only(torch.Tensor, lambda tensor: tensor.detach().to("cpu", copy=True), seen), content)
         folder.mkdir(mode=0o700, exist_ok=True)
         path.write_bytes(content.getbuffer())
         files = sorted(folder.glob("*.pt"), key=lambda file: file.stat().st_mtime_ns)
         while len(files) > FILES or (len(files) > 1 and sum(file.stat().st_size for file in files) > LIMIT):
             files.pop(0).unlink()
-    except OSError:
+    except (OSError, RuntimeError):  # a full disk, or a GPU whose context is broken
         return ""
     return f"; what went in and what came out is in {path}"

@@ -102,6 +102,7 @@ async def rerun(checkout: Checkout, iteration: int, session: str, progress: Prog
             f"the baseline, commit {started.baseline[:12]}, is not in this repository; fetch it from a copy"
         )
     runs = runs_of(started, checkout.repository)
+    runs.mismatches = ""  # the session's folder stays as it is
     said: list[str] = []
     watching = asyncio.ensure_future(_relay(said, progress))
     try:

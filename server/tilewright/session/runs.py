@@ -83,7 +83,7 @@ class Runs:
         self._confined = False  # not asked yet; of this machine it stays true
         self._session = session
         self._rules = rules
-        self._mismatches = str(mismatches or "")
+        self.mismatches = str(mismatches or "")
         self.unconfined = os.environ.get(UNCONFINED) == "1"
         """Whether candidates may run where this machine cannot confine them."""
         try:
@@ -252,7 +252,7 @@ class Runs:
         snapshots = [snapshot.model_dump(mode="json") for snapshot in await self._prepared(*arms)]
         if self._about:
             message |= self._about | {"baseline_id": content_id({name: self._protected[name] for name in arms[0]})}
-        task, message = str(self._store.task_folder()), message | {"mismatches": self._mismatches}
+        task, message = str(self._store.task_folder()), message | {"mismatches": self.mismatches}
         try:
             if not (self.unconfined or self._confined):
                 reply = await self._evaluator.request("isolation", lambda _: None, START_TIMEOUT_S, **self._about)
