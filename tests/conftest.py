@@ -194,9 +194,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     several versions of it beside each other, and fail in ways that no version explains."""
     before, now = config.stash.get(SOURCES, {}), _sources()
     if changed := sorted(path.name for path in before.keys() | now.keys() if before.get(path) != now.get(path)):
-        terminalreporter.write_line(
-            f"these files changed while the tests ran, and failures may come from that: {', '.join(changed)}"
-        )
+        terminalreporter.write_line(f"changed while the tests ran; failures may come from that: {', '.join(changed)}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -319,9 +319,8 @@ def main() -> int:
         return 0
     backend = Backend(given.backend) if given.backend else backend_here()
     if given.record:
-        given.out = (
-            EVIDENCE / f"redteam-{header('')['gpu'].split()[1].lower() if backend is Backend.CUDA else 'cpu'}.json.gz"
-        )
+        card = header("")["gpu"].split()[1].lower() if backend is Backend.CUDA else "cpu"  # NVIDIA H200
+        given.out = EVIDENCE / f"redteam-{card}.json.gz"
     known = [entry for kind in ([given.kind] if given.kind else ["attacks", "honest"]) for entry in entries(kind)]
     known = [entry for entry in known if any(part in f"{entry.family}/{entry.name}" for part in given.only.split(","))]
     known = [entry for entry in known if not given.task or entry.task in given.task.split(",")]

@@ -14,8 +14,8 @@ ATTACKS = {one.name: one for one in battery.entries("attacks")}
 HONEST = {one.name: one for one in battery.entries("honest")}
 EVERYTHING = [*ATTACKS.values(), *HONEST.values()]
 FAMILIES = {
-    "avoids_the_work", "computed_elsewhere", "deceives_the_capture", "deceives_the_clock", "forged_programs", "leaves_out",
-    "less_precise", "lying_outputs", "remembers", "touches_the_evaluator",
+    "avoids_the_work", "computed_elsewhere", "deceives_the_capture", "deceives_the_clock", "forged_programs",
+    "leaves_out", "less_precise", "lying_outputs", "remembers", "touches_the_evaluator",
 }  # fmt: skip
 DAILY = [
     "cache_by_pointer",
