@@ -12,7 +12,6 @@ import pytest
 
 from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
 from tests.unit.test_model import profile
-from tilewright.autotune.plots import draw
 from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric
 from tilewright.autotune.searching import Wanted, _settings, search
 from tilewright.autotune.space import Kind, declared, kind_of, proposed
@@ -249,16 +248,6 @@ def test_a_search_says_what_it_leaves_open() -> None:
         "not distinguished from the best: TILE=256 warps=4",
         "TILE=512 is the largest that was tried: the best may lie beyond it",
     ]
-
-
-def test_a_picture_is_drawn_of_any_search(tmp_path: Path) -> None:
-    resources = profile().resources
-    speedup = Speedup(value=1.2, low=1.1, high=1.3)
-    one = Tried(config={}, place="best", speedup=speedup, resources=resources)
-    result = SearchResult(status=Status.PASSED, task="t", backend="cpu", device="NVIDIA H200 (modelled)")
-    for tried in ([one], [one, one.model_copy(update={"config": {"A": "x", "B": 2}, "resources": None})]):
-        draw(result.model_copy(update={"tried": tried}), tmp_path / "picture.png")
-        assert (tmp_path / "picture.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_a_search_that_ran_out_of_time_does_not_blame_the_candidate() -> None:

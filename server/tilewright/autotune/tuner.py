@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
 from tilewright.autotune import launchcode
@@ -144,7 +143,6 @@ def _write(
         found[what] = str(path)
         if result.status is not Status.PASSED:
             return found
-    found["picture"] = _picture(folder / f"{key}.png", result)
     if wanted.found.task.file.frontend is not Frontend.CUTILE:
         return found
     known = {arch: one for arch, one in others.items() if one.status is Status.PASSED}
@@ -156,15 +154,6 @@ def _write(
     write_atomically(launch, code)
     write_atomically(launch.with_suffix(".json"), table)
     return found | {"launch": str(launch)}
-
-
-def _picture(path: Path, result: SearchResult) -> str:
-    if find_spec("matplotlib") is None:
-        return "not drawn: it needs `pip install 'tilewright[plots]'`"
-    from tilewright.autotune import plots
-
-    plots.draw(result, path)
-    return str(path)
 
 
 def _report(result: SearchResult, files: dict[str, str], applied: str) -> AutotuneReport:
