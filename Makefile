@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE  # without bytecode, each process of a test com
 demo: .venv/ready
 	$(BIN)/tilewright demo
 
-# Half of the tests take nine tenths of the time: those are marked `slow`, and left to `make test-slow`.
+# A few tests take most of the time. They are marked `slow`, and `make test-slow` runs them.
 test: .venv/ready
 	$(MAKE) --jobs=2 lint fast-tests
 
