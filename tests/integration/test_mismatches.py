@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.stage import edit, play, quiet, start
 from tilewright.evaluation.results import Status
 from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop
+from tilewright.session.rerun import rerun
 
 
 def test_a_whole_output_that_is_wrong_is_kept_with_what_went_in(make_task: Callable[..., Path]) -> None:
@@ -38,5 +40,14 @@ def test_a_whole_output_that_is_wrong_is_kept_with_what_went_in(make_task: Calla
         assert torch.equal(kept["expected"][0], x.double() * factor)
         assert torch.equal(kept["got"][0], x + factor)
         assert torch.equal(kept["after"]["x"], x)
+        loop.revert()
+        await loop.append_result("adds instead", quiet)
+        await loop.end("enough", quiet)
 
     play(root, scene)
+    folder = Checkout(root).current_folder()
+    assert folder is not None
+    [path] = (folder / "mismatches").iterdir()
+    path.unlink()
+    asyncio.run(rerun(Checkout(root), 1, "", quiet))
+    assert not [*(folder / "mismatches").iterdir()], "a rerun changes nothing in the session"

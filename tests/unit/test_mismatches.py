@@ -32,5 +32,12 @@ def test_files_have_room_for_so_many_bytes(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["second.pt"]
 
 
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "mismatches").symlink_to(tmp_path / "elsewhere")
+    assert save(tmp_path / "mismatches", "one", {"x": torch.zeros(1)}) == ""
+    assert not [*(tmp_path / "elsewhere").iterdir()]
+
+
 def test_where_nothing_can_be_written_a_check_goes_on(tmp_path: Path) -> None:
     assert save(tmp_path / "gone" / "mismatches", "one", {"x": torch.zeros(1)}) == ""
