@@ -81,7 +81,6 @@ def own_tests(tmp_path: Path, name: str, source: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", ATTACHED)
 def test_the_kernels_are_right_or_wrong_as_the_sessions_take_them_to_be(tmp_path: Path, name: str) -> None:
     source = (REPOSITORIES / name / ATTACHED[name].kernel).read_text()

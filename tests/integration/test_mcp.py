@@ -204,7 +204,7 @@ def test_work_outlives_a_clients_time_out_and_makes_way_for_other_work(make_task
 
             (root / "task" / "kernel.py").write_text(SLEEPER)
             sleeping = asyncio.ensure_future(connected.call_tool("run_correctness", {}))
-            while records_of(root)[-1]["kind"] != "committed" or not workers(os.getpid()):
+            while not under_way(root, os.getpid()):
                 await asyncio.sleep(0.1)
             sleeping.cancel()
             await asyncio.wait([sleeping])
@@ -279,6 +279,11 @@ def name_of(pid: int) -> str:
 
 def workers(pid: int) -> list[int]:
     return [child for child in descendants(pid) if name_of(child) == "tw-worker"]
+
+
+def under_way(root: Path, pid: int) -> bool:
+    """Whether a run is on record that has not ended, and a worker below `pid` is there for it."""
+    return records_of(root)[-1]["kind"] == "committed" and bool(workers(pid))
 
 
 def command(pid: int) -> str:
@@ -381,7 +386,7 @@ def test_all_ends_with_the_server_and_the_next_one_says_so(
     assert not server.call("start_session", task="task", backend="cpu").get("isError")
     (root / "task" / "kernel.py").write_text(SLEEPER)
     call = server.send("tools/call", name="run_correctness", arguments={})
-    while records_of(root)[-1]["kind"] != "committed" or not workers(server.process.pid):
+    while not under_way(root, server.process.pid):
         time.sleep(0.1)
     if detached:
         server.notify("notifications/cancelled", requestId=call)

@@ -95,7 +95,6 @@ def test_the_documents_count_what_the_records_count() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # a minute on two idle cores where nothing is remembered, else ten seconds
 def test_every_snippet_computes_its_reference_and_compiles(capsys: pytest.CaptureFixture[str]) -> None:
     report = snippets.run(PAGES)
     assert not report.problems, "\n".join(map(str, report.problems))
