@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tilewright.autotune import pruning
-from tilewright.autotune.heuristics import suggested
 from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric, label
-from tilewright.autotune.space import OPEN, PRODUCTS, Kind, declared, kind_of, proposed
+from tilewright.autotune.space import OPEN, Kind, declared, kind_of, proposed
 from tilewright.evaluation.results import (
     ORIGINAL,
     CorrectnessResult,
@@ -88,8 +87,7 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
     original = surveyed[ORIGINAL]
     if space is None:
         kind = wanted.kind or _kind(original, first.tensors, arch)
-        tiles = await asyncio.to_thread(suggested, first.tensors, arch) if kind in PRODUCTS else []
-        space = proposed(knobs, kind, arch, tiles)
+        space = proposed(knobs, kind, arch)
         variants, alike = _variants(wanted, knobs, space.configs), _alike(knobs, space.configs)
         if others := variants[1:]:
             later = _alike(knobs, space.configs[1:])

@@ -45,7 +45,7 @@ class Kind(StrEnum):
 
 
 PRODUCTS = (Kind.MATMUL, Kind.PERSISTENT, Kind.FP8)
-"""Kinds that are one large product: pairs of CTAs suit them, and another library has an opinion on their tiles."""
+"""Kinds that are one large product, which pairs of CTAs suit."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,8 @@ def _is_open(knobs: Knobs, name: str, value: Value) -> bool:
     return str(value).lower() == OPEN and knobs.is_hint(name) and not any(name in one.named for one in knobs.kernels)
 
 
-def proposed(knobs: Knobs, kind: Kind, arch: str, first: Sequence[tuple[int, int, int]] = ()) -> Space:
-    """A space for a kernel of this kind on this architecture, of a product with the tiles `first` before our own.
-    Raises `SpaceError` where there is nothing to set."""
+def proposed(knobs: Knobs, kind: Kind, arch: str) -> Space:
+    """A space for a kernel of this kind on this architecture. Raises `SpaceError` if there is nothing to set."""
     tiles = tile_names(knobs)
     if not knobs.kernels and not tiles:
         raise SpaceError(
@@ -108,14 +107,13 @@ def proposed(knobs: Knobs, kind: Kind, arch: str, first: Sequence[tuple[int, int
     elif kind is Kind.DUAL:
         configs = [_fitting(knobs, tile, held=2) for tile in _tiled(tiles, _DUAL_TILES)]
     else:
-        configs = [_fitting(knobs, tile) for tile in _tiled(tiles, (*first, *_MATMUL_TILES))]
+        configs = [_fitting(knobs, tile) for tile in _tiled(tiles, _MATMUL_TILES)]
     groups = [configs]
     if knobs.kernels and kind not in (Kind.ELEMENTWISE, Kind.IN_PLACE):
         groups.append([config | {"occupancy": 2} for config in configs if config.get("num_worker_warps") != 8])
         if wide and kind in PRODUCTS:
             groups.append([config | {"num_ctas": 2} for config in configs if config.get("num_worker_warps") == 8])
-    by = ", the first tiles by nvidia-matmul-heuristics" if first and kind in PRODUCTS else ""
-    return Space(_with_original(knobs, [config for group in groups for config in group]), f"proposed for {kind}{by}")
+    return Space(_with_original(knobs, [config for group in groups for config in group]), f"proposed for {kind}")
 
 
 def kind_of(profile: CallProfile, written_inputs: Iterable[str], arguments: Iterable[str], sms: int) -> Kind:
