@@ -40,6 +40,13 @@ JOIN = r"\s*(?:to|and|or|against|instead of|,|/|-)\s*"
 CLAIM = re.compile(rf"({NUMBER}(?:{JOIN}{NUMBER})*)(?:\s?({RATES})(?!\w)|([xX])(?!\w)|\s({COUNTS})\b)")
 UNIT_HEAD = re.compile(rf"(?<!\w)(?:{RATES}|{COUNTS})(?!\w)|^ n $")
 PRECISE = re.compile(rf"(?<!tileiras )(?<!cuda-tile )(?<!CUDA )(?<!Triton )(?<!Python )({NUMBER})(?![.\d])")
+INTEGER = re.compile(rf"(?<!RTX )({NUMBER})(?!\.?\d)(?!-?[A-Za-z])")
+BARE = re.compile(r"(?:[\s()+/,-]|\b(?:to|and|or|against|instead|of)\b)*")
+NO_RESULT = re.compile(
+    r"(?<!\d )\(\d+(?:, \d+)*,?\)|\{[^}]*\}|(?<![\w.])\d+(?:x\d+)+(?!\w)|(?<![\w.])\d+[²³]|\b[A-Z] ?= ?\d+|"
+    r"\b20\d\d-\d\d-\d\d\b|\b(?:Jan|Feb|Mar|Apr|May|June|July|Aug|Sep|Oct|Nov|Dec)[a-z]* 20\d\d\b"
+)
+"""Shapes, such as (64, 64) and 128x256, sets of settings, sizes, such as N = 4096, and dates."""
 EVIDENCE = ROOT / "benchmarks" / "evidence"
 CLAIMS = ROOT / "docs" / "evidence.md"
 LINKED = re.compile(r"\]\(((?:[\w./-]*/)?evidence\.md)?#([\w-]+)\)")
@@ -195,21 +202,37 @@ def supported(text: str, given: list[float]) -> bool:
 
 
 def figures(block: Block) -> Iterator[str]:
-    """The numbers of a block that claim performance: with such a unit, in a column that has one, or just precise."""
+    """The numbers of a block that claim performance: numbers with such a unit, numbers in a column that has one,
+    results in the cells of a table, and numbers with decimals."""
     plain = _plain(block.text)
     if not block.text.startswith("|") or not block.head:
-        yield from _claimed(plain)
+        yield from _claimed(plain, {})
         return
     heads = _plain(block.head).split("|")
     for number, cell in enumerate(plain.split("|")):
-        under_unit = number < len(heads) and UNIT_HEAD.search(heads[number])
-        yield from re.findall(NUMBER, cell) if under_unit else _claimed(cell)
+        if number < len(heads) and UNIT_HEAD.search(heads[number]):
+            yield from re.findall(NUMBER, cell)
+        else:
+            yield from _claimed(cell, _results(cell) if number > 1 else {})  # the first cell names the row
 
 
-def _claimed(text: str) -> list[str]:
-    """Figures in running text. Small counts of bytes, registers, instructions and opcodes are rules rather than
-    results."""
-    found: dict[int, str] = {}
+def _results(cell: str) -> dict[int, str]:
+    """The integers of a cell that are results, by their place. In a cell without words, all of them. In a cell with
+    words, integers from 100 on that are no power of two: the others are settings and tile extents."""
+    text = NO_RESULT.sub(lambda match: "·" * len(match[0]), cell)
+    found = {match.start(1): match[1] for match in INTEGER.finditer(text)}
+    if BARE.fullmatch(re.sub(NUMBER, "", text)):
+        return found
+    return {place: number for place, number in found.items() if _number(number) >= 100 and not _power_of_two(number)}
+
+
+def _power_of_two(number: str) -> bool:
+    return _number(number).is_integer() and int(_number(number)).bit_count() == 1
+
+
+def _claimed(text: str, results: dict[int, str]) -> list[str]:
+    """Figures in running text, and `results`. Small counts of bytes, registers, instructions and opcodes are rules."""
+    found = dict(results)
     for match in CLAIM.finditer(text):
         for number in re.finditer(NUMBER, match[1]):
             if match[2] or match[3] or _number(number[0]) >= 100:
@@ -217,7 +240,7 @@ def _claimed(text: str) -> list[str]:
     for match in PRECISE.finditer(text):
         if "." in match[1] or "," in match[1]:
             found[match.start(1)] = match[1]
-    return [_sign(text, start) + number for start, number in found.items()]
+    return [_sign(text, place) + found[place] for place in sorted(found)]
 
 
 def _sign(text: str, start: int) -> str:

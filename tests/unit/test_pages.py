@@ -125,6 +125,20 @@ NOTE = f"\n\n[^n]: measured treatments.json.gz: `{SPILLS}`"
         ("It took 3.1 as long.", "3.1 has no evidence"),
         ("Gains of 2 to 15% are usual.", "2 has no evidence"),
         ("| a | time (ms) |\n|---|---|\n| b | 12 |", "12 has no evidence"),
+        ("| a | reached |\n|---|---|\n| b | 4142 |", "4142 has no evidence"),
+        ("| a | reached |\n|---|---|\n| b | 4142[^c] |\n\n[^c]: computed: `4141.9`", ""),
+        ("| a | reached |\n|---|---|\n| b | 4143[^c] |\n\n[^c]: computed: `4141.9`", "4143 has no evidence"),
+        ("| a | reached[^c] |\n|---|---|\n| b | 7 |\n| d | 9 |\n\n[^c]: computed: `7; 8`", "9 has no evidence"),
+        ("| a | b | c |\n|---|---|---|\n| d[^c] | 71 | 0 |\n\n[^c]: computed: `71; 0`", ""),
+        ("| a | reached |\n|---|---|\n| b | cuTile; cuBLAS 4089 |", "4089 has no evidence"),
+        ("| a | reached |\n|---|---|\n| b | +3 (-1 to +7) |", "+3 has no evidence"),
+        ("| a | reached |\n|---|---|\n| b | 3 (-1 to +7) |", "-1 has no evidence"),
+        ("| a | values |\n|---|---|\n| b | 1, 2, 4 |", "4 has no evidence"),
+        ("| a | why |\n|---|---|\n| 117 rows | (130, 64), 130x256, `117`, {117, 118}, 117³, N = 117 |", ""),
+        ("| a | why |\n|---|---|\n| b | 8 warps on sm_90, tiles of 512, [it](x.md#117) |", ""),
+        ("| a | why |\n|---|---|\n| b | on an RTX 4090, 192-wide blocks, on 2026-11-21, in May 2026 |", ""),
+        ("| a | why |\n|---|---|\n| b | It had 117. |", "117 has no evidence"),
+        ("| a | 117 rows |\n|---|---|\n| b | nothing |", ""),
         ("Strides are multiples of 16 bytes; take tiles of 128x256 on `sm_90`, with tileiras 13.4.", ""),
         ("It has 4,728 bytes[^n].\n\n[^n]: measured nothing.json: `1`", "no benchmarks/evidence/nothing.json"),
         ("It has 4,728 bytes[^n].\n\n[^n]: measured treatments.json.gz: `one(arch=\"sm_90\")`", "ValueError"),
@@ -162,6 +176,24 @@ def test_a_figure_needs_evidence_that_gives_it(tmp_path: Path, text: str, compla
 
 def evidence_block(title: str, note: str) -> str:
     return f'```evidence title="{title}"\n{note}\n```\n'
+
+
+def test_an_integer_that_is_altered_in_a_cell_is_noticed(tmp_path: Path) -> None:
+    """In copies of the pages, one cell at a time."""
+    held = page(tmp_path, claims.CLAIMS.read_text().replace("### references/", "### "), "evidence.md")
+    seen = []
+    for one in PAGES:
+        lines = one.text.splitlines()
+        for row in one.blocks if one.path.parent.name == "references" else []:
+            for cell in re.finditer(r"(?<=\S \| )\d+(?=(\[\^[\w-]+\])? \|)", row.text if row.head else ""):
+                altered = f"{row.text[: cell.end()]}7{row.text[cell.end() :]}"
+                text = "\n".join([*lines[: row.line - 1], altered, *lines[row.line :]])
+                _, problems = claims.check(page(tmp_path, text, one.path.name), held)
+                said = [str(problem) for problem in problems]
+                assert [each for each in said if f":{row.line}: {cell[0]}7 has no evidence" in each], (altered, said)
+                seen.append(cell[0])
+    assert {"4142", "164", "71"} <= {*seen}
+    assert len(seen) > 40
 
 
 @pytest.mark.parametrize(
