@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.pages import claims, names, snippets
-from tests.pages.page import ROOT, Page, documents, pages, read
+from tests.pages.page import ROOT, Page, anchor, documents, pages, read
 from tilewright.compiler.treatments import DO, Treatment
 
 PAGES = pages()
+LONG = [one.name for one in PAGES if one.path.parent.name == "references" and one.text.count("\n") > 100]
 PLAYBOOK = [one for one in PAGES if one.path.stem.startswith("playbook")]
 
 
@@ -92,6 +93,16 @@ def test_the_documents_count_what_the_records_count() -> None:
         assert counted <= {(str(part), str(whole)) for part, whole in known}, document
         assert len(counted) >= 3
     assert cpu.refused == 0
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_long_page_opens_with_its_contents(name: str) -> None:
+    """A page of over 100 lines has links to most of its sections in its first 25 lines."""
+    one = read(ROOT / name)
+    lines = one.text.splitlines()
+    sections = {anchor(block.text[3:]) for block in one.blocks if block.text.startswith("## ")}
+    linked = {*re.findall(r"\]\(#([\w-]+)\)", "\n".join(lines[:25]))}
+    assert 2 * len(sections & linked) > len(sections), sorted(sections - linked)
 
 
 @pytest.mark.slow
