@@ -52,7 +52,7 @@ def test_a_skill_is_valid_and_short(name: str) -> None:
     assert validator.validate(folder) == []
     text = (folder / "SKILL.md").read_text()
     assert len(text.splitlines()) < 500
-    assert len(text) <= 20_000  # about 5,000 tokens
+    assert len(text) <= 9_500  # about 2,500 tokens
     assert load_skill(name).frontmatter == parser.parse_frontmatter(text)[0]
 
 
@@ -61,12 +61,13 @@ def test_its_evals_can_be_judged(name: str) -> None:
     evals = json.loads((ROOT / "skills" / name / "evals" / "evals.json").read_text())
     assert evals["skill_name"] == name
     cases = evals["evals"]
-    assert len(cases) >= 12
+    assert len(cases) >= 8
     assert len({case["id"] for case in cases}) == len(cases)
-    assert sum(case["id"].startswith("task-") for case in cases) >= 3
-    assert sum(case["id"].startswith("near-miss-") for case in cases) >= 2
     for case in cases:
-        assert case["prompt"] and case["expected_output"] and case["assertions"], case["id"]
+        assert {*case} == {"id", "prompt", "expected_output", "assertions", "files"}, case["id"]
+        texts = [case["id"], case["prompt"], case["expected_output"], *case["assertions"]]
+        assert all(isinstance(text, str) and text.strip() for text in texts), case["id"]
+        assert isinstance(case["assertions"], list) and case["assertions"], case["id"]
         assert all((ROOT / file).is_file() for file in case["files"]), case["id"]
 
 
