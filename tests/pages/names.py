@@ -50,11 +50,11 @@ ELSEWHERE = {
     "ncu": "--set --launch-skip --launch-count --kernel-name --clock-control --import --page --csv",
     "nsys": "--trace --output --report",
     "names": "num_warps num_stages warp_specialize cuda_gpu_kern_sum make_tensor_descriptor libdevice input_precision "
-    "multi_processor_count",
+    "multi_processor_count num_worker_warps_per_cta",
     "words": "python pytest torch ex2 wgmma",
     "attributes": "constexpr dot num_programs program_id tile_experimental",
     "variables": "ENABLE_TILE CUTILE_ENABLE_APPROX CUTILE_ENABLE_FTZ TILEIR_ENABLE_APPROX TILEIR_ENABLE_FTZ "
-    "DISABLE_AUTOTUNE BLOCK_SIZE",
+    "TRITON_TILEIR_RUNTIME_FALLBACK DISABLE_AUTOTUNE BLOCK_SIZE",
 }
 
 ARGUMENTS = ["b", "causal", "dbias", "dweight", "gelu", "none", "rowsum", "weights"]
