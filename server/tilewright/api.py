@@ -111,7 +111,6 @@ def _content(tensor: torch.Tensor, shuffled: bool) -> tuple[Sent, TensorSpec]:
 
     found = tensor.detach().cpu()
     if shuffled and found.numel():
-        order = torch.randperm(found.numel(), generator=torch.Generator().manual_seed(1))
         mixed = torch.empty_strided(found.shape, found.stride(), dtype=found.dtype)
-        found = mixed.copy_(found.reshape(-1)[order].reshape(found.shape))
+        found = mixed.copy_(found.reshape(-1).roll(found.numel() // 3 + 1).reshape(found.shape))
     return content(found)

@@ -13,9 +13,9 @@ _SMALL_FLOAT8 = 0x38
 
 
 def draws_of(program: Program, count: int, seed: int = 0) -> list[list[bytes]]:
-    """Contents of the inputs, in their order, by draw. An example's elements come in another order each time, so that
-    no draw is what the entry point saw; those of a constant input stay as they are. Without an example: normal values
-    for floats, and zeros for whole numbers, which can be indices."""
+    """Contents of the inputs, in their order, by draw. An example's elements are rotated by another distance each
+    time, so that no draw is what the entry point saw; those of a constant input stay as they are. Without an example:
+    normal values for floats, and zeros for whole numbers, which can be indices."""
     source = np.random.default_rng(seed)
     return [[_content(program, tensor, source) for tensor in program.layout.inputs] for _ in range(count)]
 
@@ -33,7 +33,7 @@ def _content(program: Program, tensor: Tensor, source: np.random.Generator) -> b
     if tensor.name in program.constant:
         return example
     elements = np.frombuffer(example, np.dtype((np.void, tensor.spec.item_bytes)))
-    return source.permutation(elements).tobytes()
+    return np.roll(elements, source.integers(1, max(len(elements), 2))).tobytes()
 
 
 def _drawn(tensor: Tensor, source: np.random.Generator) -> bytes:
