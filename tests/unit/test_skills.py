@@ -23,7 +23,7 @@ from tilewright.skillpack import HOST, Skill, SkillError, install, load_skill, s
 
 NAMES = ["autotuning", "perf-loop", "tune"]
 PIECE = re.compile(r"[A-Za-z]+|\d{1,3}|[^\w\s]+|_")
-PIECES = 2_380
+PIECES = 2_390
 """Words, groups of digits and signs that a SKILL.md has at most: 2,500 tokens of o200k, of which it has 1.04 to 1.07 a
 piece."""
 

@@ -23,9 +23,11 @@ def search_space():
         configs += [SimpleNamespace(tile=tile, hints=hints) for hints in ({}, {"occupancy": 2})]
     for tile in ((128, 256, 64), (256, 128, 64), (128, 256, 128), (256, 128, 128)):
         configs.append(SimpleNamespace(tile=tile, hints={"num_worker_warps": 8}))
-    if torch.cuda.get_device_capability()[0] >= 9:  # CTA pairs came with sm_90
+    major, _ = torch.cuda.get_device_capability()
+    if major >= 9:  # CTA pairs came with sm_90. On sm_100, a launch with both hints was seen to fail
+        pair = {"num_ctas": 2} | ({"occupancy": 2} if major == 9 else {})
         for tile in ((128, 256, 64), (256, 128, 64), (256, 256, 64)):
-            configs.append(SimpleNamespace(tile=tile, hints={"num_ctas": 2, "occupancy": 2}))
+            configs.append(SimpleNamespace(tile=tile, hints=pair))
     return configs
 
 
