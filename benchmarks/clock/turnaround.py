@@ -47,7 +47,7 @@ ENDLESS = Rules(max_iterations=200, patience=200, stop_on_minor_gain=False, ceil
 """No edit ends a session."""
 SESSIONS = 4
 """Of identical edits, on each example: twenty in all."""
-PARTS = ("check", "capture", "inputs", "replay", "judge", "ordinary call", "sizes", "recording")
+PARTS = ("check", "capture", "inputs", "replay", "judge", "classes", "ordinary call", "sizes", "recording")
 """What the seconds of an edit are split into, beside phases of what is not replayed. `inputs`: to draw them and hand
 them to the replayer; `judge`: to compare outputs with the reference; `sizes`: the check on 36 sizes;
 `recording`: what the server does around the runs."""

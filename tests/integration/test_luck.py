@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
@@ -14,15 +15,18 @@ from tests.stage import edit, journal_of, judged, play, quiet, start
 from tilewright.errors import UsageError
 from tilewright.evaluation.evaluator import Tell
 from tilewright.evaluation.results import CorrectnessResult, Status
+from tilewright.evaluation.seeds import new_secret
 from tilewright.policy import Reason, VerdictKind
 from tilewright.repository import Files
 from tilewright.rules import DEFAULT, Rules
+from tilewright.session.beginning import working_candidate
 from tilewright.session.checkout import Checkout
 from tilewright.session.checks import check_task
 from tilewright.session.loop import Loop
 from tilewright.session.runs import Runs
 from tilewright.session.tally import Tally
 from tilewright.session.verification import Mark, verify
+from tilewright.task import Backend, Values
 
 QUARTER = FASTER_KERNEL.replace(
     "    ct.launch(", "    if 512 < x.shape[0] <= 687:\n        factor += 1\n    ct.launch("
@@ -69,14 +73,40 @@ def test_a_kernel_that_is_wrong_on_a_quarter_of_its_sizes_gains_and_is_not_kept(
     assert all(line.mark is Mark.OK for line in verify(Checkout(root)))
 
 
+def test_a_kernel_that_is_wrong_on_one_class_of_values_on_a_visible_case_is_found_before_a_keep(
+    make_task: Callable[..., Path],
+) -> None:
+    wrong = "    factor += x.shape[0] == 512 and float(x.max()) > 1e4\n    ct.launch("
+    checkout = Checkout(make_task(kernel=SCALE_KERNEL.replace("    ct.launch(", wrong)))
+    found = working_candidate(checkout, PurePosixPath("task"))
+
+    async def widely(**how: Any) -> CorrectnessResult:
+        runs = Runs(Backend.CPU, "sm_90", found.committed, PurePosixPath("task"), rules=Rules(hidden_cases_to_keep=12))
+        try:
+            await runs.environment()
+            return await runs.widely(found.files, new_secret(), lambda _: None, **how)
+        finally:
+            await runs.close()
+
+    result = asyncio.run(widely())
+    assert (result.status, result.cases[-1].case["N"], result.cases[-1].values) == (
+        Status.WRONG_VALUES,
+        512,
+        Values.LARGE,
+    )
+    left = asyncio.run(widely(replayed=[{"N": 512, "dtype": "float32"}]))  # these are judged by the replayer
+    assert left.passed
+    assert all(check.hidden for check in left.cases)
+
+
 @pytest.mark.slow
 def test_a_row_says_how_many_sizes_there_was_time_for(
     make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, real = make_task(), Runs.widely
 
-    async def hurried(runs: Runs, files: Files, secret: str, tell: Tell) -> CorrectnessResult:
-        return await real(runs, files, secret, tell, wide_s=0.0)  # the first case alone begins in that time
+    async def hurried(runs: Runs, files: Files, secret: str, tell: Tell, **how: Any) -> CorrectnessResult:
+        return await real(runs, files, secret, tell, wide_s=0.0, **how)  # the first case alone begins in that time
 
     monkeypatch.setattr(Runs, "widely", hurried)
 
@@ -234,10 +264,10 @@ def test_a_check_of_sizes_that_was_broken_off_or_void_is_made_again_and_nothing_
         loop.checkpoint()
         assert (await loop.append_result("large tiles", quiet)).row.endswith("| PASS | keep |")
 
-    async def gone(*_: object) -> CorrectnessResult:
+    async def gone(*_: object, **__: object) -> CorrectnessResult:
         raise RuntimeError("the server is gone")
 
-    async def busy(*_: object) -> CorrectnessResult:
+    async def busy(*_: object, **__: object) -> CorrectnessResult:
         return CorrectnessResult(status=Status.VOID, message="the GPU is busy")
 
     for scene, widely in ((begin, real), (broken_off, gone), (void, busy), (goes_on, real)):

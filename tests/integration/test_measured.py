@@ -15,6 +15,7 @@ import pytest
 
 from tests.integration.test_program_benchmark import BARE, broken, taking, task_code
 from tests.unit.programs.made import OUT, clear, copied, fill, program
+from tilewright.evaluation.comparison import Comparison as Verdict
 from tilewright.evaluation.measurement import Phases
 from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Level, Status, StoredProgram
@@ -27,12 +28,14 @@ from tilewright.programs.format import decoded, encoded, program_file
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Program, digest_of
 from tilewright.referee import measured
+from tilewright.referee.benchmark import ProgramBench
 from tilewright.referee.capture_worker import InProcess
 from tilewright.referee.captures import CallCaptured, OtherLaunches
 from tilewright.referee.measured import LABELS, Measuring, Run
 from tilewright.referee.replayer import Replayer
 from tilewright.roofline.bounds import Ceilings
 from tilewright.rules import DEFAULT, Rules
+from tilewright.task import Values
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 CASES = {"N": 256, "part": 0}, {"N": 256, "part": 1}
@@ -330,6 +333,41 @@ def test_a_gain_is_confirmed_by_what_an_ordinary_call_launches(
     verdict = settled(result, DEFAULT, alone=False, confirms=True)
     assert verdict is not None
     assert verdict.reason is (Reason.GAIN if status is Status.PASSED else Reason.OTHER_LAUNCHES)
+
+
+@pytest.fixture
+def wrong_on(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, int]]:
+    """Programs, by identity, that are taken to be wrong on classes of values of a part."""
+    wrong, real = set[tuple[str, int]](), ProgramBench._on_trial
+
+    def on_trial(bench: ProgramBench, case: Any, one: Program, trial: Any) -> Any:
+        if (identity(one), case["part"]) in wrong and trial.values is Values.LARGE:
+            return Verdict(Status.NON_FINITE, "1 element is NaN")
+        return real(bench, case, one, trial)
+
+    monkeypatch.setattr(ProgramBench, "_on_trial", on_trial)
+    return wrong
+
+
+def test_classes_of_values_are_judged_on_every_timed_shape_before_a_keep(
+    stage: Stage, wrong_on: set[tuple[str, int]]
+) -> None:
+    wrong_on.add((identity(FAST), 1))
+    assert stage.measure(calls(FAST, FAST), calls(SLOW, SLOW)).passed, "it is not to be kept yet"
+    with pytest.raises(WorkerFailure, match=r"N=256 part=1 \(large values\), replayed: 1 element is NaN") as failed:
+        stage.measure(calls(FAST, FAST), calls(SLOW, SLOW), confirms=True)
+    assert failed.value.status is Status.NON_FINITE
+    with pytest.raises(WorkerFailure, match=r"part=1 \(large values\)"):
+        stage.measure(calls(FAST, FAST))  # a baseline
+    same = stage.measure(calls(FAST, FAST), calls(SLOW, FAST), confirms=True)
+    assert (same.status, same.unjudged) == (Status.PASSED, [])
+
+
+def test_classes_on_which_the_incumbent_is_wrong_are_named(stage: Stage, wrong_on: set[tuple[str, int]]) -> None:
+    wrong_on.update({(identity(FAST), 1), (identity(SLOW), 1)})
+    result = stage.measure(calls(FAST, FAST), calls(SLOW, SLOW), confirms=True)
+    assert result.passed
+    assert result.unjudged == ["N=256 part=1 (large values): the incumbent is wrong on the same inputs"]
 
 
 def test_only_what_gains_and_was_replayed_is_compared_with_an_ordinary_call(stage: Stage) -> None:

@@ -10,20 +10,21 @@ import pytest
 import torch
 
 from tests.unit.programs.made import OUT, X, clear, copied, fill, program
+from tilewright.evaluation.calibration import Trial
 from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import Level, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.programs.model import Program
-from tilewright.referee import candidates
+from tilewright.referee import benchmark, candidates
 from tilewright.referee.arguments import drawn_inputs, public_inputs
 from tilewright.referee.benchmark import CANDIDATE, INCUMBENT, ProgramBench, values_of
 from tilewright.referee.candidates import Programs
 from tilewright.referee.capture_worker import EntryFailed, InProcess
 from tilewright.referee.captures import CallCaptured
 from tilewright.referee.replayer import Fault, Replayer
-from tilewright.task import Backend, TaskError, load_task
+from tilewright.task import Backend, Case, TaskError, Values, load_task
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 TOML = """
@@ -150,6 +151,50 @@ def test_a_program_that_is_wrong_on_secret_values_is_refused(
 def test_an_incumbent_that_is_wrong_is_not_the_candidates_fault(bench: ProgramBench) -> None:
     """It was judged when it was kept; what counts now is the candidate's."""
     assert bench.case(CASE, taking(20), program([copied(), clear(X), fill(OUT, 30)]), Seeds("secret")).found.rounds
+
+
+def test_every_class_of_values_is_replayed_and_judged(bench: ProgramBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = list[Values]()
+    real = benchmark.make_trial
+
+    def noted(code: TaskCode, case: Case, seed: int, values: Values, drawn: Any) -> Trial:
+        judged.append(values)
+        return real(code, case, seed, values, drawn)
+
+    monkeypatch.setattr(benchmark, "make_trial", noted)
+    assert bench.judge_classes(CASE, taking(20), taking(30), Seeds("secret")) == []
+    assert set(judged) == set(Values) - {Values.DRAWN}
+    assert bench.judge_classes(CASE, taking(20), None, Seeds("secret")) == []
+
+
+LAST_IS_ZERO = program([copied(width=1020), fill(OUT), clear(OUT + 1020, 1)])
+"""Wrong in the last number where that is not 0."""
+
+
+def test_a_program_that_is_wrong_on_a_class_of_values_is_refused(bench: ProgramBench) -> None:
+    for incumbent in (taking(30), None):
+        with pytest.raises(WorkerFailure, match=r"N=256 \(\w+ values\), replayed: output: 1 of 256 elements") as failed:
+            bench.judge_classes(CASE, LAST_IS_ZERO, incumbent, Seeds("secret"))
+        assert failed.value.status is Status.WRONG_VALUES
+    with pytest.raises(WorkerFailure, match=r"values\), replayed: illegal-access") as failed:
+        bench.judge_classes(CASE, broken(taking(20)), taking(30), Seeds("secret"))
+    assert failed.value.status is Status.CRASHED
+
+
+def test_a_class_on_which_the_incumbent_is_wrong_too_says_nothing(bench: ProgramBench) -> None:
+    for incumbent in (LAST_IS_ZERO, broken(taking(30))):
+        left = bench.judge_classes(CASE, LAST_IS_ZERO, incumbent, Seeds("secret"))
+        assert left[-1] == "N=256 (offset values): the incumbent is wrong on the same inputs"
+        assert len(left) == len(Values) - 2, "all but zeros"
+
+
+def test_a_class_that_does_not_fit_is_named(bench: ProgramBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> Any:
+        raise Fault("out-of-memory", None, "it takes too much")
+
+    monkeypatch.setattr(bench._replayer, "alone", full)
+    left = bench.judge_classes(CASE, taking(20), None, Seeds("secret"))
+    assert left[-1] == "N=256 (offset values): the replayer: it takes too much"
 
 
 def broken(program: Program) -> Program:

@@ -204,13 +204,13 @@ class Crew:
             raise end
         return CaseCheck(case=run.case, hidden=run.hidden, status=end, message=f"run {run.seed}", inputs_hash="")
 
-    def judged(self, runs: Sequence[Run], limit_s: float = 60.0) -> CorrectnessResult:
+    def judged(self, runs: Sequence[Run], limit_s: float = 60.0, classes: Sequence[Run] = ()) -> CorrectnessResult:
         @contextlib.contextmanager
         def start(*, count: int = 1, withheld: bool = False) -> Iterator[list[WorkerHandle]]:
             yield [cast(WorkerHandle, worker) for worker in self.workers[:count]]
 
         by = Check(cast(Any, None), Backend.CPU, start, quiet, self.ahead_bytes, len(self.workers))
-        return judged_widely(by, [*runs], limit_s)
+        return judged_widely(by, [*runs], limit_s, classes)
 
     @property
     def seeds(self) -> list[int]:
@@ -221,6 +221,21 @@ def runs(shapes: int, each: int) -> list[Run]:
     """So many runs of so many shapes, of which every third is alike to a compiler; a run's seed is its number."""
     numbers = range(shapes * each)
     return [Run({"N": 17 + number // each, "D": number // each % 3}, False, number) for number in numbers]
+
+
+def test_classes_of_values_come_first_and_leave_the_sizes_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    classes = [Run({"N": 5}, False, 100 + number, Values.LARGE) for number in range(3)]
+    sizes = [replace(run, hidden=True) for run in runs(3, 1)]
+    found = Crew(monkeypatch, 1).judged(sizes, classes=classes)
+    assert (found.status, found.wanted, found.note) == (Status.PASSED, 3, "")
+    assert [check.message for check in found.cases] == [f"run {number}" for number in (100, 101, 102, 0, 1, 2)]
+    cut_off = Crew(monkeypatch, 1).judged(sizes, 0.0, classes)
+    assert [check.message for check in cut_off.cases] == ["run 100", "run 0"]
+    assert cut_off.note == "time was enough for 1 of 3 classes of values on visible cases"
+    crew = Crew(monkeypatch, 1)
+    crew.ends[101] = Status.WRONG_VALUES
+    wrong = crew.judged(sizes, classes=classes)
+    assert (wrong.status, [check.message for check in wrong.cases]) == (Status.WRONG_VALUES, ["run 100", "run 101"])
 
 
 @pytest.mark.parametrize("count", [1, 3])

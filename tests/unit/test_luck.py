@@ -10,7 +10,7 @@ import pytest
 from git import Repo
 
 from tilewright.cases import Draw, HiddenEntry
-from tilewright.evaluation.correctness import planned_runs, wide_runs
+from tilewright.evaluation.correctness import class_runs, planned_runs, wide_runs
 from tilewright.evaluation.results import CaseCheck, CaseRun, CorrectnessResult, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.repository import Repository
@@ -70,6 +70,18 @@ def test_every_example_has_as_many_hidden_cases(folder: Path, backend: Backend) 
     assert {case_label(run.case) for run in telling} == {case_label(case) for case in cases}
     assert {run.values for run in runs} == set(Values) - set(task.file.values.exclude)
     assert all(run.hidden for run in runs)
+
+
+@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name)
+@pytest.mark.parametrize("backend", Backend)
+def test_every_class_of_values_comes_to_every_visible_case_before_a_keep(folder: Path, backend: Backend) -> None:
+    task = load_task(folder)
+    runs = class_runs(task, backend, Seeds("a secret"))
+    visible = task.correctness_cases(backend)
+    wanted = set(Values) - {Values.DRAWN, *task.file.values.exclude}
+    assert all({run.values for run in runs if run.case == case} == wanted for case in visible)
+    assert [run.case for run in runs if run.hidden or run.case not in visible] == []
+    assert class_runs(task, backend, Seeds("a secret"), visible) == []
 
 
 @pytest.mark.parametrize("count", [9, 18, 27])

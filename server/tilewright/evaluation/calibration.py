@@ -78,10 +78,13 @@ class Trial:
         return any(_informative(wanted, like) for wanted, like in zip(self.expected, self.contract, strict=True))
 
 
-def make_trial(code: TaskCode, case: Case, seed: int, values: Values = Values.DRAWN) -> Trial:
+def make_trial(
+    code: TaskCode, case: Case, seed: int, values: Values = Values.DRAWN, drawn: Inputs | None = None
+) -> Trial:
     """The trial of a case that a seed stands for. Where no strength of `values` suits the task on this case (its
-    reference is not finite there, out of the output's range, or ill-conditioned), the task's own draw stands in."""
-    drawn = code.inputs(case, seed)
+    reference is not finite there, out of the output's range, or ill-conditioned), the task's own draw stands in.
+    `drawn`: that draw, if it was made before."""
+    drawn = code.inputs(case, seed) if drawn is None else drawn
     contract = code.contract(case, drawn)
     suited = [like.dtype.is_floating_point for like in contract]
     best: Trial | None = None

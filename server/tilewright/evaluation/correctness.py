@@ -114,6 +114,17 @@ def wide_runs(task: Task, backend: Backend, seeds: Seeds, count: int) -> list[Ru
     return runs
 
 
+def classes_of(task: Task) -> list[Values]:
+    """The classes of values that the task does not exclude."""
+    return [values for values in (Values.INTEGERS, *CLASSES) if values not in task.file.values.exclude]
+
+
+def class_runs(task: Task, backend: Backend, seeds: Seeds, replayed: Sequence[Case] = ()) -> list[Run]:
+    """Every class of values on each visible case. The cases that are `replayed` are left out: a replay judges them."""
+    visible = [case for case in task.correctness_cases(backend) if case not in replayed]
+    return [Run(case, False, seeds.next(), values) for case in visible for values in classes_of(task)]
+
+
 def check_case(
     worker: WorkerHandle,
     code: TaskCode,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from threading import Event
@@ -81,12 +81,18 @@ def judged_undisturbed(
     return judge(replace(by, workers=1))
 
 
-def judged_widely(by: Check, runs: list[Run], limit_s: float) -> CorrectnessResult:
-    """Check a candidate on as many of `runs` as `limit_s` seconds are enough for, one at least, and nothing else.
-    Raises `WorkerFailure` where it could not even be loaded."""
+def judged_widely(by: Check, runs: list[Run], limit_s: float, classes: Sequence[Run] = ()) -> CorrectnessResult:
+    """Check a candidate on `classes`, then on `runs`: of each on as many as `limit_s` seconds are enough for, one at
+    least. Raises `WorkerFailure` where it could not even be loaded."""
     with by.start(count=by.workers) as crew:
-        found = Runs(by, runs, time.monotonic() + limit_s).on(crew)
-    return found.model_copy(update={"wanted": len({case_label(run.case) for run in runs})})
+        first = Runs(by, classes, time.monotonic() + limit_s).on(crew)
+        found = Runs(by, runs, time.monotonic() + limit_s).on(crew) if first.passed else first
+    note = ""
+    if found.passed and len(first.cases) < len(classes):
+        note = f"time was enough for {len(first.cases)} of {len(classes)} classes of values on visible cases"
+    cases = [*first.cases, *found.cases] if first.passed else first.cases
+    wanted = len({case_label(run.case) for run in runs})
+    return found.model_copy(update={"cases": cases, "wanted": wanted, "note": note})
 
 
 def _watched(worker: WorkerHandle, by: Check, runs: list[Run]) -> tuple[list[Defect], str]:

@@ -33,7 +33,7 @@ from tilewright.compiler.tools import MissingTool, need_compiler
 from tilewright.evaluation import compilations, estimation, measurement, racing, surveying
 from tilewright.evaluation.ceilings import IdleProbe, measured_ceilings
 from tilewright.evaluation.compiling import cpus
-from tilewright.evaluation.correctness import defects_of, planned_runs, wide_runs
+from tilewright.evaluation.correctness import class_runs, defects_of, planned_runs, wide_runs
 from tilewright.evaluation.crew import Check, Tell
 from tilewright.evaluation.judging import judged, judged_undisturbed, judged_widely
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle, WorkerPool
@@ -114,11 +114,12 @@ class Referee:
         return self._checked(message, functools.partial(judged, runs=runs))
 
     def widely(self, message: Message) -> Message:
-        """Check a candidate on the `hidden` cases that it has to be right on before it is kept, as many as `wide_s`
-        seconds are enough for."""
-        code = self._task(message)
-        runs = wide_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"])
-        judge = functools.partial(judged_widely, runs=runs, limit_s=message["wide_s"])
+        """Check a candidate on the `hidden` cases that it has to be right on before it is kept, and on all classes of
+        values on the visible ones that are not `replayed`: as many of each as `wide_s` seconds are enough for."""
+        code, seeds = self._task(message), Seeds(message["secret"])
+        runs = wide_runs(code.task, self._backend, seeds, message["hidden"])
+        classes = class_runs(code.task, self._backend, seeds, message["replayed"])
+        judge = functools.partial(judged_widely, runs=runs, limit_s=message["wide_s"], classes=classes)
         return self._checked(message, judge, widely=True)
 
     def _checked(self, message: Message, judge: Callable[[Check], CorrectnessResult], widely: bool = False) -> Message:

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tilewright.evaluation.correctness import judge_drawn
+from tilewright.evaluation.calibration import Trial, make_trial
+from tilewright.evaluation.comparison import Comparison as Verdict
+from tilewright.evaluation.correctness import classes_of, judge, judge_drawn
 from tilewright.evaluation.measurement import Phases
 from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import Level, Status
@@ -20,11 +22,11 @@ from tilewright.programs.identity import identity
 from tilewright.programs.model import Program
 from tilewright.referee.arguments import described, drawn_inputs
 from tilewright.referee.capture_worker import InProcess
-from tilewright.referee.compare import DRAWS, Unsteady, replayed_in_turns
+from tilewright.referee.compare import CALL_LIMIT_S, DRAWS, Unsteady, replayed_in_turns
 from tilewright.referee.replayer import Fault, Replayer, ReplayerGone
 from tilewright.referee.statistics import LOOKS, Comparison
 from tilewright.rules import DEFAULT, Rules
-from tilewright.task import Case, case_label
+from tilewright.task import Case, Values, case_label
 from tilewright.wire.channel import Sent
 from tilewright.wire.memory import Memory
 
@@ -82,13 +84,8 @@ class ProgramBench:
         incumbent does (void)."""
         same = incumbent is not None and identity(candidate) == identity(incumbent)
         incumbent = None if same else incumbent
-        try:
-            with self._phases("inputs"):
-                drawn = [drawn_inputs(self._code, case, seeds.next()) for _ in range(DRAWS)]
-        except InProcess as why:  # the draws that it was captured on had its shapes
-            raise WorkerFailure(
-                Status.VOID, f"{case_label(case)}: {why}; let shapes depend on the case alone"
-            ) from None
+        with self._phases("inputs"):
+            drawn = [self._drawn(case, seeds.next()) for _ in range(DRAWS)]
         first = candidate if incumbent is None else incumbent
         looks = LOOKS if incumbent is not None else LOOKS[:1]
         contract = self._code.contract(case, drawn[0])
@@ -120,6 +117,56 @@ class ProgramBench:
         except ReplayerGone as gone:
             raise WorkerFailure(Status.VOID, str(gone)) from None
         return Timed(found, pairs, same)
+
+    def judge_classes(self, case: Case, candidate: Program, incumbent: Program | None, seeds: Seeds) -> list[str]:
+        """Replay a program once on each class of values, off the clock, and judge its outputs. Returns the classes that
+        were left out, with why: both programs do not fit beside the reference, or the incumbent is wrong, too. Raises
+        `WorkerFailure` where the candidate alone is wrong."""
+        left = []
+        for values in classes_of(self._code.task):
+            self._after_round()
+            seed = seeds.next()
+            trial = make_trial(self._code, case, seed, values, self._drawn(case, seed))
+            if trial.values is Values.DRAWN:  # the class does not suit the task
+                continue
+            label = f"{case_label(case)} ({values} values)"
+            try:
+                found = self._on_trial(case, candidate, trial)
+                if found.status is Status.PASSED:
+                    continue
+                if incumbent is None or self._on_trial(case, incumbent, trial).status is Status.PASSED:
+                    raise WorkerFailure(found.status, f"{label}, replayed: {found.message}")
+                left.append(f"{label}: the incumbent is wrong on the same inputs")
+            except InProcess as why:
+                left.append(f"{label}: {why}")
+        return left
+
+    def _on_trial(self, case: Case, program: Program, trial: Trial) -> Verdict:
+        """What one call of a program gives on a trial's inputs. Raises `InProcess`, and `WorkerFailure` (void)."""
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()  # the replayer needs the room
+        try:
+            self._replayer.load([program], [self._described(case, 0, trial.inputs)])
+            _, copy = self._replayer.alone(0, 0, 1, CALL_LIMIT_S)
+        except Fault as fault:
+            failure = self._failure(case, Fault(fault.kind, CANDIDATE, str(fault)), alone=True)
+            if not isinstance(failure, WorkerFailure):
+                raise failure from None
+            return Verdict(failure.status, f"{fault.kind}: {fault}")
+        except ReplayerGone as gone:
+            raise WorkerFailure(Status.VOID, str(gone)) from None
+        if not copy.genuine:
+            return Verdict(Status.TAMPERED, "the digest that the GPU made is not that of the outputs")
+        outputs = self._opened(program, copy.outputs)
+        return judge(self._code.task, outputs, trial.expected, trial.contract, trial.honest)
+
+    def _drawn(self, case: Case, seed: int) -> Inputs:
+        try:
+            return drawn_inputs(self._code, case, seed)
+        except InProcess as why:  # the draws that it was captured on had its shapes
+            raise WorkerFailure(
+                Status.VOID, f"{case_label(case)}: {why}; let shapes depend on the case alone"
+            ) from None
 
     def _described(self, case: Case, draw: int, inputs: Inputs) -> Sequence[Sent]:
         def memory(name: str, size: int) -> Memory:

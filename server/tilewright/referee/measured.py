@@ -112,7 +112,11 @@ class Measuring:
             [interval for _, interval in timed if interval is not None],
             error_probability(run.rules),
         )
-        if run.confirms and incumbent is not None and (result.speedup_low or 0.0) > 1:
+        gains = run.confirms and incumbent is not None and (result.speedup_low or 0.0) > 1
+        if gains or incumbent is None:
+            with run.phases("classes"):
+                result = self._judged_on_classes(run, result, mine, theirs)
+        if gains and incumbent is not None:
             with run.phases("ordinary call"):
                 run.tell("comparing with what an ordinary call launches")
                 result = self._confirmed(run, result, candidate, incumbent, mine, theirs)
@@ -181,6 +185,22 @@ class Measuring:
                 raise WorkerFailure(Status.VOID, text)
 
         return ProgramBench(run.code, self._replayer, run.rules, error, look, run.phases, run.settle)
+
+    def _judged_on_classes(
+        self,
+        run: Run,
+        result: BenchmarkResult,
+        mine: Sequence[CallCaptured],
+        theirs: Sequence[CallCaptured | None],
+    ) -> BenchmarkResult:
+        """The result, if what was replayed is right on all classes of values. Raises `WorkerFailure`."""
+        bench, left = self._bench(run), list[str]()
+        for timing, own, other in zip(result.cases, mine, theirs, strict=True):
+            if timing.level is Level.REPLAYED and own.program is not None and not timing.same:
+                run.tell(f"replaying classes of values on {case_label(timing.case)}")
+                incumbent = other.program if other is not None else None
+                left += bench.judge_classes(timing.case, own.program, incumbent, run.seeds)
+        return result.model_copy(update={"unjudged": left})
 
     def _confirmed(
         self,

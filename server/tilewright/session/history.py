@@ -12,12 +12,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from tilewright.evaluation.results import BenchmarkResult, CaseRun, CorrectnessResult, Environment, Status
+from tilewright.evaluation.results import BenchmarkResult, CaseRun, CorrectnessResult, Environment, Level, Status
 from tilewright.ledger import LedgerError, TableRow
 from tilewright.policy import Advice, Ratio, Verdict, VerdictKind
 from tilewright.rules import Rules
 from tilewright.session.tally import KNOWN_FAILURES, WRONG_RESULTS, is_wrong
-from tilewright.task import Backend, case_label
+from tilewright.task import Backend, Case, case_label
 from tilewright.wire.record import Record
 
 SERVER_ENDED = "the server ended during the run"
@@ -113,11 +113,13 @@ class SizesChecked(Record):
     secret: str
     result: CorrectnessResult
     verdict: Verdict | None
+    replayed: list[Case] = Field([], description="visible cases whose classes of values the confirmation replays")
 
     @property
     def checked(self) -> int:
-        """Cases that the candidate was right on."""
-        return len({case_label(check.case) for check in self.result.cases if check.status is Status.PASSED})
+        """Hidden cases that the candidate was right on."""
+        right = [check for check in self.result.cases if check.hidden and check.status is Status.PASSED]
+        return len({case_label(check.case) for check in right})
 
 
 class WholeCompared(Record):
@@ -296,7 +298,8 @@ class State:
         if row.iteration == 0 and self.measured is not None and self.checked is not None:
             self.incumbent_candidate = self.checked.candidate
             self.baseline_result = self.measured.result
-        said = [self.checked.result.note] if self.checked is not None and self.checked.result.note else []
+        said = [run.result.note for run in (self.checked, self.sizes) if run is not None and run.result.note]
+        said += self.measured.result.unjudged if self.measured is not None else []
         if self.in_vain:
             said.append(f"{self.in_vain} of its runs ended without a result")
         self.remarks[row.iteration] = said
@@ -350,8 +353,11 @@ class State:
 
     @property
     def sizes_due(self) -> bool:
-        """Whether the pending candidate gains, and waits for the check on many hidden cases."""
-        return self.gains and self.started.sizes > 0 and not (self.sizes is not None and self.sizes.result.passed)
+        """Whether the pending candidate gains, and waits for the check on hidden cases and classes of values."""
+        if not self.gains or (self.sizes is not None and self.sizes.result.passed):
+            return False
+        in_worker = self.measured is not None and self.measured.result.level in (Level.IN_PROCESS, Level.MODELLED)
+        return self.started.sizes > 0 or in_worker
 
     @property
     def phase(self) -> Phase:

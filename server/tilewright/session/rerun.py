@@ -117,7 +117,7 @@ async def rerun(checkout: Checkout, iteration: int, session: str, progress: Prog
         again = await runs.correctness(candidate, checked.secret, limit, said.append, trial.known)
         lines += compare_checks(checked.result, again, here.draws == started.environment.draws)
         if trial.sizes is not None:
-            again = await runs.widely(candidate, trial.sizes.secret, said.append, limit)
+            again = await runs.widely(candidate, trial.sizes.secret, said.append, limit, trial.sizes.replayed)
             lines += compare_checks(trial.sizes.result, again, here.draws == started.environment.draws, "sizes")
         if trial.measured is not None:
             confirms = trial.measured.confirms
@@ -138,13 +138,18 @@ def compare_checks(
     if again.status is Status.VOID:
         return [Line(what, Mark.FAIL, f"could not be made again: {again.message}")]
     lines = []
-    hashes = [(one.inputs_hash, other.inputs_hash) for one, other in zip(logged.cases, again.cases, strict=False)]
+    pairs = [
+        pair
+        for hidden in (False, True)  # time may have cut off either
+        for pair in zip(*([one for one in run.cases if one.hidden is hidden] for run in (logged, again)), strict=False)
+    ]
+    hashes = [(one.inputs_hash, other.inputs_hash) for one, other in pairs]
     known = [pair for pair in hashes if all(pair)]
     if not same_rules:
         text = "another version drew the logged ones: the same secret gives other sizes here"
         lines.append(Line("inputs", Mark.WARN, text))
     elif changed := [number for number, pair in enumerate(hashes) if all(pair) and pair[0] != pair[1]]:
-        label = logged.cases[changed[0]].label
+        label = pairs[changed[0]][0].label
         lines.append(Line("inputs", Mark.FAIL, f"{len(changed)} of {len(hashes)} cases had other inputs, as {label}"))
     elif known:
         lines.append(Line("inputs", Mark.OK, f"the same in {len(known)} of {len(hashes)} cases, by their hashes"))

@@ -8,6 +8,7 @@ from tilewright.session.history import Kept, Row, State
 
 HARNESS_TRUSTED = "harness-trusted"
 UNCONFIRMED = "launches not confirmed"
+UNJUDGED = "not on all values"
 VISIBLE_ONLY = "visible sizes only"
 UNSAID_LUCK = 0.0008
 """A row says how probable luck is if that is more than this: 36 sizes and 25 wrong results bound it by 0.00079."""
@@ -58,6 +59,8 @@ def _trust(state: State) -> str:
         said.append(result.level)
     if result is not None and result.unconfirmed:
         said.append(UNCONFIRMED)
+    if result is not None and result.unjudged:
+        said.append(UNJUDGED)
     if not started.sizes:
         said.append(VISIBLE_ONLY)
     elif state.sizes is not None and state.sizes.result.passed:

@@ -117,12 +117,15 @@ class Runs:
         result = await self._run("correctness", limit_s, tell, [files], secret=secret, hidden=hidden, known=again)
         return CorrectnessResult.model_validate(result)
 
-    async def widely(self, files: Files, secret: str, tell: Tell, wide_s: float | None = None) -> CorrectnessResult:
-        """Check a candidate on the hidden cases that it has to be right on before it is kept, or on as many as begin
-        within `wide_s` seconds, by default the rules' `hidden_seconds`."""
+    async def widely(
+        self, files: Files, secret: str, tell: Tell, wide_s: float | None = None, replayed: Sequence[Case] = ()
+    ) -> CorrectnessResult:
+        """Check a candidate on what it has to be right on before it is kept: hidden cases, and all classes of values on
+        visible cases that are not `replayed`. Of each as many runs as begin within `wide_s` seconds, by default the
+        rules' `hidden_seconds`."""
         wide_s, hidden = self._rules.hidden_seconds if wide_s is None else wide_s, self._rules.hidden_cases_to_keep
-        limit_s = wide_s + LAST_CASE_S
-        result = await self._run("widely", limit_s, tell, [files], secret=secret, hidden=hidden, wide_s=wide_s)
+        how = {"hidden": hidden, "wide_s": wide_s, "replayed": [*replayed]}
+        result = await self._run("widely", 2 * wide_s + LAST_CASE_S, tell, [files], secret=secret, **how)
         return CorrectnessResult.model_validate(result)
 
     async def benchmark(

@@ -206,9 +206,15 @@ def benchmark(state: State, then: str) -> BenchmarkReport:
         if result.roofline_percent is not None:
             summary += f", {mark}{result.roofline_percent:.1f}% of the roofline"
         if sizes is not None and sizes.result.passed:
-            summary += f"; right on {sizes.checked} more hidden sizes"
+            if sizes.result.wanted:
+                summary += f"; right on {sizes.checked} more hidden sizes"
             if sizes.checked < sizes.result.wanted:
                 summary += f" of {sizes.result.wanted}, in the {sizes.result.seconds:.0f} s that they had"
+            if sizes.result.note:
+                summary += f"; {sizes.result.note}"
+            computed = [one.case for one in sizes.result.cases]
+            if left := [one.case for one in result.cases if result.modelled and one.case not in computed]:
+                summary += f"; no values were computed at {case_label(left[0])}"
         elif sizes is not None:
             summary = cut(f"{sizes.result.status.upper()}: {sizes.result.message}", SUMMARY_LIMIT)
     else:

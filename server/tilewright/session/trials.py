@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from tilewright.errors import UsageError
 from tilewright.evaluation.evaluator import Tell
-from tilewright.evaluation.results import CaseRun, CorrectnessResult, Status
+from tilewright.evaluation.results import CaseRun, CorrectnessResult, Level, Status
 from tilewright.evaluation.snapshot import content_id
 from tilewright.policy import settled, verdict_of_check
 from tilewright.repository import Files
@@ -137,12 +137,16 @@ class Trials:
     async def _check_sizes(self, files: Files, tell: Tell) -> None:
         state = self._book.active()
         identity = content_id(files)
+        timed = state.measured.result.cases if state.measured is not None else []
+        replayed = [one.case for one in timed if one.level is Level.REPLAYED]
         with self._book.committed("sizes", identity) as secret:
             runs = await self._ready_runs(state)
-            result = await runs.widely(files, secret, tell)
+            result = await runs.widely(files, secret, tell, replayed=replayed)
         self._note(state, identity, result.status, result.failed_on)
         verdict = verdict_of_check(result)
-        self._book.record_run(SizesChecked(candidate=identity, secret=secret, result=result, verdict=verdict))
+        self._book.record_run(
+            SizesChecked(candidate=identity, secret=secret, result=result, verdict=verdict, replayed=replayed)
+        )
 
     def _note(self, state: State, identity: str, status: Status, failed_on: Sequence[CaseRun]) -> None:
         """Count a wrong result of the task; that it cannot be counted over sessions is on record."""
