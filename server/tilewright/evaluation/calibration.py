@@ -57,6 +57,7 @@ class Honest:
 class Trial:
     """A case's inputs with values of a class, the float64 reference on them, and an honest kernel's error scales.
 
+    `expected` is NaN where values of a class give no finite number in range: a kernel may return anything there.
     `honest` holds None for an output that is not floating-point, or that cannot be calibrated."""
 
     inputs: Inputs
@@ -81,13 +82,15 @@ class Trial:
 def make_trial(
     code: TaskCode, case: Case, seed: int, values: Values = Values.DRAWN, drawn: Inputs | None = None
 ) -> Trial:
-    """The trial of a case that a seed stands for. Where no strength of `values` suits the task on this case (its
-    reference is not finite there, out of the output's range, or ill-conditioned), the task's own draw stands in.
+    """The trial of a case that a seed stands for. A strength of `values` suits the task if its reference is finite and
+    in the output's range on as large a share of elements as on the task's own draw. If none suits, the strength with
+    the largest share is taken; if that is under half as large, or the task is ill-conditioned, the task's own draw.
     `drawn`: that draw, if it was made before."""
     drawn = code.inputs(case, seed) if drawn is None else drawn
     contract = code.contract(case, drawn)
     suited = [like.dtype.is_floating_point for like in contract]
     best: Trial | None = None
+    most, usual = 0.0, None
     generator = torch.Generator(device=code.device).manual_seed(seed + 1)
     for rung, only in strengths(drawn, values, generator):
         generator = torch.Generator(device=code.device).manual_seed(seed + 1)
@@ -95,8 +98,15 @@ def make_trial(
         trial = _trial(code, case, inputs, contract, values, generator)
         if trial is None:
             continue
-        best = best or trial
-        if values is not Values.INTEGERS or all(honest.exact for honest in trial.honest if honest is not None):
+        share = _share(trial.expected)
+        if share < 1 and usual is None:
+            usual = _share(_in_range(code, case, drawn, contract))
+        whole = usual is None or share >= usual
+        if share > most and (usual is None or share >= usual / 2):
+            best, most = trial, share
+        if whole and (
+            values is not Values.INTEGERS or all(honest.exact for honest in trial.honest if honest is not None)
+        ):
             return trial
         if not any(suited):
             break
@@ -117,7 +127,8 @@ def calibrate(
     values: Values,
     generator: torch.Generator,
 ) -> list[Honest | None]:
-    """The error scales of each output on these inputs; None where there are none to be had."""
+    """The error scales of each output on these inputs; None where there are none to be had. Elements at which
+    `expected` is not finite have none, and tell nothing about the others."""
     if not any(like.dtype.is_floating_point for like in contract):
         return [None] * len(contract)
     try:
@@ -145,16 +156,18 @@ def calibrate(
             found.append(None)
             continue
         wanted = wanted.to(torch.float64)
+        finite = wanted.abs() <= float(torch.finfo(like.dtype).max)
+        wanted = torch.where(finite, wanted, torch.nan)
         squares = torch.zeros_like(wanted)
         for outputs in moved:
             change = outputs[index].to(torch.float64) - wanted
             squares.addcmul_(change, change, value=1 / STEP**2 / NUDGES)
-        spread = _smoothed(torch.nan_to_num(squares, nan=0.0, posinf=0.0)).sqrt()
-        error = (single[index].to(torch.float64) - wanted).abs()
+        spread = _smoothed(squares).sqrt()
+        error = torch.where(finite, (single[index].to(torch.float64) - wanted).abs(), 0.0)
         exact = values is Values.INTEGERS and bool((error == 0).all()) and _largest(wanted) < EXACT_LIMIT
         floor: torch.Tensor | float = _least(like.dtype)
         if still is not None:
-            floor = floor + (still[index].to(torch.float64) - wanted).abs()
+            floor = floor + torch.where(finite, (still[index].to(torch.float64) - wanted).abs(), 0.0)
         if any(value.dtype is torch.float16 for value in floats):
             floor = floor + 2.0**-24 * largest
         if values is Values.LARGE:  # a result may be the small difference of what is as large as the inputs
@@ -162,8 +175,7 @@ def calibrate(
         excess, rough = 1.0, torch.zeros((), device=wanted.device)
         if plain is not None:
             excess = _excess(plain[index], wanted, unit * spread)
-            rough = torch.nan_to_num((plain[index].to(torch.float64) - wanted).square(), nan=0.0, posinf=0.0)
-            rough = _smoothed(rough).sqrt()
+            rough = _smoothed((plain[index].to(torch.float64) - wanted).square()).sqrt()
         found.append(
             Honest(like.dtype, spread, rough, floor, excess, exact, max(unit, UNIT32), length, values is Values.DRAWN)
         )
@@ -185,17 +197,15 @@ def _trial(
 ) -> Trial | None:
     """The trial on these inputs, or None where they do not suit the task."""
     try:
-        expected = code.expected(case, inputs)
-        single = code.expected(case, inputs, torch.float32)
+        expected = _in_range(code, case, inputs, contract)
     except TaskError:  # a reference may well refuse values that its task never draws
         return None
-    for wanted, once, like in zip(expected, single, contract, strict=True):
+    if not _share(expected):
+        return None
+    for wanted, like in zip(expected, contract, strict=True):
         if wanted.shape != like.shape:
             return None
         if like.dtype.is_floating_point:
-            within = torch.isfinite(wanted).all() and torch.isfinite(once).all()
-            if not bool(within) or _largest(wanted) > float(torch.finfo(like.dtype).max) / 4:
-                return None
             if values is Values.TINY and _rms(wanted) < _telling(like.dtype):
                 return None
         elif not _stable(code, case, inputs, expected, generator):
@@ -206,10 +216,27 @@ def _trial(
             continue
         if scales is None:
             return None
-        middle = float((scales.terms * UNIT32 * scales.spread).median()) if wanted.numel() else 0.0
+        spread = scales.spread[torch.isfinite(wanted)]
+        middle = float((scales.terms * UNIT32 * spread).median()) if spread.numel() else 0.0
         if middle > 0.1 * _rms(wanted) > 0:
             return None
     return Trial(inputs, values, expected, contract, honest)
+
+
+def _in_range(code: TaskCode, case: Case, inputs: Inputs, contract: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The float64 reference, with NaN where it is not finite there or in float32, or far out of the output's range."""
+    expected = code.expected(case, inputs)
+    single = code.expected(case, inputs, torch.float32)
+    for index, (wanted, once, like) in enumerate(zip(expected, single, contract, strict=True)):
+        if like.dtype.is_floating_point and wanted.shape == once.shape:
+            within = torch.isfinite(once) & (wanted.abs() <= float(torch.finfo(like.dtype).max) / 4)
+            expected[index] = torch.where(within, wanted, torch.nan)
+    return expected
+
+
+def _share(expected: list[torch.Tensor]) -> float:
+    """The share of elements that are finite, of all outputs together."""
+    return sum(int(torch.isfinite(one).sum()) for one in expected) / max(sum(one.numel() for one in expected), 1)
 
 
 def _stable(
@@ -238,11 +265,12 @@ def _excess(plain: torch.Tensor, wanted: torch.Tensor, scale: torch.Tensor) -> f
     """The rms error of `plain` over that of one rounding, in units of `scale`; at most 4, and 4 where it overflows."""
     if not plain.numel() or not bool((scale > 0).any()):
         return 0.0
+    finite = torch.isfinite(wanted)
     error = (plain.to(torch.float64) - wanted).square() - (_rounded(wanted, plain.dtype) - wanted).square()
-    if not bool(torch.isfinite(error).all()):
+    if not bool(torch.isfinite(error[finite]).all()):
         return 4.0
     ratio = torch.where(scale > 0, error / scale.square(), 0.0).clamp(-16.0, 16.0)
-    return min(math.sqrt(max(float(ratio.mean()), 0.0)), 4.0)
+    return min(math.sqrt(max(float(ratio[finite].mean()), 0.0)), 4.0)
 
 
 def _rounded(wanted: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -251,25 +279,27 @@ def _rounded(wanted: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def _smoothed(squares: torch.Tensor) -> torch.Tensor:
     """Squares from few samples, none below what its row and its column suggest (medians, so that one large element
-    speaks for itself alone)."""
+    speaks for itself alone). Squares that are not finite are left out, and 0 in the result."""
+    squares = torch.where(torch.isfinite(squares), squares, torch.nan)
     if squares.numel() < 2:
-        return squares
+        return squares.nan_to_num(0.0)
     flat = squares.reshape(-1, squares.shape[-1])
     rows, columns = flat.shape
     some_rows = flat[:: -(-rows // SAMPLED)]
-    by_row = flat[:, :: -(-columns // SAMPLED)].median(dim=1, keepdim=True).values
-    by_column = some_rows.median(dim=0, keepdim=True).values
+    by_row = flat[:, :: -(-columns // SAMPLED)].nanmedian(dim=1, keepdim=True).values
+    by_column = some_rows.nanmedian(dim=0, keepdim=True).values
     if rows < 8 and columns > 9:  # too few to take a median of: neighbours help out
-        near = by_column.reshape(-1).unfold(0, 9, 1).median(dim=1).values
+        near = by_column.reshape(-1).unfold(0, 9, 1).nanmedian(dim=1).values
         near = torch.cat((near[:1].expand(4), near, near[-1:].expand(4)))
-        by_column = torch.maximum(by_column, near)
-    by_column = torch.maximum(by_column, by_column.median() / 4)  # rows may share their draws, and so an unlucky one
+        by_column = torch.fmax(by_column, near)
+    by_column = torch.fmax(by_column, by_column.nanmedian() / 4)  # rows may share their draws, and so an unlucky one
     if columns < 16:
-        by_row = torch.maximum(by_row, by_row.median() / 4)
-    overall = some_rows[:, :: -(-columns // SAMPLED)].median()
+        by_row = torch.fmax(by_row, by_row.nanmedian() / 4)
+    overall = some_rows[:, :: -(-columns // SAMPLED)].nanmedian()
     if not float(overall) > 0:
-        return squares
-    return torch.maximum(flat, by_row * by_column / overall).reshape(squares.shape)
+        return squares.nan_to_num(0.0)
+    known = torch.isfinite(flat)
+    return torch.where(known, torch.fmax(flat, by_row * by_column / overall), 0.0).reshape(squares.shape)
 
 
 def _informative(wanted: torch.Tensor, like: torch.Tensor) -> bool:
@@ -277,15 +307,18 @@ def _informative(wanted: torch.Tensor, like: torch.Tensor) -> bool:
         return False
     seen = _rounded(wanted, like.dtype) if like.dtype.is_floating_point else wanted.to(torch.float64)
     seen = torch.view_as_real(wanted) if wanted.is_complex() else seen
-    first = seen.reshape(-1)[0]
-    return bool((seen != first).any()) if seen.numel() > 1 else bool(first != 0)
+    seen = seen[~torch.isnan(seen)]
+    return bool((seen != seen[0]).any()) if seen.numel() > 1 else bool((seen != 0).any())
 
 
 def _largest(tensor: torch.Tensor) -> float:
-    return float(tensor.abs().max()) if tensor.numel() else 0.0
+    """The largest magnitude of the finite elements."""
+    return float(torch.where(torch.isfinite(tensor), tensor.abs(), 0.0).max()) if tensor.numel() else 0.0
 
 
 def _rms(tensor: torch.Tensor) -> float:
+    """The root mean square of the finite elements; 0 where there are none."""
+    tensor = tensor[torch.isfinite(tensor)]
     return float(tensor.square().mean().sqrt()) if tensor.numel() else 0.0
 
 
