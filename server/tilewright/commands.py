@@ -98,7 +98,9 @@ def init(
     bench: Annotated[str, typer.Option(help="of a repository: the benchmark's file")] = "",
     select: Annotated[str, typer.Option(help="of a repository: a word for pytest's -k and the figures' names")] = "",
     shape: Annotated[list[str] | None, typer.Option(help="of a function: 4096x8192, or x=4096x8192; repeat")] = None,
-    dtype: Annotated[str, typer.Option(help="of a function: its tensors', as in bfloat16 or bf16")] = "bfloat16",
+    dtype: Annotated[
+        str, typer.Option(help="of a function: its tensors', as in bfloat16, bf16 or float8_e4m3fn")
+    ] = "bfloat16",
     arg: Annotated[list[str] | None, typer.Option(help="of a function: another argument, as in eps=1e-6")] = None,
     reference: Annotated[str, typer.Option(help="of a function: module:function in plain torch")] = "",
     name: Annotated[str, typer.Option(help="the task's name; default: the kernel's")] = "",

@@ -291,6 +291,54 @@ def test_inputs_are_taken_from_the_tests_own_calls(package: Path) -> None:
     assert re.search(r"no test of tests/test_ops.py that ran calls mypkg.ops:joined .*1 skipped", never.stderr)
 
 
+SOFT = """
+import cuda.tile as ct
+import torch
+
+
+@ct.kernel
+def soft_kernel(x, out, columns, TILE: ct.Constant[int]):
+    row = ct.bid(0)
+    seen = ct.arange(TILE, dtype=ct.int32).reshape((1, TILE)) < columns
+    line = ct.load(x, index=(row, 0), shape=(1, TILE), padding_mode=ct.PaddingMode.ZERO).astype(ct.float32)
+    line = ct.where(seen, line, ct.full((1, TILE), -float("inf"), dtype=ct.float32))
+    power = ct.exp(line - ct.max(line, axis=1, keepdims=True))
+    ct.store(out, index=(row, 0), tile=(power / ct.sum(power, axis=1, keepdims=True)).astype(out.dtype))
+
+
+def soft(x):
+    out = torch.empty_like(x)
+    tile = 1 << (x.shape[1] - 1).bit_length()
+    ct.launch(torch.cuda.current_stream(), (x.shape[0],), soft_kernel, (x, out, x.shape[1], tile))
+    return out
+
+
+def soft_torch(x):
+    return torch.softmax(x, dim=1)
+"""
+
+
+@pytest.mark.slow
+def test_a_function_on_8_bit_floats_becomes_a_task_that_works(package: Path) -> None:
+    (package / "src/mypkg/soft.py").write_text(SOFT)
+    commit_all(package, "soft")
+    asked = ("mypkg.soft:soft", "--reference", "mypkg.soft:soft_torch", "--shape", "64x100", "--dtype", "fp8", "--yes")
+    done = init(package, *asked)
+    assert done.returncode == 0, done.stderr
+    written = (package / "perf/soft/task.toml").read_text()
+    assert 'dtype = "float8_e4m3fn"' in written
+    assert "exclude" not in written
+    commit_all(package, "task")
+    checked = tilewright(*next_command(done), cwd=package)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+    async def scene(loop: Loop) -> None:
+        started = await loop.start("perf/soft", quiet, backend=Backend.CPU, wait_s=250)
+        assert started.phase == "ready", started.summary
+
+    play(package, scene)
+
+
 @pytest.mark.slow
 def test_what_a_function_lacks_is_asked_for(package: Path) -> None:
     assert "--dtype is one of bf16" in init(package, "mypkg.ops:gelu", "--shape", "8x8", "--dtype", "fp23").stderr

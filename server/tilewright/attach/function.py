@@ -30,9 +30,12 @@ DTYPES = {
     "fp32": "float32",
     "f32": "float32",
     "half": "float16",
+    "fp8": "float8_e4m3fn",
+    "e4m3": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
 }
-DRAWN = ("bfloat16", "float16", "float32")
-"""What torch.randn draws and a float64 reference can judge."""
+DRAWN = ("bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2")
+"""What normal numbers are rounded to, and a float64 reference can judge."""
 
 
 def propose(

@@ -77,7 +77,7 @@ ARGUMENTS = {arguments!r}
 def make_inputs(case, generator):
     dtype = getattr(torch, case["dtype"])
     drawn = {{
-        name: torch.randn([case[dim] for dim in dims], generator=generator, device=generator.device, dtype=dtype)
+        name: torch.randn([case[dim] for dim in dims], generator=generator, device=generator.device).to(dtype)
         for name, dims in SHAPES.items()
     }}
     return drawn | ARGUMENTS

@@ -146,7 +146,7 @@ def calibrate(
     floats = [value for value in inputs.values() if isinstance(value, torch.Tensor) and value.dtype.is_floating_point]
     length = max((size for value in floats for size in value.shape), default=1)
     unit = max((unit_of(value.dtype) for value in floats), default=0.0)
-    largest = max((float(value.abs().max()) for value in floats if value.numel()), default=0.0)
+    largest = max(map(_largest, floats), default=0.0)
     plain = _plain(code, case, inputs) if unit > UNIT32 else single
     if code.task.file.precision == "tfloat32" and 0 < unit <= UNIT32:
         unit, plain = UNIT_TF32, code.expected(case, in_tfloat32(inputs))
@@ -313,6 +313,7 @@ def _informative(wanted: torch.Tensor, like: torch.Tensor) -> bool:
 
 def _largest(tensor: torch.Tensor) -> float:
     """The largest magnitude of the finite elements."""
+    tensor = tensor.to(torch.float32) if tensor.element_size() == 1 else tensor
     return float(torch.where(torch.isfinite(tensor), tensor.abs(), 0.0).max()) if tensor.numel() else 0.0
 
 
@@ -325,7 +326,8 @@ def _rms(tensor: torch.Tensor) -> float:
 def _telling(dtype: torch.dtype) -> float:
     """The rms from which on an output of tiny values tells right from wrong: above what a kernel may flush, or, where
     it may flush nothing, with digits enough among the subnormals."""
-    return min(16 * float(torch.finfo(dtype).tiny), 256 * _least(dtype))
+    info = torch.finfo(dtype)
+    return min(16 * float(info.tiny), min(256.0, 1 / float(info.eps)) * _least(dtype))
 
 
 def _least(dtype: torch.dtype) -> float:

@@ -103,8 +103,10 @@ class TaskCode:
 
     def expected(self, case: Case, inputs: Inputs, dtype: torch.dtype | None = torch.float64) -> list[torch.Tensor]:
         """The reference's outputs computed on floating-point inputs raised to `dtype`, or as they are if it is None.
-        `inputs` are left as they are."""
-        return self._outputs(case, {name: _raised(value, dtype) for name, value in inputs.items()})
+        8-bit floats, which have next to no arithmetic, come in float32 where inputs are raised. `inputs` are left as
+        they are."""
+        outputs = self._outputs(case, {name: _raised(value, dtype) for name, value in inputs.items()})
+        return [_raised(one, torch.float32) if dtype and one.element_size() == 1 else one for one in outputs]
 
     def contract(self, case: Case, inputs: Inputs) -> list[torch.Tensor]:
         """Empty tensors of the shapes and dtypes that the outputs must have: the reference's, on these inputs."""

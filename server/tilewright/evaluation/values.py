@@ -113,6 +113,7 @@ def _replaced(value: Any, values: Values, rung: int, generator: torch.Generator,
     if any(stride == 0 and size > 1 for size, stride in zip(value.shape, value.stride(), strict=True)):
         return value
     made = _made(tuple(value.shape), value.dtype, values, rung, generator, meeting)
+    made = made if torch.finfo(value.dtype).min < 0 else made.abs()  # scales, which have no sign
     limit = float(torch.finfo(value.dtype).max) / 2
     result = value.clone() if value.is_contiguous() else _like(value)
     result.copy_(made.clamp(-limit, limit).to(value.dtype))
