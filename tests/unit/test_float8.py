@@ -1,4 +1,4 @@
-"""8-bit floats, which torch has next to no arithmetic for: as inputs and outputs of tasks they are dtypes like others."""
+"""8-bit floats, which torch has next to no arithmetic for: in tasks they are dtypes like others."""
 
 from __future__ import annotations
 

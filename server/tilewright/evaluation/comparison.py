@@ -51,13 +51,15 @@ BLOCK_SHARE = 0.6
 
 @dataclass(frozen=True)
 class Comparison:
-    """One output against its reference: the status, the cause, and how large the errors are."""
+    """One output against its reference: the status, the cause, and how large the errors are. `open`: how many elements
+    were not compared, since the inputs do not determine them."""
 
     status: Status
     message: str = ""
     max_abs_error: float | None = None
     rel_l2_error: float | None = None
     wrong_fraction: float | None = None
+    open: int = 0
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from tilewright.evaluation.results import OVERWRITTEN, CaseCheck, CaseRun, Defec
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.taskcode import Inputs, TaskCode
 from tilewright.evaluation.tensors import TensorSpec, same_bytes
+from tilewright.evaluation.ties import without_ties
 from tilewright.evaluation.values import other_strides
 from tilewright.task import Backend, Case, Frontend, Task, TaskError, Values, case_label
 from tilewright.wire.record import misfit
@@ -154,6 +155,7 @@ def check_case(
         max_abs_error=found.max_abs_error,
         rel_l2_error=found.rel_l2_error,
         wrong_fraction=found.wrong_fraction,
+        undetermined=found.open,
         inputs_hash=inputs_hash(trial.inputs),
     )
 
@@ -172,7 +174,7 @@ def check_trial(
     others = _other_values(code, planned, inputs, trial.contract) if planned.last else None
     given = Given(inputs, trial.contract, planned.strided, others, keep, recall, known, times)
     done = call(arguments, given)
-    found = judge(code.task, done.outputs, trial.expected, trial.contract, trial.honest)
+    found = judge_determined(code, planned.case, inputs, done.outputs, trial.expected, trial.contract, trial.honest)
     if found.status is Status.WRONG_VALUES and others is not None:
         found = replace(found, message=f"{found.message}; in a call before, the same memory held other values")
     if found.status in (Status.PASSED, Status.WRONG_VALUES, Status.NON_FINITE):
@@ -255,6 +257,26 @@ def judge(
     return worst
 
 
+def judge_determined(
+    code: TaskCode,
+    case: Case,
+    inputs: Inputs,
+    outputs: list[torch.Tensor],
+    expected: list[torch.Tensor],
+    contract: list[torch.Tensor],
+    honest: list[Honest | None] | None = None,
+) -> Comparison:
+    """Compare all outputs of one call on `inputs`, but for elements that these do not determine."""
+    found = judge(code.task, outputs, expected, contract, honest)
+    if found.status is not Status.WRONG_VALUES:
+        return found
+    settled, count = without_ties(code, case, inputs, outputs, expected)
+    if not count:
+        return found
+    rest = judge(code.task, settled, expected, contract, honest)
+    return replace(rest, open=count) if rest.status is Status.PASSED else found
+
+
 def judge_drawn(
     code: TaskCode, case: Case, inputs: Inputs, outputs: list[torch.Tensor], contract: list[torch.Tensor]
 ) -> Comparison:
@@ -267,7 +289,7 @@ def judge_drawn(
         return found
     generator = torch.Generator(device=code.device).manual_seed(0)
     honest = calibrate(code, case, inputs, expected, contract, Values.DRAWN, generator)
-    return judge(code.task, outputs, expected, contract, honest)
+    return judge_determined(code, case, inputs, outputs, expected, contract, honest)
 
 
 def defects_of(worker: WorkerHandle, code: TaskCode, runs: list[Run]) -> list[Defect]:

@@ -49,6 +49,7 @@ def judged(by: Check, runs: list[Run]) -> CorrectnessResult:
         if defects:
             more = f"; {len(defects) - 1} more" if len(defects) > 1 else ""
             status, text = Status.DEFECTIVE, f"{case_label(defects[0].case)}: {defects[0].text}{more}"
+        note = "; ".join(filter(None, [found.left_open, note]))
         return CorrectnessResult(
             status=status, message=text, cases=found.cases, defects=defects, note=note, output=output
         )

@@ -1,0 +1,93 @@
+"""Results that the inputs do not determine: among equals any is right, and only among equals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.unit.drafted import DRAW, task_of
+from tilewright.evaluation.correctness import judge_drawn
+from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Status
+from tilewright.task import Case
+
+Kernel = Callable[[torch.Tensor], torch.Tensor]
+CASE: Case = {"M": 40, "N": 400, "dtype": "bfloat16"}
+COARSE = f"({DRAW} * 2).round()"
+WHOLE = f"({DRAW} * 2).round().to(torch.int32)"
+INDEX = "return torch.topk(x, 1, dim=1).indices[:, 0]"
+ORDER = "return torch.argsort(x, dim=1)"
+THRESHOLD = "return (x > 0.5).sum(dim=1)"
+GRADIENT = "return torch.nn.functional.one_hot(x.max(dim=1).indices, x.shape[1]).to(x.dtype)"
+
+
+def equals(x: torch.Tensor) -> torch.Tensor:
+    return x == x.amax(1, keepdim=True)
+
+
+def last(x: torch.Tensor) -> torch.Tensor:
+    return x.shape[1] - 1 - equals(x).flip(1).to(torch.int8).argmax(1)
+
+
+def summed(x: torch.Tensor) -> torch.Tensor:
+    return (equals(x) * torch.arange(x.shape[1])).sum(1)
+
+
+def to_last(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.one_hot(last(x), x.shape[1]).to(x.dtype)
+
+
+def order(x: torch.Tensor) -> torch.Tensor:
+    return x.shape[1] - 1 - torch.argsort(x.flip(1), dim=1, stable=True)
+
+
+@pytest.mark.parametrize(
+    ("reference", "draw", "kernel", "right"),
+    [
+        (INDEX, DRAW, last, True),
+        (INDEX, COARSE, last, True),  # a dozen equals in each row
+        (INDEX, WHOLE, last, True),
+        (ORDER, DRAW, order, True),
+        (GRADIENT, DRAW, to_last, True),
+        (INDEX, DRAW, summed, False),
+        (INDEX, DRAW, lambda x: last(x) - 1, False),
+        (INDEX, WHOLE, lambda x: last(-x), False),
+        (ORDER, DRAW, lambda x: order(x).roll(1, 0), False),
+        (GRADIENT, DRAW, lambda x: to_last(x).roll(1, 1), False),
+        (THRESHOLD, DRAW, lambda x: (x >= 0.5).sum(1), False),
+        (THRESHOLD, WHOLE, lambda x: (x >= 0.5).sum(1), True),
+        ("return (x > 1).sum(dim=1)", WHOLE, lambda x: (x >= 1).sum(1), False),
+    ],
+)
+def test_equals_may_come_in_any_order(tmp_path: Path, reference: str, draw: str, kernel: Kernel, right: bool) -> None:
+    code = task_of(tmp_path, reference, draw)
+    results = []
+    for seed in range(4):
+        inputs = code.inputs(CASE, seed)
+        results.append(judge_drawn(code, CASE, inputs, [kernel(inputs["x"])], code.contract(CASE, inputs)))
+    assert all(one.status is Status.PASSED for one in results) is right, results
+    if right:
+        assert any(one.open for one in results) is (reference != THRESHOLD)
+
+
+def test_what_small_moves_change_has_to_be_near_all_the_same(tmp_path: Path) -> None:
+    """Rows of one value have no variance: what a layer norm makes of them is small, whatever moves."""
+    code = task_of(
+        tmp_path, "return torch.nn.functional.layer_norm(x, x.shape[1:])", f"{DRAW}[:, :1].expand(40, 400) * 1"
+    )
+    inputs = code.inputs(CASE, 1)
+    contract = code.contract(CASE, inputs)
+    for added, status in ((0.0, Status.PASSED), (3.0, Status.WRONG_VALUES)):
+        output = torch.full((40, 400), added, dtype=torch.bfloat16)
+        assert judge_drawn(code, CASE, inputs, [output], contract).status is status
+
+
+def test_an_answer_says_where_the_result_is_open() -> None:
+    def check(count: int) -> CaseCheck:
+        return CaseCheck(case={"M": 24}, hidden=False, status=Status.PASSED, undetermined=count)
+
+    said = CorrectnessResult(status=Status.PASSED, cases=[check(0), check(2), check(0)]).left_open
+    assert said == "equals among the inputs leave results open in 1 of 3 runs (2 elements of M=24): not compared"
+    assert not CorrectnessResult(status=Status.PASSED, cases=[check(0)]).left_open
