@@ -116,7 +116,7 @@ def compare(
         differs &= ~(beyond & (~torch.isfinite(found) | (found * wanted.sign() >= most / 4)))
     error = torch.where(finite, (found - wanted).abs(), 0.0)
     wanted = torch.where(finite, wanted, torch.nan)
-    norm = float(torch.linalg.vector_norm(wanted[finite]))
+    norm = float(torch.linalg.vector_norm(wanted.nan_to_num(0.0)))
     error = torch.where(error > _unseen(actual.dtype, norm / math.sqrt(max(int(finite.sum()), 1))), error, 0.0)
     limits = _limits(wanted, actual.dtype, tolerance, honest, table)
     wrong = differs | (error > limits.element)
