@@ -16,8 +16,11 @@ from tilewright.bundled import examples
 from tilewright.evaluation.calibration import make_trial
 from tilewright.evaluation.comparison import _limits
 from tilewright.evaluation.correctness import (
+    UNCOMPARED,
+    _float32_suffices,
     judge,
     judge_drawn,
+    judge_trial,
 )
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.taskcode import TaskCode
@@ -280,8 +283,94 @@ def test_poor_arithmetic_fails_on_every_seed(what: str) -> None:
 
 def fails(code: TaskCode, case: Case, seed: int, values: Values, function: Callable[..., Outputs]) -> bool:
     trial = make_trial(code, case, seed, values)
-    found = judge(code.task, outputs_of(function(**trial.inputs)), trial.expected, trial.contract, trial.honest)
-    return found.status is not Status.PASSED
+    return judge_trial(code, case, trial, outputs_of(function(**trial.inputs))).status is not Status.PASSED
+
+
+BACKWARD = """
+import torch
+
+from tilewright.task import Work
+
+
+def make_inputs(case, generator):
+    shapes = {"x": (case["M"], case["N"]), "w": (case["N"],), "dy": (case["M"], case["N"])}
+    return {
+        name: torch.randn(shape, generator=generator, device=generator.device) for name, shape in shapes.items()
+    }
+
+
+def reference(x, w, dy):
+    mean, var = x.mean(-1, keepdim=True), x.var(-1, keepdim=True, unbiased=False)
+    rstd = (var + 1e-5).rsqrt()
+    xhat, wdy = (x - mean) * rstd, w * dy
+    return (wdy - wdy.mean(-1, keepdim=True) - xhat * (xhat * wdy).mean(-1, keepdim=True)) * rstd
+
+
+def work(case):
+    return Work(8 * case["N"], case["N"], "float32")
+"""
+
+
+def by_sums(x: torch.Tensor, w: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """Honest, in another order."""
+    size = x.shape[-1]
+    centred = x - x.sum(-1, keepdim=True) / size
+    rstd = 1 / torch.sqrt((centred * centred).sum(-1, keepdim=True) / size + 1e-5)
+    xhat, wdy = centred * rstd, w * dy
+    return (wdy - (xhat * (xhat * wdy).sum(-1, keepdim=True) + wdy.sum(-1, keepdim=True)) / size) * rstd
+
+
+def by_torch(x: torch.Tensor, w: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    return torch.autograd.functional.vjp(lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:], w), x, dy)[1]
+
+
+@pytest.fixture
+def backward(tmp_path: Path) -> TaskCode:
+    (tmp_path / "task.toml").write_text(SCALE_TOML.replace('dtype = "float32"', "M = 4"))
+    (tmp_path / "kernel.py").write_text(SCALE_KERNEL)
+    (tmp_path / "task.py").write_text(BACKWARD)
+    return TaskCode(load_task(tmp_path), Backend.CPU)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 64])
+def test_where_float32_cannot_be_right_no_draw_refuses_an_honest_kernel(backward: TaskCode, rows: int) -> None:
+    """Of two values a row, a layer norm's gradient is a difference of equal numbers, and mostly rounding."""
+    uncompared = missed = 0
+    for seed in range(20):
+        case: Case = {"M": rows, "N": 2}
+        trial = make_trial(backward, case, seed)
+        for function in (by_sums, by_torch):
+            output = function(**trial.inputs)
+            missed += judge(backward.task, [output], trial.expected, trial.contract, trial.honest).status != "passed"
+            found = judge_trial(backward, case, trial, [output])
+            assert found.status is Status.PASSED, found.message
+            uncompared += found.message == UNCOMPARED
+    assert uncompared == missed > 0
+
+
+def test_where_float32_can_be_right_a_wrong_kernel_is_refused(backward: TaskCode) -> None:
+    case: Case = {"M": 4, "N": 40}
+    for seed in range(5):
+        trial = make_trial(backward, case, seed)
+        assert judge_trial(backward, case, trial, [by_torch(**trial.inputs)]).message == ""
+        assert not any(fails(backward, case, seed, values, by_torch) for values in Values)
+        assert fails(backward, case, seed, Values.DRAWN, lambda x, w, dy: by_torch(x, w, dy) * 1.001)
+        assert fails(backward, case, seed, Values.DRAWN, lambda x, w, dy: by_torch(x, torch.ones_like(w), dy))
+
+
+def test_a_float64_kernel_is_compared(backward: TaskCode) -> None:
+    case: Case = {"M": 4, "N": 40}
+    drawn = {name: value.double() for name, value in backward.inputs(case, 1).items()}
+    trial = make_trial(backward, case, 1, drawn=drawn)
+    assert judge_trial(backward, case, trial, [trial.expected[0] * (1 + 1e-8)]).status is Status.WRONG_VALUES
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_usual_sizes_and_classes_are_compared(name: str) -> None:
+    code = task(name)
+    for case in CASES[name]:
+        for values in Values:
+            assert _float32_suffices(code, case, make_trial(code, case, 1, values)), f"{case} {values}"
 
 
 def test_tfloat32_fails_for_float32_outputs() -> None:

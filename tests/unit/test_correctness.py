@@ -11,7 +11,7 @@ from tests.conftest import SCALE_KERNEL, SCALE_TOML
 from tests.unit.test_calibration import task
 from tilewright.evaluation.calibration import Trial, make_trial
 from tilewright.evaluation.calling import Done, Given
-from tilewright.evaluation.correctness import Run, check_trial, need_informative, planned_runs
+from tilewright.evaluation.correctness import UNCOMPARED, Run, check_trial, need_informative, planned_runs
 from tilewright.evaluation.results import CaseCheck, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.taskcode import Inputs, TaskCode
@@ -108,5 +108,8 @@ def test_a_reference_that_tells_nothing_is_refused() -> None:
     silent = CaseCheck(case=case, hidden=False, informative=False, status=Status.PASSED)
     telling = CaseCheck(case=case, hidden=False, status=Status.PASSED)
     need_informative([silent, telling])
-    with pytest.raises(TaskError, match="constant on all inputs of N=4"):
+    with pytest.raises(TaskError, match="on all inputs of N=4, reference is constant"):
         need_informative([silent, silent])
+    uncompared = silent.model_copy(update={"message": UNCOMPARED})
+    with pytest.raises(TaskError, match="on all inputs of N=4, float32 arithmetic misses the tolerance"):
+        need_informative([uncompared, silent])

@@ -23,7 +23,7 @@ from tilewright.attach.narrowing import AGAIN, ALL, RUN_S, TOO_LONG, Found, Rule
 from tilewright.cases import HiddenEntry
 from tilewright.evaluation import modelling
 from tilewright.evaluation.calibration import make_trial
-from tilewright.evaluation.correctness import CLASSES, Run, judge_determined, planned_runs
+from tilewright.evaluation.correctness import CLASSES, Run, judge_trial, planned_runs
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.taskcode import TaskCode
@@ -114,9 +114,7 @@ class Tester:
             outputs = list(made) if isinstance(made, tuple | list) else [made]
             if not all(isinstance(one, torch.Tensor) for one in outputs):
                 return Outcome(f"it returns {type(made).__name__}, no tensors", wrong=True)
-            found = judge_determined(
-                code, run.case, trial.inputs, outputs, trial.expected, trial.contract, trial.honest
-            )
+            found = judge_trial(code, run.case, trial, outputs)
         except (Exception, SystemExit) as error:
             return Outcome(f"it raises {_named(error)}")
         return Outcome("" if found.status is Status.PASSED else found.message or found.status, wrong=True)

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from tilewright.evaluation.calibration import Trial, make_trial
 from tilewright.evaluation.calling import Kept
-from tilewright.evaluation.correctness import Run, check_case, what_passed
+from tilewright.evaluation.correctness import UNCOMPARED, Run, check_case, what_passed
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Status
 from tilewright.evaluation.taskcode import TaskCode
@@ -158,7 +158,10 @@ class Runs:
             self._work_together(workers)
         if self._first_failure == self._count:
             until = next((number for number in range(self._count) if number not in self._checks), self._count)
-            return CorrectnessResult(status=Status.PASSED, cases=[self._checks[number] for number in range(until)])
+            checks = [self._checks[number] for number in range(until)]
+            left = dict.fromkeys(check.label for check in checks if check.message == UNCOMPARED)
+            note = f"on {'; '.join([*left][:3])}{', …' if len(left) > 3 else ''} {UNCOMPARED}" if left else ""
+            return CorrectnessResult(status=Status.PASSED, cases=checks, note=note)
         checks = [check for number, check in sorted(self._checks.items()) if number <= self._first_failure]
         last = checks[-1]
         text = f"{last.label}: {last.message}{what_passed(checks)}" if last.message else ""

@@ -51,7 +51,12 @@ def judged(by: Check, runs: list[Run]) -> CorrectnessResult:
             status, text = Status.DEFECTIVE, f"{case_label(defects[0].case)}: {defects[0].text}{more}"
         note = "; ".join(filter(None, [found.left_open, note]))
         return CorrectnessResult(
-            status=status, message=text, cases=found.cases, defects=defects, note=note, output=output
+            status=status,
+            message=text,
+            cases=found.cases,
+            defects=defects,
+            note="; ".join(filter(None, [found.note, note])),
+            output=output,
         )
 
 
@@ -88,12 +93,12 @@ def judged_widely(by: Check, runs: list[Run], limit_s: float, classes: Sequence[
     with by.start(count=by.workers) as crew:
         first = Runs(by, classes, time.monotonic() + limit_s).on(crew)
         found = Runs(by, runs, time.monotonic() + limit_s).on(crew) if first.passed else first
-    note = ""
+    notes = [one.note for one in (first, found) if one.note]
     if found.passed and len(first.cases) < len(classes):
-        note = f"time was enough for {len(first.cases)} of {len(classes)} classes of values on visible cases"
+        notes.append(f"time was enough for {len(first.cases)} of {len(classes)} classes of values on visible cases")
     cases = [*first.cases, *found.cases] if first.passed else first.cases
     wanted = len({case_label(run.case) for run in runs})
-    return found.model_copy(update={"cases": cases, "wanted": wanted, "note": note})
+    return found.model_copy(update={"cases": cases, "wanted": wanted, "note": "; ".join(notes)})
 
 
 def _watched(worker: WorkerHandle, by: Check, runs: list[Run]) -> tuple[list[Defect], str]:

@@ -9,7 +9,7 @@ import torch
 
 from tilewright.evaluation.calibration import Trial, make_trial
 from tilewright.evaluation.comparison import Comparison as Verdict
-from tilewright.evaluation.correctness import classes_of, judge, judge_drawn
+from tilewright.evaluation.correctness import classes_of, judge_drawn, judge_trial
 from tilewright.evaluation.measurement import Phases
 from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import Level, Status
@@ -157,8 +157,7 @@ class ProgramBench:
             raise WorkerFailure(Status.VOID, str(gone)) from None
         if not copy.genuine:
             return Verdict(Status.TAMPERED, "the digest that the GPU made is not that of the outputs")
-        outputs = self._opened(program, copy.outputs)
-        return judge(self._code.task, outputs, trial.expected, trial.contract, trial.honest)
+        return judge_trial(self._code, case, trial, self._opened(program, copy.outputs))
 
     def _drawn(self, case: Case, seed: int) -> Inputs:
         try:
