@@ -81,6 +81,11 @@ class Draw(Strict):
             found = [value * self.multiple_of for value in [low, high][: count - inner] + drawn]
         return source.sample(found, count)
 
+    def up_to(self, sizes: list[CaseValue]) -> Draw:
+        """The same range, up to the largest of `sizes` where that is more; choices stay what they are."""
+        top = max((size for size in sizes if isinstance(size, int)), default=0)
+        return self.model_copy(update={"max": top}) if self.max is not None and top > self.max else self
+
     def holds(self, value: CaseValue) -> bool:
         """Whether it can be drawn."""
         if self.choices is not None:
@@ -150,9 +155,10 @@ class HiddenEntry(BaseModel):
 
     def draw_large(self, visible: list[Case], source: random.Random) -> list[Case]:
         """Cases with all ranges near their upper ends together: one, or one for each of a list's choices, `LARGE_CASES`
-        at most. As far below these ends as it takes to be no larger than the largest of `visible`, by the product of
-        the ranges' values."""
-        rules = self.__pydantic_extra__
+        at most. A range ends at the largest size of `visible`, if that is more than its own end. The cases lie as far
+        below these ends as it takes to be no larger than the largest of `visible`, by the product of the ranges'
+        values."""
+        rules = self._reaching(visible)
         ranges = [name for name, rule in rules.items() if rule.choices is None]
         longest = max((len(rule.choices) for rule in rules.values() if rule.choices is not None), default=1)
         most = max(volume(case, ranges) for case in visible)
@@ -181,7 +187,7 @@ class HiddenEntry(BaseModel):
 
     def holds(self, case: Case, visible: list[Case]) -> bool:
         """Whether `case` can be drawn over one of `visible`."""
-        rules = self.__pydantic_extra__
+        rules = self._reaching(visible)
         others = [{name: value for name, value in one.items() if name not in rules} for one in [case, *visible]]
         return others[0] in others[1:] and all(name in case and rule.holds(case[name]) for name, rule in rules.items())
 
@@ -201,6 +207,12 @@ class HiddenEntry(BaseModel):
             spread = self._spread(visible, count, source)
             found |= {case_label(case): case for case in spread if case not in visible}
         return list(found.values())[:count]
+
+    def _reaching(self, visible: list[Case]) -> dict[str, Draw]:
+        return {
+            name: rule.up_to([case[name] for case in visible if name in case])
+            for name, rule in self.__pydantic_extra__.items()
+        }
 
     def _spread(self, visible: list[Case], count: int, source: random.Random) -> list[Case]:
         rules = self.__pydantic_extra__

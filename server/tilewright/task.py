@@ -227,8 +227,9 @@ class Task:
         return cases
 
     def large_cases(self, backend: Backend, seed: int) -> list[Case]:
-        """Cases in which every hidden range is near its upper end, with the choices of a list in turn: what goes wrong
-        only from some size on, and only for such a choice, is not left to chance."""
+        """Cases in which every hidden range is near its upper end, or the largest visible size if that is more, with
+        the choices of a list in turn: what goes wrong only from some size on, and only for such a choice, is not left
+        to chance."""
         source = random.Random(seed)
         visible = self.correctness_cases(backend)
         return [case for entry in self._hidden(backend) for case in entry.draw_large(visible, source)]

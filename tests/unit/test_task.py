@@ -150,9 +150,11 @@ def two_sizes(size: int, hidden: str) -> Task:
 
 @given(st.integers(0, 2**62))
 def test_a_large_case_has_every_choice_and_is_odd_where_it_can_be(seed: int) -> None:
-    drawn = two_sizes(5000, "{ choices = [512, 1000, 4096] }").large_cases(Backend.CPU, seed)
+    task = two_sizes(5000, "{ choices = [512, 1000, 4096] }")
+    drawn = task.large_cases(Backend.CPU, seed)
     assert sorted(int(case["M"]) for case in drawn) == [512, 1000, 4096]
-    assert all(349 <= int(case["N"]) <= 700 and int(case["N"]) % 2 for case in drawn)
+    assert all(2500 <= int(case["N"]) <= 5000 and int(case["N"]) % 2 for case in drawn), "as large as what is timed"
+    assert all(task.draws(Backend.CPU, case) for case in drawn)
 
 
 @pytest.mark.parametrize("size", [1, 20, 176, 351, 700])

@@ -293,9 +293,9 @@ class Environment(Record):
         return f"cuda-tile {self.cuda_tile}, tileiras {self.compiler}"
 
 
-DRAWS = 5
+DRAWS = 6
 """1: of hidden sizes, those between a range's ends are odd. 2: they may be even. 3: large cases follow the others.
-4: hidden cases come in the order of their sizes."""
+4: hidden cases come in the order of their sizes. 6: large cases reach up to the visible sizes."""
 
 
 def geometric_mean(values: Sequence[float]) -> float:
