@@ -20,6 +20,8 @@ _OF_ARGUMENTS = (
 )  # fmt: skip
 _NULL = {"type": "null"}
 _NOTHING: tuple[Any, ...] = (None, "", [], {})
+_UNSET = ("", "null", "none", "undefined")
+"""Texts that a client sends for a parameter that it does not set."""
 LONGEST_ENUM = 6
 """Values of a field of an answer that are listed: a client reads them, and need not choose one."""
 DEEPEST = 2
@@ -57,6 +59,32 @@ def complaint(tool: str, schema: Schema, arguments: Mapping[str, Any], error: Va
     for problem in error.errors(include_url=False):
         found.setdefault(str(problem["loc"][0]) if problem["loc"] else "", _worded(tool, whole, arguments, problem))
     return "; ".join(found.values())
+
+
+def without_unset(schema: Schema, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments without those that are null, one of `_UNSET`, or a list of nothing else.
+
+    An object's values may be texts of the kernel's own, such as "none": of those only null and "null" are left out."""
+    known = schema.get("properties", {})
+    found = {}
+    for name, value in arguments.items():
+        takes_text = '"string"' in json.dumps(known.get(name, {}).get("additionalProperties", ""))
+        if (kept := _set(value, _UNSET, ("null",) if takes_text else _UNSET)) is not None:
+            found[name] = kept
+    return found
+
+
+def _set(value: Any, unset: Sequence[str], inside: Sequence[str]) -> Any:
+    """What is set of a value; None if nothing is. `inside`: the texts that mean so in an object."""
+    if isinstance(value, str):
+        return None if value.strip(" \t\r\n[]'\"").casefold() in unset else value
+    if isinstance(value, list):
+        kept = [part for part in (_set(one, unset, inside) for one in value) if part is not None]
+        return kept if kept or not value else None
+    if isinstance(value, dict):
+        parts = {name: _set(part, inside, inside) for name, part in value.items()}
+        return {name: part for name, part in parts.items() if part is not None}
+    return value
 
 
 def unwritable(arguments: Mapping[str, Any]) -> str:

@@ -47,6 +47,10 @@ class ToolServer(MCPServer[None]):
         self, name: str, arguments: dict[str, Any], context: Context[None, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
         """Call a tool; what is wrong with its arguments, or with calling it now, is a `ToolError` in our words."""
+        tool = self._tool_manager.get_tool(name)
+        if tool is not None:
+            schema = tool.fn_metadata.arg_model.model_json_schema()
+            arguments = toolschemas.without_unset(schema, tool.fn_metadata.pre_parse_json(arguments))
         if text := toolschemas.unwritable(arguments):
             raise ToolError(text)
         try:
@@ -54,11 +58,10 @@ class ToolServer(MCPServer[None]):
         except UnexpectedToolError:
             raise
         except ToolError as error:
-            tool, cause = self._tool_manager.get_tool(name), error.__cause__
+            cause = error.__cause__
             if tool is None:
                 raise
             if isinstance(cause, ValidationError):
-                schema = tool.fn_metadata.arg_model.model_json_schema()
                 raise ToolError(toolschemas.complaint(name, schema, arguments, cause)) from None
             raise ToolError(str(cause)) from None  # without the name of the tool, which the caller knows
         if isinstance(result, CallToolResult) and result.structured_content is not None:

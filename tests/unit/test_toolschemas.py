@@ -16,6 +16,7 @@ from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp_types import CallToolResult
 
 from tilewright.mcp_server import Desk, build_server
+from tilewright.toolschemas import without_unset
 from tilewright.toolserver import ToolServer
 
 TAKEN_BY_GEMINI = {
@@ -74,7 +75,7 @@ def refused(arguments: dict[str, Any], tool: str = "dump_ir", root: Path = Path(
     [
         ("start_session", {}, "start_session needs task, a text: folder of task.toml, relative to the server's root"),
         ("start_session", {"task": 3}, "task takes a text, not 3"),
-        ("start_session", {"task": "t", "backend": ""}, 'backend takes auto, cuda or cpu, not ""'),
+        ("start_session", {"task": "t", "backend": "gpu"}, 'backend takes auto, cuda or cpu, not "gpu"'),
         ("start_session", {"task": "t", "rules": 3},
          "rules takes an object, each of whose values is a number or true or false, not 3"),
         ("start_session", {"task": "t", "rules": {"patience": "x"}},
@@ -84,7 +85,11 @@ def refused(arguments: dict[str, Any], tool: str = "dump_ir", root: Path = Path(
         ("dump_ir", {"compile_seconds": "x"}, 'compile_seconds takes a number from 1 to 300, not "x"'),
         ("start_session", {"task": "t", "include_dirty": "eh"}, 'include_dirty takes true or false, not "eh"'),
         ("session_status", {"verbose": True}, 'session_status has no argument "verbose"; it takes no arguments'),
-        ("append_result", {"optimization": ""}, 'optimization takes a text of 1 to 120 characters, not ""'),
+        ("append_result", {"optimization": ""},
+         "append_result needs optimization, a text of 1 to 120 characters: what was tried, in a few words"),
+        ("start_session", {"task": None},
+         "start_session needs task, a text: folder of task.toml, relative to the server's root"),
+        ("dump_ir", {"arch": ["null", "x"]}, 'arch[0] takes a text such as sm_90, not "x"'),
         ("append_result", {"optimization": "x", "root_cause": "y"},
          'root_cause takes memory, compute, latency, launch, scheduling or unknown, not "y"'),
         ("dump_ir", {"arch": "sm_90"}, 'arch takes a list of at most 12 items, each a text such as sm_90, not "sm_90"'),
@@ -101,6 +106,42 @@ def refused(arguments: dict[str, Any], tool: str = "dump_ir", root: Path = Path(
 )  # fmt: skip
 def test_what_is_said_of_a_wrong_argument(tool: str, arguments: dict[str, Any], text: str) -> None:
     assert refused(arguments, tool) == text
+
+
+UNSET = [None, "", " ", "null", "None", "undefined", ["null"], [None], [""], '["null"]', '""']
+
+
+@pytest.mark.parametrize("value", UNSET, ids=repr)
+def test_what_a_client_sends_for_not_set_is_not_set(value: Any) -> None:
+    """Of each parameter of each tool: the tool is called as it is without the parameter."""
+    served = server()
+    for name, schema in TOOLS.items():
+        given = {"task": "t", "optimization": "x"}
+        needed = {one: given[one] for one in schema.get("required", [])}
+        sent = dict.fromkeys(schema["properties"], value) | {"random_string": value} | needed
+        tool = served._tool_manager.get_tool(name)
+        assert tool is not None
+        about = tool.fn_metadata
+        left = without_unset(about.arg_model.model_json_schema(), about.pre_parse_json(sent))
+        assert left == needed
+        for one in needed:
+            assert f"{name} needs {one}, " in refused({**needed, one: value}, name)
+
+
+def test_what_an_object_holds_is_not_set_only_where_it_cannot_be_meant() -> None:
+    def sent(tool: str, **arguments: Any) -> dict[str, Any]:
+        found = server()._tool_manager.get_tool(tool)
+        assert found is not None
+        return without_unset(found.fn_metadata.arg_model.model_json_schema(), arguments)
+
+    kept = {"config": {"ACT": "none", "NAME": "", "ON": False, "N": 0}}
+    assert sent("profile", config=kept["config"] | {"M": None, "K": "null"}) == kept
+    assert sent("start_session", rules={"patience": "", "hidden_cases": None, "hidden_seconds": 9}) == {
+        "rules": {"hidden_seconds": 9}
+    }
+    assert sent("autotune", space={"TILE": [64, None], "ACT": ["none", ""], "N": [None], "M": []}) == {
+        "space": {"TILE": [64], "ACT": ["none", ""], "M": []}
+    }
 
 
 @pytest.fixture
