@@ -17,11 +17,17 @@ from typing import Any
 
 from tilewright.errors import UsageError
 from tilewright.files import write_atomically
+from tilewright.isolation.process import KEPT_VARIABLES
 from tilewright.text import cut
 
 NAME = "tilewright"
 TIMEOUT_S = 600
 """Of a tool call: a call answers within 240 s by itself, and clients' own limits are shorter."""
+VARIABLES = (
+    *KEPT_VARIABLES, "PWD", "TMPDIR", "TILEWRIGHT_STATE", "TILEWRIGHT_CACHE", "TILEWRIGHT_UNCONFINED", "XDG_STATE_HOME",
+    "XDG_CACHE_HOME", "XDG_CONFIG_HOME",
+)  # fmt: skip
+"""The environment variables that the server, git and CUDA read. Some clients pass only those that they are told to."""
 COMMAND = ("command", "args")
 """The keys of an entry that say how the server starts."""
 
@@ -117,12 +123,17 @@ def _json(path: str, holds: str, addition: dict[str, Any]) -> Setting:
 def _merged(path: str, place: tuple[str, ...], data: Any, addition: Any) -> Any:
     """`data` with the addition: tables are merged and lists extended. A value of the user's is never replaced.
 
-    An entry of this server's keeps what the user set in it, but its command becomes this environment's."""
+    An entry of this server's keeps what the user set in it, but its command becomes this environment's, and its list of
+    variables is extended."""
     if isinstance(data, dict) and isinstance(addition, dict):
         if "command" in addition:
             if not _is_ours(data):
                 raise _other(path, place, data)
-            return data | {key: value for key, value in addition.items() if key not in data or key in COMMAND}
+            return data | {
+                key: _merged(path, (*place, key), data[key], value) if key == "env_vars" and key in data else value
+                for key, value in addition.items()
+                if key not in data or key in (*COMMAND, "env_vars")
+            }
         return data | {
             key: _merged(path, (*place, key), data[key], value) if key in data else value
             for key, value in addition.items()
@@ -171,7 +182,8 @@ def _toml(path: str, holds: str, table: str, values: dict[str, Any]) -> Setting:
             rest = text[head.end() :]
             following = re.search(r"^\s*\[", rest, re.MULTILINE)
             end = following.start() if following else len(rest)
-            kept = re.sub(rf"^\s*(?:{'|'.join(missing)})\s*=.*\n?", "", rest[:end], flags=re.MULTILINE)
+            line = rf"^\s*(?:{'|'.join(missing)})\s*=\s*(?:\[[^\]]*\])?.*\n?"
+            kept = re.sub(line, "", rest[:end], flags=re.MULTILINE)
             after = text[: head.end()] + lines + kept + rest[end:]
         else:
             after = f"{text.rstrip()}\n\n[{table}]\n{lines}".lstrip()
@@ -206,7 +218,8 @@ CODEX = ".codex/config.toml"
 
 
 def _codex(command: list[str]) -> Setting:
-    values = {"command": command[0], "args": command[1:], "tool_timeout_sec": TIMEOUT_S, "env_vars": ["PWD"]}
+    values = {"command": command[0], "args": command[1:], "tool_timeout_sec": TIMEOUT_S}
+    values["env_vars"] = [*VARIABLES]  # it clears the environment but for these and a few of its own
     return _toml(CODEX, "the server (Codex reads it in a trusted project)", f"mcp_servers.{NAME}", values)
 
 
@@ -232,7 +245,8 @@ GEMINI = ".gemini/settings.json"
 
 def _gemini(command: list[str]) -> Setting:
     server = {"command": command[0], "args": command[1:], "timeout": 1000 * TIMEOUT_S}
-    return _json(GEMINI, "the server", {"mcpServers": {NAME: server}})
+    passed = {"environmentVariableRedaction": {"allowed": [*VARIABLES]}}  # in a workflow of GitHub it passes few others
+    return _json(GEMINI, "the server", {"mcpServers": {NAME: server}, "security": passed})
 
 
 def _gemini_allowed(_: list[str], __: Sequence[str]) -> Setting:

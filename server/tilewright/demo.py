@@ -20,13 +20,12 @@ from rich.padding import Padding
 from rich.text import Text
 
 from tilewright.bundled import examples
+from tilewright.clients import VARIABLES
 from tilewright.demo_edits import EDITS, Aim, Edit
 from tilewright.session.history import Phase
 from tilewright.session.runs import backend_here
 from tilewright.task import Backend
 
-PASSED = ("TILEWRIGHT_STATE", "XDG_STATE_HOME", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
-"""What the server gets of this process's environment, beside what an MCP client passes by itself (PATH, HOME)."""
 EXAMPLES = 2
 """How many examples are played where none is named."""
 ROOM_PERCENT = 80.0
@@ -54,7 +53,7 @@ def server_in(repository: Path) -> StdioServerParameters:
     return StdioServerParameters(
         command=sys.executable,
         args=["-m", "tilewright", "serve", "--root", str(repository)],
-        env={name: os.environ[name] for name in PASSED if name in os.environ},
+        env={name: os.environ[name] for name in VARIABLES if name in os.environ},
     )
 
 

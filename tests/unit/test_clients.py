@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import pty
@@ -15,9 +16,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tilewright.clients import CLIENTS, NAME, Client, server_command, settings, texts, write
+from tilewright import clients
+from tilewright.clients import CLIENTS, NAME, VARIABLES, Client, server_command, settings, texts, write
 from tilewright.commands import app
 from tilewright.errors import UsageError
+from tilewright.isolation.process import KEPT_VARIABLES
+from tilewright.session.runs import UNCONFINED
 
 TOOLS = ["session_status", "revert"]
 by_client = pytest.mark.parametrize("client", CLIENTS, ids=lambda one: one.name)
@@ -100,6 +104,50 @@ def place(root: Path, path: str, text: str | bytes) -> Path:
 
 def client(name: str) -> Client:
     return next(one for one in CLIENTS if one.name == name)
+
+
+OF_OTHERS = {"TILEWRIGHT_PASS_FDS", "TILEWRIGHT_FOLDER", "TRITON_CACHE_DIR", "TRITON_INTERPRET", "PLUGIN_ROOT"}
+"""Set by a parent process of our own, or by the client itself."""
+
+
+def variables_read() -> set[str]:
+    """The environment variables that the package names where it reads its environment."""
+    package = Path(clients.__file__).parent
+    found = set()
+    for node in [node for path in package.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]:
+        match node:
+            case ast.Call(func=ast.Attribute(value=place, attr="get" | "pop"), args=[name, *_]):
+                pass
+            case ast.Subscript(value=place, slice=name, ctx=ast.Load()):
+                pass
+            case _:
+                continue
+        if ast.unparse(place) in ("os.environ", "environment") and isinstance(name, ast.Constant):
+            found.add(name.value)
+    return found
+
+
+def test_clients_that_clear_the_environment_pass_what_the_program_reads(tmp_path: Path) -> None:
+    read = variables_read()
+    assert read >= {"CUDA_VISIBLE_DEVICES", "XDG_STATE_HOME", "TILEWRIGHT_STATE", "PWD", *OF_OTHERS}
+    assert read | {*KEPT_VARIABLES, UNCONFINED} <= {*VARIABLES} | OF_OTHERS
+    (codex,) = servers(written(tmp_path, client("codex")))
+    assert codex["env_vars"] == [*VARIABLES]
+    gemini = written(tmp_path, client("gemini"))[".gemini/settings.json"]
+    assert gemini["security"]["environmentVariableRedaction"]["allowed"] == [*VARIABLES]
+
+
+@pytest.mark.parametrize("listed", ['["PWD", "MINE"]', '[\n  "PWD", # why\n  "MINE",\n]', '["MINE"]'])
+def test_a_list_of_variables_is_extended(tmp_path: Path, listed: str) -> None:
+    head = '[mcp_servers.tilewright]\ncommand = "tilewright"\nargs = ["serve"]\n'
+    place(tmp_path, ".codex/config.toml", f'{head}env_vars = {listed}\nenabled = true\n[other]\ncommand = "y"\n')
+    files = written(tmp_path, client("codex"))
+    (server,) = servers(files)
+    assert server["enabled"]
+    assert set(server["env_vars"]) == {"MINE", *VARIABLES}
+    assert files[".codex/config.toml"]["other"] == {"command": "y"}
+    again = texts(tmp_path, settings(client("codex"), server_command(), TOOLS))
+    assert all(before == after for before, after in again.values())
 
 
 USERS = {

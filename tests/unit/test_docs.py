@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from tests.pages import reference
 from tests.redteam.harness import STOPPED, SURVIVE
 from tilewright import __version__
+from tilewright.clients import VARIABLES
 from tilewright.task import Backend, load_task
 
 ROOT = Path(__file__).parents[2]
@@ -122,7 +123,7 @@ def test_manifests_agree_on_version_and_command() -> None:
             assert (server["command"], server["args"]) == ("tilewright", ["serve"]), name
     (portable,) = manifests["mcp.json"]["mcpServers"].values()
     assert portable.keys() <= {"type", "command", "args", "env", "cwd"}, "clients drop a server with any other field"
-    assert manifests[".codex-plugin/mcp.json"]["mcpServers"]["tilewright"]["env_vars"] == ["PWD"]
+    assert manifests[".codex-plugin/mcp.json"]["mcpServers"]["tilewright"]["env_vars"] == [*VARIABLES]
     assert manifests["server.json"]["packages"][0]["version"] == __version__
     assert f"mcp-name: {manifests['server.json']['name']}" in (ROOT / "README.md").read_text()
     assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text()
