@@ -34,6 +34,57 @@ def test_a_session_on_a_machine_that_confines_nothing_is_refused(make_task: Call
     assert not (root / "sandbox").exists()
 
 
+ENDS = """
+import os, socket, subprocess, sys
+from pathlib import Path
+from types import ModuleType
+from tilewright.harness import commands
+from tilewright.isolation.fork_server import ForkServer
+
+try:
+    os.pidfd_open(os.getpid())
+except OSError:
+    print("no pidfd")
+place = commands.Place(*[Path.cwd()] * 3, None)
+for words, limit in ((["true"], 60), (["sh", "-c", "exit 3"], 60), (["sleep", "60"], 0.2)):
+    print(commands.run(words, place, {"PATH": os.environ["PATH"]}, limit).ended)
+def main(channel):
+    sys.exit(int(channel.recv(1)))
+code = sys.modules["ending"] = ModuleType("ending")
+code.main, code.get_ready = main, str
+server = ForkServer.forked("ending", "")
+ours, theirs = socket.socketpair()
+worker = server.start(theirs, [], os.environ, Path.cwd())
+print(worker.poll())
+ours.send(b"7")
+print(worker.wait(60), worker.poll())
+theirs.close(), server.close()
+supervisor = [sys.executable, "-I", "-m", "tilewright.isolation.supervisor", "sh", "-c", "exit 5"]
+print(subprocess.run(supervisor, stdin=subprocess.PIPE, env=os.environ | {"TILEWRIGHT_FOLDER": "nowhere"}).returncode)
+"""
+
+
+@pytest.mark.parametrize("call", ["pidfd", "nothing"])
+def test_the_end_of_a_process_is_seen_without_a_handle_of_it(tmp_path: Path, call: str) -> None:
+    command = [sys.executable, "-m", "tests.older_kernel", call, sys.executable, "-u", "-c", ENDS]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    said = done.stdout.splitlines()
+    assert said == ["no pidfd"] * (call == "pidfd") + [
+        "exited with status 0", "exited with status 3", "did not end in time", "None", "7 7", "5",
+    ], done.stderr  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_session_needs_no_handles_of_processes(make_task: Callable[..., Path]) -> None:
+    root, call = make_task(), "pidfd"
+    for command in (["start-session", "task", "--backend", "cpu"], ["run-correctness"], ["check", "task"], ["doctor"]):
+        if command[0] == "run-correctness":
+            edit(root, FASTER_KERNEL)
+        status, text = tilewright(root, call, *command)
+        assert status == 0, text
+
+
 @pytest.mark.slow
 def test_a_session_that_confines_nothing_by_wish_says_so(make_task: Callable[..., Path]) -> None:
     root, call = make_task(), "landlock"

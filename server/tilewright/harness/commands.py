@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -209,19 +208,17 @@ class _Drain:
 
 def _wait(process: subprocess.Popen[bytes], scratch: Path, deadline: float) -> tuple[str, bool]:
     """Wait for the end. Why the process had to be ended, in words, and whether that was for its time."""
-    watch = os.pidfd_open(process.pid)
-    try:
-        while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return "did not end in time", True
-            if select.select([watch], [], [], min(WATCH_S, left))[0]:
-                process.wait()
-                return "", False
-            if found := overuse(process.pid, scratch):
-                return found, False
-    finally:
-        os.close(watch)
+    waiting = threading.Thread(target=process.wait, daemon=True)
+    waiting.start()
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return "did not end in time", True
+        waiting.join(min(WATCH_S, left))
+        if not waiting.is_alive():
+            return "", False
+        if found := overuse(process.pid, scratch):
+            return found, False
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

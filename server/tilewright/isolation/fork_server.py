@@ -13,14 +13,15 @@ import contextlib
 import gc
 import importlib
 import json
+import math
 import os
-import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,9 +29,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tilewright.isolation.supervisor import die_with_parent, name_process
+from tilewright.isolation.supervisor import die_with_parent, is_dead, name_process
 
 MAX_REQUEST = 2**16
+LOOK_S = 0.005
+"""Between two looks at whether a worker has ended. A pidfd would tell, but some container runtimes have none."""
 
 
 class ForkServer:
@@ -130,7 +133,6 @@ class Forked:
         self._server = server
         self.pid = pid
         self.stdout = os.fdopen(reading, "rb", buffering=0)
-        self._watch: int | None = os.pidfd_open(pid)  # there until somebody has asked for its status
         self._status: int | None = None
         self._turn = threading.Lock()
 
@@ -142,16 +144,14 @@ class Forked:
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end. Raises `subprocess.TimeoutExpired` after `timeout` seconds."""
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
         with self._turn:
-            if self._watch is not None:
-                poll = select.poll()
-                poll.register(self._watch, select.POLLIN)
-                if not poll.poll(None if timeout is None else max(timeout, 0.0) * 1000):
-                    raise subprocess.TimeoutExpired("worker", timeout or 0.0)
-                os.close(self._watch)
-                self._watch = None
+            if self._status is None:
+                while not is_dead(self.pid):  # it stays in /proc until somebody has asked for its status
+                    if time.monotonic() >= deadline:
+                        raise subprocess.TimeoutExpired("worker", timeout or 0.0)
+                    time.sleep(LOOK_S)
                 self._status = self._server.status_of(self.pid)
-            assert self._status is not None
             return self._status
 
 

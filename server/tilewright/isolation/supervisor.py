@@ -89,7 +89,8 @@ def _children_of(parent: int) -> list[int]:
     return [int(pid) for pid in found.split()]
 
 
-def _is_dead(pid: int) -> bool:
+def is_dead(pid: int) -> bool:
+    """Whether a process has ended, though its parent may not have asked for its status."""
     try:
         return stat_of(pid)[0] == b"Z"
     except OSError:
@@ -128,7 +129,7 @@ def kill_orphans() -> None:
     def orphans() -> list[int]:
         listed = _children_of(supervisor)
         detached = [pid for pid in listed if pid != ourselves]
-        if all(map(_is_dead, detached)) and (not detached or _children_of(supervisor) == listed):
+        if all(map(is_dead, detached)) and (not detached or _children_of(supervisor) == listed):
             return []  # told without a walk over all processes; what a dead one left behind would be listed by now
         for pid in detached:  # at once: a walk takes longer than a process that does nothing but fork lives
             with contextlib.suppress(ProcessLookupError):
@@ -168,13 +169,16 @@ def main(command: list[str]) -> int:
     )
     for number in sockets:
         os.close(number)
-    watch = os.pidfd_open(child.pid)
+    woken, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: _reap_all_but(child.pid))
     _reap_all_but(child.pid)
+    gone = False
     try:
-        gone = 0 in select.select([0, watch], [], [])[0]
+        while child.poll() is None and not (gone := 0 in select.select([0, woken], [], [])[0]):
+            os.read(woken, 4096)
     except (OSError, ValueError):  # standard input was closed by the signal handler
-        gone = False
+        pass
     status = child.poll()
     kill_all(lambda: descendants(os.getpid()))
     if not gone and not ordered:  # the referee ended first: of itself, or since the server did
