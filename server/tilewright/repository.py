@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
@@ -140,12 +140,17 @@ class Repository:
                 found[name] = found[target]
         return found
 
-    def whole(self, commit: str) -> Files:
-        """The files of a commit, with those of its submodules at the commits that it names. A submodule that is not
-        checked out here is left out, as it is for whoever works here."""
+    def submodule_of(self, name: PurePosixPath) -> PurePosixPath | None:
+        """The submodule or other repository in this one that a path is or lies in."""
+        places = (place for place in (name, *name.parents) if place.parts and (self.root / place / ".git").exists())
+        return next(places, None)
+
+    def whole(self, commit: str, wanted: Callable[[PurePosixPath], bool] = lambda _: True) -> Files:
+        """The files of a commit, with those of its submodules that are `wanted`, at the commits that it names. A
+        submodule that is not checked out here is left out, as it is for whoever works here."""
         found = self.files(commit)
         for name, (mode, inner) in self._entries(commit, ()).items():
-            if mode == _SUBMODULE and (self.root / name / ".git").exists():
+            if mode == _SUBMODULE and (self.root / name / ".git").exists() and wanted(PurePosixPath(name)):
                 module = Repository(self.root / name)
                 if module.resolve(inner) is None:
                     raise RepositoryError(f"submodule {name} lacks commit {inner[:12]}; run `git submodule update`")

@@ -89,7 +89,7 @@ def propose(
     with Trial(files, Path(repository.root)) as trial:
         made = _made_of(trial, entry, source, sources, files, import_root)
         for path in made.editable:
-            need_own(repository.root, path, entry)
+            need_own(repository, path, entry)
         if made.entry != entry:
             tell(f"{entry} is {made.entry}, which the task names")
             entry = request["entry"] = made.entry

@@ -64,7 +64,7 @@ def propose(root: Path, wishes: Wishes, tell: Any) -> Proposal:
     """
     repository, files = committed(root)
     found = _choice(read_sources(files), wishes)
-    need_own(repository.root, found.kernel.path, "")
+    need_own(repository, found.kernel.path, "")
     test, bench = found.tests[0], found.benches[0]
     words = _words(found.kernel, wishes)
     name = wishes.name or named_after(PurePosixPath(found.kernel.path).stem)
@@ -116,12 +116,9 @@ def committed(root: Path) -> tuple[Repository, Files]:
         raise UsageError(str(error)) from None
 
 
-def need_own(root: Path, path: str, target: str) -> None:
+def need_own(repository: Repository, path: str, target: str) -> None:
     """Raises `UsageError` where a file to edit lies in a submodule: its commits are not those of the repository."""
-    inside = next(
-        (place for place in PurePosixPath(path).parents if place.parts and (root / place / ".git").exists()), None
-    )
-    if inside is not None:
+    if inside := repository.submodule_of(PurePosixPath(path)):
         raise UsageError(
             f"{path} lies in the submodule {inside}, which has commits of its own: commit a branch there, and give "
             f"init that folder: cd {inside} && tilewright init {target}".rstrip()

@@ -109,7 +109,10 @@ class Candidate:
         if own:
             text += f"\n  at {own[-1].filename}:{own[-1].lineno}: {own[-1].line}"
         if isinstance(error, ModuleNotFoundError):
-            text += "\n  (a candidate comes with the committed files alone: a new module has to be committed first)"
+            text += (
+                "\n  (a candidate comes with the committed files alone: a new module has to be committed first, and a "
+                "submodule checked out: `git submodule update --init`)"
+            )
         text = text.replace(f"{self._root}/", "")
         if len(text) > MESSAGE_LIMIT:
             text = f"{text[: MESSAGE_LIMIT // 2]}\n...\n{text[-MESSAGE_LIMIT // 2 :]}"

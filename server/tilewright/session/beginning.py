@@ -21,7 +21,7 @@ from tilewright.roofline.bounds import intensity_class
 from tilewright.rules import Rules
 from tilewright.session.checkout import Checkout
 from tilewright.session.history import Started
-from tilewright.session.runs import Runs, backend_here, need_confinement, runs_from
+from tilewright.session.runs import Runs, backend_here, files_for, need_confinement, runs_from
 from tilewright.session.tally import Tally
 from tilewright.task import Backend, Frontend, Task, TaskError, load_task
 from tilewright.text import cut, few, printable
@@ -45,7 +45,18 @@ def task_path(checkout: Checkout, task: str) -> PurePosixPath:
         raise UsageError(f"task {named} is a file; give the folder that holds task.toml: `tilewright init` writes one")
     if not is_folder:
         raise UsageError(f"task {named}: no such folder in {checkout.base}; give the one that holds task.toml")
-    return PurePosixPath(path.relative_to(checkout.root).as_posix())
+    return need_own(checkout, PurePosixPath(path.relative_to(checkout.root).as_posix()))
+
+
+def need_own(checkout: Checkout, folder: PurePosixPath) -> PurePosixPath:
+    """Return a task's folder. Raises `UsageError` if it lies in a submodule."""
+    if module := checkout.repository.submodule_of(folder):
+        place = checkout.root / module
+        raise UsageError(
+            f"task {folder} lies in the submodule {module}, which has commits of its own: `cd {place}`, where the task "
+            f"is {folder.relative_to(module)}; an MCP server needs `tilewright serve --root {place}`"
+        )
+    return folder
 
 
 def session_on(checkout: Checkout, folder: PurePosixPath) -> Started | None:
@@ -118,7 +129,7 @@ def working_candidate(checkout: Checkout, folder: PurePosixPath) -> Working:
     except (TaskError, RepositoryError) as error:
         raise UsageError(str(error)) from None
     head = repository.head()
-    committed, changed = repository.files(head), repository.changed(head)
+    committed, changed = files_for(repository, head, folder), repository.changed(head)
     for name in (folder / "task.toml", folder / "task.py"):
         if name.as_posix() not in committed:
             raise UsageError(f"{name} is not committed; run `git add {folder}` and `git commit` first")
@@ -143,6 +154,11 @@ def check_tree(
         if (repository.root / name).is_symlink():
             raise UsageError(f"{name} is a symbolic link; an editable file must be a plain file: name its target")
     for name in [*editable, *((folder / name).as_posix() for name in definition_of(task))]:
+        if module := repository.submodule_of(PurePosixPath(name)):
+            raise UsageError(
+                f"{name} lies in the submodule {module}, which has commits of its own: put the task's folder into that "
+                "submodule, and work there"
+            )
         if name not in tracked:
             raise UsageError(f"{name} is not committed; run `git add {name}` and `git commit` first")
     dirty = set(repository.changed(head))

@@ -11,7 +11,7 @@ from tilewright.evaluation.results import CorrectnessResult, Status
 from tilewright.evaluation.seeds import new_secret
 from tilewright.evaluation.snapshot import content_id
 from tilewright.repository import Files
-from tilewright.session.beginning import check_tree, working_candidate
+from tilewright.session.beginning import check_tree, need_own, working_candidate
 from tilewright.session.checkout import Checkout
 from tilewright.session.jobs import Progress
 from tilewright.session.runs import Runs, backend_here, runs_from
@@ -26,7 +26,7 @@ async def check_task(root: Path, path: Path, progress: Progress) -> CorrectnessR
     """Check the working tree's kernels of the task that `path`, relative to `root`, is or lies in, after the functions
     of its task.py. Raises `UsageError`."""
     checkout = Checkout(root.resolve())
-    place = _task_around(checkout, path)
+    place = need_own(checkout, _task_around(checkout, path))
     if (tests := await _run_tests(checkout, place, progress)) is not None:
         return tests
     found = working_candidate(checkout, place)

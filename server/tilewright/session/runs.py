@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import tomllib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -26,7 +27,7 @@ from tilewright.evaluation.snapshot import Snapshot, SnapshotStore, content_id
 from tilewright.gpu.telemetry import find_gpu
 from tilewright.isolation.confinement import Isolation
 from tilewright.programs.format import program_file
-from tilewright.repository import SANDBOX, Files, Repository
+from tilewright.repository import SANDBOX, Files, Repository, RepositoryError
 from tilewright.rules import DEFAULT, Rules
 from tilewright.session.history import Started
 from tilewright.session.jobs import in_thread
@@ -321,7 +322,29 @@ def runs_from(
     if harness:
         return Runs(backend, arch, repository.whole(baseline), folder, repository.root, session, rules)
     mismatches = repository.root / SANDBOX / session / "mismatches"
-    return Runs(backend, arch, repository.files(baseline), folder, None, session, rules, mismatches)
+    return Runs(backend, arch, files_for(repository, baseline, folder), folder, None, session, rules, mismatches)
+
+
+def files_for(repository: Repository, commit: str, folder: PurePosixPath) -> Files:
+    """A commit's files for the native task in `folder`: with those of each submodule that its code can import, or
+    names. Others may be large, and every run has a copy. Raises `UsageError`."""
+    tracked = repository.files(commit)
+    try:
+        places = tomllib.loads(tracked[(folder / "task.toml").as_posix()].decode()).get("python_path", [])
+        roots = [PurePosixPath(os.path.normpath(folder / place)) for place in (".", *places)]
+    except (KeyError, ValueError, TypeError):  # said by whoever reads the task
+        return tracked
+    sources = [name for name in map(PurePosixPath, tracked) if name.suffix in (".py", ".toml")]
+    text = b"".join(tracked[str(name)] for name in sources if any(map(name.is_relative_to, roots)))
+
+    def wanted(module: PurePosixPath) -> bool:
+        beside = any(module.is_relative_to(root) or root.is_relative_to(module) for root in roots)
+        return beside or module.name.encode() in text
+
+    try:
+        return repository.whole(commit, wanted)
+    except RepositoryError as error:
+        raise UsageError(str(error)) from None
 
 
 @contextlib.asynccontextmanager
@@ -369,7 +392,7 @@ def _startup() -> Iterator[None]:
     except TaskError as error:
         raise UsageError(str(error)) from None
     except EvaluatorDied as error:
-        raise UsageError(f"the evaluation cannot start: {error}") from None
+        raise UsageError(f"the evaluation cannot start (`tilewright doctor` may say why): {error}") from None
     except TimeoutError:
         raise UsageError(
             f"the evaluation cannot start: the referee did not answer within {START_TIMEOUT_S:.0f} s"
