@@ -25,6 +25,7 @@ from tilewright.wire.record import Record
 SUPPORTED_PYTHON = ((3, 11), (3, 12))
 _TOOLKIT = ("nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm")
 _MODULES = {"torch": "torch", "cuda-tile": "cuda.tile"}
+SUPERVISOR = "tilewright.isolation.supervisor"
 _NVIDIA_VENDOR = "0x10de"
 
 
@@ -61,7 +62,7 @@ class Machine:
     gpu: Gpu | None
     pci_gpu: bool
     broken: dict[str, str] = field(default_factory=dict)
-    """Why an installed package cannot be imported, or a tool not run, by its name."""
+    """Why an installed package cannot be imported, or a tool not run, by its name; of `processes`, why none starts."""
 
 
 def this_machine() -> Machine:
@@ -87,12 +88,19 @@ def _broken(packages: dict[str, str]) -> dict[str, str]:
     tried = {name: [sys.executable, "-c", f"import {module}"] for name, module in _MODULES.items() if name in packages}
     tools = {"tileiras": find_tileiras(), "nvdisasm": find_nvdisasm()}
     tried |= {name: [path, "--version"] for name, path in tools.items() if path is not None}
-    return {name: why for name, command in tried.items() if (why := _why_it_fails(command))}
-
-
-def _why_it_fails(command: list[str]) -> str:
+    reading, writing = os.pipe()  # whose end would tell the supervisor that its server is gone
+    thread = "import threading as t; one = t.Thread(target=int); one.start(); one.join()"
+    tried["processes"] = [sys.executable, "-I", "-m", SUPERVISOR, sys.executable, "-I", "-c", thread]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        return {name: why for name, command in tried.items() if (why := _why_it_fails(command, reading))}
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def _why_it_fails(command: list[str], reading: int) -> str:
+    try:
+        done = subprocess.run(command, stdin=reading, capture_output=True, text=True, timeout=120, check=False)
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
     said = (done.stderr.strip() or done.stdout.strip()).splitlines()
@@ -103,6 +111,7 @@ def examine(machine: Machine) -> list[Finding]:
     """Judge the facts; what is only missing for speed on a GPU is `limited`, since the `cpu` backend works without."""
     return [
         _system(machine),
+        _processes(machine),
         _python(machine),
         _git(machine),
         _torch(machine),
@@ -221,6 +230,13 @@ def _system(machine: Machine) -> Finding:
         "system", State.MISSING, f"{machine.system} is not supported: isolation of kernels rests on Linux",
         "use Linux, WSL 2 on Windows, or a Linux machine over ssh",
     )  # fmt: skip
+
+
+def _processes(machine: Machine) -> Finding:
+    if why := machine.broken.get("processes"):
+        remedy = "use a newer container runtime, or run the container with `--security-opt seccomp=unconfined`"
+        return Finding("processes", State.MISSING, f"those of a session cannot be started: {why}", remedy)
+    return Finding("processes", State.OK, "those of a session can be started")
 
 
 def _python(machine: Machine) -> Finding:

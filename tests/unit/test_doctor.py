@@ -52,6 +52,7 @@ def test_a_laptop_is_limited_but_usable() -> None:
         (replace(WORKSTATION, system="Windows"), "system", State.MISSING, "Windows is not supported", "WSL 2"),
         (replace(WORKSTATION, torch_cuda=None), "torch", State.LIMITED, "without CUDA, beside a GPU", "pip install"),
         (replace(WORKSTATION, gpu=None), "GPU", State.LIMITED, "no driver shows it", "nvidia-driver"),
+        (replace(WORKSTATION, broken={"processes": "OSError: [Errno 38] Function not implemented"}), "processes", State.MISSING, "Errno 38", "container"),  # noqa: E501
         (replace(WORKSTATION, python=(3, 10)), "python", State.MISSING, "3.10", "3.11"),
         (replace(WORKSTATION, python=(3, 14)), "python", State.LIMITED, "3.14", "3.12"),
         (replace(WORKSTATION, git=None), "git", State.MISSING, "not found", "apt-get install git"),
