@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TASK, commit_all, git
+from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TASK, SCALE_TOML, commit_all, git
 from tests.stage import edit, journal_of, judged, play, quiet, start
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
@@ -135,6 +135,29 @@ def test_a_baseline_that_fails_ends_the_session_with_the_cause(make_task: Callab
         assert git(root, "rev-parse", "HEAD") == git(root, "rev-parse", "main")
 
     play(root, scene)
+
+
+EMPTY = '[[cases]]\nbackend = "cpu"\nN = 0\ndtype = "float32"\n\n[hidden]'
+
+
+def test_a_case_without_elements_is_checked_and_never_timed(make_task: Callable[..., Path]) -> None:
+    toml = SCALE_TOML.replace("[hidden]", EMPTY)
+    root, timed = make_task(toml=toml), make_task(toml=toml.replace('backend = "cpu"\nN = 0', "N = 0"), name="timed")
+    failing = SCALE_KERNEL.replace("    out = ", "    assert x.numel()\n    out = ")
+
+    async def scene(loop: Loop) -> None:
+        assert (await start(loop)).phase == "ready"
+        edit(root, failing)
+        checked = await loop.run_correctness(quiet)
+        assert checked.status is Status.RAISED and "N=0" in checked.message
+
+    play(root, scene)
+
+    async def refused(loop: Loop) -> None:
+        with pytest.raises(UsageError, match=r"N=0 dtype=float32\)\. A case without elements cannot be timed: have"):
+            await start(loop)
+
+    play(timed, refused)
 
 
 @pytest.mark.slow

@@ -75,8 +75,11 @@ class Trial:
 
     @property
     def informative(self) -> bool:
-        """Whether any output tells right from wrong: elements that differ, or a single one that is not zero."""
-        return any(_informative(wanted, like) for wanted, like in zip(self.expected, self.contract, strict=True))
+        """Whether any output tells right from wrong: elements that differ, or a single one that is not zero. Outputs
+        without elements have nothing that could be wrong."""
+        return not any(like.numel() for like in self.contract) or any(
+            _informative(wanted, like) for wanted, like in zip(self.expected, self.contract, strict=True)
+        )
 
 
 def make_trial(

@@ -145,9 +145,11 @@ class TaskCode:
         """The compulsory work of a case."""
         found = self._call("work", case, case)
         if not isinstance(found, Work) or not _amount(found.bytes) or found.bytes == 0 or not _amount(found.flops):
+            empty = isinstance(found, Work) and found.bytes == 0
+            hint = ". A case without elements cannot be timed: have [hidden] draw it"
             raise TaskError(
                 "task.py: work must return Work(bytes, flops, dtype) with positive bytes, and with flops that are not "
-                f"negative, not {found!r} ({case_label(case)})"
+                f"negative, not {found!r} ({case_label(case)}){hint if empty else ''}"
             )
         if not isinstance(found.dtype, str) or found.dtype not in RATES:
             raise TaskError(
@@ -156,10 +158,10 @@ class TaskCode:
         return Work(float(found.bytes), float(found.flops), found.dtype)
 
     def try_out_all(self, backend: Backend) -> None:
-        """Try `work` on the cases of all backends, which costs nothing, and the other functions on those that `backend`
-        checks. Raises `TaskError`."""
-        for entry in self.task.file.cases:
-            self.work(entry.case)
+        """Try `work` on the timed cases of all backends, which costs nothing, and the other functions on those that
+        `backend` checks. Raises `TaskError`."""
+        for case in [case for each in Backend for case in self.task.benchmark_cases(each)]:
+            self.work(case)
         for case in self.task.correctness_cases(backend):
             self.try_out(case)
 
