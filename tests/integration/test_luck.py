@@ -105,8 +105,10 @@ def test_a_row_says_how_many_sizes_there_was_time_for(
 ) -> None:
     root, real = make_task(), Runs.widely
 
-    async def hurried(runs: Runs, files: Files, secret: str, tell: Tell, **how: Any) -> CorrectnessResult:
-        return await real(runs, files, secret, tell, wide_s=0.0, **how)  # the first case alone begins in that time
+    async def hurried(
+        runs: Runs, files: Files, secret: str, tell: Tell, versions: list[Files], **how: Any
+    ) -> CorrectnessResult:
+        return await real(runs, files, secret, tell, versions, wide_s=0.0, **how)  # the first case alone begins by then
 
     monkeypatch.setattr(Runs, "widely", hurried)
 
@@ -187,11 +189,14 @@ def test_wrong_results_are_counted_over_sessions_and_checks_and_a_person_raises_
 
 @pytest.mark.slow
 def test_a_range_that_is_narrowed_after_a_failure_is_the_one_that_counts(make_task: Callable[..., Path]) -> None:
-    small = "    if x.shape[0] == 1:\n        factor += 1\n    ct.launch("
-    root = make_task(kernel=SCALE_KERNEL.replace("    ct.launch(", small))
+    small = SCALE_KERNEL.replace("    ct.launch(", "    if x.shape[0] == 1:\n        factor += 1\n    ct.launch(")
+    root = make_task()
 
     async def refused(loop: Loop) -> None:
-        assert (await start(loop)).phase == "ended"  # both ends of a range are checked
+        await start(loop)
+        edit(root, small)
+        assert (await loop.run_correctness(quiet)).status is Status.WRONG_VALUES  # both ends of a range are checked
+        await loop.end("narrower", quiet)
 
     play(root, refused)
     toml = root / "task" / "task.toml"

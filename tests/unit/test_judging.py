@@ -15,7 +15,7 @@ import pytest
 from tilewright.evaluation import crew as crews
 from tilewright.evaluation.correctness import Run
 from tilewright.evaluation.crew import Check, shared_out
-from tilewright.evaluation.judging import DISTURBED, judged_undisturbed, judged_widely
+from tilewright.evaluation.judging import DISTURBED, judged_fairly, judged_undisturbed, judged_widely
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Status
 from tilewright.task import Backend, Case, Values
@@ -353,3 +353,78 @@ def test_of_a_wide_check_that_is_cut_off_there_is_no_run_without_those_before_it
     found = crew.judged(runs(40, 1), limit_s=0.25)
     assert [check.message for check in found.cases] == ["run 0", "run 1", "run 2"]
     assert len(crew.seeds) > 3
+
+
+class Versions:
+    """A candidate, the baseline and what was kept, each with how its runs end, by their seeds; all others pass."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *ends: dict[int, Status]) -> None:
+        self.checks = [self._check(one) for one in ends]
+        monkeypatch.setattr(crews, "check_case", self._check_case)
+
+    def _check(self, ends: dict[int, Status]) -> Check:
+        worker = Worker()
+        worker.ends = ends  # type: ignore[attr-defined]
+
+        @contextlib.contextmanager
+        def start(*, count: int = 1, withheld: bool = False) -> Iterator[list[WorkerHandle]]:
+            yield [cast(WorkerHandle, worker)]
+
+        return Check(cast(Any, None), Backend.CPU, start, quiet)
+
+    def _check_case(self, worker: Any, code: object, run: Run, *_: object) -> CaseCheck:
+        end = worker.ends.get(run.seed, Status.PASSED)
+        return CaseCheck(case=run.case, hidden=run.hidden, values=run.values, status=end, message=f"run {run.seed}")
+
+    def judged(self, planned: list[Run], own: bool = False) -> CorrectnessResult:
+        candidate, *versions = self.checks
+        deadline = time.monotonic() + 60
+        return judged_fairly(lambda some: judged_widely(candidate, some, 60.0), planned, versions, deadline, own, True)
+
+
+def drawn(count: int, visible: int = 1) -> list[Run]:
+    """A run of each of so many cases, the first of which are visible; a run's seed is its number."""
+    return [Run({"N": 17 + number}, number >= visible, number) for number in range(count)]
+
+
+WRONG, DEAD = Status.WRONG_VALUES, Status.CRASHED
+
+
+@pytest.mark.parametrize("end", [WRONG, DEAD])
+def test_what_the_baseline_fails_on_too_is_left_out(monkeypatch: pytest.MonkeyPatch, end: Status) -> None:
+    found = Versions(monkeypatch, {3: end, 6: WRONG}, {3: end, 6: WRONG}).judged(drawn(9))
+    assert found.passed
+    assert [check.message for check in found.cases] == [f"run {number}" for number in (0, 1, 2, 4, 5, 7, 8)]
+    assert [check.case["N"] for check in found.left_out] == [20, 23]
+    assert (found.wanted, found.failed_on) == (9, [])
+    assert f"N=20: the baseline {'is wrong' if end is WRONG else 'fails'} on it, too" in found.note
+
+
+def test_what_the_candidate_alone_fails_on_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Versions(monkeypatch, {3: WRONG, 5: WRONG}, {3: WRONG, 6: WRONG}, {6: WRONG}).judged(drawn(9))
+    assert (found.status, found.faulty, [run.case["N"] for run in found.failed_on]) == (WRONG, 0, [22])
+    assert [check.case["N"] for check in found.left_out] == [20]
+
+
+def test_a_visible_case_on_which_the_baseline_is_wrong_leaves_nothing_to_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = Versions(monkeypatch, {0: WRONG}, {0: WRONG})
+    found = versions.judged(drawn(9))
+    assert (found.status, found.baseline_wrong) == (Status.VOID, True)
+    assert "N=17, a visible case: the baseline is wrong on it, too" in found.message
+    assert versions.judged(drawn(9), own=True).status is WRONG, "the baseline's own check"
+    crash = Versions(monkeypatch, {0: DEAD}, {0: DEAD}).judged(drawn(9))
+    assert (crash.status, crash.baseline_wrong) == (Status.VOID, False), "it may be the machine's fault"
+
+
+def test_a_baseline_that_is_wrong_on_most_cases_leaves_nothing_to_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = dict.fromkeys(range(1, 9), WRONG)
+    found = Versions(monkeypatch, most, most).judged(drawn(9))
+    assert (found.status, found.baseline_wrong) == (Status.VOID, True)
+    assert "one of 5 such cases, of 8 hidden ones" in found.message
+
+
+def test_versions_that_were_kept_and_fail_are_named_up_to_one_that_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = {3: WRONG}
+    found = Versions(monkeypatch, wrong, {}, wrong, wrong, {}, wrong).judged(drawn(9))
+    assert (found.status, found.faulty) == (WRONG, 2)
+    assert "the 2 versions kept last fail there, too" in found.message

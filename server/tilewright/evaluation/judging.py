@@ -13,10 +13,11 @@ from tilewright.evaluation.calling import calls_of
 from tilewright.evaluation.correctness import Run, defects_of, need_informative
 from tilewright.evaluation.crew import Check, Runs
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
-from tilewright.evaluation.results import CorrectnessResult, Defect, Status
+from tilewright.evaluation.results import CaseCheck, CaseRun, CorrectnessResult, Defect, Status
 from tilewright.evaluation.statelessness import depends_on_earlier_calls
 from tilewright.evaluation.withholding import computed_elsewhere
 from tilewright.task import Backend, Frontend, case_label
+from tilewright.text import cut
 
 DISTURBED = {
     Status.STATEFUL,
@@ -28,6 +29,8 @@ DISTURBED = {
     Status.VOID,
 }
 """How a check can end by what runs beside it: another process takes memory and time, and disturbs a tuner."""
+LEAST_DRAWN = 4
+"""A baseline that is wrong on over half of at least so many hidden cases has to be fixed first."""
 
 
 def judged(by: Check, runs: list[Run]) -> CorrectnessResult:
@@ -87,18 +90,99 @@ def judged_undisturbed(
     return judge(replace(by, workers=1))
 
 
-def judged_widely(by: Check, runs: list[Run], limit_s: float, classes: Sequence[Run] = ()) -> CorrectnessResult:
-    """Check a candidate on `classes`, then on `runs`: of each on as many as `limit_s` seconds are enough for, one at
-    least. Raises `WorkerFailure` where it could not even be loaded."""
+def judged_widely(by: Check, runs: list[Run], limit_s: float) -> CorrectnessResult:
+    """Check a candidate on classes of values on visible cases, then on hidden ones: of each on as many of `runs` as
+    `limit_s` seconds are enough for, one at least. Raises `WorkerFailure` where it could not even be loaded."""
+    classes, hidden = [run for run in runs if not run.hidden], [run for run in runs if run.hidden]
     with by.start(count=by.workers) as crew:
         first = Runs(by, classes, time.monotonic() + limit_s).on(crew)
-        found = Runs(by, runs, time.monotonic() + limit_s).on(crew) if first.passed else first
+        found = Runs(by, hidden, time.monotonic() + limit_s).on(crew) if first.passed else first
     notes = [one.note for one in (first, found) if one.note]
     if found.passed and len(first.cases) < len(classes):
         notes.append(f"time was enough for {len(first.cases)} of {len(classes)} classes of values on visible cases")
     cases = [*first.cases, *found.cases] if first.passed else first.cases
-    wanted = len({case_label(run.case) for run in runs})
-    return found.model_copy(update={"cases": cases, "wanted": wanted, "note": "; ".join(notes)})
+    return found.model_copy(update={"cases": cases, "note": "; ".join(notes)})
+
+
+def judged_fairly(
+    judge: Callable[[list[Run]], CorrectnessResult],
+    runs: list[Run],
+    versions: Sequence[Check],
+    deadline: float,
+    own: bool = False,
+    widely: bool = False,
+) -> CorrectnessResult:
+    """What `judge` shows of a candidate on `runs`, without the hidden cases on which the baseline fails as well.
+
+    `versions` are the baseline and then what was kept since, the latest first. `own`: the candidate is the baseline
+    itself. Where the baseline is right and the candidate is not, the result says how many of the kept versions fail.
+    `widely`: what passed is not run again. After `deadline` (monotonic seconds) no other version is run. Raises what
+    `judge` does.
+    """
+    drawn = {case_label(run.case) for run in runs if run.hidden and (widely or run.first)}
+    wanted = len(drawn) if widely else 0
+    left: list[CaseCheck] = []
+    done: list[CaseCheck] = []
+    while True:
+        result = judge(runs)
+        failed = next(iter(result.failed_on), None)
+        wrong = _fails(versions[0], runs, failed, result) if failed and versions else None
+        if failed is None or wrong is None or time.monotonic() > deadline:
+            break
+        how = "is wrong" if wrong.status.is_incorrect else "fails"
+        text = f"the baseline {how} on it{'' if own else ', too'} ({wrong.status}: {cut(wrong.message, 120)})"
+        most = {case_label(check.case) for check in (*left, wrong)} & drawn
+        one_class = widely and not wrong.hidden  # of values, on a visible case
+        if not (wrong.hidden or one_class) or 2 * len(most) > max(len(drawn), LEAST_DRAWN):
+            if own:
+                break
+            kind = (
+                "a visible case" if not wrong.hidden else f"one of {len(most)} such cases, of {len(drawn)} hidden ones"
+            )
+            said = f"{failed.label}, {kind}: {text}, so that the candidate is not judged"
+            known = {"status": Status.VOID, "message": said, "baseline_wrong": wrong.status.is_incorrect}
+            return result.model_copy(update=known)
+        left.append(wrong.model_copy(update={"status": Status.VOID, "message": text}))
+        done += [one for one in result.cases if widely and one.status is Status.PASSED and one.case != failed.case]
+        passed = {check.label for check in done}
+        gone = [run for run in runs if run.case == failed.case and (wrong.hidden or run.values == failed.values)]
+        runs = [run for run in runs if run not in gone and _as_case(run).label not in passed]
+    if left:
+        names = "; ".join(f"{check.label}: {check.message}" for check in left)
+        note = "; ".join(filter(None, [result.note, f"left out, and not counted: {names}; tell the user"]))
+        result = result.model_copy(update={"left_out": left, "note": note, "cases": [*done, *result.cases]})
+    result = result.model_copy(update={"wanted": wanted})
+    faulty = 0
+    while failed and faulty < len(versions) - 1 and _fails(versions[faulty + 1], runs, failed, result):
+        faulty += 1
+    if not faulty or time.monotonic() > deadline:
+        return result
+    text = "the version kept last fails" if faulty == 1 else f"the {faulty} versions kept last fail"
+    said = f"{result.message}; {text} there, too, and the baseline does not: revoked"
+    return result.model_copy(update={"faulty": faulty, "message": said})
+
+
+def _as_case(run: Run) -> CaseRun:
+    return CaseRun(case=run.case, values=run.values, strided=run.strided)
+
+
+def _fails(by: Check, runs: list[Run], failed: CaseRun, result: CorrectnessResult) -> CaseCheck | None:
+    """How another version fails on what the candidate `failed` on, with the same seeds; None if it is right, or if that
+    cannot be told."""
+    by.tell(f"running an earlier version on {failed.label}")
+    shape = [run for run in runs if run.case == failed.case]
+    again = [run for run in shape if result.defects or run.first or _as_case(run) == failed]
+    try:
+        with by.start() as crew:
+            found = Runs(by, again).on(crew)
+            if found.passed and result.defects:
+                for defect in _watched(crew[0], by, again)[0]:
+                    return CaseCheck(
+                        case=failed.case, hidden=shape[0].hidden, status=Status.DEFECTIVE, message=defect.text
+                    )
+    except WorkerFailure:
+        return None
+    return None if found.status in (Status.PASSED, Status.VOID) else found.cases[-1]
 
 
 def _watched(worker: WorkerHandle, by: Check, runs: list[Run]) -> tuple[list[Defect], str]:

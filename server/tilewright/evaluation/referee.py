@@ -24,6 +24,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -33,9 +34,9 @@ from tilewright.compiler.tools import MissingTool, need_compiler
 from tilewright.evaluation import compilations, estimation, measurement, racing, surveying
 from tilewright.evaluation.ceilings import IdleProbe, measured_ceilings
 from tilewright.evaluation.compiling import cpus
-from tilewright.evaluation.correctness import class_runs, defects_of, planned_runs, wide_runs
+from tilewright.evaluation.correctness import Run, class_runs, defects_of, planned_runs, wide_runs
 from tilewright.evaluation.crew import Check, Tell
-from tilewright.evaluation.judging import judged, judged_undisturbed, judged_widely
+from tilewright.evaluation.judging import judged, judged_fairly, judged_undisturbed, judged_widely
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle, WorkerPool
 from tilewright.evaluation.results import (
     BenchmarkResult,
@@ -111,30 +112,43 @@ class Referee:
         """Check a candidate over visible and hidden cases, with the server's secret seeds."""
         code, known = self._task(message), [CaseRun.model_validate(one) for one in message["known"]]
         runs = planned_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"], known)
-        return self._checked(message, functools.partial(judged, runs=runs))
+        return self._checked(message, judged, runs)
 
     def widely(self, message: Message) -> Message:
         """Check a candidate on the `hidden` cases that it has to be right on before it is kept, and on all classes of
         values on the visible ones that are not `replayed`: as many of each as `wide_s` seconds are enough for."""
         code, seeds = self._task(message), Seeds(message["secret"])
         runs = wide_runs(code.task, self._backend, seeds, message["hidden"])
-        classes = class_runs(code.task, self._backend, seeds, message["replayed"])
-        judge = functools.partial(judged_widely, runs=runs, limit_s=message["wide_s"], classes=classes)
-        return self._checked(message, judge, widely=True)
+        runs += class_runs(code.task, self._backend, seeds, message["replayed"])
+        judge = functools.partial(judged_widely, limit_s=message["wide_s"])
+        return self._checked(message, judge, runs, widely=True)
 
-    def _checked(self, message: Message, judge: Callable[[Check], CorrectnessResult], widely: bool = False) -> Message:
+    def _checked(
+        self,
+        message: Message,
+        judge: Callable[[Check, list[Run]], CorrectnessResult],
+        runs: list[Run],
+        widely: bool = False,
+    ) -> Message:
+        """The first arm is the candidate; the others are the session's own versions, see `judged_fairly`."""
         code, snapshot = self._task(message), Snapshot.model_validate(message["arms"][0])
         started = time.monotonic()
         try:
             with self._device():
                 started = time.monotonic()
                 deadline = started + message["limit_s"]
-                start = functools.partial(self._workers, code, message["arms"][0], deadline)
-                aside = self._on_gpu.aside(code, snapshot, widely) if self._gpu else contextlib.nullcontext()
+                own = [arm["id"] for arm in message["arms"][:2]] == 2 * [snapshot.id]
+                start, *others = (functools.partial(self._workers, code, arm, deadline) for arm in message["arms"])
                 several = self._on_gpu.side_by_side(code) if self._gpu else 1
                 folder = Path(message["mismatches"]) if message["mismatches"] else None
                 by = Check(code, self._backend, start, self._tell, self._memory // AHEAD, several, folder)
-                result = judged_undisturbed(judge, by, aside, deadline)
+                versions = [replace(by, start=other, workers=1, mismatches=None) for other in others]
+
+                def once(some: list[Run]) -> CorrectnessResult:
+                    aside = self._on_gpu.aside(code, snapshot, widely) if self._gpu else contextlib.nullcontext()
+                    return judged_undisturbed(lambda by: judge(by, some), by, aside, deadline)
+
+                result = judged_fairly(once, runs, versions, deadline, own, widely)
         except WorkerFailure as failure:
             result = CorrectnessResult(status=failure.status, message=str(failure), output=failure.output)
         except GpuBusy as busy:

@@ -160,6 +160,9 @@ class CorrectnessResult(Record):
     cases: list[CaseCheck] = Field(default_factory=list)
     defects: list[Defect] = Field(default_factory=list, description="of the `cpu` backend's checker")
     note: str = Field("", description="what was left out of the check")
+    left_out: list[CaseCheck] = Field([], description="hidden cases on which the baseline fails as the candidate does")
+    baseline_wrong: bool = Field(False, description="the baseline is wrong on a visible case: nothing can be judged")
+    faulty: int = Field(0, description="of the kept versions, how many fail as the candidate does, the latest first")
     wanted: int = Field(0, description="of a check on many hidden cases, how many it would have run with time enough")
     output: str = Field("", description="the last lines that the candidate printed, where it failed")
     seconds: float = 0.0

@@ -251,7 +251,7 @@ class Book:
         else:
             self.state.apply(entry)
         self._keep_head()
-        if isinstance(entry, Row):
+        if isinstance(entry, Row) or (isinstance(entry, Checked | SizesChecked) and entry.result.faulty):
             self.checkout.write_table(self._journal.path.parent, self.state)
 
     def _keep_head(self) -> OSError | None:
@@ -299,6 +299,8 @@ class Book:
     def earlier_verdict(self, identity: str) -> Verdict | None:
         """What was settled about a content when it was tried before: nothing by a check that stopped at tampering, and
         nothing by a keep that was not taken up."""
+        if self.state is not None and (verdict := self.state.revoked.get(identity)) is not None:
+            return verdict
         kept = {entry.candidate for entry in self.entries if isinstance(entry, Kept)}
         for entry in self.entries:
             if isinstance(entry, Checked | Measured | SizesChecked) and entry.candidate == identity and entry.verdict:

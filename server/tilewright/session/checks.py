@@ -40,7 +40,8 @@ async def check_task(root: Path, path: Path, progress: Progress) -> CorrectnessR
             result = await runs.check(found.files, new_secret(), LIMIT_S, lambda _: None)
         else:
             known = tally.known_failures(Backend.CPU)
-            result = await runs.correctness(found.files, new_secret(), LIMIT_S, lambda _: None, known)
+            head = {name: found.committed[name] for name in found.files}
+            result = await runs.correctness(found.files, new_secret(), LIMIT_S, lambda _: None, known, [head])
         return _noted(tally, Backend.CPU, found.files, result)
     finally:
         await runs.close()

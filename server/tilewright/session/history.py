@@ -14,7 +14,7 @@ from pydantic import Field, TypeAdapter
 
 from tilewright.evaluation.results import BenchmarkResult, CaseRun, CorrectnessResult, Environment, Level, Status
 from tilewright.ledger import LedgerError, TableRow
-from tilewright.policy import Advice, Ratio, Verdict, VerdictKind
+from tilewright.policy import Advice, Ratio, Reason, Verdict, VerdictKind
 from tilewright.rules import Rules
 from tilewright.session.tally import KNOWN_FAILURES, WRONG_RESULTS, is_wrong
 from tilewright.task import Backend, Case, case_label
@@ -218,9 +218,15 @@ class State:
     def __init__(self, started: Started) -> None:
         self.started = started
         self.incumbent_commit = started.baseline
-        self.incumbent_candidate = ""
+        self.incumbent_candidate = self.baseline_candidate = ""
         self.baseline_result: BenchmarkResult | None = None
         self.keeps: list[BenchmarkResult] = []
+        self.kept: list[tuple[int, Kept]] = []
+        """What was kept and not revoked since, with its iteration."""
+        self.revoked: dict[str, Verdict] = {}
+        """What became of candidates whose keeps were revoked."""
+        self.left_out: dict[str, str] = {}
+        """Why cases were left out of checks, by their labels."""
         self.rows: list[Row] = []
         self.checked: Checked | None = None
         self.measured: Measured | None = None
@@ -264,11 +270,11 @@ class State:
             case Checked():
                 self.checked, self.measured, self.sizes = entry, None, None
                 self._count(entry.result)
-                self._wrong(entry.result.status, entry.result.failed_on)
+                self._judged(entry.result)
             case SizesChecked():
                 self.sizes = entry
                 self.in_vain += entry.result.status is Status.VOID
-                self._wrong(entry.result.status, entry.result.failed_on)
+                self._judged(entry.result)
             case WholeCompared():
                 self.whole = entry
             case Budgeted():
@@ -280,6 +286,7 @@ class State:
             case Kept():
                 self.resolution = entry
                 self.incumbent_commit, self.incumbent_candidate = entry.commit, entry.candidate
+                self.kept.append((self.iteration, entry))
                 if self.measured is not None:
                     self.keeps.append(self.measured.result)
             case Reverted():
@@ -296,7 +303,7 @@ class State:
 
     def _row(self, row: Row) -> None:
         if row.iteration == 0 and self.measured is not None and self.checked is not None:
-            self.incumbent_candidate = self.checked.candidate
+            self.incumbent_candidate = self.baseline_candidate = self.checked.candidate
             self.baseline_result = self.measured.result
         said = [run.result.note for run in (self.checked, self.sizes) if run is not None and run.result.note]
         said += self.measured.result.unjudged if self.measured is not None else []
@@ -313,6 +320,29 @@ class State:
             self.in_vain += 1
         else:
             self.seconds += result.seconds
+
+    def _judged(self, result: CorrectnessResult) -> None:
+        """Take a check into account, with what it says of the session's own versions."""
+        self._wrong(result.status, result.failed_on)
+        self.left_out |= {case_label(check.case): check.message for check in result.left_out}
+        for _ in range(min(result.faulty, len(self.kept))):
+            number, kept = self.kept.pop()
+            self.keeps.pop()
+            where = f"revoked in iteration {self.iteration}: it fails on {result.failed_on[0].label}"
+            verdict = Verdict(kind=VerdictKind.REVERT, reason=Reason.INCORRECT, detail=where)
+            row = self.rows[number]
+            trust = "; ".join(filter(None, [row.trust, where]))
+            new = {"latency_ms": None, "passed": False, "verdict": verdict, "trust": trust}
+            self.rows[number], self.revoked[kept.candidate] = row.model_copy(update=new), verdict
+        if result.faulty:
+            self.incumbent_commit, self.incumbent_candidate = self.started.baseline, self.baseline_candidate
+            for _, kept in self.kept:
+                self.incumbent_commit, self.incumbent_candidate = kept.commit, kept.candidate
+
+    @property
+    def versions(self) -> list[str]:
+        """The commits of the baseline, and then of what was kept, the latest first."""
+        return [self.started.baseline, *(kept.commit for _, kept in reversed(self.kept))]
 
     def _wrong(self, status: Status, failed_on: list[CaseRun]) -> None:
         self.wrong_results += is_wrong(status)

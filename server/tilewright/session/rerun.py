@@ -17,7 +17,7 @@ from tilewright.evaluation.snapshot import content_id
 from tilewright.repository import Files
 from tilewright.rules import DEFAULT, Rules
 from tilewright.session.beginning import usable_backend
-from tilewright.session.checkout import Checkout
+from tilewright.session.checkout import Checkout, EditableFiles
 from tilewright.session.history import Checked, Committed, Entry, Measured, Row, SizesChecked, Started, State
 from tilewright.session.integrity import by_iteration
 from tilewright.session.runs import runs_of
@@ -38,6 +38,7 @@ class Trial:
     incumbent_commit: str
     secret_sha256: str
     known: list[CaseRun]
+    versions: list[str]
 
 
 def find_trial(entries: list[Entry], iteration: int) -> Trial:
@@ -45,6 +46,7 @@ def find_trial(entries: list[Entry], iteration: int) -> Trial:
     started = entries[0]
     assert isinstance(started, Started)
     incumbent, state = "", State(started)
+    versions: list[str] = []
     checked: Checked | None = None
     measured: Measured | None = None
     sizes: SizesChecked | None = None
@@ -54,7 +56,7 @@ def find_trial(entries: list[Entry], iteration: int) -> Trial:
     known: list[CaseRun] = []
     for number, entry in by_iteration(entries):
         if number == iteration and not incumbent:
-            incumbent = state.incumbent_commit
+            incumbent, versions = state.incumbent_commit, state.versions
         if not isinstance(entry, Started):
             state.apply(entry)
         if number != iteration:
@@ -74,7 +76,7 @@ def find_trial(entries: list[Entry], iteration: int) -> Trial:
         raise UsageError(
             f"iteration {iteration} has no check on record; the session has iterations 0 to {max(last, 0)}"
         )
-    return Trial(started, checked, measured, sizes, row, incumbent, secret_sha256, known)
+    return Trial(started, checked, measured, sizes, row, incumbent, secret_sha256, known, versions)
 
 
 async def rerun(checkout: Checkout, iteration: int, session: str, progress: Progress) -> list[Line]:
@@ -114,10 +116,12 @@ async def rerun(checkout: Checkout, iteration: int, session: str, progress: Prog
             if then != now:
                 lines.append(Line(name, Mark.WARN, f"{then} when it was logged, {now} here"))
         limit = 60 * started.rules.iteration_minutes
-        again = await runs.correctness(candidate, checked.secret, limit, said.append, trial.known)
+        versions = [] if started.harness else [_files(checkout, started, commit) for commit in trial.versions]
+        again = await runs.correctness(candidate, checked.secret, limit, said.append, trial.known, versions)
         lines += compare_checks(checked.result, again, here.draws == started.environment.draws)
         if trial.sizes is not None:
-            again = await runs.widely(candidate, trial.sizes.secret, said.append, limit, trial.sizes.replayed)
+            replayed = trial.sizes.replayed
+            again = await runs.widely(candidate, trial.sizes.secret, said.append, versions, limit, replayed)
             lines += compare_checks(trial.sizes.result, again, here.draws == started.environment.draws, "sizes")
         if trial.measured is not None:
             confirms = trial.measured.confirms
@@ -210,10 +214,14 @@ def _content(checkout: Checkout, started: Started, commit: str, wanted: str, wha
             f"{what}, commit {commit[:12]}, is not in this repository: its ref was deleted and git dropped it; fetch "
             "it from a copy of the repository, or import the session from its export"
         )
-    files = checkout.repository.files(commit, started.editable)
+    files = _files(checkout, started, commit)
     if (found := content_id(files)) != wanted:
         raise UsageError(f"{what}, commit {commit[:12]}, holds content {found}, but {wanted} is on record")
     return files
+
+
+def _files(checkout: Checkout, started: Started, commit: str) -> Files:
+    return EditableFiles(checkout.repository, started).at(commit)
 
 
 async def _relay(said: list[str], progress: Progress) -> None:

@@ -109,24 +109,39 @@ class Runs:
         return [Work(**work) for work in reply["work"]]
 
     async def correctness(
-        self, files: Files, secret: str, limit_s: float, tell: Tell, known: Sequence[CaseRun] = ()
+        self,
+        files: Files,
+        secret: str,
+        limit_s: float,
+        tell: Tell,
+        known: Sequence[CaseRun] = (),
+        versions: Sequence[Files] = (),
     ) -> CorrectnessResult:
-        """Check a candidate, on what is `known` to have failed, too. Running out of `limit_s` seconds, or a referee
-        that dies, is a result with a status."""
+        """Check a candidate, on what is `known` to have failed, too. What it fails on is run on `versions` as well: the
+        baseline, and then what was kept, the latest first. Running out of `limit_s` seconds, or a referee that dies, is
+        a result with a status."""
         again = [run.model_dump(mode="json") for run in known]
         hidden = self._rules.hidden_cases
-        result = await self._run("correctness", limit_s, tell, [files], secret=secret, hidden=hidden, known=again)
+        arms = [files, *versions]
+        result = await self._run("correctness", limit_s, tell, arms, secret=secret, hidden=hidden, known=again)
         return CorrectnessResult.model_validate(result)
 
     async def widely(
-        self, files: Files, secret: str, tell: Tell, wide_s: float | None = None, replayed: Sequence[Case] = ()
+        self,
+        files: Files,
+        secret: str,
+        tell: Tell,
+        versions: Sequence[Files] = (),
+        wide_s: float | None = None,
+        replayed: Sequence[Case] = (),
     ) -> CorrectnessResult:
         """Check a candidate on what it has to be right on before it is kept: hidden cases, and all classes of values on
         visible cases that are not `replayed`. Of each as many runs as begin within `wide_s` seconds, by default the
-        rules' `hidden_seconds`."""
+        rules' `hidden_seconds`. `versions`: see `correctness`."""
         wide_s, hidden = self._rules.hidden_seconds if wide_s is None else wide_s, self._rules.hidden_cases_to_keep
         how = {"hidden": hidden, "wide_s": wide_s, "replayed": [*replayed]}
-        result = await self._run("widely", 2 * wide_s + LAST_CASE_S, tell, [files], secret=secret, **how)
+        arms = [files, *versions]
+        result = await self._run("widely", 2 * wide_s + LAST_CASE_S, tell, arms, secret=secret, **how)
         return CorrectnessResult.model_validate(result)
 
     async def benchmark(

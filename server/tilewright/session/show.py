@@ -131,7 +131,12 @@ def status(state: State, then: str, job: Job | None, wrong: str, holder: str = "
         budget=f"{left} of {rules.max_iterations} iterations left; "
         f"{minutes:.1f} of {rules.iteration_minutes:g} minutes of evaluation left in this one; "
         f"{wrong} wrong results of this task so far",
-        notes=[*_differing(started), *started.notes, *(f"{notice.what}: {notice.detail}" for notice in state.notices)],
+        notes=[
+            *_differing(started),
+            *started.notes,
+            *_left_out(state),
+            *(f"{notice.what}: {notice.detail}" for notice in state.notices),
+        ],
         next=then if job is None else job.again,
         files={"table": "sandbox/perf_results.md", "journal": _journal(started)},
     )
@@ -141,6 +146,10 @@ def _differing(started: Started) -> list[str]:
     """A note that names the session's rules which differ from the default. None if there are none."""
     differing = started.rules.differences()
     return [f"this session's rules differ from the default: {', '.join(differing)}"] if differing else []
+
+
+def _left_out(state: State) -> list[str]:
+    return [f"{label} was left out: {why}; tell the user" for label, why in state.left_out.items()]
 
 
 def with_findings(report: StatusReport, found: list[str]) -> StatusReport:
@@ -183,7 +192,9 @@ def correctness(checked: Checked, then: str, started: Started) -> CorrectnessRep
             for case in cases[:CASES_SHOWN]
         ],
         candidate=checked.candidate,
-        next=then if result.status != "void" else "call run_correctness again: the evaluation failed, not the kernel",
+        next=then
+        if result.status != "void" or result.baseline_wrong
+        else "call run_correctness again: the evaluation failed, not the kernel",
     )
 
 
@@ -209,7 +220,9 @@ def benchmark(state: State, then: str) -> BenchmarkReport:
             if sizes.result.wanted:
                 summary += f"; right on {sizes.checked} more hidden sizes"
             if sizes.checked < sizes.result.wanted:
-                summary += f" of {sizes.result.wanted}, in the {sizes.result.seconds:.0f} s that they had"
+                summary += f" of {sizes.result.wanted}"
+            if sizes.checked + len(sizes.result.left_out) < sizes.result.wanted:
+                summary += f", in the {sizes.result.seconds:.0f} s that they had"
             if sizes.result.note:
                 summary += f"; {sizes.result.note}"
             computed = [one.case for one in sizes.result.cases]

@@ -111,11 +111,14 @@ class Trials:
                     f"change {', '.join(state.started.editable)} alone. {self._book.tree.how_to_restore(changed)}",
                 )
             else:
-                runs = await self._ready_runs(state)
-                result = await runs.correctness(files, secret, self._time_left(state), tell, known)
+                runs, versions = await self._ready_runs(state), self._versions(state)
+                result = await runs.correctness(files, secret, self._time_left(state), tell, known, versions)
         self._note(state, identity, result.status, result.failed_on)
         verdict = verdict_of_check(result)
-        self._book.record_run(Checked(candidate=identity, commit=commit, secret=secret, result=result, verdict=verdict))
+        checked = Checked(candidate=identity, commit=commit, secret=secret, result=result, verdict=verdict)
+        self._record_check(state, checked)
+        if result.baseline_wrong:
+            self.finish(f"the baseline itself is wrong: {cut(result.message, 300)}; fix it, and start a new session")
 
     async def measure(self, files: Files, tell: Tell) -> None:
         """Measure a candidate against the incumbent. One that would be kept has to be right on many more hidden cases,
@@ -141,12 +144,25 @@ class Trials:
         replayed = [one.case for one in timed if one.level is Level.REPLAYED]
         with self._book.committed("sizes", identity) as secret:
             runs = await self._ready_runs(state)
-            result = await runs.widely(files, secret, tell, replayed=replayed)
+            result = await runs.widely(files, secret, tell, self._versions(state), replayed=replayed)
         self._note(state, identity, result.status, result.failed_on)
         verdict = verdict_of_check(result)
-        self._book.record_run(
-            SizesChecked(candidate=identity, secret=secret, result=result, verdict=verdict, replayed=replayed)
-        )
+        entry = SizesChecked(candidate=identity, secret=secret, result=result, verdict=verdict, replayed=replayed)
+        self._record_check(state, entry)
+
+    def _versions(self, state: State) -> list[Files]:
+        """The baseline, and then what was kept, the latest first: what a candidate fails on is run on these."""
+        return [] if state.started.harness else [self._book.tree.at(commit) for commit in state.versions]
+
+    def _record_check(self, state: State, entry: Checked | SizesChecked) -> None:
+        """Put a check on record. If it shows that what was kept is wrong, the branch goes back to the version before,
+        and a ref keeps what was revoked."""
+        before, repository = state.incumbent_commit, self._checkout.repository
+        for number, kept in state.kept[len(state.kept) - entry.result.faulty :]:
+            repository.keep(f"{refs_of(state.started.session)}/revoked/{number}-{kept.candidate}", kept.commit)
+        self._book.record_run(entry)
+        if state.incumbent_commit != before:
+            repository.advance(state.started.branch, state.incumbent_commit, before, state.started.editable)
 
     def _note(self, state: State, identity: str, status: Status, failed_on: Sequence[CaseRun]) -> None:
         """Count a wrong result of the task; that it cannot be counted over sessions is on record."""

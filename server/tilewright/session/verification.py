@@ -164,11 +164,13 @@ def _outside(folder: Path, chain: Chain, state: State) -> Iterator[Line]:
 
 
 def _commits(checkout: Checkout, chain: Chain) -> Iterator[str]:
-    repository, incumbent = checkout.repository, ""
-    started = chain.entries[0]
+    repository, started = checkout.repository, chain.entries[0]
     assert isinstance(started, Started)
-    incumbent = started.baseline
+    state = State(started)
     for number, entry in integrity.by_iteration(chain.entries):
+        incumbent = state.incumbent_commit
+        if not isinstance(entry, Started):
+            state.apply(entry)
         if not isinstance(entry, Checked | Kept):
             continue
         what = f"iteration {number}, {entry.kind}"
@@ -179,8 +181,6 @@ def _commits(checkout: Checkout, chain: Chain) -> Iterator[str]:
             yield f"{what}: {text}"
         if (parent := repository.parent(entry.commit)) != incumbent:
             yield f"{what}: commit {entry.commit[:12]} stands on {(parent or 'nothing')[:12]}, not on {incumbent[:12]}"
-        if isinstance(entry, Kept):
-            incumbent = entry.commit
 
 
 def _trailers(checkout: Checkout, chain: Chain) -> Iterator[str]:
