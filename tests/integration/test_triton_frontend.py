@@ -109,6 +109,40 @@ def test_a_triton_kernel_is_checked_by_tritons_interpreter(bench: Bench, source:
     assert len(result.cases) > 6
 
 
+NARROW_TOML = TOML.replace('"float32"', '"bfloat16"')
+NARROW = KERNEL.replace("tl.load(x + places, mask=inside) * factor", "VALUE").replace("(x, factor)", "(x, y)")
+NARROW = NARROW.replace("n, factor, T", "n, y, T").replace("x.shape[0], factor,", "x.shape[0], y,")
+NARROW_TASK = """
+import torch
+
+from tilewright.task import Work
+
+
+def make_inputs(case, generator):
+    draw = lambda: torch.randn(case["N"], generator=generator, device=generator.device).to(torch.bfloat16)
+    return {"x": draw(), "y": draw()}
+
+
+def reference(x, y):
+    return torch.where(x > y, x + y, x * y)
+
+
+def work(case):
+    return Work(bytes=6 * case["N"], flops=case["N"], dtype="float32")
+"""
+
+
+def test_bfloat16_arithmetic_is_no_fault_of_the_kernel(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    load = "a, b = tl.load(x + places, mask=inside), tl.load(y + places, mask=inside)\n    tl.store"
+    kernel = NARROW.replace("VALUE", "tl.where(a > b, a + b, a * b)").replace("tl.store", load)
+    made = Bench(tmp_path / "repo", Backend.CPU, NARROW_TOML, kernel=kernel, task=NARROW_TASK)
+    result = made.check(kernel)
+    made.assert_fails(kernel.replace("a * b", "a * b * 1.25"), Status.WRONG_VALUES, "are wrong")
+    made.close()
+    assert result.passed, result.message
+
+
 BAD: dict[str, tuple[str, Status, str]] = {
     "wrong values": (KERNEL.replace("* factor, mask", "* factor * 1.001, mask"), Status.WRONG_VALUES, "are wrong"),
     "no tail": (KERNEL.replace("triton.cdiv(x.shape[0], meta", "max(1, x.shape[0] // meta"),

@@ -106,6 +106,8 @@ def install(device: DeviceSpec, interpret: bool) -> None:
     from triton.runtime.interpreter import InterpretedFunction
     from triton.runtime.jit import JITFunction
 
+    from tilewright.interpreter import tritonfloats
+
     _driver = StandIn(device)
     triton.runtime.driver.set_active(_driver)
     Autotuner._bench = _untimed
@@ -129,6 +131,7 @@ def install(device: DeviceSpec, interpret: bool) -> None:
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
     interpreter._patch_lang_tensor = patch
+    tritonfloats.install()
     InterpretedFunction.run = run
     JITFunction.run = note
     triton.compiler.compile = _noted
