@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from tilewright.compiler.tools import REINSTALL, find_nvdisasm, find_tileiras, known_archs
+from tilewright.compiler.tools import REINSTALL, TOOLKIT, find_nvdisasm, find_tileiras, known_archs, mixed
 from tilewright.files import storage_problem
 from tilewright.gpu.telemetry import MIN_DRIVER, Gpu, find_gpu, torch_cuda
 from tilewright.heads import state_folders, why_unwritable
@@ -23,7 +23,6 @@ from tilewright.ledger import Journal, LedgerError, read_entries
 from tilewright.wire.record import Record
 
 SUPPORTED_PYTHON = ((3, 11), (3, 12))
-_TOOLKIT = ("nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm")
 _MODULES = {"torch": "torch", "cuda-tile": "cuda.tile"}
 SUPERVISOR = "tilewright.isolation.supervisor"
 _NVIDIA_VENDOR = "0x10de"
@@ -67,7 +66,7 @@ class Machine:
 
 def this_machine() -> Machine:
     """The facts of this machine."""
-    wanted = ("torch", "cuda-tile", "mcp", "triton", *_TOOLKIT)
+    wanted = ("torch", "cuda-tile", "mcp", "triton", *TOOLKIT)
     packages = {name: version for name in wanted if (version := _version(name)) is not None}
     return Machine(
         system=platform.system(),
@@ -285,15 +284,9 @@ def _compiler(machine: Machine) -> list[Finding]:
         if why
         else Finding("cuda-tile", State.OK, version)
     ]
-    releases = {name: machine.packages[name] for name in _TOOLKIT if name in machine.packages}
-    minors = {tuple(release.split(".")[:2]) for release in releases.values()}
-    if len(minors) > 1:
-        shown = ", ".join(f"{name} {release}" for name, release in releases.items())
-        found.append(
-            Finding(
-                "tileiras", State.MISSING, f"wheels of different releases: {shown}", REINSTALL,
-            )
-        )  # fmt: skip
+    releases = {name: machine.packages[name] for name in TOOLKIT if name in machine.packages}
+    if different := mixed(releases):
+        found.append(Finding("tileiras", State.MISSING, different, REINSTALL))
     elif machine.tileiras is None:
         found.append(Finding("tileiras", State.MISSING, "the compiler is not there", REINSTALL))
     elif why := machine.broken.get("tileiras"):

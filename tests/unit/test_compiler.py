@@ -21,7 +21,7 @@ from tilewright.compiler.cutile import compile_kernel, kept_as, lower
 from tilewright.compiler.findings import findings
 from tilewright.compiler.resources import Resources
 from tilewright.compiler.signature import array_constraint, signature_of
-from tilewright.compiler.tools import MissingTool, known_archs, need_compiler
+from tilewright.compiler.tools import MissingTool, known_archs, need_compiler, need_tileiras
 from tilewright.compiler.treatments import Treatment
 from tilewright.evaluation.modelling import resources_of_cubins
 
@@ -209,3 +209,19 @@ def test_a_missing_program_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(tools, "find_nvdisasm", lambda: None)
     with pytest.raises(MissingTool, match=r"nvdisasm is not there.*pip install nvidia-cuda-nvdisasm"):
         need_compiler()
+
+
+def test_a_compiler_that_cannot_work_is_named_before_a_kernel_is_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    need_tileiras()
+    real = tools.metadata.version
+    monkeypatch.setattr(tools, "compiler_version", lambda: "")
+    with pytest.raises(MissingTool, match=r"tileiras cannot compile a kernel here: .*tileiras does not run; .*pip"):
+        need_tileiras()
+    other = {"nvidia-cuda-tileiras": "13.2.86"}
+    monkeypatch.setattr(tools.metadata, "version", lambda name: other.get(name) or real(name))
+    with pytest.raises(MissingTool, match=r"wheels of different releases: nvidia-cuda-tileiras 13\.2\.86, .*pip"):
+        need_tileiras()
+    monkeypatch.setattr(tools, "find_tileiras", lambda: None)
+    monkeypatch.setattr(tools.metadata, "version", real)
+    with pytest.raises(MissingTool, match="it is not there"):
+        need_tileiras()

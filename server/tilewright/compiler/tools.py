@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 REINSTALL = (
@@ -15,8 +18,32 @@ REINSTALL = (
 """The command that gives all parts of the compiler, of one release."""
 
 
+TOOLKIT = ("nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm")
+
+
 class MissingTool(Exception):
-    """A program of the compiler is not there; the text says how to get it."""
+    """A program of the compiler is not there, or cannot work; the text says what to do."""
+
+
+def mixed(releases: Mapping[str, str]) -> str:
+    """Why these wheels of the compiler, with their releases, do not work together; empty if they do."""
+    if len({tuple(release.split(".")[:2]) for release in releases.values()}) < 2:
+        return ""
+    return f"wheels of different releases: {', '.join(f'{name} {release}' for name, release in releases.items())}"
+
+
+def need_tileiras() -> None:
+    """Raises `MissingTool` unless tileiras works here: no kernel is to be blamed for its compiler."""
+    releases = {}
+    for name in TOOLKIT:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            releases[name] = metadata.version(name)
+    tool = find_tileiras()
+    why = (
+        mixed(releases) or ("" if tool else "it is not there") or ("" if compiler_version() else f"{tool} does not run")
+    )
+    if why:
+        raise MissingTool(f"tileiras cannot compile a kernel here: {why}; fix it with: {REINSTALL}")
 
 
 def find_tool(name: str) -> str | None:

@@ -30,7 +30,7 @@ from pathlib import Path
 import torch
 
 from tilewright.compiler.store import CompilationStore
-from tilewright.compiler.tools import MissingTool, need_compiler
+from tilewright.compiler.tools import MissingTool, need_compiler, need_tileiras
 from tilewright.evaluation import compilations, estimation, measurement, racing, surveying
 from tilewright.evaluation.ceilings import IdleProbe, measured_ceilings
 from tilewright.evaluation.compiling import cpus
@@ -363,7 +363,10 @@ class Referee:
     def _task(self, message: Message) -> TaskCode:
         folder = message["task"]
         if folder not in self._code:
-            self._code[folder] = TaskCode(load_task(Path(folder)), self._backend)
+            task = load_task(Path(folder))
+            if task.file.frontend is Frontend.CUTILE:
+                need_tileiras()
+            self._code[folder] = TaskCode(task, self._backend)
             if self._gpu and (module := FRONTENDS[self._code[folder].task.file.frontend].ahead):
                 for server in (self._pool.server, self._on_gpu.server):
                     server.get_ready(module)
