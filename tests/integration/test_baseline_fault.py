@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
+from tests.conftest import RACING_KERNEL, SCALE_KERNEL, SCALE_TASK, SCALE_TOML
 from tests.stage import edit, judged, play, quiet, start
 from tilewright.evaluation.results import CaseRun, Status
 from tilewright.policy import VerdictKind
@@ -155,6 +155,27 @@ def test_a_check_without_a_session_compares_with_what_is_committed(make_task: Ca
         found = await check_task(root, Path("task"), quiet)
         assert found.passed
         assert "N=515" in found.note
+
+    play(root, scene)
+    assert tally_of(root).wrong_results == 1
+
+
+@pytest.mark.slow
+def test_a_defect_that_what_is_committed_has_too_is_not_counted(make_task: Callable[..., Path]) -> None:
+    racing = RACING_KERNEL.replace("scale_kernel", "racing_kernel").replace("def scale(", "def racing(")
+    chosen = "\nplain = scale\n\ndef scale(x, factor, tag):\n"
+    chosen += "    return racing(x, factor) if SIZES else plain(x, factor, tag)\n"
+    source = RIGHT + racing + chosen
+    root = make_task(kernel=source.replace("SIZES", "x.shape[0] == 700"), toml=TOML, task=TASK)
+
+    async def scene(loop: Loop) -> None:
+        edit(root, source.replace("SIZES", "x.shape[0] == 700") + "# a comment\n")
+        found = await check_task(root, Path("task"), quiet)
+        assert found.passed, found.message
+        assert "N=700" in found.note
+        assert "defective" in found.note
+        edit(root, source.replace("SIZES", "x.shape[0] > 500"))
+        assert (await check_task(root, Path("task"), quiet)).status is Status.DEFECTIVE
 
     play(root, scene)
     assert tally_of(root).wrong_results == 1

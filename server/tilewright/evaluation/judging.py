@@ -174,15 +174,18 @@ def _fails(by: Check, runs: list[Run], failed: CaseRun, result: CorrectnessResul
     again = [run for run in shape if result.defects or run.first or _as_case(run) == failed]
     try:
         with by.start() as crew:
-            found = Runs(by, again).on(crew)
-            if found.passed and result.defects:
-                for defect in _watched(crew[0], by, again)[0]:
-                    return CaseCheck(
-                        case=failed.case, hidden=shape[0].hidden, status=Status.DEFECTIVE, message=defect.text
-                    )
+            if result.defects:
+                found = [
+                    CaseCheck(case=failed.case, hidden=shape[0].hidden, status=Status.DEFECTIVE, message=defect.text)
+                    for defect in _watched(crew[0], by, again)[0]
+                ]
+                return next(iter(found), None)
+            run = Runs(by, again).on(crew)
     except WorkerFailure:
         return None
-    return None if found.status in (Status.PASSED, Status.VOID) else found.cases[-1]
+    last = run.cases[-1]
+    same = (last.values, last.strided) == (failed.values, failed.strided)
+    return last if same and last.status not in (Status.PASSED, Status.VOID) else None
 
 
 def _watched(worker: WorkerHandle, by: Check, runs: list[Run]) -> tuple[list[Defect], str]:

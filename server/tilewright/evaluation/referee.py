@@ -159,13 +159,22 @@ class Referee:
         """What the checker finds in a candidate, whatever its values. For referees of the `cpu` backend."""
         code = self._task(message)
         runs = planned_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"])
+        first, *others = message["arms"]
+        deadline = time.monotonic() + message["limit_s"]
+
+        def once(some: list[Run]) -> CorrectnessResult:
+            with self._workers(code, first, deadline) as (worker,):
+                found = defects_of(worker, code, some)
+            return CorrectnessResult(status=Status.DEFECTIVE if found else Status.PASSED, defects=found)
+
+        starts = [functools.partial(self._workers, code, other, deadline) for other in others]
+        versions = [Check(code, self._backend, start, self._tell) for start in starts]
+        own = [arm["id"] for arm in others[:1]] == [first["id"]]
         try:
-            with self._workers(code, message["arms"][0], time.monotonic() + message["limit_s"]) as (worker,):
-                found = defects_of(worker, code, runs)
+            result = judged_fairly(once, runs, versions, deadline, own)
         except WorkerFailure as failure:
             return {"result": {"status": failure.status, "message": str(failure), "output": failure.output}}
-        status = Status.DEFECTIVE if found else Status.PASSED
-        return {"result": CorrectnessResult(status=status, defects=found).model_dump()}
+        return {"result": result.model_dump()}
 
     def benchmark(self, message: Message) -> Message:
         """Measure a candidate against the incumbent (or alone, for the baseline), case by case."""

@@ -36,11 +36,11 @@ async def check_task(root: Path, path: Path, progress: Progress) -> CorrectnessR
         await progress("trying the functions of task.py")
         await runs.work()
         await progress("checking")
+        head = {name: found.committed[name] for name in found.files if name in found.committed}
         if found.task.file.frontend is Frontend.CUTILE:
-            result = await runs.check(found.files, new_secret(), LIMIT_S, lambda _: None)
+            result = await runs.check(found.files, new_secret(), LIMIT_S, lambda _: None, [head])
         else:
             known = tally.known_failures(Backend.CPU)
-            head = {name: found.committed[name] for name in found.files}
             result = await runs.correctness(found.files, new_secret(), LIMIT_S, lambda _: None, known, [head])
         return _noted(tally, Backend.CPU, found.files, result)
     finally:

@@ -178,9 +178,13 @@ class Runs:
         result = await self._run("whole", limit_s, tell, [], secret=secret, rules=rules, pairs=named)
         return BenchmarkResult.model_validate(result)
 
-    async def check(self, files: Files, secret: str, limit_s: float, tell: Tell) -> CorrectnessResult:
-        """What the checker finds in a candidate, on shapes drawn from `secret`; `cpu` backend only."""
-        result = await self._run("check", limit_s, tell, [files], secret=secret, hidden=self._rules.hidden_cases)
+    async def check(
+        self, files: Files, secret: str, limit_s: float, tell: Tell, versions: Sequence[Files] = ()
+    ) -> CorrectnessResult:
+        """What the checker finds in a candidate, on shapes drawn from `secret`; `cpu` backend only. `versions`: see
+        `correctness`."""
+        arms = [files, *versions]
+        result = await self._run("check", limit_s, tell, arms, secret=secret, hidden=self._rules.hidden_cases)
         return CorrectnessResult.model_validate(result)
 
     async def dump(
