@@ -16,7 +16,7 @@ from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, CaseRun, CorrectnessResult, Defect, Status
 from tilewright.evaluation.statelessness import depends_on_earlier_calls
 from tilewright.evaluation.withholding import computed_elsewhere
-from tilewright.task import Backend, Frontend, case_label
+from tilewright.task import Backend, Frontend, Values, case_label
 from tilewright.text import cut
 
 DISTURBED = {
@@ -132,7 +132,7 @@ def judged_fairly(
         how = "is wrong" if wrong.status.is_incorrect else "fails"
         text = f"the baseline {how} on it{'' if own else ', too'} ({wrong.status}: {cut(wrong.message, 120)})"
         most = {case_label(check.case) for check in (*left, wrong)} & drawn
-        one_class = widely and not wrong.hidden  # of values, on a visible case
+        one_class = not wrong.hidden and failed.values is not Values.DRAWN
         if not (wrong.hidden or one_class) or 2 * len(most) > max(len(drawn), LEAST_DRAWN):
             if own:
                 break
