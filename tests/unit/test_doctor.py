@@ -83,7 +83,8 @@ def test_every_problem_has_a_remedy() -> None:
 
 def test_this_machine_can_be_looked_at() -> None:
     names = [finding.name for finding in examine(this_machine())]
-    assert names == ["system", "python", "git", "torch", "cuda-tile", "tileiras", "nvdisasm", "GPU", "driver"]
+    expected = ["system", "processes", "python", "git", "torch", "cuda-tile", "tileiras", "nvdisasm", "GPU", "driver"]
+    assert names == expected
 
 
 def test_what_stays_open_to_an_agent_of_the_same_user_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
