@@ -154,7 +154,7 @@ def test_a_check_without_a_session_compares_with_what_is_committed(make_task: Ca
         edit(root, kernel + "# a comment\n")
         found = await check_task(root, Path("task"), quiet)
         assert found.passed
-        assert "N=515" in found.note
+        assert "N=515" in found.all_unseen
 
     play(root, scene)
     assert tally_of(root).wrong_results == 1
@@ -172,8 +172,8 @@ def test_a_defect_that_what_is_committed_has_too_is_not_counted(make_task: Calla
         edit(root, source.replace("SIZES", "x.shape[0] == 700") + "# a comment\n")
         found = await check_task(root, Path("task"), quiet)
         assert found.passed, found.message
-        assert "N=700" in found.note
-        assert "defective" in found.note
+        assert "N=700" in found.all_unseen
+        assert "defective" in found.all_unseen
         edit(root, source.replace("SIZES", "x.shape[0] > 500"))
         assert (await check_task(root, Path("task"), quiet)).status is Status.DEFECTIVE
 

@@ -164,9 +164,9 @@ def test_a_task_is_found_from_every_folder(make_task: Callable[..., Path]) -> No
         ("task/notes", "../kernel.py"),
         ("task", str(root / "task")),
     ):
-        assert tilewright("check", path, cwd=root / folder).stdout == "nothing found\n"
+        assert tilewright("check", path, cwd=root / folder).stdout.startswith("nothing found; not looked at: values: ")
     inside = tilewright("check", "notes", "--root", "task", cwd=root)
-    assert inside.stdout == "nothing found\n", inside.stderr
+    assert inside.stdout.startswith("nothing found"), inside.stderr
     assert "nowhere: no such file or folder" in tilewright("check", "nowhere", cwd=root).stderr
     assert "lies in no task's folder" in tilewright("check", str(root.parent), cwd=root).stderr
     assert "no spills" in tilewright("dump-ir", ".", "--arch", "sm_90", cwd=root / "task").stdout

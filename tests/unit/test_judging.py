@@ -229,11 +229,11 @@ def test_classes_of_values_come_first_and_leave_the_sizes_their_time(monkeypatch
     classes = [Run({"N": 5}, False, 100 + number, Values.LARGE) for number in range(3)]
     sizes = runs(3, 1)
     found = Crew(monkeypatch, 1).judged(sizes, classes=classes)
-    assert (found.status, found.wanted, found.note) == (Status.PASSED, 3, "")
+    assert (found.status, found.wanted, found.notes) == (Status.PASSED, 3, [])
     assert [check.message for check in found.cases] == [f"run {number}" for number in (100, 101, 102, 0, 1, 2)]
     cut_off = Crew(monkeypatch, 1).judged(sizes, 0.0, classes)
     assert [check.message for check in cut_off.cases] == ["run 100", "run 0"]
-    assert cut_off.note == "time was enough for 1 of 3 classes of values on visible cases"
+    assert cut_off.notes == ["time was enough for 1 of 3 classes of values on visible cases"]
     crew = Crew(monkeypatch, 1)
     crew.ends[101] = Status.WRONG_VALUES
     wrong = crew.judged(sizes, classes=classes)
@@ -399,7 +399,7 @@ def test_what_the_baseline_fails_on_too_is_left_out(monkeypatch: pytest.MonkeyPa
     assert [check.message for check in found.cases] == [f"run {number}" for number in (0, 1, 2, 4, 5, 7, 8)]
     assert [check.case["N"] for check in found.left_out] == [20, 23]
     assert (found.wanted, found.failed_on) == (8, [])
-    assert f"N=20: the baseline {'is wrong' if end is WRONG else 'fails'} on it, too" in found.note
+    assert f"N=20: the baseline {'is wrong' if end is WRONG else 'fails'} on it, too" in found.notes[0]
 
 
 def test_what_the_candidate_alone_fails_on_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,8 +160,8 @@ class Runs:
             until = next((number for number in range(self._count) if number not in self._checks), self._count)
             checks = [self._checks[number] for number in range(until)]
             left = dict.fromkeys(check.label for check in checks if check.message == UNCOMPARED)
-            note = f"on {'; '.join([*left][:3])}{', …' if len(left) > 3 else ''} {UNCOMPARED}" if left else ""
-            return CorrectnessResult(status=Status.PASSED, cases=checks, note=note)
+            notes = [f"on {'; '.join([*left][:3])}{', …' if len(left) > 3 else ''} {UNCOMPARED}"] if left else []
+            return CorrectnessResult(status=Status.PASSED, cases=checks, notes=notes)
         checks = [check for number, check in sorted(self._checks.items()) if number <= self._first_failure]
         last = checks[-1]
         text = f"{last.label}: {last.message}{what_passed(checks)}" if last.message else ""

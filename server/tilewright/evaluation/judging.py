@@ -15,6 +15,7 @@ from tilewright.evaluation.crew import Check, Runs
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, CaseRun, CorrectnessResult, Defect, Status
 from tilewright.evaluation.statelessness import depends_on_earlier_calls
+from tilewright.evaluation.unseen import unseen, unshown
 from tilewright.evaluation.withholding import computed_elsewhere
 from tilewright.task import Backend, Frontend, Values, case_label
 from tilewright.text import cut
@@ -42,23 +43,26 @@ def judged(by: Check, runs: list[Run]) -> CorrectnessResult:
         need_informative(found.cases)
         worker = crew[0]
         defects: list[Defect] = []
-        note = output = ""
+        notes: list[str] = []
+        output = ""
         try:
+            notes = unshown(crew, by.code)
             status, text = _rule_broken(worker, by, runs)
             if status is Status.PASSED:
-                defects, note = _watched(worker, by, runs)
+                defects, unwatched = _watched(worker, by, runs)
+                notes += unwatched
         except WorkerFailure as failure:
             status, text, output = failure.status, str(failure), failure.output
         if defects:
             more = f"; {len(defects) - 1} more" if len(defects) > 1 else ""
             status, text = Status.DEFECTIVE, f"{case_label(defects[0].case)}: {defects[0].text}{more}"
-        note = "; ".join(filter(None, [found.left_open, note]))
         return CorrectnessResult(
             status=status,
             message=text,
             cases=found.cases,
             defects=defects,
-            note="; ".join(filter(None, [found.note, note])),
+            notes=[*found.notes, *filter(None, [found.left_open]), *notes],
+            unseen=unseen(by.code, by.backend, [run.case for run in runs], found.cases),
             output=output,
         )
 
@@ -97,11 +101,11 @@ def judged_widely(by: Check, runs: list[Run], limit_s: float) -> CorrectnessResu
     with by.start(count=by.workers) as crew:
         first = Runs(by, classes, time.monotonic() + limit_s).on(crew)
         found = Runs(by, hidden, time.monotonic() + limit_s).on(crew) if first.passed else first
-    notes = [one.note for one in (first, found) if one.note]
+    notes = [*first.notes, *(found.notes if first.passed else [])]
     if found.passed and len(first.cases) < len(classes):
         notes.append(f"time was enough for {len(first.cases)} of {len(classes)} classes of values on visible cases")
     cases = [*first.cases, *found.cases] if first.passed else first.cases
-    return found.model_copy(update={"cases": cases, "note": "; ".join(notes)})
+    return found.model_copy(update={"cases": cases, "notes": notes})
 
 
 def judged_fairly(
@@ -149,8 +153,8 @@ def judged_fairly(
         runs = [run for run in runs if run not in gone and _as_case(run).label not in passed]
     if left:
         names = "; ".join(f"{check.label}: {check.message}" for check in left)
-        note = "; ".join(filter(None, [result.note, f"left out, and not counted: {names}; tell the user"]))
-        result = result.model_copy(update={"left_out": left, "note": note, "cases": [*done, *result.cases]})
+        notes = [*result.notes, f"left out, and not counted: {names}; tell the user"]
+        result = result.model_copy(update={"left_out": left, "notes": notes, "cases": [*done, *result.cases]})
     result = result.model_copy(update={"wanted": wanted})
     faulty = 0
     while failed and faulty < len(versions) - 1 and _fails(versions[faulty + 1], runs, failed, result):
@@ -188,22 +192,22 @@ def _fails(by: Check, runs: list[Run], failed: CaseRun, result: CorrectnessResul
     return last if same and last.status not in (Status.PASSED, Status.VOID) else None
 
 
-def _watched(worker: WorkerHandle, by: Check, runs: list[Run]) -> tuple[list[Defect], str]:
+def _watched(worker: WorkerHandle, by: Check, runs: list[Run]) -> tuple[list[Defect], list[str]]:
     """What the checker finds in a right kernel, where there is one: in its first calls in a process, and after many.
     That watching takes long is not its fault; then the second says so."""
     if by.backend is not Backend.CPU or by.code.task.file.frontend is not Frontend.CUTILE:
-        return [], ""
+        return [], []
     by.tell("looking for races and other defects")
     where = ""
     try:
         with by.start() as (fresh,):
             found = defects_of(fresh, by.code, runs)
         where = " in a process that had made many calls"
-        return found or defects_of(worker, by.code, [run for run in runs if not run.hidden]), ""
+        return found or defects_of(worker, by.code, [run for run in runs if not run.hidden]), []
     except WorkerFailure as failure:
         if failure.status is not Status.TIMEOUT:
             raise
-        return [], f"not looked at for races and other defects{where}, which took too long"
+        return [], [f"not looked at for races and other defects{where}, which took too long"]
 
 
 def _rule_broken(worker: WorkerHandle, by: Check, runs: list[Run]) -> tuple[Status, str]:

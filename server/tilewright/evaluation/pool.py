@@ -224,6 +224,7 @@ _DOING = {
     "dump": "while its kernels were taken down",
     "compile": "while kernels were compiled",
     "check": "while the checker watched it",
+    "unshown": "while it was asked what it cannot show",
 }
 
 

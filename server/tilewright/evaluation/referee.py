@@ -50,6 +50,7 @@ from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.surroundings import environment, gpu_of_torch
 from tilewright.evaluation.taskcode import TaskCode
+from tilewright.evaluation.unseen import unseen, unshown
 from tilewright.frontends.protocol import FRONTENDS
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch
@@ -165,7 +166,10 @@ class Referee:
         def once(some: list[Run]) -> CorrectnessResult:
             with self._workers(code, first, deadline) as (worker,):
                 found = defects_of(worker, code, some)
-            return CorrectnessResult(status=Status.DEFECTIVE if found else Status.PASSED, defects=found)
+                notes = unshown([worker], code)
+            status = Status.DEFECTIVE if found else Status.PASSED
+            left = unseen(code, self._backend, [run.case for run in some])
+            return CorrectnessResult(status=status, defects=found, notes=notes, unseen=left)
 
         starts = [functools.partial(self._workers, code, other, deadline) for other in others]
         versions = [Check(code, self._backend, start, self._tell) for start in starts]
@@ -233,6 +237,7 @@ class Referee:
                 reply, bytecodes = worker.request(
                     "dump", code.task.file.timeout_s + LOWERING_S, archs=message["archs"], root=worker.root
                 )
+                said = "; ".join(unshown([worker], code))
             if code.task.file.frontend is Frontend.TORCH:
                 operations = [work.model_dump() for work in compilations.operations(reply)]
                 return {"result": {"status": Status.PASSED, "case": case_label(case), "operations": operations}}
@@ -244,7 +249,7 @@ class Referee:
         except WorkerFailure as failure:
             return {"result": {"status": failure.status, "message": str(failure), "output": failure.output}}
         listed = compilations.hand_over(kernels, made, Path(message["into"]))
-        return {"result": {"status": Status.PASSED, "case": case_label(case), "kernels": listed}}
+        return {"result": {"status": Status.PASSED, "message": said, "case": case_label(case), "kernels": listed}}
 
     def survey(self, message: Message) -> Message:
         """Compile and model many variants of a candidate. For referees of the `cpu` backend."""

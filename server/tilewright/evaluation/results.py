@@ -159,7 +159,8 @@ class CorrectnessResult(Record):
     message: str = Field("", description="the first failure, with its cause; empty where all passed")
     cases: list[CaseCheck] = Field(default_factory=list)
     defects: list[Defect] = Field(default_factory=list, description="of the `cpu` backend's checker")
-    note: str = Field("", description="what was left out of the check")
+    notes: list[str] = Field([], description="what to know before this is trusted; the first words stand in the row")
+    unseen: list[str] = Field([], description="what the check did not look at")
     left_out: list[CaseCheck] = Field([], description="hidden cases on which the baseline fails as the candidate does")
     baseline_wrong: bool = Field(False, description="the baseline is wrong on a visible case: nothing can be judged")
     faulty: int = Field(0, description="of the kept versions, how many fail as the candidate does, the latest first")
@@ -179,6 +180,11 @@ class CorrectnessResult(Record):
             return ""
         runs = f"{len(ties)} of {len(self.cases)} runs ({ties[0].undetermined} elements of {ties[0].label})"
         return f"equals among the inputs leave results open in {runs}: not compared"
+
+    @property
+    def all_unseen(self) -> str:
+        """What a pass does not speak of, on one line."""
+        return "; ".join([*self.notes, *([f"not looked at: {'; '.join(self.unseen)}"] if self.unseen else [])])
 
     @property
     def failed_on(self) -> list[CaseRun]:

@@ -25,7 +25,9 @@ from tilewright.evaluation.librarycalls import Recorder, withhold_launches
 from tilewright.evaluation.results import OVERWRITTEN, Status
 from tilewright.evaluation.tensors import Argument, Memory, TensorSpec, opened, poison, to_buffer
 from tilewright.evaluation.timing import TimedCalls, copy_outputs, overlapping
-from tilewright.frontends.protocol import FRONTENDS
+from tilewright.frontends.cutile.runtime import RUNTIME as cutile
+from tilewright.frontends.protocol import FRONTENDS, imported_runtimes
+from tilewright.interpreter.unshown import TF32, met
 from tilewright.isolation.confinement import Isolation, confine
 from tilewright.isolation.limits import apply_limits
 from tilewright.task import Backend, Frontend
@@ -40,7 +42,7 @@ GIVEN_PATH = f"/proc/self/fd/{GIVEN}"
 lies at the same place in every worker, which compilers write into their results, and yet no worker sees another's."""
 OPERATIONS = frozenset(
     {"load", "inputs", "call", "returned", "estimate", "prepare", "ping", "run", "kernels", "profile", "sample"}
-    | {"cubins", "read", "check", "dump"}
+    | {"cubins", "read", "check", "dump", "unshown"}
 )
 AGAIN_S = 0.25
 """For further calls, after which what an earlier one returned has to be what it was."""
@@ -70,6 +72,7 @@ class Worker:
         else:
             torch.cuda.init()
             torch.zeros(1, device="cuda")
+        cutile.watch_searches()
 
     @property
     def candidate(self) -> Candidate:
@@ -252,6 +255,15 @@ class Worker:
         from tilewright.evaluation.checking import check_call
 
         return {"defects": check_call(self.candidate, self._sets[0], message["empty"])}, []
+
+    def unshown(self, message: Message, buffers: list[bytearray]) -> Reply:
+        """What calls in this process met that it cannot show: configs that no tuner took, and what a GPU does
+        otherwise."""
+        found = {kind: list(places) for kind, places in met.items()}
+        if self._backend is Backend.CPU and torch.get_float32_matmul_precision() != "highest":
+            found[TF32].append("torch's float32 products")
+        configs = [text for runtime in imported_runtimes() for text in runtime.untried()]
+        return found | {"configs": configs}, []
 
     def dump(self, message: Message, buffers: list[bytearray]) -> Reply:
         """The kernels that one call launches, for each of the architectures, as far as the front end goes; or, of a

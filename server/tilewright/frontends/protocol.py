@@ -46,6 +46,9 @@ class Runtime(Protocol):
         A CUDA graph does not do so: code that is unloaded is gone from the graph too.
         """
 
+    def untried(self) -> list[str]:
+        """Describe each tuner that ran here and took fewer configs than it has."""
+
 
 class Frontend(Protocol):
     """A language, in any process: it imports neither torch nor the language."""

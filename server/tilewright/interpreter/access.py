@@ -19,6 +19,7 @@ from tilewright.interpreter.numerics import (
     unsigned_order,
     wrap,
 )
+from tilewright.interpreter.unshown import ORDER, meet
 from tilewright.interpreter.values import Form, Pointer, Values, View
 
 
@@ -261,11 +262,17 @@ def _add(machine: Machine, pointer: Pointer, place: Place, update: torch.Tensor)
     machine.counts.stored[pointer.buffer.data_ptr()] += offset.numel() * int(pointer.dtype.bitwidth) // 8
 
 
+def _unordered(op: Any) -> None:
+    meet(ORDER, f"{str(op.loc.filename).rpartition('/')[2]}:{op.loc.line}")
+
+
 @operation("tile_atomic_rmw", "tile_atomic_cas")
 def _tile_atomic(machine: Machine, op: Any, values: Values) -> Any:
     pointer, place = _pointed(machine, op, values)
     swap = op.op == "tile_atomic_cas"
     operand = op.desired if swap else op.update
+    if swap or op.mode.name in ("ADD_FLOAT", "EXCHANGE"):
+        _unordered(op)
     dtype, shape = dtype_of(operand), shape_of(op.result_vars[0])
     if machine.checker is not None:
         machine.checker.used(machine, values.cell(operand.name)[1], "is stored", place.inside)
@@ -300,6 +307,8 @@ def _tile_atomic_red_view(machine: Machine, op: Any, values: Values) -> Any:
     place = memory.checked(machine, view.base, tile.place())
     inverse = (0, *(axis + 1 for axis in tile.inverse))
     update = values[op.update.name].permute(inverse)
+    if op.mode.name == "ADD_FLOAT":
+        _unordered(op)
     if machine.checker is not None:
         taint = values.cell(op.update.name)[1]
         machine.checker.used(machine, None if taint is None else taint.permute(inverse), "is stored", place.inside)

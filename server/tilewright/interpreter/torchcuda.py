@@ -12,6 +12,7 @@ import torch.utils._device
 from torch.overrides import TorchFunctionMode
 
 from tilewright.gpu.specs import KIB, DeviceSpec
+from tilewright.interpreter.unshown import ORDER, meet
 
 DEVICE = torch.device("cuda", 0)
 MEMORY_BYTES = 80 * 2**30
@@ -39,6 +40,9 @@ _UNINITIALISED = {
     torch.Tensor.new_empty_strided,
 }
 
+_UNORDERED = {"index_add", "index_add_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_"}
+"""Functions that add with float atomics on a GPU."""
+
 
 class CudaOnCpu(TorchFunctionMode):
     """Lets host code believe that its tensors are on a CUDA device. `made` takes memory that nobody has written."""
@@ -57,6 +61,8 @@ class CudaOnCpu(TorchFunctionMode):
         if func in _TAKE_DEVICES:
             args = tuple(_on_cpu(value) for value in args)
         result = func(*args, **kwargs)
+        if (name := getattr(func, "__name__", "")) in _UNORDERED and result.is_floating_point():
+            meet(ORDER, f"torch's {name}")
         if func in _UNINITIALISED and "out" not in kwargs:
             self._made(result)
         return result

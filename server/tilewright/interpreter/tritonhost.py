@@ -18,6 +18,7 @@ from tilewright.gpu.specs import DeviceSpec
 from tilewright.interpreter.host import executes
 from tilewright.interpreter.hostops import paused
 from tilewright.interpreter.torchcuda import DEVICE
+from tilewright.interpreter.unshown import ORDER, TF32, meet
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,8 @@ class StandIn:
 
 _driver: StandIn | None = None
 _launches: list[TritonLaunch] = []
+_kernel = ""
+"""The kernel that was launched last."""
 
 
 def target_of(arch: str) -> Any:
@@ -114,6 +117,8 @@ def install(device: DeviceSpec, interpret: bool) -> None:
     interpreted, launch = InterpretedFunction.run, JITFunction.run
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        global _kernel
+        _kernel = str(self.fn.__name__)
         with torch._C.DisableTorchFunction(), paused():
             return interpreted(self, *args, **kwargs) if executes() else None
 
@@ -135,6 +140,32 @@ def install(device: DeviceSpec, interpret: bool) -> None:
     InterpretedFunction.run = run
     JITFunction.run = note
     triton.compiler.compile = _noted
+    if interpret:
+        _watch(interpreter.InterpreterBuilder)
+
+
+def _watch(builder: Any) -> None:
+    """Note where a GPU computes otherwise than the interpreter does."""
+    from triton._C.libtriton import ir
+
+    dot, update, swap = builder.create_dot, builder.create_atomic_rmw, builder.create_atomic_cas
+
+    def create_dot(self: Any, a: Any, b: Any, d: Any, precision: Any, *rest: Any) -> Any:
+        if precision == ir.INPUT_PRECISION.TF32 and a.dtype.is_floating() and a.dtype.primitive_bitwidth == 32:
+            meet(TF32, f"tl.dot in {_kernel}")
+        return dot(self, a, b, d, precision, *rest)
+
+    def create_atomic_rmw(self: Any, mode: Any, *rest: Any) -> Any:
+        if mode in (ir.ATOMIC_OP.FADD, ir.ATOMIC_OP.XCHG):
+            meet(ORDER, _kernel)
+        return update(self, mode, *rest)
+
+    def create_atomic_cas(self: Any, *rest: Any) -> Any:
+        meet(ORDER, _kernel)
+        return swap(self, *rest)
+
+    builder.create_dot, builder.create_atomic_rmw = create_dot, create_atomic_rmw
+    builder.create_atomic_cas = create_atomic_cas
 
 
 def _noted(source: Any, target: Any = None, options: dict[str, Any] | None = None, **_: Any) -> _Source:

@@ -31,6 +31,8 @@ COMPILE_S = 60.0
 COUNTERS = "counters by ncu would add stall reasons, cache hit rates and bank conflicts, and none were read: "
 UNSEEN = SurveyResult(status=Status.PASSED, variants=[Surveyed()])
 """Of a Triton kernel: no model sees it."""
+UNCOMPARED = "results: run_correctness compares them with the reference"
+FEW_BLOCKS = "all but a few blocks of each launch, and clocks: the model saw those blocks"
 MORE = "`ncu --set full --clock-control none` on the fixed config would add counters by source line"
 
 
@@ -171,6 +173,7 @@ def _report(seen: _Seen) -> ProfileReport:
         counters=seen.counters.summary,
         traced=seen.trace.summary if measured else "",
         would_add=COUNTERS + seen.counters.why_not if seen.counters.why_not else MORE,
+        left_out="; ".join(filter(None, [UNCOMPARED, "" if measured else FEW_BLOCKS, seen.dumped.message])),
         next=advice,
     )
 

@@ -25,6 +25,7 @@ class ProfileReport(Record):
     counters: str = Field("", description="how they were read, or why not")
     traced: str = Field("", description="how, or why not")
     would_add: str = ""
+    left_out: str = Field("", description="what was not looked at")
     next: str = ""
 
     def fitted(self) -> ProfileReport:

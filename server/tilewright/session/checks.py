@@ -104,5 +104,5 @@ def in_words(found: CorrectnessResult) -> str:
     if tests:
         skipped = f", {tests.count(Status.SKIPPED)} skipped" if Status.SKIPPED in tests else ""
         return f"the tests pass: {tests.count(Status.PASSED)} passed{skipped}"
-    agree = f"nothing found; {len(found.cases)} runs agree with the reference" if found.cases else "nothing found"
-    return "; ".join(filter(None, [agree, found.note]))
+    runs = [f"{len(found.cases)} runs agree with the reference"] if found.cases else []
+    return "; ".join(["nothing found", *runs, *filter(None, [found.all_unseen])])

@@ -241,6 +241,7 @@ def _report(
     return DumpReport(
         summary=summary,
         status=_status([kernel.made for kernel in dumped.kernels]),
+        message=dumped.message,
         case=dumped.case,
         kernels=kernels,
         resource=resource,

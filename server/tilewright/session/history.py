@@ -305,7 +305,7 @@ class State:
         if row.iteration == 0 and self.measured is not None and self.checked is not None:
             self.incumbent_candidate = self.baseline_candidate = self.checked.candidate
             self.baseline_result = self.measured.result
-        said = [run.result.note for run in (self.checked, self.sizes) if run is not None and run.result.note]
+        said = [note for run in (self.checked, self.sizes) if run is not None for note in run.result.notes]
         said += self.measured.result.unjudged if self.measured is not None else []
         if self.in_vain:
             said.append(f"{self.in_vain} of its runs ended without a result")

@@ -72,6 +72,8 @@ def _trust(state: State) -> str:
             said.append(f"all {wanted} hidden sizes")
         elif luck(checked, state.allowed_wrong) > UNSAID_LUCK:
             said.append(f"{checked} hidden sizes{bound}")
+    if state.checked is not None:
+        said += [note.partition(":")[0] for note in state.checked.result.notes]
     if started.environment.unprotected:
         said.append(started.environment.unprotected)
     return "; ".join(said)

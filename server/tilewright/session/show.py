@@ -171,10 +171,8 @@ def correctness(checked: Checked, then: str, started: Started) -> CorrectnessRep
         summary = f"PASS [{HARNESS_TRUSTED}]: {ran}, in {result.seconds:.1f} s"
     elif result.passed:
         summary = f"PASS: {passed} runs, {hidden} of them on hidden cases, in {result.seconds:.1f} s"
-        if started.modelled:
-            summary += "; interpreted, at the sizes of the cpu cases: code that only larger sizes reach did not run"
-        if result.note:
-            summary += f"; {result.note}"
+        if result.all_unseen:
+            summary += f"; {result.all_unseen}"
     else:
         first = result.message.splitlines()[0] if result.message else ""
         summary = cut(f"{result.status.upper()}: {first}", SUMMARY_LIMIT)
@@ -223,8 +221,7 @@ def benchmark(state: State, then: str) -> BenchmarkReport:
                 summary += f" of {sizes.result.wanted}"
             if sizes.checked + len(sizes.result.left_out) < sizes.result.wanted:
                 summary += f", in the {sizes.result.seconds:.0f} s that they had"
-            if sizes.result.note:
-                summary += f"; {sizes.result.note}"
+            summary += "".join(f"; {note}" for note in sizes.result.notes)
             computed = [one.case for one in sizes.result.cases]
             if left := [one.case for one in result.cases if result.modelled and one.case not in computed]:
                 summary += f"; no values were computed at {case_label(left[0])}"

@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import Any
 
 import cuda.tile as ct
+from cuda.tile import tune
 from cuda.tile._exception import TileError
 
 from tilewright.frontends.cutile.loading import watch_driver
 from tilewright.frontends.images import LoadedImages
-from tilewright.frontends.protocol import Runtime
 
 
 class CuTileRuntime:
@@ -42,5 +42,24 @@ class CuTileRuntime:
         finally:
             ct.launch = launch
 
+    def watch_searches(self) -> None:
+        """Note what `exhaustive_search` takes from now on."""
+        search = tune.exhaustive_search
 
-RUNTIME: Runtime = CuTileRuntime()
+        def noting(search_space: Any, *arguments: Any, **options: Any) -> Any:
+            found = search(search_space, *arguments, **options)
+            if (count := len(search_space)) > 1:
+                self._searched.setdefault(f"1 of {count} of exhaustive_search ({found.best.config})")
+            return found
+
+        tune.exhaustive_search = tune._tune.exhaustive_search = noting
+
+    @cached_property
+    def _searched(self) -> dict[str, None]:
+        return {}
+
+    def untried(self) -> list[str]:
+        return list(self._searched)
+
+
+RUNTIME = CuTileRuntime()

@@ -24,5 +24,9 @@ class TorchRuntime:
         """Libraries stay loaded, and Inductor keeps its kernels as long as the function that it compiled."""
         return nullcontext([])
 
+    def untried(self) -> list[str]:
+        """Inductor takes its configs from the compiler, not from the candidate."""
+        return []
+
 
 RUNTIME: Runtime = TorchRuntime()

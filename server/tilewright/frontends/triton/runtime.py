@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
 from triton.compiler.compiler import CompiledKernel
 from triton.compiler.errors import CompilationError
+from triton.runtime.autotuner import Autotuner
 
 from tilewright.frontends.images import LoadedImages
 from tilewright.frontends.protocol import Runtime
@@ -58,6 +60,15 @@ class TritonRuntime:
             yield kernels
         finally:
             CompiledKernel.launch_metadata = describe
+
+    def untried(self) -> list[str]:
+        tuners = [one for one in gc.get_objects() if type(one) is Autotuner and one.cache]
+        taken = [(one, sorted(set(map(str, one.cache.values())))) for one in tuners]
+        return [
+            f"{len(configs)} of {len(one.configs)} of {one.base_fn.__name__} ({'; '.join(configs)})"
+            for one, configs in taken
+            if len(configs) < len(one.configs)
+        ]
 
 
 RUNTIME: Runtime = TritonRuntime()

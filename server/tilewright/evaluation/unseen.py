@@ -1,0 +1,88 @@
+"""What a check did not look at. An all-clear is no wider than what was done."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.cases import volume
+from tilewright.evaluation.pool import WorkerHandle
+from tilewright.evaluation.results import CaseCheck
+from tilewright.evaluation.taskcode import TaskCode
+from tilewright.task import Backend, Case, Frontend, TaskError, Values, case_label
+from tilewright.text import cut, printable
+
+WRAPS_BYTES = 2**31
+"""Compulsory bytes from which a tensor may have more elements than a 32-bit index can count."""
+SHOWN = 3
+PLACE_LIMIT = 120
+UNSHOWN = {
+    "order": "order of atomics not checked: {places}; a GPU takes them in any order, so two calls may differ, and the "
+    "task is deterministic",
+    "tf32": "tf32 not checked: {places}; float32 products ran in full precision here, and on a GPU in tfloat32",
+    "configs": "not all configs seen: {places}",
+}
+"""What a worker may have met. The words before the colon stand beside a row."""
+
+
+def unshown(workers: Sequence[WorkerHandle], code: TaskCode) -> list[str]:
+    """What calls on these workers have met that they cannot show. Raises `WorkerFailure`."""
+    places: dict[str, dict[str, None]] = {kind: {} for kind in UNSHOWN}
+    for worker in workers:
+        reply, _ = worker.request("unshown", code.task.file.timeout_s)
+        for kind in UNSHOWN:
+            found = reply.get(kind)
+            places[kind] |= {printable(cut(str(one), PLACE_LIMIT)): None for one in _listed(found)}
+    if not code.task.file.deterministic:
+        places["order"] = {}
+    return [UNSHOWN[kind].format(places=_few(list(found))) for kind, found in places.items() if found]
+
+
+def unseen(code: TaskCode, backend: Backend, ran: Sequence[Case], checks: Sequence[CaseCheck] = ()) -> list[str]:
+    """What a check of the cases that `ran` does not look at. `checks`: its runs that were compared with a reference."""
+    said = [_classes(code, checks)] if checks else ["values: run_correctness compares them with the reference"]
+    frontend = code.task.file.frontend
+    if backend is Backend.CPU:
+        said.append(_sizes(code, ran))
+        if frontend is Frontend.TRITON:
+            said.append("races: Triton's interpreter runs one program after the other")
+    elif frontend is not Frontend.TORCH:
+        also = ", and `tilewright check` looks for them" if frontend is Frontend.CUTILE else ""
+        said.append(f"races that did not show in two calls{also}")
+    return [text for text in said if text]
+
+
+def _classes(code: TaskCode, checks: Sequence[CaseCheck]) -> str:
+    """The classes of values that a visible case did not meet, of the one that met the fewest."""
+    wanted = [values for values in Values if values is not Values.DRAWN]
+    met: dict[str, set[Values]] = {}
+    for check in checks:
+        if not check.hidden:
+            met.setdefault(case_label(check.case), set()).add(check.values)
+    label, fewest = min(met.items(), key=lambda item: len(item[1]), default=("", set(wanted)))
+    missing = [values for values in wanted if values not in fewest]
+    return f"{len(missing)} of {len(wanted)} classes of values on {label} ({', '.join(missing)})" if missing else ""
+
+
+def _sizes(code: TaskCode, ran: Sequence[Case]) -> str:
+    """Sizes of the task above all that ran here."""
+    largest = max((entry.case for entry in code.task.file.cases), key=volume)
+    here = max(ran, key=volume)
+    if volume(largest) <= volume(here):
+        return ""
+    wraps = ""
+    with contextlib.suppress(TaskError):
+        if code.work(largest).bytes >= WRAPS_BYTES:
+            wraps = ", where a 32-bit index may wrap"
+    return f"sizes above {case_label(here)}: none ran up to {case_label(largest)}{wraps}"
+
+
+def _few(places: list[str]) -> str:
+    more = f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
+    return ", ".join(places[:SHOWN]) + more
+
+
+def _listed(found: Any) -> list[Any]:
+    """What a worker, whose word is not trusted, gives as a list."""
+    return found[: 4 * SHOWN] if isinstance(found, list) else []
