@@ -107,3 +107,20 @@ def test_what_cannot_be_searched_is_refused_with_a_remedy(make_task: Callable[..
     assert report.status == "compile_error"
     assert "missing" in report.message
     assert "NAME=1,2,4" in tilewright("autotune", "task", "--set", "TILE", "--root", str(root)).stderr
+
+
+def test_hints_are_applied_to_kernels_that_the_cases_launch_alone(make_task: Callable[..., Path]) -> None:
+    """No case would judge what they do to another."""
+    unlaunched = SCALE_KERNEL.partition("@ct.kernel")[2].partition("def scale(")[0].replace("scale_kernel", "other")
+    rare = (
+        "    if x.shape[0] < 0:\n        ct.launch(torch.cuda.current_stream(), (1,), other, (x, out, factor, TILE))\n"
+    )
+    source = SCALE_KERNEL.replace("def scale(", f"@ct.kernel{unlaunched}def scale(").replace(
+        "    ct.launch(", f"{rare}    ct.launch("
+    )
+    root = make_task(kernel=source)
+    report = tune(root, space={"TILE": [4096], "occupancy": [2]}, apply=True)
+    assert report.best == {"TILE": 4096, "occupancy": 2}
+    tuned = (root / "task" / "kernel.py").read_text()
+    assert "@ct.kernel(occupancy=2)\ndef scale_kernel(" in tuned
+    assert "@ct.kernel\ndef other(" in tuned

@@ -35,7 +35,7 @@ def why_not(wanted: Wanted, result: SearchResult, others: Iterable[SearchResult]
         return str(error)
     if entry not in wanted.files:
         return f"{entry}, which defines the entry point, is not editable: the launch code rewrites it alone"
-    knobs, own = wanted.knobs(), _own(wanted, wanted.files[entry])
+    knobs, own = wanted.knobs(result.launched), _own(wanted, result, wanted.files[entry])
     named = {name for config in result.checked for name in config}
     if foreign := sorted(named - own.constants.keys() - HINTS.keys()):
         return f"{foreign[0]} is set in another module than the entry point's, which the launch code cannot do"
@@ -55,7 +55,7 @@ def write(wanted: Wanted, result: SearchResult, others: Mapping[str, SearchResul
     """
     module, function = wanted.found.task.module, wanted.found.task.function
     source = wanted.files[wanted.found.entry_file]
-    applied = wanted.knobs().variant(result.best).get(wanted.found.entry_file, source)
+    applied = wanted.knobs(result.launched).variant(result.best).get(wanted.found.entry_file, source)
     jinja = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True)
     template = jinja.from_string(TEMPLATE.read_text())
     table = f"tuned_{module.rpartition('.')[2]}.json"
@@ -92,21 +92,21 @@ def write(wanted: Wanted, result: SearchResult, others: Mapping[str, SearchResul
         "configs": configs,
     }
     names = {name for config in configs for name in config}
-    own = _own(wanted, source)
+    own = _own(wanted, result, source)
     start = {name: value for name, value in own.constants.items() if name in names}
     full = [{**start, **config} for config in configs]
     before = {one.name: {name: one.hints.get(name) for name in HINTS.keys() & names} for one in own.kernels}
     content["edits"] = {}
     for text in (source, applied):
-        knobs = _own(wanted, text)
+        knobs = _own(wanted, result, text)
         edits = [knobs.edits(config, before).get(".py", []) for config in full]
         content["edits"][hashlib.sha256(text).hexdigest()] = edits
     return code, json.dumps(content, indent=1)
 
 
-def _own(wanted: Wanted, source: bytes) -> Knobs:
+def _own(wanted: Wanted, result: SearchResult, source: bytes) -> Knobs:
     """The knobs of the entry point's module alone, when its source is this."""
-    names = {kernel.name for kernel in wanted.knobs().kernels}
+    names = {kernel.name for kernel in wanted.knobs(result.launched).kernels}
     return Knobs({".py": source}, ".py", wanted.found.task.function, names)
 
 

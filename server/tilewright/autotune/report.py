@@ -63,6 +63,9 @@ class SearchResult(Record):
     best: dict[str, Value] = Field(default_factory=dict, description="best over all cases; empty for the original")
     best_by_case: dict[str, dict[str, Value]] = Field(default_factory=dict)
     loss: float = Field(0.0, description="what the one best config loses against the best of each case, as a share")
+    launched: list[str] = Field(
+        default_factory=list, description="the kernels that the cases launch, if a model saw it"
+    )
     confirmed: Speedup | None = Field(None, description="of the best, measured anew against the original")
     confirmation: str = ""
     checked: list[dict[str, Value]] = Field(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -59,9 +59,9 @@ class Wanted:
         """Whether nothing but the race can tell configs apart: no model knows what a Triton kernel does."""
         return self.found.task.file.frontend is Frontend.TRITON
 
-    def knobs(self) -> Knobs:
+    def knobs(self, launched: Collection[str] | None = None) -> Knobs:
         """Raises `SpaceError`."""
-        return self.found.knobs()
+        return self.found.knobs(launched)
 
 
 async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: Runs, tell: Tell) -> SearchResult:
@@ -167,6 +167,7 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
             "checked": [space.configs[number] for number in sorted(checked)],
             "calls": dict(zip(cases, first.calls, strict=True)),
             "launches": min((len(one.launches) for seen in surveyed for one in seen.profiles), default=1),
+            "launched": sorted({one.kernel for seen in surveyed for call in seen.profiles for one in call.launches}),
             "confirmed": confirmed,
             "confirmation": words,
             "seconds": time.monotonic() - started,

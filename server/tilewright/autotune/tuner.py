@@ -123,7 +123,7 @@ class Tuner:
         now = working_candidate(self._checkout, wanted.found.folder)
         if now.files != wanted.files:
             return "nothing was applied: the editable files were changed during the search; call autotune again"
-        for name, content in wanted.knobs().variant(result.best).items():
+        for name, content in wanted.knobs(result.launched).variant(result.best).items():
             write_atomically(self._checkout.root / name, content.decode())
         judges = "run_correctness and run_benchmark judge it like any edit"
         if session_on(self._checkout, wanted.found.folder) is None:

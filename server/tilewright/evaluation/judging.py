@@ -44,9 +44,10 @@ def judged(by: Check, runs: list[Run]) -> CorrectnessResult:
         worker = crew[0]
         defects: list[Defect] = []
         notes: list[str] = []
+        ran: list[str] | None = None
         output = ""
         try:
-            notes = unshown(crew, by.code)
+            notes, ran = unshown(crew, by.code)
             status, text = _rule_broken(worker, by, runs)
             if status is Status.PASSED:
                 defects, unwatched = _watched(worker, by, runs)
@@ -63,6 +64,7 @@ def judged(by: Check, runs: list[Run]) -> CorrectnessResult:
             defects=defects,
             notes=[*found.notes, *filter(None, [found.left_open]), *notes],
             unseen=unseen(by.code, by.backend, [run.case for run in runs], found.cases),
+            ran=ran,
             output=output,
         )
 

@@ -166,10 +166,10 @@ class Referee:
         def once(some: list[Run]) -> CorrectnessResult:
             with self._workers(code, first, deadline) as (worker,):
                 found = defects_of(worker, code, some)
-                notes = unshown([worker], code)
+                notes, ran = unshown([worker], code)
             status = Status.DEFECTIVE if found else Status.PASSED
             left = unseen(code, self._backend, [run.case for run in some])
-            return CorrectnessResult(status=status, defects=found, notes=notes, unseen=left)
+            return CorrectnessResult(status=status, defects=found, notes=notes, unseen=left, ran=ran)
 
         starts = [functools.partial(self._workers, code, other, deadline) for other in others]
         versions = [Check(code, self._backend, start, self._tell) for start in starts]
@@ -237,7 +237,7 @@ class Referee:
                 reply, bytecodes = worker.request(
                     "dump", code.task.file.timeout_s + LOWERING_S, archs=message["archs"], root=worker.root
                 )
-                said = "; ".join(unshown([worker], code))
+                said = "; ".join(unshown([worker], code)[0])
             if code.task.file.frontend is Frontend.TORCH:
                 operations = [work.model_dump() for work in compilations.operations(reply)]
                 return {"result": {"status": Status.PASSED, "case": case_label(case), "operations": operations}}

@@ -161,6 +161,7 @@ class CorrectnessResult(Record):
     defects: list[Defect] = Field(default_factory=list, description="of the `cpu` backend's checker")
     notes: list[str] = Field([], description="what to know before this is trusted; the first words stand in the row")
     unseen: list[str] = Field([], description="what the check did not look at")
+    ran: list[str] | None = Field(None, description="the candidate's functions that ran, as PATH:NAME, if known")
     left_out: list[CaseCheck] = Field([], description="hidden cases on which the baseline fails as the candidate does")
     baseline_wrong: bool = Field(False, description="the baseline is wrong on a visible case: nothing can be judged")
     faulty: int = Field(0, description="of the kept versions, how many fail as the candidate does, the latest first")

@@ -16,6 +16,8 @@ from tilewright.text import cut, printable
 WRAPS_BYTES = 2**31
 """Compulsory bytes from which a tensor may have more elements than a 32-bit index can count."""
 SHOWN = 3
+MOST = 2000
+"""Functions that are listed."""
 PLACE_LIMIT = 120
 UNSHOWN = {
     "order": "order of atomics not checked: {places}; a GPU takes them in any order, so two calls may differ, and the "
@@ -26,17 +28,22 @@ UNSHOWN = {
 """What a worker may have met. The words before the colon stand beside a row."""
 
 
-def unshown(workers: Sequence[WorkerHandle], code: TaskCode) -> list[str]:
-    """What calls on these workers have met that they cannot show. Raises `WorkerFailure`."""
+def unshown(workers: Sequence[WorkerHandle], code: TaskCode) -> tuple[list[str], list[str] | None]:
+    """What calls on these workers have met that they cannot show; and the functions that ran, None where that is not
+    known. Raises `WorkerFailure`."""
     places: dict[str, dict[str, None]] = {kind: {} for kind in UNSHOWN}
+    ran: set[str] | None = set()
     for worker in workers:
-        reply, _ = worker.request("unshown", code.task.file.timeout_s)
+        reply, _ = worker.request("unshown", code.task.file.timeout_s, root=worker.root)
+        more: Any = reply.get("ran")
+        ran = {*ran, *map(str, more[:MOST])} if ran is not None and isinstance(more, list) else None
         for kind in UNSHOWN:
             found = reply.get(kind)
             places[kind] |= {printable(cut(str(one), PLACE_LIMIT)): None for one in _listed(found)}
     if not code.task.file.deterministic:
         places["order"] = {}
-    return [UNSHOWN[kind].format(places=_few(list(found))) for kind, found in places.items() if found]
+    notes = [UNSHOWN[kind].format(places=_few(list(found))) for kind, found in places.items() if found]
+    return notes, None if ran is None else sorted(ran)[:MOST]
 
 
 def unseen(code: TaskCode, backend: Backend, ran: Sequence[Case], checks: Sequence[CaseCheck] = ()) -> list[str]:

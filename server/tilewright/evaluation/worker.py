@@ -10,6 +10,7 @@ import contextlib
 import os
 import shutil
 import socket
+import sys
 import tempfile
 import time
 import traceback
@@ -22,6 +23,7 @@ from cuda.tile._cext import default_tile_context
 
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.librarycalls import Recorder, withhold_launches
+from tilewright.evaluation.ran import Ran
 from tilewright.evaluation.results import OVERWRITTEN, Status
 from tilewright.evaluation.tensors import Argument, Memory, TensorSpec, opened, poison, to_buffer
 from tilewright.evaluation.timing import TimedCalls, copy_outputs, overlapping
@@ -64,6 +66,7 @@ class Worker:
         self._recorder: Recorder | None = None
         self._lowered: dict[int, list[Any]] = {}
         self._withheld = False
+        self._ran, self._watched = Ran(), set[str]()
         default_tile_context.config.temp_dir = tempfile.gettempdir()
         if backend is Backend.CPU:
             from tilewright.evaluation.modelling import prepare
@@ -72,7 +75,7 @@ class Worker:
         else:
             torch.cuda.init()
             torch.zeros(1, device="cuda")
-        cutile.watch_searches()
+        cutile.watch()
 
     @property
     def candidate(self) -> Candidate:
@@ -143,14 +146,14 @@ class Worker:
             boxes = [opened(Argument.model_validate(box), buffers) for box in message["boxes"]]
             for box in boxes:  # what the candidate allocates next for its outputs holds no old results, but NaN
                 poison(torch.empty_like(box))
-            with self._forbidding():
+            with self._forbidding(), self._watching():
                 outputs = self.candidate(arguments)
                 self.candidate.wait()
             self._keep(message["keep"], outputs, arguments)
             copy_outputs(outputs, boxes)
             self.candidate.wait()
             return {}, []
-        with self._host() as launches, self._forbidding(launches):
+        with self._host() as launches, self._forbidding(launches), self._watching():
             outputs = self.candidate(arguments)
         self._keep(message["keep"], outputs, arguments)
         described, views = _described(outputs)
@@ -254,16 +257,18 @@ class Worker:
         """What the checker finds in one call on input set 0."""
         from tilewright.evaluation.checking import check_call
 
-        return {"defects": check_call(self.candidate, self._sets[0], message["empty"])}, []
+        with self._watching():
+            return {"defects": check_call(self.candidate, self._sets[0], message["empty"])}, []
 
     def unshown(self, message: Message, buffers: list[bytearray]) -> Reply:
         """What calls in this process met that it cannot show: configs that no tuner took, and what a GPU does
-        otherwise."""
+        otherwise. And the candidate's functions that ran, or none where torch.compile hides them."""
         found = {kind: list(places) for kind, places in met.items()}
         if self._backend is Backend.CPU and torch.get_float32_matmul_precision() != "highest":
             found[TF32].append("torch's float32 products")
         configs = [text for runtime in imported_runtimes() for text in runtime.untried()]
-        return found | {"configs": configs}, []
+        ran = None if self._hidden else self._ran.names(f"{message['root']}/")
+        return {**found, "configs": configs, "ran": ran}, []
 
     def dump(self, message: Message, buffers: list[bytearray]) -> Reply:
         """The kernels that one call launches, for each of the architectures, as far as the front end goes; or, of a
@@ -284,6 +289,19 @@ class Worker:
         from tilewright.interpreter.host import Mode, running
 
         return running(Mode.CAPTURE if self._withheld else Mode.RUN)
+
+    @property
+    def _hidden(self) -> bool:
+        """Whether torch.compile may run functions unseen."""
+        return self._backend is Backend.CUDA and "torch._dynamo" in sys.modules
+
+    def _watching(self) -> contextlib.AbstractContextManager[None]:
+        """Sees which functions run in the first call on each set of shapes."""
+        shapes = str([getattr(one, "shape", one) for one in self._sets[0].values()])
+        if self._hidden or shapes in self._watched:
+            return contextlib.nullcontext()
+        self._watched.add(shapes)
+        return self._ran.watching()
 
     def _forbidding(self, launches: Sequence[Any] = ()) -> contextlib.AbstractContextManager[None]:
         """Where the task forbids library calls, what sees to it."""

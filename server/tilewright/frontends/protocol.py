@@ -7,6 +7,7 @@ import importlib.util
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
+from types import CodeType
 from typing import Any, Protocol
 
 from tilewright.errors import UsageError
@@ -45,6 +46,9 @@ class Runtime(Protocol):
 
         A CUDA graph does not do so: code that is unloaded is gone from the graph too.
         """
+
+    def launched(self) -> Collection[CodeType]:
+        """Return the code of the kernels that were launched here, where Python does not run it."""
 
     def untried(self) -> list[str]:
         """Describe each tuner that ran here and took fewer configs than it has."""

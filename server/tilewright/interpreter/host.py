@@ -34,6 +34,7 @@ from tilewright.interpreter.numerics import UnsupportedOperation, held_dtype
 from tilewright.interpreter.sampling import SAMPLED_BLOCKS, UNEVEN_BLOCKS, sample, uneven
 from tilewright.interpreter.sectors import Sectors
 from tilewright.interpreter.torchcuda import CudaOnCpu, stand_in
+from tilewright.interpreter.unshown import launched
 from tilewright.interpreter.values import Pointer
 
 
@@ -219,6 +220,7 @@ def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /
             kernel, signature, (x, y, z), sizes_by_address, names_of(kernel, arguments), shapes_of(kernel, arguments)
         )
         if _host.mode is not Mode.CAPTURE and launch.blocks:
+            launched.add(kernel._pyfunc.__code__)
             if _host.checker is not None:
                 _host.checker.next_launch()
                 _host.checker.names |= launch.names

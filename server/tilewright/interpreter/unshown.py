@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from types import CodeType
+
 ORDER, TF32 = "order", "tf32"
 met: dict[str, dict[str, None]] = {ORDER: {}, TF32: {}}
+
+launched: set[CodeType] = set()
+"""The code of cuTile kernels that ran here."""
 
 
 def meet(kind: str, place: str) -> None:

@@ -16,6 +16,7 @@ from tilewright.session.checkout import Checkout
 from tilewright.session.jobs import Progress
 from tilewright.session.runs import Runs, backend_here, runs_from
 from tilewright.session.tally import Tally
+from tilewright.session.uncovered import with_uncovered
 from tilewright.task import Backend, Frontend, Task, TaskError
 
 LIMIT_S = 600.0
@@ -42,7 +43,7 @@ async def check_task(root: Path, path: Path, progress: Progress) -> CorrectnessR
         else:
             known = tally.known_failures(Backend.CPU)
             result = await runs.correctness(found.files, new_secret(), LIMIT_S, lambda _: None, known, [head])
-        return _noted(tally, Backend.CPU, found.files, result)
+        return _noted(tally, Backend.CPU, found.files, with_uncovered(result, head, found.files))
     finally:
         await runs.close()
 

@@ -228,6 +228,8 @@ class State:
         self.left_out: dict[str, str] = {}
         """Why cases were left out of checks, by their labels."""
         self.rows: list[Row] = []
+        self.ran: dict[str, list[str] | None] = {}
+        """By candidate, the functions that ran in its last check, if they are known."""
         self.checked: Checked | None = None
         self.measured: Measured | None = None
         self.sizes: SizesChecked | None = None
@@ -269,6 +271,7 @@ class State:
                 self.in_vain += 1
             case Checked():
                 self.checked, self.measured, self.sizes = entry, None, None
+                self.ran[entry.candidate] = entry.result.ran
                 self._count(entry.result)
                 self._judged(entry.result)
             case SizesChecked():

@@ -166,7 +166,7 @@ class Loop:
                 f"--source={state.checked.commit[:12]} -- {' '.join(state.started.editable)}`, or call revert"
             )
         title = f"tilewright: iteration {state.iteration} ({state.verdict.detail})"
-        message = self._book.message(title, state.measured.candidate)
+        message = self._book.message("\n\n".join([title, *state.checked.result.notes]), state.measured.candidate)
         repository, branch = self.checkout.repository, state.started.branch
         commit = repository.commit(files, state.incumbent_commit, message)
         repository.advance(branch, commit, state.incumbent_commit, files)

@@ -221,11 +221,12 @@ def benchmark(state: State, then: str) -> BenchmarkReport:
                 summary += f" of {sizes.result.wanted}"
             if sizes.checked + len(sizes.result.left_out) < sizes.result.wanted:
                 summary += f", in the {sizes.result.seconds:.0f} s that they had"
-            summary += "".join(f"; {note}" for note in sizes.result.notes)
             computed = [one.case for one in sizes.result.cases]
             if left := [one.case for one in result.cases if result.modelled and one.case not in computed]:
                 summary += f"; no values were computed at {case_label(left[0])}"
-        elif sizes is not None:
+        notes = [note for run in (sizes, state.checked) if run is not None for note in run.result.notes]
+        summary = "; ".join([summary, *dict.fromkeys(notes)])
+        if sizes is not None and not sizes.result.passed:
             summary = cut(f"{sizes.result.status.upper()}: {sizes.result.message}", SUMMARY_LIMIT)
     else:
         first = result.message.splitlines()[0] if result.message else ""

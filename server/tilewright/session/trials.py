@@ -25,6 +25,7 @@ from tilewright.session.programs import programs_folder, tidy
 from tilewright.session.rows import close_iteration
 from tilewright.session.runs import Runs, runs_of
 from tilewright.session.tally import Tally, used_up
+from tilewright.session.uncovered import with_uncovered
 from tilewright.task import Backend
 from tilewright.text import cut, few
 
@@ -113,6 +114,8 @@ class Trials:
             else:
                 runs, versions = await self._ready_runs(state), self._versions(state)
                 result = await runs.correctness(files, secret, self._time_left(state), tell, known, versions)
+        incumbent = self._book.tree.at(state.incumbent_commit)
+        result = with_uncovered(result, incumbent, files, state.ran.get(state.incumbent_candidate))
         self._note(state, identity, result.status, result.failed_on)
         verdict = verdict_of_check(result)
         checked = Checked(candidate=identity, commit=commit, secret=secret, result=result, verdict=verdict)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cached_property
+from types import CodeType
 from typing import Any
 
 import cuda.tile as ct
 from cuda.tile import tune
 from cuda.tile._exception import TileError
+from cuda.tile._execution import kernel
 
 from tilewright.frontends.cutile.loading import watch_driver
 from tilewright.frontends.images import LoadedImages
+from tilewright.interpreter.unshown import launched
 
 
 class CuTileRuntime:
@@ -42,9 +45,15 @@ class CuTileRuntime:
         finally:
             ct.launch = launch
 
-    def watch_searches(self) -> None:
-        """Note what `exhaustive_search` takes from now on."""
-        search = tune.exhaustive_search
+    def watch(self) -> None:
+        """Note what is compiled, and what `exhaustive_search` takes, from now on."""
+        search, compile_tile = tune.exhaustive_search, kernel._compile
+
+        def compiled(self: Any, *arguments: Any, **options: Any) -> Any:
+            launched.add(self._pyfunc.__code__)
+            return compile_tile(self, *arguments, **options)
+
+        kernel._compile = compiled
 
         def noting(search_space: Any, *arguments: Any, **options: Any) -> Any:
             found = search(search_space, *arguments, **options)
@@ -57,6 +66,9 @@ class CuTileRuntime:
     @cached_property
     def _searched(self) -> dict[str, None]:
         return {}
+
+    def launched(self) -> Collection[CodeType]:
+        return launched
 
     def untried(self) -> list[str]:
         return list(self._searched)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
+from types import CodeType
 from typing import Any
 
 from tilewright.frontends.images import LoadedImages
@@ -23,6 +25,10 @@ class TorchRuntime:
     def capturing(self) -> AbstractContextManager[list[Any]]:
         """Libraries stay loaded, and Inductor keeps its kernels as long as the function that it compiled."""
         return nullcontext([])
+
+    def launched(self) -> Collection[CodeType]:
+        """Inductor's kernels are none of the candidate's functions."""
+        return ()
 
     def untried(self) -> list[str]:
         """Inductor takes its configs from the compiler, not from the candidate."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator
+import sys
+from collections.abc import Collection, Iterator
 from functools import cached_property
+from types import CodeType
 from typing import Any
 
 from triton.compiler.compiler import CompiledKernel
 from triton.compiler.errors import CompilationError
-from triton.runtime.autotuner import Autotuner
 
 from tilewright.frontends.images import LoadedImages
 from tilewright.frontends.protocol import Runtime
@@ -61,14 +62,25 @@ class TritonRuntime:
         finally:
             CompiledKernel.launch_metadata = describe
 
+    def launched(self) -> Collection[CodeType]:
+        """What has a compiled kernel for some device. The interpreter runs kernels as Python."""
+        functions = _living("triton.runtime.jit", "JITFunction")
+        return {one.fn.__code__ for one in functions if any(kept[0] for kept in one.device_caches.values())}
+
     def untried(self) -> list[str]:
-        tuners = [one for one in gc.get_objects() if type(one) is Autotuner and one.cache]
+        tuners = [one for one in _living("triton.runtime.autotuner", "Autotuner") if one.cache]
         taken = [(one, sorted(set(map(str, one.cache.values())))) for one in tuners]
         return [
             f"{len(configs)} of {len(one.configs)} of {one.base_fn.__name__} ({'; '.join(configs)})"
             for one, configs in taken
             if len(configs) < len(one.configs)
         ]
+
+
+def _living(module: str, name: str) -> list[Any]:
+    """All objects of a class of Triton's."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return [one for one in gc.get_objects() if issubclass(type(one), kind)] if isinstance(kind, type) else []
 
 
 RUNTIME: Runtime = TritonRuntime()
