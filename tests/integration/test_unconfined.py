@@ -60,7 +60,8 @@ ours.send(b"7")
 print(worker.wait(60), worker.poll())
 theirs.close(), server.close()
 supervisor = [sys.executable, "-I", "-m", "tilewright.isolation.supervisor", "sh", "-c", "exit 5"]
-print(subprocess.run(supervisor, stdin=subprocess.PIPE, env=os.environ | {"TILEWRIGHT_FOLDER": "nowhere"}).returncode)
+environment = os.environ | {"TILEWRIGHT_FOLDER": "nowhere"}
+print(subprocess.Popen(supervisor, stdin=subprocess.PIPE, env=environment).wait())  # its input stays open
 """
 
 
