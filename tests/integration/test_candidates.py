@@ -199,7 +199,7 @@ return right(x, factor)
     said = "the entry point's own search has no clock here and took its first config, {'tile': 128}; modelled: mostly "
     assert result.cases[0].note.startswith(said)
     assert "search" not in bench.measure(SCALE_KERNEL, searching).cases[0].note
-    boasting = "from tilewright.interpreter import host\nhost.searched.append(chr(27) + 'x' * 1_000_000)"
+    boasting = "from tilewright.interpreter import search\nsearch.searched.append(chr(27) + 'x' * 1_000_000)"
     note = bench.measure(body(f"{boasting}\nreturn right(x, factor)"), SCALE_KERNEL).cases[0].note
     assert note.startswith("the entry point's own search has no clock here and took its first config, ?xxx")
     assert len(note) < 600

@@ -47,7 +47,7 @@ def cutile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     ("source", "words"),
     [
         (KERNEL, []),
-        (AUTOTUNED, ["not all configs seen: 1 of 2 of scale_kernel (T: 64, num_warps: 2, "]),
+        (AUTOTUNED, []),
         (TRITON_ATOMIC, ["order of atomics not checked: scale_kernel; "]),
         (TRITON_DOT, ["tf32 not checked: tl.dot in scale_kernel; "]),
         (TRITON_DOT.replace("(square, square", "(square, square, input_precision='ieee'"), []),
@@ -83,7 +83,7 @@ return right(x, factor)
         (ATOMIC, ["order of atomics not checked: kernel.py:12; "]),
         (
             body(SEARCH, "from cuda.tile.tune import exhaustive_search\nfound = []"),
-            ["not all configs seen: 1 of 2 of exhaustive_search ({'tile': 128})"],
+            [],
         ),
         (
             body("index = torch.arange(x.shape[0])\nreturn torch.zeros_like(x).index_add_(0, index, right(x, factor))"),

@@ -20,6 +20,7 @@ from tilewright.evaluation.correctness import UNCOMPARED, Run, check_case, what_
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Status
 from tilewright.evaluation.taskcode import TaskCode
+from tilewright.frontends.protocol import Choice
 from tilewright.task import Backend, Case, case_label
 
 Tell = Callable[[str], None]
@@ -35,8 +36,10 @@ FEW = 4
 class Start(Protocol):
     """Starts workers that have loaded the candidate."""
 
-    def __call__(self, *, count: int = 1, withheld: bool = False) -> AbstractContextManager[Sequence[WorkerHandle]]:
-        """`withheld`: their launches do nothing."""
+    def __call__(
+        self, *, count: int = 1, withheld: bool = False, tuner: Choice | None = None
+    ) -> AbstractContextManager[Sequence[WorkerHandle]]:
+        """`withheld`: their launches do nothing. `tuner`: what tuners of the candidate take."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from threading import Event
 
+from tilewright.evaluation import tuners
 from tilewright.evaluation.calling import calls_of
 from tilewright.evaluation.correctness import Run, defects_of, need_informative
 from tilewright.evaluation.crew import Check, Runs
@@ -39,7 +40,7 @@ def judged(by: Check, runs: list[Run]) -> CorrectnessResult:
     with by.start(count=by.workers) as crew:
         found = Runs(by, runs).on(crew)
         if not found.passed:
-            return found
+            return tuners.named(by, runs, found, crew)
         need_informative(found.cases)
         worker = crew[0]
         defects: list[Defect] = []
@@ -47,7 +48,10 @@ def judged(by: Check, runs: list[Run]) -> CorrectnessResult:
         ran: list[str] | None = None
         output = ""
         try:
-            notes, ran = unshown(crew, by.code)
+            notes, ran, tuned = unshown(crew, by.code)
+            if fault := tuners.fault_of(by, runs, tuned):
+                return tuners.failed(found, fault)
+            notes += tuned.left
             status, text = _rule_broken(worker, by, runs)
             if status is Status.PASSED:
                 defects, unwatched = _watched(worker, by, runs)

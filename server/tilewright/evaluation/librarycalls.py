@@ -204,7 +204,7 @@ def withhold_launches() -> None:
     import cuda.tile as ct
     import cuda.tile.tune
 
-    from tilewright.interpreter.host import first_config
+    from tilewright.interpreter.search import first_config
 
     ct.launch = _nothing
     cuda.tile.tune.exhaustive_search = first_config

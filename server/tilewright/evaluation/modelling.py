@@ -18,9 +18,9 @@ from tilewright.compiler.cutile import hints_of, lower
 from tilewright.compiler.resources import Resources
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.results import Status
-from tilewright.frontends.protocol import FRONTENDS, MissingPackage, need_packages
+from tilewright.frontends.protocol import FRONTENDS, Choice, MissingPackage, need_packages
 from tilewright.gpu.specs import spec_by_arch
-from tilewright.interpreter import host
+from tilewright.interpreter import host, search
 from tilewright.interpreter.hostops import counting
 from tilewright.roofline.model import SEARCHED, CallSample, LaunchProfile, LaunchSample
 from tilewright.task import Frontend
@@ -43,6 +43,7 @@ def prepare_triton(arch: str, running: bool) -> None:
     from tilewright.interpreter import tritonhost
 
     tritonhost.install(spec_by_arch(arch), interpret=running)
+    FRONTENDS["triton"].runtime().choose(Choice(0))
 
 
 def profile_call(
@@ -69,7 +70,7 @@ def sample_call(
 
     Raises `CandidateFailure` as `profile_call` does.
     """
-    before = len(host.searched)
+    before = len(search.searched)
     torch.set_num_threads(1)  # tiles are small, and there is a worker for each processor: threads would only wait
     if limit_s:
         with contextlib.suppress(CandidateFailure), host.running(host.Mode.CAPTURE):
@@ -86,7 +87,7 @@ def sample_call(
             "the entry point launched no block of a cuTile kernel, so there is nothing to model; measure it on a GPU",
         )
     launches = [launch for launch in launches if launch.blocks]
-    searched = host.searched[before:] or host.searched[-1:]  # one that is kept for all cases was made in the first
+    searched = search.searched[before:] or search.searched[-1:]  # one that is kept for all cases was made in the first
     samples = [sample_launch(launch, arch) for launch in launches]
     return CallSample(launches=samples, host=ops, searched=[*dict.fromkeys(searched)][:SEARCHED]), launches
 

@@ -21,6 +21,7 @@ from tilewright.evaluation.caches import COMPILED, compiler_variables, copy_cach
 from tilewright.evaluation.results import COMPILING, OURS, Status
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.worker import GIVEN_PATH
+from tilewright.frontends.protocol import Choice
 from tilewright.isolation.confinement import Isolation
 from tilewright.isolation.fork_server import ForkServer
 from tilewright.isolation.process import ChildProcess, worker_environment
@@ -144,9 +145,16 @@ class WorkerHandle:
             (self._given / file.name).hardlink_to(file)
         return f"{GIVEN_PATH}/{file.name}"
 
-    def load(self, task: Task, snapshot: Snapshot, running: bool = True, withheld: bool = False) -> None:
+    def load(
+        self,
+        task: Task,
+        snapshot: Snapshot,
+        running: bool = True,
+        withheld: bool = False,
+        tuner: Choice | None = None,
+    ) -> None:
         """Import a candidate; `running` is false where it is only dumped, and `withheld` true where its launches are
-        to do nothing.
+        to do nothing. `tuner`: what its tuners take.
 
         It is shown its own files alone, and what it compiles is kept in the snapshot's cache once it is closed. It
         copies what was kept to its own folder itself: a candidate before may have laid links there.
@@ -173,6 +181,7 @@ class WorkerHandle:
             running=running,
             forbidding=running and task.file.library_calls == "forbid",
             withheld=withheld,
+            tuner=tuner,
         )
         if reply.get("blind"):
             text = 'library_calls = "forbid" cannot be decided here, where torch\'s profiler does not show what runs'
@@ -258,12 +267,13 @@ class WorkerPool:
         deadline: float,
         running: bool = True,
         withheld: bool = False,
+        tuner: Choice | None = None,
     ) -> Iterator[list[WorkerHandle]]:
         """A fresh worker for each candidate with its label, which have imported theirs (see `load`), and end with
         this."""
         workers: list[WorkerHandle] = []
         try:
-            workers = self.load(task, candidates, deadline, running, withheld)
+            workers = self.load(task, candidates, deadline, running, withheld, tuner)
             yield workers
         finally:
             self.end(workers)
@@ -275,6 +285,7 @@ class WorkerPool:
         deadline: float,
         running: bool = True,
         withheld: bool = False,
+        tuner: Choice | None = None,
     ) -> list[WorkerHandle]:
         """A fresh worker for each candidate with its label, taken in this order, which import theirs side by side (see
         `WorkerHandle.load`): a process that opens a CUDA context takes its time. The caller ends them; where one
@@ -286,7 +297,7 @@ class WorkerPool:
                 workers.append(self.take(label, deadline))
             with ThreadPoolExecutor(len(candidates)) as threads:
                 loads = [
-                    threads.submit(worker.load, task, snapshot, running, withheld)
+                    threads.submit(worker.load, task, snapshot, running, withheld, tuner)
                     for worker, (_, snapshot) in zip(workers, candidates, strict=True)
                 ]
                 wait(loads)  # for all, whatever fails: nobody else may have to do with a worker that is ended

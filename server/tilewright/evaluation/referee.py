@@ -51,7 +51,7 @@ from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.surroundings import environment, gpu_of_torch
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.evaluation.unseen import unseen, unshown
-from tilewright.frontends.protocol import FRONTENDS
+from tilewright.frontends.protocol import FRONTENDS, Choice
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.gpu.telemetry import Recorder
@@ -166,10 +166,10 @@ class Referee:
         def once(some: list[Run]) -> CorrectnessResult:
             with self._workers(code, first, deadline) as (worker,):
                 found = defects_of(worker, code, some)
-                notes, ran = unshown([worker], code)
+                notes, ran, tuned = unshown([worker], code)
             status = Status.DEFECTIVE if found else Status.PASSED
             left = unseen(code, self._backend, [run.case for run in some])
-            return CorrectnessResult(status=status, defects=found, notes=notes, unseen=left, ran=ran)
+            return CorrectnessResult(status=status, defects=found, notes=notes + tuned.left, unseen=left, ran=ran)
 
         starts = [functools.partial(self._workers, code, other, deadline) for other in others]
         versions = [Check(code, self._backend, start, self._tell) for start in starts]
@@ -237,7 +237,8 @@ class Referee:
                 reply, bytecodes = worker.request(
                     "dump", code.task.file.timeout_s + LOWERING_S, archs=message["archs"], root=worker.root
                 )
-                said = "; ".join(unshown([worker], code)[0])
+                noted = unshown([worker], code)
+                said = "; ".join(noted.notes + noted.tuners.left)
             if code.task.file.frontend is Frontend.TORCH:
                 operations = [work.model_dump() for work in compilations.operations(reply)]
                 return {"result": {"status": Status.PASSED, "case": case_label(case), "operations": operations}}
@@ -395,9 +396,10 @@ class Referee:
         running: bool = True,
         withheld: bool = False,
         count: int = 1,
+        tuner: Choice | None = None,
     ) -> contextlib.AbstractContextManager[list[WorkerHandle]]:
         arms = [(label, Snapshot.model_validate(snapshot))] * count
-        return self._pool.loaded(code.task, arms, deadline, running, withheld)
+        return self._pool.loaded(code.task, arms, deadline, running, withheld, tuner)
 
     def _device(self) -> contextlib.AbstractContextManager[None]:
         return lease(self._gpu.uuid, LEASE_WAIT_S, self._tell) if self._gpu else contextlib.nullcontext()

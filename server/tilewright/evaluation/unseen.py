@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.cases import volume
 from tilewright.evaluation.pool import WorkerHandle
@@ -23,27 +23,68 @@ UNSHOWN = {
     "order": "order of atomics not checked: {places}; a GPU takes them in any order, so two calls may differ, and the "
     "task is deterministic",
     "tf32": "tf32 not checked: {places}; float32 products ran in full precision here, and on a GPU in tfloat32",
-    "configs": "not all configs seen: {places}",
 }
 """What a worker may have met. The words before the colon stand beside a row."""
 
 
-def unshown(workers: Sequence[WorkerHandle], code: TaskCode) -> tuple[list[str], list[str] | None]:
-    """What calls on these workers have met that they cannot show; and the functions that ran, None where that is not
-    known. Raises `WorkerFailure`."""
+class Tuners:
+    """Tuners that ran, by name: how many configs each has, and which of them it took somewhere."""
+
+    def __init__(self) -> None:
+        self.configs: dict[str, int] = {}
+        self.taken: dict[str, dict[str, None]] = {}
+
+    def add(self, said: Any) -> None:
+        """Add those that a worker, whose word is not trusted, has listed."""
+        for tuner in _listed(said):
+            match tuner:
+                case [str(name), int(configs), [*taken]] if configs > 1:
+                    name = printable(cut(name, PLACE_LIMIT))
+                    self.configs[name] = max(configs, self.configs.get(name, 0))
+                    known = {printable(cut(str(one), PLACE_LIMIT)): None for one in taken[:configs]}
+                    self.taken.setdefault(name, {}).update(known)
+
+    @property
+    def text(self) -> str:
+        """Which configs were taken."""
+        return "; ".join(", ".join(taken) for taken in self.taken.values())
+
+    @property
+    def left(self) -> list[str]:
+        """Which tuners took fewer configs than they have, as a note."""
+        few = [
+            f"{len(taken)} of {self.configs[name]} of {name} ({_few(list(taken))})"
+            for name, taken in self.taken.items()
+            if len(taken) < self.configs[name]
+        ]
+        return [f"not all configs seen: {', '.join(few)}"] if few else []
+
+
+class Unshown(NamedTuple):
+    """What calls have met that they cannot show; the functions that ran, None where that is not known; the tuners."""
+
+    notes: list[str]
+    ran: list[str] | None
+    tuners: Tuners
+
+
+def unshown(workers: Sequence[WorkerHandle], code: TaskCode) -> Unshown:
+    """What calls on these workers have met. Raises `WorkerFailure`."""
     places: dict[str, dict[str, None]] = {kind: {} for kind in UNSHOWN}
     ran: set[str] | None = set()
+    tuners = Tuners()
     for worker in workers:
         reply, _ = worker.request("unshown", code.task.file.timeout_s, root=worker.root)
         more: Any = reply.get("ran")
         ran = {*ran, *map(str, more[:MOST])} if ran is not None and isinstance(more, list) else None
+        tuners.add(reply.get("tuners"))
         for kind in UNSHOWN:
             found = reply.get(kind)
             places[kind] |= {printable(cut(str(one), PLACE_LIMIT)): None for one in _listed(found)}
     if not code.task.file.deterministic:
         places["order"] = {}
     notes = [UNSHOWN[kind].format(places=_few(list(found))) for kind, found in places.items() if found]
-    return notes, None if ran is None else sorted(ran)[:MOST]
+    return Unshown(notes, None if ran is None else sorted(ran)[:MOST], tuners)
 
 
 def unseen(code: TaskCode, backend: Backend, ran: Sequence[Case], checks: Sequence[CaseCheck] = ()) -> list[str]:

@@ -28,7 +28,7 @@ from tilewright.evaluation.results import OVERWRITTEN, Status
 from tilewright.evaluation.tensors import Argument, Memory, TensorSpec, opened, poison, to_buffer
 from tilewright.evaluation.timing import TimedCalls, copy_outputs, overlapping
 from tilewright.frontends.cutile.runtime import RUNTIME as cutile
-from tilewright.frontends.protocol import FRONTENDS, imported_runtimes
+from tilewright.frontends.protocol import FRONTENDS, Choice, imported_runtimes
 from tilewright.interpreter.unshown import TF32, met
 from tilewright.isolation.confinement import Isolation, confine
 from tilewright.isolation.limits import apply_limits
@@ -101,6 +101,9 @@ class Worker:
             from tilewright.evaluation.modelling import prepare_triton
 
             prepare_triton(self._arch, message["running"])
+        if message["tuner"]:
+            for runtime in imported_runtimes():
+                runtime.choose(Choice(*message["tuner"]))
         folder = Path(message["folder"])
         self._withheld = message["withheld"]
         if message["forbidding"] and not self._withheld and self._recorder is None:
@@ -261,14 +264,14 @@ class Worker:
             return {"defects": check_call(self.candidate, self._sets[0], message["empty"])}, []
 
     def unshown(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """What calls in this process met that it cannot show: configs that no tuner took, and what a GPU does
+        """What calls in this process met that it cannot show: which configs tuners took, and what a GPU does
         otherwise. And the candidate's functions that ran, or none where torch.compile hides them."""
         found = {kind: list(places) for kind, places in met.items()}
         if self._backend is Backend.CPU and torch.get_float32_matmul_precision() != "highest":
             found[TF32].append("torch's float32 products")
-        configs = [text for runtime in imported_runtimes() for text in runtime.untried()]
+        tuners = [tuner for runtime in imported_runtimes() for tuner in runtime.tuners()]
         ran = None if self._hidden else self._ran.names(f"{message['root']}/")
-        return {**found, "configs": configs, "ran": ran}, []
+        return {**found, "tuners": tuners, "ran": ran}, []
 
     def dump(self, message: Message, buffers: list[bytearray]) -> Reply:
         """The kernels that one call launches, for each of the architectures, as far as the front end goes; or, of a

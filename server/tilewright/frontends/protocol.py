@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from types import CodeType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tilewright.errors import UsageError
 from tilewright.registry import Registry
@@ -16,6 +16,24 @@ from tilewright.registry import Registry
 
 class MissingPackage(UsageError):
     """A language's package is not installed. The text names the command that installs it."""
+
+
+class Tuner(NamedTuple):
+    """A tuner that ran: of how many configs it took which."""
+
+    name: str
+    configs: int
+    taken: list[str]
+
+
+class Choice(NamedTuple):
+    """The config that tuners take, by its number, modulo how many there are.
+
+    `rehearsed`: a tuner runs all of its configs once on its arguments before, as it does where it times them.
+    """
+
+    config: int
+    rehearsed: bool = False
 
 
 class ImageSource(Protocol):
@@ -50,8 +68,11 @@ class Runtime(Protocol):
     def launched(self) -> Collection[CodeType]:
         """Return the code of the kernels that were launched here, where Python does not run it."""
 
-    def untried(self) -> list[str]:
-        """Describe each tuner that ran here and took fewer configs than it has."""
+    def tuners(self) -> list[Tuner]:
+        """Return the tuners that ran here, of those with several configs."""
+
+    def choose(self, choice: Choice) -> None:
+        """From now on let each tuner take this config, without a clock."""
 
 
 class Frontend(Protocol):

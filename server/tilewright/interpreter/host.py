@@ -10,7 +10,7 @@ import contextlib
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import median_low
@@ -32,6 +32,7 @@ from tilewright.interpreter.machine import BlockIndex, Counts
 from tilewright.interpreter.memory import flat_buffer
 from tilewright.interpreter.numerics import UnsupportedOperation, held_dtype
 from tilewright.interpreter.sampling import SAMPLED_BLOCKS, UNEVEN_BLOCKS, sample, uneven
+from tilewright.interpreter.search import first_config
 from tilewright.interpreter.sectors import Sectors
 from tilewright.interpreter.torchcuda import CudaOnCpu, stand_in
 from tilewright.interpreter.unshown import launched
@@ -241,32 +242,6 @@ def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /
                     break
         if _host.launches is not None:
             _host.launches.append(launch)
-
-
-searched: list[str] = []
-"""The configs that searches of this process took, each the first of its space."""
-
-
-def first_config(
-    search_space: Sequence[Any],
-    stream: Any,
-    grid_fn: Callable[[Any], Any],
-    kernel: Any,
-    args_fn: Callable[[Any], tuple[Any, ...]],
-    hints_fn: Callable[[Any], dict[str, Any]] | None = None,
-    *,
-    quiet: bool = False,
-    single_run_timeout_sec: float | None = None,
-    flush_l2: bool = True,
-) -> Any:
-    """`exhaustive_search` without a clock: the first config of the space, and a line that says so."""
-    if not search_space:
-        raise ValueError("Search space is empty.")
-    if not quiet:
-        print("tilewright: no GPU to time on; exhaustive_search takes the first config of its space")
-    searched.append(str(search_space[0]))
-    first = cuda.tile.tune.Measurement(config=search_space[0], mean_us=0.0, num_samples=0, error_margin_us=0.0)
-    return cuda.tile.tune.TuningResult(best=first, successes=(first,), failures=())
 
 
 def _made(tensor: torch.Tensor) -> None:

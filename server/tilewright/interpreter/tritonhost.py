@@ -105,7 +105,6 @@ def install(device: DeviceSpec, interpret: bool) -> None:
         os.environ["TRITON_INTERPRET"] = "1"
     import triton
     from triton.runtime import interpreter
-    from triton.runtime.autotuner import Autotuner
     from triton.runtime.interpreter import InterpretedFunction
     from triton.runtime.jit import JITFunction
 
@@ -113,7 +112,6 @@ def install(device: DeviceSpec, interpret: bool) -> None:
 
     _driver = StandIn(device)
     triton.runtime.driver.set_active(_driver)
-    Autotuner._bench = _untimed
     interpreted, launch = InterpretedFunction.run, JITFunction.run
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -178,11 +176,6 @@ def _sizes(kernel: Any, grid: Any, args: Any, kwargs: Any) -> tuple[int, int, in
         grid = grid(binder(*args, **kwargs)[0])
     x, y, z = (*map(int, grid), 1, 1)[:3]
     return x, y, z
-
-
-def _untimed(self: Any, *_: Any, config: Any, **__: Any) -> list[float]:
-    """An autotuner's measurement without a clock: all configs tie, so the first is taken."""
-    return [1.0, 1.0, 1.0]
 
 
 @contextlib.contextmanager

@@ -15,11 +15,17 @@ from cuda.tile._execution import kernel
 
 from tilewright.frontends.cutile.loading import watch_driver
 from tilewright.frontends.images import LoadedImages
+from tilewright.frontends.protocol import Choice, Tuner
+from tilewright.interpreter.search import untimed
 from tilewright.interpreter.unshown import launched
 
 
 class CuTileRuntime:
     compile_errors: tuple[type[BaseException], ...] = (TileError,)
+
+    def __init__(self) -> None:
+        self._choice: Choice | None = None
+        self._searched: dict[int, dict[str, None]] = {}
 
     def watch_images(self) -> LoadedImages:
         return self._images
@@ -55,23 +61,35 @@ class CuTileRuntime:
 
         kernel._compile = compiled
 
-        def noting(search_space: Any, *arguments: Any, **options: Any) -> Any:
-            found = search(search_space, *arguments, **options)
+        def choosing(
+            search_space: Any, stream: Any, grid: Any, kernel: Any, args: Any, hints: Any = None, **options: Any
+        ) -> Any:
+            found = self._chosen(search_space, stream, grid, kernel, args, hints) if search_space else None
+            found = found or search(search_space, stream, grid, kernel, args, hints, **options)
             if (count := len(search_space)) > 1:
-                self._searched.setdefault(f"1 of {count} of exhaustive_search ({found.best.config})")
+                self._searched.setdefault(count, {})[str(found.best.config)] = None
             return found
 
-        tune.exhaustive_search = tune._tune.exhaustive_search = noting
+        tune.exhaustive_search = tune._tune.exhaustive_search = choosing
 
-    @cached_property
-    def _searched(self) -> dict[str, None]:
-        return {}
+    def _chosen(self, space: Any, stream: Any, grid: Any, kernel: Any, args: Any, hints: Any) -> Any:
+        """What a search answers that is told which config to take, if it is."""
+        if self._choice is None:
+            return None
+        for config in space if self._choice.rehearsed else ():
+            of_config = kernel if isinstance(kernel, ct.kernel) else kernel(config)
+            hinted = of_config.replace_hints(**(hints(config) if hints else {}))
+            ct.launch(stream, grid(config), hinted, args(config))
+        return untimed(space[self._choice.config % len(space)])
 
     def launched(self) -> Collection[CodeType]:
         return launched
 
-    def untried(self) -> list[str]:
-        return list(self._searched)
+    def tuners(self) -> list[Tuner]:
+        return [Tuner("exhaustive_search", count, list(taken)) for count, taken in self._searched.items()]
+
+    def choose(self, choice: Choice) -> None:
+        self._choice = choice
 
 
 RUNTIME = CuTileRuntime()

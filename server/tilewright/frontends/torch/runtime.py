@@ -8,7 +8,7 @@ from types import CodeType
 from typing import Any
 
 from tilewright.frontends.images import LoadedImages
-from tilewright.frontends.protocol import FRONTENDS, ImageSource, MissingPackage, Runtime
+from tilewright.frontends.protocol import FRONTENDS, Choice, ImageSource, MissingPackage, Runtime, Tuner
 
 
 class TorchRuntime:
@@ -30,9 +30,11 @@ class TorchRuntime:
         """Inductor's kernels are none of the candidate's functions."""
         return ()
 
-    def untried(self) -> list[str]:
+    def tuners(self) -> list[Tuner]:
         """Inductor takes its configs from the compiler, not from the candidate."""
         return []
+
+    def choose(self, choice: Choice) -> None: ...
 
 
 RUNTIME: Runtime = TorchRuntime()

@@ -1,0 +1,88 @@
+"""The configs of a candidate's tuners: each is tried on one case. What the tuner takes is checked on all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.cases import volume
+from tilewright.evaluation.correctness import Run
+from tilewright.evaluation.crew import Check, Runs
+from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
+from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Status
+from tilewright.evaluation.unseen import Tuners, unshown
+from tilewright.frontends.protocol import Choice
+from tilewright.task import Backend, Values
+
+LIMIT_S = 20.0
+"""For all configs together. The first one is tried whatever it takes."""
+RESTORE = (
+    "a tuner runs all configs on the arguments of the call: put back what the kernel writes to, by restore_value or "
+    "reset_to_zero of triton.autotune, or by clones in args_fn of exhaustive_search"
+)
+
+
+def fault_of(by: Check, runs: Sequence[Run], tuners: Tuners) -> CaseCheck | None:
+    """How the candidate, which is right on `runs`, is wrong by its tuners, on the smallest visible case: with another
+    config, or after all of them ran on its arguments. None if it is not. `tuners` gets what was tried. A config that
+    does not run counts for nothing: a tuner does not take it."""
+    run, first = _smallest(runs), int(by.backend is Backend.CPU)  # no GPU, no clock: config 0 was checked
+    until = time.monotonic() + LIMIT_S
+    for number in range(first, max(tuners.configs.values(), default=0)):
+        if number > first and time.monotonic() > until:
+            break
+        by.tell(f"trying config {number + 1} of a tuner")
+        check, tried = _tried(by, run, Choice(number))
+        if check is None or check.status.is_incorrect:
+            for name in tried.taken:
+                tuners.taken.setdefault(name, {}).update(tried.taken[name])
+        if check is not None and check.status.is_incorrect:
+            return check.model_copy(update={"message": f"with the config {tried.text}: {check.message}"})
+    return _damaged(by, run) if tuners.configs and by.backend is Backend.CPU else None
+
+
+def named(
+    by: Check, runs: Sequence[Run], result: CorrectnessResult, workers: Sequence[WorkerHandle]
+) -> CorrectnessResult:
+    """The result of a check that failed on these workers, which names the tuner if that spoiled the arguments."""
+    damage, last = None, result.cases[-1]
+    run = next((run for run in runs if (run.case, run.values) == (last.case, last.values)), _smallest(runs))
+    if by.backend is Backend.CUDA and result.status.is_incorrect:
+        with contextlib.suppress(WorkerFailure):
+            if unshown(workers, by.code).tuners.configs and _tried(by, run, Choice(0))[0] is None:
+                damage = _damaged(by, run)
+    return failed(result, damage) if damage else result
+
+
+def failed(result: CorrectnessResult, check: CaseCheck) -> CorrectnessResult:
+    """The result with a run that failed."""
+    cases = [*(one for one in result.cases if one.status is Status.PASSED), check]
+    return result.model_copy(
+        update={"status": check.status, "message": f"{check.label}: {check.message}", "cases": cases}
+    )
+
+
+def _damaged(by: Check, run: Run) -> CaseCheck | None:
+    """How the candidate is wrong where its tuners have run all of their configs on its arguments."""
+    check, _ = _tried(by, run, Choice(0, rehearsed=True))
+    if check is None or not check.status.is_incorrect:
+        return None
+    return check.model_copy(update={"message": f"after its tuner has run: {check.message}; {RESTORE}"})
+
+
+def _smallest(runs: Sequence[Run]) -> Run:
+    drawn = [run for run in runs if not run.hidden and run.values is Values.DRAWN]
+    return min(drawn or runs, key=lambda run: volume(run.case))
+
+
+def _tried(by: Check, run: Run, choice: Choice) -> tuple[CaseCheck | None, Tuners]:
+    """How one run fails where tuners take this config, None if it does not; and what they took."""
+    try:
+        with by.start(tuner=choice) as (worker,):
+            found = Runs(by, [replace(run, twice=False, last=False)]).on([worker])
+            tuners = unshown([worker], by.code).tuners
+    except WorkerFailure as failure:
+        return CaseCheck(case=run.case, hidden=run.hidden, status=failure.status, message=str(failure)), Tuners()
+    return None if found.passed else found.cases[-1], tuners

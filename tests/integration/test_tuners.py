@@ -1,0 +1,89 @@
+"""Each config of a tuner is tried on one case, and a tuner that spoils the arguments of the call is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.bench import Bench
+from tests.conftest import SCALE_KERNEL, SCALE_TOML
+from tests.integration.test_triton_frontend import AUTOTUNED, KERNEL, TOML
+from tilewright.evaluation.results import Status
+from tilewright.task import Backend
+
+HALF = AUTOTUNED.replace(
+    "triton.Config({'T': 64}, num_warps=w) for w in (2, 8)", "triton.Config({'T': 64}), SECOND"
+).replace("inside = places < n", "inside = (places < n) & (tl.arange(0, T) < 64)")
+RIGHT, WRONG, BROKEN = (f"triton.Config({{'T': {tile}}})" for tile in (32, 128, 48))
+ADDING = AUTOTUNED.replace(" * factor, mask=inside)", " * factor + tl.load(out + places, mask=inside), mask=inside)")
+ADDING = ADDING.replace("empty_like", "zeros_like")
+SEARCHED = SCALE_KERNEL.replace("import torch\n", "import torch\nfrom cuda.tile.tune import exhaustive_search\n", 1)
+SEARCHED = (
+    SEARCHED[: SEARCHED.index("def scale(")]
+    + """
+TILES = []
+
+
+def scale(x, factor):
+    out = torch.zeros_like(x)
+    stream = torch.cuda.current_stream()
+    grid = lambda tile: (x.shape[0] // tile + 1,)
+    if not TILES:
+        arguments = lambda tile: (x, OUT, factor, tile)
+        TILES.append(exhaustive_search([64, 128], stream, grid, scale_kernel, arguments, quiet=True).best.config)
+    ct.launch(stream, grid(TILES[0]), scale_kernel, (x, out, factor, TILES[0]))
+    return out
+"""
+)
+SUMMED = SEARCHED.replace(
+    "ct.store(out, index=(block,), tile=values * factor)",
+    "before = ct.load(out, index=(block,), shape=(T,), padding_mode=ct.PaddingMode.ZERO)\n"
+    "    ct.store(out, index=(block,), tile=before + values * factor)",
+)
+ONE_WRONG = SEARCHED.replace("tile=values * factor", "tile=values * (factor if T == 64 else 1.0)")
+
+
+@pytest.fixture(scope="module")
+def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    pytest.importorskip("triton")
+    made = Bench(tmp_path_factory.mktemp("tuners") / "repo", Backend.CPU, TOML, kernel=KERNEL)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def cutile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    made = Bench(tmp_path_factory.mktemp("tuners") / "repo", Backend.CPU, SCALE_TOML)
+    yield made
+    made.close()
+
+
+def test_a_wrong_config_that_no_case_took_is_found(triton: Bench, cutile: Bench) -> None:
+    triton.assert_fails(HALF.replace("SECOND", WRONG), Status.NON_FINITE, "with the config T: 128, ")
+    cutile.assert_fails(ONE_WRONG.replace("OUT", "out"), Status.WRONG_VALUES, "with the config 128: ")
+    for bench, source in ((triton, HALF.replace("SECOND", RIGHT)), (cutile, SEARCHED.replace("OUT", "out"))):
+        found = bench.check(source)
+        assert found.passed, found.message
+        assert not found.notes
+
+
+def test_a_config_that_does_not_run_is_none_that_a_tuner_takes(triton: Bench) -> None:
+    found = triton.check(HALF.replace("SECOND", BROKEN))
+    assert found.passed, found.message
+    assert found.notes == [
+        "not all configs seen: 1 of 2 of scale_kernel " + found.notes[0].partition("scale_kernel ")[2]
+    ]
+
+
+def test_a_tuner_that_spoils_its_arguments_is_named(triton: Bench, cutile: Bench) -> None:
+    triton.assert_fails(ADDING, Status.WRONG_VALUES, "after its tuner has run: ")
+    triton.assert_fails(ADDING, Status.WRONG_VALUES, "put back what the kernel writes to, by restore_value")
+    cutile.assert_fails(SUMMED.replace("OUT", "out"), Status.WRONG_VALUES, "after its tuner has run: ")
+    for bench, source in (
+        (triton, ADDING.replace("key=['n']", "key=['n'], reset_to_zero=['out']")),
+        (triton, ADDING.replace("key=['n']", "key=['n'], restore_value=['out']")),
+        (cutile, SUMMED.replace("OUT", "out.clone()")),
+    ):
+        found = bench.check(source)
+        assert found.passed, found.message
