@@ -181,6 +181,17 @@ def test_a_program_that_is_wrong_on_a_class_of_values_is_refused(bench: ProgramB
     assert failed.value.status is Status.CRASHED
 
 
+def test_wrong_outputs_are_not_charged_where_the_incumbents_are_wrong_too(bench: ProgramBench) -> None:
+    for incumbent, status in (
+        (program([clear(width=256), fill(OUT, 30)]), Status.VOID),
+        (taking(30), Status.WRONG_VALUES),
+    ):
+        with pytest.raises(WorkerFailure) as failed:
+            bench.case(CASE, program([clear(width=256)]), incumbent, Seeds("secret"))
+        assert failed.value.status is status
+        assert ("both versions are wrong" in str(failed.value)) == (status is Status.VOID)
+
+
 def test_a_class_on_which_the_incumbent_is_wrong_too_says_nothing(bench: ProgramBench) -> None:
     for incumbent in (LAST_IS_ZERO, broken(taking(30))):
         left = bench.judge_classes(CASE, LAST_IS_ZERO, incumbent, Seeds("secret"))

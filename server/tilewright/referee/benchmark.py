@@ -54,6 +54,15 @@ class Timed(NamedTuple):
         return Interval(0.0, 0.0, 0.0, 0.0, SURE, SURE) if self.same else self.found.speedup
 
 
+class _Wrong(Exception):
+    """A call that was replayed on this draw gave wrong outputs."""
+
+    def __init__(self, draw: int, verdict: Verdict) -> None:
+        super().__init__(verdict.message)
+        self.draw = draw
+        self.verdict = verdict
+
+
 class ProgramBench:
     """Benchmarks one candidate after the other on a replayer."""
 
@@ -90,9 +99,14 @@ class ProgramBench:
         looks = LOOKS if incumbent is not None else LOOKS[:1]
         contract = self._code.contract(case, drawn[0])
 
+        def verdict(program: Program, draw: int, outputs: list[memoryview]) -> Verdict:
+            return judge_drawn(self._code, case, drawn[draw], self._opened(program, outputs), contract)
+
         def judge(draw: int, outputs: list[memoryview]) -> None:
             with self._phases("judge"):
-                self._judge(case, candidate, drawn[draw], outputs, contract)
+                found = verdict(candidate, draw, outputs)
+            if found.status is not Status.PASSED:
+                raise _Wrong(draw, found)
 
         if torch.cuda.is_available():
             torch.cuda.empty_cache()  # the replayer needs the room
@@ -109,6 +123,16 @@ class ProgramBench:
                 found, pairs = replayed_in_turns(
                     self._replayer, DRAWS, comparison, looks, judge, steady, share, self._after_round
                 )
+        except _Wrong as wrong:
+            if incumbent is not None:
+                other = self._alone(case, incumbent, drawn[wrong.draw])
+                if (
+                    other if isinstance(other, Verdict) else verdict(incumbent, wrong.draw, other)
+                ).status is not Status.PASSED:
+                    text = f"{case_label(case)}: on other values, both versions are wrong when they are replayed"
+                    raise WorkerFailure(Status.VOID, text) from None
+            text = f"{case_label(case)}, in a call that was replayed on other values: {wrong.verdict.message}"
+            raise WorkerFailure(wrong.verdict.status, text) from None
         except Fault as fault:
             raise self._failure(case, fault, alone=incumbent is None) from None
         except Unsteady:
@@ -143,10 +167,17 @@ class ProgramBench:
 
     def _on_trial(self, case: Case, program: Program, trial: Trial) -> Verdict:
         """What one call of a program gives on a trial's inputs. Raises `InProcess`, and `WorkerFailure` (void)."""
+        outputs = self._alone(case, program, trial.inputs)
+        if isinstance(outputs, Verdict):
+            return outputs
+        return judge_trial(self._code, case, trial, self._opened(program, outputs))
+
+    def _alone(self, case: Case, program: Program, inputs: Inputs) -> list[memoryview] | Verdict:
+        """The outputs of one call of a program, or how it failed. Raises `InProcess`, and `WorkerFailure` (void)."""
         if torch.cuda.is_available():
             torch.cuda.empty_cache()  # the replayer needs the room
         try:
-            self._replayer.load([program], [self._described(case, 0, trial.inputs)])
+            self._replayer.load([program], [self._described(case, 0, inputs)])
             _, copy = self._replayer.alone(0, 0, 1, CALL_LIMIT_S)
         except Fault as fault:
             failure = self._failure(case, Fault(fault.kind, CANDIDATE, str(fault)), alone=True)
@@ -157,7 +188,7 @@ class ProgramBench:
             raise WorkerFailure(Status.VOID, str(gone)) from None
         if not copy.genuine:
             return Verdict(Status.TAMPERED, "the digest that the GPU made is not that of the outputs")
-        return judge_trial(self._code, case, trial, self._opened(program, copy.outputs))
+        return copy.outputs
 
     def _drawn(self, case: Case, seed: int) -> Inputs:
         try:
@@ -172,14 +203,6 @@ class ProgramBench:
             return self._replayer.memory.of((draw, name), size)
 
         return described(self._code, case, inputs, memory).tensors
-
-    def _judge(
-        self, case: Case, program: Program, inputs: Inputs, outputs: list[memoryview], contract: list[torch.Tensor]
-    ) -> None:
-        found = judge_drawn(self._code, case, inputs, self._opened(program, outputs), contract)
-        if found.status is not Status.PASSED:
-            text = f"{case_label(case)}, in a call that was replayed on other values: {found.message}"
-            raise WorkerFailure(found.status, text)
 
     def _opened(self, program: Program, outputs: list[memoryview]) -> list[torch.Tensor]:
         opened = []
