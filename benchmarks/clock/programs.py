@@ -3,6 +3,7 @@
 python -m benchmarks.clock.programs table --json FILE    each entry point: captured, bit-equal, compared with itself
 python -m benchmarks.clock.programs same --json FILE    programs against themselves, again and again, every round
 python -m benchmarks.clock.programs beside --json FILE    versions of a matmul, each beside another one and itself
+python -m benchmarks.clock.programs marked --json FILE    a copy that marks its input in the L2, beside a plain one
 python -m benchmarks.clock.programs record FOLDER    programs for the tests, which are read where no GPU is
 python -m benchmarks.clock.programs analyse FILE    what the decision makes of those rounds, resampled
 """
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.recorded import header, read, write
+from tests.gpu.replaying import hostile
 from tests.gpu.replaying.conftest import CONSTANT, EXAMPLES, differing, function, inputs, module_at
 
 from tilewright.api import capture
@@ -32,7 +34,7 @@ from tilewright.programs.model import Program
 from tilewright.referee.capture_worker import EntryFailed, InProcess
 from tilewright.referee.compare import CALL_LIMIT_S, SCOUT, compare
 from tilewright.referee.replayer import Fault, Replayer, ReplayerGone
-from tilewright.referee.statistics import LOOKS, Comparison, Figures, figures, pairs_for
+from tilewright.referee.statistics import LOOKS, Comparison, Figures, figures, pairs_for, pause_for
 
 ENTRIES = (
     ("rmsnorm", 0), ("rmsnorm", 4096), ("rmsnorm", 256), ("matmul", 0), ("cublas", 0), ("softmax", 0),
@@ -85,10 +87,12 @@ def same(replayer: Replayer, found: list[dict[str, Any]], save: Any) -> None:
             line = {"name": name, "rows": rows, "comparisons": [], "seconds": []}
             found.append(line)
             replayer.load([one, one], draws_of(one, 2))
-            pairs = pairs_for(figures(replayer.round(SCOUT, CALL_LIMIT_S)))
+            scouted = figures(replayer.round(SCOUT, CALL_LIMIT_S))
+            pairs, pause_s = pairs_for(scouted), pause_for(scouted)
             for _ in range(count):
                 began = time.monotonic()
-                line["comparisons"].append([figures(replayer.round(pairs, CALL_LIMIT_S)) for _ in range(LOOKS[1])])
+                rounds = [figures(replayer.round(pairs, CALL_LIMIT_S, pause_s)) for _ in range(LOOKS[1])]
+                line["comparisons"].append(rounds)
                 line["seconds"].append(round(time.monotonic() - began, 3))
         except (InProcess, EntryFailed, Fault, ReplayerGone, RuntimeError) as error:
             print(name, rows, f"{type(error).__name__}: {error}"[:1000], flush=True)
@@ -121,6 +125,22 @@ def beside(replayer: Replayer, found: list[dict[str, Any]], save: Any) -> None:
         measured = compare(replayer, programs[one], programs[other], measure_same=True).model_dump()
         found.append({"first": names[one], "second": names[other], "comparison": measured})
         print(names[one], "|", names[other], "|", measured["measured"], flush=True)
+        save()
+
+
+MARKED_MIB = (4, 8, 16, 24)
+
+
+def marked(replayer: Replayer, found: list[dict[str, Any]], save: Any) -> None:
+    """Whether lines that a kernel marks in the L2 are there in the next call, its own or the other arm's."""
+    arch = replayer.start().arch
+    for mib in MARKED_MIB:
+        words = mib << 18
+        plain, marks = (hostile.program(name, arch, words, (0, 4)) for name in ("honest", "marks"))
+        for one, other in ((plain, plain), (plain, marks)):
+            measured = compare(replayer, one, other, measure_same=True).model_dump()
+            found.append({"mib": mib, "marked": other is marks, "comparison": measured})
+            print(mib, "MiB", "marked" if other is marks else "plain", measured["measured"], flush=True)
         save()
 
 
@@ -180,7 +200,7 @@ def _found(source: random.Random, rounds: list[Figures], gain: float) -> bool:
     """Whether two comparisons agree on a gain. Which of the two equal programs is called the second is drawn once for
     both: what makes one of them slower can last as long as they are loaded."""
     if source.random() < 0.5:
-        rounds = [Figures((b, a, empty), (d, c, nothing)) for (a, b, empty), (c, d, nothing) in rounds]
+        rounds = [Figures((b, a, empty), (d, c, nothing)) for (a, b, empty), (c, d, nothing), _ in rounds]
     return _gain(source, rounds, gain) and _gain(source, rounds, gain)
 
 
@@ -198,7 +218,7 @@ def _gain(source: random.Random, rounds: list[Figures], gain: float) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["table", "same", "beside", "record", "analyse"])
+    parser.add_argument("what", choices=["table", "same", "beside", "marked", "record", "analyse"])
     parser.add_argument("file", type=Path, nargs="?")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
@@ -218,7 +238,7 @@ def main() -> None:
             write(given.json, made)
 
     with Replayer() as replayer:
-        {"table": table, "same": same, "beside": beside}[given.what](replayer, made["found"], save)
+        {"table": table, "same": same, "beside": beside, "marked": marked}[given.what](replayer, made["found"], save)
 
 
 if __name__ == "__main__":

@@ -106,27 +106,15 @@ def verdict_of_benchmark(result: BenchmarkResult, rules: Rules) -> Verdict | Non
         if text := _over_memory(case, rules):
             return Verdict(kind=VerdictKind.REVERT, reason=Reason.MEMORY, detail=text)
     gains, loses = _beyond(result, rules)
-    doubts = doubted(result, rules)
-    if gains and not doubts:
+    if gains:
         return Verdict(kind=VerdictKind.KEEP, reason=Reason.GAIN, detail=shown)
     if loses:
         return Verdict(kind=VerdictKind.REVERT, reason=Reason.REGRESSION, detail=shown)
     why = (result.message or "within the model's resolution") if result.modelled else "the interval holds zero"
-    if gains:
-        why = f"the wall clock does not bear the gain out on {doubts[0]}"
-    elif result.speedup_low > 1 or result.speedup_high < 1:
+    if result.speedup_low > 1 or result.speedup_high < 1:
         least = rules.floor if result.level is Level.REPLAYED else rules.resolution
         why = f"equal versions can differ by {100 * math.expm1(least):.2f}%"
     return Verdict(kind=VerdictKind.REVERT, reason=Reason.INCONCLUSIVE, detail=f"{shown}: {why}")
-
-
-def doubted(result: BenchmarkResult, rules: Rules) -> list[str]:
-    """The cases whose gain counts by the events, and is not borne out by the wall clock."""
-    return [
-        case_label(case.case)
-        for case in result.cases
-        if not case.borne_out and (case.speedup_low or 0.0) > 1 and math.log(case.speedup or 1.0) >= rules.floor
-    ]
 
 
 def _beyond(result: BenchmarkResult, rules: Rules) -> tuple[bool, bool]:

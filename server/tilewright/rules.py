@@ -67,13 +67,19 @@ class Rules(Strict):
         0.02,
         ge=0.0001,
         le=0.5,
-        description="error probability of the wall clock's interval, which has to bear a gain out",
+        description="error probability of the wall clock's interval, which bounds a gain",
     )
     wall_resolution_us: float = Field(
-        0.7,
+        0.5,
         ge=0,
         le=10,
-        description="a difference of up to so many microseconds needs no agreement of the wall clock",
+        description="microseconds by which the wall clock may show a smaller gain than the events, beside the noise",
+    )
+    useful: float = Field(
+        0.005,
+        ge=0,
+        le=0.5,
+        description="a comparison ends once its gain is surely below this, as a log-ratio",
     )
     end_error: float = Field(
         0.01,

@@ -204,13 +204,9 @@ static CUresult run(const code *code, const uint8_t *bytes, stream *on) {
         TOUCH(value[0], 8, 8);
         TOUCH(value[1], 8, 8);
         if (!bad) *(volatile uint64_t *)value[1] = *(uint64_t *)value[0] | 1, *(uint64_t *)value[0] = 0;
-    } else if (!strcmp(code->name, "copy_all")) {
-        uint64_t *one = (uint64_t *)(bytes + code->offset[0]);
-        for (uint64_t i = 0; !bad && i < value[1]; i++, one += 3) {
-            TOUCH(one[0], one[2], 1);
-            TOUCH(one[1], one[2], 1);
-            if (!bad) memmove((void *)one[0], (void *)one[1], one[2]);
-        }
+    } else if (!strcmp(code->name, "probe")) {
+        TOUCH(value[1], 16, 8);
+        if (!bad) ((volatile uint64_t *)value[1])[0] = value[0], ((volatile uint64_t *)value[1])[1] = value[0] / 2;
     } else if (!strcmp(code->name, "fill")) {
         TOUCH(value[0], 4, 4);
         if (!bad) memcpy((void *)value[0], value + 1, 4), work(value[1]);
@@ -460,6 +456,10 @@ CUresult cuCtxSynchronize(void) {
     WAIT;
     return CUDA_SUCCESS;
 }
+CUresult cuCtxResetPersistingL2Cache(void) {
+    ENTER;
+    return CUDA_SUCCESS;
+}
 CUresult cuMemGetInfo(size_t *free, size_t *total) {
     ENTER;
     *total = (size_t)TOTAL_MIB << 20, *free = *total - used;
@@ -659,6 +659,7 @@ static const struct {
     HAVE(cuDevicePrimaryCtxRetain, 7000),
     HAVE(cuCtxSetCurrent, 4000),
     HAVE(cuCtxSynchronize, 2000),
+    HAVE(cuCtxResetPersistingL2Cache, 11000),
     HAVE(cuMemGetInfo, 3020),
     HAVE(cuMemAddressReserve, 10020),
     HAVE(cuMemAddressFree, 10020),

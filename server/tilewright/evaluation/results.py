@@ -217,7 +217,9 @@ class CaseTiming(Record):
     speedup_low: float | None = Field(None, description="lower end of its confidence interval")
     speedup_high: float | None = None
     same: bool = Field(False, description="both versions are the same program here")
-    borne_out: bool = Field(True, description="the wall clock does not contradict what the events say")
+    bounded: bool = Field(False, description="the gain is the wall clock's, which is smaller than the events'")
+    mhz: int = Field(0, description="the SM clock behind the calls; 0 where it was not measured")
+    steady: bool = Field(True, description="whether all calls ran at that clock")
     empty_ms: float | None = Field(None, description="of a program that does nothing: the floor of a replayed one")
     pairs: int = Field(
         0, description="behind the interval: calls of each version in a round, or interleaved pairs of blocks"

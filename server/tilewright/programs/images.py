@@ -107,15 +107,6 @@ def variables(image: bytes) -> dict[str, int]:
     return found
 
 
-def writable_bytes(image: bytes) -> int:
-    """Bytes of global memory that the driver gives a cubin for its variables, whatever its symbols say of them. Raises
-    `ProgramError` for what cannot be read."""
-    try:
-        return sum(struct.unpack_from("<IQQQ", header)[3] for name, header, _ in _sections(image) if _is_writable(name))
-    except struct.error:
-        raise ProgramError("an image cannot be read: it is cut off") from None
-
-
 def _is_writable(section: bytes) -> bool:
     return section == b".nv.global" or section.startswith((b".nv.global.", b".nv.managed"))
 

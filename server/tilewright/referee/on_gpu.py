@@ -70,7 +70,7 @@ class OnGpu:
         self._pool = pool
         self._tell = tell
         self.server = capture_server()
-        self._replayer = Replayer(folder, Backend.CUDA.value)
+        self._replayer = Replayer(folder)
         self._replayer.begin()
         self._programs = Programs(self.server, kill_orphans)
         self._measuring = Measuring(self._programs, self._replayer)

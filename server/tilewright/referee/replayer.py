@@ -14,14 +14,12 @@ from typing import NamedTuple, TypeVar
 from tilewright.gpu.lease import lease
 from tilewright.gpu.telemetry import find_gpu
 from tilewright.isolation.process import ChildProcess, kept_environment, spawned
-from tilewright.programs.digests import digest, in_room, room_bytes
+from tilewright.programs.digests import in_room, room_bytes
 from tilewright.programs.format import encoded
 from tilewright.programs.model import Program
 from tilewright.wire.channel import ChannelClosed, ChannelError, ChannelTimeout, Sent
 from tilewright.wire.memory import Memory, Reused
 from tilewright.wire.messages import (
-    ArmNumber,
-    Copied,
     Done,
     FaultKind,
     FromReplayer,
@@ -29,7 +27,6 @@ from tilewright.wire.messages import (
     LoadPrograms,
     Message,
     Outputs,
-    ProgramsLoaded,
     ReplayerReady,
     ReplayFault,
     Room,
@@ -43,6 +40,8 @@ START_S = 60.0
 LEASE_WAIT_S = 60.0
 SLACK_S = 30.0
 """Beyond what its calls may take, for a reply to come."""
+WARM = 5
+"""Calls of each arm in a round that do not count, at most."""
 BYTES_A_SECOND = 50e6
 """Of what is sent to it, at least."""
 Reply = TypeVar("Reply", bound=Message)
@@ -59,23 +58,11 @@ class Fault(Exception):
 
 
 class Copy(NamedTuple):
-    """The outputs of one call of an arm on a draw, whole words each, and the digest that the GPU made under the key."""
+    """The outputs of one call of an arm on a draw, whole words each."""
 
     arm: int
     draw: int
     outputs: list[memoryview]
-    key: int
-    digest: int
-    device: str = ""
-
-    @property
-    def genuine(self) -> bool:
-        """Whether the GPU's digest is that of these outputs: made again by torch on the `device`, or in numpy."""
-        if not self.device:
-            return digest(self.outputs, self.key) == self.digest
-        from tilewright.referee.digests import digest_on  # which imports torch
-
-        return digest_on(self.device, self.outputs, self.key) == self.digest
 
 
 class ReplayerGone(Exception):
@@ -85,11 +72,9 @@ class ReplayerGone(Exception):
 class Replayer:
     """A replayer process. A context manager: it ends with the block."""
 
-    def __init__(self, folder: Path | None = None, device: str = "") -> None:
-        """`folder` is where its scratch folder is made; default: the temporary folder. `device`: torch's, in this
-        process, for the digests of copied outputs; without one, numpy makes them."""
+    def __init__(self, folder: Path | None = None) -> None:
+        """`folder` is where its scratch folder is made; default: the temporary folder."""
         self._folder = folder
-        self._device = device
         self._process: ChildProcess | None = None
         self._scratch: Path | None = None
         self._link: Link[FromReplayer] | None = None
@@ -136,55 +121,58 @@ class Replayer:
         self.ready = ready
         return ready
 
-    def load(self, programs: Sequence[Program], draws: Draws) -> list[str]:
-        """Take one or two programs, and contents of their inputs by draw; the programs' identities. Raises `Fault`,
-        `ReplayerGone`."""
+    def load(self, programs: Sequence[Program], draws: Draws) -> None:
+        """Take programs, one an arm, and contents of their inputs by draw. Raises `Fault`, `ReplayerGone`."""
         self._programs, self._draws = [*programs], draws
         files = [encoded(program) for program in programs]
         flat = [data for draw in draws for data in draw]
         limit_s = SLACK_S + sum(map(len, (*files, *flat))) / BYTES_A_SECOND
-        loaded = self._ask(LoadPrograms(programs=[*range(len(files))]), ProgramsLoaded, files, limit_s)
+        self._ask(LoadPrograms(programs=[*range(len(files))]), Done, files, limit_s)
         width = len(programs[0].layout.inputs)
         places = [[*range(number * width, (number + 1) * width)] for number in range(len(draws))]
         self._ask(SetDraws(draws=places), Done, flat, limit_s)
-        return loaded.identities
 
-    def round(self, pairs: int, limit_s: float) -> Round:
-        """Run one round of both arms: `pairs` calls of each, of at most `limit_s` seconds. Raises `Fault`, whose arm
-        was found by running each alone, and `ReplayerGone`."""
-        return self.copied_round(pairs, limit_s, arms=())[0]
+    def round(self, pairs: int, limit_s: float, pause_s: float = 0.0) -> Round:
+        """Run one round of all arms: `pairs` calls of each, of at most `limit_s` seconds, each after a pause. Raises
+        `Fault`, whose arm was found by running each alone, and `ReplayerGone`."""
+        return self.copied_round(pairs, limit_s, pause_s, arms=())[0]
 
-    def copied_round(self, pairs: int, limit_s: float, arms: Sequence[ArmNumber] = (0, 1)) -> tuple[Round, list[Copy]]:
+    def copied_round(
+        self, pairs: int, limit_s: float, pause_s: float = 0.0, arms: Sequence[int] = (0, 1)
+    ) -> tuple[Round, list[Copy]]:
         """The same, with the outputs of one call of each of these arms on each draw, drawn after it. They hold until
         this is called again."""
-        places: list[tuple[ArmNumber, int]] = [(arm, draw) for arm in arms for draw in range(len(self._draws))]
+        places = [(arm, draw) for arm in arms for draw in range(len(self._draws))]
         memory = [self.memory.of(place, self._room(place[0])) for place in places]
         rooms = [Room(arm=arm, draw=draw, memory=number) for number, (arm, draw) in enumerate(places)]
-        ask = RunRound(pairs=pairs, rooms=rooms, limit_s=limit_s)
+        ask = RunRound(pairs=pairs, rooms=rooms, limit_s=limit_s, pause_s=pause_s)
+        calls = (len(self._programs) + 1) * (pairs + WARM)
         try:
-            answer = self._ask(ask, Round, memory, SLACK_S + 3 * (pairs + 3) * limit_s)
+            answer = self._ask(ask, Round, memory, SLACK_S + calls * (limit_s + pause_s))
         except Fault as fault:
             raise self._blamed(fault, limit_s) from None
         if sorted((one.arm, one.draw) for one in answer.copied) != sorted(places):
             raise self._gone("the replayer copied other outputs")
-        held = dict(zip(places, memory, strict=True))
-        return answer, [self._copy(one, held[one.arm, one.draw]) for one in answer.copied]
+        return answer, [self._copy(*place, held) for place, held in zip(places, memory, strict=True)]
 
     def alone(self, arm: int, draw: int, calls: int, limit_s: float) -> tuple[Outputs, Copy]:
         """Run one arm on one draw. Raises `Fault`, `ReplayerGone`."""
         memory = Memory(self._room(arm))
-        room = Room(arm=0 if arm == 0 else 1, draw=draw, memory=0)
-        ask = RunAlone(room=room, calls=calls, limit_s=limit_s)
+        ask = RunAlone(room=Room(arm=arm, draw=draw, memory=0), calls=calls, limit_s=limit_s)
         answer = self._ask(ask, Outputs, [memory], SLACK_S + calls * limit_s)
-        return answer, self._copy(answer.copied, memory)
+        return answer, self._copy(arm, draw, memory)
 
     def _room(self, arm: int) -> int:
         """Bytes that the outputs of an arm take."""
         return max(room_bytes(self._programs[arm]), 1)
 
-    def _copy(self, copied: Copied, memory: Memory) -> Copy:
-        outputs = in_room(self._programs[copied.arm], memory.view)
-        return Copy(copied.arm, copied.draw, outputs, int(copied.key, 16), int(copied.digest, 16), self._device)
+    def _copy(self, arm: int, draw: int, memory: Memory) -> Copy:
+        return Copy(arm, draw, in_room(self._programs[arm], memory.view))
+
+    @property
+    def idle_mhz(self) -> float:
+        """The SM clock of the idle GPU, as the process found it; 0 before it is ready."""
+        return self.ready.mhz if self.ready is not None else 0.0
 
     @property
     def pid(self) -> int | None:
@@ -214,8 +202,8 @@ class Replayer:
             except Fault as alone:
                 found = Fault(alone.kind, arm, str(alone))
                 break
-        self.close()  # what is loaded is no longer both of them
-        return found or Fault(fault.kind, None, f"{fault}; neither version does this when it runs alone")
+        self.close()  # what is loaded is no longer all of them
+        return found or Fault(fault.kind, None, f"{fault}; no version does this when it runs alone")
 
     def _ask(self, message: Message, kind: type[Reply], buffers: Sequence[Sent], limit_s: float) -> Reply:
         self.start()

@@ -4,10 +4,8 @@ A round's figure for a version is the trimmed mean of its calls. Rounds are inde
 calls within one are not, so the interval is Student's t over rounds. All looks share one error probability (Bonferroni,
 the simplest group-sequential bound; C. Jennison and B. Turnbull, "Group Sequential Methods", 1999).
 
-Events decide. They can be forged by device code, which can write where the driver keeps their time stamps. The wall
-clock, which ends with a digest of the outputs that is made again afterwards, cannot; it is coarser, and has to bear out
-a gain above what it resolves. It has to be precise enough for that, too: a version that is slow now and then would else
-keep it from saying anything.
+Events decide, and the wall clock bounds them: it ends when a digest of the outputs reaches the host. Where it shows a
+smaller gain than the events, by more than their noise and what lines left in the L2 explain, its gain is the gain.
 """
 
 from __future__ import annotations
@@ -25,8 +23,14 @@ LOOKS = (8, 12, 18, 28, 40)
 """Numbers of rounds after which a comparison may end."""
 PRECISE = 0.001
 """Half-width of a log-ratio below which a further look adds nothing."""
-PRECISE_SHARE = 0.2
-"""The same as a share of the difference."""
+PRECISE_SHARE = {"faster": 0.5, "slower": 0.2}
+"""The same as a share of the difference. A gain is measured again before it is kept, and its figure is the second."""
+NEAR_BEST = 0.01
+"""Share by which the SM clock behind an arm may lie under that of the idle GPU. Behind a call that takes much power it
+lies above it, on an H100 by up to 5%, and says nothing of the call; a limit that lasts shows as a low clock."""
+PAUSED_US, PAUSE_S = 100.0, 0.01
+"""Calls from which on the GPU rests before each, and for how long. A pause that followed the call's time would make
+what a program takes depend on the program beside it: on an H100, a matmul of 1.4 ms by 0.3%."""
 TRIMMED = 0.1
 """Share of a round's calls that is left out at either end."""
 WALL_TRIMMED = 0.25
@@ -45,10 +49,12 @@ Verdict = Literal["faster", "slower", "inconclusive"]
 
 
 class Figures(NamedTuple):
-    """One round: microseconds for a call of arm 0, of arm 1 and of an empty program, by either clock."""
+    """One round: microseconds for a call of each arm and, last, of an empty program, by either clock; and the SM clock
+    behind them in MHz, 0 if that is not known."""
 
-    events: tuple[float, float, float]
-    wall: tuple[float, float, float]
+    events: tuple[float, ...]
+    wall: tuple[float, ...]
+    mhz: tuple[float, ...] = (0.0,)
 
     @property
     def log_ratio(self) -> float:
@@ -60,14 +66,18 @@ class Figures(NamedTuple):
         """Microseconds that arm 1 saves by the wall clock."""
         return self.wall[0] - self.wall[1]
 
+    def steady(self, idle_mhz: float) -> bool:
+        """Whether no arm's clock was held down."""
+        return min(self.mhz[:-1], default=idle_mhz) >= (1 - NEAR_BEST) * idle_mhz
+
 
 def figures(found: Round) -> Figures:
     """A round's figures from its calls. Raises ValueError where there are none, or a time is zero."""
     events = tuple(trimmed_mean(calls) for calls in found.events)
     wall = tuple(trimmed_mean(calls, WALL_TRIMMED) for calls in found.wall)
-    if min(events[:2]) <= 0:
+    if min(events[:-1]) <= 0:
         raise ValueError("a program took no time by its events")
-    return Figures((events[0], events[1], events[2]), (wall[0], wall[1], wall[2]))
+    return Figures(events, wall, tuple(trimmed_mean(calls) for calls in found.mhz))
 
 
 def trimmed_mean(values: Sequence[float], trimmed: float = TRIMMED) -> float:
@@ -98,59 +108,72 @@ class Comparison:
     rounds: list[Figures] = field(default_factory=list)
     error_probability: float = ERROR_PROBABILITY
     rules: Rules = DEFAULT
-    """What counts: the floor, and what the wall clock has to bear out."""
+    """What counts: the floor, and how far the clocks may disagree."""
+    unsteady: int = 0
+    """Rounds in which the SM clock was not steady, however long the GPU rested."""
+
+    @property
+    def by_events(self) -> Interval:
+        """The speedup of arm 1 over arm 0 by events, as a log-ratio."""
+        return interval([one.log_ratio for one in self.rounds], self.error_probability / len(LOOKS))
 
     @property
     def speedup(self) -> Interval:
-        """Of arm 1 over arm 0, as a log-ratio by events."""
-        return interval([one.log_ratio for one in self.rounds], self.error_probability / len(LOOKS))
+        """The same, by the wall clock where that bounds it."""
+        if not self.bounded:
+            return self.by_events
+        wall, us = self.wall_gain, self.mean_us(1)
+        low, mean, high = (math.log(max(us + gain, us / 2) / us) for gain in (wall.low, wall.mean, wall.high))
+        return Interval(mean, low, high, wall.error / us, wall.samples, wall.freedom)
 
     @property
     def wall_gain(self) -> Interval:
         """Microseconds that arm 1 saves by the wall clock."""
         return interval([one.wall_gain for one in self.rounds], self.rules.wall_error / len(LOOKS))
 
+    @property
+    def bounded(self) -> bool:
+        """Whether the wall clock shows a smaller gain than the events, by more than their noise and the rule."""
+        wall, noise = self.wall_gain, self.by_events.half_width * self.mean_us(1)
+        gain = self.mean_us(0) - self.mean_us(1)
+        return gain > 0 and gain - wall.mean > wall.half_width + noise + self.rules.wall_resolution_us
+
     def mean_us(self, arm: int) -> float:
-        """Microseconds for a call of an arm by events; 2: of an empty program."""
+        """Microseconds for a call of an arm by events; -1: of an empty program."""
         return math.fsum(one.events[arm] for one in self.rounds) / len(self.rounds)
 
     @property
-    def borne_out(self) -> bool:
-        """Whether the wall clock bears the difference out: within its noise it shows half of it or more, and its noise
-        is at most half of it. True for a difference that it cannot resolve."""
-        gain, wall = self.mean_us(0) - self.mean_us(1), self.wall_gain
-        if abs(gain) <= self.rules.wall_resolution_us:
-            return True
-        return wall.half_width <= abs(gain) / 2 and not self._contradicted
-
-    @property
-    def _contradicted(self) -> bool:
-        """Whether the wall clock is sure that the difference is less than half of what the events say."""
-        gain, wall = self.mean_us(0) - self.mean_us(1), self.wall_gain
-        return wall.high < gain / 2 if gain > 0 else wall.low > gain / 2
+    def mhz(self) -> float:
+        """The SM clock behind the arms' calls."""
+        clocks = [clock for one in self.rounds for clock in one.mhz[:-1]]
+        return math.fsum(clocks) / len(clocks) if clocks else 0.0
 
     @property
     def verdict(self) -> Verdict:
-        """What can be said of arm 1. A gain that the wall clock contradicts is none."""
+        """What can be said of arm 1."""
         found = self.speedup
-        if found.low > 0 and found.mean >= self.rules.floor and self.borne_out:
+        if found.low > 0 and found.mean >= self.rules.floor:
             return "faster"
         return "slower" if found.high < 0 and found.mean <= -self.rules.floor else "inconclusive"
 
     @property
     def decided(self) -> bool:
-        """Whether more rounds would change nothing that matters. Where the wall clock is too coarse as yet to bear a
-        gain out, they would."""
-        half, mean = self.speedup.half_width, abs(self.speedup.mean)
-        gains = self.speedup.low > 0 and self.speedup.mean >= self.rules.floor
-        if gains and not self.borne_out and not self._contradicted:
-            return False
-        return half <= PRECISE or (self.verdict != "inconclusive" and half <= PRECISE_SHARE * mean)
+        """Whether more rounds would change nothing that matters."""
+        found, verdict = self.speedup, self.verdict
+        if found.half_width <= PRECISE or found.high < self.rules.useful:
+            return True
+        return verdict != "inconclusive" and found.half_width <= PRECISE_SHARE[verdict] * abs(found.mean)
+
+
+def pause_for(scouted: Figures) -> float:
+    """Seconds for which the GPU rests before each call of a round: what its neighbour took from the power budget is
+    then there again."""
+    return PAUSE_S if max(scouted.events[:-1]) > PAUSED_US else 0.0
 
 
 def pairs_for(scouted: Figures) -> int:
-    """Calls an arm in a round, by what a call took first. Before and after the wall clock the GPU does as much again as
-    while that runs: it overwrites all memory, and makes two more digests."""
-    us, wall = max(scouted.events[:2]), max(scouted.wall[:2])
+    """Calls an arm in a round, by what a call took first. Before the wall clock the GPU does as much again as while
+    that runs: it overwrites all memory; and it rests."""
+    us, wall = max(scouted.events[:-1]), max(scouted.wall[:-1])
     least, most = PAIRS if us < LONG_US else (LONG_PAIRS, PAIRS[1])
-    return min(max(int(1e6 * ROUND_S / 3 / (CALL_OVERHEAD_US + 2 * wall)), least), most)
+    return min(max(int(1e6 * ROUND_S / 3 / (CALL_OVERHEAD_US + 2 * wall + 1e6 * pause_for(scouted))), least), most)

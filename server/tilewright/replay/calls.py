@@ -1,14 +1,13 @@
 """One call of a program, between clocks.
 
-Off the clocks: all memory of both arms is poisoned, what the arm holds is put back, its images' variables among it, and
-shared memory is overwritten.
-Then the wall clock starts; the inputs are written, twice the L2 is read, an event, the program, an event, and a digest
-of the outputs under a key that was drawn a moment ago. The wall clock stops when the digest reaches the host.
+Off the clocks: all memory of all arms is poisoned, what the arm holds is put back, shared memory is overwritten, marks
+on lines of the L2 are taken away, and the GPU rests, as long before each arm of a round.
+Then the wall clock starts; the inputs are written, twice the L2 is read, an event, the program, an event, and a keyed
+digest of the outputs. The wall clock stops when the digest reaches the host. Then the SM clock is measured.
 """
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +16,11 @@ from typing import NamedTuple
 from tilewright.gpu.addresses import rounded
 from tilewright.programs.digests import key_of, output_words
 from tilewright.programs.model import Program
-from tilewright.replay.device import Batch, Device
+from tilewright.replay.device import Device
 from tilewright.replay.load import Loaded, joined
+
+SPUN_S = 100e-6
+"""The end of a pause, which the host spins: after a sleep, its own clock is slow at first."""
 
 
 class Area(NamedTuple):
@@ -37,8 +39,6 @@ class Arm:
     loaded: Loaded
     held: list[Area]
     draws: list[list[Area]]
-    variables: Sequence[Batch] = ()
-    """What puts back what its images hold."""
 
     @property
     def outputs(self) -> list[tuple[int, int]]:
@@ -47,18 +47,16 @@ class Arm:
 
 
 class Tampered(Exception):
-    """A call whose stamps or digest cannot be: the program changed what is the replayer's."""
+    """A call whose time stamps cannot be: the program changed what is the replayer's."""
 
 
 class Call(NamedTuple):
-    """What one call took, in microseconds, the digest of its outputs under its key, and that under a key which other
-    calls share: equal for equal outputs."""
+    """What one call took, in microseconds, the digest of its outputs, and the SM clock behind it, in MHz."""
 
     events: float
     wall: float
-    key: int
     digest: int
-    shared: int
+    mhz: float
 
 
 def mapped(programs: Sequence[Program]) -> list[tuple[int, int]]:
@@ -73,23 +71,20 @@ def call(
     draw: int,
     poisoned: Sequence[tuple[int, int]],
     limit_s: float,
-    shared_key: int = 0,
+    key: int = 0,
+    pause_s: float = 0.0,
 ) -> Call:
     """Run `graph`, the arm's own or an empty one, on the arm's memory. Raises `Hang`, `DriverError`, `Tampered`."""
     for at, size in poisoned:
         device.poison(at, size)
     for area in arm.held:  # afterwards: what one arm holds can lie where the other one writes
         device.copy(area.at, area.copy, area.size)
-    for batch in arm.variables:
-        device.copy_all(batch)
     device.scrub()
+    device.unmark()
     device.wait(time.monotonic() + limit_s)
-    key = secrets.randbits(64)
-    outputs, again = (
-        [(at, size, key_of(one, number)) for number, (at, size) in enumerate(arm.outputs)] for one in (key, shared_key)
-    )
+    rest(pause_s)
+    outputs = [(at, size, key_of(key, number)) for number, (at, size) in enumerate(arm.outputs)]
     inputs = arm.draws[draw]
-    device.clear_word()
     began = time.perf_counter_ns()
     for area in inputs:
         device.copy(area.at, area.copy, area.size)
@@ -97,24 +92,20 @@ def call(
     device.mark(end=False)
     device.launch(graph)
     device.mark(end=True)
-    word = _digest(device, outputs, limit_s)
+    word = device.digest_of(outputs, limit_s)
     wall = time.perf_counter_ns() - began
-    device.wait(time.monotonic() + limit_s)
-    device.clear_word()
-    if _digest(device, outputs, limit_s) != word:  # the GPU is at rest now: who stopped the clock early is found out
-        raise Tampered("the digest that stopped the clock is not that of the outputs")
-    device.clear_word()
-    shared = _digest(device, again, limit_s)
+    device.probe()
     device.wait(time.monotonic() + limit_s)
     events = device.marked_us()
     if not 0 < events < 1e9:
         raise Tampered(f"by its events the program took {events} us")
-    return Call(events, wall / 1000, key, word, shared)
+    return Call(events, wall / 1000, word, device.probed_mhz())
 
 
-def _digest(device: Device, outputs: Sequence[tuple[int, int, int]], limit_s: float) -> int:
-    """What the host's word says of outputs: address, bytes and key of each. Raises `Hang`, `DriverError`."""
-    for at, size, key in outputs:
-        device.add_digest(at, size, key)
-    device.publish()
-    return device.await_word(time.monotonic() + limit_s)
+def rest(pause_s: float) -> None:
+    """Let so many seconds pass."""
+    until = time.perf_counter() + pause_s
+    if pause_s > SPUN_S:
+        time.sleep(pause_s - SPUN_S)
+    while time.perf_counter() < until:
+        pass

@@ -4,7 +4,6 @@ by which the GPU tells the host that a call is done."""
 from __future__ import annotations
 
 import ctypes
-import itertools
 import time
 from collections.abc import Sequence
 from importlib.resources import files
@@ -15,25 +14,15 @@ from cuda.bindings import driver as cuda
 from tilewright.gpu.driver import Context, ok
 from tilewright.gpu.pages import Pages
 
-NAMES = ("read_all", "digest", "publish", "nothing", "scrub", "copy_all")
+NAMES = ("read_all", "digest", "publish", "nothing", "scrub", "probe")
 FLUSHES = 2
 """Times the size of the L2 that are read before a call."""
 LOOK_EVERY = 2000
 """Looks at the host's word between two at the stream, which tell of errors."""
-
-
-BATCH = 160
-"""Areas that one launch copies."""
-
-
-class Batch:
-    """What one launch of `copy_all` copies: where to, where from, how many bytes; at most `BATCH` of them."""
-
-    def __init__(self, areas: Sequence[tuple[int, int, int]]) -> None:
-        self._areas = (ctypes.c_uint64 * (3 * BATCH))(*itertools.chain.from_iterable(areas))
-        self._count = ctypes.c_uint64(len(areas))
-        self.places = (ctypes.c_void_p * 2)(*map(ctypes.addressof, (self._areas, self._count)))
-        """Of the kernel's parameters."""
+PROBED_CYCLES = 40_000
+"""20 us at 2 GHz."""
+IDLE_PROBES, IDLE_S = (200, 20_000), 5.0
+"""Probes in a row without a higher clock, and probes at most; seconds for one."""
 
 
 class Hang(Exception):
@@ -92,12 +81,6 @@ class Device:
             answer = cuda.cuMemcpyDtoDAsync(cuda.CUdeviceptr(to), cuda.CUdeviceptr(source), size, self.stream)
             ok(answer, "copying on the GPU")
 
-    def copy_all(self, batch: Batch) -> None:
-        """Copy many areas within the GPU, on the stream, in one launch."""
-        places = ctypes.addressof(batch.places)
-        answer = cuda.cuLaunchKernel(self._kernels["copy_all"], BATCH, 1, 1, 128, 1, 1, 0, self.stream, places, 0)
-        ok(answer, "launching copy_all")
-
     def poison(self, at: int, size: int) -> None:
         """Fill memory with 0xFF, which makes NaN in every float dtype, on the stream."""
         if size:
@@ -106,6 +89,13 @@ class Device:
     def scrub(self) -> None:
         """Overwrite the shared memory of every SM, on the stream: a block that takes all of it, twice an SM."""
         self._launch("scrub", 2 * self._sms, 1024, (self._shared // 4,), (ctypes.c_uint32,), self._shared)
+
+    def unmark(self) -> None:
+        """Let no line of the L2 outlast others: a kernel may have marked those that it means to use again. And poison
+        what `flush` reads, on the stream, and read it, so that no line is to be written back while a program runs."""
+        ok(cuda.cuCtxResetPersistingL2Cache(), "resetting the L2")
+        self.poison(self._flush, self._flush_bytes)
+        self.flush()
 
     def flush(self) -> None:
         """Read memory until nothing else is in the L2, on the stream."""
@@ -124,6 +114,14 @@ class Device:
     def publish(self) -> None:
         """Hand the sum to the host, on the stream, and clear it."""
         self._launch("publish", 1, 1, (self._sum, self._host), (ctypes.c_uint64,) * 2)
+
+    def digest_of(self, areas: Sequence[tuple[int, int, int]], limit_s: float) -> int:
+        """The digest of whole words: address, bytes and key of each area. Raises `Hang`, `DriverError`."""
+        self.clear_word()
+        for at, size, key in areas:
+            self.add_digest(at, size, key)
+        self.publish()
+        return self.await_word(time.monotonic() + limit_s)
 
     def await_word(self, deadline: float) -> int:
         """The host's word, once it is there: this process does nothing else meanwhile. Raises `Hang` at `deadline`
@@ -158,6 +156,27 @@ class Device:
     def launch(self, graph: Any) -> None:
         """Launch an executable graph on the stream."""
         ok(cuda.cuGraphLaunch(graph, self.stream), "launching a program")
+
+    def probe(self) -> None:
+        """Have the SM clock measured, on the stream."""
+        self._launch("probe", 1, 1, (PROBED_CYCLES, self._host + 8), (ctypes.c_uint64,) * 2)
+
+    def probed_mhz(self) -> float:
+        """The SM clock, once the stream is done."""
+        cycles, ns = (ctypes.c_uint64 * 2).from_address(self._host + 8)
+        return 1000 * cycles / ns if ns else 0.0
+
+    def idle_mhz(self) -> float:
+        """The SM clock with nothing else to do, once it rises no more: an idle GPU's is low at first."""
+        best, since = 0.0, 0
+        for _ in range(IDLE_PROBES[1]):
+            self.probe()
+            self.wait(time.monotonic() + IDLE_S)
+            mhz = self.probed_mhz()
+            best, since = (mhz, 0) if mhz > 1.001 * best else (best, since + 1)
+            if since == IDLE_PROBES[0]:
+                break
+        return best
 
     def marked_us(self) -> float:
         """Microseconds between the two events, once the stream is done."""

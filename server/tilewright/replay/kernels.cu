@@ -32,21 +32,24 @@ extern "C" __global__ void publish(unsigned long long *sum, volatile uint64_t *h
     __threadfence_system();
 }
 
-struct area {
-    uint64_t to, from, bytes;
-};
-struct batch {
-    area areas[160];  // parameters may take 4 KB
-};
+static __device__ uint64_t nanoseconds() {
+    uint64_t now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    return now;
+}
 
-// Copies bytes in many places at once. The driver copies each variable of an image on its own, which takes the host's
-// time. The places are parameters: nobody else's kernel can change them.
-extern "C" __global__ void copy_all(const __grid_constant__ batch batch, uint64_t count) {
-    for (uint64_t one = blockIdx.x; one < count; one += gridDim.x) {
-        const area area = batch.areas[one];
-        for (uint64_t i = threadIdx.x; i < area.bytes; i += blockDim.x)
-            ((uint8_t *)area.to)[i] = ((const uint8_t *)area.from)[i];
-    }
+// Spins for `cycles`, and tells the host how many cycles and nanoseconds that took: the clock of an SM. It begins and
+// ends with a tick of the GPU's timer, which may come once in a microsecond.
+extern "C" __global__ void probe(uint64_t cycles, volatile uint64_t *host) {
+    uint64_t before = nanoseconds(), began, ended;
+    while ((began = nanoseconds()) == before);
+    uint64_t first = clock64();
+    while (clock64() - first < cycles);
+    before = nanoseconds();
+    while ((ended = nanoseconds()) == before);
+    host[0] = clock64() - first;
+    host[1] = ended - began;
+    __threadfence_system();
 }
 
 // What an empty program launches.

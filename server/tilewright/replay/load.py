@@ -12,17 +12,14 @@ from typing import Any
 from cuda.bindings import driver as cuda
 
 from tilewright.gpu.driver import Context, ok
-from tilewright.programs.images import variables, writable_bytes
+from tilewright.programs.images import variables
 from tilewright.programs.model import Copy, Edge, Kernel, Memset, Program, ProgramError
 
 LARGE_SHARED = 48 << 10
 """Bytes of dynamic shared memory beyond which a kernel has to be told that it may have them."""
 PORTABLE_CLUSTER = 8
 IMAGES = 32
-"""Of which it is known what they can write to, from round to round."""
-LOST_BYTES = 4096
-"""Of variables that the driver does not find, as static ones of C++: too few for results, which are what is worth
-keeping."""
+"""Whose variables are known, from round to round."""
 _Function = cuda.CUfunction_attribute
 _Launch = cuda.CUkernelNodeAttrID
 _add_dependencies = getattr(cuda, "cuGraphAddDependencies_v2", cuda.cuGraphAddDependencies)  # so named before 13
@@ -84,26 +81,13 @@ def load(program: Program, context: Context, stream: Any) -> Loaded:
     return Loaded(made, [*libraries.values()], kept)
 
 
-@functools.lru_cache(maxsize=IMAGES)
-def _writable(image: bytes) -> tuple[list[bytes], int]:
-    """The names of an image's variables, and the bytes of all that it can write to."""
-    return [name.encode() for name in variables(image)], writable_bytes(image)
+_names = functools.lru_cache(maxsize=IMAGES)(lambda image: [name.encode() for name in variables(image)])
 
 
 def _variables(library: Any, image: bytes) -> list[tuple[int, int]]:
-    """Where an image's variables lie. Raises `ProgramError` where many bytes of them cannot be found."""
-    found = []
-    names, size = _writable(image)
-    for name in names:
-        error, at, there = cuda.cuLibraryGetGlobal(library, name)
-        if not int(error):
-            found.append((int(at), int(there)))
-    lost = size - sum(length for _, length in joined(found))  # two names may be for the same bytes
-    if lost > LOST_BYTES:
-        raise ProgramError(
-            f"{lost} bytes of its variables cannot be put back before a call: it could keep results there"
-        )
-    return found
+    """Where an image's variables lie, as far as the driver finds them."""
+    found = (cuda.cuLibraryGetGlobal(library, name) for name in _names(image))
+    return [(int(at), int(size)) for error, at, size in found if not int(error)]
 
 
 def joined(areas: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -16,14 +16,12 @@ from tilewright.gpu.driver import DriverError
 from tilewright.isolation.confinement import Isolation
 from tilewright.programs.digests import room_bytes
 from tilewright.programs.format import decoded
-from tilewright.programs.identity import identity
 from tilewright.programs.model import Program, ProgramError
-from tilewright.replay.calls import Call, Tampered
+from tilewright.replay.calls import Tampered
 from tilewright.replay.device import Device, Hang
 from tilewright.replay.rounds import Blamed, OutOfMemory, Place, run_alone, run_round
 from tilewright.wire.channel import Channel, ChannelClosed, ChannelError, Received
 from tilewright.wire.messages import (
-    ArmNumber,
     Copied,
     Digest,
     Done,
@@ -32,7 +30,6 @@ from tilewright.wire.messages import (
     LoadPrograms,
     Message,
     Outputs,
-    ProgramsLoaded,
     ReplayerReady,
     ReplayFault,
     Room,
@@ -52,7 +49,7 @@ class Replayer:
         self._device = device
         self._programs: list[Program] = []
         self._draws: list[list[int]] = []
-        self._shared_key = 0
+        self._key = 0
 
     def answer(self, message: ToReplayer, buffers: Sequence[Received]) -> Message:
         """Raises `ProgramError`, `OutOfMemory`, `Blamed`, `DriverError`, `ChannelError`."""
@@ -74,13 +71,13 @@ class Replayer:
             if program.layout.arch.rstrip("af") != self._device.context.arch:
                 raise ProgramError(f"it is for {program.layout.arch}, and the GPU is {self._device.context.arch}")
         inputs = [[(one.name, one.spec) for one in program.layout.inputs] for program in programs]
-        if inputs[0] != inputs[-1]:
-            raise ProgramError("the two programs have other inputs")
+        if any(one != inputs[0] for one in inputs):
+            raise ProgramError("the programs have other inputs")
         outputs = [[(one.spec.dtype, one.spec.shape) for one in program.layout.outputs] for program in programs]
-        if outputs[0] != outputs[-1]:
-            raise ProgramError("the two programs have other outputs")
+        if any(one != outputs[0] for one in outputs):
+            raise ProgramError("the programs have other outputs")
         self._programs = programs
-        return ProgramsLoaded(identities=[identity(program) for program in programs])
+        return Done()
 
     def _set_draws(self, message: SetDraws, buffers: Sequence[Received]) -> Message:
         if not self._programs:
@@ -90,7 +87,7 @@ class Replayer:
         if any([*map(len, draw)] != sizes for draw in draws):
             raise ChannelError("a draw has other sizes than the inputs")
         self._drop_draws()
-        self._shared_key = secrets.randbits(64)
+        self._key = secrets.randbits(64)
         for draw in draws:
             self._draws.append([])
             for data in draw:
@@ -104,8 +101,8 @@ class Replayer:
                 self._device.free(at)
 
     def _run_round(self, message: RunRound, buffers: Sequence[Received]) -> Message:
-        if len(self._programs) != 2 or not self._draws:
-            raise ChannelError("a round needs two programs and draws")
+        if not self._draws:
+            raise ChannelError("a round needs draws")
         rooms: dict[Place, memoryview] = {(room.arm, room.draw): self._room(room, buffers) for room in message.rooms}
         measured = run_round(
             self._device,
@@ -114,17 +111,20 @@ class Replayer:
             message.pairs,
             rooms,
             message.limit_s,
-            self._shared_key,
+            self._key,
+            message.pause_s,
         )
-        copied = [_copied(arm, draw, made) for (arm, draw), made in sorted(measured.copied.items())]
-        events = [[one.events for one in calls] for calls in measured.calls]
-        wall = [[one.wall for one in calls] for calls in measured.calls]
-        digests = [
-            Digest(arm=0 if arm == 0 else 1, draw=draw, digest=f"{one:016x}")
-            for (arm, draw), seen in measured.digests.items()
-            for one in seen
-        ]
-        return Round(events=events, wall=wall, copied=copied, digests=digests)
+        return Round(
+            events=[[one.events for one in calls] for calls in measured.calls],
+            wall=[[one.wall for one in calls] for calls in measured.calls],
+            mhz=[[one.mhz for one in calls] for calls in measured.calls],
+            copied=[Copied(arm=arm, draw=draw) for arm, draw in measured.copied],
+            digests=[
+                Digest(arm=arm, draw=draw, digest=f"{digest:016x}")
+                for (arm, draw), seen in measured.digests.items()
+                for digest in seen
+            ],
+        )
 
     def _run_alone(self, message: RunAlone, buffers: Sequence[Received]) -> Message:
         arm, draw = message.room.arm, message.room.draw
@@ -134,8 +134,7 @@ class Replayer:
             calls = run_alone(self._device, program, self._draws, draw, message.calls, message.limit_s, memory)
         except Blamed as blamed:
             raise Blamed(arm, blamed.cause) from None
-        copied = _copied(arm, draw, calls[-1])
-        return Outputs(events=[c.events for c in calls], wall=[c.wall for c in calls], copied=copied)
+        return Outputs(events=[c.events for c in calls], wall=[c.wall for c in calls])
 
     def _room(self, room: Room, buffers: Sequence[Received]) -> memoryview:
         """The memory of a room, which is as large as the outputs. Raises `ChannelError`."""
@@ -145,10 +144,6 @@ class Replayer:
         if len(memory) < room_bytes(self._programs[room.arm]):
             raise ChannelError("a room is smaller than the outputs")
         return memory
-
-
-def _copied(arm: int, draw: int, made: Call) -> Copied:
-    return Copied(arm=0 if arm == 0 else 1, draw=draw, key=f"{made.key:016x}", digest=f"{made.digest:016x}")
 
 
 _KINDS: dict[str, FaultKind] = {
@@ -162,19 +157,18 @@ _KINDS: dict[str, FaultKind] = {
 def fault_of(error: Exception) -> ReplayFault:
     """What the referee is told of an error. Raises it again where it is none of a program's."""
     arm, cause = (error.arm, error.cause) if isinstance(error, Blamed) else (None, error)
-    number: ArmNumber | None = None if arm is None else 0 if arm == 0 else 1
     match cause:
         case DriverError():
             kind: FaultKind = _KINDS.get(cause.name, "launch-failed" if cause.fatal else "refused")
-            return ReplayFault(fault=kind, arm=number, detail=str(cause)[:1000], fatal=cause.fatal)
+            return ReplayFault(fault=kind, arm=arm, detail=str(cause)[:1000], fatal=cause.fatal)
         case Hang():
-            return ReplayFault(fault="hang", arm=number, detail=str(cause), fatal=True)
+            return ReplayFault(fault="hang", arm=arm, detail=str(cause), fatal=True)
         case Tampered():
-            return ReplayFault(fault="tampered", arm=number, detail=str(cause), fatal=True)
+            return ReplayFault(fault="tampered", arm=arm, detail=str(cause), fatal=True)
         case OutOfMemory():
-            return ReplayFault(fault="out-of-memory", arm=number, detail=str(cause), fatal=False)
+            return ReplayFault(fault="out-of-memory", arm=arm, detail=str(cause), fatal=False)
         case ProgramError():
-            return ReplayFault(fault="refused", arm=number, detail=str(cause)[:1000], fatal=False)
+            return ReplayFault(fault="refused", arm=arm, detail=str(cause)[:1000], fatal=False)
     raise error
 
 
@@ -201,8 +195,15 @@ def main(channel: socket.socket, isolation: Isolation) -> None:
     except (DriverError, RuntimeError) as error:
         raise SystemExit(f"no GPU can be used here: {error}") from None
     context = device.context
-    ready = ReplayerReady(gpu=context.uuid, arch=context.arch, driver=context.driver, isolation=isolation.model_dump())
-    link.send(ready)
+    link.send(
+        ReplayerReady(
+            gpu=context.uuid,
+            arch=context.arch,
+            mhz=device.idle_mhz(),
+            driver=context.driver,
+            isolation=isolation.model_dump(),
+        )
+    )
     with contextlib.suppress(ChannelClosed):
         serve(link, Replayer(device))
     os._exit(0)  # a context that hangs does not end in order

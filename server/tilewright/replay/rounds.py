@@ -1,11 +1,11 @@
-"""Rounds: both arms and an empty program in turns, on new pages, in an order that nobody can foresee.
+"""Rounds: all arms and an empty program in turns, on new pages, in an order that nobody can foresee.
 
 Most of the spread of a kernel's time comes from the pages that its data lies on (measured: 0.31 us of 4.2 us with pages
-of its own, 0.012 us with pages that both arms share). So the arms share them, and a round is what an interval counts.
+of its own, 0.012 us with pages that all arms share). So the arms share them, and a round is what an interval counts.
 
 Where its code lies can make one of two equal programs 0.07 us faster for a whole round. A driver gives memory out again
-in an order of its own: arms that are loaded in turns may lie in the same two places in each round. So a coin decides
-which arm is loaded first. Whatever the driver does, each place is as likely for one arm as for the other.
+in an order of its own: arms that are loaded in turns may lie in the same places in each round. So the order in which
+arms are loaded is drawn. Whatever the driver does, each place is as likely for one arm as for another.
 """
 
 from __future__ import annotations
@@ -15,42 +15,40 @@ import random
 import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from tilewright.gpu.driver import DriverError
-from tilewright.programs.digests import in_room
-from tilewright.programs.model import Program, Tensor
+from tilewright.programs.digests import in_room, widened
+from tilewright.programs.model import Program, ProgramError, Tensor
 from tilewright.replay.calls import Area, Arm, Call, call, mapped
-from tilewright.replay.device import BATCH, Batch, Device, Hang
+from tilewright.replay.device import Device, Hang
 from tilewright.replay.load import load
 
-EMPTY = 2
-"""In the place of an arm's number: a program that does nothing."""
 WARM = 3
 """Calls of each before those that count: a first launch of a module, or of a larger grid, is slower once."""
-PART_BYTES = 64 << 10
-"""Of a variable, for a block of the kernel that puts them back."""
 SPARE_BYTES = 256 << 20
 """Of the GPU's memory that a round leaves free."""
-
 
 Place = tuple[int, int]
 """An arm's number and a draw's."""
 
 
 class Turn(NamedTuple):
+    """A call in a round. `arm`: one more than the last arm's number stands for the empty program."""
+
     arm: int
     draw: int
     counts: bool
 
 
-def turns(pairs: int, draws: int, source: random.Random) -> list[Turn]:
-    """The calls of a round. In each pair both arms and the empty program run, in random order. The arms are on
-    different draws, if there are several: a program could copy what the other left."""
+def turns(arms: int, pairs: int, draws: int, source: random.Random) -> list[Turn]:
+    """The calls of a round. All arms and the empty program run, in random order, so many times. Neighbours among the
+    arms are on different draws, if there are several: a program could copy what the other left."""
     found = []
     for pair in range(-WARM, pairs):
-        members = [Turn(0, pair % draws, pair >= 0), Turn(1, (pair + 1) % draws, pair >= 0), Turn(EMPTY, 0, pair >= 0)]
+        members = [Turn(arm, (pair + arm) % draws, pair >= 0) for arm in range(arms)]
+        members.append(Turn(arms, 0, pair >= 0))
         source.shuffle(members)
         found += members
     return found
@@ -58,16 +56,16 @@ def turns(pairs: int, draws: int, source: random.Random) -> list[Turn]:
 
 @dataclass
 class Measured:
-    """The calls of a round: of arm 0, arm 1 and the empty program; by arm and draw the call whose outputs were written
-    down, and the digests under the shared key, one if all calls gave the same."""
+    """The calls of a round: of each arm and, last, of the empty program; the places whose outputs were written down; by
+    arm and draw the digests, one if all calls gave the same."""
 
-    calls: list[list[Call]] = field(default_factory=lambda: [[], [], []])
-    copied: dict[Place, Call] = field(default_factory=dict)
-    digests: dict[Place, set[int]] = field(default_factory=dict)
+    calls: list[list[Call]]
+    copied: list[Place]
+    digests: dict[Place, set[int]]
 
 
 class OutOfMemory(Exception):
-    """Both arms do not fit on the GPU together."""
+    """The arms do not fit on the GPU together."""
 
 
 class Blamed(Exception):
@@ -86,8 +84,11 @@ def needed_bytes(programs: Sequence[Program]) -> int:
 
 
 @contextlib.contextmanager
-def laid_out(device: Device, programs: Sequence[Program], draws: Sequence[Sequence[int]]) -> Iterator[list[Arm]]:
-    """Both programs on new pages. `draws`: where the contents of each input lie, by draw, which both arms share. Raises
+def laid_out(
+    device: Device, programs: Sequence[Program], draws: Sequence[Sequence[int]], limit_s: float
+) -> Iterator[list[Arm]]:
+    """All programs on new pages. `draws`: where the contents of each input lie, by draw, which the arms share. A
+    program that has changed the variables of its images by the end is blamed: it could keep results there. Raises
     `OutOfMemory`, `Blamed`."""
     device.pages.clear()
     needed, free = needed_bytes(programs) + SPARE_BYTES, device.context.free_bytes()
@@ -96,15 +97,20 @@ def laid_out(device: Device, programs: Sequence[Program], draws: Sequence[Sequen
     for at, size in mapped(programs):
         device.pages.map(at, size)
     arms: dict[int, Arm] = {}
+    variables: dict[int, int] = {}
     taken: list[int] = []
     hangs = False
     try:
         for arm in random.SystemRandom().sample(range(len(programs)), len(programs)):
             try:
                 arms[arm] = _ready(device, programs[arm], draws, taken)
+                variables[arm] = _digest_of_variables(device, arms[arm], limit_s)
             except Exception as error:
                 raise Blamed(arm, error) from None
         yield [arms[number] for number in sorted(arms)]
+        for arm, digest in variables.items():
+            if _digest_of_variables(device, arms[arm], limit_s) != digest:
+                raise Blamed(arm, ProgramError("it keeps results in its own variables"))
     except Blamed as blamed:
         hangs = isinstance(blamed.cause, Hang)
         raise
@@ -122,32 +128,20 @@ def _ready(device: Device, program: Program, draws: Sequence[Sequence[int]], tak
     try:
         held = []
         for at, data in program.held.items():
-            held.append(Area(at, _copy(device, len(data), taken), len(data)))
-            device.write(held[-1].copy, data)
-        variables = _variables(device, loaded.variables, taken)
+            taken.append(device.allocate(len(data)))
+            held.append(Area(at, taken[-1], len(data)))
+            device.write(taken[-1], data)
     except BaseException:
         loaded.close()
         raise
     inputs: Sequence[Tensor] = program.layout.inputs
     areas = [[Area(one.at, copy, one.size) for one, copy in zip(inputs, draw, strict=True)] for draw in draws]
-    return Arm(program, loaded, held, areas, variables)
+    return Arm(program, loaded, held, areas)
 
 
-def _variables(device: Device, variables: Sequence[tuple[int, int]], taken: list[int]) -> list[Batch]:
-    """What puts back what variables, of address and bytes, hold now. The driver saves each, and knows its size."""
-    parts = list[Area]()
-    kept = _copy(device, sum(size for _, size in variables), taken) if variables else 0
-    for at, size in variables:
-        device.copy(kept, at, size)
-        parts += [Area(at + start, kept + start, min(PART_BYTES, size - start)) for start in range(0, size, PART_BYTES)]
-        kept += size
-    return [Batch(parts[start : start + BATCH]) for start in range(0, len(parts), BATCH)]
-
-
-def _copy(device: Device, size: int, taken: list[int]) -> int:
-    """The address of new memory, which the round gives back."""
-    taken.append(device.allocate(size))
-    return taken[-1]
+def _digest_of_variables(device: Device, arm: Arm, limit_s: float) -> int:
+    areas = [(*widened(at, size), number) for number, (at, size) in enumerate(arm.loaded.variables)]
+    return device.digest_of(areas, limit_s) if areas else 0
 
 
 def run_round(
@@ -157,29 +151,33 @@ def run_round(
     pairs: int,
     rooms: Mapping[Place, memoryview],
     limit_s: float,
-    shared_key: int = 0,
+    key: int = 0,
+    pause_s: float = 0.0,
 ) -> Measured:
-    """One round. For each of the `rooms`, the outputs of one call are written there. Raises `OutOfMemory`, `Blamed`."""
-    poisoned, found = mapped(programs), Measured()
-    with laid_out(device, programs, draws) as arms:
-        order = turns(pairs, len(draws), random.Random(secrets.randbits(64)))
+    """One round. For each of the `rooms`, the outputs of one call are written there. Before each call of an arm that
+    counts, the GPU rests for `pause_s`. Raises `OutOfMemory`, `Blamed`."""
+    poisoned, empty = mapped(programs), len(programs)
+    found = Measured([[] for _ in range(empty + 1)], [], {})
+    with laid_out(device, programs, draws, limit_s) as arms:
+        order = turns(empty, pairs, len(draws), random.Random(secrets.randbits(64)))
         left = Counter((turn.arm, turn.draw) for turn in order if turn.counts)
         for turn in order:
-            arm = arms[0] if turn.arm == EMPTY else arms[turn.arm]
-            graph = device.empty if turn.arm == EMPTY else arm.loaded.graph
+            arm = arms[0] if turn.arm == empty else arms[turn.arm]
+            graph = device.empty if turn.arm == empty else arm.loaded.graph
+            rest_s = pause_s if turn.counts and turn.arm != empty else 0.0
             try:
-                made = call(device, arm, graph, turn.draw, poisoned, limit_s, shared_key)
+                made = call(device, arm, graph, turn.draw, poisoned, limit_s, key, rest_s)
             except Exception as error:
-                raise Blamed(None if turn.arm == EMPTY else turn.arm, error) from None
+                raise Blamed(None if turn.arm == empty else turn.arm, error) from None
             if not turn.counts:
                 continue
             found.calls[turn.arm].append(made)
             place = turn.arm, turn.draw
-            if turn.arm != EMPTY:
-                found.digests.setdefault(place, set()).add(made.shared)
+            if turn.arm != empty:
+                found.digests.setdefault(place, set()).add(made.digest)
             if place in rooms and place not in found.copied:
                 if not secrets.randbelow(left[place]):  # drawn now, after the call: each is as likely as any other
-                    found.copied[place] = made
+                    found.copied.append(place)
                     read_outputs(device, arm, rooms[place])
                 left[place] -= 1
     return found
@@ -196,7 +194,7 @@ def run_alone(
 ) -> list[Call]:
     """Calls of one program, and the outputs of the last one in the `room`. Raises `OutOfMemory`, `Blamed` (arm 0)."""
     poisoned = mapped([program])
-    with laid_out(device, [program], draws) as (arm,):
+    with laid_out(device, [program], draws, limit_s) as (arm,):
         try:
             made = [call(device, arm, arm.loaded.graph, draw, poisoned, limit_s) for _ in range(calls)]
             read_outputs(device, arm, room)

@@ -332,7 +332,8 @@ def _timing(case: CaseTiming) -> TimedCase:
 def _doubt(case: CaseTiming) -> str:
     if case.same:
         return "the same program as the incumbent"
-    return "" if case.borne_out else "the wall clock does not bear the difference out"
+    notes = ["by the wall clock; the events show more"] * case.bounded + ["clock not steady"] * (not case.steady)
+    return "; ".join(notes)
 
 
 def _broken_off(state: State, elsewhere: bool) -> str:

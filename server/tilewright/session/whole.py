@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tilewright.evaluation.results import BenchmarkResult, Level, StoredProgram
-from tilewright.policy import agree, doubted, product, ratio_of
+from tilewright.policy import agree, product, ratio_of
 from tilewright.programs.format import program_file
 from tilewright.session.history import Interrupted, State, WholeCompared
 from tilewright.task import Case, case_label
@@ -69,7 +69,7 @@ def missing(folder: Path, found: list[CasePrograms]) -> str:
 def compared(state: State, secret: str, result: BenchmarkResult) -> WholeCompared:
     """The record of the comparison."""
     direct, together, rules = ratio_of(result), product(state.keeps), state.started.rules
-    agrees = None if direct is None else agree(direct, together, rules.end_tolerance) and not doubted(result, rules)
+    agrees = None if direct is None else agree(direct, together, rules.end_tolerance)
     return WholeCompared(
         candidate=state.incumbent_candidate,
         secret=secret,
@@ -111,8 +111,6 @@ def told(state: State) -> list[str]:
     figures = f"{direct} measured directly, {state.whole.product} as the product of {keeps}"
     if state.whole.agrees:
         return [f"the last program against the first: {figures}"]
-    if doubts := doubted(result, state.started.rules):
-        figures += f"; the wall clock does not bear the gain out on {doubts[0]}"
     return [f"THE KEEPS DO NOT ADD UP: the last program against the first is {figures}: {MEANING}"]
 
 

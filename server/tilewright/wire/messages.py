@@ -17,11 +17,11 @@ from tilewright.wire.launches import MAX_LAUNCHES, Launch
 from tilewright.wire.record import Record, misfit
 from tilewright.wire.tensors import TensorSpec
 
-MAX_PAIRS, MAX_DRAWS = 4096, 16
+MAX_PAIRS, MAX_DRAWS, MAX_ARMS = 4096, 16, 64
 Us = Annotated[float, Field(ge=0, description="microseconds")]
 Blob = Annotated[int, Field(ge=0, lt=4096, description="a buffer's place in the frame")]
 Word = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$", description="64 bits")]
-ArmNumber = Literal[0, 1]
+ArmNumber = Annotated[int, Field(ge=0, lt=MAX_ARMS)]
 
 
 class Message(Record):
@@ -29,25 +29,22 @@ class Message(Record):
 
 
 class ReplayerReady(Message):
-    """The replayer's first word: its GPU, the CUDA version of its driver, and how it is confined."""
+    """The replayer's first word: its GPU, its SM clock when it is idle, the CUDA version of its driver, and how the
+    process is confined."""
 
     kind: Literal["replayer-ready"] = "replayer-ready"
     gpu: str = Field(max_length=100)
     arch: str = Field(max_length=20)
+    mhz: float = Field(ge=0)
     driver: str = Field(max_length=20)
     isolation: dict[str, Any]
 
 
 class LoadPrograms(Message):
-    """Take these programs, one an arm, in place of those before: files, each a buffer. One program is arm 0 alone."""
+    """Take these programs, one an arm, in place of those before: files, each a buffer."""
 
     kind: Literal["load-programs"] = "load-programs"
-    programs: list[Blob] = Field(min_length=1, max_length=2)
-
-
-class ProgramsLoaded(Message):
-    kind: Literal["programs-loaded"] = "programs-loaded"
-    identities: list[str] = Field(max_length=2)
+    programs: list[Blob] = Field(min_length=1, max_length=MAX_ARMS)
 
 
 class SetDraws(Message):
@@ -67,22 +64,21 @@ class Room(Message):
 
 
 class RunRound(Message):
-    """Both arms in turns on new pages, `pairs` calls of each. For each room, the outputs of one call of its arm on its
-    draw are written there; which one is drawn after it has ended."""
+    """All arms in turns on new pages, `pairs` calls of each, with a pause before each. For each room, the outputs of
+    one call of its arm on its draw are written there; which one is drawn after it has ended."""
 
     kind: Literal["run-round"] = "run-round"
     pairs: int = Field(ge=1, le=MAX_PAIRS)
-    rooms: list[Room] = Field([], max_length=2 * MAX_DRAWS)
+    rooms: list[Room] = Field([], max_length=MAX_ARMS * MAX_DRAWS)
+    pause_s: float = Field(0.0, ge=0, le=1)
     limit_s: float = Field(gt=0, le=3600, description="for one call")
 
 
 class Copied(Message):
-    """One call's outputs were written to the room of its arm and draw: the digest that the GPU made under the key."""
+    """The outputs of one call were written to the room of this arm and draw."""
 
     arm: ArmNumber
     draw: int = Field(ge=0, lt=MAX_DRAWS)
-    key: Word
-    digest: Word
 
 
 class Digest(Message):
@@ -96,14 +92,15 @@ class Digest(Message):
 
 class Round(Message):
     """One round's calls, in the order in which they ran: by the events around the program, and by the wall clock from
-    the writing of the inputs to the digest's arrival. Lists of arm 0, arm 1 and the empty program. `digests`: each that
-    a call of an arm on a draw gave, once."""
+    the writing of the inputs to the digest's arrival; and the SM clock behind each. Lists of each arm and, last, of the
+    empty program. `digests`: each that a call of an arm on a draw gave, once."""
 
     kind: Literal["round"] = "round"
-    events: list[list[Us]] = Field(min_length=3, max_length=3)
-    wall: list[list[Us]] = Field(min_length=3, max_length=3)
-    copied: list[Copied] = Field(max_length=2 * MAX_DRAWS)
-    digests: list[Digest] = Field([], max_length=2 * MAX_PAIRS)
+    events: list[list[Us]] = Field(min_length=2, max_length=MAX_ARMS + 1)
+    wall: list[list[Us]] = Field(min_length=2, max_length=MAX_ARMS + 1)
+    mhz: list[list[float]] = Field(min_length=2, max_length=MAX_ARMS + 1)
+    copied: list[Copied] = Field(max_length=MAX_ARMS * MAX_DRAWS)
+    digests: list[Digest] = Field([], max_length=MAX_ARMS * MAX_PAIRS)
 
 
 class RunAlone(Message):
@@ -119,7 +116,6 @@ class Outputs(Message):
     kind: Literal["outputs"] = "outputs"
     events: list[Us]
     wall: list[Us]
-    copied: Copied
 
 
 class Done(Message):
@@ -228,7 +224,7 @@ class CandidateFailed(Message):
 ToWorker = LoadEntry | SetArguments | CaptureCall | RecordCall
 FromWorker = WorkerReady | Done | Captured | Recorded | NotCaptured | CandidateFailed
 ToReplayer = LoadPrograms | SetDraws | RunRound | RunAlone
-FromReplayer = ReplayerReady | ProgramsLoaded | Round | Outputs | Done | ReplayFault
+FromReplayer = ReplayerReady | Round | Outputs | Done | ReplayFault
 Kind = TypeVar("Kind", bound=Message)
 
 

@@ -98,8 +98,6 @@ def differing(replayer: Replayer, program: Program, name: str, rows: int = 0) ->
     replayer.load([program], [[content(one)[0] for one in drawn if isinstance(one, torch.Tensor)]])
     _, copy = replayer.alone(0, 0, 3, 20.0)
     outputs = [*map(bytes, copy.outputs)]
-    if not copy.genuine:
-        return ["all: their digest is another one"]
     given = function(name)(*(one.cuda() if isinstance(one, torch.Tensor) else one for one in drawn))
     torch.cuda.synchronize()
     right = list(given) if isinstance(given, tuple | list) else [given]

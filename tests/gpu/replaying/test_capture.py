@@ -102,8 +102,6 @@ def test_what_is_kept_of_an_input_is_wrong_on_the_next_one(replayer: Replayer) -
     x, w = program.examples["x"], program.examples["w"]
     replayer.load([program], [[x, w], [x, bytes(len(w))]])
     first, second = (replayer.alone(0, number, 1, 20.0)[1] for number in (0, 1))
-    assert first.genuine
-    assert second.genuine
     assert bytes(first.outputs[0]) == bytes(second.outputs[0])
 
 
@@ -111,7 +109,6 @@ def test_what_is_never_written_is_poison(replayer: Replayer) -> None:
     program = program_of("uninitialised")
     replayer.load([program], [[bytes(program.layout.inputs[0].size)]])
     _, copy = replayer.alone(0, 0, 2, 20.0)
-    assert copy.genuine
     output = bytes(copy.outputs[0])
     half = len(output) // 2
     assert output[:half] == bytes(half)

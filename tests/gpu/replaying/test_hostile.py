@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -43,7 +41,7 @@ def test_both_clocks_see_more_work(replayer: Replayer, arch: str, honest: Progra
     found = compare(replayer, honest, program("honest", arch, WORDS, (20_000, 4)), draws(2))
     print(found)
     assert found.measured is not None
-    assert (found.verdict, found.measured.borne_out) == ("slower", True)
+    assert (found.verdict, found.measured.bounded) == ("slower", False)
     assert found.measured.wall_gain_us == pytest.approx(-20, abs=8)
 
 
@@ -62,59 +60,21 @@ def test_forged_stamps_deceive_the_events_and_not_the_wall_clock(
     assert found.measured.wall_gain_us < 0
 
 
-WORD = """
-import time
-from tests.gpu.replaying.hostile import program
-from tests.gpu.replaying.test_hostile import WORDS, draws
-from tilewright.replay.calls import Tampered, call, mapped
-from tilewright.replay.device import Device
-from tilewright.replay.rounds import laid_out
-
-device = Device()
-liar = program("writes_the_word", device.context.arch, WORDS, (device._host, 8))
-honest = program("honest", device.context.arch, WORDS, (200_000, 4))
-given = [[device.allocate(4 * WORDS)]]
-device.write(given[0][0], draws(1)[0][0])
-for one in (honest, liar):
-    with laid_out(device, [one], given) as (arm,):
-        try:
-            made = [call(device, arm, arm.loaded.graph, 0, mapped([one]), 5.0) for _ in range(5)][-1]
-            print(f"{made.events:.1f} us by events, {made.wall:.1f} us by the wall clock")
-        except Tampered as tampered:
-            print(tampered)
-"""
-
-
-def test_a_program_that_writes_the_hosts_word_is_found_out() -> None:
-    done = subprocess.run([sys.executable, "-c", WORD], capture_output=True, text=True, check=False)
-    print(done.stdout, done.stderr[-2000:])
-    assert done.returncode == 0
-    first, second = done.stdout.splitlines()
-    assert first.endswith("by the wall clock")
-    assert second == "the digest that stopped the clock is not that of the outputs"
-
-
 def test_what_the_other_version_left_is_poison(replayer: Replayer, arch: str, honest: Program) -> None:
     replayer.load([honest, program("leaves_it", arch, WORDS)], draws(2))
     _, copies = replayer.copied_round(6, 5.0)
     assert sorted((copy.arm, copy.draw) for copy in copies) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     for copy in copies:
         wanted = b"\xff" * 4 * WORDS if copy.arm else right(draws(2)[copy.draw][0])
-        assert copy.genuine
         assert [*map(bytes, copy.outputs)] == [wanted]
 
 
-def test_a_result_that_is_remembered_is_made_anew(replayer: Replayer, arch: str) -> None:
-    """A variable of its image holds what it gave first. It is put back before each call, or it is no program."""
+def test_a_result_that_is_remembered_is_not_replayed(replayer: Replayer, arch: str) -> None:
+    """A variable of its image holds what it gave first."""
     replayer.load([program("honest", arch, SMALL, (0, 4)), program("remembers", arch, SMALL)], draws(3, SMALL))
-    try:
-        for _ in range(6):
-            for copy in replayer.copied_round(6, 5.0)[1]:
-                assert copy.genuine
-                assert [*map(bytes, copy.outputs)] == [right(draws(3, SMALL)[copy.draw][0])]
-    except Fault as fault:
-        assert (fault.kind, fault.arm) == ("refused", 1)
-        assert "1114112 bytes of its variables cannot be put back" in str(fault)
+    with pytest.raises(Fault, match="keeps results in its own variables") as fault:
+        replayer.round(6, 5.0)
+    assert (fault.value.kind, fault.value.arm) == ("refused", 1)
 
 
 def test_a_program_that_never_ends_is_blamed_and_the_replayer_is_back(

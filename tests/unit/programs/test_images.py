@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.gpu.replaying.hostile import cubin as hostile_cubin
 from tests.unit.programs.made import cubin
 from tilewright.compiler.signature import signature_of
-from tilewright.programs.images import code_digest, kernels, required_sizes, variables, whole_image, writable_bytes
+from tilewright.programs.images import code_digest, kernels, required_sizes, variables, whole_image
 from tilewright.programs.model import ProgramError
 
 HOPPER, BLACKWELL = cubin("fill", "sm_90"), cubin("fill", "sm_100")
@@ -172,7 +172,6 @@ def test_names_that_many_share_are_an_error() -> None:
 def test_the_variables_of_an_image_are_found() -> None:
     assert variables(hostile_cubin("sm_90")) == {"kept": 1 << 20, "known": 1 << 16}
     assert variables(HOPPER) == {}
-    assert (writable_bytes(hostile_cubin("sm_90")), writable_bytes(HOPPER)) == ((1 << 20) + (1 << 16), 0)
 
 
 def test_the_threads_and_the_cluster_that_a_kernel_needs_are_found(tmp_path: Path) -> None:

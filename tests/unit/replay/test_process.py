@@ -13,7 +13,6 @@ import pytest
 from tests.unit.programs.made import OUT, W, clear, copied, fill, program
 from tests.unit.replay import simulated
 from tilewright.programs.format import encoded
-from tilewright.programs.identity import identity
 from tilewright.programs.model import Program
 from tilewright.referee import replayer as client
 from tilewright.referee.compare import compare
@@ -41,7 +40,7 @@ class Child:
     def _run(self) -> None:
         with self._theirs:
             link: Link[ToReplayer] = Link(Channel(self._theirs, takes_memory=True), ToReplayer)
-            link.send(ReplayerReady(gpu="GPU-simulated", arch="sm_90", driver="13.0", isolation={}))
+            link.send(ReplayerReady(gpu="GPU-simulated", arch="sm_90", mhz=1980.0, driver="13.0", isolation={}))
             try:
                 process.serve(link, process.Replayer(self._device))
             except ChannelError:
@@ -90,17 +89,12 @@ def test_programs_that_are_the_same_are_not_measured(replayer: Replayer) -> None
     assert (measured.verdict, measured.same, measured.equal_outputs) == ("inconclusive", True, True)
 
 
-def test_outputs_come_back_with_their_digest(replayer: Replayer) -> None:
-    assert replayer.load([FAST], DRAWS) == [identity(FAST)]
+def test_outputs_come_back(replayer: Replayer) -> None:
+    replayer.load([FAST], DRAWS)
     found, copy = replayer.alone(0, 1, 3, 1.0)
     assert isinstance(found, Outputs)
-    assert copy.genuine
-    assert copy._replace(device="cpu").genuine
     (output,) = copy.outputs
     assert output == (20).to_bytes(4, "little") + DRAWS[1][0][4:]
-    output[500] ^= 1
-    assert not copy.genuine
-    assert not copy._replace(device="cpu").genuine
     assert found.events == [23.0] * 3
 
 
@@ -123,7 +117,7 @@ def test_a_fault_that_no_arm_shows_alone_is_nobodys(replayer: Replayer, monkeypa
 
     monkeypatch.setattr(process, "run_round", failing)
     replayer.load([SLOW, FAST], DRAWS)
-    with pytest.raises(Fault, match="neither version does this when it runs alone") as fault:
+    with pytest.raises(Fault, match="no version does this when it runs alone") as fault:
         replayer.round(4, 1.0)
     assert fault.value.arm is None
 
@@ -148,9 +142,9 @@ def hostile(change: str) -> bytes:
 def test_a_hostile_file_is_a_fault_and_the_replayer_goes_on(replayer: Replayer, change: str) -> None:
     replayer.start()
     with pytest.raises(Fault) as fault:
-        replayer._ask(LoadPrograms(programs=[0]), process.ProgramsLoaded, [hostile(change)], 5)
+        replayer._ask(LoadPrograms(programs=[0]), process.Done, [hostile(change)], 5)
     assert (fault.value.kind, fault.value.arm) == ("refused", None)
-    assert replayer.load([FAST], DRAWS) == [identity(FAST)]
+    replayer.load([FAST], DRAWS)
     assert replayer.starts == 1
 
 
@@ -171,7 +165,7 @@ def test_requests_that_make_no_sense_end_the_replayer(replayer: Replayer, messag
         replayer.load([FAST], DRAWS)
     with pytest.raises((ReplayerGone, Fault)):
         replayer._ask(message, process.Done, [b"x"], 5)
-    assert replayer.load([FAST], DRAWS) == [identity(FAST)]
+    replayer.load([FAST], DRAWS)
     assert replayer.starts == 2
 
 
@@ -186,5 +180,4 @@ def test_held_contents_are_there_in_each_call(replayer: Replayer) -> None:
     reader = program([copied(OUT, W, 64), fill(W, 9)], held=b"\x07" * 64)
     replayer.load([reader], DRAWS)
     _, copy = replayer.alone(0, 0, 3, 1.0)
-    assert copy.genuine
     assert copy.outputs[0][:64] == b"\x07" * 64

@@ -14,16 +14,11 @@ from hypothesis import strategies as st
 from tests.unit.programs.made import OUT, W, X, copied, fill, program
 from tests.unit.replay import simulated
 from tilewright.gpu.addresses import BASE, GRAIN
-from tilewright.programs.digests import digest
 from tilewright.programs.model import Block, Program
-from tilewright.replay import rounds
-from tilewright.replay.build import PTX
+from tilewright.replay import calls, rounds
 from tilewright.replay.calls import mapped
-from tilewright.replay.device import BATCH
 from tilewright.replay.load import joined
 from tilewright.replay.rounds import (
-    EMPTY,
-    PART_BYTES,
     Blamed,
     OutOfMemory,
     Place,
@@ -63,13 +58,12 @@ def test_a_round_gives_times_and_outputs() -> None:
     found = run_round(device, [ONE, OTHER], draws, 20, rooms, 1.0)
     assert [len(calls) for calls in found.calls] == [20, 20, 20]
     assert [{call.events for call in calls} for calls in found.calls] == [{33.0}, {13.0}, {2.0}]
-    for (arm, draw), made in found.copied.items():
-        assert digest([rooms[arm, draw]], made.key) == made.digest
+    assert {call.mhz for calls in found.calls for call in calls} == {1980.0}
+    for arm, draw in found.copied:
         expected = bytearray(CONTENTS[draw])
         expected[8 * arm : 8 * arm + 4] = (30, 10)[arm].to_bytes(4, "little")
         assert rooms[arm, draw] == expected
     assert sorted(found.copied) == [(arm, draw) for arm in (0, 1) for draw in (0, 1)]
-    assert len({call.key for calls in found.calls for call in calls}) == 60
     assert {place: len(digests) for place, digests in found.digests.items()} == {
         (arm, draw): 1 for arm in (0, 1) for draw in (0, 1)
     }
@@ -89,15 +83,17 @@ def test_a_call_that_gives_something_else_is_seen(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(rounds, "load", load)
     found = run_round(device, [ONE, OTHER], draws, 20, {}, 1.0, 77)
     seen = {arm: set().union(*(found.digests[arm, draw] for draw in (0, 1))) for arm in (0, 1)}
-    assert seen[0] == {digest([CONTENTS[0]], 77)}
-    assert seen[1] <= {digest([CONTENTS[0]], 77), digest([CONTENTS[1]], 77)}
+    first, second = (simulated.digest([contents], [77]) for contents in CONTENTS)
+    assert seen[0] == {first}
+    assert seen[1] <= {first, second}
 
 
 def test_a_call_is_prepared_off_the_clock() -> None:
     device, draws = device_with_draws()
     run_alone(device, ONE, draws, 0, 1, 1.0, memoryview(bytearray(1024)))
     assert device.log == [
-        f"poison {BASE:#x} {3 * GRAIN}", f"copy {W:#x}", "scrub", f"copy {X:#x}", "flush", "start", "launch", "end",
+        f"poison {BASE:#x} {3 * GRAIN}", f"copy {W:#x}", "scrub", "unmark",
+        f"copy {X:#x}", "flush", "start", "launch", "end", "probe",
     ]  # fmt: skip
 
 
@@ -123,42 +119,29 @@ def test_what_is_held_is_put_back_where_the_other_arm_writes() -> None:
     assert rooms[1, 0][:64] == b"\x07" * 64
 
 
-def test_what_an_image_keeps_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that counts its calls in a variable, and gives the count."""
-    device, draws = device_with_draws()
+def keeping(device: Any, what: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs from now on have a variable that holds "start---", and each call leaves something there."""
     place = device.allocate(8)
-    device.write(place, b"start---")
 
-    def counting(program: Program, context: Any, stream: Any) -> Any:
-        def run(memory: simulated.Memory) -> None:
-            memory.write(OUT, memory.read(place, 8))
-            memory.write(place, b"changed-")
+    def load(*_: Any) -> simulated.Loaded:
+        device.write(place, b"start---")
+        return simulated.Loaded(simulated.Graph(lambda memory: memory.write(place, what), 5.0), variables=[(place, 8)])
 
-        return simulated.Loaded(simulated.Graph(run, 5.0), variables=[(place, 8)])
-
-    monkeypatch.setattr(rounds, "load", counting)
-    room = memoryview(bytearray(1024))
-    run_alone(device, ONE, draws, 0, 3, 1.0, room)
-    assert room[:8] == b"start---"
+    monkeypatch.setattr(rounds, "load", load)
 
 
-def test_variables_are_put_back_whatever_their_number_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_keeps_something_in_its_variables_is_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     device, draws = device_with_draws()
-    place = device.allocate(2 * PART_BYTES)
-    variables = [(place, 8), (place + 8, PART_BYTES + 5), (place + PART_BYTES + 40, 1)]
-    first = bytes(range(256)) * (2 * PART_BYTES // 256)
-    seen = list[bytes]()
+    keeping(device, b"changed-", monkeypatch)
+    with pytest.raises(Blamed, match="keeps results in its own variables") as blamed:
+        run_round(device, [ONE], draws, 3, {}, 1.0)
+    assert blamed.value.arm == 0
 
-    def run(memory: simulated.Memory) -> None:
-        seen.append(b"".join(memory.read(at, size) for at, size in variables))
-        memory.write(place, bytes(2 * PART_BYTES))
 
-    loaded = simulated.Loaded(simulated.Graph(run, 5.0), variables=variables)
-    device.write(place, first)
-    monkeypatch.setattr(rounds, "load", lambda *_: loaded)
-    run_alone(device, ONE, draws, 0, 3, 1.0, memoryview(bytearray(1024)))
-    expected = b"".join(first[at - place :][:size] for at, size in variables)
-    assert seen == [expected] * 3
+def test_a_program_that_leaves_its_variables_as_they_were_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, draws = device_with_draws()
+    keeping(device, b"start---", monkeypatch)
+    assert len(run_round(device, [ONE], draws, 3, {}, 1.0).calls[0]) == 3
 
 
 @pytest.mark.parametrize("next_place", [0, -1], ids=["the one that was free first", "the one that was free last"])
@@ -177,7 +160,7 @@ def test_each_place_is_as_likely_for_one_arm_as_for_the_other(monkeypatch: pytes
     monkeypatch.setattr(rounds, "load", load)
     count = 200
     for _ in range(count):
-        with rounds.laid_out(device, [ONE, OTHER], draws):
+        with rounds.laid_out(device, [ONE, OTHER], draws, 1.0):
             pass
     near = taken.count((True, "near"))
     assert count / 4 < near < 3 * count / 4
@@ -208,25 +191,39 @@ def test_the_arm_that_does_not_end_is_named(number: int) -> None:
     assert ("in time" if number < 0 else "ILLEGAL_ADDRESS") in str(blamed.value.cause)
 
 
-@given(st.integers(1, 40), st.integers(1, 5), st.integers(0, 2**32))
-def test_the_turns_of_a_round(pairs: int, draws: int, seed: int) -> None:
-    found = turns(pairs, draws, random.Random(seed))
-    assert Counter(turn.arm for turn in found if turn.counts) == {0: pairs, 1: pairs, EMPTY: pairs}
-    assert sum(not turn.counts for turn in found) == 3 * 3  # the first launches of each are slower
-    for place in range(0, len(found), 3):
-        members = found[place : place + 3]
-        assert sorted(turn.arm for turn in members) == [0, 1, EMPTY]
+def test_many_arms_share_a_round() -> None:
+    device, draws = device_with_draws()
+    programs = [program([copied(), fill(OUT, us)]) for us in (10, 20, 30, 40)]
+    found = run_round(device, programs, draws, 6, {}, 1.0)
+    assert [{call.events for call in calls} for calls in found.calls] == [{13.0}, {23.0}, {33.0}, {43.0}, {2.0}]
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.002])
+def test_the_gpu_rests_before_each_call_of_an_arm(monkeypatch: pytest.MonkeyPatch, pause_s: float) -> None:
+    device, draws = device_with_draws()
+    rests = list[float]()
+    monkeypatch.setattr(calls, "rest", rests.append)
+    run_round(device, [ONE, OTHER], draws, 4, {}, 1.0, pause_s=pause_s)
+    assert sorted(rests) == sorted([0.0] * 13 + [pause_s] * 8)
+
+
+@given(st.integers(1, 6), st.integers(1, 40), st.integers(1, 5), st.integers(0, 2**32))
+def test_the_turns_of_a_round(arms: int, pairs: int, draws: int, seed: int) -> None:
+    found = turns(arms, pairs, draws, random.Random(seed))
+    assert Counter(turn.arm for turn in found if turn.counts) == dict.fromkeys(range(arms + 1), pairs)
+    assert sum(not turn.counts for turn in found) == 3 * (arms + 1)  # the first launches of each are slower
+    for place in range(0, len(found), arms + 1):
+        members = found[place : place + arms + 1]
+        assert sorted(turn.arm for turn in members) == [*range(arms + 1)]
         drawn = {turn.arm: turn.draw for turn in members}
-        assert drawn[0] != drawn[1] or draws == 1
+        assert draws == 1 or all(drawn[arm] != drawn[arm + 1] for arm in range(arms - 1))
         assert max(drawn.values()) < draws
-    if pairs == 40:
-        assert len({tuple(turn.arm for turn in found[place : place + 3]) for place in range(0, len(found), 3)}) > 3
+    if pairs == 40 and arms > 1:
+        width = arms + 1
+        orders = {tuple(turn.arm for turn in found[place : place + width]) for place in range(0, len(found), width)}
+        assert len(orders) > 3
 
 
 def test_areas_are_joined() -> None:
     assert joined([(5, 2), (0, 3), (2, 4), (20, 1)]) == [(0, 7), (20, 1)]
     assert mapped([ONE]) == [(BASE, 3 * GRAIN)]
-
-
-def test_as_many_areas_are_copied_at_once_as_the_kernel_takes() -> None:
-    assert f"copy_all_param_0[{24 * BATCH}]" in PTX.read_text()

@@ -30,7 +30,6 @@ from tilewright.wire.messages import (
     Message,
     NotCaptured,
     Outputs,
-    ProgramsLoaded,
     RecordCall,
     Recorded,
     ReplayerReady,
@@ -48,18 +47,17 @@ from tilewright.wire.messages import (
 )  # fmt: skip
 from tilewright.wire.tensors import TensorSpec
 
-COPIED = Copied(arm=1, draw=0, key="0" * 16, digest="f" * 16)
+COPIED = Copied(arm=1, draw=0)
 ROOM = Room(arm=1, draw=0, memory=0)
-ROUND = Round(events=[[1.5], [2.0], []], wall=[[3.0], [4.0], [0.0]], copied=[COPIED])
+ROUND = Round(events=[[1.5], [2.0], []], wall=[[3.0], [4.0], [0.0]], mhz=[[1980.0], [1.0], []], copied=[COPIED])
 EXAMPLES: list[Message] = [
-    ReplayerReady(gpu="GPU-1", arch="sm_90", driver="13.0", isolation={"landlock": 5}),
+    ReplayerReady(gpu="GPU-1", arch="sm_90", mhz=1980.0, driver="13.0", isolation={"landlock": 5}),
     LoadPrograms(programs=[0, 1]),
-    ProgramsLoaded(identities=["a", "b"]),
     SetDraws(draws=[[0, 1], [2, 3]]),
     RunRound(pairs=20, rooms=[ROOM], limit_s=2.5),
     ROUND,
     RunAlone(room=ROOM, limit_s=1.0),
-    Outputs(events=[1.0], wall=[2.0], copied=COPIED),
+    Outputs(events=[1.0], wall=[2.0]),
     Done(),
     ReplayFault(fault="hang", arm=None, detail="…", fatal=True),
     WorkerReady(arch="sm_90", isolation={}),
