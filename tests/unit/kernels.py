@@ -127,12 +127,6 @@ def banded(x, y, out, T: Size, G: Size):
 
 
 @ct.kernel
-def first_column(x, out, rows: ct.Constant[int]):
-    column = ct.load(x, index=(ct.bid(0), 0), shape=(rows, 1))
-    ct.store(out, index=(ct.bid(0),), tile=column.reshape((rows,)))
-
-
-@ct.kernel
 def multiples(x, out, trips: int, TILE: ct.Constant[int]):
     acc = ct.zeros((TILE,), ct.float32)
     for i in range(trips):

@@ -19,7 +19,6 @@ from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import flow, host, memory
 from tilewright.interpreter.machine import Counts, KernelFault
 from tilewright.interpreter.sampling import SAMPLED_BLOCKS, UNEVEN_BLOCKS, sample
-from tilewright.interpreter.sectors import Sectors, fills_sectors
 
 RANDOM = torch.Generator().manual_seed(7)
 
@@ -228,81 +227,6 @@ def test_a_tile_is_the_same_part_however_it_is_read(monkeypatch: pytest.MonkeyPa
     assert {name for one in found for name in one} == {"x"}
     monkeypatch.setattr(memory.Tile, "windows", lambda *_, **__: None)
     assert [streams(seed) for seed in range(30)] == found
-
-
-@pytest.mark.parametrize(
-    ("sizes", "strides", "element_bytes", "bytes_of_sectors"),
-    [
-        ((1024, 1), (32, 1), 2, 1024 * 32),
-        ((256, 1), (2, 1), 4, 256 * 8),  # every other element
-        ((16, 3), (1, 500), 2, 5 * 32),
-        ((64, 16), (1001, 1), 2, 124 * 32),  # rows of a sector each that begin anywhere
-        ((8, 20), (0, 1), 1, 32),  # eight times the same
-        ((64, 7), (1024, 1024), 4, 70 * 32),  # windows that overlap
-    ],
-)
-def test_the_sectors_of_a_tile(
-    sizes: tuple[int, ...], strides: tuple[int, ...], element_bytes: int, bytes_of_sectors: int
-) -> None:
-    assert not fills_sectors(sizes, strides, element_bytes)
-    places = torch.arange(1 << 18).as_strided((1, *sizes), (0, *strides))
-    found = Sectors()
-    found.load(1 << 40, places, None, element_bytes, torch.tensor([7]))
-    assert found.touched == bytes_of_sectors
-
-
-@pytest.mark.parametrize(
-    ("sizes", "strides", "element_bytes", "filled"),
-    [
-        ((64, 128), (4096, 1), 2, True),
-        ((64, 32), (4096, 1), 2, True),  # two sectors a row
-        ((64, 32), (4001, 1), 2, False),
-        ((64, 24), (4096, 1), 2, False),
-        ((8, 16), (0, 1), 2, False),  # the same row eight times
-        ((128, 64), (1, 4096), 4, True),
-        ((4, 8, 8), (8, 1, 32), 4, True),  # the axes lie one after the other
-        ((4, 8, 8), (8, 1, 40), 4, True),
-        ((4, 8, 8), (16, 1, 64), 4, True),
-        ((4, 8, 8), (12, 1, 64), 4, False),
-    ],
-)
-def test_tiles_that_fill_their_sectors(
-    sizes: tuple[int, ...], strides: tuple[int, ...], element_bytes: int, filled: bool
-) -> None:
-    assert fills_sectors(sizes, strides, element_bytes) == filled
-
-
-def test_each_blocks_sectors_are_counted_and_wasted_ones_once() -> None:
-    blocks, column = torch.tensor([4, 5]), torch.arange(256).reshape(1, 256) * 64
-    found = Sectors()
-    found.load(0, column, None, 2, blocks)  # both load the same
-    assert found.touched == 2 * 256 * 32
-    found.load(0, column + 1, None, 2, blocks)  # the next column lies in the same sectors
-    assert found.touched == 2 * 256 * 32
-    found.load(0, column + 16, None, 2, blocks[:1])
-    assert found.touched == 3 * 256 * 32
-    lengths = torch.tensor([[100], [10]])
-    masked = Sectors()
-    masked.load(0, torch.arange(128).reshape(1, 128), torch.arange(128) < lengths, 4, blocks)
-    assert masked.touched == (13 + 2) * 32
-    large = Sectors()
-    for _ in range(2):  # more than L1 holds: each time anew
-        large.load(0, torch.arange(9000).reshape(1, 9000) * 64, None, 2, blocks[:1])
-    assert large.touched == 2 * 9000 * 32
-
-
-def test_sectors_are_counted_however_many_blocks_and_however_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    def touched(blocks: int) -> float:
-        x, out = randn(64 * blocks, 32), torch.zeros(64 * blocks)
-        with host.running(host.Mode.SAMPLE) as launches:
-            ct.launch(0, (blocks,), kernels.first_column, (x, out, 64))
-        counts = launches[0].counts
-        assert counts.sectors is not None
-        return counts.sectors.touched / counts.blocks
-
-    assert touched(4) == touched(40) == 64 * 32
-    monkeypatch.setattr(memory.Tile, "windows", lambda *_, **__: None)
-    assert touched(4) == touched(40) == 64 * 32
 
 
 def test_a_search_without_a_clock_takes_the_first_config_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,7 +35,7 @@ def profile(**changes: object) -> LaunchProfile:
     changed_resources = {name: value for name, value in changes.items() if name in resources}
     facts = {
         "kernel": "k", "blocks": 16384, "bytes_loaded": 16384.0, "bytes_stored": 16384.0, "load_rounds": 1.0,
-        "bytes_touched": 0.0, "matrix_flops": {}, "scalar_flops": 4096.0, "special_functions": 0.0, "loop_trips": 0.0,
+        "matrix_flops": {}, "scalar_flops": 4096.0, "special_functions": 0.0, "loop_trips": 0.0,
         "dram_bytes": 16384 * 32768.0, "resources": Resources.model_validate(resources | changed_resources),
     }  # fmt: skip
     changed_facts = {name: value for name, value in changes.items() if name in facts}

@@ -22,7 +22,6 @@ from tilewright.evaluation.estimation import assumed_ceilings
 from tilewright.evaluation.modelling import profile_launch
 from tilewright.interpreter import host
 from tilewright.knobs import Knobs
-from tilewright.profile.banks import _wavefronts
 from tilewright.profile.counters import KernelCounters
 from tilewright.profile.diagnosis import CaseDiagnosis, Facts, diagnose
 from tilewright.roofline.model import CallProfile, HostWork, estimate_call
@@ -119,58 +118,6 @@ def test_a_gather_that_tiles_would_do_is_among_what_to_try(tmp_path: Path) -> No
 
 
 KERNELS = Path(__file__).parents[2] / "benchmarks" / "kernels"
-PLANTED = KERNELS / "bottlenecks"
-
-
-@pytest.mark.slow
-def test_bank_conflicts_are_counted_in_the_machine_code() -> None:
-    host.install(H200)
-    planted = loaded(PLANTED / "columns" / "kernel.py")
-    x = torch.zeros(8192, 8192)
-    found = diagnosed(planted.bank_conflicts, (x,), Work(bytes=8 * x.numel(), flops=2 * x.numel(), dtype="float32"))
-    assert found.bound == "bank conflicts", found
-    assert any("2112 wavefronts a warp where 128 would do" in one for one in found.evidence)
-    source = (PLANTED / "columns" / "kernel.py").read_text()
-    assert "allow_tma" not in source
-    assert found.treatments[0].startswith("allow_tma=False")
-
-
-def test_what_the_words_of_a_shared_access_need() -> None:
-    assert _wavefronts([4 * lane for lane in range(32)], 4) == (1, 1)
-    assert _wavefronts([128 * lane for lane in range(32)], 4) == (32, 1)
-    assert _wavefronts([0] * 32, 4) == (1, 1)
-    assert _wavefronts([16 * lane for lane in range(32)], 16) == (4, 4)
-    assert _wavefronts([128 * lane for lane in range(32)], 16) == (32, 4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("folder", "entry_point", "arguments"),
-    [
-        ("bottlenecks/gather", "uncoalesced", lambda: [torch.zeros(16384, 4096)]),
-        (
-            "unseen/bip_to_bsq",
-            "convert",
-            lambda: [torch.zeros(131072, 32, dtype=torch.float16), torch.zeros(32), torch.zeros(32)],
-        ),
-    ],
-)
-def test_loads_that_waste_sectors_are_uncoalesced(
-    folder: str, entry_point: str, arguments: Callable[[], list[torch.Tensor]]
-) -> None:
-    x, *more = arguments()
-    made, compiled = sampled(getattr(loaded(KERNELS / folder / "kernel.py"), entry_point), x, *more)
-    work = Work(bytes=2 * x.nbytes, flops=x.numel(), dtype="float32")
-    estimate = estimate_call(made, H200)
-    for latency_ms, measured in ((3 * work.bytes / CEILINGS.copy_bytes_per_s * 1e3, True), (estimate.ms, False)):
-        found = diagnose(Facts("case", work, latency_ms, measured, made, estimate, compiled), H200, CEILINGS, [])
-        assert found.bound == "uncoalesced access", found
-        assert f"for {made.launches[0].bytes_loaded:.0f}; modelled" in found.evidence[1]
-        gathers = "load_pointer" in compiled[0].cutile_ir
-        assert found.treatments[0].startswith("tiles-for-gathers" if gathers else "let neighbouring elements")
-    coalesced = KernelCounters(kernel="k", time_ns=1e5, values={"load_sectors": 4e6, "load_requests": 1e6})
-    counted = Facts("case", work, estimate.ms, True, made, estimate, compiled, [coalesced])
-    assert diagnose(counted, H200, CEILINGS, []).bound == "L2 bandwidth"
 
 
 @pytest.mark.slow
@@ -181,15 +128,6 @@ def test_a_gather_of_whole_rows_is_not() -> None:
     estimate = estimate_call(made, H200)
     found = diagnose(Facts("case", work, 1.1 * estimate.ms, True, made, estimate, compiled), H200, CEILINGS, [])
     assert found.bound == "L2 bandwidth", found
-
-
-def test_sectors_that_are_wasted_beside_much_else_are_no_bound() -> None:
-    """A scalar that each block loads, in a kernel that stores, or computes."""
-    few = {"bytes_loaded": 4.0, "bytes_touched": 32.0, "dram_bytes": 16384 * 16384.0, "ctas_per_sm": 16}
-    storing = CallProfile(launches=[profile(**few)])
-    computing = CallProfile(launches=[profile(**few | {"scalar_flops": 4e6, "bytes_stored": 4.0})])
-    for call, bound in ((storing, {"DRAM bandwidth", "bytes in flight"}), (computing, {"arithmetic"})):
-        assert diagnose(facts(call, estimate_call(call, H200).ms), H200, CEILINGS, []).bound in bound
 
 
 GATHERING = """

@@ -129,7 +129,6 @@ def sample_launch(launch: host.Launch, arch: str) -> LaunchSample:
         blocks=launch.blocks,
         bytes_loaded=counts.loaded.total() / sampled,
         bytes_stored=counts.stored.total() / sampled,
-        bytes_touched=counts.sectors.touched / sampled if counts.sectors is not None else 0.0,
         load_rounds=counts.loads / sampled,
         matrix_flops={dtype: flops / sampled for dtype, flops in counts.matrix_flops.items()},
         scalar_flops=counts.scalar_flops / sampled,

@@ -134,16 +134,14 @@ def _load_tile(machine: Machine, op: Any, values: Values) -> Any:
     size = torch.tensor([math.prod(shape)])
     part = None if _is_gather(view) else [view.base.offset, size, *index]  # one name for a tile, however it is read
     if machine.checker is None and part is not None and not any(op.inbounds):
-        tile = Tile(view, index)
-        windows = tile.windows()
+        windows = Tile(view, index).windows()
         if windows is not None:
             machine.loads_from(view.base.buffer.data_ptr(), part)
             moved = windows.elements * machine.group.size * int(view.dtype.bitwidth) // 8
             machine.counts.loaded[view.base.buffer.data_ptr()] += moved
-            memory.touch(machine, view.base, moved, tile)
             return _copied(view, windows).reshape(-1, *shape), None
     place, found = _place(machine, op, view, index)
-    loaded = memory.read(machine, view.base, place, part, found)
+    loaded = memory.read(machine, view.base, place, part)
     if place.inside is not None:
         loaded = torch.where(place.inside, loaded, memory.padding_of(view).to(loaded.dtype))
         if machine.checker is not None:

@@ -33,7 +33,6 @@ from tilewright.interpreter.memory import flat_buffer
 from tilewright.interpreter.numerics import UnsupportedOperation, held_dtype
 from tilewright.interpreter.sampling import SAMPLED_BLOCKS, UNEVEN_BLOCKS, sample, uneven
 from tilewright.interpreter.search import first_config
-from tilewright.interpreter.sectors import Sectors
 from tilewright.interpreter.torchcuda import CudaOnCpu, stand_in
 from tilewright.interpreter.unshown import launched
 from tilewright.interpreter.values import Pointer
@@ -226,11 +225,10 @@ def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /
                 _host.checker.next_launch()
                 _host.checker.names |= launch.names
             flat = flatten_arguments(arguments, signature)
-            sampling = _host.mode is Mode.SAMPLE
-            sampled = sampling and launch.blocks > SAMPLED_BLOCKS
+            sampled = _host.mode is Mode.SAMPLE and launch.blocks > SAMPLED_BLOCKS
             for count in (SAMPLED_BLOCKS, UNEVEN_BLOCKS):
                 machine = Execution(_host.programs[key], launch.grid, _host.checker)
-                machine.deadline, machine.counts.sectors = _host.deadline, Sectors() if sampling else None
+                machine.deadline = _host.deadline
                 few = sample(launch.grid, count, _host.source) if sampled else None
                 try:
                     parts, launch.counts = launch.counts.parts, machine.run(flat, few)

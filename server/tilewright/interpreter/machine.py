@@ -11,7 +11,6 @@ from typing import Any, Protocol, TypeAlias
 import torch
 
 from tilewright.interpreter.numerics import DType, UnsupportedOperation
-from tilewright.interpreter.sectors import Sectors
 from tilewright.interpreter.values import Group, Pointer, Values, View
 
 Taint: TypeAlias = torch.Tensor | None
@@ -79,7 +78,7 @@ def shape_of(var: Any) -> tuple[int, ...]:
 class Counts:
     """What the executed blocks did: bytes loaded and stored by buffer (its address), flops by dtype, the bytes of the
     largest result of a product, reductions by the number of their results. Of a sample, `parts`: the parts of each
-    buffer that each block loads, by its number; and, of a launch that stands for one on a GPU, `sectors`."""
+    buffer that each block loads, by its number."""
 
     blocks: int = 0
     loaded: Counter[int] = field(default_factory=Counter)
@@ -92,7 +91,6 @@ class Counts:
     loop_trips: int = 0
     reductions: Counter[int] = field(default_factory=Counter)
     parts: dict[int, dict[int, Counter[tuple[int, ...]]]] = field(default_factory=dict)
-    sectors: Sectors | None = None
 
 
 class Watcher(Protocol):
@@ -133,8 +131,8 @@ class Machine(ABC):
 
     @property
     def watched(self) -> bool:
-        """Whether anything but results and totals is asked of an access: findings, sectors, which part it is of."""
-        return self.sampled or self.checker is not None or self.counts.sectors is not None
+        """Whether anything but results and totals is asked of an access: findings, or which part it is of."""
+        return self.sampled or self.checker is not None
 
     def fault(self, what: str, who: torch.Tensor | None = None, kind: str = "out_of_bounds") -> None:
         """A fault of the present operation in the blocks where `who` (blocks or 1) holds. Raises `KernelFault`, unless

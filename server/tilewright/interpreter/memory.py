@@ -19,7 +19,6 @@ from tilewright.interpreter.numerics import (
     is_float,
     to_memory,
 )
-from tilewright.interpreter.sectors import fills_sectors
 from tilewright.interpreter.values import Pointer, View
 
 _PADDING = {
@@ -71,12 +70,6 @@ class Tile:
             bool(((start >= 0) & (start + size <= extent)).all())
             for start, size, extent in zip(self.starts, self.shape, view.shape, strict=True)
         )
-
-    @property
-    def fills_sectors(self) -> bool:
-        """Whether no block's tile wastes much of the sectors in which it lies, if its first element begins one."""
-        strides = [int(stride[0]) if stride.shape[0] == 1 else 0 for stride in self.view.strides]
-        return fills_sectors(self.shape, strides, bytes_of(self.view.dtype))
 
     def place(self) -> Place:
         """Each element's offset and whether it is inside."""
@@ -240,34 +233,19 @@ def bytes_of(dtype: DType) -> int:
     return max(int(dtype.bitwidth) // 8, 1)
 
 
-def touch(machine: Machine, pointer: Pointer, moved: int, where: Tile | Place) -> None:
-    """Count the sectors of a load of so many bytes, where they are counted."""
-    sectors = machine.counts.sectors
-    if sectors is None:
-        return
-    if isinstance(where, Tile) and where.fills_sectors:
-        sectors.touched += moved
-        return
-    place = where.place() if isinstance(where, Tile) else where
-    numbers = machine.group.numbers
-    sectors.load(pointer.buffer.data_ptr(), place.offset, place.inside, bytes_of(pointer.dtype), numbers)
-
-
 def read(
     machine: Machine,
     pointer: Pointer,
     place: Place,
     part: Sequence[torch.Tensor] | None = None,
-    tile: Tile | None = None,
 ) -> torch.Tensor:
-    """The elements at `place`, those of `tile` if it is one; where they are not inside, any. `part` is what to know
-    this part of the buffer by, each (blocks or 1, ...): the place itself, if it is not given."""
+    """The elements at `place`; an element that is not inside is undefined. `part` identifies this part of the buffer,
+    each (blocks or 1, ...): the place itself, if it is not given."""
     if not pointer.buffer.numel():
         return torch.zeros(place.offset.shape, dtype=held_dtype(pointer.dtype))
     if machine.checker is not None:
         machine.taint = machine.checker.loaded(machine, pointer, place.offset, place.inside)
-    moved = _count(machine.counts.loaded, machine, pointer, place)
-    touch(machine, pointer, moved, tile or place)
+    _count(machine.counts.loaded, machine, pointer, place)
     machine.loads_from(pointer.buffer.data_ptr(), [place.offset] if part is None else [*part])
     return from_memory(pointer.buffer[place.offset], pointer.dtype)
 
@@ -288,8 +266,8 @@ def write(machine: Machine, pointer: Pointer, place: Place, value: torch.Tensor,
         pointer.buffer[offset[inside]] = stored[inside]
 
 
-def _count(counter: dict[int, int], machine: Machine, pointer: Pointer, place: Place) -> int:
-    """Count the bytes of an access, and return them."""
+def _count(counter: dict[int, int], machine: Machine, pointer: Pointer, place: Place) -> None:
+    """Count the bytes of an access."""
     blocks, size = machine.group.size, int(pointer.dtype.bitwidth)
     if place.inside is None:
         elements = place.offset[0].numel() * blocks
@@ -297,4 +275,3 @@ def _count(counter: dict[int, int], machine: Machine, pointer: Pointer, place: P
         inside = place.inside.expand(max(place.inside.shape[0], place.offset.shape[0]), *place.offset.shape[1:])
         elements = int(inside.sum()) * (blocks // inside.shape[0])
     counter[pointer.buffer.data_ptr()] += elements * size // 8
-    return elements * size // 8

@@ -26,6 +26,10 @@ from tilewright.text import cut
 from tilewright.wire.record import Record
 
 PLACES = ("/usr/local/cuda/bin/ncu",)
+PERMISSION = (
+    "this user may not read the GPU's counters (ERR_NVGPUCTRPERM): root sets NVreg_RestrictProfilingToAdminUsers=0 for "
+    "the nvidia kernel module and loads it again, or gives the container CAP_SYS_ADMIN"
+)
 LIMIT_S = 90.0
 TRIES = 3
 KERNELS = 24
@@ -181,7 +185,7 @@ def reason(written: str, said: str, code: int | None) -> str:
     """Why ncu read nothing, from what it has `written` into its log and what it and the driver `said`."""
     text = f"{said}\n{written}"
     if "ERR_NVGPUCTRPERM" in text:
-        return "this user may not read the GPU's counters (ERR_NVGPUCTRPERM: the driver's administrator can allow it)"
+        return PERMISSION
     if "nsight-compute-lock" in text:
         return "another user's ncu holds its lock file; TMPDIR was set to a folder of its own, and did not help"
     lines = [line.strip() for line in text.splitlines() if line.strip()]

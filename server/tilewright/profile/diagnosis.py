@@ -14,20 +14,16 @@ from pydantic import Field
 
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.treatments import Finding, Treatment, for_more_warps
-from tilewright.gpu.specs import SECTOR_BYTES, DeviceSpec
+from tilewright.gpu.specs import DeviceSpec
 from tilewright.policy import RootCause
-from tilewright.profile.banks import shared_conflicts
 from tilewright.profile.counters import KernelCounters
 from tilewright.profile.reading import (
-    CONFLICT_TREATMENTS,
-    GATHER_TREATMENTS,
     LARGER,
     SWIZZLE,
     TERMS,
     WIDER_LOADS,
     Bound,
     Found,
-    are_coalesced,
     by_counters,
     counted,
     launching,
@@ -37,7 +33,6 @@ from tilewright.profile.tracing import evidence as traced
 from tilewright.profile.unmodelled import bound_unmodelled
 from tilewright.roofline.bounds import Ceilings, roofline_ms
 from tilewright.roofline.model import (
-    CLOCK_HZ,
     CallProfile,
     Estimate,
     LaunchProfile,
@@ -57,16 +52,9 @@ EXCESS = 1.25
 """Times the compulsory bytes from which a memory-bound call has traffic to save."""
 UNEXPLAINED = 2.5
 """Measured over modelled latency, either way, from which the model does not explain the kernel."""
-WASTEFUL = 2.0
-"""Bytes that pass through the L2 cache in whole sectors, as a multiple of those that are asked for, from which it is
-that waste which is to be treated."""
-MANY_CONFLICTS = 2.0
-"""Wavefronts of shared accesses, as a multiple of what their words need, from which conflicts may bound a launch."""
 ONCE = "one-pass: load each input once, and keep what several loops need in registers"
 SHOWN = 3
 """Of the parameters that a block loads several times."""
-WORKER_WARPS = 4
-"""Warps of a CTA that compute, where no hint says otherwise."""
 
 
 class CaseDiagnosis(Record):
@@ -106,8 +94,6 @@ def diagnose(facts: Facts, device: DeviceSpec, ceilings: Ceilings, findings: Seq
     """What bounds a case. `findings` are those of the compiled kernels, the likely dearest first."""
     share, reached = _reached(facts, ceilings)
     near = share is not None and share >= NEAR_CEILING
-    if near and not facts.measured:  # the model does not see bank conflicts
-        near = _of_sharing(facts, _main(facts.profile, device), device) is None
     found = _at_roofline(facts, ceilings) if near else _bound(facts, device)
     if found.bound == "DRAM bandwidth" and not near:
         found = _reread(found, facts, device)
@@ -182,13 +168,9 @@ def _bound(facts: Facts, device: DeviceSpec) -> Found:
         )  # fmt: skip
     if (found := _of_code(main, estimate)) is not None:
         return found
-    if (found := _of_sharing(facts, main, device)) is not None:
-        return found
     if (found := _of_grid(main, device)) is not None:
         return found
     if (found := by_counters(facts.counters, facts.work)) is not None:
-        return found
-    if (found := _of_sectors(facts, main, device)) is not None:
         return found
     if facts.measured and not 1 / UNEXPLAINED < facts.latency_ms / estimate.ms < UNEXPLAINED:
         return Found(
@@ -222,42 +204,6 @@ def _of_code(main: LaunchProfile, estimate: Estimate) -> Found | None:
             (f"{Treatment.MORE_WORKER_WARPS}: num_worker_warps=8", f"{Treatment.SMALLER_TILES}: half a tile dimension"),
         )  # fmt: skip
     return None
-
-
-def _of_sharing(facts: Facts, main: LaunchProfile | None, device: DeviceSpec) -> Found | None:
-    """What the addresses of shared accesses show, in code that runs once: how long the bank conflicts alone take."""
-    made = next((one for one in facts.compiled if main is not None and one.kernel == main.kernel), None)
-    if made is None or main is None or main.loop_trips > 1:
-        return None
-    found = shared_conflicts(made.sass)
-    warps = made.hints.get("num_worker_warps", WORKER_WARPS)
-    cycles = main.blocks * found.wavefronts * warps / min(device.sms, max(main.blocks, 1))
-    taken = cycles / CLOCK_HZ * 1e3
-    if found.factor < MANY_CONFLICTS or taken < max(0.5 * facts.latency_ms, max(facts.modelled.terms.values())):
-        return None
-    return Found(
-        "bank conflicts", "memory",
-        f"counted: shared accesses take {found.wavefronts} wavefronts a warp where {found.needed} would do "
-        f"({found.factor:.1f}-way conflicts, most of them at {found.where}), about {taken:.4f} ms of the latency",
-        CONFLICT_TREATMENTS,
-    )  # fmt: skip
-
-
-def _of_sectors(facts: Facts, main: LaunchProfile, device: DeviceSpec) -> Found | None:
-    """Loads that waste most of the sectors in which they lie, where by the model nothing takes a launch longer than to
-    move these; not where ncu says that its loads are coalesced."""
-    moved, sectors = main.bytes_loaded + main.bytes_stored, main.bytes_touched + main.bytes_stored
-    terms = estimate_launch(main, device).terms
-    if sectors < WASTEFUL * moved or are_coalesced(facts.counters) or _largest(terms) != "L2 bandwidth":
-        return None
-    by_address = any("= load_pointer" in one.cutile_ir for one in facts.compiled if one.kernel == main.kernel)
-    return Found(
-        "uncoalesced access", "memory",
-        f"counted: the loads of a block of {main.kernel} lie in sectors of {SECTOR_BYTES} bytes that hold "
-        f"{main.bytes_touched:.0f} bytes, for {main.bytes_loaded:.0f}; modelled: {terms['L2 bandwidth']:.4f} ms for "
-        f"these, and {terms['DRAM bandwidth']:.4f} ms for what has to come from DRAM",
-        GATHER_TREATMENTS if by_address else GATHER_TREATMENTS[1:],
-    )  # fmt: skip
 
 
 def _of_grid(main: LaunchProfile, device: DeviceSpec) -> Found | None:

@@ -28,7 +28,7 @@ from tilewright.task import Backend, Frontend, Work, case_label
 
 LIMIT_S = 600.0
 COMPILE_S = 60.0
-COUNTERS = "counters by ncu would add stall reasons, cache hit rates and bank conflicts, and none were read: "
+COUNTERS = "ncu's counters show stall reasons, cache hit rates, bank conflicts and uncoalesced access; none were read: "
 UNSEEN = SurveyResult(status=Status.PASSED, variants=[Surveyed()])
 """Of a Triton kernel: no model sees it."""
 UNCOMPARED = "results: run_correctness compares them with the reference"

@@ -174,12 +174,6 @@ def by_dram(counters: Sequence[KernelCounters]) -> Found | None:
     return _term("DRAM bandwidth", f"ncu: DRAM at {share:.0f}% of what it sustains, the most of all")
 
 
-def are_coalesced(counters: Sequence[KernelCounters]) -> bool:
-    """Whether the loads of the longest launch are known to touch few sectors each; copies by TMA are not counted."""
-    main = _longest(counters)
-    return main is not None and 0 < main.sectors_a_request < SCATTERED
-
-
 def _waiting(main: KernelCounters) -> Found | None:
     """No unit is busy: warps wait for memory, and there are too few of them."""
     few = main.get("occupancy_percent") < FEW_WARPS_PERCENT

@@ -63,7 +63,6 @@ class LaunchSample(Record):
     blocks: int = Field(ge=0, le=2**64)
     bytes_loaded: float = Field(ge=0, description="per block, at the tile loads")
     bytes_stored: float = Field(ge=0, description="per block")
-    bytes_touched: float = Field(0, ge=0, description="per block, of the 32-byte sectors in which its loads lie")
     load_rounds: float = Field(ge=0, description="per block: tile loads")
     matrix_flops: dict[str, float] = Field(description="per block, by dtype")
     scalar_flops: float = Field(ge=0)
@@ -198,7 +197,7 @@ def _together(profile: LaunchProfile, device: DeviceSpec, cycles: float) -> dict
 def _worked(sample: LaunchSample, device: DeviceSpec, cycles: float, products_s: float) -> dict[str, float]:
     """The same of the units whose work is known of any machine code, and of products."""
     arithmetic = sample.scalar_flops / SCALAR_PER_CYCLE_PER_SM + sample.special_functions / SPECIAL_PER_CYCLE_PER_SM
-    moved = sample.blocks * (max(sample.bytes_loaded, sample.bytes_touched) + sample.bytes_stored)
+    moved = sample.blocks * (sample.bytes_loaded + sample.bytes_stored)
     return {
         "DRAM bandwidth": _dram_bytes(sample, device) / (device.dram_bytes_per_s * DRAM_EFFICIENCY),
         "L2 bandwidth": moved / (L2_BYTES_PER_CYCLE_PER_SM * cycles),
