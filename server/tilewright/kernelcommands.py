@@ -123,9 +123,9 @@ def autotune(
     ] = None,
     kind: Annotated[str, typer.Option(help="T1 to T9: what to propose a space for; default: as the kernel seems")] = "",
     apply: Annotated[bool, typer.Option("--apply", help="write the best config into the editable files")] = False,
-    also: Annotated[
-        list[str] | None, typer.Option("--also", help="a further architecture for the launch code, by the model")
-    ] = None,
+    wrapper: Annotated[
+        bool, typer.Option("--wrapper", help="write a module that tunes on the first call for a key")
+    ] = False,
     backend: Annotated[str, typer.Option(help="auto, cuda or cpu (which ranks by the model)")] = "auto",
     root: Root = HERE,
 ) -> None:
@@ -140,7 +140,7 @@ def autotune(
         raise failed(str(error)) from None
 
     def ask(tuner: Tuner, folder: PurePosixPath, arch: str) -> Awaitable[Record]:
-        return tuner.tune(folder, print_progress, chosen, arch, values, kind, apply, also or [], math.inf)
+        return tuner.tune(folder, print_progress, chosen, arch, values, kind, apply, wrapper, math.inf)
 
     _asked(root, task, Tuner, ask)
 

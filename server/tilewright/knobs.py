@@ -17,8 +17,8 @@ Value = int | float | bool | str
 Config = Mapping[str, Value]
 """What a config sets, by name: constants, keyword defaults of the entry point, and hints; what it leaves out stays."""
 
-Setting = Value | Mapping[str, Value] | None
-"""A value as it is put into a source: for a hint also its values by target, or None."""
+Setting = Value | None
+"""A value as it is put into a source; None leaves a hint to the compiler."""
 Edit = tuple[int, int, str]
 """Bytes from .. to of a file, and what takes their place."""
 
@@ -145,7 +145,7 @@ class Knobs:
         for name, places in self._places.items():
             for place in places if name in config else ():
                 if config[name] != place.value:
-                    found.setdefault(place.file, []).append((place.start, place.end, setting(config[name])))
+                    found.setdefault(place.file, []).append((place.start, place.end, repr(config[name])))
         hints = {name: value for name, value in config.items() if name not in self._places}
         for file, decorator, kernel in self._decorators:
             whole = {**(otherwise or {}).get(kernel.name, {}), **hints}
@@ -256,14 +256,6 @@ def _literal(node: ast.expr) -> Value | None:
     return None
 
 
-def setting(value: Setting) -> str:
-    """A value as source."""
-    if not isinstance(value, Mapping):
-        return repr(value)
-    targets = ", ".join(f"{target}={one!r}" for target, one in value.items())
-    return f'__import__("cuda.tile").tile.ByTarget({targets})'
-
-
 def _hinted(decorator: ast.expr, hints: Mapping[str, Setting], offsets: list[int]) -> list[Edit]:
     """The edits that give a decorator these hints."""
 
@@ -274,10 +266,10 @@ def _hinted(decorator: ast.expr, hints: Mapping[str, Setting], offsets: list[int
 
     if not isinstance(decorator, ast.Call):
         end = place(decorator)[1]
-        return [(end, end, f"({', '.join(f'{name}={setting(value)}' for name, value in hints.items())})")]
+        return [(end, end, f"({', '.join(f'{name}={value!r}' for name, value in hints.items())})")]
     present = {keyword.arg: keyword.value for keyword in decorator.keywords}
-    edits = [(*place(present[name]), setting(value)) for name, value in hints.items() if name in present]
-    added = [f"{name}={setting(value)}" for name, value in hints.items() if name not in present]
+    edits = [(*place(present[name]), repr(value)) for name, value in hints.items() if name in present]
+    added = [f"{name}={value!r}" for name, value in hints.items() if name not in present]
     if added:
         end = place(decorator)[1] - 1
         last = max((place(node)[1] for node in (*decorator.args, *present.values())), default=None)

@@ -294,15 +294,15 @@ def build_server(desk: Desk) -> MCPServer[None]:
             Field(description="kind of kernel to propose a space for; else as it seems"),
         ] = None,
         apply: Annotated[bool, Field(description="write the best config into the editable files")] = False,
-        also: Annotated[list[Arch], Field(max_length=8, description="more architectures for the launch code")] = [],  # noqa: B006
+        wrapper: Annotated[bool, Field(description="write a module that tunes on the first call for a key")] = False,
         backend: Annotated[Device, Field(description="cpu ranks by the model")] = "auto",
     ) -> AutotuneReport:
-        """Compile a search space, prune by resources and model, race the rest; writes the launch code of the best."""
+        """Compile a search space, prune by resources and model, race the rest, confirm the best."""
 
         async def work() -> AutotuneReport:
             folder, arch = desk.loop.task_of(task)
             chosen = None if backend == "auto" else Backend(backend)
-            return await desk.tuner.tune(folder, _progress(context), chosen, arch, space, kind or "", apply, also)
+            return await desk.tuner.tune(folder, _progress(context), chosen, arch, space, kind or "", apply, wrapper)
 
         return await _told(work)
 

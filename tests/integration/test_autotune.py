@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ import pytest
 
 from tests.commandline import tilewright
 from tests.conftest import SCALE_KERNEL
-from tests.unit.test_launchcode import TOOLKIT
 from tilewright.autotune import search
 from tilewright.autotune.report import AutotuneReport
 from tilewright.errors import UsageError
@@ -27,7 +27,7 @@ def tune(root: Path, **options: Any) -> AutotuneReport:
 def test_a_search_ranks_prunes_fails_confirms_and_applies(make_task: Callable[..., Path]) -> None:
     root = make_task()
     kernel = root / "task" / "kernel.py"
-    report = tune(root, space={"TILE": [16, 48, 4096], "occupancy": [1, 8]}, apply=True)
+    report = tune(root, space={"TILE": [16, 48, 4096], "occupancy": [1, 8]}, apply=True, wrapper=True)
     assert report.status == "passed", report.message
     by_config = {one.config: one for one in report.configs}
     assert len(by_config) == 7
@@ -43,8 +43,8 @@ def test_a_search_ranks_prunes_fails_confirms_and_applies(make_task: Callable[..
     result = json.loads(Path(report.files["result"]).read_text())
     assert result["modelled"]
     assert len(result["tried"]) == 7
-    assert "def scale(" in Path(report.files["launch"]).read_text()
-    assert result["toolkit"] == TOOLKIT  # which the launch code compares with its own
+    wrapper = Path(report.files["wrapper"]).read_text()
+    assert f'"{sha256(kernel.read_bytes()).hexdigest()}"' in wrapper, "it is for the source with the best config"
     assert not subprocess.run(
         ["git", "status", "--porcelain", "sandbox"], cwd=root, capture_output=True, text=True, check=True
     ).stdout
@@ -73,7 +73,7 @@ def test_a_candidate_that_is_wrong_as_it_is_says_so_of_itself(make_task: Callabl
     assert "fails as it is" in report.message
     assert "run_correctness first" in report.next
     assert "TILE = 64" in (root / "task" / "kernel.py").read_text()
-    assert "launch" not in report.files
+    assert "wrapper" not in report.files
 
 
 @pytest.mark.slow
@@ -89,11 +89,11 @@ def test_todays_search_over_a_measured_space_races_its_best_three(tmp_path: Path
     assert done.stdout.splitlines()[-1].endswith("| all three | 0.0% |")
 
 
-def test_where_the_original_stays_no_launch_code_is_needed(make_task: Callable[..., Path]) -> None:
+def test_where_the_original_stays_no_wrapper_is_needed(make_task: Callable[..., Path]) -> None:
     root = make_task()
-    report = tune(root, space={"TILE": [16]})
+    report = tune(root, space={"TILE": [16]}, wrapper=True)
     assert report.best == {}
-    assert report.files["launch"] == "not written: the original stays, for every case"
+    assert report.files["wrapper"] == "not written: the original stays, for every case"
 
 
 def test_what_cannot_be_searched_is_refused_with_a_remedy(make_task: Callable[..., Path]) -> None:

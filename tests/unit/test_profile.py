@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from tests.unit.test_corpus import _stand_in  # noqa: F401 (the fixture)
-from tests.unit.test_launchcode import loaded
 from tests.unit.test_model import H200, profile
+from tests.unit.test_wrapper import loaded
 from tilewright.bundled import examples
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.cutile import compile_kernel

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.unit.test_launchcode import loaded
+from tests.unit.test_wrapper import loaded
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
 from tilewright.task import Backend, load_task

@@ -19,13 +19,13 @@ def search(
     kind: str = "",
     apply: bool = False,
     arch: str = "sm_90",
-    also: Sequence[str] = (),
+    wrapper: bool = False,
 ) -> AutotuneReport:
     """Search the configs of the task in folder `task`, of the repository at `root`; waits until it is done.
 
     `space` gives the values to try by tunable parameter. Without it a space is proposed, for kernels of `kind` (T1 to
-    T9), or of the kind that the kernel seems to be. `backend` is auto, cuda or cpu; cpu models `arch`. `also` names
-    further architectures for the launch code, whose best config the model chooses. Raises
+    T9), or of the kind that the kernel seems to be. `backend` is auto, cuda or cpu; cpu models `arch`. `apply`
+    writes the best config into the editable files, `wrapper` a module that tunes once into `sandbox/autotune/`. Raises
     `tilewright.errors.UsageError`.
     """
     import asyncio
@@ -44,7 +44,7 @@ def search(
         chosen = None if backend == "auto" else Backend(backend)
         folder = task_path(checkout, str(task))
         try:
-            return await tuner.tune(folder, quiet, chosen, arch, space, kind, apply, also, math.inf)
+            return await tuner.tune(folder, quiet, chosen, arch, space, kind, apply, wrapper, math.inf)
         finally:
             await tuner.close()
 

@@ -72,7 +72,6 @@ class SearchResult(Record):
         default_factory=list, description="configs whose results were compared with the reference, the original first"
     )
     calls: dict[str, str] = Field(default_factory=dict, description="the arguments of each case's call, in words")
-    launches: int = Field(1, description="that a call makes at least, wherever its code makes them")
     seconds: float = 0.0
 
     @property
@@ -119,7 +118,7 @@ class AutotuneReport(Record):
     configs: list[ConfigReport] = Field(default_factory=list, description="ranked; the rest is in the file")
     more_configs: int = 0
     left_open: list[str] = Field(default_factory=list, description="ties, and best values at an end")
-    files: dict[str, str] = Field(default_factory=dict)
+    files: dict[str, str] = Field(default_factory=dict, description="what was written, or why not")
     next: str = ""
 
 

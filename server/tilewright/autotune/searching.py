@@ -166,7 +166,6 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
             "loss": loss,
             "checked": [space.configs[number] for number in sorted(checked)],
             "calls": dict(zip(cases, first.calls, strict=True)),
-            "launches": min((len(one.launches) for seen in surveyed for one in seen.profiles), default=1),
             "launched": sorted({one.kernel for seen in surveyed for call in seen.profiles for one in call.launches}),
             "confirmed": confirmed,
             "confirmation": words,

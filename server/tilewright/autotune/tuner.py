@@ -1,4 +1,4 @@
-"""`autotune` as a tool: one search at a time in a checkout, its files under `sandbox/autotune/`, the best applied."""
+"""`autotune` as a tool: one search at a time in a checkout, its table under `sandbox/autotune/`, the best applied."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from tilewright.autotune import launchcode
 from tilewright.autotune.report import AutotuneReport, ConfigReport, SearchResult, Speedup, Tried, label, occupied
 from tilewright.autotune.searching import AS_IT_IS, Wanted, search
 from tilewright.autotune.space import Kind
+from tilewright.autotune.wrapper import wrapper_refusal, wrapper_source
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
 from tilewright.files import write_atomically
-from tilewright.gpu.specs import DEFAULT_BY_ARCH
 from tilewright.knobs import SpaceError, Value
 from tilewright.session.beginning import backend_for, session_on, working_candidate
 from tilewright.session.checkout import Checkout
 from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress, Results, in_thread
 from tilewright.session.runs import with_model
-from tilewright.task import Backend, Frontend
+from tilewright.task import Backend
 from tilewright.text import cut
 
 SHOWN = 12
 REMEDY = "make the candidate pass run_correctness first; `tilewright check` says where it goes wrong"
-Found = tuple[SearchResult, dict[str, str]]
-"""A search, and the files that it left, by what they are."""
+Found = tuple[SearchResult, Path]
+"""A search, and the file that holds it."""
 
 
 class Tuner:
@@ -35,8 +34,6 @@ class Tuner:
     def __init__(self, checkout: Checkout, jobs: Jobs | None = None) -> None:
         """`jobs` is the server's."""
         self._checkout = checkout
-        self._unwritten: dict[str, tuple[SearchResult, dict[str, SearchResult]]] = {}
-        """The last search, by its key, until what it found is on disk: on a full disk the same call writes it later."""
         self._jobs = jobs or Jobs()
         self._results: Results[Found] = Results(self._jobs, "autotune", lambda found: found[0].status is Status.VOID)
 
@@ -49,37 +46,37 @@ class Tuner:
         values: Mapping[str, Sequence[Value]] | None = None,
         kind: str = "",
         apply: bool = False,
-        also: Sequence[str] = (),
+        wrapper: bool = False,
         wait_s: float = WAIT_S,
     ) -> AutotuneReport:
         """Search the configs of the working tree's candidate. `values` declares the space; else it is proposed, for
-        kernels of `kind` (T1 to T9) or of the kind that the kernel seems to be. The launch code also knows what the
-        model says for the architectures `also`. `apply` writes the best into the editable files. Raises
-        `UsageError`."""
+        kernels of `kind` (T1 to T9) or of the kind that the kernel seems to be. `apply` writes the best into the
+        editable files, `wrapper` a module that tunes once into the sandbox. Raises `UsageError`."""
         wanted = self._wanted(folder, values or {}, kind)
         backend = backend_for(self._checkout, folder, backend)
-        if wanted.unmodelled and (backend is Backend.CPU or not values or also):
+        if wanted.unmodelled and (backend is Backend.CPU or not values):
             raise UsageError(
                 "no model knows what a Triton kernel does: autotune races its configs on a GPU (backend cuda), in a "
                 "space that you declare (values), for that GPU alone. Its tunable parameters are module-level "
                 "constants of the editable files and keywords of the entry point: num_warps and num_stages too, if "
                 "written so"
             )
-        if unknown := [one for one in also if one not in DEFAULT_BY_ARCH]:
-            raise UsageError(f"no model of {unknown[0]}: the model knows {', '.join(DEFAULT_BY_ARCH)}")
         space = sorted((values or {}).items())
-        text = f"{folder} {wanted.found.head} {content_id(wanted.files)} {backend} {arch} {space} {kind} {also}"
+        text = f"{folder} {wanted.found.head} {content_id(wanted.files)} {backend} {arch} {space} {kind}"
         key = hashlib.sha256(text.encode()).hexdigest()[:12]
         try:
             found = await self._results.get(
-                key, lambda job: self._work(job, key, wanted, backend, arch, also), wait_s, progress
+                key, lambda job: self._work(job, key, wanted, backend, arch), wait_s, progress
             )
         except SpaceError as error:
             raise UsageError(str(error)) from None
         if isinstance(found, Job):
             return AutotuneReport(summary=f"searching: {found.message}", state="running", next=found.again)
-        result, files = found
+        result, path = found
         applied = self._apply(wanted, result) if apply and result.best else ""
+        files = {"result": str(path)}
+        if wrapper and result.status is Status.PASSED:
+            files["wrapper"] = self._wrap(wanted, result, path.with_suffix(""))
         return _report(result, files, applied)
 
     async def close(self) -> None:
@@ -97,26 +94,27 @@ class Tuner:
             raise UsageError(str(error)) from None
         return wanted
 
-    async def _work(
-        self, job: Job, key: str, wanted: Wanted, backend: Backend, arch: str, also: Sequence[str]
-    ) -> Found:
+    async def _work(self, job: Job, key: str, wanted: Wanted, backend: Backend, arch: str) -> Found:
         committed, task, rules = wanted.found.committed, wanted.found.folder, wanted.found.task.file.rules
-        if key not in self._unwritten:
-            async with with_model(backend, arch, committed, task, rules) as (measuring, modelling):
-                result = await search(wanted, backend, modelling, measuring, job.tell)
-            others = {}
-            for other in also if result.status is Status.PASSED else ():
-                job.tell(f"the same for {other}")
-                async with with_model(Backend.CPU, other, committed, task, rules) as (runs, _):
-                    others[other] = await search(wanted, Backend.CPU, runs, runs, job.tell)
-            self._unwritten = {key: (result, others)}
-        result, others = self._unwritten[key]
-        job.tell("writing what was found")
+        async with with_model(backend, arch, committed, task, rules) as (measuring, modelling):
+            result = await search(wanted, backend, modelling, measuring, job.tell)
         self._checkout.repository.exclude_sandbox()
-        folder = self._checkout.sandbox / "autotune"
-        files = await in_thread(_write, folder, key, wanted, result, others)
-        del self._unwritten[key]
-        return result, files
+        path = self._checkout.sandbox / "autotune" / f"{key}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        await in_thread(write_atomically, path, result.model_dump_json(indent=1))
+        return result, path
+
+    def _wrap(self, wanted: Wanted, result: SearchResult, folder: Path) -> str:
+        """Write the wrapper of the entry point's module as it is now. Return its path, or why there is none."""
+        if why := wrapper_refusal(wanted, result):
+            return f"not written: {why}"
+        now = working_candidate(self._checkout, wanted.found.folder).files
+        if now not in (wanted.files, wanted.files | wanted.knobs(result.launched).variant(result.best)):
+            return "not written: the editable files were changed during the search; call autotune again"
+        path = folder / f"tuned_{wanted.found.task.module.rpartition('.')[2]}.py"
+        folder.mkdir(exist_ok=True)
+        write_atomically(path, wrapper_source(wanted, result, now[wanted.found.entry_file]))
+        return str(path)
 
     def _apply(self, wanted: Wanted, result: SearchResult) -> str:
         """Write the best config into the editable files, which are those that were searched."""
@@ -129,31 +127,6 @@ class Tuner:
         if session_on(self._checkout, wanted.found.folder) is None:
             judges = "`tilewright compare` sets it beside what is committed; a session would begin with it"
         return f"{label(result.best)} is in the working tree: {judges}"
-
-
-def _write(
-    folder: Path, key: str, wanted: Wanted, result: SearchResult, others: Mapping[str, SearchResult]
-) -> dict[str, str]:
-    """Where everything is that the search leaves, by what it is; of what is not written, why."""
-    folder.mkdir(parents=True, exist_ok=True)
-    found: dict[str, str] = {}
-    for what, one in {"result": result, **others}.items():
-        path = folder / (f"{key}.json" if one is result else f"{key}-{what}.json")
-        write_atomically(path, one.model_dump_json(indent=1))
-        found[what] = str(path)
-        if result.status is not Status.PASSED:
-            return found
-    if wanted.found.task.file.frontend is not Frontend.CUTILE:
-        return found
-    known = {arch: one for arch, one in others.items() if one.status is Status.PASSED}
-    if why := launchcode.why_not(wanted, result, known.values()):
-        return found | {"launch": f"not written: {why}"}
-    code, table = launchcode.write(wanted, result, known)
-    launch = folder / key / f"tuned_{wanted.found.task.module.rpartition('.')[2]}.py"
-    launch.parent.mkdir(exist_ok=True)
-    write_atomically(launch, code)
-    write_atomically(launch.with_suffix(".json"), table)
-    return found | {"launch": str(launch)}
 
 
 def _report(result: SearchResult, files: dict[str, str], applied: str) -> AutotuneReport:
