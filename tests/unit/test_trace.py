@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.test_model import H200, profile
 from tests.unit.test_profile import CEILINGS, facts
-from tilewright.profile.activity import Activity, Unreadable, in_calls, read_csv, read_events, reduces, short, whose
+from tilewright.profile.activity import Activity, Unreadable, in_calls, read_events, reduces, short, whose
 from tilewright.profile.diagnosis import diagnose
 from tilewright.profile.report import ProfileReport
 from tilewright.profile.tracing import CaseTrace, analysed, evidence, is_wide, table
@@ -27,52 +27,6 @@ REDUCE = (
 )
 SPIN = "at::cuda::(anonymous namespace)::spin_kernel(long)"
 OWN = {"gemv_kernel"}
-
-HEAD = (
-    "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem (MB),DymSMem (MB),Bytes (MB),"
-    "Throughput (MB/s),SrcMemKd,DstMemKd,Device,Ctx,GreenCtx,Strm,Name"
-)
-OLDER = (
-    "Start(nsec),Duration(nsec),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem,DymSMem,Bytes,Thru,SrcMemKd,"
-    "DstMemKd,Device,Ctx,Strm,Name"
-)
-PREAMBLE = (
-    "NOTICE: Existing SQLite export found: /tmp/run.sqlite\n"
-    "        It is assumed file was previously exported from: /tmp/run.nsys-rep\n\n"
-    "Processing [/tmp/run.sqlite] with [/opt/nvidia/reports/cuda_gpu_trace.py]... \n\n"
-)
-
-
-def row(start: float, us: float, launch: int, name: str, green: bool = True) -> str:
-    """A line of nsys's table; copies and fills have no grid."""
-    quoted = f'"{name}"' if "," in name else name
-    middle = ",,,,,,,,,4.194,2048.5,Pageable,Device" if name[0] == "[" else "3584,1,1,128,1,1,40,0.000,0.066,,,,"
-    place = "NVIDIA H200 (0),1,,7" if green else "NVIDIA H200 (0),1,7"
-    return f"{start * 1e3:.0f},{us * 1e3:.0f},{launch},{middle},{place},{quoted}"
-
-
-def test_nsys_s_table_is_read() -> None:
-    names = [SPIN, "[CUDA memcpy Host-to-Device]", NVJET, REDUCE, "[CUDA memset]", SPIN]
-    rows = [row(10.0 * number, 2.5, 100 + number, name) for number, name in enumerate(names)]
-    found = read_csv(PREAMBLE + "\n".join([HEAD, *rows]) + "\n")
-    assert [one.name for one in found] == names
-    assert found[2] == Activity(NVJET, 20.0, 2.5, 102)
-    assert [one.name for one in in_calls(found)[0]] == names[1:-1]
-    rows = [row(1.5, 55.6, 7, NVJET, green=False), row(60.0, 1.8, 8, REDUCE, green=False)]
-    older = read_csv("\n".join([OLDER, *rows]))
-    assert older == [Activity(NVJET, 1.5, 55.6, 7), Activity(REDUCE, 60.0, 1.8, 8)]
-
-
-NO_TABLES = (
-    "", PREAMBLE, "SKIPPED: /tmp/run.sqlite does not contain CUDA trace data.\n", HEAD, "\0\x1b[31m Start (ns)",
-    "Start (parsec),Duration (ns),CorrId,Name\n1,2,3,k\n", f"{HEAD}\n1,2,3\nx,y\n",
-    "Start (ns),Duration (ns),Name\nsoon,2,k\n1,nan,k\n1,-5,k\n",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("text", NO_TABLES)
-def test_what_is_no_table_has_no_activities(text: str) -> None:
-    assert read_csv(text) == []
 
 
 def test_events_of_torch_s_profiler_are_read_and_others_left_out() -> None:

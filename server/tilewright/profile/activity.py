@@ -1,11 +1,10 @@
-"""What a trace holds: kernels, copies and fills of a GPU, one after the other, from nsys's table or torch's events.
+"""What a trace holds: kernels, copies and fills of a GPU, one after the other, from torch's events.
 
 The driver puts a mark before and after each call that counts; what lies between two marks is that call's.
 """
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Collection, Sequence
 from itertools import pairwise
@@ -16,8 +15,6 @@ MARK = "spin_kernel"
 
 Whose = Literal["ours", "library", "copy or fill"]
 
-_UNITS = {"ns": 1e-3, "nsec": 1e-3, "us": 1.0, "usec": 1.0, "ms": 1e3, "msec": 1e3, "s": 1e6, "sec": 1e6}
-_HEADER = re.compile(r'^"?Start ?\(')
 _FILLS = ("[CUDA mem", "Memcpy", "Memset")
 _FILLING = ("FillFunctor", "direct_copy_kernel_cuda")
 _TELLING = re.compile(r"\b\w*(?:gemm|gemv|tensorop|[Ss]plit_?[Kk]|Functor|_kernel_cuda|[Rr]educe|[Ss]oftmax)\w*")
@@ -43,48 +40,8 @@ class Unreadable(Exception):
     """A trace that says nothing; the text says why."""
 
 
-def read_csv(text: str) -> list[Activity]:
-    """The rows of `nsys stats --report cuda_gpu_trace --format csv`, whatever comes before them."""
-    lines = text.splitlines()
-    head = next((number for number, line in enumerate(lines) if _HEADER.match(line) and "Name" in line), None)
-    if head is None:
-        return []
-    rows = csv.reader(lines[head:])
-    names = [name.strip() for name in next(rows)]
-    start, length = (_column(names, word) for word in ("Start", "Duration"))
-    if start is None or length is None or "Name" not in names:
-        return []
-    called, number = names.index("Name"), names.index("CorrId") if "CorrId" in names else None
-    found = []
-    for row in rows:
-        if len(row) != len(names):
-            continue
-        began, took = _number(row[start[0]]), _number(row[length[0]])
-        if began is None or took is None or not row[called]:
-            continue
-        launch = _number(row[number]) if number is not None else None
-        found.append(Activity(row[called], began * start[1], took * length[1], int(launch or 0)))
-    return found
-
-
-def _column(names: Sequence[str], word: str) -> tuple[int, float] | None:
-    """Where the column `word (unit)` is, and its unit in us."""
-    for place, name in enumerate(names):
-        if (match := re.fullmatch(rf"{word} ?\((\w+)\)", name)) and match[1] in _UNITS:
-            return place, _UNITS[match[1]]
-    return None
-
-
-def _number(cell: str) -> float | None:
-    try:
-        value = float(cell.replace(",", ""))
-    except ValueError:
-        return None
-    return value if 0 <= value < 1e18 else None
-
-
 def read_events(events: Any) -> list[Activity]:
-    """The same from what the driver wrote down of torch.profiler's events: name, start and duration in us, launch."""
+    """The activities that the driver wrote down of torch.profiler's events: name, start and duration in us, launch."""
     found = []
     for event in events if isinstance(events, list) else []:
         match event:

@@ -1,7 +1,7 @@
 """What is traced: a candidate's entry point, warmed up and called many times on each case, with marks around calls.
 
-Run as `python -I -m tilewright.profile.tracedriver JOB`, alone (torch.profiler reads CUPTI, which sees every kernel,
-copy and fill) or under nsys, which then listens instead. It serves a diagnosis, never a verdict. What it finds it
+Run as `python -I -m tilewright.profile.tracedriver JOB`: torch.profiler reads CUPTI, which sees every kernel, copy and
+fill. It serves a diagnosis, never a verdict. What it finds it
 writes into FOUND, in the folder that it runs in.
 """
 
@@ -28,22 +28,16 @@ L2_BYTES = 2**26
 
 
 def main(arguments: list[str]) -> None:
-    """Trace as `arguments[0]`, a job in JSON, says: the task's folder, the root above it, cases, confined, source (nsys
-    or torch.profiler)."""
+    """Trace as `arguments[0]`, a job in JSON, says: the task's folder, the root above it, cases, confined."""
     job: dict[str, Any] = json.loads(arguments[0])
-    outside = job["source"] == "nsys"
-    if job["confined"] and not outside:  # before a thread is started: CUPTI needs no more than a worker may
+    if job["confined"]:  # before a thread is started: CUPTI needs no more than a worker may
         confine_here(job["root"])
     import torch
 
     torch.cuda.init()
     torch.zeros(1, device="cuda")
     torch.cuda.synchronize()
-    if outside:
-        torch.cuda.profiler.start()  # nsys connects and prepares here, while this process still may; marks do the rest
-        if job["confined"]:
-            confine_here(job["root"])
-    listen = _no_ears if outside else _ears(torch)
+    listen = _ears(torch)
     found: dict[str, Any] = {"own": [], "cases": []}
     own = _own_names()
     call = _candidate(job["folder"])
@@ -52,8 +46,6 @@ def main(arguments: list[str]) -> None:
         found["own"] = sorted(own)
         Path(FOUND).write_text(json.dumps(found), encoding="utf-8")
         print("traced", flush=True)
-    if outside:
-        torch.cuda.profiler.stop()
 
 
 def _own_names() -> set[str]:
@@ -117,11 +109,6 @@ def _traced(
     torch.cuda._sleep(1)
     torch.cuda.synchronize()
     return {"calls": calls, "cached": cached, "events": listen(work)}
-
-
-def _no_ears(work: Callable[[], None]) -> list[Any]:
-    work()
-    return []
 
 
 def _ears(torch: Any) -> Callable[[Callable[[], None]], list[Any]]:
