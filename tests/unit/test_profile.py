@@ -200,7 +200,7 @@ def test_idle_sms_are_a_tail() -> None:
         facts(CallProfile(launches=[profile(blocks=66, dram_bytes=66 * 3e7, bytes_loaded=3e7)])), H200, CEILINGS, []
     )
     assert found.bound == "tail wave"
-    assert "66 CTAs for 132 SMs, 50%" in found.evidence[1]
+    assert "66 CTAs for 132 SMs, 0.06 waves of 1056" in found.evidence[1]
 
 
 LOOPING = """

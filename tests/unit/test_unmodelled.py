@@ -49,7 +49,7 @@ KINDS: dict[str, tuple[Compilation, list[KernelCounters], str]] = {
     "products without tensor cores": (compiled("tt.dot"), [], "missing tensor cores"),
     "spills": (compiled(spill_bytes=640), [], "spilled registers"),
     "spills, and few warps": (compiled(spill_bytes=640), [WAITING], "spilled registers"),
-    "spills, with no counters": (compiled(spill_bytes=4), [], "spilled registers"),
+    "a few spilled bytes, with no counters": (compiled(spill_bytes=4), [], "unexplained"),
     "a few spilled bytes, and few warps": (compiled(spill_bytes=4), [WAITING], "bytes in flight"),
     "few warps by the counters": (compiled(), [WAITING], "bytes in flight"),
     "few warps by the code": (compiled(ctas_per_sm=2), [], "bytes in flight"),

@@ -1,13 +1,13 @@
 """From figures to a diagnosis: what bounds a call, by which evidence, what to try in which order, and when to stop.
 
 Each piece of evidence says how it is known: measured (a clock on the device), ncu (its counters), traced (kernel by
-kernel), counted (from the grid, the launches and the compiled code), or modelled (roofline/model.py). What the counters
-say is read in reading.py, what the trace says in tracing.py.
+kernel), counted (from the grid, the launches and the compiled code), or modelled (roofline/model.py). The rules that
+name a bound are in rules.py; what the trace says is read in tracing.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pydantic import Field
@@ -17,37 +17,17 @@ from tilewright.compiler.treatments import Finding, Treatment, for_more_warps
 from tilewright.gpu.specs import DeviceSpec
 from tilewright.policy import RootCause
 from tilewright.profile.counters import KernelCounters
-from tilewright.profile.reading import (
-    LARGER,
-    SWIZZLE,
-    TERMS,
-    WIDER_LOADS,
-    Bound,
-    Found,
-    by_counters,
-    counted,
-    launching,
-)
+from tilewright.profile.rules import NOTHING, SWIZZLE, TERMS, WIDER_LOADS, Bound, Rule, Signs, holding
 from tilewright.profile.tracing import CaseTrace
 from tilewright.profile.tracing import evidence as traced
-from tilewright.profile.unmodelled import bound_unmodelled
 from tilewright.roofline.bounds import Ceilings, roofline_ms
-from tilewright.roofline.model import (
-    CallProfile,
-    Estimate,
-    LaunchProfile,
-    estimate_launch,
-    traffic_bytes,
-)
+from tilewright.roofline.model import CallProfile, Estimate, LaunchProfile, estimate_launch, traffic_bytes
 from tilewright.task import Work
 from tilewright.wire.record import Record
 
 AT_CEILING = 0.95
 """Of what the ceilings allow: the rest is not worth an iteration."""
 NEAR_CEILING = 0.8
-SPILL_SHARE = 0.15
-RAGGED = 1.15
-"""Time of the last wave, as a multiple of a full one's share, from which the tail bounds a launch."""
 EXCESS = 1.25
 """Times the compulsory bytes from which a memory-bound call has traffic to save."""
 UNEXPLAINED = 2.5
@@ -92,206 +72,46 @@ class Facts(NamedTuple):
 
 def diagnose(facts: Facts, device: DeviceSpec, ceilings: Ceilings, findings: Sequence[Finding]) -> CaseDiagnosis:
     """What bounds a case. `findings` are those of the compiled kernels, the likely dearest first."""
-    share, reached = _reached(facts, ceilings)
+    share, reached = _roofline_share(facts, ceilings)
     near = share is not None and share >= NEAR_CEILING
-    found = _at_roofline(facts, ceilings) if near else _bound(facts, device)
-    if found.bound == "DRAM bandwidth" and not near:
-        found = _reread(found, facts, device)
-    if found.bound == "bytes in flight" and (main := _main(facts.profile, device)) is not None:
-        found = found._replace(treatments=_of_limits(main, device))
-    larger = [str(finding) for finding in findings if finding.treatment is Treatment.TILE_SHAPE]
-    if larger and found.bound in ("DRAM bandwidth", "L2 bandwidth"):
-        found = found._replace(treatments=(*larger, SWIZZLE))
-    again = _again(facts.profile, device) if found.root_cause in ("memory", "latency") else ""
-    products = any(launch.matrix_flops for launch in facts.profile.launches)
-    if again and not products and found.bound in _TERM_OF:
-        found = found._replace(treatments=(ONCE, *found.treatments))
-    blind = _bound(facts._replace(counters=()), device) if facts.counters and not near else found
-    evidence = [reached, found.evidence, again, counted(facts.counters)]
-    if facts.trace is not None:
-        evidence += traced(facts.trace, facts.latency_ms if facts.measured else 0.0)
-    evidence += _context(facts, device)
-    treatments = [*found.treatments]
-    for finding in findings:
-        if str(finding) not in treatments and not any(one.startswith(f"{finding.treatment}:") for one in treatments):
-            treatments.append(
-                str(finding) if finding.where else f"{finding.treatment}: {finding.do} ({finding.evidence})"
-            )
+    signs = _signs(facts, device)
+    rule, evidence = (_at_roofline(facts, ceilings), "") if near else holding(signs)
+    without = rule if near else holding(signs._replace(counters=NOTHING))[0]
+    main = _main(facts.profile, device)
+    remedies, more = _remedies(rule, facts, main, device, near, findings)
     stop = ""
     if share is not None and near and share >= AT_CEILING:
         stop = f"{share:.0%} of what the ceilings allow: the rest is not worth an iteration"
-        treatments = []
+        remedies = []
     elif share is not None and near:
         stop = (
             f"{share:.0%} of what the ceilings allow: at most {1 / share:.2f}x is left; stop when one try gains nothing"
         )
+    lines = [reached, evidence, *more, _counted(facts.counters)]
+    if facts.trace is not None:
+        lines += traced(facts.trace, facts.latency_ms if facts.measured else 0.0)
+    if facts.work.bytes < device.l2_bytes:
+        lines.append(
+            f"counted: {facts.work.bytes / 1e6:.1f} MB fit in the L2 cache ({device.l2_bytes / 2**20:.0f} MiB): a "
+            "caller that has just written them reads them from there, faster than the cold inputs of the measurement"
+        )
     return CaseDiagnosis(
         case=facts.case,
         latency_ms=facts.latency_ms,
-        bound=found.bound,
-        root_cause=found.root_cause,
+        bound=rule.bound,
+        root_cause=rule.root_cause,
         roofline_percent=None if share is None else round(100 * share, 1),
         bandwidth_gb_s=round(facts.work.bytes / facts.latency_ms / 1e6, 1),
         tflops=round(facts.work.flops / facts.latency_ms / 1e9, 2),
-        evidence=[one for one in evidence if one],
-        treatments=treatments,
+        evidence=[line for line in lines if line],
+        treatments=remedies,
         stop=stop,
-        without_counters=blind.bound if blind.bound != found.bound else None,
+        without_counters=without.bound if without.bound != rule.bound else None,
         trace=facts.trace,
     )
 
 
-def _at_roofline(facts: Facts, ceilings: Ceilings) -> Found:
-    """A call that is near what the device can do is bound by that."""
-    bound = roofline_ms(facts.work, ceilings)
-    name: Bound = "DRAM bandwidth" if bound is not None and bound[1] == "memory" else "tensor cores"
-    if facts.work.dtype in ("float32", "float64") and name == "tensor cores":
-        name = "arithmetic"
-    return Found(name, "memory" if name == "DRAM bandwidth" else "compute", "", TERMS[_TERM_OF[name]][2])
-
-
-def _bound(facts: Facts, device: DeviceSpec) -> Found:
-    """The first that holds, from what hides all else to what is left."""
-    profile, estimate = facts.profile, facts.modelled
-    if not (profile.launches or profile.host):
-        return bound_unmodelled(facts.latency_ms, facts.work, facts.compiled, facts.counters, facts.trace)
-    if (found := launching(len(profile.launches) + len(profile.host), facts.latency_ms)) is not None:
-        return found
-    main = _main(profile, device)
-    host_ms = estimate.terms.get("torch operations beside the kernels", estimate.terms.get("torch operations", 0.0))
-    if main is None or host_ms > 0.5 * estimate.ms:
-        names = ", ".join(dict.fromkeys(work.name for work in sorted(profile.host, key=lambda work: -work.bytes)[:4]))
-        return Found(
-            "torch operations", "memory",
-            f"counted: {len(profile.host)} torch operations, each through memory ({names})",
-            ("fuse the operations that follow each other into one kernel", "let torch.compile fuse them"),
-        )  # fmt: skip
-    if (found := _of_code(main, estimate)) is not None:
-        return found
-    if (found := _of_grid(main, device)) is not None:
-        return found
-    if (found := by_counters(facts.counters, facts.work)) is not None:
-        return found
-    if facts.measured and not 1 / UNEXPLAINED < facts.latency_ms / estimate.ms < UNEXPLAINED:
-        return Found(
-            "unexplained", "unknown",
-            f"measured at {facts.latency_ms:.4f} ms, modelled at {estimate.ms:.4f} ms: neither its launches nor its "
-            "code explain the latency; a profiler's stall reasons and hit rates would (ncu --set full)",
-            (),
-        )  # fmt: skip
-    return _of_terms(facts, main, device)
-
-
-def _main(profile: CallProfile, device: DeviceSpec) -> LaunchProfile | None:
-    """The launch that takes longest by the model."""
-    return max(profile.launches, key=lambda launch: estimate_launch(launch, device).ms, default=None)
-
-
-def _of_code(main: LaunchProfile, estimate: Estimate) -> Found | None:
-    """What the compiled code shows."""
-    resources = main.resources
-    if main.matrix_flops and not resources.tensor_core:
-        return Found(
-            "missing tensor cores", "compute",
-            f"counted: {main.kernel} multiplies {' and '.join(main.matrix_flops)}, and has no tensor-core instruction",
-            (f"{Treatment.TENSOR_CORE_DTYPE}: operands that tensor cores take",),
-        )  # fmt: skip
-    if resources.spill_bytes and estimate.terms.get("spills", 0.0) > SPILL_SHARE * estimate.ms:
-        return Found(
-            "spilled registers", "memory",
-            f"counted: each thread stores {resources.spill_bytes} bytes of registers; modelled: "
-            f"{estimate.terms['spills'] / estimate.ms:.0%} of the latency",
-            (f"{Treatment.MORE_WORKER_WARPS}: num_worker_warps=8", f"{Treatment.SMALLER_TILES}: half a tile dimension"),
-        )  # fmt: skip
-    return None
-
-
-def _of_grid(main: LaunchProfile, device: DeviceSpec) -> Found | None:
-    """What the grid shows: SMs without work."""
-    resident = max(main.resources.ctas_per_sm or 1, 1)
-    slots = device.sms * resident
-    ctas = main.blocks * main.resources.cluster_ctas
-    waves = ctas / slots
-    ragged = -(-waves // 1) / waves if waves > 1 else 1.0
-    idle = 1 - min(ctas / device.sms, 1.0)
-    if idle > 0.25:
-        return Found(
-            "tail wave", "latency",
-            f"counted: {ctas} CTAs for {device.sms} SMs, {idle:.0%} of which have nothing to do",
-            ("smaller tiles, so that there are more blocks", "split the longest dimension over blocks (split-K)"),
-        )  # fmt: skip
-    if ragged > RAGGED:
-        return Found(
-            "tail wave", "latency",
-            f"counted: {ctas} CTAs in waves of {slots}: {waves:.2f} waves take the time of {-(-waves // 1):.0f}",
-            ("tiles that divide the grid into whole waves", "the heaviest blocks first, where they differ"),
-        )  # fmt: skip
-    return None
-
-
-def _again(profile: CallProfile, device: DeviceSpec) -> str:
-    """What each block of the longest launch loads several times, in words; empty where it is nothing."""
-    main = _main(profile, device)
-    if main is None:
-        return ""
-    most = sorted(filter(str.isidentifier, main.repeated), key=lambda name: -main.repeated[name])[:SHOWN]
-    times = ", ".join(f"{name} {main.repeated[name]:.1f} times" for name in most)
-    return f"counted: each block of {main.kernel} loads {times}" if times else ""
-
-
-def _largest(terms: Mapping[str, float]) -> str:
-    """Of what is busy while the others are, what takes longest."""
-    return max(TERMS, key=lambda name: terms.get(name, 0.0))
-
-
-def _of_terms(facts: Facts, main: LaunchProfile, device: DeviceSpec) -> Found:
-    """What the model spends the latency on."""
-    terms = facts.modelled.terms
-    name = _largest(terms)
-    share = terms.get(name, 0.0) / facts.modelled.ms
-    bound, root, treatments = TERMS[name]
-    evidence = f"modelled: {share:.0%} of the latency by {name}"
-    if bound == "bytes in flight":
-        resources = main.resources
-        warps = f"{resources.warps_per_sm} warps" if resources.warps_per_sm is not None else "few warps"
-        evidence += f"; counted: {resources.ctas_per_sm} CTAs a SM ({warps}), limited by {resources.limited_by}"
-    return Found(bound, root, evidence, treatments)
-
-
-def _reread(found: Found, facts: Facts, device: DeviceSpec) -> Found:
-    """The same with what moves beyond the work, and how to save it, where that is much."""
-    moved, least = traffic_bytes(facts.profile, device), facts.work.bytes
-    if moved <= EXCESS * least:
-        return found
-    evidence = f"{found.evidence}; counted: {moved / 1e6:.1f} MB move, and the work is {least / 1e6:.1f} MB"
-    if any(launch.matrix_flops for launch in facts.profile.launches):
-        return found._replace(evidence=evidence, treatments=(SWIZZLE, LARGER))
-    return found._replace(
-        evidence=evidence,
-        treatments=("read each input once: fuse passes, keep a row in registers", *found.treatments),
-    )
-
-
-def _of_limits(main: LaunchProfile, device: DeviceSpec) -> tuple[str, ...]:
-    """How to have more bytes in flight, by what limits the CTAs of an SM: its registers, shared memory, threads or
-    slots for CTAs, or the grid."""
-    resources = main.resources
-    ctas = main.blocks * resources.cluster_ctas
-    if resources.ctas_per_sm is not None and ctas <= device.sms * resources.ctas_per_sm:
-        return (f"{Treatment.SMALLER_TILES}: more blocks, since the SMs hold all {ctas} CTAs at once", WIDER_LOADS)
-    limited_by = resources.limited_by
-    treatment = for_more_warps(limited_by)
-    if treatment is Treatment.TILE_SHAPE:
-        return (f"{treatment}: {WIDER_LOADS}, since an SM holds no more than its {resources.warps_per_sm} warps",)
-    if treatment is Treatment.SMALLER_TILES:
-        return (f"{treatment}: half a tile dimension, so that shared memory holds more CTAs",)
-    return TERMS["bytes in flight"][2]
-
-
-_TERM_OF = {bound: term for term, (bound, _, _) in TERMS.items()}
-
-
-def _reached(facts: Facts, ceilings: Ceilings) -> tuple[float | None, str]:
+def _roofline_share(facts: Facts, ceilings: Ceilings) -> tuple[float | None, str]:
     """The share of the roofline that the latency reaches, and that in words."""
     bound = roofline_ms(facts.work, ceilings)
     how = "measured" if facts.measured else "modelled"
@@ -310,12 +130,149 @@ def _reached(facts: Facts, ceilings: Ceilings) -> tuple[float | None, str]:
     )
 
 
-def _context(facts: Facts, device: DeviceSpec) -> list[str]:
-    """What to know when reading the figures."""
-    notes = []
-    if facts.work.bytes < device.l2_bytes:
-        notes.append(
-            f"counted: {facts.work.bytes / 1e6:.1f} MB fit in the L2 cache ({device.l2_bytes / 2**20:.0f} MiB): a "
-            "caller that has just written them reads them from there, faster than the cold inputs of the measurement"
+def _at_roofline(facts: Facts, ceilings: Ceilings) -> Rule:
+    """A call that is near what the device can do is bound by that."""
+    bound = roofline_ms(facts.work, ceilings)
+    if bound is not None and bound[1] == "memory":
+        return TERMS["DRAM bandwidth"]
+    return TERMS["arithmetic" if facts.work.dtype in ("float32", "float64") else "matmuls"]
+
+
+def _signs(facts: Facts, device: DeviceSpec) -> Signs:
+    """What the rules look at."""
+    profile, counters = facts.profile, max(facts.counters, key=lambda launch: launch.time_ns, default=NOTHING)
+    signs = Signs(facts.latency_ms, facts.work.bytes, counters=counters)
+    if not (profile.launches or profile.host):
+        return _unmodelled(signs, facts)
+    terms, ms = facts.modelled.terms, facts.modelled.ms
+    host = sorted(profile.host, key=lambda work: -work.bytes)
+    host_ms = terms.get("torch operations beside the kernels", terms.get("torch operations", 0.0))
+    signs = signs._replace(
+        launches=len(profile.launches) + len(host),
+        torch_operations=len(host),
+        torch_names=", ".join(dict.fromkeys(work.name for work in host[:4])),
+        torch_share=host_ms / ms,
+    )
+    main = _main(profile, device)
+    if main is None:
+        return signs._replace(torch_share=1.0)
+    resources, fits = main.resources, not facts.measured or 1 / UNEXPLAINED < facts.latency_ms / ms < UNEXPLAINED
+    term = max(TERMS, key=lambda name: terms.get(name, 0.0))
+    slots = device.sms * max(resources.ctas_per_sm or 1, 1)
+    ctas = main.blocks * resources.cluster_ctas
+    waves = ctas / slots
+    warps = f"{resources.warps_per_sm} warps" if resources.warps_per_sm is not None else "few warps"
+    held = f"; counted: {resources.ctas_per_sm} CTAs a SM ({warps}), limited by {resources.limited_by}"
+    return signs._replace(
+        kernel=main.kernel,
+        lacks_tensor_cores=bool(main.matrix_flops) and not resources.tensor_core,
+        spill_bytes=resources.spill_bytes,
+        spill_share=terms.get("spills", 0.0) / ms if resources.spill_bytes else 0.0,
+        grid=f"counted: {ctas} CTAs for {device.sms} SMs, {waves:.2f} waves of {slots}",
+        idle_sms=1 - min(ctas / device.sms, 1.0),
+        last_wave=-(-waves // 1) / waves if waves > 1 else 1.0,
+        term=term if fits else "",
+        term_share=terms.get(term, 0.0) / ms,
+        warps=held if term == "bytes in flight" else "",
+    )
+
+
+def _unmodelled(signs: Signs, facts: Facts) -> Signs:
+    """The signs of a call that no model sees, by its trace and its compiled kernels."""
+    rows = facts.trace.kernels if facts.trace is not None else []
+    longest = signs.counters.kernel or max(rows, key=lambda row: row.launches * row.med_us).kernel if rows else ""
+    kernels = [made for made in facts.compiled if made.kernel in longest] or facts.compiled
+    known = [(made, made.resources) for made in kernels if made.resources is not None]
+    percents = [100 * (one.warps_per_sm or 0) / max(one.max_warps_per_sm, 1) for _, one in known if one.warps_per_sm]
+    return signs._replace(
+        launches=facts.trace.kernels_a_call if facts.trace is not None else len(facts.counters),
+        launches_by="traced" if facts.trace is not None else "ncu",
+        kernel=known[0][0].kernel if known else longest,
+        lacks_tensor_cores=any(made.has_products and not one.tensor_core for made, one in known),
+        spill_bytes=max((one.spill_bytes for _, one in known), default=0),
+        grid="ncu: SMs work for part of the time only",
+        warps_percent=min(percents, default=100.0),
+    )
+
+
+def _main(profile: CallProfile, device: DeviceSpec) -> LaunchProfile | None:
+    """The launch that takes longest by the model."""
+    return max(profile.launches, key=lambda launch: estimate_launch(launch, device).ms, default=None)
+
+
+def _remedies(
+    rule: Rule,
+    facts: Facts,
+    main: LaunchProfile | None,
+    device: DeviceSpec,
+    near: bool,
+    findings: Sequence[Finding],
+) -> tuple[list[str], list[str]]:
+    """What to try, in this order, and evidence for it."""
+    triton = any(made.is_triton for made in facts.compiled)
+    remedies = list(rule.in_triton if triton and rule.in_triton else rule.remedies)
+    lines = []
+    matmuls = any(launch.matrix_flops for launch in facts.profile.launches)
+    moved = traffic_bytes(facts.profile, device)
+    if rule.bound == "DRAM bandwidth" and not near and moved > EXCESS * facts.work.bytes:
+        lines.append(f"counted: {moved / 1e6:.1f} MB move, and the work is {facts.work.bytes / 1e6:.1f} MB")
+        once = "read each input once: fuse passes, keep a row in registers"
+        remedies = list(TERMS["L2 bandwidth"].remedies) if matmuls else [once, *remedies]
+    if rule.bound == "bytes in flight" and main is not None:
+        remedies = _more_in_flight(main, device)
+    larger = [str(finding) for finding in findings if finding.treatment is Treatment.TILE_SHAPE]
+    if larger and rule.bound in ("DRAM bandwidth", "L2 bandwidth"):
+        remedies = [*larger, SWIZZLE]
+    if main is not None and rule.root_cause in ("memory", "latency") and (repeated := _repeated_loads(main)):
+        lines.append(repeated)
+        if rule.term and not matmuls:
+            remedies.insert(0, ONCE)
+    for finding in findings:
+        if str(finding) not in remedies and not any(one.startswith(f"{finding.treatment}:") for one in remedies):
+            remedies.append(
+                str(finding) if finding.where else f"{finding.treatment}: {finding.do} ({finding.evidence})"
+            )
+    return remedies, lines
+
+
+def _more_in_flight(main: LaunchProfile, device: DeviceSpec) -> list[str]:
+    """How to have more bytes in flight, by what limits the CTAs of an SM: its registers, shared memory, threads or
+    slots for CTAs, or the grid."""
+    resources = main.resources
+    ctas = main.blocks * resources.cluster_ctas
+    if resources.ctas_per_sm is not None and ctas <= device.sms * resources.ctas_per_sm:
+        return [f"{Treatment.SMALLER_TILES}: more blocks, since the SMs hold all {ctas} CTAs at once", WIDER_LOADS]
+    treatment = for_more_warps(resources.limited_by)
+    if treatment is Treatment.TILE_SHAPE:
+        return [f"{treatment}: {WIDER_LOADS}, since an SM holds no more than its {resources.warps_per_sm} warps"]
+    if treatment is Treatment.SMALLER_TILES:
+        return [f"{treatment}: half a tile dimension, so that shared memory holds more CTAs"]
+    return list(TERMS["bytes in flight"].remedies)
+
+
+def _repeated_loads(main: LaunchProfile) -> str:
+    """What each block of the longest launch loads several times, in words; empty where it is nothing."""
+    most = sorted(filter(str.isidentifier, main.repeated), key=lambda name: -main.repeated[name])[:SHOWN]
+    times = ", ".join(f"{name} {main.repeated[name]:.1f} times" for name in most)
+    return f"counted: each block of {main.kernel} loads {times}" if times else ""
+
+
+def _counted(counters: Sequence[KernelCounters]) -> str:
+    """The counters of the longest launch in one line; empty where there are none."""
+    main = max(counters, key=lambda launch: launch.time_ns, default=None)
+    if main is None:
+        return ""
+    parts = [
+        f"{name} {main.get(key):.0f}%"
+        for name, key in (
+            ("DRAM", "dram_percent"), ("L2", "l2_percent"), ("L1 and shared memory", "l1_percent"),
+            ("shared memory's pipe", "shared_percent"), ("issue", "issue_percent"),
+            ("occupancy", "occupancy_percent"),
         )
-    return notes
+        if key in main.values
+    ]  # fmt: skip
+    parts.append(f"tensor pipe {main.tensor:.0f}%")
+    if (stall := main.worst_stall) and main.stalls[stall] > 0:
+        parts.append(f"most warps wait for {stall} ({main.stalls[stall]:.1f} an issue)")
+    more = f"; {len(counters) - 1} further launches" if len(counters) > 1 else ""
+    return f"ncu: {main.time_ns / 1e3:.1f} us, {', '.join(parts)}{more}"
