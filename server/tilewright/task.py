@@ -130,7 +130,6 @@ class TaskFile(Strict):
     library_calls: Literal["allow", "forbid"] = Field(
         "allow", description="forbid: only the candidate's own kernels may compute"
     )
-    state: Literal["allow", "forbid"] = Field("allow", description="forbid: a result depends on its arguments alone")
     constant: list[str] = Field(
         default_factory=list,
         description="inputs with the same values in every call, such as weights: the entry point may keep what it "

@@ -36,4 +36,3 @@ def test_a_large_tensor_is_sampled_from_its_first_to_its_last_byte(monkeypatch: 
     other = large.clone()
     other[fingerprint.BLOCK + 7] = 1
     assert inputs_hash({"x": other}) == first
-    assert inputs_hash({"x": other}, len(large)) != inputs_hash({"x": large}, len(large))

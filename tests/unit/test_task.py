@@ -62,7 +62,6 @@ def test_every_example_is_a_valid_task(example_folders: list[Path]) -> None:
         ("timeout_s = 20", "rules = { accept = nan }", "rules.accept: must be a finite number"),
         ("timeout_s = 20", "rules = { patience = 2.5 }", "rules.patience: must be a whole number"),
         ("timeout_s = 20", "rules = { stop_on_minor_gain = 0 }", "rules.stop_on_minor_gain: must be true or false"),
-        ("timeout_s = 20", 'state = "none"', "state: must be 'allow' or 'forbid'"),
         ("timeout_s = 20", 'precision = "tf32"', "precision: must be 'inputs' or 'tfloat32'"),
         ("timeout_s = 20", 'values = { exclude = ["zeros"] }', "exclude needs reason"),
         ("timeout_s = 20", 'values = { exclude = ["drawn"], reason = "x" }', "without which nothing is checked"),

@@ -15,9 +15,9 @@ LIMIT = 2**20
 BLOCK = 4096
 
 
-def inputs_hash(inputs: dict[str, Any], limit: int | None = None) -> str:
-    """A SHA-256 over the arguments' names, plain values, and tensors with their specs and bytes, `limit` of them in
-    all; default: `LIMIT`."""
+def inputs_hash(inputs: dict[str, Any]) -> str:
+    """A SHA-256 over the arguments' names, plain values, and tensors with their specs and bytes, `LIMIT` of them in
+    all."""
     digest = hashlib.sha256()
     tensors = sum(isinstance(value, torch.Tensor) for value in inputs.values())
     for name in sorted(inputs):
@@ -26,7 +26,7 @@ def inputs_hash(inputs: dict[str, Any], limit: int | None = None) -> str:
             spec = TensorSpec.of(value)
             digest.update(json.dumps([name, spec.model_dump()]).encode() + b"\n")
             if spec.span:
-                digest.update(_sample(raw_bytes(value), (limit or LIMIT) // tensors).cpu().numpy().data)
+                digest.update(_sample(raw_bytes(value), LIMIT // tensors).cpu().numpy().data)
         else:
             digest.update(json.dumps([name, type(value).__name__, repr(value)]).encode() + b"\n")
     return digest.hexdigest()

@@ -15,14 +15,12 @@ from tilewright.evaluation.correctness import Run, defects_of, need_informative
 from tilewright.evaluation.crew import Check, Runs
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, CaseRun, CorrectnessResult, Defect, Status
-from tilewright.evaluation.statelessness import depends_on_earlier_calls
 from tilewright.evaluation.unseen import unseen, unshown
 from tilewright.evaluation.withholding import computed_elsewhere
 from tilewright.task import Backend, Frontend, Values, case_label
 from tilewright.text import cut
 
 DISTURBED = {
-    Status.STATEFUL,
     Status.IMPORT_ERROR,
     Status.COMPILE_ERROR,
     Status.RAISED,
@@ -52,7 +50,7 @@ def judged(by: Check, runs: list[Run]) -> CorrectnessResult:
             if fault := tuners.fault_of(by, runs, tuned):
                 return tuners.failed(found, fault)
             notes += tuned.left
-            status, text = _rule_broken(worker, by, runs)
+            status, text = _rule_broken(by, runs)
             if status is Status.PASSED:
                 defects, unwatched = _watched(worker, by, runs)
                 notes += unwatched
@@ -216,18 +214,11 @@ def _watched(worker: WorkerHandle, by: Check, runs: list[Run]) -> tuple[list[Def
         return [], [f"not looked at for races and other defects{where}, which took too long"]
 
 
-def _rule_broken(worker: WorkerHandle, by: Check, runs: list[Run]) -> tuple[Status, str]:
-    """Which rule of the task a right candidate breaks, which was called often on `worker`, and how; passed if none."""
-    rules = by.code.task.file
-    if rules.library_calls == "forbid":
+def _rule_broken(by: Check, runs: list[Run]) -> tuple[Status, str]:
+    """Which rule of the task a right candidate breaks, and how; passed if none."""
+    if by.code.task.file.library_calls == "forbid":
         by.tell("looking for what is computed beside the kernels")
         with by.start(withheld=True) as (idle,):
             if found := computed_elsewhere(by.code, runs, calls_of(idle, by.code, by.backend)):
                 return Status.LIBRARY_CALLS, found
-    if rules.state == "forbid":
-        by.tell("comparing with a fresh process")
-        with by.start() as (fresh,):
-            warm = calls_of(worker, by.code, by.backend)
-            if found := depends_on_earlier_calls(by.code, runs, warm, calls_of(fresh, by.code, by.backend)):
-                return Status.STATEFUL, found
     return Status.PASSED, ""

@@ -31,7 +31,6 @@ class Status(StrEnum):
     OVERWRITTEN = "overwritten"
     DEFECTIVE = "defective"
     LIBRARY_CALLS = "library_calls"
-    STATEFUL = "stateful"
     FAILED = "failed"
     SKIPPED = "skipped"
     NOT_COLLECTED = "not_collected"
@@ -72,7 +71,6 @@ _INCORRECT = {
     Status.OVERWRITTEN,
     Status.DEFECTIVE,
     Status.LIBRARY_CALLS,
-    Status.STATEFUL,
     Status.FAILED,
     Status.SKIPPED,
     Status.NOT_COLLECTED,
