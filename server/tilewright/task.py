@@ -155,12 +155,20 @@ class TaskFile(Strict):
             return data | {"hidden": [data["hidden"]]}
         return data
 
+    @property
+    def needs_replay(self) -> bool:
+        """Whether all versions have to be replayed, whatever the incumbent is: the kernels of a captured program tell
+        whether a library was called."""
+        return self.protection == "replayed" or self.library_calls == "forbid"
+
     @model_validator(mode="after")
     def _consistent(self) -> TaskFile:
         if not self.deterministic and not self.deterministic_reason:
             raise ValueError("deterministic = false needs deterministic_reason, one sentence")
         if self.library_calls == "forbid" and self.frontend is Frontend.TORCH:
             raise ValueError("library_calls = 'forbid' leaves nothing to a torch task; leave the key out")
+        if self.library_calls == "forbid" and self.protection == "in-process":
+            raise ValueError("library_calls = 'forbid' needs what is replayed; leave protection = 'in-process' out")
         keys = set(self.cases[0].case)
         for index, entry in enumerate(self.cases):
             if not entry.case:

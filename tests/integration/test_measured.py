@@ -105,13 +105,17 @@ class Stage:
             own=set(), sample=lambda: None, busy_strangers=lambda: set(), result=lambda: Telemetry(blocks=[])
         )
 
-    def run(self, protection: str = "best", alone: bool = False, rules: Rules = DEFAULT, **more: Any) -> Run:
+    def run(
+        self, protection: str = "best", alone: bool = False, rules: Rules = DEFAULT, forbids: bool = False, **more: Any
+    ) -> Run:
         @contextlib.contextmanager
         def in_process() -> Iterator[Any]:
             self.in_process.append(InOwnProcess(alone))
             yield self.in_process[-1]
 
         code = task_code(self._folder / protection, BARE, f'protection = "{protection}"', TWO)
+        if forbids:
+            code.task = replace(code.task, file=code.task.file.model_copy(update={"library_calls": "forbid"}))
         return Run(
             code=code,
             rules=rules,
@@ -212,6 +216,33 @@ def test_what_cannot_be_captured_does_not_take_the_place_of_what_can(
     assert (result.status, result.level) == (Status.NOT_REPLAYED, None)
     assert result.message == "N=256 part=1: it waits for the host"
     stage.assert_nothing_was_timed()
+
+
+@pytest.mark.parametrize(
+    ("captured", "status", "message"),
+    [
+        (calls(FAST, FAST), Status.PASSED, ""),
+        (
+            calls(FAST, CallCaptured(FAST, libraries=("sgemm",))),
+            Status.LIBRARY_CALLS,
+            "part=1: library calls ran: ker",
+        ),
+        (calls(FAST, WAITS), Status.NOT_REPLAYED, "N=256 part=1: it waits for the host"),
+    ],
+)
+def test_where_libraries_are_forbidden_only_programs_without_their_kernels_pass(
+    stage: Stage, captured: list[CallCaptured], status: Status, message: str
+) -> None:
+    for theirs in ([], calls(SLOW, WAITS if status is Status.NOT_REPLAYED else SLOW)):
+        result = stage.measure(captured, theirs, forbids=True)
+        assert result.status is status
+        assert message in result.message
+    assert stage.in_process == []
+
+
+def test_where_libraries_are_allowed_their_kernels_pass(stage: Stage) -> None:
+    captured = [CallCaptured(FAST, libraries=("sgemm",))] * 2
+    assert stage.measure(captured, calls(SLOW, SLOW)).passed
 
 
 def test_a_task_may_let_it(stage: Stage) -> None:

@@ -136,7 +136,7 @@ pool = WorkerPool(fork_server, "cpu:sm_90", folder, spares=1)
 said = []
 for snapshot in snapshots:
     for workers in (1, 3):
-        start = lambda count=1, withheld=False: pool.loaded(code.task, [("it", snapshot)] * count, math.inf)
+        start = lambda count=1: pool.loaded(code.task, [("it", snapshot)] * count, math.inf)
         found = judged(Check(code, Backend.CPU, start, lambda _: None, workers=workers), runs)
         hashes = [case.inputs_hash for case in found.cases]
         said.append([found.status, found.message, [case.status for case in found.cases], hashes])

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.bench import Bench, body
-from tests.conftest import SCALE_KERNEL, SCALE_TOML
+from tests.conftest import SCALE_TOML
 from tilewright.evaluation.results import Status
 from tilewright.task import Backend
 
 RULES = 'timeout_s = 20\nlibrary_calls = "forbid"'
-TOML = SCALE_TOML.replace("timeout_s = 20", RULES).partition("[hidden]")[0]
+TOML = SCALE_TOML.replace("timeout_s = 20", RULES)
 LAUNCH = "ct.launch(torch.cuda.current_stream(), (ct.cdiv(x.shape[0], TILE),), scale_kernel, (x, {}, factor, TILE))"
 
 
@@ -25,20 +25,22 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 BAD = {
-    "torch": (body("right(x, factor)\nreturn x * factor"), Status.LIBRARY_CALLS, "library calls ran: aten::mul;"),
-    "numpy, for half of it": (
-        body("out, half = right(x, factor), len(x) // 2\nout.numpy()[:half] = x.numpy()[:half] * factor\nreturn out"),
-        Status.LIBRARY_CALLS, "50% of an output is right while the launches of the candidate's kernels are withheld",
+    "a pointwise operation": ("right(x, factor)\nreturn x * factor", "library calls ran: aten::mul; "),
+    "a matmul": ("right(x, factor)\nreturn torch.mm(x[:, None], torch.full((1, 1), factor))[:, 0]", "aten::mm; "),
+    "a fallback on sizes that no tile divides": (
+        "return right(x, factor) if x.shape[0] % TILE == 0 else x.mul(factor)", "library calls ran: aten::mul; ",
     ),
+    "several": ("right(x, factor)\nreturn [x * factor for _ in range(3)][0]", "aten::mul (3 times); "),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("what", list(BAD))
-def test_what_breaks_a_rule_is_named(bench: Bench, what: str) -> None:
-    source, status, words = BAD[what]
-    checked = bench.check(source)
-    assert checked.status is status, checked.message
+def test_what_torch_computes_is_named(bench: Bench, what: str) -> None:
+    lines, words = BAD[what]
+    checked = bench.check(body(lines))
+    assert checked.status is Status.LIBRARY_CALLS, checked.message
     assert words in checked.message
+    assert 'the task says library_calls = "forbid": do this in the candidate\'s own kernels' in checked.message
 
 
 def test_an_honest_wrapper_passes_with_its_workspace_and_copies(bench: Bench) -> None:
@@ -48,11 +50,6 @@ def test_an_honest_wrapper_passes_with_its_workspace_and_copies(bench: Bench) ->
     )
     checked = bench.check(body(lines, "TABLE = torch.arange(4) * 2\nspaces = {}"))
     assert checked.passed, checked.message
-
-
-def test_a_benchmark_refuses_library_calls_too(bench: Bench) -> None:
-    measured = bench.measure(body("right(x, factor)\nreturn x * factor"), SCALE_KERNEL)
-    assert measured.status is Status.LIBRARY_CALLS, measured.message
 
 
 TRITON = """
@@ -74,7 +71,7 @@ def scale(x, factor):
 """
 
 
-def test_triton_kernels_are_the_candidates_own_and_are_withheld(tmp_path: Path) -> None:
+def test_triton_kernels_are_the_candidates_own(tmp_path: Path) -> None:
     pytest.importorskip("triton")
     triton = Bench(
         tmp_path / "repo", Backend.CPU, TOML.replace("library_calls", 'frontend = "triton"\nlibrary_calls'), TRITON
@@ -82,7 +79,7 @@ def test_triton_kernels_are_the_candidates_own_and_are_withheld(tmp_path: Path) 
     try:
         checked = triton.check(TRITON)
         assert checked.passed, checked.message
-        checked = triton.check(TRITON.replace("return out", "return torch.from_numpy(x.numpy() * factor).float()"))
+        checked = triton.check(TRITON.replace("return out", "return x * factor"))
         assert checked.status is Status.LIBRARY_CALLS, checked.message
     finally:
         triton.close()

@@ -206,7 +206,7 @@ class Crew:
 
     def judged(self, runs: Sequence[Run], limit_s: float = 60.0, classes: Sequence[Run] = ()) -> CorrectnessResult:
         @contextlib.contextmanager
-        def start(*, count: int = 1, withheld: bool = False) -> Iterator[list[WorkerHandle]]:
+        def start(*, count: int = 1) -> Iterator[list[WorkerHandle]]:
             yield [cast(WorkerHandle, worker) for worker in self.workers[:count]]
 
         by = Check(cast(Any, None), Backend.CPU, start, quiet, self.ahead_bytes, len(self.workers))
@@ -369,7 +369,7 @@ class Versions:
         worker.ends = ends  # type: ignore[attr-defined]
 
         @contextlib.contextmanager
-        def start(*, count: int = 1, withheld: bool = False) -> Iterator[list[WorkerHandle]]:
+        def start(*, count: int = 1) -> Iterator[list[WorkerHandle]]:
             yield [cast(WorkerHandle, worker)]
 
         return Check(cast(Any, None), Backend.CPU, start, quiet)

@@ -54,6 +54,7 @@ def test_every_example_is_a_valid_task(example_folders: list[Path]) -> None:
         ("timeout_s = 20", "timeout_s = 0", "timeout_s"),
         ("timeout_s = 20", "deterministic = false", "needs deterministic_reason"),
         ("timeout_s = 20", 'frontend = "torch"\nlibrary_calls = "forbid"', "leaves nothing to a torch task"),
+        ("timeout_s = 20", 'protection = "in-process"\nlibrary_calls = "forbid"', "needs what is replayed"),
         ("timeout_s = 20", 'library_calls = "deny"', "library_calls: must be 'allow' or 'forbid'"),
         ("timeout_s = 20", "rules = { acept = 0.1 }", "rules.acept: unknown key; did you mean 'accept'?"),
         ("timeout_s = 20", "rules = { luck = 0.1 }", "rules.luck: unknown key; known keys are accept, ceiling_percent"),

@@ -11,8 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from cuda.tile._cext import default_tile_context
 
+from tests.unit.kernels import softmax
 from tests.unit.test_trace import GEMV, NVJET, REDUCE, SPIN, marked
+from tilewright.compiler.signature import signature_of
 from tilewright.profile import trace as tracing_of
 from tilewright.profile import tracedriver
 from tilewright.profile.activity import in_calls, read_events
@@ -41,6 +45,15 @@ class Ears:
         first, self.profiles = len(self.heard), self.profiles + 1
         deaf = self.profiles <= self.deaf
         return contextlib.nullcontext(SimpleNamespace(events=lambda: [] if deaf else self.heard[first:]))
+
+
+def test_the_compiler_says_which_kernels_are_the_candidates_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, own = type(softmax), set[str]()
+    monkeypatch.setattr(kind, "_compile", kind._compile)
+    tracedriver.watch_compilers(own)
+    rows = torch.rand(32, 32), torch.empty(32, 32), 32
+    made = softmax._compile(signature_of(softmax, rows), default_tile_context, (9, 0))[1]
+    assert own == {made}
 
 
 @pytest.mark.parametrize("deaf", [0, 1])

@@ -36,10 +36,8 @@ FEW = 4
 class Start(Protocol):
     """Starts workers that have loaded the candidate."""
 
-    def __call__(
-        self, *, count: int = 1, withheld: bool = False, tuner: Choice | None = None
-    ) -> AbstractContextManager[Sequence[WorkerHandle]]:
-        """`withheld`: their launches do nothing. `tuner`: what tuners of the candidate take."""
+    def __call__(self, *, count: int = 1, tuner: Choice | None = None) -> AbstractContextManager[Sequence[WorkerHandle]]:
+        """`tuner`: what tuners of the candidate take."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A whole correctness check: every planned run, what the checker sees, and the rules that the task makes."""
+"""A whole correctness check: every planned run, and what the checker sees."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from dataclasses import replace
 from threading import Event
 
 from tilewright.evaluation import tuners
-from tilewright.evaluation.calling import calls_of
 from tilewright.evaluation.correctness import Run, defects_of, need_informative
 from tilewright.evaluation.crew import Check, Runs
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, CaseRun, CorrectnessResult, Defect, Status
 from tilewright.evaluation.unseen import unseen, unshown
-from tilewright.evaluation.withholding import computed_elsewhere
 from tilewright.task import Backend, Frontend, Values, case_label
 from tilewright.text import cut
 
@@ -44,16 +42,14 @@ def judged(by: Check, runs: list[Run]) -> CorrectnessResult:
         defects: list[Defect] = []
         notes: list[str] = []
         ran: list[str] | None = None
-        output = ""
+        status, text, output = Status.PASSED, "", ""
         try:
             notes, ran, tuned = unshown(crew, by.code)
             if fault := tuners.fault_of(by, runs, tuned):
                 return tuners.failed(found, fault)
             notes += tuned.left
-            status, text = _rule_broken(by, runs)
-            if status is Status.PASSED:
-                defects, unwatched = _watched(worker, by, runs)
-                notes += unwatched
+            defects, unwatched = _watched(worker, by, runs)
+            notes += unwatched
         except WorkerFailure as failure:
             status, text, output = failure.status, str(failure), failure.output
         if defects:
@@ -212,13 +208,3 @@ def _watched(worker: WorkerHandle, by: Check, runs: list[Run]) -> tuple[list[Def
         if failure.status is not Status.TIMEOUT:
             raise
         return [], [f"not looked at for races and other defects{where}, which took too long"]
-
-
-def _rule_broken(by: Check, runs: list[Run]) -> tuple[Status, str]:
-    """Which rule of the task a right candidate breaks, and how; passed if none."""
-    if by.code.task.file.library_calls == "forbid":
-        by.tell("looking for what is computed beside the kernels")
-        with by.start(withheld=True) as (idle,):
-            if found := computed_elsewhere(by.code, runs, calls_of(idle, by.code, by.backend)):
-                return Status.LIBRARY_CALLS, found
-    return Status.PASSED, ""

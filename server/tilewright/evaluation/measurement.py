@@ -117,8 +117,6 @@ class Bench:
             mode = self._prepare(block)
         with self._clock("measure"):
             latencies, evidence = self._pairs(block, looks, limit_s)
-        if self._task.file.library_calls == "forbid":
-            self._arms[0].request("kernels", self._task.file.timeout_s)
         self._ask("inputs", sets=[])  # they let go of shared memory before it is freed here
         latency = plain_statistics.median(latencies)
         work = self._code.work(case)
@@ -326,16 +324,6 @@ def need_possible(case: Case, latency_ms: float, work: Work, device: DeviceSpec 
             f"{case_label(case)}: {latency_ms:.6f} ms is faster than the data sheet's peak allows ({floor:.6f} ms): "
             "the timed calls cannot have done the work",
         )
-
-
-def look_for_library_calls(code: TaskCode, worker: WorkerHandle, case: Case, seeds: Seeds) -> None:
-    """Raises `WorkerFailure` where a call of a case runs what is no kernel of the candidate's own."""
-    block, timeout = Block(code, case, seeds, calls=1), code.task.file.timeout_s
-    worker.request("inputs", timeout, sets=block.arguments.described)
-    worker.request("estimate", timeout)
-    worker.request("prepare", timeout, boxes=block.boxes.described, graph=False)
-    worker.request("kernels", timeout)
-    worker.request("inputs", timeout, sets=[])  # it lets go of shared memory before that is freed here
 
 
 def _milliseconds(reply: dict[str, Any]) -> float:

@@ -145,16 +145,8 @@ class WorkerHandle:
             (self._given / file.name).hardlink_to(file)
         return f"{GIVEN_PATH}/{file.name}"
 
-    def load(
-        self,
-        task: Task,
-        snapshot: Snapshot,
-        running: bool = True,
-        withheld: bool = False,
-        tuner: Choice | None = None,
-    ) -> None:
-        """Import a candidate; `running` is false where it is only dumped, and `withheld` true where its launches are
-        to do nothing. `tuner`: what its tuners take.
+    def load(self, task: Task, snapshot: Snapshot, running: bool = True, tuner: Choice | None = None) -> None:
+        """Import a candidate; `running` is false where it is only dumped. `tuner`: what its tuners take.
 
         It is shown its own files alone, and what it compiles is kept in the snapshot's cache once it is closed. It
         copies what was kept to its own folder itself: a candidate before may have laid links there.
@@ -167,7 +159,7 @@ class WorkerHandle:
             shutil.rmtree(self._given / self._place, ignore_errors=True)
         self._place = snapshot.id
         shutil.copytree(snapshot.root, self._given / self._place, copy_function=os.link)
-        reply, _ = self.request(
+        self.request(
             "load",
             task.file.timeout_s,
             folder=f"{self.root}/{snapshot.task}",
@@ -179,13 +171,9 @@ class WorkerHandle:
             cache=str(self._scratch / COMPILED),
             frontend=task.file.frontend,
             running=running,
-            forbidding=running and task.file.library_calls == "forbid",
-            withheld=withheld,
+            forbids=task.file.library_calls == "forbid",
             tuner=tuner,
         )
-        if reply.get("blind"):
-            text = 'library_calls = "forbid" cannot be decided here, where torch\'s profiler does not show what runs'
-            raise self._failure(Status.VOID, f"{text}: {reply['blind']}")
 
     def hold_still(self, whole: bool = False) -> None:
         """Stop the process, and with `whole` all below it, until `go_on`: nothing of an arm runs but in its blocks."""
@@ -225,7 +213,6 @@ _DOING = {
     "prepare": "while its calls were captured",
     "ping": "between timed blocks",
     "run": "in a timed block",
-    "kernels": "in a timed block that was recorded",
     "profile": "in a sampled call",
     "sample": "in a sampled call",
     "cubins": COMPILING,
@@ -266,14 +253,13 @@ class WorkerPool:
         candidates: Sequence[tuple[str, Snapshot]],
         deadline: float,
         running: bool = True,
-        withheld: bool = False,
         tuner: Choice | None = None,
     ) -> Iterator[list[WorkerHandle]]:
         """A fresh worker for each candidate with its label, which have imported theirs (see `load`), and end with
         this."""
         workers: list[WorkerHandle] = []
         try:
-            workers = self.load(task, candidates, deadline, running, withheld, tuner)
+            workers = self.load(task, candidates, deadline, running, tuner)
             yield workers
         finally:
             self.end(workers)
@@ -284,7 +270,6 @@ class WorkerPool:
         candidates: Sequence[tuple[str, Snapshot]],
         deadline: float,
         running: bool = True,
-        withheld: bool = False,
         tuner: Choice | None = None,
     ) -> list[WorkerHandle]:
         """A fresh worker for each candidate with its label, taken in this order, which import theirs side by side (see
@@ -297,7 +282,7 @@ class WorkerPool:
                 workers.append(self.take(label, deadline))
             with ThreadPoolExecutor(len(candidates)) as threads:
                 loads = [
-                    threads.submit(worker.load, task, snapshot, running, withheld, tuner)
+                    threads.submit(worker.load, task, snapshot, running, tuner)
                     for worker, (_, snapshot) in zip(workers, candidates, strict=True)
                 ]
                 wait(loads)  # for all, whatever fails: nobody else may have to do with a worker that is ended

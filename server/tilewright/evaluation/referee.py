@@ -394,12 +394,11 @@ class Referee:
         deadline: float,
         label: str = "candidate",
         running: bool = True,
-        withheld: bool = False,
         count: int = 1,
         tuner: Choice | None = None,
     ) -> contextlib.AbstractContextManager[list[WorkerHandle]]:
         arms = [(label, Snapshot.model_validate(snapshot))] * count
-        return self._pool.loaded(code.task, arms, deadline, running, withheld, tuner)
+        return self._pool.loaded(code.task, arms, deadline, running, tuner)
 
     def _device(self) -> contextlib.AbstractContextManager[None]:
         return lease(self._gpu.uuid, LEASE_WAIT_S, self._tell) if self._gpu else contextlib.nullcontext()

@@ -13,6 +13,7 @@ from tilewright.roofline.bounds import Ceilings
 from tilewright.roofline.model import CallProfile
 from tilewright.rules import DEFAULT
 from tilewright.task import Backend, Case, Values, case_label
+from tilewright.text import few
 from tilewright.wire.record import Record
 
 
@@ -98,6 +99,15 @@ class Level(StrEnum):
 
 LEVELS = [*Level]
 """In their order."""
+
+
+def library_calls(names: Sequence[str]) -> str:
+    """What is said of a candidate that calls libraries, whose task forbids that."""
+    return (
+        f'library calls ran: {few(names)}; the task says library_calls = "forbid": do this in the candidate\'s own '
+        "kernels, or, if it depends on no input, once while the module is imported"
+    )
+
 
 OVERWRITTEN = (
     "a later call overwrites what an earlier one returned: results are the caller's, so make the output anew in each "

@@ -14,7 +14,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,13 @@ import torch
 from cuda.tile._cext import default_tile_context
 
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
-from tilewright.evaluation.librarycalls import Recorder, withhold_launches
 from tilewright.evaluation.ran import Ran
-from tilewright.evaluation.results import OVERWRITTEN, Status
+from tilewright.evaluation.results import OVERWRITTEN, Status, library_calls
 from tilewright.evaluation.tensors import Argument, Memory, TensorSpec, opened, poison, to_buffer
 from tilewright.evaluation.timing import TimedCalls, copy_outputs, overlapping
 from tilewright.frontends.cutile.runtime import RUNTIME as cutile
-from tilewright.frontends.protocol import FRONTENDS, Choice, imported_runtimes
+from tilewright.frontends.protocol import FRONTENDS, imported_runtimes
+from tilewright.interpreter.hostops import computing
 from tilewright.interpreter.unshown import TF32, met
 from tilewright.isolation.confinement import Isolation, confine
 from tilewright.isolation.limits import apply_limits
@@ -43,7 +44,7 @@ GIVEN_PATH = f"/proc/self/fd/{GIVEN}"
 """File descriptor of the folder where candidates are put for a worker, and its path there. By way of it a candidate
 lies at the same place in every worker, which compilers write into their results, and yet no worker sees another's."""
 OPERATIONS = frozenset(
-    {"load", "inputs", "call", "returned", "estimate", "prepare", "ping", "run", "kernels", "profile", "sample"}
+    {"load", "inputs", "call", "returned", "estimate", "prepare", "ping", "run", "profile", "sample"}
     | {"cubins", "read", "check", "dump", "unshown"}
 )
 AGAIN_S = 0.25
@@ -63,9 +64,8 @@ class Worker:
         self._buffers: list[bytearray] = []
         self._kept: dict[str, list[torch.Tensor]] = {}
         self._timed: TimedCalls | None = None
-        self._recorder: Recorder | None = None
+        self._forbids = False
         self._lowered: dict[int, list[Any]] = {}
-        self._withheld = False
         self._ran, self._watched = Ran(), set[str]()
         default_tile_context.config.temp_dir = tempfile.gettempdir()
         if backend is Backend.CPU:
@@ -105,11 +105,7 @@ class Worker:
             for runtime in imported_runtimes():
                 runtime.choose(Choice(*message["tuner"]))
         folder = Path(message["folder"])
-        self._withheld = message["withheld"]
-        if message["forbidding"] and not self._withheld and self._recorder is None:
-            self._recorder = Recorder(on_device=self._backend is Backend.CUDA)
-        if self._withheld and self._backend is Backend.CUDA:
-            withhold_launches()
+        self._forbids = message["forbids"]
         if self._candidate is not None:
             self._candidate.forget()
         with self._host():
@@ -120,7 +116,7 @@ class Worker:
                 message["function"],
                 message["outputs"],
             )
-        return {"blind": self._recorder.blind if self._recorder else ""}, []
+        return {}, []
 
     def inputs(self, message: Message, buffers: list[bytearray]) -> Reply:
         """Take the input sets of a case; they replace those of the one before, or, with `again`, are put into their
@@ -156,7 +152,7 @@ class Worker:
             copy_outputs(outputs, boxes)
             self.candidate.wait()
             return {}, []
-        with self._host() as launches, self._forbidding(launches), self._watching():
+        with self._host(), self._forbidding(), self._watching():
             outputs = self.candidate(arguments)
         self._keep(message["keep"], outputs, arguments)
         described, views = _described(outputs)
@@ -211,18 +207,11 @@ class Worker:
         """Run one block and hand over its outputs; its calls' device time in ms."""
         return {"ms": self.timed.run()}, []
 
-    def kernels(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """Run one block as it was timed, and let no library call be among what it runs."""
-        with self._forbidding():
-            self.timed.run(recorded=True)
-        return {}, []
-
     def profile(self, message: Message, buffers: list[bytearray]) -> Reply:
         """What the launches of one call do and occupy, for the latency model."""
         from tilewright.evaluation.modelling import profile_call
 
-        with self._forbidding():
-            found = profile_call(self.candidate, self._sets[0], self._arch, message["seed"], self._frontend)
+        found = profile_call(self.candidate, self._sets[0], self._arch, message["seed"], self._frontend)
         return {"profile": found}, []
 
     def sample(self, message: Message, buffers: list[bytearray]) -> Reply:
@@ -232,10 +221,9 @@ class Worker:
 
         behind = max(os.getpriority(os.PRIO_PROCESS, 0), BEHIND)  # no process may put itself before others
         os.setpriority(os.PRIO_PROCESS, 0, behind)  # while the device may be measured
-        with self._forbidding():
-            found, launches = sample_call(
-                self.candidate, self._sets[0], self._arch, message["seed"], self._frontend, message["limit_s"]
-            )
+        found, launches = sample_call(
+            self.candidate, self._sets[0], self._arch, message["seed"], self._frontend, message["limit_s"]
+        )
         lowered = [lower(launch.kernel, launch.signature, self._arch) for launch in launches]
         self._lowered[message["place"]] = lowered
         return {"sample": found.model_dump()}, []
@@ -285,13 +273,13 @@ class Worker:
         found, bytecodes = lowered(self.candidate, self._sets[0], message["archs"], root)
         return {"kernels": found}, [memoryview(bytecode) for bytecode in bytecodes]
 
-    def _host(self) -> contextlib.AbstractContextManager[Sequence[Any]]:
-        """Where there is no GPU, what stands in for one while the candidate's code runs; lists the launches."""
+    def _host(self) -> contextlib.AbstractContextManager[object]:
+        """Where there is no GPU, what stands in for one while the candidate's code runs."""
         if self._backend is Backend.CUDA:
-            return contextlib.nullcontext(())
+            return contextlib.nullcontext()
         from tilewright.interpreter.host import Mode, running
 
-        return running(Mode.CAPTURE if self._withheld else Mode.RUN)
+        return running(Mode.RUN)
 
     @property
     def _hidden(self) -> bool:
@@ -306,9 +294,14 @@ class Worker:
         self._watched.add(shapes)
         return self._ran.watching()
 
-    def _forbidding(self, launches: Sequence[Any] = ()) -> contextlib.AbstractContextManager[None]:
-        """Where the task forbids library calls, what sees to it."""
-        return self._recorder.forbidding(launches) if self._recorder else contextlib.nullcontext()
+    @contextlib.contextmanager
+    def _forbidding(self) -> Iterator[None]:
+        """Raises `CandidateFailure` at the end if torch computed something within, and the task forbids that."""
+        with computing() if self._forbids else contextlib.nullcontext(Counter[str]()) as calls:
+            yield
+        if calls:
+            names = [name if times == 1 else f"{name} ({times} times)" for name, times in calls.items()]
+            raise CandidateFailure(Status.LIBRARY_CALLS, library_calls(names))
 
 
 def _described(outputs: list[torch.Tensor]) -> tuple[list[Message], list[memoryview]]:

@@ -48,6 +48,9 @@ class ImageSource(Protocol):
     def images(self) -> Collection[bytes]:
         """Return all images that were loaded, those unloaded since among them."""
 
+    def own(self) -> Collection[str]:
+        """Return the symbols of the kernels that were compiled from the candidate's own sources."""
+
 
 class Runtime(Protocol):
     """A language in the process that runs candidates. It may import torch and the language."""

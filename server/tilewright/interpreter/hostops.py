@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch._C._autograd import _enable_record_function
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -24,14 +24,21 @@ from tilewright.roofline.model import HostWork
 
 Watch = Callable[[torch.Tensor], None]
 _FREE = frozenset(
-    {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "lift_fresh", "detach", "alias",
-     "detach_", "set_", "resize_"}
+    {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "lift_fresh", "detach",
+     "alias", "detach_", "set_", "resize_", "resize_as_", "record_stream", "t_", "transpose_", "squeeze_",
+     "unsqueeze_", "as_strided_"}
 )  # fmt: skip
 """Operations of aten that only make or name memory."""
 _OVERWRITES = frozenset(
     {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "_foreach_copy_", "_foreach_zero_"}
 )
 """Operations in place that do not read what they replace."""
+_FILLS = frozenset(
+    {"fill", "fill_", "zero_", "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones",
+     "new_full", "scalar_tensor"}
+)  # fmt: skip
+"""Operations that write one value everywhere."""
+_COPIES = frozenset({"clone", "copy_", "_to_copy", "_pin_memory"})
 _GATHERS = frozenset({"embedding", "index", "index_select", "gather"})
 """Operations that read of their first tensor no more than they put out."""
 _SAME_FLOPS = {
@@ -69,16 +76,13 @@ class _Counting(_Mode):
 
     def _note(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         name = func.overloadpacket.__name__
-        inputs, read, outputs = _tensors((args, kwargs)), [], _tensors(result)
-        for argument, value in _given(func, args, kwargs):
-            written = argument.alias_info is not None and argument.alias_info.is_write
-            outputs += _tensors(value) if written else []
-            if not argument.is_out and not (written and name in _OVERWRITES):
-                read += _tensors(value)
-        known = {tensor.untyped_storage().data_ptr() for tensor in inputs}
-        is_view = not func._schema.is_mutable and all(out.untyped_storage().data_ptr() in known for out in outputs)
-        if not outputs or is_view or name in _FREE:
+        outputs = _written(func, args, kwargs, result)
+        if not outputs:
             return
+        read = []
+        for argument, value in _given(func, args, kwargs):
+            if not argument.is_out and not (_is_written(argument) and name in _OVERWRITES):
+                read += _tensors(value)
         put_out = _bytes(outputs)
         taken = _bytes(read)
         if name in _GATHERS:
@@ -114,6 +118,44 @@ class _OneKernel(TorchFunctionMode):
             result = func(*args, **kwargs)
         self._counted.note(func.__name__, _bytes(_tensors((args, kwargs))) + _bytes([result]), 0.0, result.dtype)
         return result
+
+
+class _Computing(_Mode):
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls = Counter[str]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if func.namespace == "aten" and not _is_paused():
+            name = func.overloadpacket.__name__
+            outputs = _written(func, args, kwargs, result)
+            dtypes = {one.dtype for one in (*_tensors((args, kwargs)), *outputs) if one.dim()}
+            if outputs and name not in _FILLS and not (name in _COPIES and len(dtypes) <= 1):
+                self.calls[f"aten::{name}"] += 1
+        return result
+
+
+@contextlib.contextmanager
+def computing() -> Iterator[Counter[str]]:
+    """Count by name the operations of torch that this thread makes within and that compute: views, allocations, fills,
+    and copies that keep the dtype do not. An operation that somebody registered with torch is not looked into."""
+    with _Computing() as mode:
+        yield mode.calls
+
+
+def _written(func: Any, args: Any, kwargs: Any, result: Any) -> list[torch.Tensor]:
+    """The tensors to which an operation writes. Empty if it only makes, names or reads memory."""
+    written = [value for argument, value in _given(func, args, kwargs) if _is_written(argument)]
+    outputs = [*_tensors(result), *_tensors(written)]
+    known = {tensor.untyped_storage().data_ptr() for tensor in _tensors((args, kwargs))}
+    is_view = not func._schema.is_mutable and all(out.untyped_storage().data_ptr() in known for out in outputs)
+    return [] if is_view or func.overloadpacket.__name__ in _FREE else outputs
+
+
+def _is_written(argument: Any) -> bool:
+    return argument.alias_info is not None and bool(argument.alias_info.is_write)
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
@@ -177,18 +219,14 @@ def watching(wrote: Watch, read: Watch) -> Iterator[None]:
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """Count nothing in this thread, and let no profiler record it: the interpreter's own torch is a kernel's work."""
+    """Count nothing in this thread: the interpreter's own torch is a kernel's work."""
     before = _is_paused()
     _own.paused = True
-    if not before:
-        _enable_record_function(False)
     try:
         with torch._C._DisableTorchDispatch():  # which an operation would else reach by way of Python
             yield
     finally:
         _own.paused = before
-        if not before:
-            _enable_record_function(True)
 
 
 def _is_paused() -> bool:

@@ -50,14 +50,45 @@ def main(arguments: list[str]) -> None:
 
 def _own_names() -> set[str]:
     """The names of the kernels that will be compiled here from the candidate's sources; filled as they are."""
-    from tilewright.evaluation.librarycalls import watch_compilers
-
     own: set[str] = set()
     try:
         watch_compilers(own)
     except Exception as error:  # another version's compiler: the names that the survey gives remain
         print(f"names of kernels are not watched: {error}", flush=True)
     return own
+
+
+def watch_compilers(own: set[str]) -> None:
+    """Add the names of the kernels that cuTile and Triton compile here from now on, from the candidate's sources."""
+    from cuda.tile._execution import kernel
+
+    from tilewright.frontends.images import installed
+
+    compile_tile = kernel._compile
+
+    def compiled(self: Any, *args: Any, **kwargs: Any) -> Any:
+        made = compile_tile(self, *args, **kwargs)
+        if not installed(self._pyfunc.__code__.co_filename):
+            own.add(str(made[1]))
+        return made
+
+    kernel._compile = compiled
+    if "triton" not in sys.modules:
+        try:
+            import triton  # noqa: F401 (a candidate in cuTile may have Triton kernels too)
+        except ImportError:
+            return
+    from triton.compiler.compiler import CompiledKernel
+
+    begin = CompiledKernel.__init__
+
+    def begun(self: Any, src: Any, *args: Any, **kwargs: Any) -> None:
+        begin(self, src, *args, **kwargs)
+        function = getattr(getattr(src, "fn", None), "fn", None)
+        if function is not None and not installed(function.__code__.co_filename):
+            own.add(str(self.metadata.name))
+
+    CompiledKernel.__init__ = begun
 
 
 def _candidate(folder: str) -> Callable[[Any], tuple[Callable[[int], object], bool]]:

@@ -94,6 +94,8 @@ class CallCaptured:
     """Which bytes of its program nobody sets."""
     again: bool = False
     """Whether more than two captures were needed."""
+    libraries: tuple[str, ...] = ()
+    """The kernels of its program that are a library's, by their symbols."""
 
     @property
     def fixed(self) -> bool:
@@ -272,7 +274,14 @@ def _agreed(captures: tuple[Program, Program], told: Captured, further: _Further
     except ProgramError as error:
         raise InProcess(f"two captures of it differ: {error}") from None
     tuned = told.spare_images > 0
-    return CallCaptured(program, peak_bytes=told.peak_bytes, tuned=tuned, unset=unset, again=further.asked)
+    return CallCaptured(
+        program,
+        peak_bytes=told.peak_bytes,
+        tuned=tuned,
+        unset=unset,
+        again=further.asked,
+        libraries=tuple(map(printable, told.libraries)),
+    )
 
 
 def capture_twice(

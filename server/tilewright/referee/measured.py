@@ -21,6 +21,7 @@ from tilewright.evaluation.results import (
     Status,
     StoredProgram,
     geometric_mean,
+    library_calls,
 )
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
@@ -40,6 +41,7 @@ from tilewright.referee.replayer import Replayer
 from tilewright.roofline.bounds import Ceilings, roofline_share
 from tilewright.rules import Rules
 from tilewright.task import Backend, Case, case_label
+from tilewright.text import cut
 
 STORED_BYTES = 2 << 30
 """Of a session's programs together; those that come later are not written."""
@@ -93,6 +95,9 @@ class Measuring:
         for case, own, other in zip(cases, mine, theirs, strict=True):
             if own.program is None and _demanded(run, other):
                 return _not_replayed(case, own.reason)
+            if own.libraries and run.code.task.file.library_calls == "forbid":
+                said = library_calls([f"kernel {cut(symbol, 120)}" for symbol in own.libraries])
+                return BenchmarkResult(status=Status.LIBRARY_CALLS, message=f"{case_label(case)}: {said}")
         if incumbent is not None and all(map(_same, mine, theirs)):
             return BenchmarkResult(status=Status.PASSED, level=Level.REPLAYED, same=True)
         found: list[tuple[CaseTiming, Interval | None] | str] = []
@@ -165,7 +170,7 @@ class Measuring:
     def _is_refused_alone(self, run: Run, case: Case, other: CallCaptured | None) -> bool:
         """Whether the incumbent could never be replayed in this case. If it can when it is alone, it is the candidate
         beside it that keeps it from that."""
-        if other is None or other.program is None or run.code.task.file.protection == "replayed":
+        if other is None or other.program is None or run.code.task.file.needs_replay:
             return False
         try:
             self._bench(run).case(case, other.program, None, run.seeds)
@@ -240,8 +245,8 @@ class Measuring:
 
 def _demanded(run: Run, other: CallCaptured | None) -> bool:
     """Whether a candidate has to be replayed in a case: the incumbent can be, or the task says so."""
-    protection = run.code.task.file.protection
-    return protection == "replayed" or (protection == "best" and other is not None and other.program is not None)
+    task = run.code.task.file
+    return task.needs_replay or (task.protection == "best" and other is not None and other.program is not None)
 
 
 def _not_replayed(case: Case, why: str) -> BenchmarkResult:

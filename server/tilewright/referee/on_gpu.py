@@ -15,9 +15,9 @@ import torch
 
 from tilewright.evaluation.ceilings import IdleProbe
 from tilewright.evaluation.compiling import cpus
-from tilewright.evaluation.measurement import Bench, Phases, look_for_library_calls
+from tilewright.evaluation.measurement import Bench, Phases
 from tilewright.evaluation.pool import WorkerPool
-from tilewright.evaluation.results import BenchmarkResult, Environment, Level
+from tilewright.evaluation.results import BenchmarkResult, Environment
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.taskcode import TaskCode
@@ -79,15 +79,7 @@ class OnGpu:
         """Measure the candidate of a request against its incumbent, if it names one. Raises `WorkerFailure`."""
         snapshots = [Snapshot.model_validate(one) for one in message["arms"]]
         with self._run(code, message, here, phases) as run:
-            result = self._measuring.benchmarked(run, snapshots[0], snapshots[1] if len(snapshots) > 1 else None)
-            replayed = [one.case for one in result.cases if one.level is Level.REPLAYED]
-            wins = result.passed and (result.speedup_low is None or result.speedup_low > 1)
-            if code.task.file.library_calls == "forbid" and replayed and wins:
-                arms = [(LABELS[0], snapshots[0])]
-                with phases("library calls"), self._pool.loaded(code.task, arms, run.deadline) as (worker,):
-                    for case in replayed:
-                        look_for_library_calls(code, worker, case, run.seeds)
-        return result
+            return self._measuring.benchmarked(run, snapshots[0], snapshots[1] if len(snapshots) > 1 else None)
 
     def aside(self, code: TaskCode, snapshot: Snapshot, widely: bool) -> Aside:
         """While the block checks a candidate, until it sets what it is given, if anything: capture what a benchmark

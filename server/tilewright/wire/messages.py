@@ -13,13 +13,14 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from tilewright.wire.channel import Channel, ChannelError, Received, Sent
-from tilewright.wire.launches import MAX_LAUNCHES, Launch
+from tilewright.wire.launches import MAX_LAUNCHES, MAX_SYMBOL, Launch
 from tilewright.wire.record import Record, misfit
 from tilewright.wire.tensors import TensorSpec
 
 MAX_PAIRS, MAX_DRAWS, MAX_ARMS = 4096, 16, 64
 Us = Annotated[float, Field(ge=0, description="microseconds")]
 Blob = Annotated[int, Field(ge=0, lt=4096, description="a buffer's place in the frame")]
+Symbol = Annotated[str, Field(max_length=MAX_SYMBOL, description="of a kernel, mangled")]
 Word = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$", description="64 bits")]
 ArmNumber = Annotated[int, Field(ge=0, lt=MAX_ARMS)]
 
@@ -184,13 +185,15 @@ class CaptureCall(Message):
 
 
 class Captured(Message):
-    """The program's file, the most bytes of the GPU's memory that a call took beyond its arguments, and how many images
-    languages loaded for the call beside those of the program: a tuner's, say."""
+    """The program's file, the most bytes of the GPU's memory that a call took beyond its arguments, how many images
+    languages loaded for the call beside those of the program (a tuner's, say), and the kernels of the program that are
+    a library's, by their symbols: fills, and copies that keep the dtype, are left out."""
 
     kind: Literal["captured"] = "captured"
     program: Blob
     peak_bytes: int = Field(ge=0)
     spare_images: int = Field(0, ge=0)
+    libraries: list[Symbol] = Field(default_factory=list, max_length=MAX_LAUNCHES)
 
 
 class RecordCall(Message):

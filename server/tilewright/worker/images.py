@@ -11,6 +11,7 @@ have them. One process has one subscriber: torch's profiler sees nothing while t
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -27,6 +28,8 @@ _RESOURCE, _MODULE_LOADED = 3, 6
 """CUPTI_CB_DOMAIN_RESOURCE and CUPTI_CBID_RESOURCE_MODULE_LOADED."""
 _DESCRIPTOR = 16
 """Where CUpti_ResourceData has its `resourceDescriptor`; a module's is {u32 id; size_t bytes; const char *cubin}."""
+_CONVERTS = re.compile("LoadWithCast|gpu_kernel_implI")
+"""In the names of torch's kernels that read one dtype and write another one."""
 _Callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
 
 
@@ -72,11 +75,13 @@ class LoadedModules:
 
 
 class Images:
-    """Ties kernels to images; keeps those that were asked for in `used`, by hash."""
+    """Ties kernels to images; keeps those that were asked for in `used`, by hash. `libraries` has the symbols of the
+    kernels among them that are not the candidate's own."""
 
     def __init__(self, sources: Sequence[ImageSource], modules: LoadedModules | str) -> None:
         """`modules`: a text says why libraries are not watched."""
         self.used: dict[str, bytes] = {}
+        self.libraries: dict[str, None] = {}
         self._sources = sources
         self._modules = modules
         self._keys: dict[int, str] = {}  # by the image's own identity: to hash one for each node takes its time
@@ -86,6 +91,8 @@ class Images:
         for source in self._sources:
             for handle in handles:
                 if (image := source.of(handle)) is not None:
+                    if symbol not in source.own():
+                        self.libraries[symbol] = None
                     return self._use(image)
         if isinstance(self._modules, str):
             why = f"no frontend compiled kernel {cut(symbol, 80)}, and libraries cannot be watched: {self._modules}"
@@ -95,12 +102,19 @@ class Images:
             how = f"{len(found)} images hold" if found else "no image that was loaded holds"
             raise NotCapturable(f"{how} kernel {cut(symbol, 80)}, which no frontend compiled")
         self.used[found[0]] = self._modules.images[found[0]]
+        if not moves_memory(symbol):
+            self.libraries[symbol] = None
         return found[0]
 
     def _use(self, image: bytes) -> str:
         key = self._keys.get(id(image)) or self._keys.setdefault(id(image), digest_of(image))
         self.used[key] = image
         return key
+
+
+def moves_memory(symbol: str) -> bool:
+    """Whether a kernel is torch's fill, or its copy that keeps the dtype, by its mangled name."""
+    return "FillFunctor" in symbol or ("direct_copy_kernel_cuda" in symbol and not _CONVERTS.search(symbol))
 
 
 def cupti_library() -> str:

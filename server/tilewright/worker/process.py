@@ -168,7 +168,8 @@ class CapturingWorker(Worker):
         peak = max(self._arena.peak_bytes - before, 0)
         loaded = {digest_of(image) for source in self._sources for image in source.images()}
         spare, self._counted = len(loaded - self._counted - images.used.keys()), loaded
-        return Captured(program=0, peak_bytes=peak, spare_images=spare), [encoded(program)]
+        told = Captured(program=0, peak_bytes=peak, spare_images=spare, libraries=[*images.libraries])
+        return told, [encoded(program)]
 
     def _blame_memory(self) -> None:
         if why := self._arena.exhausted:

@@ -28,6 +28,7 @@ def main() -> None:
     (image,) = images.images()
     (symbol,) = kernels(image)
     assert symbol.startswith("shout")
+    assert list(images.own()) == [symbol]
     library, kernel = 0x1000, 0x1010
     assert images.of(library) == images.of(kernel) == image  # cuTile launches the kernel, without a function
     del passing

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,8 +27,10 @@ class Kernel:
 
     utils: Any = None
 
-    def __init__(self, kernel: bytes) -> None:
+    def __init__(self, kernel: bytes, function: Any = None) -> None:
         self.kernel = kernel
+        self.src = SimpleNamespace(fn=SimpleNamespace(fn=function))
+        self.metadata = SimpleNamespace(name=kernel.decode())
         self.module: int | None = None
         self.function: int | None = None
 
@@ -83,6 +86,14 @@ def test_each_function_leads_to_the_image_that_was_loaded(kernel: type[Kernel]) 
     assert set(images.images()) == {b"first", b"second"}
     assert images.of(7) is None
     assert TORCH.runtime().watch_images() is images is TRITON.runtime().watch_images()
+
+
+def test_kernels_of_the_candidates_own_sources_are_told_from_others(kernel: type[Kernel]) -> None:
+    images = TRITON.runtime().watch_images()
+    kernel.utils = Utils()
+    for loaded in (kernel(b"ours", unload), kernel(b"a package's", pytest.raises), kernel(b"of a text")):
+        loaded._init_handles()
+    assert list(images.own()) == ["ours"]
 
 
 def test_an_unloaded_image_gives_its_handle_up(kernel: type[Kernel]) -> None:

@@ -123,7 +123,7 @@ def test_images_that_a_call_loads_beside_those_of_its_program_are_counted(
     """A tuner's, which may do so when it is imported. What was counted before does not count again; an image that is
     loaded twice is one."""
     kept: list[bytes] = []
-    source = SimpleNamespace(images=lambda: [*kept], of=lambda handle: b"own")
+    source = SimpleNamespace(images=lambda: [*kept], of=lambda handle: b"own", own=lambda: {"fill"})
     arena: Any = SimpleNamespace(reset_peak=lambda: None, alive_bytes=0, peak_bytes=5)
 
     def captured(call: Any, inputs: Any, arena: Any, images: Any, arch: str) -> Program:

@@ -32,7 +32,14 @@ class CuTileRuntime:
 
     @cached_property
     def _images(self) -> LoadedImages:
-        images = LoadedImages()
+        images, compile_tile = LoadedImages(), kernel._compile
+
+        def compiled(self: Any, *arguments: Any, **options: Any) -> Any:
+            found = compile_tile(self, *arguments, **options)
+            images.compiled(str(found[1]), self._pyfunc.__code__.co_filename)
+            return found
+
+        kernel._compile = compiled
         watch_driver(images)
         return images
 

@@ -35,6 +35,9 @@ class TritonRuntime:
             if kernel.module is None:
                 load(kernel)
                 images.loaded(kernel.function, bytes(kernel.kernel))
+                function = getattr(getattr(kernel.src, "fn", None), "fn", None)  # none if it was compiled from a text
+                if function is not None:
+                    images.compiled(kernel.metadata.name, function.__code__.co_filename)
 
         CompiledKernel._init_handles = loading
         if unload is not None:  # from 3.9 on

@@ -1,7 +1,7 @@
-"""Leave the product to a thread that was started at import, before anything is recorded.
+"""Leave the product to a thread that was started at import, where no call is counted.
 
 task: product
-backend: both
+backend: gpu
 """
 
 import queue
