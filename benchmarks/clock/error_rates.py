@@ -74,7 +74,6 @@ def record(target: Path, most: int, only: Sequence[str]) -> None:
     import torch
 
     from tilewright.evaluation import measurement
-    from tilewright.evaluation.ceilings import IdleProbe
     from tilewright.evaluation.pool import WorkerPool
     from tilewright.evaluation.results import Environment
     from tilewright.evaluation.seeds import Seeds, new_secret
@@ -95,7 +94,6 @@ def record(target: Path, most: int, only: Sequence[str]) -> None:
     assert gpu is not None
     fork_server = ForkServer("tilewright.evaluation.worker", f"cuda:{gpu.arch}")  # before CUDA is opened
     torch.zeros(1, device="cuda")
-    probe = IdleProbe()
     environment = Environment(
         backend=Backend.CUDA,
         device=gpu.name,
@@ -133,7 +131,7 @@ def record(target: Path, most: int, only: Sequence[str]) -> None:
                 pool.refill()
                 with Recorder(gpu.uuid, set()) as recorder:
                     clock = measurement.Phases()
-                    bench = Unswept(code, arms, environment, recorder, probe, clock, pool.waiting)
+                    bench = Unswept(code, arms, environment, recorder, clock)
                     case = code.task.benchmark_cases(Backend.CUDA)[0]
                     _, evidence = bench.case(case, Seeds(new_secret()), (PAIRS,), math.inf)
                 for arm in arms:

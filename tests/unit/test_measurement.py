@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 from types import SimpleNamespace
 from typing import Any
@@ -29,9 +28,6 @@ class Timeless(Bench):
     def _pair(self, *_: Any) -> list[tuple[float, float]]:
         self._now += self._pair_s
         return [(self._order.gauss(1.0, 0.01), self._order.gauss(1.5, 0.01)) for _ in range(2)]
-
-    def _standing_still(self) -> Any:
-        return contextlib.nullcontext()
 
     def _sweep(self, *_: Any) -> None: ...
 

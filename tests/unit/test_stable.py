@@ -41,7 +41,7 @@ class Device(Heat):
     """A heat without a device: what the arms are asked is what a heat asks."""
 
     def __init__(self, arms: list[WorkerHandle], clock: measurement.Phases, others: list[WorkerHandle]) -> None:
-        self._arms, self._clock, self._bystanders, self._in_place = arms, clock, others, False
+        self._arms, self._clock, self.others, self._in_place = arms, clock, others, False
         self._task: Any = SimpleNamespace(file=SimpleNamespace(timeout_s=1.5))
         self._order = random.SystemRandom()
 
@@ -59,7 +59,6 @@ class Device(Heat):
 
     def _timed(self, block: Any, index: int, kept: Any) -> Any:
         arm = self._arms[index]
-        arm.go_on()
         return (float(arm.request("run", 1.5)[0]["ms"]) / (1 + int(arm.label)), 0.0), {}
 
 
@@ -147,7 +146,7 @@ def test_whoever_dies_while_it_waits_is_started_anew(pool: Pool, stable_of: Call
     with stable.heat([0, 1]):
         pass
     with stable.heat([0, 6]) as heat:
-        assert [worker.label for worker in heat._bystanders] == ["1"]
+        assert [worker.label for worker in heat.others]  # type: ignore[attr-defined] == ["1"]
     for number in (0, 1):
         os.kill(stable._here[number].pid, signal.SIGKILL)
         assert stable._here[number]._process.exit_reason() == "killed by SIGKILL"

@@ -1,9 +1,8 @@
-"""What the device at hand reaches right now, and what an idle one looks like."""
+"""What the device at hand reaches right now."""
 
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,11 +10,6 @@ from typing import Any
 import torch
 
 from tilewright.roofline.bounds import Ceilings
-
-PROBES = 25
-BUSY_FACTOR = 4.0
-BUSY_SLACK_S = 3e-4
-PATIENCE_S = 0.25
 
 
 def measured_ceilings(tell: Callable[[str], None]) -> Ceilings:
@@ -34,34 +28,6 @@ def measured_ceilings(tell: Callable[[str], None]) -> Ceilings:
         flops[str(dtype).removeprefix("torch.")] = 2 * size**3 / (elapsed / 1e3)
     torch.cuda.empty_cache()
     return Ceilings(copy_bytes_per_s=copied, flops=flops, measured=True)
-
-
-class IdleProbe:
-    """Tells whether another process keeps the GPU busy: a tiny kernel of ours then waits for its slice of time.
-
-    To be made while nothing else runs on the GPU, before any candidate is there.
-    """
-
-    def __init__(self) -> None:
-        self._cell = torch.zeros(1024, device="cuda")
-        for _ in range(PROBES):
-            self._once()
-        self.idle_s = statistics.median(self._once() for _ in range(PROBES))
-
-    def is_idle(self) -> bool:
-        """Whether the GPU is idle now, or becomes so within a quarter of a second."""
-        deadline = time.perf_counter() + PATIENCE_S
-        while True:
-            if self._once() < BUSY_FACTOR * self.idle_s + BUSY_SLACK_S:
-                return True
-            if time.perf_counter() > deadline:
-                return False
-
-    def _once(self) -> float:
-        started = time.perf_counter()
-        self._cell.add_(1)
-        torch.cuda.synchronize()
-        return time.perf_counter() - started
 
 
 def _times_ms(call: Callable[[], Any], repeats: int = 15) -> list[float]:

@@ -1,11 +1,9 @@
 """What is timed in its own process: candidate and incumbent, interleaved in random order.
 
-What a candidate can do about its time is bounded by the order of things, not by trust in what it says. The referee
-draws new values for every call of a block in memory of its own, poisons the boxes for the outputs, and sees that the
-GPU is idle, with the other arm and all helpers at a standstill (SIGSTOP). Then its clock starts; it shows the values,
-reads the L2 cache full of something else and asks for the block; and the clock stops when the arm has handed over all
-outputs, of which a random share is compared with the reference. Work done before, after or not at all is thus
-impossible, missing or wrong. The worker's device events resolve finer, and count as far as the clock bears them out.
+The referee draws new values for every call of a block in memory of its own, and poisons the boxes for the outputs. Then
+its clock starts; it shows the values, reads the L2 cache full of something else and asks for the block; and the clock
+stops when the arm has handed over all outputs, of which a random share is compared with the reference. The worker's
+device events resolve finer, and count as far as the clock bears them out.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ import torch
 
 from tilewright.evaluation import statistics
 from tilewright.evaluation.block import Block
-from tilewright.evaluation.ceilings import IdleProbe
 from tilewright.evaluation.correctness import judge_drawn
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseTiming, Environment, Level, Status
@@ -86,13 +83,10 @@ class Bench:
         arms: list[WorkerHandle],
         environment: Environment,
         recorder: Recorder,
-        probe: IdleProbe,
         clock: Phases,
-        bystanders: Sequence[WorkerHandle] = (),
         rules: Rules = DEFAULT,
     ) -> None:
-        """`bystanders` are workers that wait for their use: they stand still, too, while blocks are timed. Intervals
-        are by `rules`."""
+        """Intervals are by `rules`."""
         self._rules = rules
         self._code = code
         self._task = code.task
@@ -100,8 +94,6 @@ class Bench:
         self._environment = environment
         self._clock = clock
         self._recorder = recorder
-        self._probe = probe
-        self._bystanders = bystanders
         self._order = random.SystemRandom()
         self._began, self._verified_before = 0.0, 0.0
         self._in_place = False
@@ -193,25 +185,24 @@ class Bench:
         self._began, self._verified_before = time.monotonic(), self._verified_s
         deadline = self._began + limit_s
         only = len(self._task.benchmark_cases(Backend.CUDA)) == 1
-        with self._standing_still():
-            for look in looks:
-                while len(latencies) < look:
-                    order = list(range(len(self._arms)))
-                    self._order.shuffle(order)
-                    times = self._pair(block, order)
-                    latencies.append(times[0][0])
-                    if len(times) == 2:
-                        evidence.pairs.append(Pair(times[0][0], times[1][0], times[0][1], times[1][1]))
-                    self._recorder.sample()
-                    if time.monotonic() > deadline and len(latencies) >= looks[0]:
-                        break
-                if strangers := self._recorder.busy_strangers():
-                    raise WorkerFailure(
-                        Status.VOID, f"other processes used the GPU meanwhile: {named(strangers)}; measure again"
-                    )
-                if len(self._arms) == 1 or evidence.is_decided(only) or time.monotonic() > deadline:
+        for look in looks:
+            while len(latencies) < look:
+                order = list(range(len(self._arms)))
+                self._order.shuffle(order)
+                times = self._pair(block, order)
+                latencies.append(times[0][0])
+                if len(times) == 2:
+                    evidence.pairs.append(Pair(times[0][0], times[1][0], times[0][1], times[1][1]))
+                self._recorder.sample()
+                if time.monotonic() > deadline and len(latencies) >= looks[0]:
                     break
-            self._sweep(block)
+            if strangers := self._recorder.busy_strangers():
+                raise WorkerFailure(
+                    Status.VOID, f"other processes used the GPU meanwhile: {named(strangers)}; measure again"
+                )
+            if len(self._arms) == 1 or evidence.is_decided(only) or time.monotonic() > deadline:
+                break
+        self._sweep(block)
         return latencies, evidence
 
     def _sweep(self, block: Block) -> None:
@@ -248,22 +239,11 @@ class Bench:
         """One block of arm `index`: its time a call in ms, by device events and by our clock; and the inputs that the
         calls `kept` were given."""
         arm, timeout = self._arms[index], self._task.file.timeout_s
-        for other in self._arms:
-            if other is not arm:
-                other.hold_still()
-        arm.go_on()
         block.fill()
         block.poison()
         inputs = {number: block.inputs(number) for number in kept}
         arm.request("ping", timeout)
         torch.cuda.synchronize()
-        if not self._probe.is_idle():
-            raise WorkerFailure(
-                Status.TAMPERED,
-                "the GPU is busy while no arm was asked for anything: work was left running, to be done at a time "
-                "that is not measured or to slow the other arm",
-                label=arm.label,
-            )
         gc.disable()
         started = time.perf_counter()
         block.show()
@@ -280,17 +260,6 @@ class Bench:
                 label=arm.label,
             )
         return (elapsed / block.calls, wall / block.calls), inputs
-
-    @contextlib.contextmanager
-    def _standing_still(self) -> Iterator[None]:
-        """All workers stopped, with all below them. An arm itself goes on for its own blocks, what is below it not."""
-        for worker in (*self._arms, *self._bystanders):
-            worker.hold_still(whole=True)
-        try:
-            yield
-        finally:
-            for worker in (*self._arms, *self._bystanders):
-                worker.go_on(whole=True)
 
     def _verify(self, block: Block, number: int, inputs: Inputs, outputs: list[torch.Tensor]) -> None:
         """Compare a call's outputs, as they were handed over, with the reference."""

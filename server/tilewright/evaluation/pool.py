@@ -6,7 +6,6 @@ import contextlib
 import math
 import os
 import shutil
-import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -174,14 +173,6 @@ class WorkerHandle:
             forbids=task.file.library_calls == "forbid",
             tuner=tuner,
         )
-
-    def hold_still(self, whole: bool = False) -> None:
-        """Stop the process, and with `whole` all below it, until `go_on`: nothing of an arm runs but in its blocks."""
-        self._process.signal(signal.SIGSTOP, whole)
-
-    def go_on(self, whole: bool = False) -> None:
-        """Undo `hold_still`."""
-        self._process.signal(signal.SIGCONT, whole)
 
     def output(self) -> str:
         """The last that the worker printed."""

@@ -32,7 +32,7 @@ import torch
 from tilewright.compiler.store import CompilationStore
 from tilewright.compiler.tools import MissingTool, need_compiler, need_tileiras
 from tilewright.evaluation import compilations, estimation, measurement, racing, surveying
-from tilewright.evaluation.ceilings import IdleProbe, measured_ceilings
+from tilewright.evaluation.ceilings import measured_ceilings
 from tilewright.evaluation.compiling import cpus
 from tilewright.evaluation.correctness import Run, class_runs, defects_of, planned_runs, wide_runs
 from tilewright.evaluation.crew import Check, Tell
@@ -56,7 +56,7 @@ from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.gpu.telemetry import Recorder
 from tilewright.referee.measured import LABELS
-from tilewright.referee.on_gpu import Here, OnGpu, workers_that_wait
+from tilewright.referee.on_gpu import OnGpu, workers_that_wait
 from tilewright.rules import Rules
 from tilewright.wire.channel import Channel, Message
 
@@ -89,7 +89,6 @@ class Referee:
         self._profiles: dict[str, estimation.Profiles] = {}
         self._own = f"{random.SystemRandom().getrandbits(64)}"  # stands for a session where runs are of none
         self._environment: Environment | None = None
-        self._probe: IdleProbe | None = None
 
     def environment(self, message: Message) -> Message:
         """Where this runs, with the device's ceilings."""
@@ -192,7 +191,7 @@ class Referee:
             with self._device():
                 started = time.monotonic()
                 if self._backend is Backend.CUDA:
-                    result = self._on_gpu.benchmark(code, message, self._here(), phases)
+                    result = self._on_gpu.benchmark(code, message, self._surroundings(), phases)
                 else:  # on the same blocks whenever a session asks: their work may differ
                     name = hashlib.sha256((message["session"] or self._own).encode()).hexdigest()
                     least = Rules.model_validate(message["rules"]).model_resolution
@@ -213,7 +212,7 @@ class Referee:
         code, phases, started = self._task(message), measurement.Phases(), time.monotonic()
         try:
             with self._device():
-                result = self._on_gpu.whole(code, message, self._here(), phases)
+                result = self._on_gpu.whole(code, message, self._surroundings(), phases)
         except WorkerFailure as failure:
             status = Status.VOID if failure.used_up or failure.label == LABELS[1] else failure.status
             result = BenchmarkResult(status=status, message=str(failure))
@@ -337,11 +336,12 @@ class Referee:
     def _heat(
         self, code: TaskCode, arms: list[WorkerHandle], phases: measurement.Phases, others: Sequence[WorkerHandle] = ()
     ) -> Iterator[racing.Heat]:
-        """What races these arms, while the device is watched; `others` stand still."""
-        here, waiting = self._here(), [*self._pool.waiting, *others]
-        own = {os.getpid(), *(worker.pid for worker in (*arms, *waiting)), *self._on_gpu.pids}
-        with Recorder(here.environment.device_uuid, own) as recorder:
-            yield racing.Heat(code, arms, here.environment, recorder, here.probe, phases, waiting)
+        """What races these arms, while the device is watched; `others` wait for a later heat."""
+        environment = self._surroundings()
+        workers = [*arms, *self._pool.waiting, *others]
+        own = {os.getpid(), *(worker.pid for worker in workers), *self._on_gpu.pids}
+        with Recorder(environment.device_uuid, own) as recorder:
+            yield racing.Heat(code, arms, environment, recorder, phases)
 
     def _modelled(
         self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds, phases: measurement.Phases,
@@ -357,18 +357,12 @@ class Referee:
             arms.append(self._profiles[key])
         return estimation.estimate(code, arms, spec_by_arch(self._arch), resolution)
 
-    def _here(self) -> Here:
-        environment = self._surroundings()
-        assert self._probe is not None
-        return Here(environment, self._probe)
-
     def _surroundings(self) -> Environment:
         if self._environment is None:
             if self._gpu is not None:
                 with self._device():
                     self._pool.wait_ready()  # they open their contexts on the same GPU
                     ceilings = measured_ceilings(self._tell)
-                    self._probe = IdleProbe()
             else:
                 need_compiler()
                 ceilings = estimation.assumed_ceilings(spec_by_arch(self._arch))

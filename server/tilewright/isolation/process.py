@@ -142,12 +142,6 @@ class ChildProcess:
         self._drain.join(1.0 if self._process.poll() is not None else 0.05)  # let it catch up
         return bytes(self._tail).decode("utf-8", "replace")
 
-    def signal(self, number: int, below: bool) -> None:
-        """Send a signal to the process and, with `below`, to all below it."""
-        for pid in [self._process.pid, *(descendants(self._process.pid) if below else ())]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-
     def kill(self) -> None:
         """End the process, its group and all below it, and wait for it."""
         self._end()

@@ -9,11 +9,9 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
-from tilewright.evaluation.ceilings import IdleProbe
 from tilewright.evaluation.compiling import cpus
 from tilewright.evaluation.measurement import Bench, Phases
 from tilewright.evaluation.pool import WorkerPool
@@ -55,13 +53,6 @@ def _side_by_side() -> int:
     return max(min(cpus() // CPUS_EACH, MOST_WORKERS), 1)
 
 
-class Here(NamedTuple):
-    """Where a referee runs, and what tells whether its GPU is idle."""
-
-    environment: Environment
-    probe: IdleProbe
-
-
 class OnGpu:
     """Benchmarks candidates; `close` ends its processes."""
 
@@ -75,10 +66,10 @@ class OnGpu:
         self._programs = Programs(self.server, kill_orphans)
         self._measuring = Measuring(self._programs, self._replayer)
 
-    def benchmark(self, code: TaskCode, message: Message, here: Here, phases: Phases) -> BenchmarkResult:
+    def benchmark(self, code: TaskCode, message: Message, environment: Environment, phases: Phases) -> BenchmarkResult:
         """Measure the candidate of a request against its incumbent, if it names one. Raises `WorkerFailure`."""
         snapshots = [Snapshot.model_validate(one) for one in message["arms"]]
-        with self._run(code, message, here, phases) as run:
+        with self._run(code, message, environment, phases) as run:
             return self._measuring.benchmarked(run, snapshots[0], snapshots[1] if len(snapshots) > 1 else None)
 
     def aside(self, code: TaskCode, snapshot: Snapshot, widely: bool) -> Aside:
@@ -94,10 +85,10 @@ class OnGpu:
         room = torch.cuda.get_device_properties(0).total_memory // int(MEMORY_EACH * largest) - 1
         return max(min(_side_by_side(), room), 1)
 
-    def whole(self, code: TaskCode, message: Message, here: Here, phases: Phases) -> BenchmarkResult:
+    def whole(self, code: TaskCode, message: Message, environment: Environment, phases: Phases) -> BenchmarkResult:
         """Replay the last program of a session against its first, in each case. Raises `WorkerFailure`."""
         pairs = [(one["case"], Path(one["first"]), Path(one["last"])) for one in message["pairs"]]
-        with self._run(code, message, here, phases) as run:
+        with self._run(code, message, environment, phases) as run:
             return self._measuring.whole(run, pairs)
 
     @property
@@ -111,11 +102,11 @@ class OnGpu:
         self.server.close()
 
     @contextlib.contextmanager
-    def _run(self, code: TaskCode, message: Message, here: Here, phases: Phases) -> Iterator[Run]:
+    def _run(self, code: TaskCode, message: Message, environment: Environment, phases: Phases) -> Iterator[Run]:
         """What a run goes by, while the device is watched."""
         deadline, rules = time.monotonic() + message["limit_s"], Rules.model_validate(message["rules"])
         own = {os.getpid(), *(worker.pid for worker in self._pool.waiting), *self.pids}
-        with Recorder(here.environment.device_uuid, own) as recorder:
+        with Recorder(environment.device_uuid, own) as recorder:
 
             @contextlib.contextmanager
             def in_process() -> Iterator[Bench]:
@@ -126,14 +117,14 @@ class OnGpu:
                         arms = stack.enter_context(self._pool.loaded(code.task, roles, deadline))
                     arms.sort(key=lambda arm: LABELS.index(arm.label))
                     recorder.own.update(arm.pid for arm in arms)
-                    yield Bench(code, arms, here.environment, recorder, here.probe, phases, self._pool.waiting, rules)
+                    yield Bench(code, arms, environment, recorder, phases, rules)
 
             yield Run(
                 code=code,
                 rules=rules,
                 seeds=Seeds(message["secret"]),
-                ceilings=here.environment.ceilings,
-                device=spec_by_name(here.environment.device),
+                ceilings=environment.ceilings,
+                device=spec_by_name(environment.device),
                 deadline=deadline,
                 recorder=recorder,
                 phases=phases,
