@@ -58,9 +58,6 @@ FORBIDDEN = {
     "leave memory to later processes": "check(libc.shmget(0x7471, 4096, 0o1600) < 0)",
     "control others' memory": "check(libc.shmctl(0, 14, ctypes.create_string_buffer(256)) < 0)",
     "leave messages to later processes": "check(libc.msgget(0x7471, 0o1600) < 0)",
-    "see which pages of a file are in memory": "waitless(torch.__file__)",
-    "see which mapped pages are in memory": "check(libc.mincore(PAGE, 4096, ctypes.create_string_buffer(1)))",
-    "queue reads that may be refused a wait": "check(libc.syscall(IO_SETUP, 1, ctypes.byref(ctypes.c_ulong(0))))",
     "mark a file of all": "os.setxattr(torch.__file__, 'user.mark', b'1')",
     "mark a file of all by a newer call": "check(libc.syscall(463, -100, b'/', 0, b'user.mark', 0, 0) < 0)",
     "mark a file of all by its flags": "fcntl.ioctl(os.open(torch.__file__, 0), 0x80086601, bytes(8))",
@@ -91,10 +88,7 @@ def test_what_a_candidate_may_not_do(bench: Bench, tmp_path: Path) -> None:
         top = (
             "import ctypes, fcntl, os, socket, threading\nlibc = ctypes.CDLL(None, use_errno=True)\n"
             "def check(result):\n    if result: raise OSError(ctypes.get_errno(), 'refused')\n"
-            "def waitless(path):\n    try:\n        os.preadv(os.open(path, 0), [bytearray(1)], 0, os.RWF_NOWAIT)\n"
-            "    except OSError as error:\n        raise PermissionError(error.errno, 'refused')\n"
-            "PAGE = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(libc, 'environ')) & ~4095)\n"
-            "IO_SETUP = 206 if os.uname().machine == 'x86_64' else 0\nrefused = []\n"
+            "refused = []\n"
             f"def attempts(x):\n    for what, code in {list(FORBIDDEN.items())!r}:\n"
             f"        try:\n            exec(code, globals() | {names!r} | {{'x': x}})\n"
             "        except PermissionError:\n            refused.append(what)\n"

@@ -14,9 +14,7 @@ from tilewright.isolation.confinement import unenforced
 SIGNALS = "signals to other processes"
 FILES = "access to files and memory of others"
 REST = "other sockets, IPC and the kernel's own interfaces"
-SOMETIMES = {
-    "make a device", "trace another process", "mark a file that it may read", "see which pages of a file are in memory",
-}  # fmt: skip
+SOMETIMES = {"make a device", "trace another process", "mark a file that it may read"}
 """What some machines and file systems refuse to everybody, as all of the classes below."""
 AS_IF = """
 import sys

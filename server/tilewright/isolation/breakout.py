@@ -108,9 +108,6 @@ def attempts(outside: Path, tcp_port: int) -> dict[str, dict[str, Callable[[], o
             "link a file out of its folder": lambda: os.link(own(), outside / "linked"),
             "watch a folder outside": lambda: call("inotify_init1", 0),
             "mark a file that it may read": mark,
-            "see which pages of a file are in memory": lambda: os.preadv(
-                os.open(sys.executable, os.O_RDONLY), [bytearray(1)], 0, os.RWF_NOWAIT
-            ),
         },
         "devices": {
             "open a terminal": lambda: os.close(os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY)),

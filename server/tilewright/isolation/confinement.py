@@ -43,6 +43,7 @@ _AF_UNIX, _SEQPACKET = 1, 5
 _LOAD, _AND, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _EPERM, _ENOSYS = 1, 38
+_REFUSE = _ERRNO | _EPERM
 _X32 = 0x40000000
 
 # Numbers by machine: x86-64's, then those that arm64 shares with all newer machines.
@@ -78,7 +79,7 @@ _REFUSED = {name: numbers for name, numbers in _SOCKETS.items() if name not in _
     "msgctl": (71, 187), "mq_open": (240, 180), "mq_unlink": (241, 181),
     "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "removexattr": (197, 14),
     "lremovexattr": (198, 15), "fremovexattr": (199, 16), "setxattrat": (463, 463), "removexattrat": (466, 466),
-    "file_setattr": (469, 469), "mincore": (27, 232), "cachestat": (451, 451), "io_setup": (206, 0),
+    "file_setattr": (469, 469),
     "inotify_init": (253, _NONE), "inotify_init1": (294, 26), "fanotify_init": (300, 262), "ioprio_set": (251, 30),
     "truncate": (76, 45),
 }  # fmt: skip
@@ -87,18 +88,16 @@ watch files, or leave word for a later process, where Landlock does not look."""
 _FEIGNED = {
     "flock": (73, 32), "chmod": (90, _NONE), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
     "chown": (92, _NONE), "fchown": (93, 55), "lchown": (94, _NONE), "fchownat": (260, 54), "utime": (132, _NONE),
-    "utimes": (235, _NONE), "futimesat": (261, _NONE), "utimensat": (280, 88), "fadvise64": (221, 223),
-    "readahead": (187, 213),
+    "utimes": (235, _NONE), "futimesat": (261, _NONE), "utimensat": (280, 88),
 }  # fmt: skip
-"""Answered as if they had succeeded, since harmless programs make them: a lock, a mode or a time of a file that all may
-read, or which of its pages are in memory, would tell one process of another, and Landlock does not guard them."""
-_UNKNOWN = {"preadv2": (327, 286), "openat2": (437, 437), "clone3": (435, 435)}
-"""Answered as by a kernel that does not have them, and libc then takes an older call: preadv, whose RWF_NOWAIT does not
-tell what is in memory, or one whose flags a filter can see."""
+"""Answered as if they had succeeded, since harmless programs make them: modes, owners and times of files, which
+Landlock does not guard, and locks, by one of which the sessions of a machine take turns on its GPU."""
+_UNKNOWN = {"openat2": (437, 437), "clone3": (435, 435)}
+"""Answered as by a kernel that does not have them, and libc then takes an older call, whose flags a filter can see."""
 _JUDGED = {
     "prlimit64": (302, 261), "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119),
     "sched_setparam": (142, 118), "sched_setattr": (314, 274), "setpriority": (141, 140),
-    "open": (2, _NONE), "openat": (257, 56), "ioctl": (16, 29), "clone": (56, 220), "madvise": (28, 233),
+    "open": (2, _NONE), "openat": (257, 56), "ioctl": (16, 29), "clone": (56, 220),
 }  # fmt: skip
 """Judged by their arguments, as some of those on sockets are."""
 _WORD, _TYPE, _NAMESPACES, _ACCESS, _O_TRUNC, _REQUEST_KIND = 2**32 - 1, 0xF, 0x7E020000, 0o3, 0o1000, 0xFF00
@@ -117,7 +116,6 @@ _REFUSED_IF = (
     *(("openat", 2, 0, _ACCESS | _O_TRUNC, access | _O_TRUNC) for access in (0, 3)),  # what is not opened to write
     *(("ioctl", 1, 0, _REQUEST_KIND, kind << 8) for kind in (*b"fXv", 0x94)),  # file systems': they mark files
 )
-_FEIGNED_IF = (("madvise", 2, 0, ~1 & _WORD, 20),)  # MADV_COLD, MADV_PAGEOUT
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
@@ -267,37 +265,32 @@ def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> 
     return struct.pack("=HBBI", code, if_true, if_false, value)
 
 
-def _judging(column: int, rule: tuple[str, int, int, int, int], allowed: bool, answer: int) -> list[bytes]:
-    """Instructions for a rule: a call whose argument has the rule's value is `allowed`, or the only one that gets
-    `answer`. The call's number is loaded before and after."""
+def _judging(column: int, rule: tuple[str, int, int, int, int], allowed: bool) -> list[bytes]:
+    """Instructions for a rule: a call whose argument has the rule's value is `allowed`, or the only one that is
+    refused. The call's number is loaded before and after."""
     name, place, byte, mask, value = rule
     return [
         _instruction(_EQUAL, (_JUDGED | _SOCKETS)[name][column], 0, 5),
         _instruction(_LOAD, 16 + 8 * place + byte),
         _instruction(_AND, mask),
         _instruction(_EQUAL, value, allowed, not allowed),
-        _instruction(_RETURN, answer),
+        _instruction(_RETURN, _REFUSE),
         _instruction(_LOAD, 0),
     ]
 
 
 def _filter(column: int, machine: int) -> bytes:
     """The classic BPF program: refused calls fail with EPERM, a call of another machine's table kills."""
-    refuse, feign = _ERRNO | _EPERM, _ERRNO
     program = [_instruction(_LOAD, 4), _instruction(_EQUAL, machine, 1, 0), _instruction(_RETURN, _KILL)]
     program += [_instruction(_LOAD, 0)]
     if column == 0:
-        program += [_instruction(_AT_LEAST, _X32, 0, 1), _instruction(_RETURN, refuse)]
-    for calls, answer in ((_REFUSED, refuse), (_FEIGNED, feign), (_UNKNOWN, _ERRNO | _ENOSYS)):
+        program += [_instruction(_AT_LEAST, _X32, 0, 1), _instruction(_RETURN, _REFUSE)]
+    for calls, answer in ((_REFUSED, _REFUSE), (_FEIGNED, _ERRNO), (_UNKNOWN, _ERRNO | _ENOSYS)):
         for numbers in calls.values():
             program += [_instruction(_EQUAL, numbers[column], 0, 1), _instruction(_RETURN, answer)]
-    for rules, allowed, answer in (
-        (_ALLOWED_IF, True, refuse),
-        (_REFUSED_IF, False, refuse),
-        (_FEIGNED_IF, False, feign),
-    ):
+    for rules, allowed in ((_ALLOWED_IF, True), (_REFUSED_IF, False)):
         for rule in rules:
-            program += _judging(column, rule, allowed, answer)
+            program += _judging(column, rule, allowed)
     return b"".join([*program, _instruction(_RETURN, _ALLOW)])
 
 

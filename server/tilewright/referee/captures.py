@@ -23,7 +23,7 @@ from tilewright.programs.launches import launch_differences
 from tilewright.programs.model import Program, ProgramError, checked
 from tilewright.referee.capture_worker import CaptureWorker, Entry, EntryFailed, InProcess, Stop
 from tilewright.text import printable
-from tilewright.wire.channel import ChannelError, Sent, as_bytes
+from tilewright.wire.channel import ChannelError, Sent
 from tilewright.wire.launches import Launch
 from tilewright.wire.memory import Memory
 from tilewright.wire.messages import (
@@ -303,7 +303,10 @@ def capture_twice(
 
 def _set_arguments(worker: CaptureWorker, draw: Arguments, zone: int, limit_s: float) -> None:
     worker.load(limit_s)
-    worker.ask(SetArguments(zone=zone, arguments=list(draw.described)), Done, _own(draw), limit_s)
+    for one in draw.tensors:
+        if isinstance(one, Memory):
+            one.freeze()
+    worker.ask(SetArguments(zone=zone, arguments=list(draw.described)), Done, draw.tensors, limit_s)
 
 
 def _captured(worker: CaptureWorker, draw: Arguments, limit_s: float) -> tuple[Program, Captured]:
@@ -319,14 +322,6 @@ def _captured(worker: CaptureWorker, draw: Arguments, limit_s: float) -> tuple[P
     except (ProgramError, ChannelError) as error:
         raise InProcess(f"the worker described it wrongly: {error}") from None
     return program, found
-
-
-def _own(draw: Arguments) -> list[Sent]:
-    """A call's tensors for a worker, which shares no memory with another one."""
-    try:
-        return [one.frozen() if isinstance(one, Memory) else one for one in draw.tensors]
-    except OSError:  # no descriptor is left, or this Linux kernel freezes nothing
-        return [*map(as_bytes, draw.tensors)]
 
 
 def ordinary_calls(

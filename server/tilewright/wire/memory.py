@@ -17,15 +17,14 @@ _SHARED = mmap.MAP_SHARED | mmap.MAP_POPULATE
 
 
 class Memory:
-    """So many bytes. Who gets it in a frame may write to it, unless it is `frozen`. Its size stays: no process can cut
-    it off under another one that reads it."""
+    """So many bytes. Who gets it in a frame may write to it, until it is frozen. Its size stays: no process can cut it
+    off under another one that reads it."""
 
     def __init__(self, size: int) -> None:
         """Raises ValueError for a size that is not positive, OSError where there is no such memory."""
         if size < 1:
             raise ValueError(f"memory of {size} bytes")
         self._size = size
-        self._uses = mmap.PROT_READ | mmap.PROT_WRITE
         self.fd = os.memfd_create("tilewright", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         weakref.finalize(self, os.close, self.fd)
         os.ftruncate(self.fd, size)
@@ -33,21 +32,15 @@ class Memory:
 
     @cached_property
     def view(self) -> memoryview:
-        """Its bytes, to write to unless it is frozen. Raises OSError where they cannot be mapped."""
-        return memoryview(mmap.mmap(self.fd, self._size, _SHARED, self._uses))
+        """Its bytes. Raises OSError where they cannot be mapped."""
+        return memoryview(mmap.mmap(self.fd, self._size, _SHARED))
 
     def __len__(self) -> int:
         return self._size
 
-    def frozen(self) -> Memory:
-        """A copy to which nobody can write. Whoever gets a file descriptor can leave word in its offset for the next
-        one who gets it: so each process that is not trusted gets a copy of its own. Raises OSError."""
-        copy, view, at = Memory(len(self)), self.view, 0
-        while at < len(self):  # to map the copy and write there takes twice as long, and stops all other threads
-            at += os.pwrite(copy.fd, view[at:], at)
-        fcntl.fcntl(copy.fd, fcntl.F_ADD_SEALS, _FROZEN)
-        copy._uses = mmap.PROT_READ
-        return copy
+    def freeze(self) -> None:
+        """Let nobody write to it from now on, but for who has mapped it already. Raises OSError."""
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _FROZEN)
 
 
 class Reused:

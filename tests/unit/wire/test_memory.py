@@ -44,14 +44,13 @@ def test_memory_goes_with_other_buffers_and_both_see_what_is_written(ends: tuple
 
 
 def test_frozen_memory_is_written_to_as_a_copy(ends: tuple[Channel, Channel]) -> None:
-    kept = filled(b"abcdef")
-    memory = kept.frozen()
+    memory = filled(b"abcdef")
+    for _ in range(2):
+        memory.freeze()
     ends[0].send({}, [memory], 5)
     _, (view,) = ends[1].receive_shared(5)
     view[:1] = b"X"
-    assert (bytes(view), as_bytes(memory), as_bytes(kept)) == (b"Xbcdef", b"abcdef", b"abcdef")
-    kept.view[:1] = b"Y"
-    assert as_bytes(memory) == b"abcdef"
+    assert (bytes(view), as_bytes(memory)) == (b"Xbcdef", b"abcdef")
     with pytest.raises(OSError, match="Operation not permitted"):
         mmap.mmap(memory.fd, len(memory))
     with pytest.raises(OSError, match="Operation not permitted"):
