@@ -36,7 +36,9 @@ FEW = 4
 class Start(Protocol):
     """Starts workers that have loaded the candidate."""
 
-    def __call__(self, *, count: int = 1, tuner: Choice | None = None) -> AbstractContextManager[Sequence[WorkerHandle]]:
+    def __call__(
+        self, *, count: int = 1, tuner: Choice | None = None
+    ) -> AbstractContextManager[Sequence[WorkerHandle]]:
         """`tuner`: what tuners of the candidate take."""
 
 

@@ -28,7 +28,7 @@ from tilewright.evaluation.results import OVERWRITTEN, Status, library_calls
 from tilewright.evaluation.tensors import Argument, Memory, TensorSpec, opened, poison, to_buffer
 from tilewright.evaluation.timing import TimedCalls, copy_outputs, overlapping
 from tilewright.frontends.cutile.runtime import RUNTIME as cutile
-from tilewright.frontends.protocol import FRONTENDS, imported_runtimes
+from tilewright.frontends.protocol import FRONTENDS, Choice, imported_runtimes
 from tilewright.interpreter.hostops import computing
 from tilewright.interpreter.unshown import TF32, met
 from tilewright.isolation.confinement import Isolation, confine
