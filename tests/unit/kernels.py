@@ -108,6 +108,12 @@ def triangle(x, out):
 
 
 @ct.kernel
+def rectangle(x, out, R: Size, C: Size):
+    tile = ct.load(x, index=(ct.bid(0), ct.bid(1)), shape=(R, C), padding_mode=ct.PaddingMode.ZERO)
+    ct.store(out, index=(ct.bid(0), ct.bid(1)), tile=tile)
+
+
+@ct.kernel
 def twice_around(x, out):
     """A row's first tile, and then the row."""
     row = ct.bid(0)

@@ -166,6 +166,16 @@ def test_blocks_of_different_work_are_sampled_more_and_alike_for_every_seed() ->
     assert min(trips) > 0.94 * whole
 
 
+def test_a_sample_with_many_blocks_at_an_edge_leaves_nothing_out() -> None:
+    for rows, columns in ((20 * 4, 33), (4 * 4, 3 * 32 + 1), (2 * 4 + 1, 30 * 32), (40 * 4, 33)):
+        x, out = randn(rows, columns), torch.zeros(rows, columns)
+        for seed in range(40):
+            with host.running(host.Mode.SAMPLE, seed) as launches:
+                ct.launch(0, (-(-rows // 4), -(-columns // 32)), kernels.rectangle, (x, out, 4, 32))
+            whole = 2 * rows * columns * 4
+            assert 0.93 * whole < launches[0].dram_bytes() <= whole
+
+
 def test_a_sample_covers_every_axis_and_what_axes_have_together() -> None:
     for seed in range(50):
         numbers = sample((68, 34, 3), UNEVEN_BLOCKS, random.Random(seed)).tolist()

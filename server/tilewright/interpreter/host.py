@@ -31,7 +31,7 @@ from tilewright.interpreter.hostops import paused, watching
 from tilewright.interpreter.machine import BlockIndex, Counts
 from tilewright.interpreter.memory import flat_buffer
 from tilewright.interpreter.numerics import UnsupportedOperation, held_dtype
-from tilewright.interpreter.sampling import SAMPLED_BLOCKS, UNEVEN_BLOCKS, sample, uneven
+from tilewright.interpreter.sampling import SAMPLED_BLOCKS, UNEVEN_BLOCKS, WHOLE, sample, uneven
 from tilewright.interpreter.search import first_config
 from tilewright.interpreter.torchcuda import CudaOnCpu, stand_in
 from tilewright.interpreter.unshown import launched
@@ -99,12 +99,18 @@ class Launch:
 
     def dram_bytes(self) -> float:
         """Bytes that reach DRAM if each tensor's are read at most once and written at most once."""
+        return sum(min(moved, size) for moved, size in self._moved())
+
+    def moves_less(self) -> bool:
+        """Whether a tensor is not loaded, or not stored, as a whole."""
+        return any(moved < WHOLE * size for moved, size in self._moved())
+
+    def _moved(self) -> Iterator[tuple[float, float]]:
+        """For each tensor that is loaded and each that is stored, how many bytes are, and how many it has."""
         scale = self.blocks / max(self.counts.blocks, 1)
-        return sum(
-            min(moved * scale, self.tensor_bytes.get(address, moved * scale))
-            for counter in (self.counts.loaded, self.counts.stored)
-            for address, moved in counter.items()
-        )
+        for counter in (self.counts.loaded, self.counts.stored):
+            for address, moved in counter.items():
+                yield moved * scale, self.tensor_bytes.get(address, moved * scale)
 
 
 @dataclass
@@ -236,7 +242,7 @@ def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /
                     blocks = sorted(machine.printed)
                     print("".join(text for number in blocks for text in machine.printed[number]), end="")
                 launch.counts.parts = parts or launch.counts.parts  # the first sample is the one of neighbours
-                if not sampled or not uneven(launch.counts):
+                if not sampled or not (uneven(launch.counts) or launch.moves_less()):
                     break
         if _host.launches is not None:
             _host.launches.append(launch)

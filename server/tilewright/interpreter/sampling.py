@@ -15,9 +15,16 @@ POINTS, NEIGHBOURS = 3, 2
 what a band's blocks have in common, where the band is two tiles high or more: so do at most half of all pairs, or four
 of six where one of the rows lies in a last band of one tile."""
 SAMPLED_BLOCKS, UNEVEN_BLOCKS = POINTS * (1 + NEIGHBOURS), 34
-"""Blocks that stand for a launch, and so many where the first do different amounts of work."""
+"""Blocks that stand for a launch, and so many where the first do different amounts of work, or leave out part of a
+tensor."""
 UNEVEN = 1.25
 """Loads of one block over another's, from which they do."""
+WHOLE = 0.95
+"""The share of a tensor from which blocks count as having moved all of it. A sample that moves less may hold more than
+its share of the blocks at an edge, whose tiles lie outside for the most part."""
+FEW_BLOCKS = 4 * UNEVEN_BLOCKS
+"""Up to so many blocks all stand for a launch whose blocks do different amounts of work: points of a lattice would
+fall on the same blocks."""
 _STEPS = {3: (1, 2, 2), 34: (1, 13, 25)}
 """By the number of points, what a lattice advances by along each axis: all prime to that number."""
 
@@ -31,7 +38,7 @@ def sample(grid: BlockIndex, count: int, source: random.Random) -> torch.Tensor:
     methods for multiple integration", SIAM J. Numer. Anal. 1976. Half of a square of blocks is found to within 8%.
     """
     total = math.prod(grid)
-    if total <= count:
+    if total <= (FEW_BLOCKS if count == UNEVEN_BLOCKS else count):
         return torch.arange(total)
     parts, behind = (POINTS, NEIGHBOURS) if count == SAMPLED_BLOCKS else (count, 0)
     shifts = [source.randrange(parts) for _ in grid]
