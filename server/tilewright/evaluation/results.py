@@ -139,7 +139,7 @@ class CaseCheck(CaseRun):
     max_abs_error: float | None = Field(None, description="largest |out − float64 reference|")
     rel_l2_error: float | None = Field(None, description="‖out − ref‖ / ‖ref‖")
     wrong_fraction: float | None = Field(None, description="share of elements outside the tolerance")
-    undetermined: int = Field(0, description="elements that equals among the inputs leave open: they were not compared")
+    undetermined: int = Field(0, description="elements that the inputs leave open: they were not compared")
     inputs_hash: str = Field("", description="SHA-256 over the inputs; empty where the kernel gave no result at all")
 
 
@@ -183,12 +183,12 @@ class CorrectnessResult(Record):
 
     @property
     def left_open(self) -> str:
-        """On how many runs, and where first, equals among the inputs leave results open; empty if on none."""
+        """On how many runs, and where first, equals or roundings leave results open; empty if on none."""
         ties = [check for check in self.cases if check.undetermined]
         if not ties:
             return ""
         runs = f"{len(ties)} of {len(self.cases)} runs ({ties[0].undetermined} elements of {ties[0].label})"
-        return f"equals among the inputs leave results open in {runs}: not compared"
+        return f"equals or float32 roundings leave results open in {runs}: not compared"
 
     @property
     def all_unseen(self) -> str:

@@ -1,4 +1,5 @@
-"""Where the inputs do not determine a reference's result: any of several equal elements may come first."""
+"""Where the inputs do not determine a reference's result: any of several equal elements may come first, and float32
+arithmetic may end on either side of a step, such as that of a value which is rounded to a whole number."""
 
 from __future__ import annotations
 
@@ -15,6 +16,9 @@ STEP, APART = 2.0**-22, 2.0**-40
 """How far a floating-point element moves: relative to itself, and relative to its tensor's size."""
 ASIDE = 2.0**-8
 """How far an integer moves, if the reference takes it as a float: the order of different integers stays."""
+HAIR, HAIRS = 2.0**-20, 4
+"""How far elements move that were on a step exactly, where float32 arithmetic knows the side: as a share of what they
+move else; and draws of such moves."""
 NEAR = 2.0**-7
 """Floating-point results that are nearer than this, relative to them and to the output's size, are alike."""
 MOST = 2**20
@@ -27,8 +31,9 @@ def without_ties(
     """The outputs with the reference's value at each element that is not determined, and how many those are.
 
     An element is not determined if the reference changes there when each input element moves a little by itself, and
-    stays when all elements of a tensor move alike, which equals survive and a threshold does not. The output has to
-    have a value there that the reference takes; unless that is an integer, and the reference takes more than a few.
+    stays when all elements of a tensor move alike, which equals survive and a threshold does not; or, of results that
+    are no floats, when the elements move by much less, which they do not survive on a threshold. The output has to have
+    a value there that the reference takes; unless that is an integer, and the reference takes more than a few.
     """
     wrong = [~_alike(one, wanted) for one, wanted in zip(outputs, expected, strict=True)]
     count = sum(int(one.sum()) for one in wrong)
@@ -38,7 +43,11 @@ def without_ties(
     def at_wrong(results: list[torch.Tensor]) -> torch.Tensor:
         return torch.cat([one[where].to(torch.float64) for one, where in zip(results, wrong, strict=True)])
 
-    sizes = torch.cat([_size(one).expand(int(where.sum())) for one, where in zip(expected, wrong, strict=True)])
+    def of_each(values: list[torch.Tensor]) -> torch.Tensor:
+        return torch.cat([one.expand(int(where.sum())) for one, where in zip(values, wrong, strict=True)])
+
+    sizes = of_each([_size(one) for one in expected])
+    bools = of_each([torch.tensor(one.dtype is torch.bool, device=code.device) for one in expected])
     wanted, made = at_wrong(expected), at_wrong(outputs)
     generator = torch.Generator(device=code.device).manual_seed(0)
     try:
@@ -49,16 +58,21 @@ def without_ties(
             tries.append(at_wrong(code.expected(case, inputs | moved)))
             if number == FIRST and all(bool(_near(one, wanted, sizes).all()) for one in tries):
                 return outputs, 0
-        open_ = torch.ones_like(wanted, dtype=torch.bool)
+        open_ = ~bools  # a mask of all equals is determined
         for name in names:
             for sign in (-1.0, 1.0):
                 moved = {name: _moved(inputs[name], torch.full((), sign, device=code.device))}
                 open_ &= _near(at_wrong(code.expected(case, inputs | moved)), wanted, sizes)
+        beside = sizes < 0
+        for _ in range(HAIRS):
+            moved = {name: _moved(inputs[name], HAIR * _signs(inputs[name], generator)) for name in names}
+            beside &= at_wrong(code.expected(case, inputs | moved)) == wanted
     except (TaskError, IndexError):  # a reference that takes only some values, or whose shapes follow from them
         return outputs, 0
     seen = torch.stack(tries).sort(dim=0).values
     steps = (~_near(seen[1:], seen[:-1], sizes)).sum(dim=0)  # between different values
-    open_ &= _near(seen, made, sizes).any(dim=0) | ((steps >= FEW) & (sizes < 0))
+    taken = _near(seen, made, sizes).any(dim=0)
+    open_ = (open_ & (taken | ((steps >= FEW) & (sizes < 0)))) | (beside & taken)
     settled, start = [], 0
     for output, reference, where in zip(outputs, expected, wrong, strict=True):
         end = start + int(where.sum())
@@ -69,8 +83,8 @@ def without_ties(
 
 
 def _alike(found: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    """Of each element, whether two results are alike; bools and complex numbers count so: no ties are looked for."""
-    if found.shape != wanted.shape or found.dtype is torch.bool or found.is_complex():
+    """Of each element, whether two results are alike; complex numbers count so: no ties are looked for."""
+    if found.shape != wanted.shape or found.is_complex():
         return torch.ones_like(wanted, dtype=torch.bool)
     return _near(found.to(torch.float64), wanted.to(torch.float64), _size(wanted)) | torch.isnan(wanted)
 
