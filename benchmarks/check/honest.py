@@ -213,7 +213,7 @@ def main() -> None:
     seconds = round(time.time() - began)
     for kind in ("starts", "edits"):
         some = [one for one in trials if (one["kind"] == "start") == (kind == "starts")]
-        ended, charged = Counter(one["status"] for one in some), sum(one["charged"] for one in some)
+        ended, charged = Counter(str(one["status"]) for one in some), sum(one["charged"] for one in some)
         print(f"{len(some)} {kind}: {dict(ended)}, {charged} charged; {dict(Counter(one['kind'] for one in some))}")
     print(f"{seconds} s")
     if given.json:
