@@ -49,6 +49,18 @@ def converted(a, out, N: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def bounded(a, out, KIND: tl.constexpr, NANS: tl.constexpr, N: tl.constexpr):  # type: ignore[no-untyped-def]
+    x = tl.load(a + tl.arange(0, N))
+    if KIND == "maximum":
+        x = tl.maximum(x, 0.5, propagate_nan=NANS)
+    elif KIND == "minimum":
+        x = tl.minimum(x, 0.5, propagate_nan=NANS)
+    else:
+        x = tl.clamp(x, 0.5, 0.75, propagate_nan=NANS)
+    tl.store(out + tl.arange(0, N), x)
+
+
+@triton.jit
 def added(a, out, N: tl.constexpr):  # type: ignore[no-untyped-def]
     place = tl.arange(0, N)
     tl.atomic_add(out + place // 2, tl.load(a + place))
@@ -91,6 +103,20 @@ def main() -> None:
         same(f"to {dtype}", narrow, right)
         converted[(1,)](right, wide, N=N)
         same(f"from {dtype}", wide, right)
+    half, top = torch.full((N,), 0.5), torch.full((N,), 0.75)
+    for dtype in (torch.float32, torch.bfloat16):
+        some = values.to(dtype)
+        for nans in (tl.PropagateNan.NONE, tl.PropagateNan.ALL):
+            kept = torch.where(some.isnan(), some, 0) if nans == tl.PropagateNan.ALL else 0
+            bounds = {
+                "maximum": torch.fmax(some, half),
+                "minimum": torch.fmin(some, half),
+                "clamp": torch.fmin(torch.fmax(some, half), top),
+            }
+            for kind, bound in bounds.items():
+                out = torch.empty_like(some)
+                bounded[(1,)](some, out, KIND=kind, NANS=nans, N=N)
+                same(f"{kind} of {dtype}, {nans}", out, bound + kept)
     sums = torch.zeros(N // 2, dtype=torch.bfloat16)
     added[(1,)](a, sums, N=N)
     same("atomics", sums, a[::2] + a[1::2])

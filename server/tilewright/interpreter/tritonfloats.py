@@ -1,6 +1,7 @@
 """Bfloat16 and float8 in Triton's interpreter, which keeps them as bits and computes on those as if they were integers.
 
 Here each operation is done in float32 and rounded once to the nearest, as a GPU does. Conversions to float8 saturate.
+A maximum, a minimum and a clamp of any float drop NaN, unless they are told to propagate it.
 """
 
 from __future__ import annotations
@@ -52,9 +53,18 @@ def install() -> None:
     builder.cast_impl = _cast(builder.cast_impl)
     builder.create_fp_to_fp = _convert(builder.create_fp_to_fp)
     builder.create_atomic_rmw = _one_by_one(builder.create_atomic_rmw)
+    builder.create_maxnumf = lambda self, one, other: self.binary_op(one, other, np.fmax)
+    builder.create_minnumf = lambda self, one, other: self.binary_op(one, other, np.fmin)
+    builder.create_clampf = lambda self, value, low, high, nans: self.ternary_op(
+        value, low, high, np.clip if nans == _ir.PROPAGATE_NAN.ALL else _clamped
+    )
     builder.get_bf16 = lambda self, value: narrowed(np.array([value]), tl.bfloat16)
     for owner, name in ((ReduceOps, "sum"), (ReduceOps, "min_max"), (ScanOps, "cumsum"), (ScanOps, "cumprod")):
         setattr(owner, name, _reduced(getattr(owner, name)))
+
+
+def _clamped(value: Any, low: Any, high: Any) -> Any:
+    return np.fmin(np.fmax(value, low), high)
 
 
 def _in_float32(operation: Callable[..., Any]) -> Callable[..., Any]:
