@@ -47,8 +47,8 @@ def check(
 ) -> None:
     """Look for races, unwritten memory, padding, bounds and overflow in the kernels of a task. Needs no GPU.
 
-    Triton and torch tasks are compared with their reference instead. The functions of task.py are tried first. For a
-    repository task, its tests run once.
+    Triton and torch tasks are compared with their reference instead, and Triton kernels are compiled. The functions of
+    task.py are tried first. For a repository task, its tests run once.
     """
     from tilewright.session.checks import check_task, in_words
 

@@ -188,6 +188,26 @@ def test_no_latency_is_invented(bench: Bench, make_task: Callable[..., Path]) ->
     asyncio.run(check())
 
 
+SHORT_DOT = "tl.dot(tl.zeros((16, 4), tl.float16), tl.zeros((4, 16), tl.float16))"
+ROWS = KERNEL.replace('(triton.cdiv(x.shape[0], meta["T"]),)', '(1, triton.cdiv(x.shape[0], meta["T"]))')
+REFUSED = {
+    "shared memory": (PRODUCT.replace("SIZE", "128").replace("T=64", "T=256"), "out of resource: shared memory: "),
+    "front end": (KERNEL.replace("    tl.store(", f"    {SHORT_DOT}\n    tl.store("), "K >= 16"),
+    "grid": (ROWS.replace("program_id(0)", "program_id(1)").replace("TILE = 128", "TILE = 8"), "grid (1, 131072, 1): "),
+}
+
+
+@pytest.mark.parametrize("what", list(REFUSED))
+def test_a_check_fails_where_a_kernel_cannot_be_launched(make_task: Callable[..., Path], what: str) -> None:
+    pytest.importorskip("triton")
+    source, words = REFUSED[what]
+    found = asyncio.run(check_task(make_task(kernel=source, toml=TOML), Path("task"), quiet))
+    assert found.status is Status.COMPILE_ERROR, found.message
+    assert "_kernel for sm_90 on N=1048576 dtype=float32: " in found.message.replace("product", "_kernel")
+    assert words in found.message
+    assert found.cases
+
+
 def test_a_dump_holds_every_stage_and_what_was_specialised(make_task: Callable[..., Path]) -> None:
     pytest.importorskip("triton")
     root = make_task(kernel=KERNEL, toml=TOML)

@@ -63,7 +63,7 @@ class Lowered:
     def key(self) -> str:
         """The identity of what `assemble` makes of this, with the compiler at hand."""
         parts = [f"{form()} {self.arch} -O{self.opt_level}", compiler_version(), self.kernel, self.symbol]
-        parts += [repr(sorted(self.hints.items())), self.cutile_ir]
+        parts += [repr(sorted(self.hints.items())), self.cutile_ir, self.error]
         if self.frontend == "triton":
             parts += [self.frontend, tritonback.triton_version(), repr(sorted(self.options.items()))]
         digest = hashlib.sha256()

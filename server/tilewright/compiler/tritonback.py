@@ -54,6 +54,12 @@ def assemble(source: Lowered, timeout_s: float, folder: Path | None = None) -> C
         listed = list(sass.instructions(text))
         found = resources(cubin, listed, source.arch, shared)
         mix = sass.mix_by_line(listed, [])
+        if found.ctas_per_sm == 0:
+            occupied = (
+                f"{found.shared_bytes} bytes of shared memory, {found.threads} threads of {found.registers} registers"
+            )
+            full = f"out of resource: {found.limited_by}: no block of {occupied} fits on an SM of {source.arch}"
+            return source.failed(full, sass=tidy(text), resources=found, **known)
         return source.failed("", sass=tidy(text), resources=found, mix=mix, **known)
 
 

@@ -186,6 +186,8 @@ def lowered_triton_call(
         for arch in archs:
             with tritonhost.device_of(arch):
                 made = tritonfront.lower(launch.source, launch.options, arch, tritonhost.target_of(arch), root)
+            if not made.error and any(size > limit for size, limit in zip(launch.grid, host.GRID_LIMITS, strict=True)):
+                made = dataclasses.replace(made, error=f"grid {launch.grid}: CUDA takes at most {host.GRID_LIMITS}")
             lowered = dataclasses.asdict(made)
             texts.append(lowered.pop("bytecode"))
             found.append(lowered | {"grid": list(launch.grid)})

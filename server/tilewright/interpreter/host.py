@@ -160,7 +160,7 @@ def _flat_array(tensor: torch.Tensor, constraint: Any) -> list[Any]:
 
 _LAUNCH = "launch(stream, grid, kernel, kernel_args, /, *, programmatic_dependent_launch=False)"
 _GRID_BITS = 24
-_GRID_LIMITS = (2**31 - 1, 65535, 65535)
+GRID_LIMITS = (2**31 - 1, 65535, 65535)
 """The driver's limits of a grid; cuTile's own is `_GRID_BITS` along each axis."""
 
 
@@ -170,7 +170,7 @@ def _grid_of(grid: Any) -> BlockIndex:
         raise TypeError("Grid must be a tuple")
     if len(grid) > 3:
         raise ValueError(f"Grid dimensions must be at most 3, got length {len(grid)}")
-    for axis, (size, limit) in enumerate(zip(grid, _GRID_LIMITS, strict=False)):
+    for axis, (size, limit) in enumerate(zip(grid, GRID_LIMITS, strict=False)):
         if not isinstance(size, int):
             raise TypeError("an integer is required")
         if size < 0:

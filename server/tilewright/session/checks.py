@@ -13,7 +13,9 @@ from tilewright.evaluation.snapshot import content_id
 from tilewright.repository import Files
 from tilewright.session.beginning import check_tree, need_own, working_candidate
 from tilewright.session.checkout import Checkout
+from tilewright.session.dumping import COMPILE_S
 from tilewright.session.jobs import Progress
+from tilewright.session.outcomes import Dumped
 from tilewright.session.runs import Runs, backend_here, runs_from
 from tilewright.session.tally import Tally
 from tilewright.session.uncovered import with_uncovered
@@ -43,9 +45,25 @@ async def check_task(root: Path, path: Path, progress: Progress) -> CorrectnessR
         else:
             known = tally.known_failures(Backend.CPU)
             result = await runs.correctness(found.files, new_secret(), LIMIT_S, lambda _: None, known, [head])
+        if result.passed and found.task.file.frontend is Frontend.TRITON:
+            await progress("compiling")
+            result = _compiled(result, await runs.dump(found.files, [ARCH], COMPILE_S, LIMIT_S, lambda _: None))
         return _noted(tally, Backend.CPU, found.files, with_uncovered(result, head, found.files))
     finally:
         await runs.close()
+
+
+def _compiled(result: CorrectnessResult, dumped: Dumped) -> CorrectnessResult:
+    """The result of a check in Triton's interpreter, which takes what the compiler refuses. It fails if a kernel that
+    is launched on the first benchmark case does not compile, or cannot be launched."""
+    for made in (kernel.made for kernel in dumped.kernels):
+        if made.error and not made.timed_out:
+            why = f"{made.kernel} for {made.arch} on {dumped.case}: {made.error.splitlines()[0]}"
+            return result.model_copy(update={"status": Status.COMPILE_ERROR, "message": why})
+    if dumped.status is Status.PASSED and not any(kernel.made.error for kernel in dumped.kernels):
+        return result
+    why = dumped.message.partition("\n")[0] or "the compiler did not finish"
+    return result.model_copy(update={"unseen": [*result.unseen, f"compilation: {why}"]})
 
 
 def _with_room(checkout: Checkout, place: PurePosixPath) -> Tally:
