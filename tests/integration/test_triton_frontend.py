@@ -158,6 +158,18 @@ def test_a_bad_triton_kernel_is_data_with_a_status(bench: Bench, what: str) -> N
     bench.assert_fails(*BAD[what])
 
 
+STEP = KERNEL.replace("n, factor, T:", "n, factor, step, T:").replace("factor, T=TILE", "factor, 1, T=TILE")
+CAST = STEP.replace("places < n", "places * step.to(tl.int64) < n")
+
+
+def test_an_argument_of_value_1_is_a_constant_as_to_the_compiler(bench: Bench) -> None:
+    bench.assert_fails(CAST, Status.RAISED, "has no attribute 'to'")
+    assert bench.check(CAST.replace("@triton.jit", "@triton.jit(do_not_specialize=['step'])")).passed
+    assert bench.check(CAST.replace("factor, 1, T=TILE", "factor, 2, T=TILE").replace("< n", "< 2 * n")).passed
+    used = "tl.arange(0, T) * step + tl.cdiv(step, 4) - tl.minimum(step, 4)"
+    assert bench.check(STEP.replace("tl.arange(0, T)", used)).passed
+
+
 def test_nothing_is_searched_without_a_gpu(make_task: Callable[..., Path]) -> None:
     pytest.importorskip("triton")
 

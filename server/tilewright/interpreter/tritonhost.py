@@ -112,11 +112,18 @@ def install(device: DeviceSpec, interpret: bool) -> None:
 
     _driver = StandIn(device)
     triton.runtime.driver.set_active(_driver)
-    interpreted, launch = InterpretedFunction.run, JITFunction.run
+    interpreted, launch, executor = InterpretedFunction.run, JITFunction.run, interpreter.GridExecutor
+    ones: list[str] = []
+
+    def execute(*args: Any) -> Any:
+        made = executor(*args)
+        made.constexprs += ones
+        return made
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         global _kernel
         _kernel = str(self.fn.__name__)
+        ones[:] = _specialised(self, dict(zip(self.arg_names, args, strict=False)) | kwargs)
         with torch._C.DisableTorchFunction(), paused():
             return interpreted(self, *args, **kwargs) if executes() else None
 
@@ -135,7 +142,7 @@ def install(device: DeviceSpec, interpret: bool) -> None:
 
     interpreter._patch_lang_tensor = patch
     tritonfloats.install()
-    InterpretedFunction.run = run
+    InterpretedFunction.run, interpreter.GridExecutor = run, execute
     JITFunction.run = note
     triton.compiler.compile = _noted
     if interpret:
@@ -176,6 +183,13 @@ def _sizes(kernel: Any, grid: Any, args: Any, kwargs: Any) -> tuple[int, int, in
         grid = grid(binder(*args, **kwargs)[0])
     x, y, z = (*map(int, grid), 1, 1)[:3]
     return x, y, z
+
+
+def _specialised(kernel: Any, given: dict[str, Any]) -> list[str]:
+    """The whole numbers of value 1 among a call's arguments: Triton's compiler takes them for constants."""
+    kept = {*(kernel.kwargs.get("do_not_specialize") or ())}
+    named = [name for number, name in enumerate(kernel.arg_names) if not kept & {number, name}]
+    return [name for name in named if type(given.get(name)) is int and given[name] == 1]
 
 
 @contextlib.contextmanager
