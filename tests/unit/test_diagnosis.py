@@ -71,6 +71,11 @@ def test_few_scattered_elements_are_a_race_or_never_written() -> None:
     assert "scattered and few" in told(scatter)
 
 
+def test_one_row_has_no_axes_to_swap() -> None:
+    assert "the errors are small" in (text := told(lambda x: x * 1.001, 1, 300))
+    assert "swapped" not in text
+
+
 def test_integers_and_scalars_are_explained_too() -> None:
     wanted = torch.arange(64)
     assert "all 64" in explain(wanted + 1, wanted, torch.ones(64, dtype=torch.bool))

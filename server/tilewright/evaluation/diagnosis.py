@@ -146,7 +146,7 @@ def _by_layout(found: torch.Tensor, wanted: torch.Tensor, size: float) -> Iterat
     if found.ndim > 1 and found.shape[-1] == found.shape[-2] and same(found, wanted.transpose(-1, -2)):
         yield "the output is the reference with its last two axes swapped"
         return
-    if found.ndim > 1 and same(found.reshape(-1), wanted.transpose(-1, -2).reshape(-1)):
+    if found.ndim > 1 and min(found.shape[-2:]) > 1 and same(found.reshape(-1), wanted.transpose(-1, -2).reshape(-1)):
         yield "the output holds the reference in the order of swapped axes: indices or strides are exchanged"
         return
     for axis, length in enumerate(found.shape):
