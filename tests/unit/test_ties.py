@@ -19,6 +19,7 @@ COARSE = f"({DRAW} * 2).round()"
 WHOLE = f"({DRAW} * 2).round().to(torch.int32)"
 INDEX = "return torch.topk(x, 1, dim=1).indices[:, 0]"
 ORDER = "return torch.argsort(x, dim=1)"
+QUANTIZED = "return (x / (x.abs().amax(1, keepdim=True) / 127)).round().to(torch.int8)"
 THRESHOLD = "return (x > 0.5).sum(dim=1)"
 GRADIENT = "return torch.nn.functional.one_hot(x.max(dim=1).indices, x.shape[1]).to(x.dtype)"
 
@@ -33,6 +34,12 @@ def last(x: torch.Tensor) -> torch.Tensor:
 
 def summed(x: torch.Tensor) -> torch.Tensor:
     return (equals(x) * torch.arange(x.shape[1])).sum(1)
+
+
+def quantized(x: torch.Tensor, reciprocal: bool = False) -> torch.Tensor:
+    wide = x.to(torch.float32)
+    step = wide.abs().amax(1, keepdim=True) / 127
+    return (wide * (1 / step) if reciprocal else wide / step).round().to(torch.int8)
 
 
 def to_last(x: torch.Tensor) -> torch.Tensor:
@@ -51,6 +58,12 @@ def order(x: torch.Tensor) -> torch.Tensor:
         (INDEX, WHOLE, last, True),
         (ORDER, DRAW, order, True),
         (GRADIENT, DRAW, to_last, True),
+        (QUANTIZED, DRAW, quantized, True),
+        (QUANTIZED, DRAW, lambda x: quantized(x, reciprocal=True), True),
+        (QUANTIZED, f"{DRAW}.float()", lambda x: quantized(x, reciprocal=True), True),
+        (QUANTIZED, DRAW, lambda x: (quantized(x) + (x == 0.5)).to(torch.int8), False),
+        ("return x.round().to(torch.int8)", DRAW, lambda x: torch.floor(x + 0.5).to(torch.int8), False),
+        ("return (x == 1).sum(dim=1)", COARSE, lambda x: (x == 7).sum(1), False),
         (INDEX, DRAW, summed, False),
         (INDEX, DRAW, lambda x: last(x) - 1, False),
         (INDEX, WHOLE, lambda x: last(-x), False),

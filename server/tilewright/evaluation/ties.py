@@ -1,7 +1,9 @@
-"""Where the inputs do not determine a reference's result: any of several equal elements may come first, and float32
-arithmetic may end on either side of a step, such as that of a value which is rounded to a whole number."""
+"""Where the inputs do not determine a reference's result: any of several equal elements may come first, a ratio halfway
+between two integers may be rounded to either, and float32 arithmetic may end on either side of a step."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 
@@ -16,6 +18,8 @@ STEP, APART = 2.0**-22, 2.0**-40
 """How far a floating-point element moves: relative to itself, and relative to its tensor's size."""
 ASIDE = 2.0**-8
 """How far an integer moves, if the reference takes it as a float: the order of different integers stays."""
+FACTORS = (1.0, 2.0, 3.0, 4.0)
+"""Steps up, and down. Where a ratio is halfway between two integers, float64 rounds to the one or the other."""
 HAIR, HAIRS = 2.0**-20, 4
 """How far elements move that were on a step exactly, where float32 arithmetic knows the side: as a share of what they
 move else; and draws of such moves."""
@@ -31,9 +35,10 @@ def without_ties(
     """The outputs with the reference's value at each element that is not determined, and how many those are.
 
     An element is not determined if the reference changes there when each input element moves a little by itself, and
-    stays when all elements of a tensor move alike, which equals survive and a threshold does not; or, of results that
-    are no floats, when the elements move by much less, which they do not survive on a threshold. The output has to have
-    a value there that the reference takes; unless that is an integer, and the reference takes more than a few.
+    takes the same value whether all elements of a tensor grow or shrink by a factor, as equals and ratios do, and as
+    thresholds do not; or, of results that are no floats, stays when the elements move by much less, which they do
+    not survive on a threshold. The output has to have a value there that the reference takes; unless that is an
+    integer, and the reference takes more than a few.
     """
     wrong = [~_alike(one, wanted) for one, wanted in zip(outputs, expected, strict=True)]
     count = sum(int(one.sum()) for one in wrong)
@@ -42,6 +47,9 @@ def without_ties(
 
     def at_wrong(results: list[torch.Tensor]) -> torch.Tensor:
         return torch.cat([one[where].to(torch.float64) for one, where in zip(results, wrong, strict=True)])
+
+    def at_scaled(name: str, by: float) -> torch.Tensor:
+        return at_wrong(code.expected(case, inputs | {name: _scaled(inputs[name], by)}))
 
     def of_each(values: list[torch.Tensor]) -> torch.Tensor:
         return torch.cat([one.expand(int(where.sum())) for one, where in zip(values, wrong, strict=True)])
@@ -58,18 +66,19 @@ def without_ties(
             tries.append(at_wrong(code.expected(case, inputs | moved)))
             if number == FIRST and all(bool(_near(one, wanted, sizes).all()) for one in tries):
                 return outputs, 0
-        open_ = ~bools  # a mask of all equals is determined
+        seen = torch.stack(tries).sort(dim=0).values
+        open_, usual = ~bools, _near(seen, wanted, sizes).any(dim=0)  # a mask of all equals is determined
         for name in names:
-            for sign in (-1.0, 1.0):
-                moved = {name: _moved(inputs[name], torch.full((), sign, device=code.device))}
-                open_ &= _near(at_wrong(code.expected(case, inputs | moved)), wanted, sizes)
+            up = torch.stack([at_scaled(name, by) for by in FACTORS])
+            down = torch.stack([at_scaled(name, -by) for by in FACTORS])
+            open_ &= torch.stack([_near(one, down, sizes).any(dim=0) for one in up]).any(dim=0)
+            open_ &= usual | _near(torch.cat([up, down]), wanted, sizes).any(dim=0)
         beside = sizes < 0
         for _ in range(HAIRS):
             moved = {name: _moved(inputs[name], HAIR * _signs(inputs[name], generator)) for name in names}
             beside &= at_wrong(code.expected(case, inputs | moved)) == wanted
     except (TaskError, IndexError):  # a reference that takes only some values, or whose shapes follow from them
         return outputs, 0
-    seen = torch.stack(tries).sort(dim=0).values
     steps = (~_near(seen[1:], seen[:-1], sizes)).sum(dim=0)  # between different values
     taken = _near(seen, made, sizes).any(dim=0)
     open_ = (open_ & (taken | ((steps >= FEW) & (sizes < 0)))) | (beside & taken)
@@ -125,3 +134,11 @@ def _moves(code: TaskCode, case: Case, inputs: Inputs, name: str, value: object,
     except TaskError:
         return False
     return all(one.dtype == wanted.dtype for one, wanted in zip(raised, expected, strict=True))
+
+
+def _scaled(value: torch.Tensor, times: float) -> torch.Tensor:
+    """The tensor in float64, all of it larger or smaller by the same small factor; what is 0 moves up or down."""
+    if not value.dtype.is_floating_point:
+        return value.to(torch.float64) + ASIDE * math.copysign(1.0, times)
+    wide = value.to(torch.float64)
+    return torch.where(wide == 0, APART * times, wide * (1 + STEP * times))
