@@ -87,13 +87,6 @@ class Rules(Strict):
         le=0.5,
         description="error probability of the comparison of the first program with the last, at a session's end",
     )
-    end_tolerance: float = Field(
-        0.02,
-        ge=0,
-        le=0.5,
-        description="share by which the intervals of that comparison and of the product of the keeps may lie apart",
-    )
-    """What a program takes depends on the program beside it: on an H200 by 2.5%."""
     peak_memory_mib: float = Field(
         0.0,
         ge=0,

@@ -181,6 +181,21 @@ def test_a_program_that_is_wrong_on_a_class_of_values_is_refused(bench: ProgramB
     assert failed.value.status is Status.CRASHED
 
 
+def test_a_gain_is_measured_without_a_rest_where_the_clock_falls(
+    bench: ProgramBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = taking(60), taking(90)
+    monkeypatch.setattr(benchmark, "BLOCK_S", 0.002)
+    assert bench.sustained(CASE, *versions, Seeds("secret"), 62.0) is None
+    monkeypatch.setattr(benchmark, "FALLEN", 1.5)
+    found = bench.sustained(CASE, *versions, Seeds("secret"), 62.0)
+    assert found is not None
+    assert found.low <= found.speedup <= found.high
+    assert found.speedup == pytest.approx(92 / 62)
+    assert found.mhz == 2000
+    assert bench.sustained(CASE, taking(10), taking(9), Seeds("secret"), 12.0) is None  # it waits for the host
+
+
 def test_wrong_outputs_are_not_charged_where_the_incumbents_are_wrong_too(bench: ProgramBench) -> None:
     for incumbent, status in (
         (program([clear(width=256), fill(OUT, 30)]), Status.VOID),

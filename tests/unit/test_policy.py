@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tilewright.evaluation.results import BenchmarkResult, CaseTiming, CorrectnessResult, Level, Status
+from tilewright.evaluation.results import BenchmarkResult, CaseTiming, CorrectnessResult, Level, Status, Sustained
 from tilewright.policy import (
     Reason,
     Verdict,
@@ -118,6 +118,20 @@ def test_a_gain_under_what_equal_versions_differ_by_says_so() -> None:
         assert found.reason is Reason.INCONCLUSIVE
         assert found.detail.endswith(f": equal versions can differ by {least}")
     assert verdict(measured(1.0)).detail.endswith(": the interval holds zero")
+
+
+def test_a_gain_that_is_a_loss_without_a_rest_is_none() -> None:
+    def found(low: float, high: float) -> Verdict:
+        result = measured(1.3)
+        sustained = Sustained(speedup=(low + high) / 2, low=low, high=high, mhz=1455)
+        return verdict(
+            result.model_copy(update={"cases": [result.cases[0].model_copy(update={"sustained": sustained})]})
+        )
+
+    lost = found(0.97, 0.99)
+    assert (lost.kind, lost.reason) == (VerdictKind.REVERT, Reason.REGRESSION)
+    assert lost.detail.endswith(", but sustained -2.00% at 1455 MHz on N=0")
+    assert found(0.97, 1.01).kind is found(1.01, 1.03).kind is VerdictKind.KEEP
 
 
 def test_the_same_program_is_no_measurement_and_costs_no_patience() -> None:

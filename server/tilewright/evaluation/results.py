@@ -213,6 +213,15 @@ class StoredProgram(Record):
     note: str = Field("", description="why its file was not written")
 
 
+class Sustained(Record):
+    """A speedup over the incumbent in calls without a rest between them, where the GPU lowers its clock."""
+
+    speedup: float
+    low: float
+    high: float
+    mhz: int = Field(description="the SM clock behind the candidate's calls")
+
+
 class CaseTiming(Record):
     """One case of a benchmark run. Latencies in milliseconds: of a replayed program means over the rounds, else medians
     over the blocks."""
@@ -227,7 +236,8 @@ class CaseTiming(Record):
     same: bool = Field(False, description="both versions are the same program here")
     bounded: bool = Field(False, description="the gain is the wall clock's, which is smaller than the events'")
     mhz: int = Field(0, description="the SM clock behind the calls; 0 where it was not measured")
-    steady: bool = Field(True, description="whether all calls ran at that clock")
+    steady: bool = Field(True, description="whether no call ran at a lower clock than an idle GPU has")
+    sustained: Sustained | None = Field(None, description="in calls without a rest, where the clock falls in these")
     empty_ms: float | None = Field(None, description="of a program that does nothing: the floor of a replayed one")
     pairs: int = Field(
         0, description="behind the interval: calls of each version in a round, or interleaved pairs of blocks"
@@ -264,6 +274,11 @@ class BenchmarkResult(Record):
     output: str = ""
     seconds: float = 0.0
     phases: dict[str, float] = Field({}, description="where the seconds went")
+
+    @property
+    def slowed(self) -> list[Sustained]:
+        """The cases' gains in calls without a rest, where the clock falls in these, the smallest first."""
+        return sorted((case.sustained for case in self.cases if case.sustained), key=lambda one: one.speedup)
 
     @property
     def passed(self) -> bool:

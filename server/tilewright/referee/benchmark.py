@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from tilewright.evaluation.comparison import Comparison as Verdict
 from tilewright.evaluation.correctness import classes_of, judge_drawn, judge_trial
 from tilewright.evaluation.measurement import Phases
 from tilewright.evaluation.pool import WorkerFailure
-from tilewright.evaluation.results import Level, Status
+from tilewright.evaluation.results import Level, Status, Sustained
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.statistics import Interval, error_probability
 from tilewright.evaluation.taskcode import Inputs, TaskCode
@@ -24,7 +25,7 @@ from tilewright.referee.arguments import described, drawn_inputs
 from tilewright.referee.capture_worker import InProcess
 from tilewright.referee.compare import CALL_LIMIT_S, DRAWS, Unsteady, replayed_in_turns
 from tilewright.referee.replayer import Fault, Replayer, ReplayerGone
-from tilewright.referee.statistics import LOOKS, Comparison
+from tilewright.referee.statistics import LOOKS, Comparison, interval
 from tilewright.rules import DEFAULT, Rules
 from tilewright.task import Case, Values, case_label
 from tilewright.wire.channel import Sent
@@ -35,6 +36,13 @@ INCUMBENT, CANDIDATE, EMPTY = 0, 1, -1
 JUDGED_BYTES = 2 << 30
 """Of outputs that are compared with the reference in the rounds before the first look, where equal inputs need not give
 equal outputs."""
+BLOCK_S, BLOCK_QUADS, ABBA = 0.3, 6, (INCUMBENT, CANDIDATE, CANDIDATE, INCUMBENT)
+"""Seconds of a block of calls without a rest, how many quads of blocks are compared, and the order in one."""
+FALLEN = 0.98
+"""Share of an idle GPU's SM clock under which it counts as lowered."""
+SUSTAINED_ERROR = 0.05
+LAUNCH_BOUND_US = 20.0
+"""Calls under it wait for the host, where one follows the other."""
 SURE = 1000
 """Samples, and degrees of freedom, of what is known without any: more than any measurement has."""
 _UNREPLAYABLE = ("out-of-memory", "refused")
@@ -164,6 +172,37 @@ class ProgramBench:
             except InProcess as why:
                 left.append(f"{label}: {why}")
         return left
+
+    def sustained(
+        self, case: Case, candidate: Program, incumbent: Program, seeds: Seeds, us: float
+    ) -> Sustained | None:
+        """The speedup in calls without a rest, where the GPU lowers its clock in these; None where it does not. `us`:
+        what a call takes, about. Raises `InProcess`, and `WorkerFailure` (void)."""
+        if us < LAUNCH_BOUND_US:
+            return None
+        calls, order = max(int(1e6 * BLOCK_S / us), 1), [arm for _ in range(BLOCK_QUADS) for arm in ABBA]
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()  # the replayer needs the room
+        try:
+            self._replayer.load([incumbent, candidate], [self._described(case, 0, self._drawn(case, seeds.next()))])
+            alone = self._replayer.blocks([(CANDIDATE, calls)], CALL_LIMIT_S)
+            self._after_round()
+            if alone.mhz[0] >= FALLEN * self._replayer.idle_mhz:
+                return None
+            found = self._replayer.blocks([(arm, calls) for arm in order], CALL_LIMIT_S)
+            self._after_round()
+        except Fault as fault:
+            raise self._failure(case, fault, alone=False) from None
+        except ReplayerGone as gone:
+            raise WorkerFailure(Status.VOID, str(gone)) from None
+        ratios = []
+        for quad in range(0, len(order), len(ABBA)):
+            taken = [*zip(order, found.us, strict=True)][quad : quad + len(ABBA)]
+            first, second = (math.fsum(us for one, us in taken if one == arm) for arm in (INCUMBENT, CANDIDATE))
+            ratios.append(math.log(first / second))
+        speedup, low, high = interval(ratios, SUSTAINED_ERROR).ratio()
+        clocks = [mhz for arm, mhz in zip(order, found.mhz, strict=True) if arm == CANDIDATE]
+        return Sustained(speedup=speedup, low=low, high=high, mhz=round(math.fsum(clocks) / len(clocks)))
 
     def _on_trial(self, case: Case, program: Program, trial: Trial) -> Verdict:
         """What one call of a program gives on a trial's inputs. Raises `InProcess`, and `WorkerFailure` (void)."""

@@ -121,6 +121,9 @@ class Measuring:
         if gains or incumbent is None:
             with run.phases("classes"):
                 result = self._judged_on_classes(run, result, mine, theirs)
+        if gains:
+            with run.phases("sustained"):
+                result = self._sustained(run, result, mine, theirs)
         if gains and incumbent is not None:
             with run.phases("ordinary call"):
                 run.tell("comparing with what an ordinary call launches")
@@ -135,10 +138,12 @@ class Measuring:
             run.need_time()
             run.tell(f"the first program against the last, case {number + 1} of {len(pairs)}: {case_label(case)}")
             try:
-                timed = bench.case(case, _read(last), _read(first), run.seeds)
+                programs = _read(last), _read(first)
+                timed = bench.case(case, *programs, run.seeds)
+                sustained = bench.sustained(case, *programs, run.seeds, timed.found.mean_us(CANDIDATE))
             except (InProcess, OSError, ProgramError) as error:
                 raise WorkerFailure(Status.VOID, f"{case_label(case)}: {error}") from None
-            timings.append(CaseTiming(case=case, **values_of(timed, alone=False)))
+            timings.append(CaseTiming(case=case, sustained=sustained, **values_of(timed, alone=False)))
             intervals.append(timed.speedup)
         return _together(run, timings, intervals, run.rules.end_error)
 
@@ -206,6 +211,25 @@ class Measuring:
                 incumbent = other.program if other is not None else None
                 left += bench.judge_classes(timing.case, own.program, incumbent, run.seeds)
         return result.model_copy(update={"unjudged": left})
+
+    def _sustained(
+        self,
+        run: Run,
+        result: BenchmarkResult,
+        mine: Sequence[CallCaptured],
+        theirs: Sequence[CallCaptured | None],
+    ) -> BenchmarkResult:
+        """The result, with what the gain is in calls without a rest, where the GPU lowers its clock in these."""
+        bench, cases = self._bench(run), list[CaseTiming]()
+        for timing, own, other in zip(result.cases, mine, theirs, strict=True):
+            if timing.level is Level.REPLAYED and own.program and other and other.program and not timing.same:
+                run.tell(f"calls without a rest on {case_label(timing.case)}")
+                with contextlib.suppress(InProcess):
+                    us = 1000 * timing.latency_ms
+                    found = bench.sustained(timing.case, own.program, other.program, run.seeds, us)
+                    timing = timing.model_copy(update={"sustained": found})
+            cases.append(timing)
+        return result.model_copy(update={"cases": cases})
 
     def _confirmed(
         self,

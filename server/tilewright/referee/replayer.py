@@ -20,6 +20,8 @@ from tilewright.programs.model import Program
 from tilewright.wire.channel import ChannelClosed, ChannelError, ChannelTimeout, Sent
 from tilewright.wire.memory import Memory, Reused
 from tilewright.wire.messages import (
+    Block,
+    Blocks,
     Done,
     FaultKind,
     FromReplayer,
@@ -32,6 +34,7 @@ from tilewright.wire.messages import (
     Room,
     Round,
     RunAlone,
+    RunBlocks,
     RunRound,
     SetDraws,
 )
@@ -161,6 +164,16 @@ class Replayer:
         ask = RunAlone(room=Room(arm=arm, draw=draw, memory=0), calls=calls, limit_s=limit_s)
         answer = self._ask(ask, Outputs, [memory], SLACK_S + calls * limit_s)
         return answer, self._copy(arm, draw, memory)
+
+    def blocks(self, blocks: Sequence[tuple[int, int]], limit_s: float) -> Blocks:
+        """Run blocks of calls of an arm, one directly after the other: the arm, and how many. Raises `Fault`,
+        `ReplayerGone`."""
+        return self._ask(
+            RunBlocks(blocks=[Block(arm=arm, calls=calls) for arm, calls in blocks], limit_s=limit_s),
+            Blocks,
+            (),
+            SLACK_S + len(blocks) * limit_s,
+        )
 
     def _room(self, arm: int) -> int:
         """Bytes that the outputs of an arm take."""

@@ -19,9 +19,10 @@ from tilewright.programs.format import decoded
 from tilewright.programs.model import Program, ProgramError
 from tilewright.replay.calls import Tampered
 from tilewright.replay.device import Device, Hang
-from tilewright.replay.rounds import Blamed, OutOfMemory, Place, run_alone, run_round
+from tilewright.replay.rounds import Blamed, OutOfMemory, Place, run_alone, run_blocks, run_round
 from tilewright.wire.channel import Channel, ChannelClosed, ChannelError, Received
 from tilewright.wire.messages import (
+    Blocks,
     Copied,
     Digest,
     Done,
@@ -35,6 +36,7 @@ from tilewright.wire.messages import (
     Room,
     Round,
     RunAlone,
+    RunBlocks,
     RunRound,
     SetDraws,
     ToReplayer,
@@ -62,6 +64,8 @@ class Replayer:
                 return self._run_round(message, buffers)
             case RunAlone():
                 return self._run_alone(message, buffers)
+            case RunBlocks():
+                return self._run_blocks(message)
 
     def _load(self, message: LoadPrograms, buffers: Sequence[Received]) -> Message:
         self._programs = []
@@ -135,6 +139,18 @@ class Replayer:
         except Blamed as blamed:
             raise Blamed(arm, blamed.cause) from None
         return Outputs(events=[c.events for c in calls], wall=[c.wall for c in calls])
+
+    def _run_blocks(self, message: RunBlocks) -> Message:
+        if not self._draws or any(one.arm >= len(self._programs) for one in message.blocks):
+            raise ChannelError("a block needs draws, and an arm that is loaded")
+        made = run_blocks(
+            self._device,
+            self._programs,
+            self._draws,
+            [(one.arm, one.calls) for one in message.blocks],
+            message.limit_s,
+        )
+        return Blocks(us=[us for us, _ in made], mhz=[mhz for _, mhz in made])
 
     def _room(self, room: Room, buffers: Sequence[Received]) -> memoryview:
         """The memory of a room, which is as large as the outputs. Raises `ChannelError`."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import random
 import secrets
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -201,6 +202,34 @@ def run_alone(
             return made
         except Exception as error:
             raise Blamed(0, error) from None
+
+
+def run_blocks(
+    device: Device,
+    programs: Sequence[Program],
+    draws: Sequence[Sequence[int]],
+    blocks: Sequence[tuple[int, int]],
+    limit_s: float,
+) -> list[tuple[float, float]]:
+    """Blocks of calls, one directly after the other: microseconds for a call of each block, and the SM clock behind it.
+    `blocks`: the arm, and how many calls. Raises `OutOfMemory`, `Blamed`."""
+    found = []
+    with laid_out(device, programs, draws, limit_s) as arms:
+        for number, calls in blocks:
+            arm = arms[number]
+            try:
+                for area in (*arm.held, *arm.draws[0]):
+                    device.copy(area.at, area.copy, area.size)
+                device.mark(end=False)
+                for _ in range(calls):
+                    device.launch(arm.loaded.graph)
+                device.mark(end=True)
+                device.probe()
+                device.wait(time.monotonic() + limit_s)
+            except Exception as error:
+                raise Blamed(number, error) from None
+            found.append((device.marked_us() / calls, device.probed_mhz()))
+    return found
 
 
 def read_outputs(device: Device, arm: Arm, room: memoryview) -> None:

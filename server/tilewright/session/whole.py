@@ -68,8 +68,8 @@ def missing(folder: Path, found: list[CasePrograms]) -> str:
 
 def compared(state: State, secret: str, result: BenchmarkResult) -> WholeCompared:
     """The record of the comparison."""
-    direct, together, rules = ratio_of(result), product(state.keeps), state.started.rules
-    agrees = None if direct is None else agree(direct, together, rules.end_tolerance)
+    direct, together = ratio_of(result), product(state.keeps)
+    agrees = None if direct is None else agree(direct, together)
     return WholeCompared(
         candidate=state.incumbent_candidate,
         secret=secret,
@@ -108,7 +108,8 @@ def told(state: State) -> list[str]:
     if direct is None:
         return [f"{_NOT}: {result.message or result.status}"]
     keeps = f"{len(state.keeps)} keep{'s' if len(state.keeps) > 1 else ''}"
-    figures = f"{direct} measured directly, {state.whole.product} as the product of {keeps}"
+    slowed = [f"; sustained {one.speedup:.3f}x at {one.mhz} MHz" for one in result.slowed[:1]]
+    figures = f"{direct} measured directly{''.join(slowed)}, {state.whole.product} as the product of {keeps}"
     if state.whole.agrees:
         return [f"the last program against the first: {figures}"]
     return [f"THE KEEPS DO NOT ADD UP: the last program against the first is {figures}: {MEANING}"]

@@ -113,6 +113,28 @@ class RunAlone(Message):
     limit_s: float = Field(gt=0, le=3600)
 
 
+class Block(Message):
+    arm: ArmNumber
+    calls: int = Field(ge=1, le=10**6)
+
+
+class RunBlocks(Message):
+    """Blocks of calls, one directly after the other, on draw 0. Nothing is put back between calls, and the L2 stays as
+    it is."""
+
+    kind: Literal["run-blocks"] = "run-blocks"
+    blocks: list[Block] = Field(min_length=1, max_length=64)
+    limit_s: float = Field(gt=0, le=3600, description="for one block")
+
+
+class Blocks(Message):
+    """By block: microseconds for a call, and the SM clock behind the last one."""
+
+    kind: Literal["blocks"] = "blocks"
+    us: list[Us]
+    mhz: list[float]
+
+
 class Outputs(Message):
     kind: Literal["outputs"] = "outputs"
     events: list[Us]
@@ -226,8 +248,8 @@ class CandidateFailed(Message):
 
 ToWorker = LoadEntry | SetArguments | CaptureCall | RecordCall
 FromWorker = WorkerReady | Done | Captured | Recorded | NotCaptured | CandidateFailed
-ToReplayer = LoadPrograms | SetDraws | RunRound | RunAlone
-FromReplayer = ReplayerReady | Round | Outputs | Done | ReplayFault
+ToReplayer = LoadPrograms | SetDraws | RunRound | RunAlone | RunBlocks
+FromReplayer = ReplayerReady | Round | Outputs | Blocks | Done | ReplayFault
 Kind = TypeVar("Kind", bound=Message)
 
 

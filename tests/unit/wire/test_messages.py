@@ -16,6 +16,8 @@ from tilewright.wire import messages
 from tilewright.wire.channel import Channel, ChannelError
 from tilewright.wire.launches import CopyLaunch, KernelLaunch, MemsetLaunch
 from tilewright.wire.messages import (
+    Block,
+    Blocks,
     CallArgument,
     CandidateFailed,
     CaptureCall,
@@ -37,6 +39,7 @@ from tilewright.wire.messages import (
     Room,
     Round,
     RunAlone,
+    RunBlocks,
     RunRound,
     SetArguments,
     SetDraws,
@@ -58,6 +61,8 @@ EXAMPLES: list[Message] = [
     ROUND,
     RunAlone(room=ROOM, limit_s=1.0),
     Outputs(events=[1.0], wall=[2.0]),
+    RunBlocks(blocks=[Block(arm=0, calls=20)], limit_s=1.0),
+    Blocks(us=[5.0], mhz=[1980.0]),
     Done(),
     ReplayFault(fault="hang", arm=None, detail="…", fatal=True),
     WorkerReady(arch="sm_90", isolation={}),
