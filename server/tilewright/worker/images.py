@@ -14,11 +14,9 @@ import ctypes
 import re
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
 from tilewright.frontends.protocol import ImageSource
+from tilewright.gpu.cupti import cupti_library
 from tilewright.programs.images import kernels
 from tilewright.programs.model import ProgramError, digest_of
 from tilewright.text import cut
@@ -115,13 +113,3 @@ class Images:
 def moves_memory(symbol: str) -> bool:
     """Whether a kernel is torch's fill, or its copy that keeps the dtype, by its mangled name."""
     return "FillFunctor" in symbol or ("direct_copy_kernel_cuda" in symbol and not _CONVERTS.search(symbol))
-
-
-def cupti_library() -> str:
-    """CUPTI's file: the one that came with torch, else the machine's own."""
-    spec = find_spec("nvidia")
-    places: list[Any] = [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
-    for place in [*places, Path("/usr/local/cuda")]:
-        if found := sorted(place.glob("**/libcupti.so*")):
-            return str(found[-1])
-    return "libcupti.so"

@@ -19,6 +19,7 @@ from tilewright.evaluation.results import Status
 from tilewright.evaluation.tensors import TensorSpec, from_buffer
 from tilewright.frontends.protocol import FRONTENDS, ImageSource, MissingPackage, need_packages
 from tilewright.gpu.addresses import OutOfAddresses
+from tilewright.gpu.cupti import NotRecorded
 from tilewright.isolation.confinement import confine
 from tilewright.isolation.limits import apply_limits
 from tilewright.programs.format import encoded
@@ -45,7 +46,7 @@ from tilewright.worker.allocator import Arena
 from tilewright.worker.capture import WARM_CALLS, capture
 from tilewright.worker.graphs import nest_own_graphs
 from tilewright.worker.images import Images, LoadedModules
-from tilewright.worker.launches import NotRecorded, Recorder
+from tilewright.worker.launches import LaunchRecorder
 from tilewright.worker.nodes import NotCapturable
 
 Answer = tuple[Message, list[bytes]]
@@ -179,7 +180,7 @@ class CapturingWorker(Worker):
 class OrdinaryWorker(Worker):
     """Calls as a user's process does, with torch's own allocator, and says what a call launches."""
 
-    def __init__(self, recorder: Recorder | NotRecorded) -> None:
+    def __init__(self, recorder: LaunchRecorder | NotRecorded) -> None:
         super().__init__()
         self._recorder = recorder
 
@@ -261,7 +262,7 @@ def _capturing() -> Worker:
 
 def _ordinary() -> Worker:
     try:
-        recorder: Recorder | NotRecorded = Recorder()
+        recorder: LaunchRecorder | NotRecorded = LaunchRecorder()
     except NotRecorded as error:
         recorder = error
     return OrdinaryWorker(recorder)

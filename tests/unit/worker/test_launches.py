@@ -18,9 +18,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.wire.launches import CopyLaunch, KernelLaunch, MemsetLaunch
-from tilewright.worker import launches
-from tilewright.worker.launches import (
+from tilewright.gpu import cupti as reader
+from tilewright.gpu.cupti import (
     KERNEL,
     MEMCPY,
     MEMCPY_PEER,
@@ -28,12 +27,12 @@ from tilewright.worker.launches import (
     PLACES,
     Activity,
     NotRecorded,
-    Recorder,
     activity,
     needed_bytes,
-    of_the_candidate,
-    without_marks,
+    without_the_drivers,
 )
+from tilewright.wire.launches import CopyLaunch, KernelLaunch, MemsetLaunch
+from tilewright.worker.launches import LaunchRecorder, without_marks
 
 NAMES: list[Any] = []  # kept: records lead to them
 
@@ -111,7 +110,9 @@ def kernel(symbol: str, grid: int = 4, call: int = 0, node: int = 0, shared: int
 
 
 def memset(value: int, size: int, call: int = 0, node: int = 0) -> bytes:
-    return bytes(Memset(kind=MEMSET, value=value, bytes=size, correlationId=call, graphNodeId=node, memoryKind=3))
+    return bytes(
+        Memset(kind=MEMSET, value=value, bytes=size, correlationId=call, graphNodeId=node, memoryKind=3, start=3, end=9)
+    )
 
 
 def memcpy(size: int, kind: int = 8, source: int = 3, to: int = 3) -> bytes:
@@ -128,7 +129,7 @@ def known(record: bytes) -> Activity:
 
 def test_a_kernels_record_is_read() -> None:
     launch = KernelLaunch(symbol="_Z3sumPf", grid=(9, 2, 3), block=(128, 5, 1), shared=49152)
-    assert known(kernel("_Z3sumPf", grid=9, call=31, shared=49152)) == (launch, 31, 0)
+    assert known(kernel("_Z3sumPf", grid=9, call=31, shared=49152)) == (launch, 31, 0, 2**63, 2**63 + 5)
     assert known(kernel("k", node=1 << 40))[0].in_graph  # type: ignore[union-attr]
 
 
@@ -141,10 +142,12 @@ def test_a_symbol_without_an_end_is_cut_and_one_that_is_missing_is_said_to_be() 
 
 
 def test_memsets_and_copies_are_read() -> None:
-    assert known(memset(2**32 - 1, 2**40, call=5, node=6)) == (MemsetLaunch(value=2**32 - 1, size=2**40), 5, 6)
+    assert known(memset(2**32 - 1, 2**40, call=5, node=6)) == (MemsetLaunch(value=2**32 - 1, size=2**40), 5, 6, 3, 9)
     assert known(memcpy(2**33)).launch == CopyLaunch(size=2**33)
-    peer = bytes(Peer(kind=MEMCPY_PEER, copyKind=10, bytes=12, correlationId=8, graphNodeId=9, dstContextId=3))
-    assert known(peer) == (CopyLaunch(size=12), 8, 9)
+    peer = bytes(
+        Peer(kind=MEMCPY_PEER, copyKind=10, bytes=12, correlationId=8, graphNodeId=9, dstContextId=3, start=1, end=2)
+    )
+    assert known(peer) == (CopyLaunch(size=12), 8, 9, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -182,9 +185,10 @@ def test_kernels_by_which_the_driver_sets_memory_are_its_own() -> None:
             memset(0, 4), kernel("unnumbered"),
         )
     ]  # fmt: skip
-    symbols = [one.symbol for one in of_the_candidate(seen) if isinstance(one, KernelLaunch)]
+    left = [one.launch for one in without_the_drivers(seen)]
+    symbols = [one.symbol for one in left if isinstance(one, KernelLaunch)]
     assert symbols == ["own", "in a graph", "unnumbered"]
-    assert len(of_the_candidate(seen)) == 6
+    assert len(left) == 6
 
 
 def test_two_marks_are_needed_and_a_third_is_the_candidates() -> None:
@@ -231,7 +235,7 @@ def cupti(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def test_what_a_call_does_is_recorded_and_nothing_before_it(cupti: StandIn) -> None:
-    recorder = Recorder(cupti.path)
+    recorder = LaunchRecorder(cupti.path)
     assert cupti.library.stand_in_enabled() == 1 << 1 | 1 << 2 | 1 << 10 | 1 << 22
     cupti.does(kernel("before"), memset(0, 4), kernel("before"))
     unknown = struct.pack("<I", 17).ljust(64, b"\xff")
@@ -243,11 +247,11 @@ def test_what_a_call_does_is_recorded_and_nothing_before_it(cupti: StandIn) -> N
         found = recorder.record(call)
         assert [getattr(one, "symbol", one.kind) for one in found] == ["a", "memset", "copy", "b"]
     assert recorder.record(lambda: None) == []
-    assert len(recorder._buffers) < 12
+    assert len(recorder._recorder._buffers) < 12
 
 
 def test_a_call_that_raises_leaves_nothing_behind(cupti: StandIn) -> None:
-    recorder = Recorder(cupti.path)
+    recorder = LaunchRecorder(cupti.path)
 
     def call() -> None:
         cupti.does(kernel("lost"))
@@ -259,10 +263,10 @@ def test_a_call_that_raises_leaves_nothing_behind(cupti: StandIn) -> None:
 
 
 def test_other_threads_may_ask_for_buffers(cupti: StandIn) -> None:
-    recorder = Recorder(cupti.path)
+    recorder = LaunchRecorder(cupti.path)
 
     def call() -> None:
-        thread = threading.Thread(target=lambda: (cupti.does(kernel("a")), recorder._hand_over()))
+        thread = threading.Thread(target=lambda: (cupti.does(kernel("a")), recorder._recorder._hand_over()))
         thread.start()
         thread.join()
         cupti.does(kernel("b"))
@@ -271,7 +275,7 @@ def test_other_threads_may_ask_for_buffers(cupti: StandIn) -> None:
 
 
 def test_records_that_are_lost_or_cut_off_are_no_record(cupti: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = Recorder(cupti.path)
+    recorder = LaunchRecorder(cupti.path)
     cupti.library.stand_in_drop(ctypes.c_size_t(3))
     assert recorder.record(lambda: None) == []  # dropped before
     with pytest.raises(NotRecorded, match="dropped 3 records"):
@@ -284,9 +288,9 @@ def test_records_that_are_lost_or_cut_off_are_no_record(cupti: StandIn, monkeypa
 
 
 def test_a_buffer_that_cannot_be_made_is_none(cupti: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launches, "BUFFER_BYTES", 1 << 62)
+    monkeypatch.setattr(reader, "BUFFER_BYTES", 1 << 62)
     with pytest.raises(NotRecorded, match=r"cuptiActivityFlushAll failed \(error 8\)"):
-        Recorder(cupti.path).record(lambda: None)
+        LaunchRecorder(cupti.path).record(lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -300,12 +304,12 @@ def test_a_buffer_that_cannot_be_made_is_none(cupti: StandIn, monkeypatch: pytes
 def test_a_cupti_that_cannot_be_used_is_named(cupti: StandIn, prepare: Callable[[Any], None], why: str) -> None:
     prepare(cupti.library)
     with pytest.raises(NotRecorded, match=why):
-        Recorder(cupti.path)
+        LaunchRecorder(cupti.path)
 
 
 def test_a_cupti_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotRecorded, match="cannot be loaded"):
-        Recorder(str(tmp_path / "libcupti.so"))
+        LaunchRecorder(str(tmp_path / "libcupti.so"))
 
 
 HEADER = "cupti_activity.h"
@@ -339,12 +343,12 @@ def test_the_fields_lie_where_the_headers_say(tmp_path: Path) -> None:
         enums = {"MEMCPY": MEMCPY, "MEMSET": MEMSET, "CONCURRENT_KERNEL": KERNEL, "MEMCPY2": MEMCPY_PEER}
         lines += [f"CUPTI_ACTIVITY_KIND_{name} == {kind}" for name, kind in enums.items()]
         lines += ["CUPTI_ACTIVITY_FLAG_FLUSH_FORCED == 1", "CUPTI_ERROR_MAX_LIMIT_REACHED == 12"]
-        kinds = {"HTOD": launches._TO_GPU, "DTOH": launches._TO_HOST, "DTOD": launches._WITHIN, "PTOP": launches._PEER}
+        kinds = {"HTOD": reader._TO_GPU, "DTOH": reader._TO_HOST, "DTOD": reader._WITHIN, "PTOP": reader._PEER}
         lines += [f"CUPTI_ACTIVITY_MEMCPY_KIND_{name} == {kind}" for name, kind in kinds.items()]
         memories = ("DEVICE", "MANAGED", "DEVICE_STATIC", "MANAGED_STATIC")
         lines += [
             f"CUPTI_ACTIVITY_MEMORY_KIND_{name} == {kind}"
-            for name, kind in zip(memories, sorted(launches._ON_GPU), strict=True)
+            for name, kind in zip(memories, sorted(reader._ON_GPU), strict=True)
         ]
         source = tmp_path / "places.c"
         asserts = [f'_Static_assert({line}, "{line}");' for line in lines]

@@ -12,6 +12,7 @@ import torch
 
 from tests.unit.programs.made import OUT, copied, fill, program
 from tilewright.evaluation.candidate import CandidateFailure
+from tilewright.gpu.cupti import NotRecorded
 from tilewright.programs.model import Program
 from tilewright.wire.channel import ChannelError
 from tilewright.wire.launches import CopyLaunch, Launch
@@ -27,7 +28,6 @@ from tilewright.wire.messages import (
 )
 from tilewright.worker import process
 from tilewright.worker.capture import WARM_CALLS
-from tilewright.worker.launches import NotRecorded
 from tilewright.worker.process import CapturingWorker, OrdinaryWorker
 
 ONE = program([copied(), fill(OUT, 20)])
