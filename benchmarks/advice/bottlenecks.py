@@ -26,7 +26,7 @@ from unittest import mock
 from benchmarks import recorded
 
 from tilewright.profile import profiler
-from tilewright.profile.counters import Counters
+from tilewright.profile.counters import KernelCounters
 from tilewright.profile.diagnosis import CaseDiagnosis, Facts, diagnose
 from tilewright.profile.profiler import Profiler
 from tilewright.session.checkout import Checkout
@@ -107,12 +107,12 @@ def scratch(one: Planted, parent: Path) -> Path:
     return repository
 
 
-async def profiled(one: Planted, parent: Path, backend: Backend, confined: bool) -> dict[str, Any]:
+async def profiled(one: Planted, parent: Path, backend: Backend) -> dict[str, Any]:
     """The planted kernel's whole report, and the counters behind it."""
 
     async def quiet(_: str) -> None: ...
 
-    planted = Profiler(Checkout(scratch(one, parent)), confined)
+    planted = Profiler(Checkout(scratch(one, parent)))
     began = time.monotonic()
     try:
         async with asyncio.timeout(PROFILE_S):
@@ -126,12 +126,12 @@ async def profiled(one: Planted, parent: Path, backend: Backend, confined: bool)
     return found | {"seconds": round(time.monotonic() - began, 1)}
 
 
-def tried(one: Planted, backend: Backend, confined: bool) -> dict[str, Any]:
+def tried(one: Planted, backend: Backend) -> dict[str, Any]:
     """The same as a row of the record; an error is one, too."""
     row = {"planted": one.name, "entry": one.entry, "case": one.case, "expected": one.bound}
     with tempfile.TemporaryDirectory(prefix="tilewright-bottlenecks-") as parent:
         try:
-            row |= asyncio.run(profiled(one, Path(parent), backend, confined))
+            row |= asyncio.run(profiled(one, Path(parent), backend))
         except Exception as error:
             row |= {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc(limit=-4)}
     return row
@@ -169,23 +169,14 @@ def show(path: Path) -> None:
 
 def measure(path: Path, seconds: float, only: str) -> None:
     began = time.monotonic()
-    record: dict[str, Any] = recorded.header("advice.bottlenecks measure FILE") | {
-        "confined_refused": "",
-        "kernels": [],
-    }
-    confined = True
+    record: dict[str, Any] = recorded.header("advice.bottlenecks measure FILE") | {"kernels": []}
     for one in PLANTED:
         if only not in one.name:
             continue
         if time.monotonic() - began > seconds:
             print(f"{one.name}: left out, {seconds:.0f} s are over", flush=True)
             continue
-        row = tried(one, Backend.CUDA, confined)
-        if confined and not row.get("counters", {}).get("cases") and "bound" in row:
-            record["confined_refused"] = row["counters"]["why_not"]
-            print(f"ncu on a confined candidate: {row['counters']['why_not']}; now without confinement", flush=True)
-            confined = False
-            row = tried(one, Backend.CUDA, confined)
+        row = tried(one, Backend.CUDA)
         record["kernels"].append(row)
         recorded.write(path, record)
         print(line(row), flush=True)
@@ -204,14 +195,14 @@ def judge(path: Path, only: str) -> None:
         if only not in one.name or one.name not in measured:
             continue
         row = measured[one.name]
-        counters = next(iter(Counters.model_validate(row["counters"]).cases), [])
+        counters = [KernelCounters.model_validate(launch) for launch in next(iter(row["counters"]["cases"]), [])]
         figures = {"latency_ms": row["report"]["cases"][0]["latency_ms"], "measured": True, "counters": counters}
 
         def with_figures(facts: Facts, *more: Any, figures: dict[str, Any] = figures) -> CaseDiagnosis:
             return diagnose(facts._replace(**figures), *more)
 
         with mock.patch.object(profiler, "diagnose", with_figures):
-            rows.append(tried(one, Backend.CPU, True) | {"counters": row["counters"]})
+            rows.append(tried(one, Backend.CPU) | {"counters": row["counters"]})
         print(line(rows[-1]), flush=True)
     print(total(rows))
 
@@ -220,7 +211,7 @@ def model(path: Path | None, only: str) -> None:
     rows = []
     for one in PLANTED:
         if only in one.name:
-            rows.append(tried(one, Backend.CPU, True))
+            rows.append(tried(one, Backend.CPU))
             print(line(rows[-1]), flush=True)
     if path is not None:
         recorded.write(path, recorded.header("advice.bottlenecks model FILE") | {"kernels": rows})

@@ -153,8 +153,8 @@ def profile(
     root: Root = HERE,
 ) -> None:
     """Say what bounds a task's kernel, by which evidence, and what to try first."""
+    from tilewright.profile.kernels import table
     from tilewright.profile.profiler import Profiler
-    from tilewright.profile.tracing import table
 
     chosen, config = chosen_backend(backend), one_each("--set", knobs)
     tables: list[list[str]] = []
@@ -162,9 +162,9 @@ def profile(
     async def ask(profiler: Profiler, folder: PurePosixPath, arch: str) -> Record:
         report = await profiler.profile(folder, print_progress, chosen, arch, math.inf, config)
         names = [case.case for case in report.cases]
-        whole = zip(names, profiler.trace.cases, strict=False)
-        tables.extend([f"the kernels of a call, {name}:", *table(trace)] for name, trace in whole if trace is not None)
-        plain = [case.model_copy(update={"trace": None}) for case in report.cases]
+        whole = zip(names, profiler.kernels.cases, strict=False)
+        tables.extend([f"the kernels of a call, {name}:", *table(call)] for name, call in whole if call is not None)
+        plain = [case.model_copy(update={"kernels": None}) for case in report.cases]
         return report.model_copy(update={"cases": plain})
 
     _asked(root, task, Profiler, ask, tables)

@@ -460,6 +460,14 @@ CUresult cuCtxResetPersistingL2Cache(void) {
     ENTER;
     return CUDA_SUCCESS;
 }
+CUresult cuProfilerStart(void) {
+    ENTER;
+    return CUDA_SUCCESS;
+}
+CUresult cuProfilerStop(void) {
+    ENTER;
+    return CUDA_SUCCESS;
+}
 CUresult cuMemGetInfo(size_t *free, size_t *total) {
     ENTER;
     *total = (size_t)TOTAL_MIB << 20, *free = *total - used;
@@ -660,6 +668,8 @@ static const struct {
     HAVE(cuCtxSetCurrent, 4000),
     HAVE(cuCtxSynchronize, 2000),
     HAVE(cuCtxResetPersistingL2Cache, 11000),
+    HAVE(cuProfilerStart, 4000),
+    HAVE(cuProfilerStop, 4000),
     HAVE(cuMemGetInfo, 3020),
     HAVE(cuMemAddressReserve, 10020),
     HAVE(cuMemAddressFree, 10020),

@@ -28,7 +28,9 @@ from tilewright.programs.format import decoded, encoded, program_file
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Program, digest_of
 from tilewright.referee import measured
+from tilewright.referee.arguments import public_inputs
 from tilewright.referee.benchmark import ProgramBench
+from tilewright.referee.candidates import Programs
 from tilewright.referee.capture_worker import InProcess
 from tilewright.referee.captures import CallCaptured, OtherLaunches
 from tilewright.referee.measured import LABELS, Measuring, Run
@@ -66,6 +68,9 @@ class Captured:
     ) -> list[CallCaptured]:
         assert (snapshot.id, len(cases)) == (label, len(self._captured[label]))
         return [*self._captured[label]]
+
+    def with_inputs(self, code: Any, case: Any, program: Program) -> Program:
+        return Programs(None).with_inputs(code, case, program)  # type: ignore[arg-type]
 
     def confirm(self, code: Any, snapshot: Snapshot, cases: Any, programs: Sequence[Program], label: str) -> None:
         assert snapshot.id == label
@@ -424,6 +429,17 @@ def test_programs_are_written_once_by_what_is_in_them(stage: Stage, tmp_path: Pa
     stage.measure(calls(SLOW, FAST), calls(FAST, SLOW), store=store)
     assert path.stat().st_mtime_ns == before
     assert {path.name for path in store.iterdir()} == {f"{digest_of(encoded(one))}.program" for one in (FAST, SLOW)}
+
+
+def test_a_program_is_written_with_the_inputs_of_a_public_draw(stage: Stage, tmp_path: Path) -> None:
+    store, run = tmp_path / "programs", stage.run(alone=True, store=tmp_path / "programs", with_inputs=True)
+    result = stage.measure(calls(FAST, FAST), run=run)
+    for timing in result.cases:
+        assert timing.program is not None
+        program = decoded(program_file(store, timing.program.sha256).read_bytes())
+        drawn = public_inputs(run.code, timing.case)["x"]
+        assert program.examples == {"x": drawn.numpy().tobytes()}
+        assert identity(program) == identity(FAST)
 
 
 def test_a_session_keeps_only_so_much(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

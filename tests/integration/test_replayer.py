@@ -204,6 +204,37 @@ def test_the_command_replays_a_program_and_compares_two(library: Path, tmp_path:
     assert "illegal-access: CUDA_ERROR_ILLEGAL_ADDRESS" in done.stderr + done.stdout
 
 
+def test_programs_are_run_once_for_a_profiler(library: Path, tmp_path: Path) -> None:
+    """As ncu runs it, which confines itself and says how many kernels each program launches."""
+    environment = {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": str(library)}
+    write(program([copied(), fill(OUT, 20), fill(OUT, 30)]), tmp_path / "two")
+    write(program([copied()]), tmp_path / "none")
+    write(BROKEN["trap"][0], tmp_path / "broken")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    started = [sys.executable, "-I", "-m", "tilewright.replay.once", *(tmp_path / name for name in ("two", "none"))]
+    done = subprocess.run(started, capture_output=True, text=True, cwd=scratch, env=environment, timeout=100)
+    assert done.returncode == 0, done.stderr
+    first, *counts = done.stdout.splitlines()
+    assert first.startswith("isolation: ")
+    assert counts == ["counts 2", "counts 0"]
+    started[-1] = tmp_path / "broken"
+    done = subprocess.run(started, capture_output=True, text=True, cwd=scratch, env=environment, timeout=100)
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in done.stderr
+
+
+def test_a_replayer_that_can_record_nothing_replays_and_says_why(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(library))
+    with Replayer(tmp_path, records=True) as replayer:
+        replayer.load([FAST], DRAWS)
+        found, _ = replayer.alone(0, 0, 3, 5.0)
+    assert found.launches == []
+    assert "CUPTI" in found.not_recorded or "cupti" in found.not_recorded
+    assert found.events == pytest.approx([22.0] * 3)
+
+
 def test_a_graph_is_read_loaded_and_read_again(library: Path) -> None:
     done = command(library, "tests.fakedriver.roundtrip")
     assert done.returncode == 0, done.stderr[-3000:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,15 +101,14 @@ def test_a_cut_line_is_left_out() -> None:
 
 
 def test_launches_are_told_apart_by_case() -> None:
-    marked = [("a", BUSY), ("b", BUSY), ("at::cuda::spin_kernel(long)", BUSY), ("c", BUSY)]
-    found = by_case(parse(table(marked)), 3)
-    assert [[one.kernel for one in kernels] for kernels in found] == [["a", "b"], ["c"], []]
+    found = by_case(parse(table([("a", BUSY), ("b", BUSY), ("c", BUSY)])), [2, 0, 2, 1])
+    assert [[one.kernel for one in kernels] for kernels in found] == [["a", "b"], [], ["c"], []]
 
 
 def test_why_nothing_was_read_is_one_line() -> None:
     assert "may not read the GPU's counters" in reason("==ERROR== ERR_NVGPUCTRPERM - The user ...", "", 1)
     assert "lock file" in reason("==ERROR== Failed to lock /tmp/nsight-compute-lock", "", 1)
-    text = reason("==PROF== x\n==ERROR== Failed to initialize the profiler: LibraryNotLoaded\n", "counted\n", 1)
+    text = reason("==PROF== x\n==ERROR== Failed to initialize the profiler: LibraryNotLoaded\n", "counts 3\n", 1)
     assert text == "Failed to initialize the profiler: LibraryNotLoaded"
     assert reason("", "Traceback\nValueError: no\n", 1) == "ValueError: no"
     assert "status 3" in reason("", "", 3)
@@ -129,6 +128,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
+echo "counts 1"
 echo "$TMPDIR" > {seen}
 case "$metrics" in
   *{unknown}*) echo "==ERROR== Failed to find metric {unknown}" > "$log"; exit 1 ;;
@@ -148,26 +148,29 @@ def fake(folder: Path, unknown: str) -> Path:
     return path
 
 
-def read(folder: Path, **options: object) -> Counters:
-    files = {"task/kernel.py": b""}
-    return asyncio.run(read_counters({}, files, PurePosixPath("task"), [{"M": 1}], **options))  # type: ignore[arg-type]
+def read(*programs: Path | str, **options: float) -> Counters:
+    return asyncio.run(read_counters(programs, **options))
+
+
+PROGRAM = Path("a.program")
 
 
 def test_ncu_is_run_again_without_what_it_does_not_know(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(fake(tmp_path, METRICS["wait"]).parent), prepend=":")
-    found = read(tmp_path)
+    found = read("it waits", PROGRAM)
     assert found.why_not == ""
-    assert found.cases[0][0].get("dram_percent") == 91.25
+    assert found.cases[0] == []
+    assert found.cases[1][0].get("dram_percent") == 91.25
     assert METRICS["wait"] in found.missing
-    assert (
-        (tmp_path / "seen").read_text().strip().endswith("/scratch")
-    )  # where ncu keeps its lock is a folder of its own
-    assert "confined" in found.summary
+    assert "tilewright-ncu-" in (tmp_path / "seen").read_text()  # where ncu keeps its lock is a folder of its own
+    assert "on replayed programs" in found.summary
 
 
-def test_without_ncu_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ncu_or_a_program_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counters, "find_ncu", lambda: str(fake(tmp_path, "none")))
+    assert read("it waits", "it waits").summary == "none: it waits"
     monkeypatch.setattr(counters, "find_ncu", lambda: None)
-    assert "neither on PATH" in read(tmp_path).why_not
+    assert "neither on PATH" in read(PROGRAM).why_not
 
 
 def test_an_ncu_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +178,7 @@ def test_an_ncu_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path.write_text("#!/bin/sh\nsleep 60\n")
     path.chmod(0o755)
     monkeypatch.setattr(counters, "find_ncu", lambda: str(path))
-    assert "stopped after 1 s" in read(tmp_path, limit_s=1.0).why_not
+    assert "stopped after 1 s" in read(PROGRAM, limit_s=1.0).why_not
 
 
 def launch(stalls: dict[str, float] | None = None, **values: float) -> KernelCounters:

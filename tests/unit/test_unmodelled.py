@@ -11,7 +11,7 @@ from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.resources import Resources
 from tilewright.profile.counters import KernelCounters
 from tilewright.profile.diagnosis import CaseDiagnosis, Facts, diagnose
-from tilewright.profile.tracing import CaseTrace
+from tilewright.profile.kernels import CallKernels
 from tilewright.roofline.model import CallProfile, Estimate
 from tilewright.task import Work
 
@@ -24,8 +24,8 @@ def compiled(ttir: str = "", **changes: Any) -> Compilation:
     return Compilation(kernel="k", arch="sm_90", frontend="triton", ttir=ttir, resources=Resources(**resources))
 
 
-def trace(kernels: float, us: float) -> CaseTrace:
-    return CaseTrace(calls=50, kernels_a_call=kernels, us=us, avg_us=us, min_us=us, max_us=us, stddev_us=0.1, gaps_us=0)
+def replayed(launches: int, us: float) -> CallKernels:
+    return CallKernels(calls=20, launches=launches, us=us)
 
 
 def counters(**values: float) -> KernelCounters:
@@ -36,11 +36,11 @@ def diagnosed(
     made: Compilation,
     *seen: KernelCounters,
     latency_ms: float = 0.2,
-    traced: CaseTrace | None = None,
+    kernels: CallKernels | None = None,
     work: Work = WORK,
 ) -> CaseDiagnosis:
     call, nothing = CallProfile(launches=[]), Estimate(0.0, {})
-    facts = Facts("case", work, latency_ms, True, call, nothing, [made], list(seen), traced)
+    facts = Facts("case", work, latency_ms, True, call, nothing, [made], list(seen), kernels)
     return diagnose(facts, H200, CEILINGS, [])
 
 
@@ -79,8 +79,8 @@ def test_counters_and_code_name_the_bound(kind: str) -> None:
 
 def test_many_launches_bound_a_short_call() -> None:
     small = Work(bytes=1e6, flops=1e6, dtype="float32")
-    assert diagnosed(compiled(), latency_ms=0.01, traced=trace(4.0, 8.0), work=small).bound == "launch overhead"
-    assert diagnosed(compiled(), latency_ms=0.2, traced=trace(1.0, 199.0)).bound == "unexplained"
+    assert diagnosed(compiled(), latency_ms=0.01, kernels=replayed(4, 8.0), work=small).bound == "launch overhead"
+    assert diagnosed(compiled(), latency_ms=0.2, kernels=replayed(1, 199.0)).bound == "unexplained"
 
 
 def test_at_the_ceiling_a_triton_kernel_is_done() -> None:

@@ -1,27 +1,27 @@
-"""Hardware counters of a candidate's kernels, by ncu: which are asked for, how ncu is run, how its table is read.
+"""Hardware counters of the kernels of programs, by ncu: which are asked for, how ncu is run, how its table is read.
 
-What runs under ncu is `counterdriver.py`, one call after warm-up, for a diagnosis and never for a verdict: `profile`
-gives none. Without ncu, or where it may not read counters, one line says why, and the diagnosis goes without.
+What runs under ncu is `replay/once.py`, one call of each program, and no code of a candidate. Without ncu, or where it
+may not read counters, one line says why, and the diagnosis goes without.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import csv
-import json
 import os
 import re
 import shutil
+import signal
 import sys
+import tempfile
 import time
-from pathlib import Path, PurePosixPath
+from collections.abc import Sequence
+from pathlib import Path
 
 from pydantic import Field
 
-from tilewright.gpu.lease import GpuBusy
-from tilewright.profile.activity import MARK
-from tilewright.profile.driving import placed, run
-from tilewright.repository import Files
-from tilewright.task import Case
+from tilewright.isolation.process import kept_environment
 from tilewright.text import cut
 from tilewright.wire.record import Record
 
@@ -110,7 +110,6 @@ class Counters(Record):
     cases: list[list[KernelCounters]] = Field(default_factory=list)
     why_not: str = ""
     tool: str = Field("", description="the ncu that was run")
-    confined: bool = Field(False, description="whether the candidate was confined while it was counted")
     missing: list[str] = Field(default_factory=list, description="metrics that this ncu does not know")
     seconds: float = 0.0
 
@@ -119,9 +118,8 @@ class Counters(Record):
         """How they were read, or why not, in one line."""
         if self.why_not:
             return f"none: {self.why_not}"
-        how = "confined" if self.confined else "with the user's own rights"
         lacking = f"; {len(self.missing)} metrics that it does not know" if self.missing else ""
-        return f"{self.tool}, in {self.seconds:.1f} s, the candidate {how}{lacking}"
+        return f"{self.tool}, in {self.seconds:.1f} s, on replayed programs{lacking}"
 
 
 def find_ncu() -> str | None:
@@ -166,12 +164,13 @@ def _number(cell: str, unit: str) -> float | None:
     return value * _SCALES.get(unit.lower(), 1.0)
 
 
-def command(ncu: str, log: Path, metrics: list[str], cases: int, driver: list[str]) -> list[str]:
-    """ncu on a driver that turns the profiler on around what is to be counted; clocks are left as they are."""
+def command(ncu: str, log: Path, metrics: list[str], files: Sequence[Path]) -> list[str]:
+    """ncu on what replays programs, and turns the profiler on for one call of each; clocks are left as they are."""
     return [
         ncu, "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
         "--profile-from-start", "off", "--target-processes", "application-only",
-        "--launch-count", str(KERNELS * cases), "--log-file", str(log), "--metrics", ",".join(metrics), *driver,
+        "--launch-count", str(KERNELS * len(files)), "--log-file", str(log), "--metrics", ",".join(metrics),
+        sys.executable, "-I", "-B", "-m", "tilewright.replay.once", *map(str, files),
     ]  # fmt: skip
 
 
@@ -190,54 +189,42 @@ def reason(written: str, said: str, code: int | None) -> str:
         return "another user's ncu holds its lock file; TMPDIR was set to a folder of its own, and did not help"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line.removeprefix("==ERROR==").strip() for line in lines if line.startswith("==ERROR==")]
-    own = [line for line in said.splitlines() if line.strip() and not line.startswith(("==", "isolation:", "counted"))]
+    own = [line for line in said.splitlines() if line.strip() and not line.startswith(("==", "isolation:", "counts"))]
     parts = [*told[:2], *own[-1:]] or [f"ncu ended with status {code}, and counted no kernel"]
     return cut("; ".join(parts), 400)
 
 
-async def read_counters(
-    protected: Files,
-    files: Files,
-    task_folder: PurePosixPath,
-    cases: list[Case],
-    uuid: str = "",
-    confined: bool = True,
-    limit_s: float = LIMIT_S,
-) -> Counters:
-    """Counters of one call of each case, of the candidate `files` over the committed files `protected`.
-
-    The driver confines itself as a worker does before it imports the candidate, but threads that ncu and CUDA started
-    before that stay outside; with `confined` off it runs with the rights of the user who asked for the profile. No seed
-    of a verdict, and no reference output that decides one, is in the process.
-    """
+async def read_counters(programs: Sequence[Path | str], limit_s: float = LIMIT_S) -> Counters:
+    """Counters of one call of each program, in their order; a text says why there is no program."""
+    files = [path for path in programs if isinstance(path, Path)]
     ncu = find_ncu()
     if ncu is None:
         return Counters(why_not=f"ncu is neither on PATH nor at {PLACES[0]}")
-    try:
-        async with placed(protected, files, task_folder, cases, uuid, confined) as (folder, job):
-            scratch = folder / "scratch"
-            scratch.mkdir()
-            driver = [sys.executable, "-I", "-B", "-m", "tilewright.profile.counterdriver", json.dumps(job)]
-            return await _counted(ncu, driver, scratch, len(cases), confined, limit_s)
-    except GpuBusy as busy:
-        return Counters(why_not=str(busy), tool=ncu)
+    if not files:
+        return Counters(why_not=cut("; ".join(dict.fromkeys(map(str, programs))), 400))
+    with tempfile.TemporaryDirectory(prefix="tilewright-ncu-") as scratch:
+        read = await _counted(ncu, files, Path(scratch), limit_s)
+    launches = iter(read.cases)
+    cases = [next(launches, []) if isinstance(path, Path) else [] for path in programs]
+    return read.model_copy(update={"cases": cases if read.cases else []})
 
 
-async def _counted(ncu: str, driver: list[str], scratch: Path, cases: int, confined: bool, limit_s: float) -> Counters:
+async def _counted(ncu: str, files: Sequence[Path], scratch: Path, limit_s: float) -> Counters:
     """Run ncu; once more without the metrics that it does not know."""
     began = time.monotonic()
     log, metrics = scratch / "ncu.csv", list(METRICS.values())
     for _ in range(TRIES):
         log.unlink(missing_ok=True)
         left = limit_s - (time.monotonic() - began)
-        code, said = await run(command(ncu, log, metrics, cases, driver), scratch, left, "ncu")
+        code, said = await _run(command(ncu, log, metrics, files), scratch, left)
         written = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
-        found = by_case(parse(written), cases)
+        kernels = parse(written)
         spent = round(time.monotonic() - began, 2)
-        if any(one.time_ns for kernels in found for one in kernels):
-            known = {name for kernels in found for one in kernels for name in (*one.values, *one.stalls)}
+        if any(one.time_ns for one in kernels):
+            known = {name for one in kernels for name in (*one.values, *one.stalls)}
             missing = [metric for name, metric in METRICS.items() if name not in known and name != "time_ns"]
-            return Counters(cases=found, tool=ncu, confined=confined, missing=missing, seconds=spent)
+            counts = [int(number) for number in re.findall(r"^counts (\d+)$", said, re.MULTILINE)]
+            return Counters(cases=by_case(kernels, counts), tool=ncu, missing=missing, seconds=spent)
         fewer = [one for one in metrics if one not in refused(written + said, metrics)]
         if code is None or not fewer:
             break
@@ -246,15 +233,34 @@ async def _counted(ncu: str, driver: list[str], scratch: Path, cases: int, confi
         if "metric" not in (written + said).lower() or fewer == metrics:
             break
         metrics = fewer
-    return Counters(why_not=reason(written, said, code), tool=ncu, confined=confined, seconds=spent)
+    return Counters(why_not=reason(written, said, code), tool=ncu, seconds=spent)
 
 
-def by_case(kernels: list[KernelCounters], cases: int) -> list[list[KernelCounters]]:
-    """The launches of each case, which the driver ends with a launch of MARK."""
-    found: list[list[KernelCounters]] = [[]]
-    for one in kernels:
-        if MARK in one.kernel:
-            found.append([])
-        else:
-            found[-1].append(one)
-    return (found + [[] for _ in range(cases)])[:cases]
+def by_case(kernels: list[KernelCounters], counts: Sequence[int]) -> list[list[KernelCounters]]:
+    """The launches of each program, which launches so many kernels; those of a long one may be cut off."""
+    left = iter(kernels)
+    return [[one for one in (next(left, None) for _ in range(count)) if one is not None] for count in counts]
+
+
+async def _run(arguments: list[str], folder: Path, limit_s: float) -> tuple[int | None, str]:
+    """Run to its end, or end it and all that it started; its status, and what it wrote."""
+    process = await asyncio.create_subprocess_exec(
+        *arguments,
+        cwd=folder,
+        env=kept_environment() | {"HOME": str(folder), "TMPDIR": str(folder), "CUDA_CACHE_PATH": str(folder)},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(max(limit_s, 1.0)):
+            said, _ = await process.communicate()
+        return process.returncode, said.decode("utf-8", "replace")
+    except TimeoutError:
+        return None, f"ncu was stopped after {limit_s:.0f} s"
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        if process.returncode is None:
+            await process.wait()

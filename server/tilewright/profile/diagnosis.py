@@ -1,8 +1,8 @@
 """From figures to a diagnosis: what bounds a call, by which evidence, what to try in which order, and when to stop.
 
-Each piece of evidence says how it is known: measured (a clock on the device), ncu (its counters), traced (kernel by
+Each piece of evidence says how it is known: measured (a clock on the device), ncu (its counters), CUPTI (kernel by
 kernel), counted (from the grid, the launches and the compiled code), or modelled (roofline/model.py). The rules that
-name a bound are in rules.py; what the trace says is read in tracing.py.
+name a bound are in rules.py; the kernels of a call are in kernels.py.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tilewright.compiler.treatments import Finding, Treatment, for_more_warps
 from tilewright.gpu.specs import DeviceSpec
 from tilewright.policy import RootCause
 from tilewright.profile.counters import KernelCounters
+from tilewright.profile.kernels import CallKernels
+from tilewright.profile.kernels import evidence as recorded
 from tilewright.profile.rules import NOTHING, SWIZZLE, TERMS, WIDER_LOADS, Bound, Rule, Signs, holding
-from tilewright.profile.tracing import CaseTrace
-from tilewright.profile.tracing import evidence as traced
 from tilewright.roofline.bounds import Ceilings, roofline_ms
 from tilewright.roofline.model import CallProfile, Estimate, LaunchProfile, estimate_launch, traffic_bytes
 from tilewright.task import Work
@@ -51,12 +51,12 @@ class CaseDiagnosis(Record):
     treatments: list[str] = Field(default_factory=list, description="to try, in this order")
     stop: str = Field("", description="when there is nothing left to try")
     without_counters: Bound | None = Field(None, description="the bound by all but ncu's counters, where it is another")
-    trace: CaseTrace | None = Field(None, description="the kernels of a call, as they were traced on the GPU")
+    kernels: CallKernels | None = Field(None, description="of a call, as they were recorded on the GPU")
 
 
 class Facts(NamedTuple):
     """What is known of a case: `modelled` is the model's estimate of it, `latency_ms` is measured or the same,
-    `compiled` are its kernels, `counters` ncu's of one call, `trace` the kernels of a call by themselves. Of a
+    `compiled` are its kernels, `counters` ncu's of one call, `kernels` those of a call by themselves. Of a
     call that the model does not see, a Triton kernel's, `profile` and `modelled` are empty."""
 
     case: str
@@ -67,7 +67,7 @@ class Facts(NamedTuple):
     modelled: Estimate
     compiled: Sequence[Compilation] = ()
     counters: Sequence[KernelCounters] = ()
-    trace: CaseTrace | None = None
+    kernels: CallKernels | None = None
 
 
 def diagnose(facts: Facts, device: DeviceSpec, ceilings: Ceilings, findings: Sequence[Finding]) -> CaseDiagnosis:
@@ -88,8 +88,8 @@ def diagnose(facts: Facts, device: DeviceSpec, ceilings: Ceilings, findings: Seq
             f"{share:.0%} of what the ceilings allow: at most {1 / share:.2f}x is left; stop when one try gains nothing"
         )
     lines = [reached, evidence, *more, _counted(facts.counters)]
-    if facts.trace is not None:
-        lines += traced(facts.trace, facts.latency_ms if facts.measured else 0.0)
+    if facts.kernels is not None:
+        lines.append(recorded(facts.kernels))
     if facts.work.bytes < device.l2_bytes:
         lines.append(
             f"counted: {facts.work.bytes / 1e6:.1f} MB fit in the L2 cache ({device.l2_bytes / 2**20:.0f} MiB): a "
@@ -107,7 +107,7 @@ def diagnose(facts: Facts, device: DeviceSpec, ceilings: Ceilings, findings: Seq
         treatments=remedies,
         stop=stop,
         without_counters=without.bound if without.bound != rule.bound else None,
-        trace=facts.trace,
+        kernels=facts.kernels,
     )
 
 
@@ -178,15 +178,15 @@ def _signs(facts: Facts, device: DeviceSpec) -> Signs:
 
 
 def _unmodelled(signs: Signs, facts: Facts) -> Signs:
-    """The signs of a call that no model sees, by its trace and its compiled kernels."""
-    rows = facts.trace.kernels if facts.trace is not None else []
+    """The signs of a call that no model sees, by what it launched and its compiled kernels."""
+    rows = facts.kernels.kernels if facts.kernels is not None else []
     longest = signs.counters.kernel or max(rows, key=lambda row: row.launches * row.med_us).kernel if rows else ""
     kernels = [made for made in facts.compiled if made.kernel in longest] or facts.compiled
     known = [(made, made.resources) for made in kernels if made.resources is not None]
     percents = [100 * (one.warps_per_sm or 0) / max(one.max_warps_per_sm, 1) for _, one in known if one.warps_per_sm]
     return signs._replace(
-        launches=facts.trace.kernels_a_call if facts.trace is not None else len(facts.counters),
-        launches_by="traced" if facts.trace is not None else "ncu",
+        launches=facts.kernels.launches if facts.kernels is not None else len(facts.counters),
+        launches_by="replayed" if facts.kernels is not None else "ncu",
         kernel=known[0][0].kernel if known else longest,
         lacks_tensor_cores=any(made.has_products and not one.tensor_core for made, one in known),
         spill_bytes=max((one.spill_bytes for _, one in known), default=0),

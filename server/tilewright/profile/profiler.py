@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import PurePosixPath
+import contextlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from tilewright.compiler.findings import findings
 from tilewright.compiler.treatments import Finding
 from tilewright.errors import UsageError
-from tilewright.evaluation.results import BenchmarkResult, Environment, Status, Surveyed
+from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Environment, Status, Surveyed
 from tilewright.evaluation.seeds import new_secret
 from tilewright.evaluation.snapshot import content_id
+from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch, spec_by_name
 from tilewright.knobs import Value
 from tilewright.profile.counters import Counters, read_counters
 from tilewright.profile.diagnosis import Facts, diagnose
+from tilewright.profile.recording import Kernels, record_kernels
 from tilewright.profile.report import ProfileReport
-from tilewright.profile.trace import Trace, read_trace
+from tilewright.programs.format import program_file
 from tilewright.roofline.model import CallProfile, estimate_call
 from tilewright.session.beginning import Working, backend_for, working_candidate
 from tilewright.session.checkout import Checkout
-from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress, Results
+from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress, Results, in_thread
 from tilewright.session.outcomes import Dumped, SurveyResult
 from tilewright.session.runs import with_model
 from tilewright.task import Backend, Frontend, Work, case_label
 
 LIMIT_S = 600.0
+LEASE_WAIT_S = 20.0
 COMPILE_S = 60.0
 COUNTERS = "ncu's counters show stall reasons, cache hit rates, bank conflicts and uncoalesced access; none were read: "
 UNSEEN = SurveyResult(status=Status.PASSED, variants=[Surveyed()])
@@ -45,22 +50,20 @@ class _Seen(NamedTuple):
     benchmark: BenchmarkResult
     dumped: Dumped
     counters: Counters
-    trace: Trace
+    kernels: Kernels
 
 
 class Profiler:
     """Profiles of one checkout's tasks."""
 
-    def __init__(self, checkout: Checkout, confined: bool = True, jobs: Jobs | None = None) -> None:
-        """`confined`: whether the candidate is confined while it is counted and traced, as it is in a worker. `jobs` is
-        the server's."""
+    def __init__(self, checkout: Checkout, jobs: Jobs | None = None) -> None:
+        """`jobs` is the server's."""
         self._checkout = checkout
         self._jobs = jobs or Jobs()
-        self._confined = confined
         self.counters = Counters(why_not="nothing was profiled")
         """What ncu counted for the latest profile, in full."""
-        self.trace = Trace(failed={"trace": "nothing was profiled"})
-        """The kernels that the latest profile traced, in full."""
+        self.kernels = Kernels(why_not="nothing was profiled")
+        """The kernels that the latest profile recorded, in full."""
         self._results: Results[ProfileReport] = Results(
             self._jobs, "profile", lambda report: report.status is Status.VOID
         )
@@ -92,31 +95,52 @@ class Profiler:
         await self._jobs.close()
 
     async def _work(self, job: Job, found: Working, backend: Backend, arch: str) -> ProfileReport:
-        async with with_model(backend, arch, found.committed, found.folder, found.task.file.rules) as (
-            measuring,
-            modelling,
-        ):
-            environment = await measuring.environment()
-            triton = found.task.file.frontend is Frontend.TRITON
-            survey = UNSEEN if triton else await modelling.survey([found.files], backend, LIMIT_S, job.tell)
-            dumped = await modelling.dump(found.files, [environment.arch], COMPILE_S, LIMIT_S, job.tell)
-            job.tell("timing the candidate alone")
-            benchmark = await measuring.benchmark(found.files, None, new_secret(), LIMIT_S, job.tell)
-            works = await measuring.work()
-        self.counters = counters = Counters(why_not="nothing ran on a GPU")
-        self.trace = trace = Trace(failed={"trace": "nothing ran on a GPU"})
-        if backend is Backend.CUDA and benchmark.status is Status.PASSED:
+        with tempfile.TemporaryDirectory(prefix="tilewright-profile-") as name:
+            store = Path(name)
+            async with with_model(backend, arch, found.committed, found.folder, found.task.file.rules) as (
+                measuring,
+                modelling,
+            ):
+                environment = await measuring.environment()
+                triton = found.task.file.frontend is Frontend.TRITON
+                survey = UNSEEN if triton else await modelling.survey([found.files], backend, LIMIT_S, job.tell)
+                dumped = await modelling.dump(found.files, [environment.arch], COMPILE_S, LIMIT_S, job.tell)
+                job.tell("timing the candidate alone")
+                benchmark = await measuring.benchmark(
+                    found.files, None, new_secret(), LIMIT_S, job.tell, store=store, with_inputs=True
+                )
+                works = await measuring.work()
+            self.counters = Counters(why_not="nothing ran on a GPU")
+            self.kernels = Kernels(why_not="nothing ran on a GPU")
+            if backend is Backend.CUDA and benchmark.passed:
+                programs = [_program(store, timing) for timing in benchmark.cases]
+                size, own = [float(work.bytes) for work in works], _names(survey, dumped)
+                await self._look(job, programs, size, own, environment.device_uuid)
+        return _report(_Seen(environment, works, survey, benchmark, dumped, self.counters, self.kernels)).fitted()
+
+    async def _look(
+        self, job: Job, programs: Sequence[Path | str], work_bytes: Sequence[float], own: set[str], uuid: str
+    ) -> None:
+        """Replay the programs for what they launch and for ncu, with the GPU held meanwhile."""
+        with contextlib.ExitStack() as held:
+            try:
+                if uuid:
+                    await in_thread(held.enter_context, lease(uuid, LEASE_WAIT_S, lambda _: None))
+            except GpuBusy as busy:
+                self.counters, self.kernels = Counters(why_not=str(busy)), Kernels(why_not=str(busy))
+                return
+            job.tell("recording the kernels of a call")
+            self.kernels = await in_thread(record_kernels, programs, work_bytes, own)
             job.tell("reading counters with ncu")
-            cases, uuid = [timing.case for timing in benchmark.cases], environment.device_uuid
-            self.counters = counters = await read_counters(
-                found.committed, found.files, found.folder, cases, uuid, self._confined
-            )
-            job.tell("tracing the kernels of a call")
-            size, own = [float(work.bytes) for work in works], _names(survey, dumped)
-            self.trace = trace = await read_trace(
-                found.committed, found.files, found.folder, cases, size, own, uuid, self._confined
-            )
-        return _report(_Seen(environment, works, survey, benchmark, dumped, counters, trace)).fitted()
+            self.counters = await read_counters(programs)
+
+
+def _program(store: Path, timing: CaseTiming) -> Path | str:
+    """Where a case's program lies, or why there is none."""
+    if timing.program is None:
+        return f"a call that cannot be replayed is not looked at: {timing.note}"
+    path = program_file(store, timing.program.sha256)
+    return path if path.is_file() else f"its program was {timing.program.note}"
 
 
 def _names(survey: SurveyResult, dumped: Dumped) -> set[str]:
@@ -151,7 +175,7 @@ def _report(seen: _Seen) -> ProfileReport:
             estimate_call(profile, device),
             [kernel.made for kernel in seen.dumped.kernels],
             seen.counters.cases[index] if index < len(seen.counters.cases) else [],
-            seen.trace.cases[index] if index < len(seen.trace.cases) else None,
+            seen.kernels.cases[index] if index < len(seen.kernels.cases) else None,
         )
         diagnoses.append(diagnose(facts, device, seen.environment.ceilings, _findings(seen.dumped, profile)))
     worst = min(diagnoses, key=lambda one: one.roofline_percent if one.roofline_percent is not None else 100.0)
@@ -171,7 +195,7 @@ def _report(seen: _Seen) -> ProfileReport:
         modelled=not measured,
         cases=diagnoses,
         counters=seen.counters.summary,
-        traced=seen.trace.summary if measured else "",
+        kernels=seen.kernels.summary if measured else "",
         would_add=COUNTERS + seen.counters.why_not if seen.counters.why_not else MORE,
         left_out="; ".join(filter(None, [UNCOMPARED, "" if measured else FEW_BLOCKS, seen.dumped.message])),
         next=advice,

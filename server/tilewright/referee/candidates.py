@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TypeVar
 
 from tilewright.errors import UsageError
@@ -28,6 +29,7 @@ from tilewright.referee.captures import (
     ordinary_calls,
 )
 from tilewright.task import Case, case_label
+from tilewright.wire.channel import as_bytes
 from tilewright.wire.launches import Launch
 
 PUBLIC_BYTES = 4 << 30
@@ -90,6 +92,12 @@ class Programs:
         if recorded is None:
             recorded = self._recorded(code, snapshot, cases, label)
         confirm_launches(recorded, programs)
+
+    def with_inputs(self, code: TaskCode, case: Case, program: Program) -> Program:
+        """A case's program, with the arguments of a public draw as the contents of its inputs."""
+        draw = self._draws(code, case)[0]
+        names = [one.name for one in draw.described if one.tensor is not None]
+        return replace(program, examples=dict(zip(names, map(as_bytes, draw.tensors), strict=True)))
 
     def captured_aside(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], room: int) -> Aside:
         """Capture a candidate's calls while the block runs, until it sets what it is given; None where nothing is to be

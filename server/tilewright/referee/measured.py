@@ -52,8 +52,9 @@ LABELS = ("candidate", "incumbent")
 @dataclass(frozen=True)
 class Run:
     """What a benchmark run is to go by. `deadline`: by `time.monotonic`. `store`: where programs are written, if they
-    are kept. `confirms`: a candidate that gains has to launch the same in an ordinary call. `in_process`: gives what
-    times both versions in their own processes. `settle`: waits until no other process of ours starts."""
+    are kept, `with_inputs` of a public draw. `confirms`: a candidate that gains has to launch the same in an ordinary
+    call. `in_process`: gives what times both versions in their own processes. `settle`: waits until no other process of
+    ours starts."""
 
     code: TaskCode
     rules: Rules
@@ -68,6 +69,7 @@ class Run:
     settle: Callable[[], None]
     confirms: bool = False
     store: Path | None = None
+    with_inputs: bool = False
 
     def need_time(self) -> None:
         """Raises `WorkerFailure` where there is none left."""
@@ -161,12 +163,13 @@ class Measuring:
         work = run.code.work(case)
         need_possible(case, values["latency_ms"], work, run.device)
         percent, bound = roofline_share(values["latency_ms"], work, run.ceilings)
+        stored = self._programs.with_inputs(run.code, case, own.program) if run.with_inputs else own.program
         timing = CaseTiming(
             case=case,
             roofline_percent=percent,
             bound=bound,
             peak_bytes=max(own.peak_bytes, sum(tensor.size for tensor in own.program.layout.outputs)),
-            program=_stored(own.program, run.store),
+            program=_stored(stored, run.store),
             note="" if bound else "no measured ceiling applies",
             **values,
         )

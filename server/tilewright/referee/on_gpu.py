@@ -130,4 +130,5 @@ class OnGpu:
                 settle=self._pool.wait_ready,
                 confirms=message.get("confirms", False),
                 store=Path(message["store"]) if message.get("store") else None,
+                with_inputs=message.get("with_inputs", False),
             )

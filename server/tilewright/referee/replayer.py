@@ -75,9 +75,11 @@ class ReplayerGone(Exception):
 class Replayer:
     """A replayer process. A context manager: it ends with the block."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        """`folder` is where its scratch folder is made; default: the temporary folder."""
+    def __init__(self, folder: Path | None = None, records: bool = False) -> None:
+        """`folder` is where its scratch folder is made; default: the temporary folder. One that `records` says what
+        the calls of `alone` launch, and its times are no verdict."""
         self._folder = folder
+        self._module = "tilewright.replay.recording" if records else "tilewright.replay.process"
         self._process: ChildProcess | None = None
         self._scratch: Path | None = None
         self._link: Link[FromReplayer] | None = None
@@ -103,9 +105,7 @@ class Replayer:
         self._scratch = Path(tempfile.mkdtemp(prefix="tilewright-replayer-", dir=self._folder))
         environment = kept_environment() | {"HOME": str(self._scratch), "TMPDIR": str(self._scratch)}
         environment |= {"CUDA_CACHE_PATH": str(self._scratch)}
-        self._process = spawned(
-            "tilewright.isolation.confined", ["tilewright.replay.process"], environment, self._scratch
-        )
+        self._process = spawned("tilewright.isolation.confined", [self._module], environment, self._scratch)
         self._link = Link(self._process.channel, FromReplayer)
         self.starts += 1
 

@@ -12,6 +12,7 @@ import secrets
 import socket
 from collections.abc import Sequence
 
+from tilewright.gpu.cupti import NotRecorded, Recorder
 from tilewright.gpu.driver import DriverError
 from tilewright.isolation.confinement import Isolation
 from tilewright.programs.digests import room_bytes
@@ -19,6 +20,7 @@ from tilewright.programs.format import decoded
 from tilewright.programs.model import Program, ProgramError
 from tilewright.replay.calls import Tampered
 from tilewright.replay.device import Device, Hang
+from tilewright.replay.launches import Recording
 from tilewright.replay.rounds import Blamed, OutOfMemory, Place, run_alone, run_blocks, run_round
 from tilewright.wire.channel import Channel, ChannelClosed, ChannelError, Received
 from tilewright.wire.messages import (
@@ -47,8 +49,10 @@ from tilewright.wire.messages import (
 class Replayer:
     """The requests: one method for each."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, recorder: Recorder | NotRecorded | None = None) -> None:
+        """`recorder` takes down what calls launch; why there is none, or None where nothing is to be recorded."""
         self._device = device
+        self._recorder = recorder
         self._programs: list[Program] = []
         self._draws: list[list[int]] = []
         self._key = 0
@@ -133,12 +137,19 @@ class Replayer:
     def _run_alone(self, message: RunAlone, buffers: Sequence[Received]) -> Message:
         arm, draw = message.room.arm, message.room.draw
         memory = self._room(message.room, buffers)
-        program = self._programs[arm]
+        program, recording = self._programs[arm], Recording(self._recorder)
+        many, limit_s = message.calls, message.limit_s
         try:
-            calls = run_alone(self._device, program, self._draws, draw, message.calls, message.limit_s, memory)
+            calls = run_alone(self._device, program, self._draws, draw, many, limit_s, memory, recording.watch)
         except Blamed as blamed:
             raise Blamed(arm, blamed.cause) from None
-        return Outputs(events=[c.events for c in calls], wall=[c.wall for c in calls])
+        return Outputs(
+            events=[one.events for one in calls],
+            wall=[one.wall for one in calls],
+            launches=recording.launches,
+            us=recording.us,
+            not_recorded=recording.not_recorded,
+        )
 
     def _run_blocks(self, message: RunBlocks) -> Message:
         if not self._draws or any(one.arm >= len(self._programs) for one in message.blocks):
@@ -203,8 +214,8 @@ def serve(link: Link[ToReplayer], replayer: Replayer) -> None:
         link.send(answer)
 
 
-def main(channel: socket.socket, isolation: Isolation) -> None:
-    """Open the GPU in this process, which is confined, and answer."""
+def main(channel: socket.socket, isolation: Isolation, recorder: Recorder | NotRecorded | None = None) -> None:
+    """Open the GPU in this process, which is confined, and answer. `recorder`: see `Replayer`."""
     link: Link[ToReplayer] = Link(Channel(channel, takes_memory=True), ToReplayer)
     try:
         device = Device()
@@ -221,5 +232,5 @@ def main(channel: socket.socket, isolation: Isolation) -> None:
         )
     )
     with contextlib.suppress(ChannelClosed):
-        serve(link, Replayer(device))
+        serve(link, Replayer(device, recorder))
     os._exit(0)  # a context that hangs does not end in order

@@ -15,7 +15,7 @@ import random
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -192,12 +192,14 @@ def run_alone(
     calls: int,
     limit_s: float,
     room: memoryview,
+    watch: Callable[[Callable[[], list[Call]]], list[Call]] = lambda run: run(),
 ) -> list[Call]:
-    """Calls of one program, and the outputs of the last one in the `room`. Raises `OutOfMemory`, `Blamed` (arm 0)."""
+    """Calls of one program, and the outputs of the last one in the `room`. `watch` has them run. Raises `OutOfMemory`,
+    `Blamed` (arm 0)."""
     poisoned = mapped([program])
     with laid_out(device, [program], draws, limit_s) as (arm,):
         try:
-            made = [call(device, arm, arm.loaded.graph, draw, poisoned, limit_s) for _ in range(calls)]
+            made = watch(lambda: [call(device, arm, arm.loaded.graph, draw, poisoned, limit_s) for _ in range(calls)])
             read_outputs(device, arm, room)
             return made
         except Exception as error:

@@ -153,12 +153,15 @@ class Runs:
         tell: Tell,
         confirms: bool = False,
         store: Path | None = None,
+        with_inputs: bool = False,
     ) -> BenchmarkResult:
         """Measure a candidate against the incumbent, or alone. `confirms`: on a GPU, one that gains has to launch the
-        same in an ordinary call. `store`: the folder to which its programs are written; default: none."""
+        same in an ordinary call. `store`: the folder to which its programs are written, `with_inputs` of a public
+        draw; default: none."""
         arms = [files] if incumbent is None else [files, incumbent]
         rules, session = self._rules.model_dump(), self._session
-        more = {"confirms": confirms, "store": str(store or ""), "session": session, "rules": rules}
+        more = {"confirms": confirms, "store": str(store or ""), "with_inputs": with_inputs}
+        more |= {"session": session, "rules": rules}
         result = await self._run("benchmark", limit_s, tell, arms, secret=secret, **more)
         return BenchmarkResult.model_validate(result)
 

@@ -136,9 +136,15 @@ class Blocks(Message):
 
 
 class Outputs(Message):
+    """The calls, in their order. A replayer that records adds what a call launched, in the order in which it began, and
+    for each call what each of these launches took; or `not_recorded` says why it is not known."""
+
     kind: Literal["outputs"] = "outputs"
     events: list[Us]
     wall: list[Us]
+    launches: list[Launch] = Field([], max_length=MAX_LAUNCHES)
+    us: list[list[Us]] = Field([], max_length=MAX_PAIRS)
+    not_recorded: str = Field("", max_length=1000)
 
 
 class Done(Message):

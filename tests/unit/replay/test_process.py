@@ -29,11 +29,12 @@ DRAWS = [[bytes([draw]) * 1024] for draw in (1, 2)]
 class Child:
     """Stands for a process: a thread that serves, as `process.main` does without its own confinement and GPU."""
 
-    def __init__(self, free: int) -> None:
+    def __init__(self, free: int, recorder: Any = None) -> None:
         ours, theirs = socket.socketpair()
         self.channel = Channel(ours)
         self._theirs = theirs
         self._device: Any = simulated.Device(free)
+        self._recorder = recorder
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -42,7 +43,7 @@ class Child:
             link: Link[ToReplayer] = Link(Channel(self._theirs, takes_memory=True), ToReplayer)
             link.send(ReplayerReady(gpu="GPU-simulated", arch="sm_90", mhz=1980.0, driver="13.0", isolation={}))
             try:
-                process.serve(link, process.Replayer(self._device))
+                process.serve(link, process.Replayer(self._device, self._recorder))
             except ChannelError:
                 pass
 
