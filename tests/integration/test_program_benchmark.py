@@ -186,14 +186,14 @@ def test_a_gain_is_measured_without_a_rest_where_the_clock_falls(
 ) -> None:
     versions = taking(60), taking(90)
     monkeypatch.setattr(benchmark, "BLOCK_S", 0.002)
-    assert bench.sustained(CASE, *versions, Seeds("secret"), 62.0) is None
+    assert bench.sustained(CASE, *versions, Seeds("secret"), (92.0, 62.0)) is None
     monkeypatch.setattr(benchmark, "FALLEN", 1.5)
-    found = bench.sustained(CASE, *versions, Seeds("secret"), 62.0)
+    found = bench.sustained(CASE, *versions, Seeds("secret"), (92.0, 62.0))
     assert found is not None
     assert found.low <= found.speedup <= found.high
     assert found.speedup == pytest.approx(92 / 62)
     assert found.mhz == 2000
-    assert bench.sustained(CASE, taking(10), taking(9), Seeds("secret"), 12.0) is None  # it waits for the host
+    assert bench.sustained(CASE, taking(10), taking(9), Seeds("secret"), (11.0, 12.0)) is None  # it waits for the host
 
 
 def test_wrong_outputs_are_not_charged_where_the_incumbents_are_wrong_too(bench: ProgramBench) -> None:

@@ -174,22 +174,23 @@ class ProgramBench:
         return left
 
     def sustained(
-        self, case: Case, candidate: Program, incumbent: Program, seeds: Seeds, us: float
+        self, case: Case, candidate: Program, incumbent: Program, seeds: Seeds, us: Sequence[float]
     ) -> Sustained | None:
         """The speedup in calls without a rest, where the GPU lowers its clock in these; None where it does not. `us`:
-        what a call takes, about. Raises `InProcess`, and `WorkerFailure` (void)."""
-        if us < LAUNCH_BOUND_US:
+        what a call of the incumbent takes, and one of the candidate. Raises `InProcess`, and `WorkerFailure` (void)."""
+        if min(us) < LAUNCH_BOUND_US:
             return None
-        calls, order = max(int(1e6 * BLOCK_S / us), 1), [arm for _ in range(BLOCK_QUADS) for arm in ABBA]
+        calls = [max(int(1e6 * BLOCK_S / one), 1) for one in us]
+        order = [arm for _ in range(BLOCK_QUADS) for arm in ABBA]
         if torch.cuda.is_available():
             torch.cuda.empty_cache()  # the replayer needs the room
         try:
             self._replayer.load([incumbent, candidate], [self._described(case, 0, self._drawn(case, seeds.next()))])
-            alone = self._replayer.blocks([(CANDIDATE, calls)], CALL_LIMIT_S)
+            alone = self._replayer.blocks([(CANDIDATE, calls[CANDIDATE])], CALL_LIMIT_S)
             self._after_round()
             if alone.mhz[0] >= FALLEN * self._replayer.idle_mhz:
                 return None
-            found = self._replayer.blocks([(arm, calls) for arm in order], CALL_LIMIT_S)
+            found = self._replayer.blocks([(arm, calls[arm]) for arm in order], CALL_LIMIT_S)
             self._after_round()
         except Fault as fault:
             raise self._failure(case, fault, alone=False) from None

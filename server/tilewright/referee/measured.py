@@ -142,7 +142,7 @@ class Measuring:
             try:
                 programs = _read(last), _read(first)
                 timed = bench.case(case, *programs, run.seeds)
-                sustained = bench.sustained(case, *programs, run.seeds, timed.found.mean_us(CANDIDATE))
+                sustained = bench.sustained(case, *programs, run.seeds, [timed.found.mean_us(arm) for arm in (0, 1)])
             except (InProcess, OSError, ProgramError) as error:
                 raise WorkerFailure(Status.VOID, f"{case_label(case)}: {error}") from None
             timings.append(CaseTiming(case=case, sustained=sustained, **values_of(timed, alone=False)))
@@ -228,7 +228,7 @@ class Measuring:
             if timing.level is Level.REPLAYED and own.program and other and other.program and not timing.same:
                 run.tell(f"calls without a rest on {case_label(timing.case)}")
                 with contextlib.suppress(InProcess):
-                    us = 1000 * timing.latency_ms
+                    us = 1000 * (timing.incumbent_ms or timing.latency_ms), 1000 * timing.latency_ms
                     found = bench.sustained(timing.case, own.program, other.program, run.seeds, us)
                     timing = timing.model_copy(update={"sustained": found})
             cases.append(timing)
