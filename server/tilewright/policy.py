@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal
 
-from tilewright.evaluation.results import BenchmarkResult, CaseTiming, CorrectnessResult, Level, Status, Sustained
+from tilewright.evaluation.results import BenchmarkResult, CaseTiming, CorrectnessResult, Level, Status
 from tilewright.rules import Rules
 from tilewright.task import case_label
 from tilewright.wire.record import Record
@@ -104,7 +104,7 @@ def verdict_of_benchmark(result: BenchmarkResult, rules: Rules) -> Verdict | Non
             detail = f"{_percent(case.speedup, mark)} speed on {case_label(case.case)}"
             return Verdict(kind=VerdictKind.REVERT, reason=Reason.REGRESSION, detail=detail)
         if case.sustained is not None and case.sustained.high < 1:
-            detail = f"{shown}, but {sustained_in_words(case.sustained)} on {case_label(case.case)}"
+            detail = f"{shown}, but {case.sustained} on {case_label(case.case)}"
             return Verdict(kind=VerdictKind.REVERT, reason=Reason.REGRESSION, detail=detail)
         if text := _over_memory(case, rules):
             return Verdict(kind=VerdictKind.REVERT, reason=Reason.MEMORY, detail=text)
@@ -118,11 +118,6 @@ def verdict_of_benchmark(result: BenchmarkResult, rules: Rules) -> Verdict | Non
         least = rules.floor if result.level is Level.REPLAYED else rules.resolution
         why = f"equal versions can differ by {100 * math.expm1(least):.2f}%"
     return Verdict(kind=VerdictKind.REVERT, reason=Reason.INCONCLUSIVE, detail=f"{shown}: {why}")
-
-
-def sustained_in_words(found: Sustained) -> str:
-    """A gain in calls without a rest, with the clock."""
-    return f"sustained {_percent(found.speedup)} at {found.mhz} MHz"
 
 
 def _beyond(result: BenchmarkResult, rules: Rules) -> tuple[bool, bool]:

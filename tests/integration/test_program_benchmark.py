@@ -181,6 +181,23 @@ def test_a_program_that_is_wrong_on_a_class_of_values_is_refused(bench: ProgramB
     assert failed.value.status is Status.CRASHED
 
 
+def test_a_program_that_both_versions_have_is_not_charged_to_one_of_them(bench: ProgramBench) -> None:
+    wrong = program([clear(width=256)])
+    for one in (wrong, broken(taking(20))):
+        with pytest.raises(WorkerFailure, match="both versions") as failed:
+            bench.case(CASE, one, one, Seeds("secret"))
+        assert failed.value.status is Status.VOID
+
+
+def test_a_fault_without_a_rest_leaves_the_gain_as_it_is(bench: ProgramBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any) -> Any:
+        raise Fault("hang", None, "the GPU was not done in time")
+
+    monkeypatch.setattr(Replayer, "blocks", failing)
+    with pytest.raises(InProcess, match="not measured without a rest: the GPU was not done in time"):
+        bench.sustained(CASE, taking(60), taking(90), Seeds("secret"), (92.0, 62.0))
+
+
 def test_a_gain_is_measured_without_a_rest_where_the_clock_falls(
     bench: ProgramBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from tilewright.programs.format import encoded, write
 from tilewright.programs.model import Copy, Kernel, Memset, Program, digest_of
 from tilewright.referee.compare import compare
 from tilewright.referee.replayer import Fault, Replayer, ReplayerGone
-from tilewright.wire.messages import Done, LoadPrograms
+from tilewright.wire.messages import LoadPrograms, ProgramsLoaded
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 ROOT = Path(__file__).parents[2]
@@ -177,7 +177,7 @@ def test_a_hostile_file_is_a_fault_and_the_replayer_goes_on(replayer: Replayer, 
         raw[{"magic": 3, "header": 60, "image": len(raw) - 2000}[change]] ^= 0x55
     replayer.start()
     with pytest.raises(Fault) as fault:
-        replayer._ask(LoadPrograms(programs=[0]), Done, [bytes(raw)], 5)
+        replayer._ask(LoadPrograms(programs=[0]), ProgramsLoaded, [bytes(raw)], 5)
     assert (fault.value.kind, fault.value.arm) == ("refused", None)
     replayer.load([FAST], DRAWS)
     assert replayer.starts == 1

@@ -10,6 +10,7 @@ from tests.bench import Bench
 from tests.conftest import SCALE_KERNEL, SCALE_TOML
 from tests.integration.test_triton_frontend import AUTOTUNED, KERNEL, TOML
 from tilewright.evaluation.results import Status
+from tilewright.evaluation.unseen import Tuners
 from tilewright.task import Backend
 
 HALF = AUTOTUNED.replace(
@@ -31,7 +32,8 @@ def scale(x, factor):
     grid = lambda tile: (x.shape[0] // tile + 1,)
     if not TILES:
         arguments = lambda tile: (x, OUT, factor, tile)
-        TILES.append(exhaustive_search([64, 128], stream, grid, scale_kernel, arguments, quiet=True).best.config)
+        found = exhaustive_search([64, 128], stream, grid_fn=grid, kernel=scale_kernel, args_fn=arguments, quiet=True)
+        TILES.append(found.best.config)
     ct.launch(stream, grid(TILES[0]), scale_kernel, (x, out, factor, TILES[0]))
     return out
 """
@@ -87,3 +89,16 @@ def test_a_tuner_that_spoils_its_arguments_is_named(triton: Bench, cutile: Bench
     ):
         found = bench.check(source)
         assert found.passed, found.message
+
+
+def test_a_worker_that_boasts_of_configs_is_believed_no_further_than_what_was_tried() -> None:
+    tuners = Tuners()
+    tuners.add([["one", 3, ["<object at 0x1>"]], ["many", 10**9, ["x" * 10**6] * 100], ["odd"], 7])
+    tuners.tried |= {0, 1}
+    assert tuners.left[0].startswith(
+        "not all configs seen: 2 of 3 of one (<object at 0x1>), 2 of 1000000000 of many (xxx"
+    )
+    assert len(tuners.left[0]) + len(tuners.text) < 1000
+    tuners.tried.add(2)
+    assert "of one" not in tuners.left[0]
+    assert Tuners().left == []

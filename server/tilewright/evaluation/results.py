@@ -221,6 +221,9 @@ class Sustained(Record):
     high: float
     mhz: int = Field(description="the SM clock behind the candidate's calls")
 
+    def __str__(self) -> str:
+        return f"sustained {100 * (self.speedup - 1):+.2f}% at {self.mhz} MHz"
+
 
 class CaseTiming(Record):
     """One case of a benchmark run. Latencies in milliseconds: of a replayed program means over the rounds, else medians
@@ -276,9 +279,13 @@ class BenchmarkResult(Record):
     phases: dict[str, float] = Field({}, description="where the seconds went")
 
     @property
-    def slowed(self) -> list[Sustained]:
-        """The cases' gains in calls without a rest, where the clock falls in these, the smallest first."""
-        return sorted((case.sustained for case in self.cases if case.sustained), key=lambda one: one.speedup)
+    def sustained(self) -> str:
+        """The least gain in calls without a rest, in words, with the clock; empty if the clock falls on no case."""
+        slowed = [(case.sustained, case.case) for case in self.cases if case.sustained]
+        if not slowed:
+            return ""
+        least, case = min(slowed, key=lambda one: one[0].speedup)
+        return f"{least} on {case_label(case)}" if len(self.cases) > 1 else str(least)
 
     @property
     def passed(self) -> bool:

@@ -83,8 +83,7 @@ class TimedCalls:
         return ""
 
     def run(self) -> float:
-        """Run one block and hand its outputs over; the calls' device time in ms. `recorded`: what it runs is looked at,
-        and not timed, so that handing over must be plain copies."""
+        """Run one block and hand its outputs over; the calls' device time in ms."""
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         self._driver.cuCtxResetPersistingL2Cache()
         start.record()

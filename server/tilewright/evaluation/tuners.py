@@ -1,4 +1,4 @@
-"""The configs of a candidate's tuners: each is tried on one case. What the tuner takes is checked on all of them."""
+"""The configs of a candidate's tuners: each is tried on one case. The config that a tuner takes is checked on all."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def fault_of(by: Check, runs: Sequence[Run], tuners: Tuners) -> CaseCheck | None
     config, or after all of them ran on its arguments. None if it is not. `tuners` gets what was tried. A config that
     does not run counts for nothing: a tuner does not take it."""
     run, first = _smallest(runs), int(by.backend is Backend.CPU)  # no GPU, no clock: config 0 was checked
+    tuners.tried |= {*range(first)}
     until = time.monotonic() + LIMIT_S
     for number in range(first, max(tuners.configs.values(), default=0)):
         if number > first and time.monotonic() > until:
@@ -36,8 +37,7 @@ def fault_of(by: Check, runs: Sequence[Run], tuners: Tuners) -> CaseCheck | None
         by.tell(f"trying config {number + 1} of a tuner")
         check, tried = _tried(by, run, Choice(number))
         if check is None or check.status.is_incorrect:
-            for name in tried.taken:
-                tuners.taken.setdefault(name, {}).update(tried.taken[name])
+            tuners.tried.add(number)
         if check is not None and check.status.is_incorrect:
             return check.model_copy(update={"message": f"with the config {tried.text}: {check.message}"})
     return _damaged(by, run) if tuners.configs and by.backend is Backend.CPU else None

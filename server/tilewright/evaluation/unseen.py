@@ -28,11 +28,13 @@ UNSHOWN = {
 
 
 class Tuners:
-    """Tuners that ran, by name: how many configs each has, and which of them it took somewhere."""
+    """Tuners that ran, by name: how many configs each has, which of them it took, in words, and the numbers of the
+    configs that all of them were told to take."""
 
     def __init__(self) -> None:
         self.configs: dict[str, int] = {}
         self.taken: dict[str, dict[str, None]] = {}
+        self.tried: set[int] = set()
 
     def add(self, said: Any) -> None:
         """Add those that a worker, whose word is not trusted, has listed."""
@@ -47,17 +49,17 @@ class Tuners:
     @property
     def text(self) -> str:
         """Which configs were taken."""
-        return "; ".join(", ".join(taken) for taken in self.taken.values())
+        return _few([_few(list(taken)) for taken in self.taken.values()])
 
     @property
     def left(self) -> list[str]:
         """Which tuners took fewer configs than they have, as a note."""
-        few = [
-            f"{len(taken)} of {self.configs[name]} of {name} ({_few(list(taken))})"
-            for name, taken in self.taken.items()
-            if len(taken) < self.configs[name]
-        ]
-        return [f"not all configs seen: {', '.join(few)}"] if few else []
+        few = []
+        for name, count in self.configs.items():
+            tried = max(len([number for number in self.tried if number < count]), 1)
+            if tried < count:
+                few.append(f"{tried} of {count} of {name} ({_few(list(self.taken[name]))})")
+        return [f"not all configs seen: {_few(few)}"] if few else []
 
 
 class Unshown(NamedTuple):

@@ -36,8 +36,8 @@ INCUMBENT, CANDIDATE, EMPTY = 0, 1, -1
 JUDGED_BYTES = 2 << 30
 """Of outputs that are compared with the reference in the rounds before the first look, where equal inputs need not give
 equal outputs."""
-BLOCK_S, BLOCK_QUADS, ABBA = 0.3, 6, (INCUMBENT, CANDIDATE, CANDIDATE, INCUMBENT)
-"""Seconds of a block of calls without a rest, how many quads of blocks are compared, and the order in one."""
+BLOCK_S, BLOCK_LIMIT_S, BLOCK_QUADS, ABBA = 0.3, 5.0, 6, (INCUMBENT, CANDIDATE, CANDIDATE, INCUMBENT)
+"""Seconds of a block of calls without a rest, and at most; quads of blocks that are compared, and the order in one."""
 FALLEN = 0.98
 """Share of an idle GPU's SM clock under which it counts as lowered."""
 SUSTAINED_ERROR = 0.05
@@ -110,6 +110,11 @@ class ProgramBench:
         def verdict(program: Program, draw: int, outputs: list[memoryview]) -> Verdict:
             return judge_drawn(self._code, case, drawn[draw], self._opened(program, outputs), contract)
 
+        def wrong_too(program: Program, draw: int) -> bool:
+            outputs = self._alone(case, program, drawn[draw])
+            found = outputs if isinstance(outputs, Verdict) else verdict(program, draw, outputs)
+            return found.status is not Status.PASSED
+
         def judge(draw: int, outputs: list[memoryview]) -> None:
             with self._phases("judge"):
                 found = verdict(candidate, draw, outputs)
@@ -132,20 +137,19 @@ class ProgramBench:
                     self._replayer, DRAWS, comparison, looks, judge, steady, share, self._after_round
                 )
         except _Wrong as wrong:
-            if incumbent is not None:
-                other = self._alone(case, incumbent, drawn[wrong.draw])
-                if (
-                    other if isinstance(other, Verdict) else verdict(incumbent, wrong.draw, other)
-                ).status is not Status.PASSED:
-                    text = f"{case_label(case)}: on other values, both versions are wrong when they are replayed"
-                    raise WorkerFailure(Status.VOID, text) from None
+            if same or (incumbent is not None and wrong_too(incumbent, wrong.draw)):
+                text = f"{case_label(case)}: on other values, both versions are wrong when they are replayed"
+                raise WorkerFailure(Status.VOID, text) from None
             text = f"{case_label(case)}, in a call that was replayed on other values: {wrong.verdict.message}"
             raise WorkerFailure(wrong.verdict.status, text) from None
         except Fault as fault:
-            raise self._failure(case, fault, alone=incumbent is None) from None
+            failure = self._failure(case, fault, alone=incumbent is None)
+            if same and isinstance(failure, WorkerFailure):
+                failure = WorkerFailure(Status.VOID, f"both versions, which are the same program: {failure}")
+            raise failure from None
         except Unsteady:
             text = f"{case_label(case)}: of calls that were replayed on the same values, some gave other outputs"
-            raise WorkerFailure(Status.NONDETERMINISTIC, text) from None
+            raise WorkerFailure(Status.VOID if same else Status.NONDETERMINISTIC, text) from None
         except ReplayerGone as gone:
             raise WorkerFailure(Status.VOID, str(gone)) from None
         return Timed(found, pairs, same)
@@ -186,14 +190,14 @@ class ProgramBench:
             torch.cuda.empty_cache()  # the replayer needs the room
         try:
             self._replayer.load([incumbent, candidate], [self._described(case, 0, self._drawn(case, seeds.next()))])
-            alone = self._replayer.blocks([(CANDIDATE, calls[CANDIDATE])], CALL_LIMIT_S)
+            alone = self._replayer.blocks([(CANDIDATE, calls[CANDIDATE])], BLOCK_LIMIT_S)
             self._after_round()
             if alone.mhz[0] >= FALLEN * self._replayer.idle_mhz:
                 return None
-            found = self._replayer.blocks([(arm, calls[arm]) for arm in order], CALL_LIMIT_S)
+            found = self._replayer.blocks([(arm, calls[arm]) for arm in order], BLOCK_LIMIT_S)
             self._after_round()
-        except Fault as fault:
-            raise self._failure(case, fault, alone=False) from None
+        except Fault as fault:  # they ran to their end with a rest, and with what they hold put back
+            raise InProcess(f"not measured without a rest: {fault}", CANDIDATE) from None
         except ReplayerGone as gone:
             raise WorkerFailure(Status.VOID, str(gone)) from None
         ratios = []

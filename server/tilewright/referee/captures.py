@@ -3,6 +3,7 @@ launches what a program does."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -305,7 +306,8 @@ def _set_arguments(worker: CaptureWorker, draw: Arguments, zone: int, limit_s: f
     worker.load(limit_s)
     for one in draw.tensors:
         if isinstance(one, Memory):
-            one.freeze()
+            with contextlib.suppress(OSError):  # Linux before 5.1 cannot
+                one.freeze()
     worker.ask(SetArguments(zone=zone, arguments=list(draw.described)), Done, draw.tensors, limit_s)
 
 

@@ -27,7 +27,7 @@ DRAWS = 2
 LIMIT_TIMES = 100
 """How many times what a call took first it may take at most, once that is known; a second at least."""
 LONGER_PAUSES = 2
-"""How often the pause is doubled where the SM clock is not steady."""
+"""How often the pause is doubled where the SM clock is not steady; one that was none begins with the shortest."""
 SCOUT = 4
 """Calls of each program before the first round, which say how long one takes."""
 
@@ -44,8 +44,7 @@ class Measured(Record):
     wall_gain_us: float = Field(description="what the second saves by the wall clock, which bounds a gain")
     wall_half_width_us: float
     bounded: bool = Field(description="whether the wall clock shows a smaller gain, which is the one that counts")
-    mhz: float = Field(description="the SM clock behind the calls")
-    steady: bool = Field(description="whether all calls ran at that clock")
+    steady: bool = Field(description="whether no call ran at a lower clock than an idle GPU has")
     rounds: int
     pairs: int = Field(description="calls of each in a round")
 
@@ -53,7 +52,7 @@ class Measured(Record):
         gain, half = 100 * (self.speedup - 1), 50 * (self.high - self.low)
         text = f"{gain:+.2f}% ± {half:.2f} ({self.first_us:.2f} us to {self.second_us:.2f} us, an empty program "
         text += f"{self.empty_us:.2f} us; {self.rounds} rounds of {self.pairs} pairs)"
-        notes = ["by the wall clock, the events show more"] * self.bounded + ["clock not steady"] * (not self.steady)
+        notes = ["by the wall clock; the events show more"] * self.bounded + ["clock not steady"] * (not self.steady)
         return "; ".join([text, *notes])
 
 
@@ -181,7 +180,6 @@ def _measured(found: Comparison, pairs: int) -> Measured:
         wall_gain_us=wall.mean,
         wall_half_width_us=wall.half_width,
         bounded=found.bounded,
-        mhz=found.mhz,
         steady=not found.unsteady,
         rounds=len(found.rounds),
         pairs=pairs,

@@ -142,7 +142,9 @@ class Measuring:
             try:
                 programs = _read(last), _read(first)
                 timed = bench.case(case, *programs, run.seeds)
-                sustained = bench.sustained(case, *programs, run.seeds, [timed.found.mean_us(arm) for arm in (0, 1)])
+                us, sustained = [timed.found.mean_us(arm) for arm in (0, 1)], None
+                with contextlib.suppress(InProcess):
+                    sustained = None if timed.same else bench.sustained(case, *programs, run.seeds, us)
             except (InProcess, OSError, ProgramError) as error:
                 raise WorkerFailure(Status.VOID, f"{case_label(case)}: {error}") from None
             timings.append(CaseTiming(case=case, sustained=sustained, **values_of(timed, alone=False)))
@@ -227,10 +229,12 @@ class Measuring:
         for timing, own, other in zip(result.cases, mine, theirs, strict=True):
             if timing.level is Level.REPLAYED and own.program and other and other.program and not timing.same:
                 run.tell(f"calls without a rest on {case_label(timing.case)}")
-                with contextlib.suppress(InProcess):
-                    us = 1000 * (timing.incumbent_ms or timing.latency_ms), 1000 * timing.latency_ms
+                us = 1000 * (timing.incumbent_ms or timing.latency_ms), 1000 * timing.latency_ms
+                try:
                     found = bench.sustained(timing.case, own.program, other.program, run.seeds, us)
                     timing = timing.model_copy(update={"sustained": found})
+                except InProcess as why:
+                    timing = timing.model_copy(update={"note": "; ".join(filter(None, [timing.note, str(why)]))})
             cases.append(timing)
         return result.model_copy(update={"cases": cases})
 

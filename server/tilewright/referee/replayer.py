@@ -29,6 +29,7 @@ from tilewright.wire.messages import (
     LoadPrograms,
     Message,
     Outputs,
+    ProgramsLoaded,
     ReplayerReady,
     ReplayFault,
     Room,
@@ -89,6 +90,8 @@ class Replayer:
         self.memory = Reused()
         """For contents of inputs, and for outputs."""
         self.starts = 0
+        self.idle_mhz = 0.0
+        """The highest SM clock that the GPU had when programs were loaded."""
 
     def __enter__(self) -> Replayer:
         return self
@@ -130,7 +133,8 @@ class Replayer:
         files = [encoded(program) for program in programs]
         flat = [data for draw in draws for data in draw]
         limit_s = SLACK_S + sum(map(len, (*files, *flat))) / BYTES_A_SECOND
-        self._ask(LoadPrograms(programs=[*range(len(files))]), Done, files, limit_s)
+        loaded = self._ask(LoadPrograms(programs=[*range(len(files))]), ProgramsLoaded, files, limit_s)
+        self.idle_mhz = max(self.idle_mhz, loaded.mhz)
         width = len(programs[0].layout.inputs)
         places = [[*range(number * width, (number + 1) * width)] for number in range(len(draws))]
         self._ask(SetDraws(draws=places), Done, flat, limit_s)
@@ -183,11 +187,6 @@ class Replayer:
         return Copy(arm, draw, in_room(self._programs[arm], memory.view))
 
     @property
-    def idle_mhz(self) -> float:
-        """The SM clock of the idle GPU, as the process found it; 0 before it is ready."""
-        return self.ready.mhz if self.ready is not None else 0.0
-
-    @property
     def pid(self) -> int | None:
         """Of the process, while there is one."""
         return self._process.pid if self._process is not None else None
@@ -230,7 +229,7 @@ class Replayer:
             raise Fault("hang", None, f"the replayer did not answer within {limit_s:.0f} s") from None
         except ChannelClosed:
             gone = self._gone("the replayer ended")
-            if isinstance(message, RunRound | RunAlone):  # a program can break the driver in its process
+            if isinstance(message, RunRound | RunAlone | RunBlocks):  # a program can break the driver in its process
                 raise Fault("crashed", 0 if isinstance(message, RunAlone) else None, str(gone)) from None
             raise gone from None
         except ChannelError as error:

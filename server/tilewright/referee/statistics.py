@@ -23,8 +23,8 @@ LOOKS = (8, 12, 18, 28, 40)
 """Numbers of rounds after which a comparison may end."""
 PRECISE = 0.001
 """Half-width of a log-ratio below which a further look adds nothing."""
-PRECISE_SHARE = {"faster": 0.5, "slower": 0.2}
-"""The same as a share of the difference. A gain is measured again before it is kept, and its figure is the second."""
+PRECISE_SHARE = 0.5
+"""The same as a share of a gain. It is measured again before it is kept, and its figure is the second."""
 NEAR_BEST = 0.01
 """Share by which the SM clock behind an arm may lie under that of the idle GPU. Behind a call that takes much power it
 lies above it, on an H100 by up to 5%, and says nothing of the call; a limit that lasts shows as a low clock."""
@@ -159,10 +159,10 @@ class Comparison:
     @property
     def decided(self) -> bool:
         """Whether more rounds would change nothing that matters."""
-        found, verdict = self.speedup, self.verdict
+        found = self.speedup
         if found.half_width <= PRECISE or found.high < self.rules.useful:
             return True
-        return verdict != "inconclusive" and found.half_width <= PRECISE_SHARE[verdict] * abs(found.mean)
+        return self.verdict == "faster" and found.half_width <= PRECISE_SHARE * found.mean
 
 
 def pause_for(scouted: Figures) -> float:

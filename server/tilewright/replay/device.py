@@ -21,7 +21,7 @@ LOOK_EVERY = 2000
 """Looks at the host's word between two at the stream, which tell of errors."""
 PROBED_CYCLES = 40_000
 """20 us at 2 GHz."""
-IDLE_PROBES, IDLE_S = (200, 20_000), 5.0
+IDLE_PROBES, IDLE_S = (50, 20_000), 5.0
 """Probes in a row without a higher clock, and probes at most; seconds for one."""
 
 

@@ -1,5 +1,4 @@
-// The digest's arithmetic, for the GPU and, in the tests, for a C compiler. `tilewright.programs.digests` does the same in
-// numpy. The mixer is splitmix64's finalizer (G. Steele, D. Lea, C. Flood, "Fast Splittable Pseudorandom Number
+// The digest's arithmetic, for the GPU and, in the tests, for a C compiler. The mixer is splitmix64's finalizer (G. Steele, D. Lea, C. Flood, "Fast Splittable Pseudorandom Number
 // Generators", 2014).
 #ifndef TILEWRIGHT_MIX_H
 #define TILEWRIGHT_MIX_H

@@ -33,6 +33,7 @@ from tilewright.wire.messages import (
     LoadPrograms,
     Message,
     Outputs,
+    ProgramsLoaded,
     ReplayerReady,
     ReplayFault,
     Room,
@@ -85,7 +86,7 @@ class Replayer:
         if any(one != outputs[0] for one in outputs):
             raise ProgramError("the programs have other outputs")
         self._programs = programs
-        return Done()
+        return ProgramsLoaded(mhz=self._device.idle_mhz())
 
     def _set_draws(self, message: SetDraws, buffers: Sequence[Received]) -> Message:
         if not self._programs:
@@ -226,7 +227,6 @@ def main(channel: socket.socket, isolation: Isolation, recorder: Recorder | NotR
         ReplayerReady(
             gpu=context.uuid,
             arch=context.arch,
-            mhz=device.idle_mhz(),
             driver=context.driver,
             isolation=isolation.model_dump(),
         )

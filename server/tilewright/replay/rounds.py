@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tilewright.gpu.driver import DriverError
-from tilewright.programs.digests import in_room, widened
+from tilewright.programs.digests import in_room, key_of, widened
 from tilewright.programs.model import Program, ProgramError, Tensor
 from tilewright.replay.calls import Area, Arm, Call, call, mapped
 from tilewright.replay.device import Device, Hang
@@ -99,18 +99,19 @@ def laid_out(
         device.pages.map(at, size)
     arms: dict[int, Arm] = {}
     variables: dict[int, int] = {}
+    key = secrets.randbits(64)
     taken: list[int] = []
     hangs = False
     try:
         for arm in random.SystemRandom().sample(range(len(programs)), len(programs)):
             try:
                 arms[arm] = _ready(device, programs[arm], draws, taken)
-                variables[arm] = _digest_of_variables(device, arms[arm], limit_s)
+                variables[arm] = _digest_of_variables(device, arms[arm], key, limit_s)
             except Exception as error:
                 raise Blamed(arm, error) from None
         yield [arms[number] for number in sorted(arms)]
         for arm, digest in variables.items():
-            if _digest_of_variables(device, arms[arm], limit_s) != digest:
+            if _digest_of_variables(device, arms[arm], key, limit_s) != digest:
                 raise Blamed(arm, ProgramError("it keeps results in its own variables"))
     except Blamed as blamed:
         hangs = isinstance(blamed.cause, Hang)
@@ -140,8 +141,8 @@ def _ready(device: Device, program: Program, draws: Sequence[Sequence[int]], tak
     return Arm(program, loaded, held, areas)
 
 
-def _digest_of_variables(device: Device, arm: Arm, limit_s: float) -> int:
-    areas = [(*widened(at, size), number) for number, (at, size) in enumerate(arm.loaded.variables)]
+def _digest_of_variables(device: Device, arm: Arm, key: int, limit_s: float) -> int:
+    areas = [(*widened(at, size), key_of(key, number)) for number, (at, size) in enumerate(arm.loaded.variables)]
     return device.digest_of(areas, limit_s) if areas else 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.evaluation.results import Level
-from tilewright.policy import Reason, Verdict, VerdictKind, advise, sustained_in_words
+from tilewright.policy import Reason, Verdict, VerdictKind, advise
 from tilewright.session.history import Kept, Row, State
 
 HARNESS_TRUSTED = "harness-trusted"
@@ -61,7 +61,8 @@ def _trust(state: State) -> str:
         said.append(UNCONFIRMED)
     if result is not None and result.unjudged:
         said.append(UNJUDGED)
-    said += [sustained_in_words(one) for one in (result.slowed[:1] if result is not None else [])]
+    if result is not None and result.sustained:
+        said.append(result.sustained)
     if not started.sizes:
         said.append(VISIBLE_ONLY)
     elif state.sizes is not None and state.sizes.result.passed:

@@ -332,7 +332,9 @@ def _timing(case: CaseTiming) -> TimedCase:
 def _doubt(case: CaseTiming) -> str:
     if case.same:
         return "the same program as the incumbent"
-    notes = ["by the wall clock; the events show more"] * case.bounded + ["clock not steady"] * (not case.steady)
+    notes = ["by the wall clock; the events show more"] * case.bounded + [f"clock not steady ({case.mhz} MHz)"] * (
+        not case.steady
+    )
     return "; ".join(notes)
 
 

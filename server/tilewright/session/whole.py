@@ -108,8 +108,8 @@ def told(state: State) -> list[str]:
     if direct is None:
         return [f"{_NOT}: {result.message or result.status}"]
     keeps = f"{len(state.keeps)} keep{'s' if len(state.keeps) > 1 else ''}"
-    slowed = [f"; sustained {one.speedup:.3f}x at {one.mhz} MHz" for one in result.slowed[:1]]
-    figures = f"{direct} measured directly{''.join(slowed)}, {state.whole.product} as the product of {keeps}"
+    slowed = f"; {result.sustained}" if result.sustained else ""
+    figures = f"{direct} measured directly{slowed}, {state.whole.product} as the product of {keeps}"
     if state.whole.agrees:
         return [f"the last program against the first: {figures}"]
     return [f"THE KEEPS DO NOT ADD UP: the last program against the first is {figures}: {MEANING}"]

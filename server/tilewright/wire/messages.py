@@ -30,13 +30,11 @@ class Message(Record):
 
 
 class ReplayerReady(Message):
-    """The replayer's first word: its GPU, its SM clock when it is idle, the CUDA version of its driver, and how the
-    process is confined."""
+    """The replayer's first word: its GPU, the CUDA version of its driver, and how it is confined."""
 
     kind: Literal["replayer-ready"] = "replayer-ready"
     gpu: str = Field(max_length=100)
     arch: str = Field(max_length=20)
-    mhz: float = Field(ge=0)
     driver: str = Field(max_length=20)
     isolation: dict[str, Any]
 
@@ -46,6 +44,13 @@ class LoadPrograms(Message):
 
     kind: Literal["load-programs"] = "load-programs"
     programs: list[Blob] = Field(min_length=1, max_length=MAX_ARMS)
+
+
+class ProgramsLoaded(Message):
+    """The programs are there. The SM clock of the GPU, which has nothing else to do."""
+
+    kind: Literal["programs-loaded"] = "programs-loaded"
+    mhz: float = Field(ge=0)
 
 
 class SetDraws(Message):
@@ -255,7 +260,7 @@ class CandidateFailed(Message):
 ToWorker = LoadEntry | SetArguments | CaptureCall | RecordCall
 FromWorker = WorkerReady | Done | Captured | Recorded | NotCaptured | CandidateFailed
 ToReplayer = LoadPrograms | SetDraws | RunRound | RunAlone | RunBlocks
-FromReplayer = ReplayerReady | Round | Outputs | Blocks | Done | ReplayFault
+FromReplayer = ReplayerReady | ProgramsLoaded | Round | Outputs | Blocks | Done | ReplayFault
 Kind = TypeVar("Kind", bound=Message)
 
 

@@ -138,6 +138,9 @@ class Device:
     def probed_mhz(self) -> float:
         return 1980.0
 
+    def idle_mhz(self) -> float:
+        return 1980.0
+
     def wait(self, deadline: float) -> None:
         pass
 

@@ -41,7 +41,7 @@ class Child:
     def _run(self) -> None:
         with self._theirs:
             link: Link[ToReplayer] = Link(Channel(self._theirs, takes_memory=True), ToReplayer)
-            link.send(ReplayerReady(gpu="GPU-simulated", arch="sm_90", mhz=1980.0, driver="13.0", isolation={}))
+            link.send(ReplayerReady(gpu="GPU-simulated", arch="sm_90", driver="13.0", isolation={}))
             try:
                 process.serve(link, process.Replayer(self._device, self._recorder))
             except ChannelError:
@@ -143,7 +143,7 @@ def hostile(change: str) -> bytes:
 def test_a_hostile_file_is_a_fault_and_the_replayer_goes_on(replayer: Replayer, change: str) -> None:
     replayer.start()
     with pytest.raises(Fault) as fault:
-        replayer._ask(LoadPrograms(programs=[0]), process.Done, [hostile(change)], 5)
+        replayer._ask(LoadPrograms(programs=[0]), process.ProgramsLoaded, [hostile(change)], 5)
     assert (fault.value.kind, fault.value.arm) == ("refused", None)
     replayer.load([FAST], DRAWS)
     assert replayer.starts == 1

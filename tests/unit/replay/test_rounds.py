@@ -138,6 +138,26 @@ def test_a_program_that_keeps_something_in_its_variables_is_not_replayed(monkeyp
     assert blamed.value.arm == 0
 
 
+def test_variables_that_change_places_are_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word counts with its place and its variable: under keys that follow each other, two could stand for another."""
+    device, draws = device_with_draws()
+    first, second = device.allocate(16), device.allocate(16)
+
+    def load(*_: Any) -> simulated.Loaded:
+        device.write(first, b"a" * 8 + b"b" * 8)
+        device.write(second, b"c" * 8 + b"d" * 8)
+
+        def run(memory: simulated.Memory) -> None:
+            memory.write(first, b"a" * 8 + b"c" * 8)
+            memory.write(second, b"b" * 8 + b"d" * 8)
+
+        return simulated.Loaded(simulated.Graph(run, 5.0), variables=[(first, 16), (second, 16)])
+
+    monkeypatch.setattr(rounds, "load", load)
+    with pytest.raises(Blamed, match="keeps results in its own variables"):
+        run_round(device, [ONE], draws, 3, {}, 1.0)
+
+
 def test_a_program_that_leaves_its_variables_as_they_were_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     device, draws = device_with_draws()
     keeping(device, b"start---", monkeypatch)

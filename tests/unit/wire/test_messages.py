@@ -32,6 +32,7 @@ from tilewright.wire.messages import (
     Message,
     NotCaptured,
     Outputs,
+    ProgramsLoaded,
     RecordCall,
     Recorded,
     ReplayerReady,
@@ -54,8 +55,9 @@ COPIED = Copied(arm=1, draw=0)
 ROOM = Room(arm=1, draw=0, memory=0)
 ROUND = Round(events=[[1.5], [2.0], []], wall=[[3.0], [4.0], [0.0]], mhz=[[1980.0], [1.0], []], copied=[COPIED])
 EXAMPLES: list[Message] = [
-    ReplayerReady(gpu="GPU-1", arch="sm_90", mhz=1980.0, driver="13.0", isolation={"landlock": 5}),
+    ReplayerReady(gpu="GPU-1", arch="sm_90", driver="13.0", isolation={"landlock": 5}),
     LoadPrograms(programs=[0, 1]),
+    ProgramsLoaded(mhz=1980.0),
     SetDraws(draws=[[0, 1], [2, 3]]),
     RunRound(pairs=20, rooms=[ROOM], limit_s=2.5),
     ROUND,

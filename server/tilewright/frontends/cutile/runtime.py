@@ -68,25 +68,25 @@ class CuTileRuntime:
 
         kernel._compile = compiled
 
-        def choosing(
-            search_space: Any, stream: Any, grid: Any, kernel: Any, args: Any, hints: Any = None, **options: Any
-        ) -> Any:
-            found = self._chosen(search_space, stream, grid, kernel, args, hints) if search_space else None
-            found = found or search(search_space, stream, grid, kernel, args, hints, **options)
+        def choosing(search_space: Any, *arguments: Any, **options: Any) -> Any:
+            found = self._chosen(search_space, *arguments, **options) if search_space else None
+            found = found or search(search_space, *arguments, **options)
             if (count := len(search_space)) > 1:
                 self._searched.setdefault(count, {})[str(found.best.config)] = None
             return found
 
         tune.exhaustive_search = tune._tune.exhaustive_search = choosing
 
-    def _chosen(self, space: Any, stream: Any, grid: Any, kernel: Any, args: Any, hints: Any) -> Any:
+    def _chosen(
+        self, space: Any, stream: Any, grid_fn: Any, kernel: Any, args_fn: Any, hints_fn: Any = None, **options: Any
+    ) -> Any:
         """What a search answers that is told which config to take, if it is."""
         if self._choice is None:
             return None
         for config in space if self._choice.rehearsed else ():
             of_config = kernel if isinstance(kernel, ct.kernel) else kernel(config)
-            hinted = of_config.replace_hints(**(hints(config) if hints else {}))
-            ct.launch(stream, grid(config), hinted, args(config))
+            hinted = of_config.replace_hints(**(hints_fn(config) if hints_fn else {}))
+            ct.launch(stream, grid_fn(config), hinted, args_fn(config))
         return untimed(space[self._choice.config % len(space)])
 
     def launched(self) -> Collection[CodeType]:
