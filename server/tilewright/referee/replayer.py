@@ -91,7 +91,7 @@ class Replayer:
         """For contents of inputs, and for outputs."""
         self.starts = 0
         self.idle_mhz = 0.0
-        """The highest SM clock that the GPU had when programs were loaded."""
+        """The SM clock that the GPU had with nothing to do, when the process was given its first programs."""
 
     def __enter__(self) -> Replayer:
         return self
@@ -134,7 +134,7 @@ class Replayer:
         flat = [data for draw in draws for data in draw]
         limit_s = SLACK_S + sum(map(len, (*files, *flat))) / BYTES_A_SECOND
         loaded = self._ask(LoadPrograms(programs=[*range(len(files))]), ProgramsLoaded, files, limit_s)
-        self.idle_mhz = max(self.idle_mhz, loaded.mhz)
+        self.idle_mhz = loaded.mhz
         width = len(programs[0].layout.inputs)
         places = [[*range(number * width, (number + 1) * width)] for number in range(len(draws))]
         self._ask(SetDraws(draws=places), Done, flat, limit_s)

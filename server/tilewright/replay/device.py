@@ -4,6 +4,7 @@ by which the GPU tells the host that a call is done."""
 from __future__ import annotations
 
 import ctypes
+import statistics
 import time
 from collections.abc import Sequence
 from importlib.resources import files
@@ -21,8 +22,8 @@ LOOK_EVERY = 2000
 """Looks at the host's word between two at the stream, which tell of errors."""
 PROBED_CYCLES = 40_000
 """20 us at 2 GHz."""
-IDLE_PROBES, IDLE_S = (50, 20_000), 5.0
-"""Probes in a row without a higher clock, and probes at most; seconds for one."""
+IDLE_PROBES, PROBE_LIMIT_S, SETTLED_S = 500, 5.0, 0.3
+"""Probes in a row without a higher clock; seconds for one at most; seconds of rest before them."""
 
 
 class Hang(Exception):
@@ -167,16 +168,17 @@ class Device:
         return 1000 * cycles / ns if ns else 0.0
 
     def idle_mhz(self) -> float:
-        """The SM clock with nothing else to do, once it rises no more: an idle GPU's is low at first."""
-        best, since = 0.0, 0
-        for _ in range(IDLE_PROBES[1]):
+        """The SM clock with nothing else to do, once it rises no more. Behind heavy work it is higher for a while, and
+        that of a GPU which slept is lower."""
+        time.sleep(SETTLED_S)
+        best, probed = 0.0, list[float]()
+        while len(probed) < IDLE_PROBES:
             self.probe()
-            self.wait(time.monotonic() + IDLE_S)
-            mhz = self.probed_mhz()
-            best, since = (mhz, 0) if mhz > 1.001 * best else (best, since + 1)
-            if since == IDLE_PROBES[0]:
-                break
-        return best
+            self.wait(time.monotonic() + PROBE_LIMIT_S)
+            probed.append(self.probed_mhz())
+            if probed[-1] > 1.001 * best:
+                best, probed = probed[-1], []
+        return statistics.median(probed)
 
     def marked_us(self) -> float:
         """Microseconds between the two events, once the stream is done."""

@@ -57,6 +57,7 @@ class Replayer:
         self._programs: list[Program] = []
         self._draws: list[list[int]] = []
         self._key = 0
+        self._mhz: float | None = None
 
     def answer(self, message: ToReplayer, buffers: Sequence[Received]) -> Message:
         """Raises `ProgramError`, `OutOfMemory`, `Blamed`, `DriverError`, `ChannelError`."""
@@ -86,7 +87,9 @@ class Replayer:
         if any(one != outputs[0] for one in outputs):
             raise ProgramError("the programs have other outputs")
         self._programs = programs
-        return ProgramsLoaded(mhz=self._device.idle_mhz())
+        if self._mhz is None:
+            self._mhz = self._device.idle_mhz()
+        return ProgramsLoaded(mhz=self._mhz)
 
     def _set_draws(self, message: SetDraws, buffers: Sequence[Received]) -> Message:
         if not self._programs:

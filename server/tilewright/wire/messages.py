@@ -47,7 +47,7 @@ class LoadPrograms(Message):
 
 
 class ProgramsLoaded(Message):
-    """The programs are there. The SM clock of the GPU, which has nothing else to do."""
+    """The programs are there. The SM clock of the GPU when it had nothing else to do."""
 
     kind: Literal["programs-loaded"] = "programs-loaded"
     mhz: float = Field(ge=0)
