@@ -66,7 +66,7 @@ def test_many_are_sent_at_once_and_nothing_stays_open(ends: tuple[Channel, Chann
     _, buffers = ends[1].receive_shared(5)
     assert [*map(bytes, buffers)] == [*map(as_bytes, sent)]
     del sent, buffers
-    assert open_handles() == before
+    assert open_handles() <= before  # what other tests left may be closed meanwhile
 
 
 def test_an_end_that_takes_none_refuses_it(ends: tuple[Channel, Channel]) -> None:
