@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import contextlib
+from collections.abc import Coroutine, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
+
+import pytest
 
 from tests.conftest import SCALE_KERNEL, SCALE_TASK, commit_all
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Status
@@ -75,6 +78,12 @@ class Bench:
     def close(self) -> None:
         self._run(self._runs.close())
         self._loop.close()
+
+
+def opened(factory: pytest.TempPathFactory, backend: Backend, toml: str, kernel: str = SCALE_KERNEL) -> Iterator[Bench]:
+    """A fixture's evaluator, which ends with it."""
+    with contextlib.closing(Bench(factory.mktemp("bench") / "repo", backend, toml, kernel)) as bench:
+        yield bench
 
 
 def body(lines: str, top: str = "") -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.bench import Bench, body
+from tests.bench import Bench, body, opened
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TOML
 from tilewright.evaluation.results import Status
 from tilewright.task import Backend
@@ -32,9 +32,7 @@ def triton_scale(x, out, factor, n, T: tl.constexpr):
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    made = Bench(tmp_path_factory.mktemp("rules") / "repo", Backend.CUDA, TOML)
-    yield made
-    made.close()
+    yield from opened(tmp_path_factory, Backend.CUDA, TOML)
 
 
 HONEST = {

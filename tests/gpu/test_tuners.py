@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.bench import Bench
+from tests.bench import Bench, opened
 from tests.conftest import SCALE_TOML
 from tests.integration.test_triton_frontend import KERNEL, TOML
 from tests.integration.test_tuners import ADDING, HALF, ONE_WRONG, RIGHT, SEARCHED, SUMMED, WRONG
@@ -18,16 +18,12 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(scope="module")
 def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    made = Bench(tmp_path_factory.mktemp("tuners") / "repo", Backend.CUDA, TOML, kernel=KERNEL)
-    yield made
-    made.close()
+    yield from opened(tmp_path_factory, Backend.CUDA, TOML, KERNEL)
 
 
 @pytest.fixture(scope="module")
 def cutile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    made = Bench(tmp_path_factory.mktemp("tuners") / "repo", Backend.CUDA, SCALE_TOML)
-    yield made
-    made.close()
+    yield from opened(tmp_path_factory, Backend.CUDA, SCALE_TOML)
 
 
 def test_a_wrong_config_is_found_whichever_the_tuner_takes(triton: Bench, cutile: Bench) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import Bench, body
+from tests.bench import Bench, body, opened
 from tests.conftest import FASTER_KERNEL, RACING_KERNEL, SCALE_KERNEL, SCALE_TOML
 from tilewright.evaluation.results import Status
 from tilewright.task import Backend, Values
@@ -20,9 +20,7 @@ TOML = SCALE_TOML.replace("timeout_s = 20", "timeout_s = 8")
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """One evaluator for all candidates of this module: what one does to its worker must not reach the next."""
-    made = Bench(tmp_path_factory.mktemp("cpu") / "repo", Backend.CPU, TOML)
-    yield made
-    made.close()
+    yield from opened(tmp_path_factory, Backend.CPU, TOML)
 
 
 BAD: dict[str, tuple[str, Status, str]] = {

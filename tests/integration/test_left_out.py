@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import Bench, body
+from tests.bench import Bench, body, opened
 from tests.conftest import SCALE_KERNEL, SCALE_TOML
 from tests.integration.test_triton_frontend import AUTOTUNED, KERNEL, TOML
 from tests.stage import play, quiet, start
@@ -31,16 +31,12 @@ TRITON_DOT = KERNEL.replace(
 @pytest.fixture(scope="module")
 def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     pytest.importorskip("triton")
-    made = Bench(tmp_path_factory.mktemp("left") / "repo", Backend.CPU, TOML, kernel=KERNEL)
-    yield made
-    made.close()
+    yield from opened(tmp_path_factory, Backend.CPU, TOML, KERNEL)
 
 
 @pytest.fixture(scope="module")
 def cutile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    made = Bench(tmp_path_factory.mktemp("left") / "repo", Backend.CPU, SCALE_TOML)
-    yield made
-    made.close()
+    yield from opened(tmp_path_factory, Backend.CPU, SCALE_TOML)
 
 
 @pytest.mark.parametrize(

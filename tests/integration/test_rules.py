@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import Bench, body
+from tests.bench import Bench, body, opened
 from tests.conftest import SCALE_TOML
 from tilewright.evaluation.results import Status
 from tilewright.task import Backend
@@ -19,9 +19,7 @@ LAUNCH = "ct.launch(torch.cuda.current_stream(), (ct.cdiv(x.shape[0], TILE),), s
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    made = Bench(tmp_path_factory.mktemp("rules") / "repo", Backend.CPU, TOML)
-    yield made
-    made.close()
+    yield from opened(tmp_path_factory, Backend.CPU, TOML)
 
 
 BAD = {

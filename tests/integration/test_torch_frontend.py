@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests.bench import Bench
+from tests.bench import Bench, opened
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TOML, commit_all, git
 from tests.stage import play, quiet, start
 from tilewright.bundled import examples
@@ -26,9 +26,7 @@ SLOW = PLAIN.replace("return x * factor", "return (x + 0.0) * factor")
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    made = Bench(tmp_path_factory.mktemp("torch") / "repo", Backend.CPU, TOML, kernel=PLAIN)
-    yield made
-    made.close()
+    yield from opened(tmp_path_factory, Backend.CPU, TOML, PLAIN)
 
 
 BAD: dict[str, tuple[str, Status, str]] = {

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests.bench import Bench
+from tests.bench import Bench, opened
 from tests.conftest import SCALE_TOML
 from tests.stage import play, quiet, start
 from tilewright.autotune.tuner import Tuner
@@ -79,9 +79,7 @@ def scale(x, factor):
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     pytest.importorskip("triton")
-    made = Bench(tmp_path_factory.mktemp("triton") / "repo", Backend.CPU, TOML, kernel=KERNEL)
-    yield made
-    made.close()
+    yield from opened(tmp_path_factory, Backend.CPU, TOML, KERNEL)
 
 
 def dumped(root: Path, sources: dict[str, tuple[str, list[str], str]]) -> dict[str, tuple[DumpReport, str]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.bench import Bench
+from tests.bench import Bench, opened
 from tests.conftest import SCALE_KERNEL, SCALE_TOML
 from tests.integration.test_triton_frontend import AUTOTUNED, KERNEL, TOML
 from tilewright.evaluation.results import Status
@@ -49,16 +49,12 @@ ONE_WRONG = SEARCHED.replace("tile=values * factor", "tile=values * (factor if T
 @pytest.fixture(scope="module")
 def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     pytest.importorskip("triton")
-    made = Bench(tmp_path_factory.mktemp("tuners") / "repo", Backend.CPU, TOML, kernel=KERNEL)
-    yield made
-    made.close()
+    yield from opened(tmp_path_factory, Backend.CPU, TOML, KERNEL)
 
 
 @pytest.fixture(scope="module")
 def cutile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    made = Bench(tmp_path_factory.mktemp("tuners") / "repo", Backend.CPU, SCALE_TOML)
-    yield made
-    made.close()
+    yield from opened(tmp_path_factory, Backend.CPU, SCALE_TOML)
 
 
 def test_a_wrong_config_that_no_case_took_is_found(triton: Bench, cutile: Bench) -> None:
