@@ -121,12 +121,9 @@ class ProgramBench:
             if found.status is not Status.PASSED:
                 raise _Wrong(draw, found)
 
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()  # the replayer needs the room
         try:
             with self._phases("inputs"):
-                draws = [self._described(case, number, inputs) for number, inputs in enumerate(drawn)]
-                self._replayer.load([first, candidate], draws)
+                self._load(case, [first, candidate], drawn)
                 self._settle()
             steady = self._code.task.file.deterministic
             outputs_bytes = DRAWS * sum(tensor.size for tensor in candidate.layout.outputs)
@@ -186,10 +183,8 @@ class ProgramBench:
             return None
         calls = [max(int(1e6 * BLOCK_S / one), 1) for one in us]
         order = [arm for _ in range(BLOCK_QUADS) for arm in ABBA]
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()  # the replayer needs the room
         try:
-            self._replayer.load([incumbent, candidate], [self._described(case, 0, self._drawn(case, seeds.next()))])
+            self._load(case, [incumbent, candidate], [self._drawn(case, seeds.next())])
             alone = self._replayer.blocks([(CANDIDATE, calls[CANDIDATE])], BLOCK_LIMIT_S)
             self._after_round()
             if alone.mhz[0] >= FALLEN * self._replayer.idle_mhz:
@@ -218,10 +213,8 @@ class ProgramBench:
 
     def _alone(self, case: Case, program: Program, inputs: Inputs) -> list[memoryview] | Verdict:
         """The outputs of one call of a program, or how it failed. Raises `InProcess`, and `WorkerFailure` (void)."""
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()  # the replayer needs the room
         try:
-            self._replayer.load([program], [self._described(case, 0, inputs)])
+            self._load(case, [program], [inputs])
             _, copy = self._replayer.alone(0, 0, 1, CALL_LIMIT_S)
         except Fault as fault:
             failure = self._failure(case, Fault(fault.kind, CANDIDATE, str(fault)), alone=True)
@@ -239,6 +232,12 @@ class ProgramBench:
             raise WorkerFailure(
                 Status.VOID, f"{case_label(case)}: {why}; let shapes depend on the case alone"
             ) from None
+
+    def _load(self, case: Case, programs: Sequence[Program], draws: Sequence[Inputs]) -> None:
+        """Give the replayer programs, and the inputs of each draw. Raises `Fault`, `ReplayerGone`."""
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()  # the replayer needs the room
+        self._replayer.load(programs, [self._described(case, number, inputs) for number, inputs in enumerate(draws)])
 
     def _described(self, case: Case, draw: int, inputs: Inputs) -> Sequence[Sent]:
         def memory(name: str, size: int) -> Memory:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,7 +142,7 @@ class Measuring:
             try:
                 programs = _read(last), _read(first)
                 timed = bench.case(case, *programs, run.seeds)
-                us, sustained = [timed.found.mean_us(arm) for arm in (0, 1)], None
+                us, sustained = [timed.found.mean_us(arm) for arm in (INCUMBENT, CANDIDATE)], None
                 with contextlib.suppress(InProcess):
                     sustained = None if timed.same else bench.sustained(case, *programs, run.seeds, us)
             except (InProcess, OSError, ProgramError) as error:
@@ -210,11 +210,10 @@ class Measuring:
     ) -> BenchmarkResult:
         """The result, if what was replayed is right on all classes of values. Raises `WorkerFailure`."""
         bench, left = self._bench(run), list[str]()
-        for timing, own, other in zip(result.cases, mine, theirs, strict=True):
-            if timing.level is Level.REPLAYED and own.program is not None and not timing.same:
-                run.tell(f"replaying classes of values on {case_label(timing.case)}")
-                incumbent = other.program if other is not None else None
-                left += bench.judge_classes(timing.case, own.program, incumbent, run.seeds)
+        for number, own, other in _other_programs(result, mine, theirs):
+            case = result.cases[number].case
+            run.tell(f"replaying classes of values on {case_label(case)}")
+            left += bench.judge_classes(case, own, other, run.seeds)
         return result.model_copy(update={"unjudged": left})
 
     def _sustained(
@@ -225,17 +224,18 @@ class Measuring:
         theirs: Sequence[CallCaptured | None],
     ) -> BenchmarkResult:
         """The result, with what the gain is in calls without a rest, where the GPU lowers its clock in these."""
-        bench, cases = self._bench(run), list[CaseTiming]()
-        for timing, own, other in zip(result.cases, mine, theirs, strict=True):
-            if timing.level is Level.REPLAYED and own.program and other and other.program and not timing.same:
-                run.tell(f"calls without a rest on {case_label(timing.case)}")
-                us = 1000 * (timing.incumbent_ms or timing.latency_ms), 1000 * timing.latency_ms
-                try:
-                    found = bench.sustained(timing.case, own.program, other.program, run.seeds, us)
-                    timing = timing.model_copy(update={"sustained": found})
-                except InProcess as why:
-                    timing = timing.model_copy(update={"note": "; ".join(filter(None, [timing.note, str(why)]))})
-            cases.append(timing)
+        bench, cases = self._bench(run), [*result.cases]
+        for number, own, other in _other_programs(result, mine, theirs):
+            timing = cases[number]
+            if other is None:
+                continue
+            run.tell(f"calls without a rest on {case_label(timing.case)}")
+            us = 1000 * (timing.incumbent_ms or timing.latency_ms), 1000 * timing.latency_ms
+            try:
+                found = bench.sustained(timing.case, own, other, run.seeds, us)
+                cases[number] = timing.model_copy(update={"sustained": found})
+            except InProcess as why:
+                cases[number] = timing.model_copy(update={"note": "; ".join(filter(None, [timing.note, str(why)]))})
         return result.model_copy(update={"cases": cases})
 
     def _confirmed(
@@ -272,6 +272,15 @@ class Measuring:
             except (OtherLaunches, WorkerFailure):
                 pass  # they can be recorded
         return result.model_copy(update={"status": Status.OTHER_LAUNCHES, "message": why})
+
+
+def _other_programs(
+    result: BenchmarkResult, mine: Sequence[CallCaptured], theirs: Sequence[CallCaptured | None]
+) -> Iterator[tuple[int, Program, Program | None]]:
+    """The replayed cases in which the candidate's program is not the incumbent's, by number, with both programs."""
+    for number, (timing, own, other) in enumerate(zip(result.cases, mine, theirs, strict=True)):
+        if timing.level is Level.REPLAYED and own.program is not None and not timing.same:
+            yield number, own.program, other.program if other is not None else None
 
 
 def _demanded(run: Run, other: CallCaptured | None) -> bool:
