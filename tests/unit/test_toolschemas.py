@@ -211,8 +211,12 @@ def test_no_call_shows_anything_but_a_sentence(root: Path, monkeypatch: pytest.M
     async def stop(*_: Any, **__: Any) -> None:
         raise Ran
 
+    def stay(job: Any, what: str, key: str, *_: Any) -> None:
+        """A job that has no task, and that later calls find under way."""
+        job.what, job.key, job.message, job._calls = what, key, "starting", 0
+
     monkeypatch.setattr("tilewright.session.jobs.Job.attend", stop)
-    monkeypatch.setattr("tilewright.session.jobs.Job.__init__", lambda *_, **__: None)
+    monkeypatch.setattr("tilewright.session.jobs.Job.__init__", stay)
     monkeypatch.setattr("tilewright.session.jobs.Job.done", False)
     served = server(root)
 
