@@ -25,7 +25,6 @@ import torch
 from benchmarks.recorded import header, read, write
 from scipy.stats import spearmanr
 
-from tilewright.autotune.pruning import HOPELESS
 from tilewright.bundled import examples
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.roofline.model import LaunchProfile, estimate_launch
@@ -33,6 +32,8 @@ from tilewright.roofline.model import LaunchProfile, estimate_launch
 ROUNDS = 9
 REPLAY_MS = 6.0
 WANTED_RANK = 0.8
+HOPELESS = 2.5
+"""Times the best modelled latency from which a configuration counts as hopeless."""
 SLOW = 3.0
 """Times the best measured latency above which a configuration has to be flagged as hopeless."""
 BEST = 3

@@ -4,23 +4,22 @@ python -m benchmarks.advice.replayed run FILE [--only NAME ...]    every space o
 python -m benchmarks.advice.replayed show FILE    what became of the best three of each space; exits with 1 if one was
                                                   not raced
 
-Both run on any machine that has the compiler.
-Compiling, modelling, pruning, and the choice of who races in which heat are those of `tilewright autotune`; a config's
-time in a round is what cuTile's search measured of it, the mean over configs with the same machine code, with a normal
-error. Parts that FILE holds are not run again. Nothing is said of how long a search takes, nor of a GPU's whims.
+Both run on any machine.
+Who leaves the race when, and what is confirmed, is decided as by `tilewright autotune`; a config's time in a round is
+what cuTile's search measured of it, the mean over configs with the same machine code, with a normal error. Parts that
+FILE holds are not run again. Nothing is said of how long a search takes, nor of a GPU's whims.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import math
 import random
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from statistics import fmean
 from typing import Any
@@ -29,26 +28,19 @@ from benchmarks.advice.searches import label
 from benchmarks.kernels.searched.spaces import BY_NAME, PARTS, Config, Part, configs_of, make_repository
 from benchmarks.recorded import header, read, write
 
-from tilewright.autotune.pruning import SAME
-from tilewright.autotune.searching import Wanted, search
-from tilewright.evaluation import racing
-from tilewright.evaluation.pool import WorkerFailure
-from tilewright.evaluation.results import (
-    BenchmarkResult,
-    CorrectnessResult,
-    Environment,
-    Prior,
-    Status,
-)
-from tilewright.evaluation.seeds import Seeds
+from tilewright.autotune.searching import SAME, Wanted, search
+from tilewright.evaluation.results import ORIGINAL, BenchmarkResult, CorrectnessResult, Environment, Raced, Status
+from tilewright.referee.race import FAR, Rounds, halve, pooled
+from tilewright.referee.statistics import Figures
 from tilewright.repository import Files
+from tilewright.roofline.bounds import Ceilings
 from tilewright.session.beginning import working_candidate
 from tilewright.session.checkout import Checkout
-from tilewright.session.runs import RaceResult, with_model
+from tilewright.session.outcomes import RaceResult
 from tilewright.task import Backend
 
 RECORDED = Path(__file__).parents[1] / "evidence" / "searches.json.gz"
-ARCH, GPU_BYTES = "sm_90", 141 * 10**9
+ARCH = "sm_90"
 ERROR = 0.01
 """Standard deviation of a round's time, as a share."""
 RACED = ("measured", "best")
@@ -80,36 +72,31 @@ def times_of(recorded: Record) -> dict[str, float]:
     return {one: fmean(alike[code]) for one, code in codes.items() if code in alike}
 
 
-class Track:
-    """Heats in which each config takes what was recorded; one that was not measured fails."""
+def race(times: Sequence[float | None]) -> list[Raced]:
+    """What a race says of configs that take so long; one that was not measured fails."""
+    source = random.Random(0)
+    known = {number: ms for number, ms in enumerate(times) if ms is not None}
+    original = known[ORIGINAL]
+    near = [number for number, ms in known.items() if number != ORIGINAL and ms <= FAR * min(known.values())]
 
-    at_once = racing.heat_size(GPU_BYTES)
-    kept = racing.idle_at_most(GPU_BYTES)
+    def run(arms: list[int], count: int) -> Rounds:
+        found: Rounds = {arm: [] for arm in arms}
+        for _ in range(count):
+            first = original * math.exp(source.gauss(0, ERROR))
+            for arm in arms:
+                pair = 1e3 * first, 1e3 * known[arm] * math.exp(source.gauss(0, ERROR)), 2.0
+                found[arm].append(Figures(pair, pair))
+        return found
 
-    def __init__(self, times: Sequence[float | None]) -> None:
-        self._times, self._source = times, random.Random(0)
-
-    @contextlib.contextmanager
-    def heat(self, numbers: list[int]) -> Iterator[Any]:
-        track = self
-
-        class Heat:
-            seconds = "no time at all"
-
-            def lanes(self, case: Any, seeds: Seeds, rounds: Sequence[int]) -> list[racing.Lane]:
-                times = {number: ms for number in numbers if (ms := track._times[number]) is not None}
-                if missing := [number for number in numbers if number not in times]:
-                    raise WorkerFailure(Status.RAISED, "it was not measured", label=str(missing[0]))
-
-                def timed(arm: int) -> float:
-                    return times[numbers[arm]] * math.exp(track._source.gauss(0, ERROR))
-
-                return racing.halve(len(numbers), timed, track._source, rounds)
-
-        yield Heat()
-
-    def end(self, numbers: Iterable[int]) -> None:
-        """There is nobody to end."""
+    rounds, stayed = halve(near, run)
+    intervals = pooled(rounds) if rounds else {}
+    said = [Raced(status=Status.RAISED, message="it was not measured") for _ in times]
+    for number, ms in known.items():
+        speedup, low, high = intervals[number].ratio() if number in intervals else (original / ms,) * 3
+        dropped = number != ORIGINAL and number not in stayed
+        count = len(rounds.get(number, []))
+        said[number] = Raced(ms=ms, speedup=speedup, low=low, high=high, rounds=count, dropped=dropped)
+    return said
 
 
 class Measuring:
@@ -127,16 +114,9 @@ class Measuring:
     async def environment(self) -> Environment:
         return self._environment
 
-    async def ready(self, count: int) -> None: ...
-
-    async def take_over(self, others: Any, variants: list[Files]) -> None: ...
-
-    async def race(
-        self, variants: list[Files], secret: str, limit_s: float, tell: Any, priors: Sequence[Prior]
-    ) -> RaceResult:
-        track = Track([self._by_files[repr(one)] for one in variants])
-        raced = racing.race([{}], len(variants), track, Seeds("00" * 32), tell, priors)
-        return RaceResult(status=Status.PASSED, configs=raced)
+    async def race(self, variants: list[Files], *_: Any) -> RaceResult:
+        raced = race([self._by_files[repr(one)] for one in variants])
+        return RaceResult(status=Status.PASSED, cases=[{}], configs=[[one] for one in raced])
 
     async def correctness(self, *_: Any) -> CorrectnessResult:
         return CorrectnessResult(status=Status.PASSED)
@@ -149,19 +129,25 @@ class Measuring:
         return BenchmarkResult(status=Status.PASSED, speedup=gain, speedup_low=gain, speedup_high=gain)
 
 
+def environment() -> Environment:
+    """Where the times are said to be measured: what a search has to know of it."""
+    ceilings = Ceilings(copy_bytes_per_s=1e12, flops={}, measured=False)
+    known = dict.fromkeys(("torch", "cuda_tile", "compiler", "python"), "")
+    return Environment(backend=Backend.CUDA, device="recorded", arch=ARCH, ceilings=ceilings, **known)
+
+
 async def replayed(part: Part, repository: Path, recorded: Record) -> Record:
     """What the search makes of a space, as `searches.py` records it."""
     found = working_candidate(Checkout(repository), PurePosixPath("task"))
     wanted = Wanted(found, part.space, None)
     configs = configs_of(part, repository)
-    async with with_model(Backend.CPU, ARCH, found.committed, found.folder) as (modelling, _):
-        measuring = Measuring(await modelling.environment(), times_of(recorded), configs)
-        knobs = wanted.knobs()
-        measuring.learn([wanted.files | knobs.variant(config) for config in configs])
-        result = await search(wanted, Backend.CUDA, modelling, measuring, lambda _: None)  # type: ignore[arg-type]
+    measuring: Any = Measuring(environment(), times_of(recorded), configs)
+    knobs = wanted.knobs()
+    measuring.learn([wanted.files | knobs.variant(config) for config in configs])
+    result = await search(wanted, Backend.CUDA, measuring, measuring, lambda _: None)
     if result.status is not Status.PASSED:
         raise RuntimeError(f"{part.name}: {result.status}: {result.message}")
-    kept = {"config", "place", "why", "modelled_ms"}
+    kept = {"config", "place", "why"}
     tried = [one.model_dump(mode="json", include=kept, exclude_none=True) for one in result.tried]
     return {"best": result.best, "tried": tried}
 
@@ -183,52 +169,34 @@ def run(file: Path, names: Sequence[str]) -> None:
 
 
 def outcome(found: Record, recorded: Record) -> Record:
-    """How many configs a replayed search raced beside the original; of the best three by their recorded times, whether
-    they were, and where in the order of the model's figures they are; the time of its best over that of the best."""
-    tried, times = found["tried"], times_of(recorded)
-    codes = codes_of(tried)
-    places = {key(one["config"]): one["place"] for one in tried}
-    raced = [one for one in tried if one["config"] and one["place"] in RACED]
-    of_code: dict[str, float] = {}
-    for one in sorted(times, key=lambda one: -times[one]):
-        of_code[codes[one]] = times[one]
-    firsts = sorted({*of_code} - {codes[key({})]}, key=lambda one: of_code[one])
-    modelled = {key(one["config"]): one["modelled_ms"] for one in tried if one.get("modelled_ms")}
-    order = sorted({*modelled} & {*codes.values()}, key=lambda one: modelled[one])
+    """How many configs a replayed search raced beside the original; how many of the best three by their recorded times,
+    each of other machine code, were not in the rounds; and the time of its best over that of the best."""
+    tried, times, codes = found["tried"], times_of(recorded), codes_of(recorded["ours"]["tried"])
+    in_rounds = {codes[key(one["config"])] for one in tried if one["place"] in RACED}
+    of_code = {codes[one]: times[one] for one in times}
+    firsts = sorted({*of_code} - {codes[key({})]}, key=lambda code: of_code[code])[:3]
     return {
         "configs": len(tried),
         "codes": len({*codes.values()}),
-        "raced": len(raced),
-        "places": [places[one] for one in firsts[:3]],
-        "ranks": [order.index(one) + 1 if one in modelled else None for one in firsts[:3]],
-        "pruned": sorted(
-            {one["why"] for one in tried if key(one["config"]) in firsts[:3] and one["place"] not in RACED}
-        ),
+        "raced": sum(bool(one["config"]) and one["place"] in RACED for one in tried),
+        "lost": sum(code not in in_rounds for code in firsts),
         "over_best": times[key(found["best"])] / min(times.values()) - 1,
     }
 
 
-def lost(one: Record) -> int:
-    """How many of the best three were not raced."""
-    return sum(place not in RACED for place in one["places"])
-
-
 def described(name: str, one: Record) -> str:
-    ranks = ", ".join("?" if rank is None else str(rank) for rank in one["ranks"])
-    missed = f"{lost(one)} LOST ({'; '.join(one['pruned'])})" if lost(one) else "all three"
-    return (
-        f"| {name} | {one['configs']} | {one['codes']} | {one['raced']} | {ranks} | {missed} | "
-        f"{100 * one['over_best']:.1f}% |"
-    )
+    missed = f"{one['lost']} LOST" if one["lost"] else "all three"
+    figures = [one["configs"], one["codes"], one["raced"], missed, f"{100 * one['over_best']:.1f}%"]
+    return " ".join(["|", " | ".join(map(str, [name, *figures])), "|"])
 
 
 def show(file: Path) -> int:
     parts = read(file)["parts"]
-    print("| space | configs | machine codes | raced | the model's ranks of the best three | raced | its best |")
-    print("|---" * 7 + "|")
+    print("| space | configs | machine codes | in the rounds | of the best three | its best |")
+    print("|---" * 6 + "|")
     for name, one in parts.items():
         print(described(name, one))
-    return int(any(map(lost, parts.values())))
+    return int(any(one["lost"] for one in parts.values()))
 
 
 def main() -> int:

@@ -33,7 +33,7 @@ from benchmarks.kernels.searched.spaces import BY_NAME, PARTS, Config, Part, con
 from benchmarks.recorded import header, read
 from scipy.stats import t
 
-from tilewright.autotune.pruning import SAME
+from tilewright.autotune.searching import SAME
 
 BATCH = 5
 """Consecutive rounds whose mean is one sample of an interval, since neighbours resemble each other."""

@@ -129,7 +129,7 @@ def autotune(
     backend: Annotated[str, typer.Option(help="auto, cuda or cpu (which ranks by the model)")] = "auto",
     root: Root = HERE,
 ) -> None:
-    """Search the configs of a task's kernel: compile all, prune by resources and model, race the rest, confirm."""
+    """Search the configs of a task's kernel: race them on the GPU, or rank them by the model; confirm the best."""
     from tilewright.autotune.tuner import Tuner
     from tilewright.knobs import SpaceError, parse_values
 
@@ -174,7 +174,8 @@ def profile(
 def compare(
     task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
     others: Annotated[
-        list[str] | None, typer.Option("--with", help="another module with the entry point, as in triton=path.py")
+        list[str] | None,
+        typer.Option("--with", help="another module with the entry point, as in triton=path.py"),
     ] = None,
     backend: Annotated[str, typer.Option(help="auto, cuda or cpu (which models the latency)")] = "auto",
     before: Annotated[

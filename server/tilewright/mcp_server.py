@@ -297,7 +297,7 @@ def build_server(desk: Desk) -> MCPServer[None]:
         wrapper: Annotated[bool, Field(description="write a module that tunes on the first call for a key")] = False,
         backend: Annotated[Device, Field(description="cpu ranks by the model")] = "auto",
     ) -> AutotuneReport:
-        """Compile a search space, prune by resources and model, race the rest, confirm the best."""
+        """Race the configs of a search space on the GPU, or rank them by the model, and confirm the best."""
 
         async def work() -> AutotuneReport:
             folder, arch = desk.loop.task_of(task)

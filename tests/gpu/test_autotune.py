@@ -7,16 +7,15 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import pytest
-from cutile_cache._cache import cache_entries
 
 from tests.commandline import tilewright
 from tests.conftest import SCALE_TOML
 from tilewright.autotune import search
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.seeds import new_secret
-from tilewright.evaluation.snapshot import content_id
 from tilewright.repository import Repository
-from tilewright.session.runs import with_model
+from tilewright.session.outcomes import RaceResult
+from tilewright.session.runs import Runs
 from tilewright.task import Backend
 
 pytestmark = pytest.mark.gpu
@@ -30,28 +29,39 @@ def test_a_race_finds_the_larger_tile(make_task: Callable[..., Path]) -> None:
     assert any(one.place == "measured" for one in report.configs)
 
 
-def test_a_race_compiles_nothing_that_the_survey_has_compiled(make_task: Callable[..., Path]) -> None:
+def test_what_is_wrong_fails_or_is_the_same_is_told_from_what_is_slow(make_task: Callable[..., Path]) -> None:
     repository = Repository(make_task())
     kernel = repository.files(repository.head())["task/kernel.py"].decode()
-    variants = [{"task/kernel.py": kernel.replace("TILE = 64", f"TILE = {tile}").encode()} for tile in (16, 32, 64)]
-    assert len({content_id(files) for files in variants}) == 3
+    sources = [
+        kernel,
+        kernel.replace("TILE = 64", "TILE = 1024"),
+        kernel.replace("TILE = 64", "TILE = 16"),
+        kernel + "\n# the same\n",
+        kernel.replace("values * factor", "values * factor + 1"),
+        kernel.replace("TILE = 64", "TILE = 48"),
+        kernel.replace("    out = torch.empty_like(x)", "    out = torch.empty_like(x)\n    assert x.sum() == x.sum()"),
+    ]
 
-    async def raced() -> list[list[str]]:
-        protected, task = repository.files(repository.head()), PurePosixPath("task")
-        async with with_model(Backend.CUDA, "sm_90", protected, task) as (measuring, modelling):
-            surveyed = await modelling.survey(variants, Backend.CUDA, 300, print)
-            assert surveyed.status is Status.PASSED, surveyed.message
-            await measuring.take_over(modelling, variants)
-            race = await measuring.race(variants, new_secret(), 300, print)
-            assert [one.status for by_case in race.configs for one in by_case] == [Status.PASSED] * 3
-            caches = [
-                [str(runs._store.cache(content_id(files))) for files in variants] for runs in (modelling, measuring)
-            ]
-            return [[one.key for cache in listed for one in cache_entries(cache)] for listed in caches]
+    async def raced() -> RaceResult:
+        runs = Runs(Backend.CUDA, "sm_90", repository.files(repository.head()), PurePosixPath("task"))
+        try:
+            variants = [{"task/kernel.py": source.encode()} for source in sources]
+            return await runs.race(variants, new_secret(), 300, print)
+        finally:
+            await runs.close()
 
-    before, after = asyncio.run(raced())
-    assert len(before) == 3
-    assert sorted(after) == sorted(before)
+    race = asyncio.run(raced())
+    assert race.status is Status.PASSED, race.message
+    found = [by_case[0] for by_case in race.configs]
+    print(*found, sep="\n")
+    passed, wrong = Status.PASSED, Status.WRONG_VALUES
+    assert [one.status for one in found] == [passed] * 4 + [wrong, Status.COMPILE_ERROR, Status.NOT_REPLAYED]
+    assert found[1].low is not None
+    assert found[1].low > 1
+    assert not found[1].dropped
+    assert found[2].dropped
+    assert found[3].same == 0
+    assert "scale_kernel" in {symbol.partition("_Kt")[0] for symbol in race.symbols}
 
 
 def test_a_triton_kernel_is_raced_in_a_declared_space(make_task: Callable[..., Path]) -> None:

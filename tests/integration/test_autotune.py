@@ -24,18 +24,17 @@ def tune(root: Path, **options: Any) -> AutotuneReport:
 
 
 @pytest.mark.slow
-def test_a_search_ranks_prunes_fails_confirms_and_applies(make_task: Callable[..., Path]) -> None:
+def test_a_search_ranks_fails_confirms_and_applies(make_task: Callable[..., Path]) -> None:
     root = make_task()
     kernel = root / "task" / "kernel.py"
     report = tune(root, space={"TILE": [16, 48, 4096], "occupancy": [1, 8]}, apply=True, wrapper=True)
     assert report.status == "passed", report.message
     by_config = {one.config: one for one in report.configs}
     assert len(by_config) == 7
-    assert by_config["as it is"].place in ("modelled", "pruned")
+    assert by_config["as it is"].place == "modelled"
     assert "power of two" in by_config["TILE=48 occupancy=1"].why
     assert by_config["TILE=48 occupancy=8"].place == "failed"
-    assert by_config["TILE=16 occupancy=1"].place == "pruned"
-    assert "times the best" in by_config["TILE=16 occupancy=1"].why
+    assert by_config["TILE=16 occupancy=1"].place == "modelled"
     assert report.best["TILE"] == 4096
     assert "the original, by the model, and checked" in report.summary
     assert "TILE = 4096" in kernel.read_text()

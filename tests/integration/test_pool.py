@@ -67,7 +67,6 @@ for _ in range(2):
     pool.wait_ready()
 said["ready"] = [worker.ended for worker in pool.waiting]
 pool.refill()
-pool.settle()
 said["alive"] = [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
 said["left"] = len([entry for entry in folder.iterdir() if entry.name.startswith(("worker-", "given-"))])
 said["waiting"] = len(pool.waiting)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
-import random
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,11 +11,10 @@ import pytest
 from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
 from tests.unit.test_model import profile
 from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric
-from tilewright.autotune.searching import Wanted, _settings, search
+from tilewright.autotune.searching import Wanted, search
 from tilewright.autotune.space import Kind, declared, kind_of, proposed
 from tilewright.autotune.tuner import REMEDY, _ended
 from tilewright.evaluation import pool
-from tilewright.evaluation.racing import ORIGINAL, ROUNDS, halve
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Raced, Status
 from tilewright.knobs import Knobs, SpaceError, parse_values
 from tilewright.repository import Files
@@ -134,9 +131,6 @@ def test_a_hint_may_be_left_to_the_compiler() -> None:
         declared(named, parse_values(["occupancy=none,2"]))
     with pytest.raises(SpaceError, match="type int"):
         declared(plain, parse_values(["TILE=none"]))
-    settings = _settings(plain, space.configs)
-    assert [one["occupancy"] for one in settings] == ["none", "none", "2", "2"]
-    assert [one["TILE"] for one in settings] == ["64", "32", "32", "64"]
 
 
 def test_the_original_is_not_tried_twice() -> None:
@@ -179,38 +173,6 @@ def test_what_a_kernel_is_taken_for() -> None:
     assert kind_of(call(**products, special_functions=1e8 / 8192), [], {"bfloat16"}, 132) is Kind.MATMUL
     assert kind_of(call(**products), [], {"float8_e4m3fn"}, 132) is Kind.FP8
     assert kind_of(call(**products), [], {"int32", "bfloat16"}, 132) is Kind.GROUPED
-
-
-def race(true_ms: list[float], noise: float, seed: int) -> tuple[list[float], int]:
-    """The speedups that a race finds, and the blocks it takes."""
-    source = random.Random(seed)
-    blocks = [0]
-
-    def timed(arm: int) -> float:
-        blocks[0] += 1
-        return true_ms[arm] * math.exp(source.gauss(0, noise))
-
-    lanes = halve(len(true_ms), timed, source)
-    return [lane.interval.mean for lane in lanes], blocks[0]
-
-
-def test_a_race_finds_the_best_in_a_fraction_of_the_blocks() -> None:
-    shuffled = random.Random(5)
-    for seed in range(40):
-        ms = [1.0 + 0.03 * number for number in range(12)]
-        shuffled.shuffle(ms)
-        found, blocks = race(ms, noise=0.01, seed=seed)
-        best = max(range(12), key=lambda arm: found[arm])
-        assert ms[best] <= min(ms) * 1.03 + 1e-9, seed
-        assert blocks < 12 * ROUNDS[-1] * 0.6
-
-
-def test_a_race_of_equals_drops_none_that_it_cannot_tell_apart() -> None:
-    found, _ = race([1.0] * 6, noise=0.02, seed=1)
-    assert all(abs(value) < 0.05 for value in found)
-    clear, blocks = race([1.0, 5.0, 6.0, 7.0], noise=0.01, seed=1)
-    assert max(range(4), key=lambda arm: clear[arm]) == ORIGINAL
-    assert blocks == 4 * ROUNDS[0]
 
 
 def test_the_mean_of_cases_is_geometric() -> None:

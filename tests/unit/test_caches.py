@@ -6,10 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-from cutile_cache._cache import cache_entries, cache_lookup
 
 from tilewright.evaluation import caches
-from tilewright.evaluation.caches import copy_cache, keep_compiled, triton_cache
+from tilewright.evaluation.caches import copy_cache, triton_cache
 
 
 @pytest.fixture
@@ -28,17 +27,6 @@ def test_carries_databases_and_folders(folders: tuple[Path, Path]) -> None:
     copy_cache(made, kept)
     assert (kept / "cache.db").read_bytes() == b"a database"
     assert (kept / "triton" / "KEY" / "scale.cubin").read_bytes() == b"\x7fELF"
-
-
-def test_what_a_survey_compiled_is_found_by_whoever_launches_it(tmp_path: Path) -> None:
-    keep_compiled(tmp_path / "kept", ["one", ""], [b"its cubin", b"of a compiler that is unknown"])
-    assert [one.key for one in cache_entries(str(tmp_path / "kept"))] == ["one"]
-    assert cache_lookup(str(tmp_path / "kept"), "one") == b"its cubin"
-    (tmp_path / "kept" / "cache.db-journal").write_bytes(b"what a worker wrote")
-    keep_compiled(tmp_path / "kept", ["two"], [b"another"])
-    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["cache.db"]
-    assert [one.key for one in cache_entries(str(tmp_path / "kept"))] == ["two"]
-    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
 def test_nothing_there_makes_nothing(tmp_path: Path) -> None:

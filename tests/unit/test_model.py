@@ -14,12 +14,9 @@ from tilewright.compiler.resources import Resources
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.roofline.model import (
     KERNEL_ERROR,
-    CallProfile,
     HostWork,
     LaunchProfile,
-    estimate_call,
     estimate_launch,
-    least_ms,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -97,25 +94,6 @@ def test_the_profiles_that_the_fit_was_made_with_are_what_is_compiled_and_sample
 )
 def test_more_of_anything_costs_more(worse: dict[str, object]) -> None:
     assert estimate_launch(profile(**worse), H200).ms > estimate_launch(profile(), H200).ms
-
-
-@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
-@pytest.mark.parametrize("blocks", [0, 1, 131, 16384])
-@pytest.mark.parametrize(
-    "facts",
-    [
-        {"spill_bytes": 64, "ctas_per_sm": 1},
-        *({"matrix_flops": {dtype: 1e9}, "tensor_core": {}} for dtype in ("bfloat16", "float32", "float64")),
-        *({"matrix_flops": {dtype: 1e9}, "tensor_core": {"HMMA": 8}} for dtype in ("bfloat16", "float32", "float64")),
-    ],
-)
-def test_what_a_call_takes_at_least_is_no_more_than_what_it_takes(
-    facts: dict[str, object], blocks: int, arch: str
-) -> None:
-    device = spec_by_arch(arch)
-    call = CallProfile(launches=[profile(blocks=blocks, **facts)], host=[TORCH])
-    assert 0 < least_ms(call, device) <= estimate_call(call, device).ms
-    assert least_ms(call, device) > least_ms(CallProfile(launches=[], host=[TORCH]), device)
 
 
 def test_no_latency_is_below_what_the_data_sheet_allows() -> None:

@@ -71,7 +71,6 @@ class SearchResult(Record):
     checked: list[dict[str, Value]] = Field(
         default_factory=list, description="configs whose results were compared with the reference, the original first"
     )
-    calls: dict[str, str] = Field(default_factory=dict, description="the arguments of each case's call, in words")
     seconds: float = 0.0
 
     @property

@@ -1,21 +1,19 @@
-"""The search: space, survey by the compiler and the model, race on the device, confirmation."""
+"""The search: its space, a race on the GPU, or what the model says without one, and the confirmation of the best."""
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from tilewright.autotune import pruning
+from tilewright.autotune import modelled
 from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric, label
-from tilewright.autotune.space import OPEN, Kind, declared, kind_of, proposed
+from tilewright.autotune.space import Kind, declared, kind_of, proposed
 from tilewright.evaluation.results import (
     ORIGINAL,
     CorrectnessResult,
     Environment,
-    Prior,
     Raced,
     Shaped,
     Status,
@@ -37,9 +35,9 @@ COPIES_LIMIT = 4 * 2**30
 AS_IT_IS = "the candidate fails as it is"
 CONFIRMED_AT_MOST = 6
 """Configs that may fail their confirmation before the original is left as it is."""
+SAME = "the same machine code as "
+"""How the reason begins why a config is left out of which another's measurement says all."""
 Tell = Callable[[str], None]
-OneT = TypeVar("OneT")
-OtherT = TypeVar("OtherT")
 
 
 @dataclass(frozen=True)
@@ -73,61 +71,49 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
     started = time.monotonic()
     knobs = wanted.knobs()
     space = declared(knobs, wanted.values) if wanted.values else None
-    configs = space.configs if space is not None else [{}]  # all at once where it is known which
-    variants, alike = _variants(wanted, knobs, configs), _alike(knobs, configs)
-    if wanted.unmodelled:
-        environment, first = await measuring.environment(), _unseen(wanted, variants, backend)
-    else:
-        environment, first = await _begun(modelling, measuring, variants, alike, backend, tell)
+    environment = await measuring.environment()
     base = _result(wanted, backend, environment)
-    arch = environment.arch
-    surveyed = _to_race(first.variants, backend)
-    if first.status is not Status.PASSED or surveyed[ORIGINAL].status is not Status.PASSED:
-        return _ended(base, first.status, first.message, first.variants)
-    original = surveyed[ORIGINAL]
     if space is None:
-        kind = wanted.kind or _kind(original, first.tensors, arch)
-        space = proposed(knobs, kind, arch)
-        variants, alike = _variants(wanted, knobs, space.configs), _alike(knobs, space.configs)
-        if others := variants[1:]:
-            later = _alike(knobs, space.configs[1:])
-            surveying = modelling.survey(others, backend, LIMIT_S, tell, alike=later, hopeless=pruning.HOPELESS)
-            _, rest = await _side_by_side(_ready(measuring, modelling, len(variants)), surveying)
-            if rest.status is not Status.PASSED:
-                return _ended(base, rest.status, rest.message, [])
-            surveyed = _to_race([original, *rest.variants], backend)
-    cases = [case_label(case) for case in first.cases]
-    short = backend is Backend.CPU  # on a GPU the referee's floor and its comparison of outputs decide
-    seen = [one.short_failed() if short else one for one in surveyed]
-    out = pruning.pruned(seen, alike, [label(config) for config in space.configs])
-    running = [number for number, one in enumerate(seen) if one.status is Status.PASSED and number not in out]
+        kind = wanted.kind
+        if kind is None:
+            tell("looking for the kernel's kind")
+            first = await modelling.survey([wanted.files], backend, LIMIT_S, tell)
+            if failed := _failure(first, backend):
+                return base.model_copy(update=failed)
+            kind = _kind(first.variants[ORIGINAL], first.tensors, environment.arch)
+        space = proposed(knobs, kind, environment.arch)
+    variants = _variants(wanted, knobs, space.configs)
+    labels = [label(config) for config in space.configs]
+    seen: list[Surveyed] = []
     if backend is Backend.CUDA:
-        runners = [variants[number] for number in running]
-        if not wanted.unmodelled:
-            await measuring.take_over(modelling, runners)
-        settings = _settings(knobs, space.configs)
-        priors = [Prior(ms=pruning.modelled_ms(seen[number]), settings=settings[number]) for number in running]
-        raced = await measuring.race(runners, new_secret(), LIMIT_S, tell, priors)
+        raced = await measuring.race(variants, new_secret(), LIMIT_S, tell)
         if raced.status is not Status.PASSED:
-            return _ended(base, raced.status, raced.message, [])
-        timed = dict(zip(running, raced.configs, strict=True))
+            return base.model_copy(update={"status": raced.status, "message": raced.message})
+        cases, timed = [case_label(case) for case in raced.cases], raced.configs
+        names = {symbol.partition("_Kt")[0] for symbol in raced.symbols}  # as cuTile's, and all of Triton's
+        launched = sorted(names & {kernel.name for kernel in knobs.kernels})
     else:
-        timed = {number: seen[number].against(seen[ORIGINAL], len(cases)) for number in running}
+        surveyed = await modelling.survey(variants, backend, LIMIT_S, tell)
+        if failed := _failure(surveyed, backend):
+            return base.model_copy(update=failed)
+        cases, seen = [case_label(case) for case in surveyed.cases], surveyed.variants
+        timed = modelled.raced(seen, len(cases))
+        launched = sorted({one.kernel for variant in seen for call in variant.profiles for one in call.launches})
     tried = [
-        _tried(space.configs[number], one, cases, out.get(number, ""), timed.get(number), backend)
-        for number, one in enumerate(seen)
+        _tried(config, one, cases, labels, seen[number] if seen else None)
+        for number, (config, one) in enumerate(zip(space.configs, timed, strict=True))
     ]
-    last = [{number for number, raced in timed.items() if not raced[place].left} for place in range(len(cases))]
+    stayed = [{number for number, one in enumerate(timed) if not one[place].dropped} for place in range(len(cases))]
     check = _Check(variants, measuring, tell)
     confirmed, words = None, "no config is better than the original by more than can be measured"
     for _ in range(CONFIRMED_AT_MOST):
-        best, by_case, loss = _best(tried, cases, last)
+        best, by_case, loss = _best(tried, cases, stayed)
         if best == ORIGINAL:
             break
         tell("confirming the best config: checking it")
         wrong = await check.of(best)
         if check.original is not None:
-            return _ended(base, check.original.status, f"{AS_IT_IS}: {check.original.message}", [])
+            return base.model_copy(update=_as_it_is(check.original.status, check.original.message))
         if wrong is not None:
             what = "could not be checked" if wrong.status is Status.VOID else "is wrong"
             words = f"the best config {what}, and is not proposed: {wrong.status}: {wrong.message}"
@@ -144,12 +130,12 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
         tell(f"checking the best config of a case: {tried[number].label}")
         wrong = await check.of(number)
         if check.original is not None:
-            return _ended(base, check.original.status, f"{AS_IT_IS}: {check.original.message}", [])
+            return base.model_copy(update=_as_it_is(check.original.status, check.original.message))
         if wrong is None:
             checked.add(number)
         else:
             _fail(tried, number, f"{wrong.status}: {wrong.message}")
-            _, by_case, loss = _best(tried, cases, last)
+            _, by_case, loss = _best(tried, cases, stayed)
     ranked = sorted(range(len(tried)), key=lambda number: _rank(tried[number], number == best))
     tried[best] = tried[best].model_copy(update={"place": "best"})
     return base.model_copy(
@@ -165,8 +151,7 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
             "best_by_case": {case: space.configs[number] for case, number in by_case.items()},
             "loss": loss,
             "checked": [space.configs[number] for number in sorted(checked)],
-            "calls": dict(zip(cases, first.calls, strict=True)),
-            "launched": sorted({one.kernel for seen in surveyed for call in seen.profiles for one in call.launches}),
+            "launched": launched,
             "confirmed": confirmed,
             "confirmation": words,
             "seconds": time.monotonic() - started,
@@ -174,54 +159,20 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
     )
 
 
-async def _begun(
-    modelling: Runs, measuring: Runs, variants: list[Files], alike: list[int], backend: Backend, tell: Tell
-) -> tuple[Environment, SurveyResult]:
-    """Where it is measured, and the survey of `variants`, at the same time where two referees do that. Raises
-    `UsageError`; the other is then given up."""
-    environment = await measuring.environment() if modelling is measuring else None
-    surveying = modelling.survey(variants, backend, LIMIT_S, tell, alike=alike, hopeless=pruning.HOPELESS)
-    if environment is not None:
-        return environment, await surveying
-    tell("starting: what compiles and models, and what measures")
-
-    async def prepared() -> Environment:
-        found = await measuring.environment()
-        await _ready(measuring, modelling, len(variants))
-        return found
-
-    return await _side_by_side(prepared(), surveying)
+def _failure(surveyed: SurveyResult, backend: Backend) -> dict[str, Any]:
+    """What a search's result says where a survey, or its original, failed; nothing where that can still be measured:
+    it took the model too long, or the interpreter does not know one of the kernel's operations."""
+    if surveyed.status is not Status.PASSED:
+        return {"status": surveyed.status, "message": surveyed.message}
+    original = surveyed.variants[ORIGINAL]
+    unknown = original.status is Status.TIMEOUT or original.message.startswith("UnsupportedOperation")
+    if original.status is Status.PASSED or (unknown and backend is Backend.CUDA):
+        return {}
+    return _as_it_is(original.status, original.message)
 
 
-async def _ready(measuring: Runs, modelling: Runs, count: int) -> None:
-    """Let what measures get ready for a race of `count` configs, if that is not what models them."""
-    if measuring is not modelling and count > 1:
-        await measuring.ready(count)
-
-
-async def _side_by_side(one: Coroutine[Any, Any, OneT], other: Coroutine[Any, Any, OtherT]) -> tuple[OneT, OtherT]:
-    """Both results; where one fails, the other is given up."""
-    first, second = asyncio.create_task(one), asyncio.create_task(other)
-    try:
-        return await asyncio.gather(first, second)
-    finally:
-        first.cancel()
-        second.cancel()
-        await asyncio.gather(first, second, return_exceptions=True)
-
-
-def _unseen(wanted: Wanted, variants: list[Files], backend: Backend) -> SurveyResult:
-    """What a survey says where none can be made: every variant is for the race."""
-    cases = wanted.found.task.benchmark_cases(backend)
-    seen = [Surveyed() for _ in variants]
-    return SurveyResult(status=Status.PASSED, cases=cases, calls=[""] * len(cases), variants=seen)
-
-
-def _to_race(surveyed: list[Surveyed], backend: Backend) -> list[Surveyed]:
-    """On a GPU, what the model cannot say of a config is for the race to show. The first is the original."""
-    if backend is Backend.CPU:
-        return surveyed
-    return [pruning.unmodelled(one, original=number == ORIGINAL) for number, one in enumerate(surveyed)]
+def _as_it_is(status: Status, message: str) -> dict[str, Any]:
+    return {"status": status, "message": f"{AS_IT_IS}: {message}"}
 
 
 def _variants(wanted: Wanted, knobs: Knobs, configs: Sequence[Mapping[str, Value]]) -> list[Files]:
@@ -232,23 +183,6 @@ def _variants(wanted: Wanted, knobs: Knobs, configs: Sequence[Mapping[str, Value
             f"each config has a copy of the tracked files, which is {size >> 20} MiB for {len(found)} of them: give "
             "fewer values, or put the task into a smaller repository or a git worktree with sparse checkout"
         )
-    return found
-
-
-def _settings(knobs: Knobs, configs: Sequence[Mapping[str, Value]]) -> list[dict[str, str]]:
-    """The value of every knob of the space in each config, as in its source; of a hint that it leaves open, `OPEN`."""
-    names = {name for config in configs for name in config}
-    original = dict.fromkeys(names, OPEN) | {name: repr(value) for name, value in knobs.original(names).items()}
-    return [original | {name: repr(value) for name, value in config.items()} for config in configs]
-
-
-def _alike(knobs: Knobs, configs: Sequence[Mapping[str, Value]]) -> list[int]:
-    """For each config the number of the first that differs from it in nothing but hints to the compiler."""
-    firsts: dict[str, int] = {}
-    found = []
-    for number, settings in enumerate(_settings(knobs, configs)):
-        plain = sorted((name, value) for name, value in settings.items() if not knobs.is_hint(name))
-        found.append(firsts.setdefault(repr(plain), number))
     return found
 
 
@@ -270,28 +204,16 @@ def _result(wanted: Wanted, backend: Backend, environment: Environment) -> Searc
     )
 
 
-def _ended(base: SearchResult, status: Status, message: str, surveyed: list[Surveyed]) -> SearchResult:
-    """A search whose original config fails."""
-    if status is Status.PASSED and surveyed:
-        status, message = surveyed[ORIGINAL].status, f"{AS_IT_IS}: {surveyed[ORIGINAL].message}"
-    return base.model_copy(update={"status": status, "message": message})
-
-
 def _tried(
-    config: dict[str, Value], one: Surveyed, cases: list[str], reason: str, timed: list[Raced] | None, backend: Backend
+    config: dict[str, Value], timed: list[Raced], cases: list[str], labels: list[str], seen: Surveyed | None
 ) -> Tried:
-    launch = pruning.longest(one)
+    """What is said of a config by its figures in each case; `seen`: what the model saw of it, if that was asked."""
+    launch = modelled.longest(seen) if seen is not None else None
     known = {
         "config": config,
         "resources": launch.resources if launch is not None else None,
-        "modelled_ms": pruning.modelled_ms(one),
+        "modelled_ms": modelled.ms(seen) if seen is not None else None,
     }
-    if one.status is not Status.PASSED:
-        return Tried(place="failed", why=f"{one.status}: {one.message}"[:500], **known)
-    if timed is None:
-        return Tried(place="pruned", why=reason, **known)
-    if all(raced.left and raced.ms is None for raced in timed):  # others were more promising
-        return Tried(place="pruned", why="; ".join(filter(None, [one.message[:500], timed[0].message])), **known)
     if failed := next((raced for raced in timed if raced.status is not Status.PASSED), None):
         return Tried(place="failed", why=f"{failed.status}: {failed.message}"[:500], **known)
     by_case = {
@@ -299,21 +221,26 @@ def _tried(
         for case, raced in zip(cases, timed, strict=True)
         if raced.speedup is not None
     }
+    first = timed[0].same
+    twin = first is not None and all(raced.same == first for raced in timed)
+    far = seen is None and all(raced.dropped and not raced.rounds for raced in timed)
+    if twin or far:
+        return Tried(place="pruned", why=f"{SAME}{labels[first or ORIGINAL]}" if twin else timed[0].message, **known)
     return Tried(
-        place="modelled" if backend is Backend.CPU else "measured",
+        place="measured" if seen is None else "modelled",
         ms={case: raced.ms for case, raced in zip(cases, timed, strict=True) if raced.ms is not None},
         by_case=by_case,
         speedup=geometric(list(by_case.values())) if len(by_case) == len(cases) else None,
-        why=one.message[:500] or ("it was not in the last heat" if all(raced.left for raced in timed) else ""),
+        why="it left the race early" if all(raced.dropped for raced in timed) else "",
         **known,
     )
 
 
-def _best(tried: list[Tried], cases: list[str], last: list[set[int]]) -> tuple[int, dict[str, int], float]:
+def _best(tried: list[Tried], cases: list[str], stayed: list[set[int]]) -> tuple[int, dict[str, int], float]:
     """The best config over all cases, the best of each case, and what the one loses against those, as a share.
 
-    A config that cannot be told from the original does not take its place, nor does one that was not in the `last` heat
-    of any case, or of the case: it has been measured less.
+    A config that cannot be told from the original does not take its place, nor does one that did not stay in
+    the race to its end.
     """
 
     def gain(number: int, case: str | None) -> float:
@@ -324,8 +251,8 @@ def _best(tried: list[Tried], cases: list[str], last: list[set[int]]) -> tuple[i
         timed = sorted(number for number in numbers if tried[number].speedup is not None)
         return max(timed, key=lambda number: gain(number, case), default=ORIGINAL)
 
-    best = first(set().union(*last))
-    by_case = {case: first(here, case) for case, here in zip(cases, last, strict=True)}
+    best = first(set().union(*stayed))
+    by_case = {case: first(here, case) for case, here in zip(cases, stayed, strict=True)}
     reached = geometric([_over_original(tried[best], case) for case in cases]).value
     possible = geometric([_over_original(tried[by_case[case]], case) for case in cases]).value
     return best, by_case, max(1 - reached / possible, 0.0)

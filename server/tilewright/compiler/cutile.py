@@ -6,9 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from cuda.tile._compile import _get_compiler_version_string, compile_tile
+from cuda.tile._compile import compile_tile
 from cuda.tile._exception import TileError
-from cutile_cache._cache import cache_key
 
 from tilewright.compiler.assembling import Lowered, assemble
 from tilewright.compiler.compilation import Compilation
@@ -49,13 +48,6 @@ def lower(kernel: Any, signature: Any, arch: str, root: Path | None = None) -> L
         folder = str(root).encode()
         bytecode = bytecode.replace(folder, b"/" * len(folder))  # of the same length, and still a path
     return dataclasses.replace(known, cutile_ir=str(made.final_ir[0]), bytecode=bytecode)
-
-
-def kept_as(source: Lowered) -> str:
-    """The key by which cuTile's own cache keeps what `source` compiles to where it is launched; empty where it keeps
-    nothing. One that needs more than its bytecode (a library to link, a feature in preview) is kept by another."""
-    version = _get_compiler_version_string()
-    return cache_key(version, source.arch, source.opt_level, source.bytecode) if version else ""
 
 
 def compile_kernel(kernel: Any, signature: Any, arch: str, timeout_s: float = 60.0) -> Compilation:

@@ -2,9 +2,8 @@
 
 A worker writes to its own folder alone, and what it compiled is shown to no worker of another candidate. So the referee
 copies: to where a worker may only read before a candidate is loaded, and out of its folder once it has ended. It never
-writes to a folder where a candidate may have laid links. What a survey's processes compiled, which load one candidate
-after the other, comes over the channel instead; they are variants of one candidate, on which no verdict of a session
-rests.
+writes to a folder where a candidate may have laid links. What the workers of a race compile, which load one version
+after the other, is not carried.
 """
 
 from __future__ import annotations
@@ -12,14 +11,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import stat
-import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-
-from cutile_cache._cache import MetadataV1, cache_store
 
 from tilewright.frontends.protocol import FRONTENDS
 
@@ -34,21 +29,6 @@ TUNED = ".autotune.json"
 _TURN = threading.Lock()
 GROUP = "__grp__"
 """How the names of files begin in which Triton lists, by absolute paths, what belongs together."""
-
-
-def keep_compiled(cache: Path, keys: Sequence[str], cubins: Sequence[bytes]) -> None:
-    """Put what kernels compile to where the next worker that loads their candidate finds it, by cuTile's own keys, in
-    the place of what was there: that a worker may have written, and it is not opened."""
-    fresh = Path(tempfile.mkdtemp(dir=cache.parent))
-    try:
-        for key, cubin in zip(keys, cubins, strict=True):
-            if key:
-                cache_store(str(fresh), key, cubin, MetadataV1().to_dict())
-        shutil.rmtree(cache, ignore_errors=True)
-        with contextlib.suppress(OSError):  # the same candidate twice in one survey
-            fresh.rename(cache)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def triton_cache(scratch: Path) -> Path:

@@ -75,8 +75,6 @@ class Phases:
 class Bench:
     """One benchmark run on the device: `arms` are the candidate and, unless this is the baseline, the incumbent."""
 
-    block_ms = BLOCK_MS
-
     def __init__(
         self,
         code: TaskCode,
@@ -135,18 +133,17 @@ class Bench:
         return timing, evidence
 
     def _block_of(self, case: Case, seeds: Seeds) -> Block:
-        """Warm the arms up, and lay out a block of as many calls as take about `block_ms`."""
+        """Warm the arms up, and lay out a block of as many calls as take about `BLOCK_MS`."""
         timeout = self._task.file.timeout_s
         few = Block(self._code, case, seeds, calls=3)
         self._in_place = few.in_place
         self._ask("inputs", sets=few.arguments.described)
-        self._warm_up()
         shortest = min(_milliseconds(arm.request("estimate", timeout)[0]) for arm in self._arms)
         self._ask("inputs", sets=[])
         free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         needed = 2 * few.input_bytes + (1 + len(self._arms)) * few.output_bytes
         most = min(INPUT_LIMIT // max(few.input_bytes, 1), int(free * MEMORY_SHARE) // max(needed, 1), MAX_CALLS)
-        calls = max(min(math.ceil(self.block_ms / max(shortest, 1e-3)), most), 1)
+        calls = max(min(math.ceil(BLOCK_MS / max(shortest, 1e-3)), most), 1)
         del few
         torch.cuda.empty_cache()
         block = Block(self._code, case, seeds, calls)
@@ -155,9 +152,6 @@ class Bench:
         if block.in_place:
             block.fill()
         return block
-
-    def _warm_up(self) -> None:
-        """What the arms do before they are asked how long a call takes: nothing, each takes its time then."""
 
     def _ask(self, op: str, **message: Any) -> None:
         """Ask every arm for the same, one after the other: what one tunes itself by is not to be the other's doing."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import os
 from functools import cache
 from pathlib import Path
@@ -14,7 +13,7 @@ import torch
 
 from tilewright.compiler.assembling import CompileFailure, Lowered, cubin_of
 from tilewright.compiler.cubin import resources_of_many
-from tilewright.compiler.cutile import hints_of, lower
+from tilewright.compiler.cutile import lower
 from tilewright.compiler.resources import Resources
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.results import Status
@@ -22,7 +21,7 @@ from tilewright.frontends.protocol import FRONTENDS, Choice, MissingPackage, nee
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host, search
 from tilewright.interpreter.hostops import counting
-from tilewright.roofline.model import SEARCHED, CallSample, LaunchProfile, LaunchSample
+from tilewright.roofline.model import SEARCHED, CallProfile, LaunchProfile
 from tilewright.task import Frontend
 
 COMPILE_S = 60.0
@@ -57,26 +56,11 @@ def profile_call(
 
     Raises `CandidateFailure` where a cuTile task launches no block, or a torch task computes nothing.
     """
-    sample, launches = sample_call(candidate, arguments, arch, seed, frontend, math.inf)
-    return sample.occupying([resources_of(launch, arch) for launch in launches]).model_dump()
-
-
-def sample_call(
-    candidate: Candidate, arguments: dict[str, Any], arch: str, seed: int, frontend: Frontend, limit_s: float
-) -> tuple[CallSample, list[host.Launch]]:
-    """The same but for what the launches occupy, which their kernels have to be compiled for; and the launches. Blocks
-    that take over `limit_s` seconds count as what the interpreter cannot run; with no time at all none is run, and what
-    blocks do is left at zero.
-
-    Raises `CandidateFailure` as `profile_call` does.
-    """
     before = len(search.searched)
     torch.set_num_threads(1)  # tiles are small, and there is a worker for each processor: threads would only wait
-    if limit_s:
-        with contextlib.suppress(CandidateFailure), host.running(host.Mode.CAPTURE):
-            candidate(arguments)
-    mode = host.Mode.SAMPLE if limit_s else host.Mode.CAPTURE
-    with host.running(mode, seed, limit_s) as launches, counting() as ops:
+    with contextlib.suppress(CandidateFailure), host.running(host.Mode.CAPTURE):
+        candidate(arguments)
+    with host.running(host.Mode.SAMPLE, seed) as launches, counting() as ops:
         candidate(arguments)
     launched = any(launch.blocks for launch in launches)
     if frontend is Frontend.TORCH and not launched and not ops:
@@ -86,15 +70,9 @@ def sample_call(
             Status.RAISED,
             "the entry point launched no block of a cuTile kernel, so there is nothing to model; measure it on a GPU",
         )
-    launches = [launch for launch in launches if launch.blocks]
     searched = search.searched[before:] or search.searched[-1:]  # one that is kept for all cases was made in the first
-    samples = [sample_launch(launch, arch) for launch in launches]
-    return CallSample(launches=samples, host=ops, searched=[*dict.fromkeys(searched)][:SEARCHED]), launches
-
-
-def profile_launch(launch: host.Launch, arch: str) -> LaunchProfile:
-    """A launch as the model sees it. Raises `CandidateFailure` where its kernel does not compile."""
-    return sample_launch(launch, arch).occupying(resources_of(launch, arch))
+    profiles = [profile_launch(launch, arch) for launch in launches if launch.blocks]
+    return CallProfile(launches=profiles, host=ops, searched=[*dict.fromkeys(searched)][:SEARCHED]).model_dump()
 
 
 def resources_of(launch: host.Launch, arch: str) -> Resources:
@@ -111,20 +89,11 @@ def compiled(source: Lowered) -> bytes:
         raise CandidateFailure(status, f"{source.kernel} for {source.arch}: {failure}") from None
 
 
-def resources_of_cubins(cubins: list[bytes], arch: str) -> list[dict[str, Any]]:
-    """What the kernels of cubins occupy, each as `resources`; one that cannot be read has an `error` instead."""
-    try:
-        return [{"resources": one.model_dump()} for one in resources_of_many(cubins, arch, Path.cwd())]
-    except Exception as error:  # whatever bytes a candidate's process calls a cubin
-        if len(cubins) == 1:
-            return [{"error": f"{type(error).__name__}: {error}"[:500]}]
-        return [found for cubin in cubins for found in resources_of_cubins([cubin], arch)]
-
-
-def sample_launch(launch: host.Launch, arch: str) -> LaunchSample:
-    """What a launch does, on average over the blocks that were run; those of none are zero."""
-    counts, sampled, hints = launch.counts, max(launch.counts.blocks, 1), hints_of(launch.kernel, arch)
-    return LaunchSample(
+def profile_launch(launch: host.Launch, arch: str) -> LaunchProfile:
+    """A launch as the model sees it: what it does, on average over the blocks that were run, and what it occupies.
+    Raises `CandidateFailure` where its kernel does not compile."""
+    counts, sampled = launch.counts, max(launch.counts.blocks, 1)
+    return LaunchProfile(
         kernel=launch.name,
         blocks=launch.blocks,
         bytes_loaded=counts.loaded.total() / sampled,
@@ -140,10 +109,8 @@ def sample_launch(launch: host.Launch, arch: str) -> LaunchSample:
         repeated=launch.repeated(),
         written=sorted(launch.names.get(address, "") for address in counts.stored),
         overwritten=sorted(launch.names.get(address, "") for address in counts.stored if address in counts.loaded),
-        product_bytes=counts.product_bytes,
         shapes=launch.shapes,
-        warps=hints.get("num_worker_warps"),
-        ctas=hints.get("num_ctas", 1),
+        resources=resources_of(launch, arch),
     )
 
 

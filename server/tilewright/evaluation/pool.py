@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tilewright.evaluation.caches import COMPILED, compiler_variables, copy_cache
-from tilewright.evaluation.results import COMPILING, OURS, Status
+from tilewright.evaluation.results import OURS, Status
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.worker import GIVEN_PATH
 from tilewright.frontends.protocol import Choice
@@ -205,9 +205,6 @@ _DOING = {
     "ping": "between timed blocks",
     "run": "in a timed block",
     "profile": "in a sampled call",
-    "sample": "in a sampled call",
-    "cubins": COMPILING,
-    "read": "while compiled kernels were read",
     "dump": "while its kernels were taken down",
     "compile": "while kernels were compiled",
     "check": "while the checker watched it",
@@ -225,8 +222,6 @@ class WorkerPool:
         self._folder = folder
         self.spares = spares
         self._waiting: list[WorkerHandle] = []
-        self._aside = ThreadPoolExecutor(1)
-        self._ending: list[Future[None]] = []
 
     def take(self, label: str, deadline: float) -> WorkerHandle:
         """A fresh worker for the arm `label`, until `deadline` (monotonic seconds); the caller closes it. It is started
@@ -294,25 +289,11 @@ class WorkerPool:
             worker.close()
         kill_orphans()
 
-    def end_aside(self, workers: Sequence[WorkerHandle]) -> None:
-        """The same, while the caller goes on; before anything is measured, it calls `settle`."""
-        if workers:
-            self._ending.append(self._aside.submit(self.end, [*workers]))
-
-    def settle(self) -> None:
-        """Wait for workers that are ended aside."""
-        while self._ending:
-            self._ending.pop().result()
-
     def refill(self) -> None:
-        """Have `spares` workers wait: start those that are missing, end those beyond, aside."""
+        """Have `spares` workers wait: start those that are missing, end those beyond."""
         self.prepare(self.spares)
-        self.trim(self.spares)
-
-    def trim(self, count: int) -> None:
-        """End those beyond `count` that wait, aside."""
-        beyond, self._waiting = self._waiting[count:], self._waiting[:count]
-        self.end_aside(beyond)
+        beyond, self._waiting = self._waiting[self.spares :], self._waiting[: self.spares]
+        self.end(beyond)
 
     def prepare(self, count: int) -> None:
         """Start workers until `count` wait: they get ready side by side, while the referee goes on."""
@@ -347,8 +328,6 @@ class WorkerPool:
         for worker in self._waiting:
             worker.close()
         self._waiting.clear()
-        with self._aside:  # which waits for the workers that it ends
-            self.settle()
 
     def _start(self) -> WorkerHandle:
         scratch = Path(tempfile.mkdtemp(prefix="worker-", dir=self._folder))

@@ -18,12 +18,11 @@ if __name__ == "__main__":  # before a worker's imports are joined by the refere
 import contextlib
 import functools
 import hashlib
-import math
 import os
 import random
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +30,7 @@ import torch
 
 from tilewright.compiler.store import CompilationStore
 from tilewright.compiler.tools import MissingTool, need_compiler, need_tileiras
-from tilewright.evaluation import compilations, estimation, measurement, racing, surveying
+from tilewright.evaluation import compilations, estimation, measurement, surveying
 from tilewright.evaluation.ceilings import measured_ceilings
 from tilewright.evaluation.compiling import cpus
 from tilewright.evaluation.correctness import Run, class_runs, defects_of, planned_runs, wide_runs
@@ -43,7 +42,6 @@ from tilewright.evaluation.results import (
     CaseRun,
     CorrectnessResult,
     Environment,
-    Prior,
     Status,
 )
 from tilewright.evaluation.seeds import Seeds
@@ -54,7 +52,6 @@ from tilewright.evaluation.unseen import unseen, unshown
 from tilewright.frontends.protocol import FRONTENDS, Choice
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch
-from tilewright.gpu.telemetry import Recorder
 from tilewright.referee.measured import LABELS
 from tilewright.referee.on_gpu import OnGpu, workers_that_wait
 from tilewright.rules import Rules
@@ -259,9 +256,8 @@ class Referee:
         snapshots = [Snapshot.model_validate(snapshot) for snapshot in message["arms"]]
         deadline, device = time.monotonic() + message["limit_s"], spec_by_arch(self._arch)
         workers = min(cpus(), len(snapshots))
-        alike = message["alike"] or range(len(snapshots))
         frontends = [Frontend(name) for name in message["frontends"]] or [code.task.file.frontend] * len(snapshots)
-        variants = [surveying.Variant(*one) for one in zip(snapshots, alike, frontends, strict=True)]
+        variants = [surveying.Variant(*one) for one in zip(snapshots, frontends, strict=True)]
         try:
             self._pool.prepare(workers)  # they get ready side by side
             found = surveying.survey(
@@ -269,7 +265,6 @@ class Referee:
                 variants,
                 cases,
                 device,
-                message["hopeless"] or math.inf,
                 workers,
                 lambda: self._pool.take("variant", deadline),
                 self._tell,
@@ -278,46 +273,22 @@ class Referee:
             self._pool.refill()
             kill_orphans()
         seen = [one.model_dump(mode="json") for one in found]
-        calls = [surveying.described(code.arguments(case, code.cached_inputs(case, seed=0))) for case in cases]
         tensors = surveying.tensors_of(code.cached_inputs(cases[0], seed=0))
-        result = {"status": Status.PASSED, "cases": cases, "calls": calls, "tensors": tensors, "variants": seen}
+        result = {"status": Status.PASSED, "cases": cases, "tensors": tensors, "variants": seen}
         return {"result": result}
-
-    def ready(self, message: Message) -> Message:
-        """Start the workers of a race of this many variants and try the task's functions out, while others compile."""
-        first, code = min(message["count"], racing.heat_size(self._memory)), self._task(message)
-        self._pool.prepare(first)
-        with self._device():
-            for case in code.task.benchmark_cases(self._backend):
-                code.try_out(case)
-        self._pool.wait_ready()
-        self._pool.prepare(racing.started_ahead(message["count"], self._memory) + self._pool.spares)
-        return {}
 
     def race(self, message: Message) -> Message:
         """Measure many variants against the first. For referees of the `cuda` backend."""
         code = self._task(message)
-        self._surroundings()
-        cases = code.task.benchmark_cases(self._backend)
-        snapshots = [Snapshot.model_validate(snapshot) for snapshot in message["arms"]]
-        priors = [Prior.model_validate(prior) for prior in message["priors"]]
+        surroundings, cases = self._surroundings(), code.task.benchmark_cases(self._backend)
         try:
             with self._device():
-                deadline = time.monotonic() + message["limit_s"]
-                stable = racing.Stable(
-                    self._pool,
-                    len(snapshots),
-                    lambda few: self._pool.load(code.task, [(str(one), snapshots[one]) for one in few], deadline),
-                    functools.partial(self._heat, code),
-                    self._memory,
-                )
-                with contextlib.closing(stable):
-                    found = racing.race(cases, len(snapshots), stable, Seeds(message["secret"]), self._tell, priors)
+                found, symbols = self._on_gpu.race(code, message, surroundings)
         except (WorkerFailure, GpuBusy) as failure:
             status = failure.status if isinstance(failure, WorkerFailure) else Status.VOID
             return {"result": {"status": status, "message": str(failure)}}
         configs = [[one.model_dump(mode="json") for one in by_case] for by_case in found]
-        return {"result": {"status": Status.PASSED, "cases": cases, "configs": configs}}
+        return {"result": {"status": Status.PASSED, "cases": cases, "configs": configs, "symbols": symbols}}
 
     def refill(self) -> None:
         """Start the workers that the next requests will take, unless the GPU is in use. For when nobody asks for
@@ -331,17 +302,6 @@ class Referee:
         self._pool.close()
         if self._gpu:
             self._on_gpu.close()
-
-    @contextlib.contextmanager
-    def _heat(
-        self, code: TaskCode, arms: list[WorkerHandle], phases: measurement.Phases, others: Sequence[WorkerHandle] = ()
-    ) -> Iterator[racing.Heat]:
-        """What races these arms, while the device is watched; `others` wait for a later heat."""
-        environment = self._surroundings()
-        workers = [*arms, *self._pool.waiting, *others]
-        own = {os.getpid(), *(worker.pid for worker in workers), *self._on_gpu.pids}
-        with Recorder(environment.device_uuid, own) as recorder:
-            yield racing.Heat(code, arms, environment, recorder, phases)
 
     def _modelled(
         self, code: TaskCode, snapshots: list[Message], deadline: float, seeds: Seeds, phases: measurement.Phases,
@@ -413,7 +373,7 @@ def main(fork_server: ForkServer, arguments: list[str]) -> None:
         what = f"the {backend} backend cannot be used here: {str(error).strip().splitlines()[0]}"
         channel.send({"usage_error": f"{what}; see `tilewright doctor`, or use backend cpu"})
         return
-    about = ("environment", "isolation", "work", "ready")
+    about = ("environment", "isolation", "work")
     requests = (*about, "correctness", "widely", "check", "benchmark", "whole", "dump", "survey", "race")
     try:
         handlers = {name: getattr(referee, name) for name in requests}

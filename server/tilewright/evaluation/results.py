@@ -351,12 +351,6 @@ ORIGINAL = 0
 """The number, among variants, of the one that the others are compared with."""
 
 
-COMPILING = "while its kernels were compiled"
-"""How the message ends of a variant whose compile took too long."""
-UNREAD = "its machine code was not read"
-"""How the message of a variant begins whose kernels are compiled, and nothing is known of them."""
-
-
 class Shaped(Record):
     """A tensor's dtype, as torch names it, and its shape."""
 
@@ -373,7 +367,6 @@ class Surveyed(Record):
     ms: list[float] = Field(default_factory=list)
     limits: list[str] = Field(default_factory=list, description="what each latency is mostly spent on")
     short: str = Field("", description="what of the work the sampled blocks leave out, by the model's counts")
-    left: str = Field("", description="why it was not compiled, where it is sure to be slow")
 
     def against(self, first: Surveyed, cases: int) -> list[Raced]:
         """The model's figures in the form of a race's against `first`, if that has any; or on each case how this one
@@ -393,16 +386,8 @@ class Surveyed(Record):
         return self.model_copy(update={"status": Status.TAMPERED, "message": self.short}) if self.short else self
 
 
-class Prior(Record):
-    """What is known of a config before it is measured: the model's ms, if it has any, and the knobs' values."""
-
-    ms: float | None
-    settings: dict[str, str]
-
-
 class Raced(Record):
-    """One config on one case: its median ms, and its speedup over the original with its interval. `left`: another heat
-    went on without it, so that it has been measured less."""
+    """One config on one case: its ms, and its speedup over the original with its interval."""
 
     status: Status = Status.PASSED
     message: str = ""
@@ -410,5 +395,6 @@ class Raced(Record):
     speedup: float | None = None
     low: float | None = None
     high: float | None = None
-    rounds: int = 0
-    left: bool = False
+    rounds: int = Field(0, description="0: it ran alone, a few times")
+    dropped: bool = Field(False, description="it left the race early, since others were faster")
+    same: int | None = Field(None, description="the config with the same program, whose figures these are")

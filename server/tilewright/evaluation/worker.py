@@ -37,15 +37,13 @@ from tilewright.task import Backend, Frontend
 from tilewright.wire.channel import Channel, ChannelClosed, Message
 
 AWAKE_S = 0.25
-BEHIND = 10
-"""How nice a worker of a survey is to all other processes."""
 GIVEN = 200
 GIVEN_PATH = f"/proc/self/fd/{GIVEN}"
 """File descriptor of the folder where candidates are put for a worker, and its path there. By way of it a candidate
 lies at the same place in every worker, which compilers write into their results, and yet no worker sees another's."""
 OPERATIONS = frozenset(
-    {"load", "inputs", "call", "returned", "estimate", "prepare", "ping", "run", "profile", "sample"}
-    | {"cubins", "read", "check", "dump", "unshown"}
+    {"load", "inputs", "call", "returned", "estimate", "prepare", "ping", "run", "profile"}
+    | {"check", "dump", "unshown"}
 )
 AGAIN_S = 0.25
 """For further calls, after which what an earlier one returned has to be what it was."""
@@ -65,7 +63,6 @@ class Worker:
         self._kept: dict[str, list[torch.Tensor]] = {}
         self._timed: TimedCalls | None = None
         self._forbids = False
-        self._lowered: dict[int, list[Any]] = {}
         self._ran, self._watched = Ran(), set[str]()
         default_tile_context.config.temp_dir = tempfile.gettempdir()
         if backend is Backend.CPU:
@@ -95,7 +92,6 @@ class Worker:
         if Path(message["kept"]).is_dir():
             shutil.copytree(message["kept"], message["cache"])
         default_tile_context.config.cache_dir = message["cache"]
-        self._lowered = {}
         self._frontend = Frontend(message["frontend"])
         if self._backend is Backend.CPU and self._frontend is Frontend.TRITON:
             from tilewright.evaluation.modelling import prepare_triton
@@ -120,8 +116,7 @@ class Worker:
 
     def inputs(self, message: Message, buffers: list[bytearray]) -> Reply:
         """Take the input sets of a case; they replace those of the one before, or, with `again`, are put into their
-        memory (where that is this process's own) and leave its tensors what they are. With `release`, the device's
-        memory that is not in use goes back to it."""
+        memory (where that is this process's own) and leave its tensors what they are."""
         self._timed = None
         if message.get("again"):
             for kept, new in zip(self._buffers, buffers, strict=True):
@@ -133,8 +128,6 @@ class Worker:
         memory: Memory = {}
         self._sets = [_opened(arguments, buffers, memory) for arguments in message["sets"]]
         self._buffers = buffers
-        if message.get("release"):
-            torch.cuda.empty_cache()
         return {}, []
 
     def call(self, message: Message, buffers: list[bytearray]) -> Reply:
@@ -213,36 +206,6 @@ class Worker:
 
         found = profile_call(self.candidate, self._sets[0], self._arch, message["seed"], self._frontend)
         return {"profile": found}, []
-
-    def sample(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """The same but for what they occupy, of one of many candidates that a survey looks at."""
-        from tilewright.compiler.cutile import lower
-        from tilewright.evaluation.modelling import sample_call
-
-        behind = max(os.getpriority(os.PRIO_PROCESS, 0), BEHIND)  # no process may put itself before others
-        os.setpriority(os.PRIO_PROCESS, 0, behind)  # while the device may be measured
-        found, launches = sample_call(
-            self.candidate, self._sets[0], self._arch, message["seed"], self._frontend, message["limit_s"]
-        )
-        lowered = [lower(launch.kernel, launch.signature, self._arch) for launch in launches]
-        self._lowered[message["place"]] = lowered
-        return {"sample": found.model_dump()}, []
-
-    def cubins(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """What the kernels of the candidate's samples compile to, in the order of their places, and the keys by which
-        cuTile keeps them."""
-        from tilewright.compiler.cutile import kept_as
-        from tilewright.evaluation.modelling import compiled
-
-        lowered = [one for _, listed in sorted(self._lowered.items()) for one in listed]
-        cubins = [memoryview(compiled(one)) for one in lowered]
-        return {"keys": [kept_as(one) for one in lowered]}, cubins
-
-    def read(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """What kernels occupy, of whatever candidates, by their cubins; or why that cannot be read."""
-        from tilewright.evaluation.modelling import resources_of_cubins
-
-        return {"found": resources_of_cubins([bytes(cubin) for cubin in buffers], self._arch)}, []
 
     def check(self, message: Message, buffers: list[bytearray]) -> Reply:
         """What the checker finds in one call on input set 0."""

@@ -7,7 +7,6 @@ again behind it. Blocks that wait for one another run one by one, in the order o
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -107,9 +106,7 @@ def group_blocks(body: Any) -> int:
 
 
 class Execution(Machine):
-    """Runs one launch; a sample of it until `deadline`, in seconds of the monotonic clock."""
-
-    deadline = math.inf
+    """Runs one launch."""
 
     def run(self, arguments: list[Any], numbers: torch.Tensor | None = None) -> Counts:
         """Execute blocks on the flattened kernel `arguments`: those with `numbers` in the grid (x fastest), or all.
@@ -273,11 +270,6 @@ class Execution(Machine):
                 )
             elif trip >= LOOP_LIMIT:
                 raise KernelFault(f"{op.loc}: a loop ran {LOOP_LIMIT} times without end (block {inside.shown(0)})")
-            if self.sampled and time.monotonic() > self.deadline:
-                raise UnsupportedOperation(
-                    f"{op.loc}: a few blocks take too long to interpret; measure this on a GPU (block "
-                    f"{inside.shown(0)})"
-                )
             self.counts.loop_trips += inside.size
             for var, cell in zip(op.body_vars, cells, strict=True):
                 scope.put(var.name, cell)

@@ -7,9 +7,7 @@ interpreter, CUDA devices, streams and events become the CPU's, and device prope
 from __future__ import annotations
 
 import contextlib
-import math
 import random
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -120,7 +118,6 @@ class _Host:
     launches: list[Launch] | None = None
     programs: dict[Any, Any] = field(default_factory=dict)
     source: random.Random = field(default_factory=random.Random)
-    deadline: float = math.inf
     checker: Checker | None = None
 
 
@@ -234,7 +231,6 @@ def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /
             sampled = _host.mode is Mode.SAMPLE and launch.blocks > SAMPLED_BLOCKS
             for count in (SAMPLED_BLOCKS, UNEVEN_BLOCKS):
                 machine = Execution(_host.programs[key], launch.grid, _host.checker)
-                machine.deadline = _host.deadline
                 few = sample(launch.grid, count, _host.source) if sampled else None
                 try:
                     parts, launch.counts = launch.counts.parts, machine.run(flat, few)
@@ -289,12 +285,11 @@ def checking() -> Iterator[tuple[Checker, list[Launch]]]:
 
 
 @contextlib.contextmanager
-def running(mode: Mode, seed: int = 0, limit_s: float = math.inf) -> Iterator[list[Launch]]:
+def running(mode: Mode, seed: int = 0) -> Iterator[list[Launch]]:
     """Within it, host code sees a CUDA device, and its launches are made in `mode` and listed; `seed` stands for the
-    blocks of a sample, which take about `limit_s` seconds at most."""
+    blocks of a sample."""
     assert _host is not None, "install() comes first"
     _host.source = random.Random(seed)
-    _host.deadline = time.monotonic() + limit_s
     launches: list[Launch] = []
     before = (_host.mode, _host.launches)
     _host.mode, _host.launches = mode, launches

@@ -76,15 +76,13 @@ def shape_of(var: Any) -> tuple[int, ...]:
 
 @dataclass
 class Counts:
-    """What the executed blocks did: bytes loaded and stored by buffer (its address), flops by dtype, the bytes of the
-    largest result of a product, reductions by the number of their results. Of a sample, `parts`: the parts of each
-    buffer that each block loads, by its number."""
+    """What the executed blocks did: bytes loaded and stored by buffer (its address), flops by dtype, reductions by the
+    number of their results. Of a sample, `parts`: the parts of each buffer that each block loads, by its number."""
 
     blocks: int = 0
     loaded: Counter[int] = field(default_factory=Counter)
     stored: Counter[int] = field(default_factory=Counter)
     matrix_flops: Counter[str] = field(default_factory=Counter)
-    product_bytes: int = 0
     scalar_flops: int = 0
     special_functions: int = 0
     loads: int = 0

@@ -272,10 +272,6 @@ def _unaryop(op: Any) -> Step:
     return step
 
 
-def _note_result(machine: Machine, acc: torch.Tensor) -> None:
-    machine.counts.product_bytes = max(machine.counts.product_bytes, acc[0].numel() * acc.element_size())
-
-
 def _product(machine: Machine, left: torch.Tensor, right: torch.Tensor, acc: torch.Tensor, dtype: DType) -> Any:
     flops = 2 * left[0].numel() * right.shape[-1] * machine.group.size
     machine.counts.matrix_flops[str(dtype)] += flops
@@ -291,7 +287,6 @@ def _product(machine: Machine, left: torch.Tensor, right: torch.Tensor, acc: tor
 @operation("tile_mma")
 def _tile_mma(machine: Machine, op: Any, values: Values) -> Any:
     left, right, acc = (values[var.name] for var in (op.x, op.y, op.acc))
-    _note_result(machine, acc)
     return _product(machine, left, right, acc, dtype_of(op.x))
 
 
@@ -301,7 +296,6 @@ def _tile_mma_scaled(machine: Machine, op: Any, values: Values) -> Any:
     left, left_scale, right, right_scale, acc = (
         values[var.name] for var in (op.x, op.x_scale, op.y, op.y_scale, op.acc)
     )
-    _note_result(machine, acc)
     left_block, right_block = left.shape[-1] // left_scale.shape[-1], right.shape[-2] // right_scale.shape[-2]
     left = left.double() * left_scale.double().repeat_interleave(left_block, -1)
     right = right.double() * right_scale.double().repeat_interleave(right_block, -2)

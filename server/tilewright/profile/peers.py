@@ -1,7 +1,7 @@
 """`tilewright compare`: the candidate beside what a user would pick instead, in one run, as a table for a pull request.
 
 The arms are the committed kernel (before), the working tree's (after), the task's own reference in torch, eager and
-under torch.compile, and modules that the user names. On a GPU they are timed interleaved, each in its own process.
+under torch.compile, and modules that the user names. On a GPU what they launch is captured, and replayed in turns.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ async def compare(
         await progress(f"comparing {', '.join(arm.name for arm in arms)}")
         files = [arm.files for arm in arms]
         if backend is Backend.CUDA:
-            raced = await runs.race(files, new_secret(), LIMIT_S, _quiet)
+            raced = await runs.race(files, new_secret(), LIMIT_S, _quiet, whole=True)
             if raced.status is not Status.PASSED:
                 raise UsageError(f"{raced.status}: {raced.message}")
             cases, timed = raced.cases, raced.configs

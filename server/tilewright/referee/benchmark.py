@@ -29,7 +29,6 @@ from tilewright.referee.statistics import LOOKS, Comparison, interval
 from tilewright.rules import DEFAULT, Rules
 from tilewright.task import Case, Values, case_label
 from tilewright.wire.channel import Sent
-from tilewright.wire.memory import Memory
 
 INCUMBENT, CANDIDATE, EMPTY = 0, 1, -1
 """The arms of a comparison, and the program that does nothing."""
@@ -45,8 +44,12 @@ LAUNCH_BOUND_US = 20.0
 """Calls under it wait for the host, where one follows the other."""
 SURE = 1000
 """Samples, and degrees of freedom, of what is known without any: more than any measurement has."""
-_UNREPLAYABLE = ("out-of-memory", "refused")
-_STATUS = {"hang": Status.TIMEOUT, "tampered": Status.TAMPERED}
+_STATUS = {
+    "hang": Status.TIMEOUT,
+    "tampered": Status.TAMPERED,
+    "out-of-memory": Status.NOT_REPLAYED,
+    "refused": Status.NOT_REPLAYED,
+}
 
 
 class Timed(NamedTuple):
@@ -102,13 +105,13 @@ class ProgramBench:
         same = incumbent is not None and identity(candidate) == identity(incumbent)
         incumbent = None if same else incumbent
         with self._phases("inputs"):
-            drawn = [self._drawn(case, seeds.next()) for _ in range(DRAWS)]
+            drawn = [drawn_for(self._code, case, seeds.next()) for _ in range(DRAWS)]
         first = candidate if incumbent is None else incumbent
         looks = LOOKS if incumbent is not None else LOOKS[:1]
         contract = self._code.contract(case, drawn[0])
 
         def verdict(program: Program, draw: int, outputs: list[memoryview]) -> Verdict:
-            return judge_drawn(self._code, case, drawn[draw], self._opened(program, outputs), contract)
+            return judge_drawn(self._code, case, drawn[draw], opened(self._code, program, outputs), contract)
 
         def wrong_too(program: Program, draw: int) -> bool:
             outputs = self._alone(case, program, drawn[draw])
@@ -159,7 +162,7 @@ class ProgramBench:
         for values in classes_of(self._code.task):
             self._after_round()
             seed = seeds.next()
-            trial = make_trial(self._code, case, seed, values, self._drawn(case, seed))
+            trial = make_trial(self._code, case, seed, values, drawn_for(self._code, case, seed))
             if trial.values is Values.DRAWN:  # the class does not suit the task
                 continue
             label = f"{case_label(case)} ({values} values)"
@@ -184,7 +187,7 @@ class ProgramBench:
         calls = [max(int(1e6 * BLOCK_S / one), 1) for one in us]
         order = [arm for _ in range(BLOCK_QUADS) for arm in ABBA]
         try:
-            self._load(case, [incumbent, candidate], [self._drawn(case, seeds.next())])
+            self._load(case, [incumbent, candidate], [drawn_for(self._code, case, seeds.next())])
             alone = self._replayer.blocks([(CANDIDATE, calls[CANDIDATE])], BLOCK_LIMIT_S)
             self._after_round()
             if alone.mhz[0] >= FALLEN * self._replayer.idle_mhz:
@@ -209,7 +212,7 @@ class ProgramBench:
         outputs = self._alone(case, program, trial.inputs)
         if isinstance(outputs, Verdict):
             return outputs
-        return judge_trial(self._code, case, trial, self._opened(program, outputs))
+        return judge_trial(self._code, case, trial, opened(self._code, program, outputs))
 
     def _alone(self, case: Case, program: Program, inputs: Inputs) -> list[memoryview] | Verdict:
         """The outputs of one call of a program, or how it failed. Raises `InProcess`, and `WorkerFailure` (void)."""
@@ -225,45 +228,53 @@ class ProgramBench:
             raise WorkerFailure(Status.VOID, str(gone)) from None
         return copy.outputs
 
-    def _drawn(self, case: Case, seed: int) -> Inputs:
-        try:
-            return drawn_inputs(self._code, case, seed)
-        except InProcess as why:  # the draws that it was captured on had its shapes
-            raise WorkerFailure(
-                Status.VOID, f"{case_label(case)}: {why}; let shapes depend on the case alone"
-            ) from None
-
     def _load(self, case: Case, programs: Sequence[Program], draws: Sequence[Inputs]) -> None:
         """Give the replayer programs, and the inputs of each draw. Raises `Fault`, `ReplayerGone`."""
         if torch.cuda.is_available():
             torch.cuda.empty_cache()  # the replayer needs the room
-        self._replayer.load(programs, [self._described(case, number, inputs) for number, inputs in enumerate(draws)])
-
-    def _described(self, case: Case, draw: int, inputs: Inputs) -> Sequence[Sent]:
-        def memory(name: str, size: int) -> Memory:
-            return self._replayer.memory.of((draw, name), size)
-
-        return described(self._code, case, inputs, memory).tensors
-
-    def _opened(self, program: Program, outputs: list[memoryview]) -> list[torch.Tensor]:
-        opened = []
-        for tensor, data in zip(program.layout.outputs, outputs, strict=True):
-            start, _ = widened(tensor.at, tensor.size)
-            own = data[tensor.at - start :][: tensor.size]
-            opened.append(from_buffer(TensorSpec(**tensor.spec.model_dump()), own).to(self._code.device))
-        return opened
+        described = [memory_of(self._code, self._replayer, case, *one) for one in enumerate(draws)]
+        self._replayer.load(programs, described)
 
     @staticmethod
     def _failure(case: Case, fault: Fault, alone: bool) -> Exception:
         """What a fault of the replayer means for the candidate."""
-        if fault.kind in _UNREPLAYABLE:
+        if fault_status(fault) is Status.NOT_REPLAYED:
             grown = alone or fault.kind == "out-of-memory"  # the incumbent fits when it is alone
             return InProcess(f"the replayer: {fault}", CANDIDATE if grown else fault.arm)
         text = f"{case_label(case)}, replayed: {fault.kind}: {fault}"
         if fault.arm == CANDIDATE or (alone and fault.arm is not None):
-            return WorkerFailure(_STATUS.get(fault.kind, Status.CRASHED), text)
+            return WorkerFailure(fault_status(fault), text)
         who = "the incumbent failed" if fault.arm == INCUMBENT else "no version fails alone"
         return WorkerFailure(Status.VOID, f"{who}: {text}")
+
+
+def drawn_for(code: TaskCode, case: Case, seed: int) -> Inputs:
+    """Inputs of a case for its program. Raises `WorkerFailure` (void) where they have other shapes than those on which
+    it was captured."""
+    try:
+        return drawn_inputs(code, case, seed)
+    except InProcess as why:
+        raise WorkerFailure(Status.VOID, f"{case_label(case)}: {why}; let shapes depend on the case alone") from None
+
+
+def memory_of(code: TaskCode, replayer: Replayer, case: Case, draw: int, inputs: Inputs) -> Sequence[Sent]:
+    """The bytes of a draw's tensors as the replayer takes them, until the next draw of this number."""
+    return described(code, case, inputs, lambda name, size: replayer.memory.of((draw, name), size)).tensors
+
+
+def opened(code: TaskCode, program: Program, outputs: list[memoryview]) -> list[torch.Tensor]:
+    """The outputs of a program's call, from their whole words."""
+    found = []
+    for tensor, data in zip(program.layout.outputs, outputs, strict=True):
+        start, _ = widened(tensor.at, tensor.size)
+        own = data[tensor.at - start :][: tensor.size]
+        found.append(from_buffer(TensorSpec(**tensor.spec.model_dump()), own).to(code.device))
+    return found
+
+
+def fault_status(fault: Fault) -> Status:
+    """What a fault of the replayer says of the version whose fault it is."""
+    return _STATUS.get(fault.kind, Status.CRASHED)
 
 
 def values_of(timed: Timed, alone: bool) -> dict[str, Any]:

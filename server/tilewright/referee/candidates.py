@@ -13,7 +13,7 @@ from typing import TypeVar
 from tilewright.errors import UsageError
 from tilewright.evaluation.compiling import cpus
 from tilewright.evaluation.pool import WorkerFailure
-from tilewright.evaluation.results import Status
+from tilewright.evaluation.results import Raced, Status
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.isolation.fork_server import ForkServer
@@ -28,6 +28,7 @@ from tilewright.referee.captures import (
     confirm_launches,
     ordinary_calls,
 )
+from tilewright.referee.variants import capture_variants
 from tilewright.task import Case, case_label
 from tilewright.wire.channel import as_bytes
 from tilewright.wire.launches import Launch
@@ -98,6 +99,26 @@ class Programs:
         draw = self._draws(code, case)[0]
         names = [one.name for one in draw.described if one.tensor is not None]
         return replace(program, examples=dict(zip(names, map(as_bytes, draw.tensors), strict=True)))
+
+    def of_each(
+        self,
+        code: TaskCode,
+        snapshots: Sequence[Snapshot],
+        cases: Sequence[Case],
+        room: int,
+        look: Callable[[], None],
+        tell: Callable[[str], None],
+    ) -> list[list[Program] | Raced]:
+        """The programs of many versions in each case, captured once, or how a version failed: see
+        `capture_variants`."""
+        try:
+            draws = [self._draws(code, case)[0] for case in cases]
+            entries = [entry_of(code, snapshot) for snapshot in snapshots]
+            return capture_variants(self._server, entries, draws, code.task.file.timeout_s, room, look, tell)
+        except (InProcess, UsageError) as error:
+            raise WorkerFailure(Status.NOT_REPLAYED, str(error)) from None
+        finally:
+            self._after()
 
     def captured_aside(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], room: int) -> Aside:
         """Capture a candidate's calls while the block runs, until it sets what it is given; None where nothing is to be
@@ -190,7 +211,7 @@ class Programs:
                     again.add(len(draws) - 1)
             except (InProcess, UsageError) as error:
                 refused[number] = str(error)
-        entry, limit_s = _entry(code, snapshot), code.task.file.timeout_s
+        entry, limit_s = entry_of(code, snapshot), code.task.file.timeout_s
         with self._failing(label, stop):
             captured = capture_calls(self._server, entry, draws, limit_s, snapshot.cache, stop, again) if draws else []
         made = iter(captured)
@@ -209,7 +230,7 @@ class Programs:
     ) -> list[list[Launch]]:
         draws = [self._draws(code, case)[0] for case in cases]
         with self._failing(label, stop):
-            return ordinary_calls(self._server, _entry(code, snapshot), draws, code.task.file.timeout_s, stop)
+            return ordinary_calls(self._server, entry_of(code, snapshot), draws, code.task.file.timeout_s, stop)
 
     @contextlib.contextmanager
     def _failing(self, label: str, stop: Stop | None) -> Iterator[None]:
@@ -248,7 +269,8 @@ def _place(code: TaskCode, case: Case) -> str:
     return f"{code.task.folder} {case_label(case)}"
 
 
-def _entry(code: TaskCode, snapshot: Snapshot) -> Entry:
+def entry_of(code: TaskCode, snapshot: Snapshot) -> Entry:
+    """What a worker loads of a candidate."""
     task, folder = code.task, snapshot.root / snapshot.task
     return Entry(
         folder=folder,

@@ -121,6 +121,11 @@ class CaptureWorker:
         self.ask(message, Done, (), limit_s)
         self._loaded = True
 
+    def take(self, entry: Entry) -> None:
+        """Have it import another entry point in the place of this one, once it is to load. It has to be able to read
+        that one's folders."""
+        self._entry, self._loaded = entry, False
+
     def ask(
         self, message: Message, kind: type[Reply], buffers: Sequence[Sent], limit_s: float
     ) -> tuple[Reply, list[Received]]:

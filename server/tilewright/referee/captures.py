@@ -193,8 +193,8 @@ class _Pair:
         return self._stop
 
     def _called(self, worker: CaptureWorker, draw: Arguments, zone: int) -> tuple[Program, Captured]:
-        _set_arguments(worker, draw, zone, self._limit_s)
-        return _captured(worker, draw, self._limit_s)
+        set_arguments(worker, draw, zone, self._limit_s)
+        return captured_call(worker, draw, self._limit_s)
 
     def _capture(self, draws: tuple[Arguments, Arguments], zone: int, further: _Further, again: bool) -> CallCaptured:
         if not self._workers or zone <= self._zone:
@@ -206,11 +206,11 @@ class _Pair:
         try:
             with ThreadPoolExecutor(1) as thread:
                 if self._stop is None:
-                    preparing = thread.submit(_set_arguments, other, draws[1], zone, self._limit_s)
-                    _set_arguments(one, draws[0], zone, self._limit_s)
+                    preparing = thread.submit(set_arguments, other, draws[1], zone, self._limit_s)
+                    set_arguments(one, draws[0], zone, self._limit_s)
                     preparing.result()
-                    first, told = _captured(one, draws[0], self._limit_s)  # it may tune: nothing else goes on
-                    second, also = _captured(other, draws[1], self._limit_s)
+                    first, told = captured_call(one, draws[0], self._limit_s)  # it may tune: nothing else goes on
+                    second, also = captured_call(other, draws[1], self._limit_s)
                 else:  # nothing that tunes counts beside a check
                     calling = thread.submit(self._called, other, draws[1], zone)
                     if again:
@@ -302,7 +302,8 @@ def capture_twice(
     return checked(Program(program.layout, program.images, program.held, examples or {}, kept, entry.label))
 
 
-def _set_arguments(worker: CaptureWorker, draw: Arguments, zone: int, limit_s: float) -> None:
+def set_arguments(worker: CaptureWorker, draw: Arguments, zone: int, limit_s: float) -> None:
+    """Have a worker take arguments, once it has imported its entry point. Raises as `CaptureWorker.ask` does."""
     worker.load(limit_s)
     for one in draw.tensors:
         if isinstance(one, Memory):
@@ -311,8 +312,8 @@ def _set_arguments(worker: CaptureWorker, draw: Arguments, zone: int, limit_s: f
     worker.ask(SetArguments(zone=zone, arguments=list(draw.described)), Done, draw.tensors, limit_s)
 
 
-def _captured(worker: CaptureWorker, draw: Arguments, limit_s: float) -> tuple[Program, Captured]:
-    """The program that a worker describes, and what else it says of the call."""
+def captured_call(worker: CaptureWorker, draw: Arguments, limit_s: float) -> tuple[Program, Captured]:
+    """The program that a worker describes, and what else it says of the call. Raises as `CaptureWorker.ask` does."""
     found, buffers = worker.ask(CaptureCall(), Captured, (), limit_s)
     try:
         program = decoded(bytes(buffer_of(buffers, found.program)))
@@ -341,7 +342,7 @@ def ordinary_calls(
     ):
         recorded = []
         for draw in draws:
-            _set_arguments(worker, draw, 1, limit_s)
+            set_arguments(worker, draw, 1, limit_s)
             recorded.append(worker.ask(RecordCall(), Recorded, (), limit_s)[0].launches)
     return recorded
 

@@ -18,6 +18,7 @@ from tilewright.evaluation.results import (
     BenchmarkResult,
     CaseTiming,
     Level,
+    Raced,
     Status,
     StoredProgram,
     geometric_mean,
@@ -32,11 +33,12 @@ from tilewright.gpu.telemetry import Recorder, named
 from tilewright.programs.agreement import seem_the_same
 from tilewright.programs.format import decoded, encoded, program_file
 from tilewright.programs.identity import identity
-from tilewright.programs.model import Program, ProgramError, digest_of
+from tilewright.programs.model import Kernel, Program, ProgramError, digest_of
 from tilewright.referee.benchmark import CANDIDATE, INCUMBENT, ProgramBench, values_of
 from tilewright.referee.candidates import Programs
 from tilewright.referee.capture_worker import InProcess
 from tilewright.referee.captures import CallCaptured, OtherLaunches
+from tilewright.referee.race import ProgramRace
 from tilewright.referee.replayer import Replayer
 from tilewright.roofline.bounds import Ceilings, roofline_share
 from tilewright.rules import Rules
@@ -70,6 +72,16 @@ class Run:
     confirms: bool = False
     store: Path | None = None
     with_inputs: bool = False
+
+    def look(self, pid: int | None) -> None:
+        """Raises `WorkerFailure` where the time is used up, or where processes beside ours, of which the replayer is
+        `pid`, used the GPU."""
+        self.need_time()
+        self.recorder.own.update(filter(None, [pid]))
+        self.recorder.sample()
+        if strangers := self.recorder.busy_strangers():
+            text = f"other processes used the GPU meanwhile: {named(strangers)}; measure again"
+            raise WorkerFailure(Status.VOID, text)
 
     def need_time(self) -> None:
         """Raises `WorkerFailure` where there is none left."""
@@ -151,6 +163,35 @@ class Measuring:
             intervals.append(timed.speedup)
         return _together(run, timings, intervals, run.rules.end_error)
 
+    def raced(
+        self, run: Run, snapshots: Sequence[Snapshot], room: int, whole: bool
+    ) -> tuple[list[list[Raced]], list[str]]:
+        """How each version does in each case, the first of which is the original; and the symbols of the kernels that
+        they launch. `room`: bytes of the GPU's memory for captures. `whole`: all run to the end. Raises
+        `WorkerFailure` where the original fails."""
+        cases = run.code.task.benchmark_cases(Backend.CUDA)
+        with run.phases("capture"):
+            run.tell(f"capturing {len(snapshots)} configs")
+            captured = self._programs.of_each(run.code, snapshots, cases, room, run.need_time, run.tell)
+        run.settle()
+        race = ProgramRace(run.code, self._replayer, run.seeds, lambda: run.look(self._replayer.pid))
+        failed = {number: one for number, one in enumerate(captured) if isinstance(one, Raced)}
+        by_case: list[dict[int, Raced]] = []
+        for place, case in enumerate(cases):
+            programs = {
+                number: one[place]
+                for number, one in enumerate(captured)
+                if not isinstance(one, Raced) and number not in failed
+            }
+            run.tell(f"racing {len(programs)} configs on {case_label(case)}")
+            with run.phases("race"):
+                by_case.append(race.case(case, programs, whole))
+            failed |= {number: one for number, one in by_case[-1].items() if one.status is not Status.PASSED}
+        programs_of_all = (program for one in captured if not isinstance(one, Raced) for program in one)
+        symbols = {node.symbol for one in programs_of_all for node in one.layout.nodes if isinstance(node, Kernel)}
+        configs = [[failed.get(number) or found[number] for found in by_case] for number in range(len(snapshots))]
+        return configs, sorted(symbols)
+
     def _replayed(
         self, run: Run, case: Case, own: CallCaptured, other: CallCaptured | None
     ) -> tuple[CaseTiming, Interval | None]:
@@ -191,15 +232,9 @@ class Measuring:
         return False
 
     def _bench(self, run: Run, error: float | None = None) -> ProgramBench:
-        def look() -> None:
-            run.need_time()
-            run.recorder.own.update(filter(None, [self._replayer.pid]))
-            run.recorder.sample()
-            if strangers := run.recorder.busy_strangers():
-                text = f"other processes used the GPU meanwhile: {named(strangers)}; measure again"
-                raise WorkerFailure(Status.VOID, text)
-
-        return ProgramBench(run.code, self._replayer, run.rules, error, look, run.phases, run.settle)
+        return ProgramBench(
+            run.code, self._replayer, run.rules, error, lambda: run.look(self._replayer.pid), run.phases, run.settle
+        )
 
     def _judged_on_classes(
         self,

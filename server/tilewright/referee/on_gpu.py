@@ -14,7 +14,7 @@ import torch
 from tilewright.evaluation.compiling import cpus
 from tilewright.evaluation.measurement import Bench, Phases
 from tilewright.evaluation.pool import WorkerPool
-from tilewright.evaluation.results import BenchmarkResult, Environment
+from tilewright.evaluation.results import BenchmarkResult, Environment, Raced
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.taskcode import TaskCode
@@ -89,6 +89,14 @@ class OnGpu:
         pairs = [(one["case"], Path(one["first"]), Path(one["last"])) for one in message["pairs"]]
         with self._run(code, message, environment, phases) as run:
             return self._measuring.whole(run, pairs)
+
+    def race(self, code: TaskCode, message: Message, environment: Environment) -> tuple[list[list[Raced]], list[str]]:
+        """How each of many versions does beside the first, by case, and the symbols of the kernels that they launch.
+        Raises `WorkerFailure`."""
+        snapshots = [Snapshot.model_validate(one) for one in message["arms"]]
+        torch.cuda.empty_cache()
+        with self._run(code, message, environment, Phases()) as run:
+            return self._measuring.raced(run, snapshots, torch.cuda.mem_get_info()[0], message["whole"])
 
     @property
     def pids(self) -> list[int]:

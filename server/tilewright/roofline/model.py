@@ -10,7 +10,6 @@ take the place of the H200's, and nothing was checked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from pydantic import Field
@@ -56,7 +55,7 @@ OVERLAP = 4.5
 """How sharply the longer of two that overlap hides the other: their norm of this order; 1 would be their sum."""
 
 
-class LaunchSample(Record):
+class LaunchProfile(Record):
     """What one launch does: averages over the sampled blocks, sizes in bytes."""
 
     kernel: str
@@ -79,20 +78,8 @@ class LaunchSample(Record):
     reductions: dict[int, float] = Field(default_factory=dict, description="per block, by how many results each has")
     written: list[str] = Field([], description="parameters whose memory the kernel writes")
     overwritten: list[str] = Field([], description="those of them whose memory it reads, too")
-    product_bytes: int = Field(0, ge=0, description="of the largest result of a matmul, per block")
     shapes: dict[str, list[int]] = Field(default_factory=dict, description="of its tensors, by parameter")
-    warps: int | None = Field(None, ge=1, description="that compute, of each CTA, where the kernel's hints say so")
-    ctas: int = Field(1, ge=1, description="that share a block, by the kernel's hints")
-
-    def occupying(self, resources: Resources) -> LaunchProfile:
-        """The same with what its kernel occupies."""
-        return LaunchProfile(**self.model_dump(), resources=resources)
-
-
-class LaunchProfile(LaunchSample):
-    """One launch as the model sees it: what it does, and what it occupies."""
-
-    resources: Resources
+    resources: Resources = Field(description="what its kernel occupies")
 
 
 class HostWork(Record):
@@ -105,10 +92,10 @@ class HostWork(Record):
     dtype: str
 
 
-class CallSample(Record):
-    """What one call of an entry point does."""
+class CallProfile(Record):
+    """What one call of an entry point does, as the model sees it."""
 
-    launches: Sequence[LaunchSample]
+    launches: list[LaunchProfile]
     host: list[HostWork] = Field(default_factory=list)
     searched: list[str] = Field(
         [], max_length=SEARCHED, description="configs that its own searches took, each the first"
@@ -129,17 +116,6 @@ class CallSample(Record):
     @property
     def dram_bytes(self) -> float:
         return sum(launch.dram_bytes for launch in self.launches) + sum(work.bytes for work in self.host)
-
-    def occupying(self, resources: Sequence[Resources]) -> CallProfile:
-        """The same with what each launch's kernel occupies."""
-        launches = [one.occupying(own) for one, own in zip(self.launches, resources, strict=True)]
-        return CallProfile(launches=launches, host=self.host, searched=self.searched)
-
-
-class CallProfile(CallSample):
-    """One call of an entry point, as the model sees it."""
-
-    launches: list[LaunchProfile]
 
 
 class Estimate(NamedTuple):
@@ -194,7 +170,7 @@ def _together(profile: LaunchProfile, device: DeviceSpec, cycles: float) -> dict
     return found | {"instruction issue": issued}
 
 
-def _worked(sample: LaunchSample, device: DeviceSpec, cycles: float, products_s: float) -> dict[str, float]:
+def _worked(sample: LaunchProfile, device: DeviceSpec, cycles: float, products_s: float) -> dict[str, float]:
     """The same of the units whose work is known of any machine code, and of products."""
     arithmetic = sample.scalar_flops / SCALAR_PER_CYCLE_PER_SM + sample.special_functions / SPECIAL_PER_CYCLE_PER_SM
     moved = sample.blocks * (sample.bytes_loaded + sample.bytes_stored)
@@ -206,7 +182,7 @@ def _worked(sample: LaunchSample, device: DeviceSpec, cycles: float, products_s:
     }
 
 
-def _products(sample: LaunchSample, device: DeviceSpec, cycles: float) -> tuple[float, float]:
+def _products(sample: LaunchProfile, device: DeviceSpec, cycles: float) -> tuple[float, float]:
     """Seconds that products take, on tensor cores and without them."""
     share = cycles / CLOCK_HZ / device.sms
     peaks = (flops / device.peak_flops(dtype) for dtype, flops in sample.matrix_flops.items())
@@ -250,12 +226,12 @@ def _by_itself(profile: LaunchProfile, device: DeviceSpec) -> dict[str, float]:
     }
 
 
-def traffic_bytes(call: CallSample, device: DeviceSpec) -> float:
+def traffic_bytes(call: CallProfile, device: DeviceSpec) -> float:
     """What a call moves to and from DRAM: with what its blocks have driven from the L2 cache before its next use."""
     return sum(_dram_bytes(launch, device) for launch in call.launches) + sum(work.bytes for work in call.host)
 
 
-def _dram_bytes(profile: LaunchSample, device: DeviceSpec) -> float:
+def _dram_bytes(profile: LaunchProfile, device: DeviceSpec) -> float:
     """What reaches DRAM: each tensor once, and again those that the blocks between two readers of a part have driven
     from the L2 cache."""
     again = sum(max(read - size, 0.0) for size, read in profile.streams.values())
@@ -301,16 +277,6 @@ def estimate_call(profile: CallProfile, device: DeviceSpec) -> Estimate:
     if profile.host:
         terms["torch operations beside the kernels" if found else "torch operations"] = host
     return Estimate(sum(estimate.ms for estimate in found) + host, terms)
-
-
-def least_ms(sample: CallSample, device: DeviceSpec) -> float:
-    """What `estimate_call` gives at least, in ms, whatever the kernels compile to."""
-    cycles = CLOCK_HZ * device.sms
-    found = sum(_host_ms(work, device) for work in sample.host)
-    for one in sample.launches:
-        busy = _worked(one, device, cycles, min(_products(one, device, cycles)))
-        found += LAUNCH_MS + (max(busy.values()) * 1e3 if one.blocks else 0.0)
-    return found
 
 
 def _host_ms(work: HostWork, device: DeviceSpec) -> float:

@@ -31,21 +31,21 @@ class Dumped(Record):
 
 
 class SurveyResult(Record):
-    """What each variant compiles to and launches, in their order, on `cases`; `calls` are their arguments in words,
-    `tensors` those among the inputs of the first case."""
+    """What each variant compiles to and launches, in their order, on `cases`; `tensors` are those among the inputs of
+    the first case."""
 
     status: Status
     message: str = ""
     cases: list[Case] = Field(default_factory=list)
-    calls: list[str] = Field(default_factory=list)
     tensors: list[Shaped] = Field(default_factory=list)
     variants: list[Surveyed] = Field(default_factory=list)
 
 
 class RaceResult(Record):
-    """How each variant did on each of `cases`, in their order."""
+    """How each variant did on each of `cases`, in their order, and the symbols of the kernels that they launch."""
 
     status: Status
     message: str = ""
     cases: list[Case] = Field(default_factory=list)
     configs: list[list[Raced]] = Field(default_factory=list)
+    symbols: list[str] = Field(default_factory=list)

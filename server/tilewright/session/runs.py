@@ -13,14 +13,12 @@ from typing import Any
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.store import cache_folder
 from tilewright.errors import UsageError
-from tilewright.evaluation.caches import copy_cache
 from tilewright.evaluation.evaluator import Evaluator, EvaluatorDied, Tell
 from tilewright.evaluation.results import (
     BenchmarkResult,
     CaseRun,
     CorrectnessResult,
     Environment,
-    Prior,
     Status,
 )
 from tilewright.evaluation.snapshot import Snapshot, SnapshotStore, content_id
@@ -220,52 +218,21 @@ class Runs:
         limit_s: float,
         tell: Tell,
         frontends: Sequence[Frontend] = (),
-        alike: Sequence[int] = (),
-        hopeless: float | None = None,
     ) -> SurveyResult:
         """Compile and model variants of a candidate on the benchmark cases of a backend; `cpu` backend only.
 
-        `frontends` says what each is written in, where that is not the task's; `alike`, for each, the number of the
-        first that differs from it in nothing but hints to the compiler. One that is sure to be modelled at over
-        `hopeless` times the best, or to spill what it computes, is not compiled, but for the first of all.
+        `frontends` says what each is written in, where that is not the task's.
         """
-        result = await self._run(
-            "survey",
-            limit_s,
-            tell,
-            variants,
-            cases_of=cases_of,
-            frontends=list(frontends),
-            alike=list(alike),
-            hopeless=hopeless,
-        )
+        result = await self._run("survey", limit_s, tell, variants, cases_of=cases_of, frontends=list(frontends))
         return SurveyResult.model_validate({name: result[name] for name in result if name != "seconds"})
 
-    async def ready(self, count: int) -> None:
-        """Let the referee get ready for a race of `count` variants that is to come; `cuda` backend only.
-
-        Raises `UsageError` where the task's own code fails."""
-        with _startup():
-            await self._prepared()
-            task = str(self._store.task_folder())
-            await self._evaluator.request("ready", lambda _: None, START_TIMEOUT_S, task=task, count=count)
-
-    async def take_over(self, others: Runs, variants: list[Files]) -> None:
-        """Have what other runs' survey compiled of these variants, so that a race need not compile it."""
-
-        def copied() -> None:
-            for name in map(content_id, variants):
-                copy_cache(others._store.cache(name), self._store.cache(name))
-
-        await in_thread(copied)
-
     async def race(
-        self, variants: list[Files], secret: str, limit_s: float, tell: Tell, priors: Sequence[Prior] = ()
+        self, variants: list[Files], secret: str, limit_s: float, tell: Tell, whole: bool = False
     ) -> RaceResult:
-        """Measure variants of a candidate against the first of them; `cuda` backend only. With `priors`, what is known
-        of each, those are measured that look best as the race goes on."""
-        known = [prior.model_dump(mode="json") for prior in priors]
-        result = await self._run("race", limit_s, tell, variants, secret=secret, priors=known)
+        """Measure variants of a candidate against the first of them; `cuda` backend only. Slow ones are dropped early,
+        unless `whole`."""
+        rules = self._rules.model_dump()
+        result = await self._run("race", limit_s, tell, variants, secret=secret, rules=rules, whole=whole)
         return RaceResult.model_validate({name: result[name] for name in result if name != "seconds"})
 
     async def close(self) -> None:

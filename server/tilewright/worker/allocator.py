@@ -89,6 +89,19 @@ class Arena:
         with self._turn:
             self._addresses.start_capture()
 
+    def reset(self) -> bool:
+        """Begin anew at the first address. Whether it did: not while a block is alive. Waits for the GPU."""
+        with self._turn:
+            if self.alive or self._captures:
+                return False
+            if self._pages is not None:
+                ok(cuda.cuCtxSynchronize(), "waiting for the GPU")
+                self._pages.clear()
+            self.blocks.clear()
+            self._freed, self._freed_bytes = [], 0
+            self._addresses = Addresses()
+            return True
+
     def hold_pages(self) -> None:
         """A capture begins: no page is given back until it ends, and none of a block that is freed within it, ever.
         Captures may lie in one another."""

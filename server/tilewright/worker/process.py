@@ -73,7 +73,10 @@ class Worker:
 
     def _load(self, message: LoadEntry) -> Answer:
         if self._loaded is not None:
-            raise ChannelError("a worker loads one entry point")
+            self._arguments.clear()
+            self._loaded.forget()
+            self._loaded = None
+            self._begin_anew()
         try:
             need_packages(FRONTENDS[message.frontend])
         except MissingPackage as missing:
@@ -98,6 +101,10 @@ class Worker:
         """Do what the message asks for. Raises `ChannelError` where another kind of worker does it."""
         raise NotImplementedError
 
+    def _begin_anew(self) -> None:
+        """Get ready for another entry point. Raises `NotCapturable` where that cannot be."""
+        raise ChannelError("this worker loads one entry point")
+
     def _watch(self) -> None:
         """Get ready for a candidate's import."""
 
@@ -119,7 +126,14 @@ class CapturingWorker(Worker):
         self._counted: set[str] = set()
         self._modules: LoadedModules | str = "nothing is loaded"
 
+    def _begin_anew(self) -> None:
+        torch._C._cuda_clearCublasWorkspaces()
+        if not self._arena.reset():
+            raise NotCapturable("memory of the entry point before is still in use")
+
     def _watch(self) -> None:
+        if self._sources:
+            return
         try:
             self._modules = LoadedModules()
         except (OSError, RuntimeError) as error:

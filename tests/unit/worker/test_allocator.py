@@ -19,7 +19,9 @@ MIB = 1 << 20
 def arena(monkeypatch: pytest.MonkeyPatch) -> Arena:
     made = Arena()
     mapped: dict[int, int] = {}
-    pages: Any = SimpleNamespace(map=lambda at, size: mapped.update({at: size}), unmap=mapped.pop, mapped=mapped)
+    pages: Any = SimpleNamespace(
+        map=lambda at, size: mapped.update({at: size}), unmap=mapped.pop, clear=mapped.clear, mapped=mapped
+    )
     made._pages = pages
     monkeypatch.setattr(allocator, "ok", lambda *_: None)
     monkeypatch.setattr(allocator.cuda, "cuCtxSynchronize", lambda: None)
@@ -108,3 +110,18 @@ def test_what_torch_says_of_memory_is_the_arenas(arena: Arena, monkeypatch: pyte
     assert first in pages.mapped
     torch.cuda.empty_cache()
     assert first not in pages.mapped
+
+
+def test_an_arena_begins_anew_once_nothing_is_alive(arena: Arena) -> None:
+    arena.start_zone(2)
+    first, second = arena._malloc(5), arena._malloc(7)
+    arena._free(first)
+    assert not arena.reset()
+    arena.hold_pages()
+    arena._free(second)
+    assert not arena.reset()
+    arena.let_pages_go()
+    assert arena.reset()
+    assert (arena.blocks, arena.alive) == ({}, {})
+    arena.start_zone(2)
+    assert arena._malloc(5) == first

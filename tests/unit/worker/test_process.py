@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +29,7 @@ from tilewright.wire.messages import (
 )
 from tilewright.worker import process
 from tilewright.worker.capture import WARM_CALLS
+from tilewright.worker.nodes import NotCapturable
 from tilewright.worker.process import CapturingWorker, OrdinaryWorker
 
 ONE = program([copied(), fill(OUT, 20)])
@@ -111,7 +113,27 @@ def test_each_kind_of_worker_does_its_own_work_alone(entry: LoadEntry) -> None:
     with pytest.raises(ChannelError, match="no ordinary calls"):
         capturing.answer(RecordCall(), [])
     with pytest.raises(ChannelError, match="loads one entry point"):
-        capturing.answer(entry, [])
+        ordinary.answer(entry, [])
+
+
+def test_a_worker_that_captures_takes_another_entry_point_once_no_memory_is_in_use(
+    entry: LoadEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "calls_of_a_worker.py").write_text("def entry(size): ...\n")
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
+    arena: Any = SimpleNamespace(free=True, reset=lambda: arena.free)
+    worker = CapturingWorker(arena, "sm_90")
+    worker._watch = lambda: None  # type: ignore[method-assign]
+    worker.answer(entry, [])
+    worker._arguments = {"size": 3}
+    assert worker.answer(entry.model_copy(update={"folder": str(other)}), []) == (Done(), [])
+    assert worker._arguments == {}
+    assert sys.modules["calls_of_a_worker"].__file__ == str(other / "calls_of_a_worker.py")
+    arena.free = False
+    with pytest.raises(NotCapturable, match="still in use"):
+        worker.answer(entry, [])
 
 
 @pytest.mark.parametrize(
