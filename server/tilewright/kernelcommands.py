@@ -175,7 +175,7 @@ def compare(
     task: Annotated[str, typer.Argument(help="folder that holds task.toml; default: the session's task")] = "",
     others: Annotated[
         list[str] | None,
-        typer.Option("--with", help="another module with the entry point, as in triton=path.py"),
+        typer.Option("--with", help="another version: triton=path.py, triton=path.py:NAME or torch=MODULE:NAME"),
     ] = None,
     backend: Annotated[str, typer.Option(help="auto, cuda or cpu (which models the latency)")] = "auto",
     before: Annotated[
@@ -191,8 +191,8 @@ def compare(
     for text in others or []:
         name, equals, path = text.partition("=")
         if not equals:
-            raise failed(f"--with {text}: write NAME=PATH")
-        named[name] = Path(path)
+            raise failed(f"--with {text}: write NAME=PATH, NAME=PATH:FUNCTION or NAME=MODULE:FUNCTION")
+        named[name] = path
 
     async def work(loop: Any) -> Any:
         folder, arch = loop.task_of(task)

@@ -87,6 +87,9 @@ def test_a_profile_reads_the_clock(make_task: Callable[..., Path]) -> None:
 
 
 def test_a_comparison_has_every_arm(make_task: Callable[..., Path]) -> None:
-    done = tilewright("compare", "task", "--backend", "cuda", "--root", str(make_task()))
+    done = tilewright(
+        "compare", "task", "--backend", "cuda", "--root", str(make_task()), "--with", "mul=torch:mul",
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "| torch.compile |" in done.stdout
+    assert "| mul |" in done.stdout

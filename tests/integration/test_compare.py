@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.commandline import tilewright
-from tests.conftest import SCALE_KERNEL
+from tests.conftest import SCALE_KERNEL, SCALE_TOML, commit_all
 
 
 @pytest.mark.slow
@@ -36,6 +36,49 @@ def test_before_after_torch_and_others_in_one_table(make_task: Callable[..., Pat
     assert configs == {"": "config", "before": "`TILE=64`", "after": "`TILE=512`", "other": "`TILE=128`"}
 
 
+OUT = """
+import torch
+
+class Library:
+    @staticmethod
+    def scaled(x, factor):
+        return x * factor
+
+def by_position(a, b):
+    return torch.mul(a, b)
+"""
+
+
+@pytest.mark.slow
+def test_rows_are_functions_of_files_and_of_packages(make_task: Callable[..., Path], tmp_path: Path) -> None:
+    root = make_task()
+    (tmp_path / "library.py").write_text(OUT)
+    done = tilewright(
+        "compare", "task", "--backend", "cpu", "--root", str(root),
+        "--with", "mul=torch:mul", "--with", "tensor=torch:Tensor.mul",
+        "--with", f"method={tmp_path / 'library.py'}:Library.scaled",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines() if line[:2] == "| "]
+    timed = {row[0]: row[1] for row in rows if len(row) == 6}
+    assert [*timed] == ["", "before", "torch", "mul", "tensor", "method"]
+    assert timed["mul"] == timed["tensor"] == timed["method"] == timed["torch"], "all are one multiplication"
+
+
+@pytest.mark.slow
+def test_the_row_of_torch_keeps_what_a_package_imports_from_the_kernels_file(make_task: Callable[..., Path]) -> None:
+    toml = SCALE_TOML.replace("kernel:scale", "parts.kernel:scale").replace("kernel.py", "parts/kernel.py")
+    root = make_task(toml=toml)
+    parts = root / "task" / "parts"
+    parts.mkdir()
+    (parts / "__init__.py").write_text("from parts.kernel import TILE, scale\n")
+    (parts / "kernel.py").write_text(SCALE_KERNEL)
+    commit_all(root)
+    done = tilewright("compare", "task", "--backend", "cpu", "--root", str(root))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "| torch | ~" in done.stdout
+
+
 def test_what_has_not_changed_is_said_to_be_so(make_task: Callable[..., Path]) -> None:
     done = tilewright("compare", "task", "--backend", "cpu", "--root", str(make_task()))
     assert done.returncode == 0
@@ -47,6 +90,12 @@ def test_what_has_not_changed_is_said_to_be_so(make_task: Callable[..., Path]) -
 def test_what_cannot_be_compared_is_refused(make_task: Callable[..., Path]) -> None:
     root = make_task()
     assert "NAME=PATH" in tilewright("compare", "task", "--root", str(root), "--with", "other").stderr
+    for text, why in (
+        ("a=torch:", "no name of a function"),
+        ("a=torch:b-c", "no name"),
+        ("a=a/b:c", "file.py:function"),
+    ):
+        assert why in tilewright("compare", "task", "--backend", "cpu", "--root", str(root), "--with", text).stderr
     missing = tilewright("compare", "task", "--backend", "cpu", "--root", str(root), "--with", "other=/nowhere.py")
     assert "give a module that defines scale" in missing.stderr
 

@@ -1,7 +1,7 @@
 """`tilewright compare`: the candidate beside what a user would pick instead, in one run, as a table for a pull request.
 
 The arms are the committed kernel (before), the working tree's (after), the task's own reference in torch, eager and
-under torch.compile, and modules that the user names. On a GPU what they launch is captured, and replayed in turns.
+under torch.compile, and what the user names. On a GPU what they launch is captured, and replayed in turns.
 """
 
 from __future__ import annotations
@@ -27,30 +27,39 @@ from tilewright.session.runs import Runs
 from tilewright.task import Backend, Frontend, Work, case_label
 
 LIMIT_S = 1800.0
-REFERENCE = '''"""The task's reference in torch, in the inputs' own dtypes."""
+ROW = """
 
-import inspect
+# The row {name} of a comparison: another function takes the place of {function}.
+import importlib as _importlib
+import inspect as _inspect
+import operator as _operator
 
-import torch
-from task import reference
+import torch as _torch
 
-PARAMETERS = inspect.signature(reference).parameters
-OUTPUTS = {outputs}
-TAKES_ALL = any(one.kind is one.VAR_KEYWORD for one in PARAMETERS.values())
+
+def _parameters(call):
+    try:
+        return _inspect.signature(call).parameters
+    except (TypeError, ValueError):  # it is not written in Python
+        return {{}}
+
+
 _call = {call}
-
-
-def _taken(name):
-    return name in PARAMETERS or (TAKES_ALL and name not in (OUTPUTS or ()))
+_names = _parameters(_call)
+_outputs = {outputs}
+_takes_all = any(one.kind is one.VAR_KEYWORD for one in _names.values())
 
 
 def {function}(**arguments):
-    results = _call(**{{name: value for name, value in arguments.items() if _taken(name)}})
-    if not OUTPUTS:
+    given = {{name: value for name, value in arguments.items() if name in _names or name not in (_outputs or ())}}
+    named = _takes_all or given.keys() <= _names.keys()
+    results = _call(**given) if named else _call(*given.values())
+    if not _outputs:
         return results
-    for name, result in zip(OUTPUTS, results if isinstance(results, tuple | list) else [results]):
+    for name, result in zip(_outputs, results if isinstance(results, tuple | list) else [results]):
         arguments[name].copy_(result)
-'''
+"""
+TASKS_OWN = '_importlib.import_module("task").reference'
 
 
 class Arm(NamedTuple):
@@ -74,12 +83,13 @@ async def compare(
     folder: PurePosixPath,
     backend: Backend,
     arch: str,
-    others: Mapping[str, Path],
+    others: Mapping[str, str],
     progress: Progress,
     base: str = "",
 ) -> Comparison:
-    """Time all arms on the task's benchmark cases. `others` are modules with the same entry point, `base` the revision
-    that has the kernel before; by default where the session of this branch began, else HEAD. Raises `UsageError`."""
+    """Time all arms on the task's benchmark cases. `others` are modules with the same entry point (PATH), functions of
+    a file (PATH:NAME) or of a package (MODULE:NAME). `base` is the revision that has the kernel before; by default
+    where the session of this branch began, else HEAD. Raises `UsageError`."""
     found = working_candidate(checkout, folder)
     if found.task.file.frontend is Frontend.TRITON and backend is Backend.CPU:
         raise UsageError("a Triton task is compared on a GPU: no model counts the traffic of Triton kernels")
@@ -130,33 +140,55 @@ async def compare(
 def _quiet(_: str) -> None: ...
 
 
-def _arms(checkout: Checkout, found: Working, backend: Backend, others: Mapping[str, Path], base: str) -> list[Arm]:
+def _arms(checkout: Checkout, found: Working, backend: Backend, others: Mapping[str, str], base: str) -> list[Arm]:
     before = _before(checkout, found, base)
     frontend = found.task.file.frontend
     arms = [Arm("before", before, frontend)]
     if before != found.files:
         arms.append(Arm("after", found.files, frontend))
-    entry = found.entry_file
-    arms.append(Arm("torch", found.files | {entry: _reference(found, "reference")}, Frontend.TORCH))
+    arms.append(_calling(found, before, "torch", TASKS_OWN))
     if backend is Backend.CUDA:
-        compiled = _reference(found, "torch.compile(reference)")
-        arms.append(Arm("torch.compile", found.files | {entry: compiled}, Frontend.TORCH))
-    for name, path in others.items():
+        arms.append(_calling(found, before, "torch.compile", f"_torch.compile({TASKS_OWN})"))
+    for name, text in others.items():
         if not re.fullmatch(r"[\w .+-]{1,40}", name):
             raise UsageError(f"--with {name}: a name has letters, digits, spaces and .+-_, 40 at most")
         if name in {arm.name for arm in arms}:
             raise UsageError(f"--with {name}: the table has a row of that name; give another")
-        try:
-            source = path.read_bytes()
-        except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}; give a module that defines {found.task.function}") from None
-        if found.task.module in _imports(source, found.task.module):
-            raise UsageError(
-                f"--with {name}: {path} imports {found.task.module}, whose place it takes while it is timed, so it "
-                "would import itself: copy what it imports from there into it"
-            )
-        arms.append(Arm(name, found.files | {entry: source}, frontend))
+        module, colon, function = text.rpartition(":")
+        if not all(part.isidentifier() for part in function.split(".")) and colon:
+            raise UsageError(f"--with {name}: {function!r} is no name of a function, such as rms_norm or Norm.apply")
+        if colon and not module.endswith(".py"):
+            if not all(part.isidentifier() for part in module.split(".")):
+                raise UsageError(f"--with {name}: write a file, file.py:function or module:function")
+            imported = f"_operator.attrgetter({function!r})(_importlib.import_module({module!r}))"
+            arms.append(_calling(found, before, name, imported))
+        else:
+            source = _module(found, name, Path(module or text), function if colon else "")
+            arms.append(Arm(name, found.files | {found.entry_file: source}, Frontend.TORCH if colon else frontend))
     return arms
+
+
+def _calling(found: Working, files: Files, name: str, call: str) -> Arm:
+    """An arm that makes this call in the place of the entry point. All else of its module stays, since others may
+    import it from there."""
+    about = {"name": name, "call": call, "function": found.task.function, "outputs": found.task.file.outputs}
+    source = files.get(found.entry_file, b"") + ROW.format(**about).encode()
+    return Arm(name, files | {found.entry_file: source}, Frontend.TORCH)
+
+
+def _module(found: Working, name: str, path: Path, function: str) -> bytes:
+    """A file that takes the place of the entry point's module; `function`: what is the entry point there, if that has
+    another name. Raises `UsageError`."""
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; give a module that defines {found.task.function}") from None
+    if found.task.module in _imports(source, found.task.module):
+        raise UsageError(
+            f"--with {name}: {path} imports {found.task.module}, whose place it takes while it is timed, so it "
+            "would import itself: copy what it imports from there into it"
+        )
+    return source + (f"\n\n{found.task.function} = {function}\n".encode() if function else b"")
 
 
 def _imports(source: bytes, module: str) -> set[str]:
@@ -188,11 +220,6 @@ def _before(checkout: Checkout, found: Working, base: str) -> Files:
     if not there:
         raise UsageError(f"commit {commit[:12]} has no {min(found.files)}: give another with --before")
     return there
-
-
-def _reference(found: Working, call: str) -> bytes:
-    names = {"call": call, "function": found.task.function, "outputs": found.task.file.outputs}
-    return REFERENCE.format(**names).encode()
 
 
 def _configs(arms: list[Arm], found: Working) -> str:
