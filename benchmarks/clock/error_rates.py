@@ -84,12 +84,6 @@ def record(target: Path, most: int, only: Sequence[str]) -> None:
     from tilewright.roofline.bounds import Ceilings
     from tilewright.task import Backend, load_task
 
-    class Unswept(measurement.Bench):
-        """Without the check of outputs after timing, which times are not affected by."""
-
-        def _sweep(self, *_: Any) -> None:
-            pass
-
     gpu = find_gpu()
     assert gpu is not None
     fork_server = ForkServer("tilewright.evaluation.worker", f"cuda:{gpu.arch}")  # before CUDA is opened
@@ -131,7 +125,7 @@ def record(target: Path, most: int, only: Sequence[str]) -> None:
                 pool.refill()
                 with Recorder(gpu.uuid, set()) as recorder:
                     clock = measurement.Phases()
-                    bench = Unswept(code, arms, environment, recorder, clock)
+                    bench = measurement.Bench(code, arms, environment, recorder, clock)
                     case = code.task.benchmark_cases(Backend.CUDA)[0]
                     _, evidence = bench.case(case, Seeds(new_secret()), (PAIRS,), math.inf)
                 for arm in arms:

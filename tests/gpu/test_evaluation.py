@@ -88,13 +88,7 @@ WAITING = "out = right(x, factor)\nout[0].item()\n"
 their own processes."""
 
 
-def test_a_long_ring_of_results_is_found_in_the_timed_block(bench: Bench) -> None:
-    ring = (
-        f"{WAITING}ring = _rings.setdefault(x.shape, [torch.empty_like(x) for _ in range(4)])\n"
-        "ring.append(ring.pop(0).copy_(out))\nreturn ring[-1]"
-    )
-    result = bench.measure(body(ring, "_rings = {}"), body(f"{WAITING}return out"))  # which no check came before
-    assert result.status is Status.OVERWRITTEN, result.message
+def test_a_copy_of_what_is_kept_between_calls_is_fine(bench: Bench) -> None:
     own = "out = _kept.setdefault(x.shape, torch.empty_like(x)).copy_(right(x, factor))\nreturn out.clone()"
     assert bench.check(body(own, "_kept = {}")).passed
     assert bench.measure(body(own, "_kept = {}")).passed
@@ -113,7 +107,7 @@ def test_what_cannot_be_captured_does_not_take_the_place_of_what_can(bench: Benc
     result = bench.measure(body(lines) + "\n# again\n", body(lines))
     assert result.passed, result.message
     assert result.level is Level.IN_PROCESS
-    assert "eager" in result.cases[0].note
+    assert "calls a turn" in result.cases[0].note
 
 
 def test_a_task_may_let_it(tmp_path: Path) -> None:
@@ -140,20 +134,19 @@ def test_a_side_stream_that_is_joined_is_fine(bench: Bench) -> None:
     assert result.same or result.speedup == pytest.approx(1.0, abs=0.05)
 
 
-def test_a_forged_clock_is_not_asked_and_where_it_is_its_times_are_tampering(bench: Bench) -> None:
-    clock = "torch.cuda.Event.elapsed_time = lambda self, other: {}"
-    assert bench.measure(body("return right(x, factor)", clock.format("1e-3"))).same
-    for time, words in (("1e6", "passed"), ("1e-3", "faster than the data sheet's peak allows")):
-        result = bench.measure(body(f"{WAITING}return out", clock.format(time)), body(f"{WAITING}return out"))
-        assert result.status is Status.TAMPERED
-        assert words in result.message
+def test_a_forged_clock_is_not_asked_and_where_it_is_it_says_nothing_impossible(bench: Bench) -> None:
+    clock = "torch.cuda.Event.elapsed_time = lambda self, other: 1e-3"
+    assert bench.measure(body("return right(x, factor)", clock)).same
+    result = bench.measure(body(f"{WAITING}return out", clock), body(f"{WAITING}return out"))
+    assert result.status is Status.TAMPERED
+    assert "faster than the data sheet's peak allows" in result.message
 
 
 def test_right_until_it_is_timed_is_caught_after_timing(bench: Bench) -> None:
     lines = f"{WAITING}count[0] += 1\nreturn out if count[0] < 6 else torch.full_like(x, 0.5)"
     result = bench.measure(body(lines, "count = [0]"), body(f"{WAITING}return out"))
     assert result.status is Status.WRONG_VALUES
-    assert "in timed call" in result.message
+    assert "in a timed call" in result.message
 
 
 def test_a_torch_function_is_a_candidate(bench: Bench) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
 from tilewright.cases import Draw
-from tilewright.evaluation.arena import need_shape
+from tilewright.evaluation.measurement import need_shapes
 from tilewright.task import Backend, Task, TaskError, load_task, parse_task
 
 ORIGIN = Path("task.toml")
@@ -191,7 +191,6 @@ def test_choices_are_taken_in_turn(count: int, source: random.Random) -> None:
 
 def test_a_shape_that_follows_from_the_seed_cannot_be_measured() -> None:
     row = torch.empty(4, 8)
-    need_shape("x", row, torch.ones(4, 8))
-    need_shape("x", row, 3)
+    need_shapes({"x": row, "n": 3}, {"x": torch.ones(4, 8), "n": 4})
     with pytest.raises(TaskError, match=r"'x' the shape \(4, 8\) for one seed and \(4, 9\) for another"):
-        need_shape("x", row, torch.ones(4, 9))
+        need_shapes({"x": row}, {"x": torch.ones(4, 9)})

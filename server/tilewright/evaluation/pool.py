@@ -110,7 +110,7 @@ class WorkerHandle:
         try:
             started = time.monotonic()
             channel.send({"op": op, **message}, buffers, timeout_s)
-            if not self._process.await_answer(timeout_s - (time.monotonic() - started), op == "run"):
+            if not self._process.await_answer(timeout_s - (time.monotonic() - started)):
                 raise ChannelTimeout("no answer in time")
             reply, received = channel.receive(max(timeout_s - (time.monotonic() - started), 1.0))
         except ChannelTimeout:
@@ -200,10 +200,7 @@ _DOING = {
     "inputs": "while it took its inputs",
     "call": "in a call of the entry point (compilation included)",
     "returned": "in calls of the entry point, one after the other",
-    "estimate": "in its warm-up calls",
-    "prepare": "while its calls were captured",
-    "ping": "between timed blocks",
-    "run": "in a timed block",
+    "time": "in timed calls",
     "profile": "in a sampled call",
     "dump": "while its kernels were taken down",
     "compile": "while kernels were compiled",

@@ -243,12 +243,13 @@ class CaseTiming(Record):
     sustained: Sustained | None = Field(None, description="in calls without a rest, where the clock falls in these")
     empty_ms: float | None = Field(None, description="of a program that does nothing: the floor of a replayed one")
     pairs: int = Field(
-        0, description="behind the interval: calls of each version in a round, or interleaved pairs of blocks"
+        0, description="behind the interval: calls of each version in a round, or interleaved pairs of turns"
     )
     samples: list[tuple[float, float, float, float]] = Field(
         [],
         description="for each round or pair, ms a call: candidate and incumbent by device events, both by the wall "
-        "clock; of a repository's own benchmark its figures, and the time that each command took",
+        "clock; at the level in-process the events twice; of a repository's own benchmark its figures, and the "
+        "time that each command took",
     )
     peak_bytes: int | None = Field(
         None, description="most bytes of the GPU's memory that the candidate's call took beyond its arguments"

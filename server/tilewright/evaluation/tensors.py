@@ -58,8 +58,6 @@ class Argument(Record):
     buffer: int | None = None
     file: str | None = None
     handle: str | None = Field(None, max_length=256)
-    offset: int = Field(0, ge=0, description="bytes from the start of the memory behind `handle`")
-    whole: int = Field(0, ge=0, description="bytes behind `handle`; 0 where they are this tensor's alone")
     before: int = Field(0, ge=0)
     after: int = Field(0, ge=0)
 
@@ -163,12 +161,8 @@ class SharedTensor:
         self.raw.fill_(POISON)
 
 
-Memory = dict[str, DeviceBuffer]
-"""Device memory that a worker has opened, by handle: one handle opens once."""
-
-
-def opened(argument: Argument, buffers: list[bytearray], memory: Memory | None = None) -> Any:
-    """The value of an argument as a worker gets it; `memory` holds what several arguments share."""
+def opened(argument: Argument, buffers: list[bytearray]) -> Any:
+    """The value of an argument as a worker gets it."""
     if argument.special:
         return float(argument.special)
     if argument.tensor is None:
@@ -179,10 +173,6 @@ def opened(argument: Argument, buffers: list[bytearray], memory: Memory | None =
     if argument.handle is not None:
         if not spec.span:
             return torch.empty(spec.shape, dtype=spec.torch_dtype, device="cuda")
-        if argument.whole and memory is not None:
-            if argument.handle not in memory:
-                memory[argument.handle] = DeviceBuffer(argument.whole, bytes.fromhex(argument.handle))
-            return spec.over(memory[argument.handle].tensor()[argument.offset :])
         size = argument.before + spec.span_bytes + argument.after
         raw = DeviceBuffer(size, bytes.fromhex(argument.handle)).tensor()
         return spec.over(raw[argument.before : argument.before + spec.span_bytes])

@@ -1,138 +1,47 @@
-"""Timed blocks of calls on the device, in the worker: captured into a CUDA graph where the candidate allows it.
-
-In a block each call has arguments of its own, with values that it has not seen before. The block ends when all its
-outputs have been handed over to the referee, whose clock runs from its request to the answer; the device events here
-time the calls alone, and are believed only as far as that clock bears them out.
-"""
+"""Calls that are timed on the device, in the worker; and outputs that are handed over."""
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
 
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
-from tilewright.evaluation.results import OVERWRITTEN, Status
-from tilewright.frontends.protocol import imported_runtimes
+from tilewright.evaluation.results import Status
 
-WARM_UP_CALLS = 3
-ESTIMATE_CALLS = 3
-
+WARM_UP_CALLS = 1
+"""Before those that count: it finds what is cached by address."""
 Tensors = list[torch.Tensor]
-TOGETHER = frozenset(
-    (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int8, torch.int16, torch.int32, torch.int64,
-     torch.uint8, torch.bool)
-)  # fmt: skip
-"""What torch's copy of many tensors at once takes on a GPU, whatever its version."""
 
 
-class TimedCalls:
-    """A candidate and the arguments of a block's calls; `boxes` is where each call's outputs are handed over."""
-
-    def __init__(self, candidate: Candidate, sets: list[dict[str, Any]]) -> None:
-        self._candidate = candidate
-        self._sets = sets
-        self._boxes: list[Tensors] = []
-        self._work: torch.cuda.CUDAGraph | None = None
-        self._delivery: torch.cuda.CUDAGraph | None = None
-        self._kernels: list[list[Any]] = []
-        self._outputs: list[Tensors] = []
-        self._driver = ctypes.CDLL("libcuda.so.1")
-
-    def estimate_ms(self) -> float:
-        """Warm up (compile, tune) and estimate one call's device time in ms."""
-        for index in range(WARM_UP_CALLS):
-            self._candidate(self._sets[index % len(self._sets)])
-        self._candidate.wait()
+def timed(
+    candidate: Candidate, arguments: dict[str, Any], calls: int, written: Collection[str]
+) -> tuple[list[float], Tensors]:
+    """The ms of each of so many calls by device events, and what the last one gave. Each begins with a cold cache, and
+    with the values that it was given in the arguments that are `written` to."""
+    kept = {name: _copied(arguments[name]) for name in written}
+    cache = torch.cuda.get_device_properties(0).L2_cache_size
+    other = torch.zeros(2 * cache // 4, dtype=torch.float32, device="cuda")
+    events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+    outputs: Tensors = []
+    for _ in range(WARM_UP_CALLS + calls):
+        for name, value in kept.items():
+            arguments[name].copy_(value)
+        outputs = []  # the last call's, before this one's are made
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        other.sum()  # a read, so that no write-back is left for the call to pay for
         start.record()
-        for index in range(ESTIMATE_CALLS):
-            self._candidate(self._sets[index % len(self._sets)])
+        outputs = candidate(arguments)
         end.record()
-        self._candidate.wait()
-        return float(start.elapsed_time(end)) / ESTIMATE_CALLS
-
-    def prepare(self, boxes: list[Tensors], graph: bool) -> str:
-        """Make blocks of a call on each set. With `graph`, capture them; the answer is empty, or why that failed."""
-        self._boxes = boxes
-        self._work = self._delivery = None
-        self._kernels.clear()  # after the graphs that use them
-        self._issue()
-        self._need_own_outputs()
-        self._deliver()
-        self._candidate.wait()
-        if not graph:
-            return ""
-        try:
-            with contextlib.ExitStack() as stack:
-                self._kernels = [stack.enter_context(runtime.capturing()) for runtime in imported_runtimes()]
-                self._work = _captured(self._issue)
-            self._delivery = _captured(self._deliver)
-        except Exception as error:
-            self._work = self._delivery = None
-            torch.cuda.synchronize()
-            return str(error) if isinstance(error, CandidateFailure) else f"{type(error).__name__}: {error}"
-        self._need_own_outputs()
-        for _ in range(2):  # a first replay uploads the graphs
-            self._work.replay()
-            self._delivery.replay()
-        self._candidate.wait()
-        return ""
-
-    def run(self) -> float:
-        """Run one block and hand its outputs over; the calls' device time in ms."""
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        self._driver.cuCtxResetPersistingL2Cache()
-        start.record()
-        if self._work is not None and self._delivery is not None:
-            self._work.replay()
-            end.record()
-            self._delivery.replay()
-        else:
-            self._issue()
-            end.record()
-            self._deliver_together()
-        self._candidate.wait()
-        return float(start.elapsed_time(end))
-
-    def _issue(self) -> None:
-        self._outputs = []  # the last block's, before this one's are made
-        self._outputs = [self._candidate(arguments) for arguments in self._sets]
-
-    def _deliver(self) -> None:
-        for outputs, boxes in zip(self._outputs, self._boxes, strict=True):
-            copy_outputs(outputs, boxes)
-
-    def _deliver_together(self) -> None:
-        """The same with few launches, where the host makes them in each block: it may just have waited for the last
-        call's end, and each launch would keep the referee's clock waiting."""
-        if not all(box.dtype in TOGETHER for boxes in self._boxes for box in boxes):
-            self._deliver()
-            return
-        for outputs, boxes in zip(self._outputs, self._boxes, strict=True):
-            need_fit(outputs, boxes)
-        for held, into in zip(zip(*self._outputs, strict=True), zip(*self._boxes, strict=True), strict=True):
-            torch._foreach_copy_(list(into), list(held))
-
-    def _need_own_outputs(self) -> None:
-        """Raises `CandidateFailure` where calls of a block return the same memory. Where this is made to see nothing,
-        what is delivered is wrong: after the block, each of these holds the last call's results."""
-        try:
-            shared = overlapping(self._outputs)
-        except RuntimeError:  # torch.compile takes back what a graph of its own has overwritten
-            shared = True
-        if shared:
-            raise CandidateFailure(Status.OVERWRITTEN, OVERWRITTEN)
+        events.append((start, end))
+    candidate.wait()
+    return [float(start.elapsed_time(end)) for start, end in events[WARM_UP_CALLS:]], outputs
 
 
-def _captured(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
-    return graph
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 def overlapping(calls: Sequence[Tensors]) -> bool:

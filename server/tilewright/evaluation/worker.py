@@ -25,8 +25,8 @@ from cuda.tile._cext import default_tile_context
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.ran import Ran
 from tilewright.evaluation.results import OVERWRITTEN, Status, library_calls
-from tilewright.evaluation.tensors import Argument, Memory, TensorSpec, opened, poison, to_buffer
-from tilewright.evaluation.timing import TimedCalls, copy_outputs, overlapping
+from tilewright.evaluation.tensors import Argument, TensorSpec, opened, poison, to_buffer
+from tilewright.evaluation.timing import copy_outputs, overlapping, timed
 from tilewright.frontends.cutile.runtime import RUNTIME as cutile
 from tilewright.frontends.protocol import FRONTENDS, Choice, imported_runtimes
 from tilewright.interpreter.hostops import computing
@@ -36,15 +36,11 @@ from tilewright.isolation.limits import apply_limits
 from tilewright.task import Backend, Frontend
 from tilewright.wire.channel import Channel, ChannelClosed, Message
 
-AWAKE_S = 0.25
 GIVEN = 200
 GIVEN_PATH = f"/proc/self/fd/{GIVEN}"
 """File descriptor of the folder where candidates are put for a worker, and its path there. By way of it a candidate
 lies at the same place in every worker, which compilers write into their results, and yet no worker sees another's."""
-OPERATIONS = frozenset(
-    {"load", "inputs", "call", "returned", "estimate", "prepare", "ping", "run", "profile"}
-    | {"check", "dump", "unshown"}
-)
+OPERATIONS = frozenset({"load", "inputs", "call", "returned", "time", "profile", "check", "dump", "unshown"})
 AGAIN_S = 0.25
 """For further calls, after which what an earlier one returned has to be what it was."""
 Reply = tuple[Message, list[memoryview]]
@@ -61,7 +57,6 @@ class Worker:
         self._sets: list[dict[str, Any]] = []
         self._buffers: list[bytearray] = []
         self._kept: dict[str, list[torch.Tensor]] = {}
-        self._timed: TimedCalls | None = None
         self._forbids = False
         self._ran, self._watched = Ran(), set[str]()
         default_tile_context.config.temp_dir = tempfile.gettempdir()
@@ -79,12 +74,6 @@ class Worker:
         if self._candidate is None:
             raise CandidateFailure(Status.VOID, "nothing is loaded")
         return self._candidate
-
-    @property
-    def timed(self) -> TimedCalls:
-        if self._timed is None:
-            raise CandidateFailure(Status.VOID, "nothing is prepared")
-        return self._timed
 
     def load(self, message: Message, buffers: list[bytearray]) -> Reply:
         """Import the candidate from its snapshot; one that was loaded before is forgotten."""
@@ -117,7 +106,6 @@ class Worker:
     def inputs(self, message: Message, buffers: list[bytearray]) -> Reply:
         """Take the input sets of a case; they replace those of the one before, or, with `again`, are put into their
         memory (where that is this process's own) and leave its tensors what they are."""
-        self._timed = None
         if message.get("again"):
             for kept, new in zip(self._buffers, buffers, strict=True):
                 kept[:] = new
@@ -125,8 +113,7 @@ class Worker:
             self._sets[0] |= {item.name: opened(item, buffers) for item in plain}
             return {}, []
         self._sets = []
-        memory: Memory = {}
-        self._sets = [_opened(arguments, buffers, memory) for arguments in message["sets"]]
+        self._sets = [_opened(arguments, buffers) for arguments in message["sets"]]
         self._buffers = buffers
         return {}, []
 
@@ -181,24 +168,14 @@ class Worker:
         if name and not overlapping([outputs, [one for one in arguments.values() if isinstance(one, torch.Tensor)]]):
             self._kept[name] = outputs
 
-    def estimate(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """Warm up on the input sets; one call's device time in ms."""
-        self._timed = TimedCalls(self.candidate, self._sets)
-        return {"ms": self._timed.estimate_ms()}, []
-
-    def prepare(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """Make blocks of a call on each input set, as a graph if asked to, with boxes for the outputs."""
-        memory: Memory = {}
-        boxes = [list(_opened(described, buffers, memory).values()) for described in message["boxes"]]
-        return {"refused": self.timed.prepare(boxes, message["graph"])[:500]}, []
-
-    def ping(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """Nothing: whoever answers is awake, and stays so for a while."""
-        return {}, []
-
-    def run(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """Run one block and hand over its outputs; its calls' device time in ms."""
-        return {"ms": self.timed.run()}, []
+    def time(self, message: Message, buffers: list[bytearray]) -> Reply:
+        """Call the candidate so many times on input set 0: the device time of each call in ms. The outputs of the last
+        one are handed over."""
+        boxes = [opened(Argument.model_validate(box), buffers) for box in message["boxes"]]
+        ms, outputs = timed(self.candidate, self._sets[0], message["calls"], message["written"])
+        copy_outputs(outputs, boxes)
+        self.candidate.wait()
+        return {"ms": ms}, []
 
     def profile(self, message: Message, buffers: list[bytearray]) -> Reply:
         """What the launches of one call do and occupy, for the latency model."""
@@ -272,8 +249,8 @@ def _described(outputs: list[torch.Tensor]) -> tuple[list[Message], list[memoryv
     return [TensorSpec.of(output).model_dump() for output in outputs], [to_buffer(output) for output in outputs]
 
 
-def _opened(described: list[Message], buffers: list[bytearray], memory: Memory) -> dict[str, Any]:
-    return {item.name: opened(item, buffers, memory) for item in map(Argument.model_validate, described)}
+def _opened(described: list[Message], buffers: list[bytearray]) -> dict[str, Any]:
+    return {item.name: opened(item, buffers) for item in map(Argument.model_validate, described)}
 
 
 def serve(channel: Channel, worker: Worker, isolation: Isolation) -> None:
@@ -286,8 +263,6 @@ def serve(channel: Channel, worker: Worker, isolation: Isolation) -> None:
                 raise ValueError(f"no operation {message['op']!r}")
             reply, views = getattr(Worker, message["op"])(worker, message, buffers)
             channel.send({"status": Status.PASSED, **reply}, views)
-            if message["op"] == "ping":
-                channel.ready(AWAKE_S, awake=True)
         except CandidateFailure as failure:
             channel.send({"status": failure.status, "message": str(failure)})
         except Exception as error:

@@ -122,12 +122,10 @@ class ChildProcess:
             return f"killed by {signal.Signals(-code).name if known else f'signal {-code}'}"
         return f"exited with status {code}"
 
-    def await_answer(self, timeout_s: float, awake: bool, stop: threading.Event | None = None) -> bool:
+    def await_answer(self, timeout_s: float, stop: threading.Event | None = None) -> bool:
         """Wait until something can be received, and end the process where it takes too much meanwhile. Whether it can
-        be: False after `timeout_s`, and soon after `stop` is set. `awake` is for answers that are timed."""
+        be: False after `timeout_s`, and soon after `stop` is set."""
         deadline = time.monotonic() + timeout_s
-        if awake and self.channel.ready(min(WATCH_S, timeout_s), awake=True):
-            return True
         while not self.channel.ready(min(WATCH_S, max(deadline - time.monotonic(), 0.0))):
             if found := overuse(self._process.pid, self._folder):
                 self._overuse = found

@@ -136,7 +136,7 @@ class CaptureWorker:
         self._await_start()
         with self._failing(limit_s):
             self._link.send(message, buffers, limit_s)
-            if not self._process.await_answer(limit_s, awake=False, stop=self._stop):
+            if not self._process.await_answer(limit_s, stop=self._stop):
                 raise ChannelTimeout("no answer in time")
             answer, received = self._link.receive(limit_s)
         if isinstance(answer, CandidateFailed):

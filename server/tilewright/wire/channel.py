@@ -140,18 +140,11 @@ class Channel:
         views = dict(zip(memory, shared, strict=True))
         return message, [views[n] if n in views else self._read(size, deadline) for n, size in enumerate(sizes)]
 
-    def ready(self, timeout: float, awake: bool = False) -> bool:
-        """Whether something to receive, or the other side's end, comes within `timeout` seconds. `awake` looks without
-        pause, which spares the time that waking up takes."""
+    def ready(self, timeout: float) -> bool:
+        """Whether something to receive, or the other side's end, comes within `timeout` seconds."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
-        if not awake:
-            return bool(poll.poll(1000 * timeout))
-        deadline = time.perf_counter() + timeout
-        while not poll.poll(0):
-            if time.perf_counter() > deadline:
-                return False
-        return True
+        return bool(poll.poll(1000 * timeout))
 
     def answer(
         self,

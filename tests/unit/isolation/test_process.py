@@ -28,8 +28,8 @@ def silent(tmp_path: Path) -> Iterator[ChildProcess]:
 def test_no_answer_is_waited_for_once_it_is_given_up(silent: ChildProcess) -> None:
     stop = threading.Event()
     threading.Timer(0.3, stop.set).start()
-    assert not silent.await_answer(3600, awake=False, stop=stop)
+    assert not silent.await_answer(3600, stop=stop)
 
 
 def test_an_answer_that_does_not_come_in_time_is_none(silent: ChildProcess) -> None:
-    assert not silent.await_answer(0.3, awake=False)
+    assert not silent.await_answer(0.3)

@@ -86,7 +86,7 @@ class Child:
                     return
                 link.send(*answer)
 
-    def await_answer(self, timeout_s: float, awake: bool, stop: threading.Event | None = None) -> bool:
+    def await_answer(self, timeout_s: float, stop: threading.Event | None = None) -> bool:
         deadline = time.monotonic() + timeout_s
         while not self.channel.ready(0.05):
             if time.monotonic() > deadline or (stop is not None and stop.is_set()):
