@@ -93,7 +93,7 @@ class InOwnProcess:
         if self._alone:
             return timing, Evidence()
         ratio = {"incumbent_ms": 0.55, "speedup": 1.1, "speedup_low": 1.09, "speedup_high": 1.11, "pairs": 8}
-        pairs = [Pair(IN_PROCESS_MS, 0.55 + number / 1e4, 1.0, 1.05) for number in range(8)]
+        pairs = [Pair(IN_PROCESS_MS, 0.55 + number / 1e4) for number in range(8)]
         return timing.model_copy(update=ratio), Evidence(pairs)
 
 

@@ -28,10 +28,9 @@ from tilewright.rules import DEFAULT, Rules
 ROOT = Path(__file__).parents[2]
 
 
-def evidence_of(ratios: np.ndarray, outer: np.ndarray | None = None) -> Evidence:
-    """Pairs whose log-ratios are these, by device events and by the outer clock."""
-    outer = ratios if outer is None else outer
-    return Evidence([Pair(1.0, math.exp(one), 2.0, 2 * math.exp(two)) for one, two in zip(ratios, outer, strict=True)])
+def evidence_of(ratios: np.ndarray) -> Evidence:
+    """Pairs whose log-ratios are these."""
+    return Evidence([Pair(1.0, math.exp(one)) for one in ratios])
 
 
 def decided_at_a_look(sample: np.ndarray, only: bool = False) -> Interval:
@@ -40,7 +39,7 @@ def decided_at_a_look(sample: np.ndarray, only: bool = False) -> Interval:
         found = evidence_of(sample[:look])
         if found.is_decided(only):
             break
-    return found.device
+    return found.speedup
 
 
 def test_identical_arms_look_different_as_rarely_as_a_session_allows() -> None:
@@ -60,12 +59,11 @@ def test_a_gain_of_one_percent_is_found_through_half_a_percent_of_noise() -> Non
 def test_intervals_follow_the_rules_of_the_session() -> None:
     sample = np.random.default_rng(5).normal(0.01, 0.005, 32)
     pairs = evidence_of(sample).pairs
-    wide = Evidence(pairs, Rules(session_error=0.001, wall_error=0.001))
-    assert wide.device.half_width > evidence_of(sample).device.half_width
-    assert wide.outer.half_width > evidence_of(sample).outer.half_width
-    shared = Evidence(pairs, Rules(max_iterations=200)).device
-    assert shared.half_width > Evidence(pairs, Rules(max_iterations=2)).device.half_width
-    assert Evidence(pairs, Rules(max_iterations=2)).device == evidence_of(sample).device  # shared by 25 at least
+    wide = Evidence(pairs, Rules(session_error=0.001))
+    assert wide.speedup.half_width > evidence_of(sample).speedup.half_width
+    shared = Evidence(pairs, Rules(max_iterations=200)).speedup
+    assert shared.half_width > Evidence(pairs, Rules(max_iterations=2)).speedup.half_width
+    assert Evidence(pairs, Rules(max_iterations=2)).speedup == evidence_of(sample).speedup  # shared by 25 at least
 
 
 def test_a_lone_case_without_a_gain_is_closed_sooner_and_a_gain_is_found_as_often() -> None:
@@ -81,13 +79,6 @@ def test_a_lone_case_without_a_gain_is_closed_sooner_and_a_gain_is_found_as_ofte
         assert abs(kept[1] - kept[0]) <= 3
     loss = evidence_of(np.random.default_rng(8).normal(-0.02, 0.03, 8))
     assert not loss.is_decided(only=True)  # how much is lost is not known yet
-
-
-def test_a_gain_that_only_the_device_events_show_stays_open() -> None:
-    source = np.random.default_rng(3)
-    claimed, passed = source.normal(0.2, 0.002, LOOKS[-1]), source.normal(0.0, 0.01, LOOKS[-1])
-    assert not any(evidence_of(claimed[:look], passed[:look]).is_decided() for look in LOOKS)
-    assert evidence_of(claimed[: LOOKS[0]]).is_decided()
 
 
 def test_pairs_that_the_machine_disturbed_do_not_carry_the_interval() -> None:

@@ -130,7 +130,7 @@ class Bench:
                     times[index] = self._turn(turns, index, calls, checked and index == 0)
                 latencies.append(times[0])
                 if len(times) == 2:
-                    evidence.pairs.append(Pair(*times, *times))
+                    evidence.pairs.append(Pair(*times))
                 self._recorder.sample()
                 if time.monotonic() > began + limit_s and len(latencies) >= looks[0]:
                     break
@@ -223,12 +223,12 @@ def need_shapes(first: Inputs, drawn: Inputs) -> None:
 
 def paired(evidence: Evidence) -> dict[str, Any]:
     """What the pairs of one case say, as fields of a `CaseTiming`."""
-    speedup, low, high = evidence.device.ratio()
+    speedup, low, high = evidence.speedup.ratio()
     return {
         "incumbent_ms": plain_statistics.median(pair.incumbent for pair in evidence.pairs),
         "speedup": speedup,
         "speedup_low": low,
         "speedup_high": high,
         "pairs": len(evidence.pairs),
-        "samples": [tuple(float(f"{value:.6g}") for value in pair) for pair in evidence.pairs],
+        "samples": [tuple(float(f"{value:.6g}") for value in (*pair, *pair)) for pair in evidence.pairs],
     }

@@ -1,7 +1,6 @@
 """Deciding from paired measurements: confidence intervals of log-ratios, looked at a few times while they grow.
 
-Each pair of blocks gives two log-ratios of incumbent over candidate: by the worker's device events, and by the
-referee's own clock around the whole block. Method: the trimmed mean and its t interval
+Each pair of turns gives a log-ratio of incumbent over candidate. Method: the trimmed mean and its t interval
 (K. Yuen, "The two-sample trimmed t for unequal population variances", Biometrika 61, 1974, for one sample; quantiles
 by Student's t), since pairs that the machine disturbed are outliers. All looks share one error probability
 (Bonferroni over the looks, the simplest group-sequential bound; C. Jennison and B. Turnbull, "Group Sequential
@@ -37,20 +36,14 @@ ERROR_PROBABILITY = error_probability(DEFAULT)
 
 
 class Pair(NamedTuple):
-    """One pair of blocks, milliseconds for one call of each arm: by device events, and by the referee's clock."""
+    """One pair of turns: milliseconds for one call of each arm."""
 
     candidate: float
     incumbent: float
-    outer_candidate: float
-    outer_incumbent: float
 
     @property
-    def device_ratio(self) -> float:
+    def log_ratio(self) -> float:
         return math.log(self.incumbent / self.candidate)
-
-    @property
-    def outer_ratio(self) -> float:
-        return math.log(self.outer_incumbent / self.outer_candidate)
 
 
 @dataclass(frozen=True)
@@ -80,31 +73,27 @@ class Interval:
 
 @dataclass
 class Evidence:
-    """The pairs of one case so far, and what they say by either clock."""
+    """The pairs of one case so far, and what they say."""
 
     pairs: list[Pair] = field(default_factory=list)
     rules: Rules = DEFAULT
 
     @property
-    def device(self) -> Interval:
-        return interval([pair.device_ratio for pair in self.pairs], error_probability(self.rules))
-
-    @property
-    def outer(self) -> Interval:
-        return interval([pair.outer_ratio for pair in self.pairs], self.rules.wall_error)
+    def speedup(self) -> Interval:
+        return interval([pair.log_ratio for pair in self.pairs], error_probability(self.rules))
 
     def is_decided(self, only: bool = False) -> bool:
-        """Whether more pairs would change nothing: a clear loss, a gain clear by both clocks, or a difference that is
-        too small to matter and known well enough. `only`: there is no other case whose gain it might be weighed with,
+        """Whether more pairs would change nothing: a clear loss, a clear gain, or a difference that is too small to
+        matter and known well enough. `only`: there is no other case whose gain it might be weighed with,
         so that what can no longer count as a gain need not be known as well: a loss of less than that may stay open."""
-        found, resolution = self.device, self.rules.resolution
+        found, resolution = self.speedup, self.rules.resolution
         if only and found.high < resolution and found.half_width < resolution:
             return True
         if found.high < 0 and found.half_width < 0.25 * abs(found.mean):
             return True
         if found.half_width < GOOD_ENOUGH and found.low <= resolution:
             return True
-        return found.low > resolution and found.half_width < 0.25 * found.mean and self.outer.low > 0
+        return found.low > resolution and found.half_width < 0.25 * found.mean
 
 
 def interval(log_ratios: Sequence[float], error_probability: float = ERROR_PROBABILITY) -> Interval:

@@ -2,7 +2,7 @@
 
 Every pair is one run of the command for each arm, in processes of their own. Cases that one run measures share its
 luck, so the overall speedup is taken from each pair's mean over the cases, never from the cases as if they were
-independent. The method is that of blocks in processes of their own, without a second clock.
+independent. The method is that of turns in processes of their own.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Comparison:
             return True
         if whole.low <= self._rules.resolution:
             return whole.high < WORTHWHILE
-        cases = [self._evidence(number).device for number in range(len(self._pairs[0][0].figures))]
+        cases = [self._evidence(number).speedup for number in range(len(self._pairs[0][0].figures))]
         return not any(case.mean < DOUBTFUL and case.high >= 0 for case in cases)
 
     def overall(self) -> Interval:
         """The log-ratio over all cases, of incumbent over candidate."""
-        return Evidence([_pair(*map(_mean, pair)) for pair in self._pairs], self._rules).device
+        return Evidence([Pair(*map(_mean, pair)) for pair in self._pairs], self._rules).speedup
 
     def result(self) -> BenchmarkResult:
         """What the pairs say."""
@@ -75,11 +75,11 @@ class Comparison:
         )
 
     def _evidence(self, number: int) -> Evidence:
-        return Evidence([_pair(*self._of(number, pair)) for pair in self._pairs], self._rules)
+        return Evidence([Pair(*self._of(number, pair)) for pair in self._pairs], self._rules)
 
     def _timing(self, number: int) -> CaseTiming:
         pairs = [self._of(number, pair) for pair in self._pairs]
-        speedup, low, high = self._evidence(number).device.ratio()
+        speedup, low, high = self._evidence(number).speedup.ratio()
         return CaseTiming(
             case=self._pairs[0][0].figures[number].case,
             level=Level.HARNESS,
@@ -127,7 +127,3 @@ def alone(runs: Sequence[Measured]) -> BenchmarkResult:
 
 def _mean(arm: Measured) -> float:
     return math.exp(math.fsum(math.log(figure.milliseconds) for figure in arm.figures) / len(arm.figures))
-
-
-def _pair(candidate: float, incumbent: float) -> Pair:
-    return Pair(candidate, incumbent, candidate, incumbent)
