@@ -7,13 +7,11 @@ import dataclasses
 import cuda.tile as ct
 import pytest
 import torch
-from elftools.common.exceptions import ELFError
 
 from tests.unit import kernels
 from tilewright.compiler import tools
-from tilewright.compiler.assembling import CompileFailure, assemble, cubin_of
+from tilewright.compiler.assembling import CompileFailure, cubin_of
 from tilewright.compiler.compilation import Compilation
-from tilewright.compiler.cubin import resources_of_many
 from tilewright.compiler.cutile import compile_kernel, lower
 from tilewright.compiler.findings import findings
 from tilewright.compiler.resources import Resources
@@ -60,26 +58,7 @@ def test_every_architecture_compiles_without_a_gpu(arch: str) -> None:
     assert "mma" in made.tile_ir
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_120"])
-@pytest.mark.slow
-def test_what_many_cubins_occupy_is_read_as_of_each_alone(arch: str) -> None:
-    a = torch.empty(1024, 1024, dtype=torch.bfloat16)
-    cases = [((64, 64, 64), {}), ((32, 32, 32), {}), ((128, 256, 64), {"num_worker_warps": 4}), ((64, 64, 64), {})]
-    alone, cubins = [], []
-    for tile, hints in cases:
-        kernel = kernels.matmul.replace_hints(**hints)
-        source = lower(kernel, signature_of(kernel, (a, a, a, *tile)), arch)
-        alone.append(assemble(source, timeout_s=60).resources)
-        cubins.append(cubin_of(source, timeout_s=60))
-    found = resources_of_many(cubins, arch)
-    assert found == alone
-    assert found[0].code == found[3].code
-    assert len({one.code for one in found}) == 3
-
-
-def test_a_cubin_that_is_none_and_a_kernel_that_does_not_compile_are_named() -> None:
-    with pytest.raises(ELFError):
-        resources_of_many([b"no cubin"], "sm_90")
+def test_a_kernel_that_does_not_compile_is_named() -> None:
     a = torch.empty(1024, 1024, dtype=torch.bfloat16)
     source = lower(kernels.matmul, signature_of(kernels.matmul, (a, a, a, 64, 64, 64)), "sm_90")
     with pytest.raises(CompileFailure, match="COMPILE TIMEOUT") as late:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import bisect
 import hashlib
 import io
-import itertools
-import re
 import struct
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
@@ -26,11 +23,8 @@ _REGCOUNT, _FRAME_SIZE = 0x2F, 0x11
 _REQNTID, _MAX_THREADS, _NUM_BARRIERS, _CTA_PER_CLUSTER = 0x10, 0x05, 0x4C, 0x3D
 _FORMAT_WITH_SIZE = 4
 
-TEXT, CODE = ".text.", (".text.", ".nv.constant")
+CODE = (".text.", ".nv.constant")
 """Where instructions are, and what they name."""
-BATCH_S = 20.0
-"""For reading the instructions of many."""
-_OFFSET = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s")
 _RESERVED = ".nv.shared.reserved."
 """Where a cubin has such a section (sm_90 and later), the system's 1 KiB is counted in the kernel's own."""
 
@@ -77,34 +71,6 @@ def disassemble(cubin: bytes, folder: Path | None = None, timeout_s: float = 60.
         command = [_nvdisasm(), "-c", "-gi", file.name]
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=True)
     return done.stdout
-
-
-def resources_of_many(cubins: Sequence[bytes], arch: str, folder: Path | None = None) -> list[Resources]:
-    """The resources of many cubins for one architecture, each with one kernel. nvdisasm, most of whose time goes into
-    its start, runs once, over the instructions of all. Raises `MissingTool`, `ValueError` where nvdisasm fails, and
-    `ELFError` for what is no cubin."""
-    tool = _nvdisasm()
-    texts = [
-        b"".join(
-            section.data() for section in ELFFile(io.BytesIO(cubin)).iter_sections() if section.name.startswith(TEXT)
-        )
-        for cubin in cubins
-    ]
-    different = [*dict.fromkeys(texts)]
-    with tempfile.NamedTemporaryFile(suffix=".bin", dir=folder) as file:
-        file.write(b"".join(different))
-        file.flush()
-        command = [tool, "-b", arch.replace("sm_", "SM"), file.name]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=BATCH_S, check=False)
-    if done.returncode != 0:
-        raise ValueError(f"nvdisasm: {done.stderr[:500]}")
-    ends = [*itertools.accumulate(map(len, different))]
-    rows: list[list[str]] = [[] for _ in different]
-    for row in done.stdout.splitlines():
-        if found := _OFFSET.match(row):
-            rows[bisect.bisect_right(ends, int(found[1], 16))].append(row)
-    listed = {text: [*sass.instructions("\n".join(own))] for text, own in zip(different, rows, strict=True)}
-    return [resources(cubin, listed[text], arch) for cubin, text in zip(cubins, texts, strict=True)]
 
 
 def resources(cubin: bytes, listed: list[sass.Instruction], arch: str, dynamic_shared: int = 0) -> Resources:

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
+from tilewright.compiler import sass
 from tilewright.compiler.assembling import CompileFailure, Lowered, cubin_of
-from tilewright.compiler.cubin import resources_of_many
+from tilewright.compiler.cubin import disassemble, resources
 from tilewright.compiler.cutile import lower
 from tilewright.compiler.resources import Resources
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
@@ -116,7 +117,7 @@ def profile_launch(launch: host.Launch, arch: str) -> LaunchProfile:
 
 @cache
 def _read(cubin: bytes, arch: str) -> Resources:
-    return resources_of_many([cubin], arch, Path.cwd())[0]
+    return resources(cubin, [*sass.instructions(disassemble(cubin, Path.cwd()))], arch)
 
 
 @cache
