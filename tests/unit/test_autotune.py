@@ -222,6 +222,7 @@ def test_a_search_that_ran_out_of_time_does_not_blame_the_candidate() -> None:
     assert message == "no answer within 45 s while kernels were compiled"
     assert "run_correctness" not in fix
     assert _ended(Status.VOID, "a worker could not start")[1].endswith("call autotune again")
+    assert "one by one with run_benchmark" in _ended(Status.NOT_REPLAYED, "it waits for the host")[1]
     wrong = f"{prefix}out of bounds"
     assert _ended(Status.OUT_OF_BOUNDS, wrong) == (wrong, REMEDY)
 

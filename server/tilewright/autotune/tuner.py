@@ -169,6 +169,8 @@ def _ended(status: Status, message: str) -> tuple[str, str]:
     """What to say of a search that ended early, and what to do then: not every cause is the candidate's."""
     if status is Status.VOID:
         return message, "the evaluator failed, not the candidate: call autotune again"
+    if status is Status.NOT_REPLAYED:
+        return message, "nothing can be raced: try configs one by one with run_benchmark"
     if status is not Status.TIMEOUT:
         return message, REMEDY
     cause = message.removeprefix(f"{AS_IT_IS}: ")

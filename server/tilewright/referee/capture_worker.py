@@ -121,6 +121,11 @@ class CaptureWorker:
         self.ask(message, Done, (), limit_s)
         self._loaded = True
 
+    @property
+    def loaded(self) -> bool:
+        """Whether it has imported its entry point."""
+        return self._loaded
+
     def take(self, entry: Entry) -> None:
         """Have it import another entry point in the place of this one, once it is to load. It has to be able to read
         that one's folders."""

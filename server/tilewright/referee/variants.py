@@ -86,8 +86,8 @@ def capture_variants(
 
 
 class _Line:
-    """A worker that captures one version after the other; a new one after a version that fails, whose process may be in
-    any state."""
+    """A worker that captures one version after the other; a new one after a version that fails otherwise than in its
+    compiler, whose process may be in any state."""
 
     def __init__(
         self, server: ForkServer, calls: Sequence[Arguments], limit_s: float, scratch: Path, stop: Stop
@@ -109,8 +109,10 @@ class _Line:
             try:
                 return self._captured(entry)
             except EntryFailed as failed:
-                self.close()
-                if not again or failed.status == Status.TIMEOUT:
+                compiles = failed.status != Status.COMPILE_ERROR
+                if compiles or self._worker is None or not self._worker.loaded:
+                    self.close()
+                if not again or not compiles or failed.status == Status.TIMEOUT:
                     return Raced(status=Status(failed.status), message=str(failed))
             except InProcess as why:
                 self.close()

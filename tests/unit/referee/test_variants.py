@@ -97,6 +97,25 @@ def test_a_version_that_fails_beside_another_has_a_fresh_worker(worker: Make, mo
     assert tried == [(0, "/v0"), (0, "/v1"), (1, "/v1"), (1, "/v2"), (2, "/v2"), (3, "/v3"), (4, "/v4")]
 
 
+def test_a_version_that_does_not_compile_leaves_its_worker_to_the_next(
+    worker: Make,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(variants, "cpus", lambda: 1)
+    tried: list[tuple[int, str]] = []
+
+    def claim(number: int, load: LoadEntry) -> tuple[Message, list[bytes]]:
+        tried.append((number, load.folder))
+        if load.folder in ("/v1", "/v2"):
+            return CandidateFailed(status="compile_error", message="no power of two"), []
+        return right(number, load)
+
+    worker(claim)
+    found = captured(4)
+    assert [one.status for one in found if isinstance(one, Raced)] == [Status.COMPILE_ERROR] * 2
+    assert tried == [(0, "/v0"), (0, "/v1"), (0, "/v2"), (0, "/v3")]
+
+
 def test_an_original_that_fails_ends_it(worker: Make) -> None:  # noqa: F811
     worker(lambda *_: (CandidateFailed(status="compile_error", message="no"), []))
     with pytest.raises(WorkerFailure, match="no") as failed:
