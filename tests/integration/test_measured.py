@@ -18,7 +18,7 @@ from tests.unit.programs.made import OUT, clear, copied, fill, program
 from tilewright.evaluation.comparison import Comparison as Verdict
 from tilewright.evaluation.measurement import Phases
 from tilewright.evaluation.pool import WorkerFailure
-from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Level, Status, StoredProgram
+from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Level, Raced, Status, StoredProgram
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.statistics import Evidence, Pair
@@ -506,3 +506,32 @@ def test_a_program_that_is_gone_or_cannot_be_replayed_makes_it_void(whole: Whole
     with pytest.raises(WorkerFailure, match="No such file") as failed:
         Measuring(stage.programs, stage.replayer).whole(stage.run(), [(CASES[0], gone, gone)])  # type: ignore[arg-type]
     assert failed.value.status is Status.VOID
+
+
+def test_versions_are_raced_over_all_cases(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fails in one case fails, and is not run in the next."""
+    stays_away = Raced(status=Status.NOT_REPLAYED, message="it waits for the host")
+    captured = [[SLOW, SLOW], [FAST, FAST], stays_away, [WRONG, FAST], [SLOW, taking(25)], [FAST, WRONG]]
+
+    def of_each(code: Any, snapshots: Sequence[Snapshot], cases: Any, room: int, look: Any, tell: Any) -> Any:
+        assert (len(snapshots), [*cases], room) == (len(captured), [*CASES], 5)
+        look()
+        return captured
+
+    programs: Any = SimpleNamespace(of_each=of_each)
+    configs, symbols = Measuring(programs, stage.replayer).raced(
+        stage.run(), [SNAPSHOTS["candidate"]] * len(captured), 5, whole=False
+    )
+    passed, wrong = Status.PASSED, Status.WRONG_VALUES
+    assert [[one.status for one in by_case] for by_case in configs] == [
+        [passed] * 2, [passed] * 2, [Status.NOT_REPLAYED] * 2, [wrong] * 2, [passed] * 2, [wrong] * 2,
+    ]  # fmt: skip
+    assert [one.same for one in configs[4]] == [0, None]
+    assert min(one.low or 0 for one in configs[1]) > 1.2
+    assert configs[5][0].message.startswith("N=256 part=1: ")
+    assert symbols == ["fill"]
+    assert [text for text in stage.told if text.startswith("racing")] == [
+        "racing 5 configs on N=256 part=0",
+        "racing 4 configs on N=256 part=1",
+    ]
+    assert stage.recorder.own == {stage.replayer.pid}
