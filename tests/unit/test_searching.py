@@ -116,13 +116,17 @@ def test_what_was_not_in_the_rounds_is_pruned_with_its_reason(tmp_path: Path) ->
     assert result.best == {}
 
 
-def test_a_race_that_fails_ends_the_search(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [(Status.NOT_REPLAYED, "no"), (Status.VOID, "no"), (Status.WRONG_VALUES, "the candidate fails as it is: no")],
+)
+def test_a_race_that_fails_ends_the_search(status: Status, message: str, tmp_path: Path) -> None:
     class Failing(Runs):
         async def race(self, *_: Any) -> RaceResult:
-            return RaceResult(status=Status.NOT_REPLAYED, message="it waits for the host")
+            return RaceResult(status=status, message="no")
 
     result = searched(Failing(), {"TILE": [16]}, tmp_path)
-    assert (result.status, result.message) == (Status.NOT_REPLAYED, "it waits for the host")
+    assert (result.status, result.message) == (status, message)
 
 
 @pytest.mark.parametrize(

@@ -87,8 +87,10 @@ async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: R
     seen: list[Surveyed] = []
     if backend is Backend.CUDA:
         raced = await measuring.race(variants, new_secret(), LIMIT_S, tell)
-        if raced.status is not Status.PASSED:
+        if raced.status in (Status.VOID, Status.NOT_REPLAYED, Status.TIMEOUT):
             return base.model_copy(update={"status": raced.status, "message": raced.message})
+        if raced.status is not Status.PASSED:
+            return base.model_copy(update=_as_it_is(raced.status, raced.message))
         cases, timed = [case_label(case) for case in raced.cases], raced.configs
         names = {symbol.partition("_Kt")[0] for symbol in raced.symbols}  # as cuTile's, and all of Triton's
         launched = sorted(names & {kernel.name for kernel in knobs.kernels})
