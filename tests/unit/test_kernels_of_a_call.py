@@ -59,7 +59,7 @@ def test_names_of_cpp_are_read() -> None:
 
 
 def launched(symbol: str, grid: int = 132) -> KernelLaunch:
-    return KernelLaunch(symbol=symbol, grid=(grid, 2, 1), block=(128, 1, 1), shared=0, in_graph=True)
+    return KernelLaunch(symbol=symbol, grid=(grid, 2, 1))
 
 
 def test_the_kernels_of_a_call_are_a_table_and_a_line() -> None:
@@ -79,7 +79,7 @@ def test_the_kernels_of_a_call_are_a_table_and_a_line() -> None:
 
 
 def test_launches_of_one_kernel_are_one_row_for_each_grid() -> None:
-    launches = [launched(GEMV), launched(GEMV), launched(GEMV, 264), MemsetLaunch(value=0, size=64), CopyLaunch(size=8)]
+    launches = [launched(GEMV), launched(GEMV), launched(GEMV, 264), MemsetLaunch(size=64), CopyLaunch(size=8)]
     found = kernels_of(launches, [[4.0, 6.0, 9.0, 1.0, 2.0]] * 2, OWN)
     assert [(row.kernel, row.launches, row.med_us) for row in found.kernels] == [
         ("gemv_kernel", 2, 5.0), ("gemv_kernel", 1, 9.0), ("fill of 64 bytes", 1, 1.0),
@@ -127,7 +127,7 @@ class Cupti:
         if self.broken:
             raise NotRecorded(self.broken)
         call()
-        launches = launched("fill"), MemsetLaunch(value=0, size=64)
+        launches = launched("fill"), MemsetLaunch(size=64)
         found = [Activity(launches[0], 99, 0, 1, 2)]  # the replayer's own
         for number in range(23 - self.lost):
             at = 10_000 * number

@@ -36,16 +36,13 @@ _TIMES = {"start": (16, "Q"), "end": (24, "Q")}
 PLACES: dict[int, dict[str, tuple[int, str]]] = {
     KERNEL: _TIMES | {
         "gridX": (52, "I"), "gridY": (56, "I"), "gridZ": (60, "I"),
-        "blockX": (64, "I"), "blockY": (68, "I"), "blockZ": (72, "I"),
-        "dynamicSharedMemory": (80, "I"), "correlationId": (92, "I"), "name": (104, "Q"), "graphNodeId": (144, "Q"),
+        "correlationId": (92, "I"), "name": (104, "Q"), "graphNodeId": (144, "Q"),
     },
     MEMCPY: _TIMES | {
         "copyKind": (4, "B"), "srcKind": (5, "B"), "dstKind": (6, "B"), "bytes": (8, "Q"),
         "correlationId": (44, "I"), "graphNodeId": (64, "Q"),
     },
-    MEMSET: _TIMES | {
-        "value": (4, "I"), "bytes": (8, "Q"), "correlationId": (44, "I"), "graphNodeId": (64, "Q"),
-    },
+    MEMSET: _TIMES | {"bytes": (8, "Q"), "correlationId": (44, "I"), "graphNodeId": (64, "Q")},
     MEMCPY_PEER: _TIMES | {
         "copyKind": (4, "B"), "srcKind": (5, "B"), "dstKind": (6, "B"), "bytes": (8, "Q"),
         "correlationId": (60, "I"), "graphNodeId": (72, "Q"),
@@ -185,12 +182,9 @@ def activity(kind: int, record: bytes) -> Activity:
         launch = KernelLaunch(
             symbol=_text(found["name"]),
             grid=(found["gridX"], found["gridY"], found["gridZ"]),
-            block=(found["blockX"], found["blockY"], found["blockZ"]),
-            shared=found["dynamicSharedMemory"],
-            in_graph=node != 0,
         )
     elif kind == MEMSET:
-        launch = MemsetLaunch(value=found["value"], size=found["bytes"])
+        launch = MemsetLaunch(size=found["bytes"])
     else:
         launch = CopyLaunch(size=found["bytes"], way=_way(found["copyKind"], {found["srcKind"], found["dstKind"]}))
     return Activity(launch, found["correlationId"], node, found["start"], found["end"])

@@ -23,21 +23,17 @@ class Part(Record):
 
 
 class KernelLaunch(Part):
-    """A kernel by its mangled symbol. `shared` is the dynamic shared memory of a block, in bytes."""
+    """A kernel by its mangled symbol."""
 
     kind: Literal["kernel"] = "kernel"
     symbol: str = Field(min_length=1, max_length=MAX_SYMBOL)
     grid: Sizes
-    block: Sizes
-    shared: Count
-    in_graph: bool = Field(False, description="whether a CUDA graph of the candidate's own launched it")
 
 
 class MemsetLaunch(Part):
-    """A memset by its value, as it was given, and all the bytes that it sets."""
+    """A memset by all the bytes that it sets."""
 
     kind: Literal["memset"] = "memset"
-    value: Count
     size: Bytes
 
 

@@ -417,13 +417,13 @@ def test_an_ordinary_call_is_made_by_a_worker_of_its_own(
 def test_a_program_is_confirmed_by_what_an_ordinary_call_launches(worker: Callable[[Claim], list[Message]]) -> None:
     worker(told(*launches_of(ONE)[::-1]))
     confirm_launches(ordinary_calls(SERVER, ENTRY, DRAWS, 5.0), [ONE, ONE])
-    other = KernelLaunch(symbol="other\x1b[2J", grid=(128, 1, 1), block=(32, 1, 1), shared=0)
+    other = KernelLaunch(symbol="other\x1b[2J", grid=(128, 1, 1))
     worker(told(*launches_of(ONE), other))
     with pytest.raises(OtherLaunches) as refused:
         confirm_launches(ordinary_calls(SERVER, ENTRY, DRAWS[:1], 5.0), [ONE])
     assert str(refused.value) == (
-        "launches other kernels outside capture; write the tuned config down: an ordinary call launches kernel "
-        "other?[2J (128x1x1 blocks of 32 threads), the program does not"
+        "launches other kernels outside capture; write the tuned config down: kernel other?[2J with grid "
+        "128x1x1: 0 in the program, 1 in an ordinary call"
     )
 
 

@@ -81,8 +81,8 @@ EXAMPLES: list[Message] = [
     RecordCall(),
     Recorded(
         launches=[
-            KernelLaunch(symbol="_Z4fillPf", grid=(3, 1, 1), block=(128, 1, 1), shared=48, in_graph=True),
-            MemsetLaunch(value=255, size=64),
+            KernelLaunch(symbol="_Z4fillPf", grid=(3, 1, 1)),
+            MemsetLaunch(size=64),
             CopyLaunch(size=8, way="to the host"),
         ]
     ),

@@ -99,20 +99,18 @@ class Peer(ctypes.Structure):
 STRUCTURES = {KERNEL: Kernel, MEMCPY: Memcpy, MEMSET: Memset, MEMCPY_PEER: Peer}
 
 
-def kernel(symbol: str, grid: int = 4, call: int = 0, node: int = 0, shared: int = 0) -> bytes:
+def kernel(symbol: str, grid: int = 4, call: int = 0, node: int = 0) -> bytes:
     name = ctypes.create_string_buffer(symbol.encode())
     NAMES.append(name)
     return bytes(
         Kernel(kind=KERNEL, start=2**63, end=2**63 + 5, gridX=grid, gridY=2, gridZ=3, blockX=128, blockY=5, blockZ=1,
-               staticSharedMemory=77, dynamicSharedMemory=shared, correlationId=call, graphNodeId=node,
+               staticSharedMemory=77, correlationId=call, graphNodeId=node,
                name=ctypes.addressof(name), registersPerThread=255, streamId=7)
     )  # fmt: skip
 
 
-def memset(value: int, size: int, call: int = 0, node: int = 0) -> bytes:
-    return bytes(
-        Memset(kind=MEMSET, value=value, bytes=size, correlationId=call, graphNodeId=node, memoryKind=3, start=3, end=9)
-    )
+def memset(size: int, call: int = 0, node: int = 0) -> bytes:
+    return bytes(Memset(kind=MEMSET, bytes=size, correlationId=call, graphNodeId=node, memoryKind=3, start=3, end=9))
 
 
 def memcpy(size: int, kind: int = 8, source: int = 3, to: int = 3) -> bytes:
@@ -128,9 +126,9 @@ def known(record: bytes) -> Activity:
 
 
 def test_a_kernels_record_is_read() -> None:
-    launch = KernelLaunch(symbol="_Z3sumPf", grid=(9, 2, 3), block=(128, 5, 1), shared=49152)
-    assert known(kernel("_Z3sumPf", grid=9, call=31, shared=49152)) == (launch, 31, 0, 2**63, 2**63 + 5)
-    assert known(kernel("k", node=1 << 40))[0].in_graph  # type: ignore[union-attr]
+    launch = KernelLaunch(symbol="_Z3sumPf", grid=(9, 2, 3))
+    assert known(kernel("_Z3sumPf", grid=9, call=31)) == (launch, 31, 0, 2**63, 2**63 + 5)
+    assert known(kernel("k", node=1 << 40)).node == 1 << 40
 
 
 def test_a_symbol_without_an_end_is_cut_and_one_that_is_missing_is_said_to_be() -> None:
@@ -142,7 +140,7 @@ def test_a_symbol_without_an_end_is_cut_and_one_that_is_missing_is_said_to_be() 
 
 
 def test_memsets_and_copies_are_read() -> None:
-    assert known(memset(2**32 - 1, 2**40, call=5, node=6)) == (MemsetLaunch(value=2**32 - 1, size=2**40), 5, 6, 3, 9)
+    assert known(memset(2**40, call=5, node=6)) == (MemsetLaunch(size=2**40), 5, 6, 3, 9)
     assert known(memcpy(2**33)).launch == CopyLaunch(size=2**33)
     peer = bytes(
         Peer(kind=MEMCPY_PEER, copyKind=10, bytes=12, correlationId=8, graphNodeId=9, dstContextId=3, start=1, end=2)
@@ -178,11 +176,11 @@ def test_kernels_by_which_the_driver_sets_memory_are_its_own() -> None:
     seen = [
         known(one)
         for one in (
-            kernel("own", call=1), memset(0, 64, call=2), kernel("drivers", call=2),
+            kernel("own", call=1), memset(64, call=2), kernel("drivers", call=2),
             # of one graph, which one call launched
-            kernel("in a graph", call=3, node=7), memset(0, 8, call=3, node=8), kernel("drivers", call=3, node=8),
+            kernel("in a graph", call=3, node=7), memset(8, call=3, node=8), kernel("drivers", call=3, node=8),
             # calls that have no number are not one call
-            memset(0, 4), kernel("unnumbered"),
+            memset(4), kernel("unnumbered"),
         )
     ]  # fmt: skip
     left = [one.launch for one in without_the_drivers(seen)]
@@ -237,11 +235,11 @@ def cupti(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 def test_what_a_call_does_is_recorded_and_nothing_before_it(cupti: StandIn) -> None:
     recorder = LaunchRecorder(cupti.path)
     assert cupti.library.stand_in_enabled() == 1 << 1 | 1 << 2 | 1 << 10 | 1 << 22
-    cupti.does(kernel("before"), memset(0, 4), kernel("before"))
+    cupti.does(kernel("before"), memset(4), kernel("before"))
     unknown = struct.pack("<I", 17).ljust(64, b"\xff")
 
     def call() -> None:
-        cupti.does(kernel("a"), unknown, memset(1, 8, call=4), kernel("drivers", call=4), memcpy(16), kernel("b"))
+        cupti.does(kernel("a"), unknown, memset(8, call=4), kernel("drivers", call=4), memcpy(16), kernel("b"))
 
     for _ in range(3):  # buffers are used again
         found = recorder.record(call)
