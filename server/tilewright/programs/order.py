@@ -1,25 +1,20 @@
 """One order for the nodes of a graph, whatever order a capture gave them.
 
 A stream capture lists forked branches in an order that changes from run to run, and the order in which branches are
-launched changes the time. So nodes are sorted before a program is compared or built: a node comes after those that it
-waits for, and among those that could come next the one with most nodes still behind it (on its longest path) does, then
-the one whose description sorts first. Where descriptions are equal, what lies before and behind a node decides (colour
-refinement, B. Weisfeiler and A. Leman, 1968), and at last an arbitrary one of those that are still equal, after which
-the refinement goes on.
+launched changes the time. So nodes are sorted before a program is compared or built. A node comes after those that it
+waits for. Among the nodes that could come next, the one with the longest path behind it does; then the one whose
+description sorts first; then the one that waits for earlier nodes.
 """
 
 from __future__ import annotations
 
-import hashlib
+import heapq
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from tilewright.programs.model import Copy, Edge, Kernel, Memset, ProgramError
 
 AnyNode = Kernel | Memset | Copy
-MAX_REFINED = 3_000_000
-"""Nodes and edges that are looked at while nodes are told apart: some seconds. More only a graph takes that is made of
-very many nodes that are all alike."""
 Data = tuple[int, int, int]
 
 
@@ -31,41 +26,38 @@ class Graph(NamedTuple):
 
 
 def canonical(graph: Graph) -> tuple[tuple[AnyNode, ...], tuple[Edge, ...]]:
-    """The nodes and edges in the one order, without those that do nothing. Raises `ProgramError` for a circle, and for
-    too many nodes that are alike. Graphs in which nodes stay equal that play different parts (they have to be very
-    regular) can have several orders: two captures of one then differ, and are no program."""
+    """The nodes and edges in the one order, without those that do nothing. Raises `ProgramError` for a circle. Equal
+    nodes that wait for the same ones, and differ in what waits for them, keep the order of the graph: two captures can
+    differ then, and are no program."""
     nodes, arrows = _without_empty(graph)
-    before: list[list[tuple[int, Data]]] = [[] for _ in nodes]
-    after: list[list[tuple[int, Data]]] = [[] for _ in nodes]
-    for (one, other), data in arrows.items():
-        before[other].append((one, data))
-        after[one].append((other, data))
-    height, depth = _heights(before, after), _heights(after, before)
+    before: list[list[int]] = [[] for _ in nodes]
+    after: list[list[int]] = [[] for _ in nodes]
+    for one, other in arrows:
+        before[other].append(one)
+        after[one].append(other)
+    height = _heights(before, after)
     described = [_described(node) for node in nodes]
-    budget = [MAX_REFINED]
-    start = [_hash(repr(found)) for found in zip(described, height, depth, strict=True)]
-    colour = _refined(start, before, after, budget)
-    order: list[int] = []
+    ranks = {text: rank for rank, text in enumerate(sorted({*described}))}
+    place: dict[int, int] = {}
+
+    def key(number: int) -> tuple[int, int, list[int], int]:
+        return -height[number], ranks[described[number]], sorted(place[one] for one in before[number]), number
+
     waiting = [len(found) for found in before]
-    ready = [number for number, count in enumerate(waiting) if not count]
+    ready = [key(number) for number, count in enumerate(waiting) if not count]
+    heapq.heapify(ready)
     while ready:
-        best = min(ready, key=lambda number: (-height[number], described[number], colour[number]))
-        tied = [n for n in ready if (height[n], colour[n]) == (height[best], colour[best])]
-        if len(tied) > 1 and (before[best] or after[best]):
-            colour[best] = _hash(f"{colour[best]} {len(order)}")
-            colour = _refined(colour, before, after, budget)
-        ready.remove(best)
-        order.append(best)
-        for number, _ in after[best]:
+        best = heapq.heappop(ready)[-1]
+        place[best] = len(place)
+        for number in after[best]:
             waiting[number] -= 1
             if not waiting[number]:
-                ready.append(number)
-    place = {number: at for at, number in enumerate(order)}
+                heapq.heappush(ready, key(number))
     edges = (
         Edge(before=place[one], after=place[other], from_port=data[0], to_port=data[1], data=data[2])
         for (one, other), data in arrows.items()
     )
-    return tuple(nodes[number] for number in order), tuple(sorted(edges, key=lambda edge: (edge.before, edge.after)))
+    return tuple(nodes[number] for number in place), tuple(sorted(edges, key=lambda edge: (edge.before, edge.after)))
 
 
 def _without_empty(graph: Graph) -> tuple[list[AnyNode], dict[tuple[int, int], Data]]:
@@ -103,13 +95,12 @@ def _described(node: AnyNode) -> tuple[str, ...]:
     return (node.kind, node.model_dump_json())
 
 
-def _heights(before: list[list[tuple[int, Data]]], after: list[list[tuple[int, Data]]]) -> list[int]:
-    """Nodes on the longest path from each node to the end; to the start, with the arguments the other way round.
-    Raises `ProgramError` for a circle."""
+def _heights(before: list[list[int]], after: list[list[int]]) -> list[int]:
+    """Nodes on the longest path from each node to the end. Raises `ProgramError` for a circle."""
     height, waiting = [1] * len(after), [len(found) for found in after]
     done = [number for number, count in enumerate(waiting) if not count]
     for number in done:
-        for one, _ in before[number]:
+        for one in before[number]:
             height[one] = max(height[one], height[number] + 1)
             waiting[one] -= 1
             if not waiting[one]:
@@ -117,37 +108,3 @@ def _heights(before: list[list[tuple[int, Data]]], after: list[list[tuple[int, D
     if len(done) != len(after):
         raise ProgramError("its nodes wait for one another in a circle")
     return height
-
-
-def _refined(
-    colour: list[str],
-    before: list[list[tuple[int, Data]]],
-    after: list[list[tuple[int, Data]]],
-    budget: list[int],
-) -> list[str]:
-    """Colours that also tell nodes apart by the colours of their neighbours, until that tells no more apart."""
-    kinds, size = len(set(colour)), len(colour) + 2 * sum(map(len, before))
-    while kinds < len(colour):
-        budget[0] -= size
-        if budget[0] < 0:
-            raise ProgramError("too many of its nodes are alike to be put in order")
-        colour = [
-            _hash(
-                repr(
-                    (
-                        colour[number],
-                        sorted((colour[one], data) for one, data in before[number]),
-                        sorted((colour[other], data) for other, data in after[number]),
-                    )
-                )
-            )
-            for number in range(len(colour))
-        ]
-        if len(set(colour)) == kinds:
-            break
-        kinds = len(set(colour))
-    return colour
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
