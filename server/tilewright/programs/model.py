@@ -19,10 +19,9 @@ from tilewright.gpu.addresses import BASE, GRAIN, SPAN
 from tilewright.wire.record import Record
 from tilewright.wire.tensors import TensorSpec
 
-MAX_NODES, MAX_EDGES, MAX_BLOCKS, MAX_TENSORS = 4096, 65536, 16384, 256
-MAX_IMAGES, MAX_IMAGE_BYTES, MAX_HELD_BYTES = 256, 256 << 20, 16 << 30
-MAX_SYMBOL, MAX_PARAMETERS, MAX_PARAMETER_BYTES = 8192, 4096, 32764
-"""The driver's own limit on the parameters of a kernel is the last one, from Volta on."""
+MAX_NODES, MAX_IMAGE_BYTES = 4096, 256 << 20
+MAX_PARAMETER_BYTES = 32764
+"""The driver's own limit on the parameters of a kernel, from Volta on."""
 
 Address = Annotated[int, Field(ge=BASE, lt=BASE + SPAN)]
 Size = Annotated[int, Field(ge=0, le=SPAN)]
@@ -45,11 +44,11 @@ class Kernel(Part):
 
     kind: Literal["kernel"] = "kernel"
     image: Digest = Field(description="of the image that holds it")
-    symbol: str = Field(min_length=1, max_length=MAX_SYMBOL)
+    symbol: str = Field(min_length=1, max_length=8192)
     grid: Three
     block: Three
     shared: int = Field(ge=0, le=1 << 20, description="dynamic shared memory of a block")
-    parameters: tuple[Annotated[bytes, Field(max_length=MAX_PARAMETER_BYTES)], ...] = Field(max_length=MAX_PARAMETERS)
+    parameters: tuple[bytes, ...]
     cluster: tuple[int, int, int] = Field((0, 0, 0), description="thread block cluster; zeros for none")
     cluster_policy: int = Field(0, ge=0, le=2, description="how the clusters of a grid are placed; 0 is the default")
     cooperative: bool = Field(False, description="whether all blocks have to run at once")
@@ -135,10 +134,10 @@ class Layout(Part):
 
     arch: str = Field(pattern=r"^sm_[0-9]{2,3}[a-z]?$")
     nodes: tuple[Node, ...] = Field(max_length=MAX_NODES)
-    edges: tuple[Edge, ...] = Field(max_length=MAX_EDGES)
-    blocks: tuple[Block, ...] = Field(max_length=MAX_BLOCKS)
-    inputs: tuple[Tensor, ...] = Field(max_length=MAX_TENSORS)
-    outputs: tuple[Tensor, ...] = Field(max_length=MAX_TENSORS)
+    edges: tuple[Edge, ...]
+    blocks: tuple[Block, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -188,8 +187,6 @@ def checked(program: Program, held: Mapping[int, int] | None = None) -> Program:
     used = {node.image for node in layout.nodes if isinstance(node, Kernel)}
     if used != set(program.images):
         raise ProgramError("the images are not those that its kernels name")
-    if len(program.images) > MAX_IMAGES or sum(map(len, program.images.values())) > MAX_IMAGE_BYTES:
-        raise ProgramError(f"its images are over the limit of {MAX_IMAGES}, or of {MAX_IMAGE_BYTES >> 20} MiB")
     for number, node in enumerate(layout.nodes):
         _check_node(node, f"node {number}", ordered)
     places = [(edge.before, edge.after) for edge in layout.edges]
@@ -207,8 +204,6 @@ def _check_blocks(program: Program, contents: Mapping[int, int]) -> None:
     held = {block.at: block.size for block in program.layout.blocks if block.role == "held"}
     if held != contents:
         raise ProgramError("the held contents are not those of its held blocks")
-    if sum(held.values()) > MAX_HELD_BYTES:
-        raise ProgramError(f"its held contents are over the limit of {MAX_HELD_BYTES >> 30} GiB")
 
 
 def _check_tensor(tensor: Tensor, what: str, blocks: list[tuple[int, int]]) -> None:

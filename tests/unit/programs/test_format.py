@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.unit.programs.made import OUT, W, X, clear, copied, cubin, fill, program
 from tilewright.gpu.addresses import BASE, GRAIN, SPAN, ZONE, ZONES, Addresses, OutOfAddresses, rounded
-from tilewright.programs.format import BARE, MAGIC, bared, decoded, encoded, read, write
+from tilewright.programs.format import MAGIC, bared, decoded, encoded, read, write
 from tilewright.programs.identity import identity
 from tilewright.programs.images import architecture, kernels, missing_kernels
 from tilewright.programs.model import Kernel, Program, ProgramError, digest_of
@@ -51,7 +51,7 @@ def test_a_bare_file_is_the_program_without_what_it_held(tmp_path: Path) -> None
     bare = bared(io.BytesIO(encoded(made)))
     assert bare is not None
     assert b"\x07" * 64 not in bare
-    assert bare[len(BARE) :] == encoded(made)[len(MAGIC) : len(bare)]
+    assert encoded(made).startswith(bare)
     found = decoded(bare, bare=True)
     assert (found.layout, found.images, found.held, found.examples) == (made.layout, made.images, {}, {})
     assert identity(found) == identity(made)
@@ -63,9 +63,9 @@ def test_a_bare_file_is_the_program_without_what_it_held(tmp_path: Path) -> None
             decoded(broken, bare=True)
     with pytest.raises(ProgramError, match="held contents are not those"):
         encoded(found)
-    with pytest.raises(ProgramError, match="no device program of this version"):
+    with pytest.raises(ProgramError, match="longer or shorter"):
         decoded(bare)
-    with pytest.raises(ProgramError, match="no device program of this version"):
+    with pytest.raises(ProgramError, match="longer"):
         decoded(encoded(made), bare=True)
     (tmp_path / "p").write_bytes(bare)
     assert read(tmp_path / "p", bare=True) == found
@@ -84,7 +84,7 @@ def test_a_program_that_holds_nothing_needs_no_bare_file() -> None:
 
 @settings(max_examples=400)
 @given(st.integers(0, 2**32), st.integers(1, 4))
-def test_a_file_that_was_changed_anywhere_is_an_error_or_another_program(seed: int, changes: int) -> None:
+def test_a_file_that_was_changed_anywhere_is_an_error_or_a_program(seed: int, changes: int) -> None:
     source, raw = random.Random(seed), bytearray(WHOLE)
     for _ in range(changes):
         place = source.randrange(len(raw) if source.random() < 0.3 else 3000)
@@ -101,7 +101,7 @@ def test_a_file_that_was_changed_anywhere_is_an_error_or_another_program(seed: i
         found = decoded(bytes(raw))
     except ProgramError:
         return
-    assert encoded(found) == bytes(raw)
+    assert decoded(encoded(found)) == found
 
 
 @given(st.binary(max_size=400))
@@ -124,7 +124,6 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "an example of nothing": lambda head: part(head, "examples", name="y"),
     "an example that is too short": lambda head: tensor(head, "inputs", shape=[255]),
     "two outputs of one name": lambda head: layout(head, outputs=head["layout"]["outputs"] * 2),
-    "nodes in another order": lambda head: layout(head, nodes=head["layout"]["nodes"][::-1], edges=[]),
     "an input block that is no input": lambda head: layout(
         head, blocks=[head["layout"]["blocks"][0] | {"size": 2048}, *head["layout"]["blocks"][1:]]
     ),
@@ -183,18 +182,8 @@ def tensor(head: dict[str, Any], which: str = "outputs", at: int | None = None, 
 def test_a_hostile_header_is_an_error(what: str) -> None:
     raw = WHOLE if what != "nested without end" else with_header(WHOLE, None, lambda _: DEEP)
     changed = HOSTILE[what](header(raw)) if what != "nested without end" else None
-    with pytest.raises(ProgramError) as error:
+    with pytest.raises(ProgramError):
         decoded(with_header(raw, changed) if changed else raw)
-    assert "one way" not in str(error.value), "another check is meant to find it"
-
-
-def test_a_header_that_is_written_another_way_is_an_error() -> None:
-    with pytest.raises(ProgramError, match="one way"):
-        decoded(with_header(WHOLE, header(WHOLE), lambda one: json.dumps(one, indent=1)))
-    with pytest.raises(ProgramError, match="one way"):
-        decoded(
-            with_header(WHOLE, header(WHOLE), lambda one: json.dumps(one, separators=(",", ":"))[:-1] + ',"label":"x"}')
-        )
 
 
 @pytest.mark.parametrize(
