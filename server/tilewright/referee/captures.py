@@ -17,7 +17,7 @@ from tilewright.evaluation.caches import COMPILED, copy_cache
 from tilewright.gpu.addresses import ZONES
 from tilewright.isolation.fork_server import ForkServer
 from tilewright.isolation.process import kept_environment
-from tilewright.programs.agreement import Unset, agreed
+from tilewright.programs.agreement import agreed
 from tilewright.programs.format import decoded
 from tilewright.programs.images import missing_kernels
 from tilewright.programs.launches import launch_differences
@@ -91,8 +91,6 @@ class CallCaptured:
     """Most bytes of the GPU's memory that it took beyond its arguments."""
     tuned: bool = False
     """Whether it may have tuned, since more kernels were loaded for it than its program launches."""
-    unset: Unset = frozenset()
-    """Which bytes of its program nobody sets."""
     again: bool = False
     """Whether more than two captures were needed."""
     libraries: tuple[str, ...] = ()
@@ -271,7 +269,7 @@ class _Further:
 
 def _agreed(captures: tuple[Program, Program], told: Captured, further: _Further) -> CallCaptured:
     try:
-        program, unset = agreed(*captures, further.of)
+        program = agreed(*captures, further.of)
     except ProgramError as error:
         raise InProcess(f"two captures of it differ: {error}") from None
     tuned = told.spare_images > 0
@@ -279,7 +277,6 @@ def _agreed(captures: tuple[Program, Program], told: Captured, further: _Further
         program,
         peak_bytes=told.peak_bytes,
         tuned=tuned,
-        unset=unset,
         again=further.asked,
         libraries=tuple(map(printable, told.libraries)),
     )

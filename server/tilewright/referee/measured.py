@@ -30,7 +30,6 @@ from tilewright.evaluation.statistics import Interval, error_probability
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.specs import DeviceSpec
 from tilewright.gpu.telemetry import Recorder, named
-from tilewright.programs.agreement import seem_the_same
 from tilewright.programs.format import decoded, encoded, program_file
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Kernel, Program, ProgramError, digest_of
@@ -331,7 +330,7 @@ def _not_replayed(case: Case, why: str) -> BenchmarkResult:
 def _same(own: CallCaptured, other: CallCaptured | None) -> bool:
     if own.program is None or other is None or other.program is None:
         return False
-    return seem_the_same(own.program, other.program, own.unset | other.unset)
+    return identity(own.program) == identity(other.program)
 
 
 def _timed_in_process(

@@ -1,12 +1,12 @@
-"""Bytes of parameters that nobody sets: what captures agree in beside them, and whether two programs are one but for
-them."""
+"""Bytes of parameters that nobody sets: what captures agree in beside them."""
 
 from __future__ import annotations
 
+import pytest
+
 from tests.unit.programs.made import OUT, fill, program
-from tilewright.programs.agreement import Agreed, Unset, agreed, seem_the_same
-from tilewright.programs.identity import identity
-from tilewright.programs.model import Kernel, Program
+from tilewright.programs.agreement import agreed
+from tilewright.programs.model import Kernel, Program, ProgramError
 
 
 def capture(number: int, left: int) -> Program:
@@ -16,48 +16,40 @@ def capture(number: int, left: int) -> Program:
     return program([node.model_copy(update={"parameters": (*node.parameters, data)})])
 
 
-def captured(number: int, left: list[int]) -> Agreed:
+def agree(first: Program, second: Program, *more: Program) -> Program:
     """What captures agree in: the first, the second, and the further ones."""
-    made = [capture(number, one) for one in left]
-    return agreed(*made[:2], lambda _: made.pop(2))
+    further = [*more]
+    return agreed(first, second, lambda _: further.pop(0))
 
 
-HALF: Unset = frozenset({(0, 2, 4)})
+def parameters(found: Program) -> list[str]:
+    """The last parameter of each kernel."""
+    return [node.parameters[-1].hex() for node in found.layout.nodes if isinstance(node, Kernel)]
 
 
-def test_what_chance_left_in_two_programs_makes_them_no_others() -> None:
-    one, other = captured(7, [0x4401, 0x4502, 0x4503]), captured(7, [0x4601, 0x4602, 0x4603])
-    assert identity(one.program) != identity(other.program)  # in each, a byte was the same in all captures
-    assert one.unset == other.unset == HALF
-    assert seem_the_same(one.program, other.program, one.unset | other.unset)
-    at_once = captured(7, [0x4601, 0x4601])
-    assert at_once.unset == frozenset()
-    assert seem_the_same(one.program, at_once.program, one.unset | at_once.unset)
+def test_equal_captures_need_no_further_one() -> None:
+    assert agree(capture(7, 1), capture(7, 1)) == capture(7, 1)
 
 
-def test_what_somebody_sets_counts() -> None:
-    one, other = captured(7, [0x4401, 0x4502, 0x4503]), captured(8, [0x4601, 0x4602, 0x4603])
-    assert one.unset == other.unset
-    assert not seem_the_same(one.program, other.program, one.unset | other.unset)
-    assert not seem_the_same(capture(7, 1), capture(7, 2), frozenset())
+def test_bytes_that_differ_on_equal_values_are_zero() -> None:
+    assert parameters(agree(capture(7, 0x4401), capture(7, 0x4502), capture(7, 0x4603))) == ["0700000000000000"]
+    # the first two further captures show nothing, by chance
+    captures = [capture(7, left) for left in (1, 2, 1, 2, 3)]
+    assert parameters(agree(*captures)) == ["0700000000000000"]
 
 
-def test_what_nobody_sets_in_nodes_that_a_program_lacks_changes_nothing() -> None:
-    one = captured(7, [0x4401, 0x4502, 0x4503])
-    assert not seem_the_same(one.program, program([fill(OUT, 1)]), one.unset | {(9, 0, 0)})
+def test_bytes_that_differ_with_the_values_are_an_error() -> None:
+    captures = [capture(7 + number % 2, 0) for number in range(6)]
+    with pytest.raises(ProgramError, match="node 0: parameter 2: 0700000000000000 / 0800000000000000"):
+        agree(*captures)
 
 
-def test_what_is_unset_follows_its_node() -> None:
+def test_the_first_capture_may_have_tuned() -> None:
+    tuned = program([fill(OUT, 1), fill(OUT, 2)])
+    assert agree(tuned, capture(7, 1), capture(7, 1)) == capture(7, 1)
+
+
+def test_nodes_are_put_in_order_without_what_nobody_sets() -> None:
     """Two launches side by side, whose order what nobody sets decides."""
-
-    def made(left: int, number: int) -> Program:
-        return program([fill(OUT, left), fill(OUT, number)], edges=[])
-
-    def agree(number: int) -> Agreed:
-        captures = [made(0x10, number), made(0x11, number), made(0x12, number)]
-        return agreed(*captures[:2], lambda _: captures.pop(2))
-
-    one, other = agree(5), agree(6)
-    assert [node.parameters[1][0] for node in one.program.layout.nodes if isinstance(node, Kernel)] == [0, 5]
-    assert not seem_the_same(one.program, other.program, one.unset | other.unset)
-    assert seem_the_same(one.program, agree(5).program, one.unset)
+    captures = [program([fill(OUT, left), fill(OUT, 5)], edges=[]) for left in (0x10, 0x11, 0x12)]
+    assert parameters(agree(*captures)) == ["00000000", "05000000"]

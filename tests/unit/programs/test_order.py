@@ -43,7 +43,7 @@ def test_the_order_of_a_graph_does_not_depend_on_how_it_is_listed(
     graph: tuple[Nodes, list[tuple[int, int]]], seed: int
 ) -> None:
     nodes, edges = graph
-    named = [None if node is None else fill(OUT, number) for number, node in enumerate(nodes)]
+    named: Nodes = [None if node is None else fill(OUT, number) for number, node in enumerate(nodes)]
     first = canonical(shuffled(named, edges, seed))
     assert first == canonical(shuffled(named, edges, seed + 1))
     assert len(first[0]) == sum(node is not None for node in nodes)
