@@ -25,7 +25,6 @@ from tilewright.replay.rounds import Blamed, OutOfMemory, Place, run_alone, run_
 from tilewright.wire.channel import Channel, ChannelClosed, ChannelError, Received
 from tilewright.wire.messages import (
     Blocks,
-    Copied,
     Digest,
     Done,
     FaultKind,
@@ -113,8 +112,8 @@ class Replayer:
                 self._device.free(at)
 
     def _run_round(self, message: RunRound, buffers: Sequence[Received]) -> Message:
-        if not self._draws:
-            raise ChannelError("a round needs draws")
+        if not self._draws or (message.rooms and message.pairs < len(self._draws)):
+            raise ChannelError("a round needs draws, and as many pairs to fill rooms")
         rooms: dict[Place, memoryview] = {(room.arm, room.draw): self._room(room, buffers) for room in message.rooms}
         measured = run_round(
             self._device,
@@ -130,7 +129,6 @@ class Replayer:
             events=[[one.events for one in calls] for calls in measured.calls],
             wall=[[one.wall for one in calls] for calls in measured.calls],
             mhz=[[one.mhz for one in calls] for calls in measured.calls],
-            copied=[Copied(arm=arm, draw=draw) for arm, draw in measured.copied],
             digests=[
                 Digest(arm=arm, draw=draw, digest=f"{digest:016x}")
                 for (arm, draw), seen in measured.digests.items()

@@ -57,11 +57,10 @@ def turns(arms: int, pairs: int, draws: int, source: random.Random) -> list[Turn
 
 @dataclass
 class Measured:
-    """The calls of a round: of each arm and, last, of the empty program; the places whose outputs were written down; by
-    arm and draw the digests, one if all calls gave the same."""
+    """The calls of a round: of each arm and, last, of the empty program; by arm and draw the digests, one if all calls
+    gave the same."""
 
     calls: list[list[Call]]
-    copied: list[Place]
     digests: dict[Place, set[int]]
 
 
@@ -156,10 +155,10 @@ def run_round(
     key: int = 0,
     pause_s: float = 0.0,
 ) -> Measured:
-    """One round. For each of the `rooms`, the outputs of one call are written there. Before each call of an arm that
-    counts, the GPU rests for `pause_s`. Raises `OutOfMemory`, `Blamed`."""
+    """One round. For each of the `rooms`, the outputs of one call are written there, if there are as many pairs as
+    draws. Before each call of an arm that counts, the GPU rests for `pause_s`. Raises `OutOfMemory`, `Blamed`."""
     poisoned, empty = mapped(programs), len(programs)
-    found = Measured([[] for _ in range(empty + 1)], [], {})
+    found = Measured([[] for _ in range(empty + 1)], {})
     with laid_out(device, programs, draws, limit_s) as arms:
         order = turns(empty, pairs, len(draws), random.Random(secrets.randbits(64)))
         left = Counter((turn.arm, turn.draw) for turn in order if turn.counts)
@@ -177,11 +176,11 @@ def run_round(
             place = turn.arm, turn.draw
             if turn.arm != empty:
                 found.digests.setdefault(place, set()).add(made.digest)
-            if place in rooms and place not in found.copied:
-                if not secrets.randbelow(left[place]):  # drawn now, after the call: each is as likely as any other
-                    found.copied.append(place)
+            if place in rooms and left[place]:
+                chosen = not secrets.randbelow(left[place])  # drawn now, after the call: each is as likely as any other
+                left[place] = 0 if chosen else left[place] - 1
+                if chosen:
                     read_outputs(device, arm, rooms[place])
-                left[place] -= 1
     return found
 
 

@@ -80,13 +80,6 @@ class RunRound(Message):
     limit_s: float = Field(gt=0, le=3600, description="for one call")
 
 
-class Copied(Message):
-    """The outputs of one call were written to the room of this arm and draw."""
-
-    arm: ArmNumber
-    draw: int = Field(ge=0, lt=MAX_DRAWS)
-
-
 class Digest(Message):
     """Of the outputs of calls of an arm on a draw, under a key that is the same as long as the draws are: equal for
     equal outputs."""
@@ -105,7 +98,6 @@ class Round(Message):
     events: list[list[Us]] = Field(min_length=2, max_length=MAX_ARMS + 1)
     wall: list[list[Us]] = Field(min_length=2, max_length=MAX_ARMS + 1)
     mhz: list[list[float]] = Field(min_length=2, max_length=MAX_ARMS + 1)
-    copied: list[Copied] = Field(max_length=MAX_ARMS * MAX_DRAWS)
     digests: list[Digest] = Field([], max_length=MAX_ARMS * MAX_PAIRS)
 
 

@@ -152,14 +152,14 @@ def test_an_interval_is_students() -> None:
 
 def test_a_round_is_read() -> None:
     calls = [[float(n) for n in range(20)], [5.0] * 20, [2.0] * 20]
-    found = figures(Round(events=calls, wall=calls, mhz=calls, copied=[]))
+    found = figures(Round(events=calls, wall=calls, mhz=calls))
     assert found.events == found.mhz == (9.5, 5.0, 2.0)
     assert trimmed_mean([1, 2, 1000, 1, 2, 1, 2, 1, 2, -5]) == 1.5
     assert trimmed_mean([1, 2, 1000, 1, -5]) == 4 / 3
     assert trimmed_mean([1, 2, 3, 10]) == 4
     for empty in ([[], [1.0], [1.0]], [[1.0], [0.0], [1.0]]):
         with pytest.raises(ValueError, match=r"without calls|took no time"):
-            figures(Round(events=empty, wall=calls, mhz=calls, copied=[]))
+            figures(Round(events=empty, wall=calls, mhz=calls))
 
 
 def test_long_calls_are_fewer() -> None:

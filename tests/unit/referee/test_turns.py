@@ -37,7 +37,7 @@ class Replayer:
         digests = [Digest(arm=1, draw=0, digest=one * 16) for one in self._digests[number - 1 : number]]
         digests += [Digest(arm=0, draw=0, digest=f"{number:016x}")]
         mhz = [[one] * 2, [other] * 2, [1980.0]]
-        return Round(events=times, wall=times, mhz=mhz, copied=[], digests=digests), copies
+        return Round(events=times, wall=times, mhz=mhz, digests=digests), copies
 
 
 def played(replayer: Replayer, **more: Any) -> Comparison:

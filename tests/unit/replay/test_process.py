@@ -170,6 +170,13 @@ def test_requests_that_make_no_sense_end_the_replayer(replayer: Replayer, messag
     assert replayer.starts == 2
 
 
+def test_fewer_pairs_than_draws_fill_no_rooms(replayer: Replayer) -> None:
+    replayer.load([FAST, SLOW], DRAWS)
+    replayer.round(1, 1.0)
+    with pytest.raises(Fault):
+        replayer.copied_round(1, 1.0)
+
+
 def test_an_edit_that_changes_the_work_is_told_apart(replayer: Replayer) -> None:
     found = compare(replayer, FAST, EDITED, DRAWS)
     assert found.verdict == "slower"

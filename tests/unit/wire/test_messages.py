@@ -22,7 +22,6 @@ from tilewright.wire.messages import (
     CandidateFailed,
     CaptureCall,
     Captured,
-    Copied,
     Done,
     FromReplayer,
     FromWorker,
@@ -51,9 +50,8 @@ from tilewright.wire.messages import (
 )  # fmt: skip
 from tilewright.wire.tensors import TensorSpec
 
-COPIED = Copied(arm=1, draw=0)
 ROOM = Room(arm=1, draw=0, memory=0)
-ROUND = Round(events=[[1.5], [2.0], []], wall=[[3.0], [4.0], [0.0]], mhz=[[1980.0], [1.0], []], copied=[COPIED])
+ROUND = Round(events=[[1.5], [2.0], []], wall=[[3.0], [4.0], [0.0]], mhz=[[1980.0], [1.0], []])
 EXAMPLES: list[Message] = [
     ReplayerReady(gpu="GPU-1", arch="sm_90", driver="13.0", isolation={"landlock": 5}),
     LoadPrograms(programs=[0, 1]),
