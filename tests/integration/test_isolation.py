@@ -34,6 +34,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 FORBIDDEN = {
     "write outside its folder": "open('/tmp/tilewright-escape', 'w')",
+    "truncate a file": "os.truncate(REPOSITORY + '/task/kernel.py', 0)",
     "write to shared memory": "open('/dev/shm/tilewright-escape', 'w')",
     "list the root of the disk": "os.listdir('/')",
     "read the repository": "open(REPOSITORY + '/task/kernel.py').read()",
@@ -46,7 +47,6 @@ FORBIDDEN = {
     "signal the referee": "os.kill(os.getppid(), 0)",
     "slow the referee": "os.sched_setaffinity(os.getppid(), [0])",
     "slow all of this user": "os.setpriority(os.PRIO_USER, 0, os.getpriority(os.PRIO_USER, 0))",
-    "watch a folder": "check(libc.inotify_init() < 0)",
     "connect by TCP": "socket.create_connection(('127.0.0.1', PORT), timeout=2)",
     "open a UDP socket": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM)",
     "connect to a Unix socket": "socket.socket(socket.AF_UNIX).connect(UNIX)",
@@ -56,13 +56,12 @@ FORBIDDEN = {
     "trace the referee": "check(libc.ptrace(16, os.getppid(), 0, 0))",
     "make a user namespace": "check(libc.unshare(0x10000000))",
     "leave memory to later processes": "check(libc.shmget(0x7471, 4096, 0o1600) < 0)",
+    "change who may use a file": "os.setxattr(torch.__file__, 'user.mark', b'1')",
     "control others' memory": "check(libc.shmctl(0, 14, ctypes.create_string_buffer(256)) < 0)",
     "leave messages to later processes": "check(libc.msgget(0x7471, 0o1600) < 0)",
-    "mark a file of all": "os.setxattr(torch.__file__, 'user.mark', b'1')",
-    "mark a file of all by a newer call": "check(libc.syscall(463, -100, b'/', 0, b'user.mark', 0, 0) < 0)",
-    "mark a file of all by its flags": "fcntl.ioctl(os.open(torch.__file__, 0), 0x80086601, bytes(8))",
 }
 FEIGNED = {
+    "leave its process group": ("os.setsid(); os.setpgid(0, 0)", "os.getpgid(0) == os.getsid(0) == os.getpid()"),
     "mark a file by its time": ("os.utime(__file__, (1, 1))", "os.stat(__file__).st_atime != 1"),
     "mark a file by its mode": ("os.chmod(__file__, 0o123)", "os.stat(__file__).st_mode & 0o777 != 0o123"),
 }
@@ -86,7 +85,7 @@ def test_what_a_candidate_may_not_do(bench: Bench, tmp_path: Path) -> None:
             "SERVER": os.getpid(),
         }
         top = (
-            "import ctypes, fcntl, os, socket, threading\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+            "import ctypes, os, socket, threading\nlibc = ctypes.CDLL(None, use_errno=True)\n"
             "def check(result):\n    if result: raise OSError(ctypes.get_errno(), 'refused')\n"
             "refused = []\n"
             f"def attempts(x):\n    for what, code in {list(FORBIDDEN.items())!r}:\n"

@@ -14,8 +14,6 @@ from tilewright.isolation.confinement import unenforced
 SIGNALS = "signals to other processes"
 FILES = "access to files and memory of others"
 REST = "other sockets, IPC and the kernel's own interfaces"
-SOMETIMES = {"make a device", "trace another process", "mark a file that it may read"}
-"""What some machines and file systems refuse to everybody, as all of the classes below."""
 AS_IF = """
 import sys
 from pathlib import Path
@@ -68,11 +66,11 @@ def test_what_an_older_landlock_does_not_see_seccomp_refuses(abi: int) -> None:
 def test_without_seccomp_landlock_alone_does_not_hold() -> None:
     found = proof("def fail(libc): raise OSError(0, 'none')\nconfinement._apply_seccomp = fail")
     assert found.isolation.missing == f"seccomp: none; not prevented: {REST}"
-    assert {"send to a UNIX datagram socket", "connect to a UNIX socket", "open a UDP socket"} <= {*found.succeeded}
+    assert {"attach shared memory", "connect to a UNIX socket"} <= {*found.succeeded}
     assert "write a file outside its folder" not in found.succeeded
 
 
 def test_the_attempts_succeed_where_nothing_is_confined() -> None:
     found = proof("breakout.confine = lambda writable, readable: confinement.Isolation()")
     for kind, names in found.tried.items():
-        assert kind in ("the kernel", "privileges") or {*names} - {*found.succeeded} <= SOMETIMES, found.succeeded
+        assert kind in ("the kernel", "privileges") or {*names} <= {*found.succeeded}, found.succeeded

@@ -24,7 +24,6 @@ from tilewright.frontends.protocol import Choice
 from tilewright.isolation.confinement import Isolation
 from tilewright.isolation.fork_server import ForkServer
 from tilewright.isolation.process import ChildProcess, worker_environment
-from tilewright.isolation.supervisor import kill_orphans
 from tilewright.task import Task
 from tilewright.text import printable
 from tilewright.wire.channel import Buffer, ChannelClosed, ChannelError, ChannelTimeout, Message
@@ -277,14 +276,12 @@ class WorkerPool:
         return workers
 
     def end(self, workers: Sequence[WorkerHandle]) -> None:
-        """End workers side by side, since a process takes its time to close its CUDA context, with all that they left
-        running."""
+        """End workers side by side, since a process takes its time to close its CUDA context."""
         if workers:
             with ThreadPoolExecutor(len(workers)) as threads:
                 wait([threads.submit(worker.end) for worker in workers])
         for worker in reversed(workers):  # one by one: of those that have one cache, the first one's is kept
             worker.close()
-        kill_orphans()
 
     def refill(self) -> None:
         """Have `spares` workers wait: start those that are missing, end those beyond."""

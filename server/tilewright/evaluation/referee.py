@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from tilewright.isolation.fork_server import ForkServer
-from tilewright.isolation.supervisor import die_with_parent, kill_orphans
+from tilewright.isolation.supervisor import die_with_parent
 from tilewright.task import Backend, Frontend, TaskError, case_label, load_task
 
 if __name__ == "__main__":  # before a worker's imports are joined by the referee's own
@@ -271,7 +271,6 @@ class Referee:
             )
         finally:
             self._pool.refill()
-            kill_orphans()
         seen = [one.model_dump(mode="json") for one in found]
         tensors = surveying.tensors_of(code.cached_inputs(cases[0], seed=0))
         result = {"status": Status.PASSED, "cases": cases, "tensors": tensors, "variants": seen}

@@ -21,7 +21,7 @@ from tilewright.evaluation.caches import compiler_variables
 from tilewright.isolation.confinement import Isolation, confine
 from tilewright.isolation.limits import apply_limits, overuse
 from tilewright.isolation.process import worker_environment
-from tilewright.isolation.supervisor import PR_SET_PDEATHSIG, descendants, kill_all, prctl
+from tilewright.isolation.supervisor import PR_SET_PDEATHSIG, kill_group, prctl
 
 STDOUT_LIMIT = 16 * 2**20
 STDERR_TAIL = 16 * 1024
@@ -70,10 +70,8 @@ def environment_of(scratch: Path, import_roots: list[Path], extra: Mapping[str, 
 
 
 def run(words: list[str], place: Place, environment: Mapping[str, str], timeout_s: float) -> Ran:
-    """Run one command to its end, or for `timeout_s` seconds; then it and all below it are gone.
-
-    What detached itself from it is the caller's to end. Raises OSError where the program cannot be started.
-    """
+    """Run one command to its end, or for `timeout_s` seconds; then it and all that it started are gone. Raises OSError
+    where the program cannot be started."""
     if words[0] in _PROGRAMS:
         words = [sys.executable, *_PROGRAMS[words[0]], *words[1:]]
     parent = os.getpid()
@@ -222,9 +220,6 @@ def _wait(process: subprocess.Popen[bytes], scratch: Path, deadline: float) -> t
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process, its group and all below it."""
-    if process.returncode is None:
-        kill_all(lambda: descendants(process.pid))
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    """End the process, and all that it started."""
+    kill_group(process.pid)
     process.wait()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from tilewright.isolation.supervisor import die_with_parent, kill_orphans
+from tilewright.isolation.supervisor import die_with_parent
 
 if __name__ == "__main__":
     die_with_parent(int(sys.argv[3]))
@@ -245,8 +245,6 @@ class HarnessReferee:
                 unopened = self._watch.unopened()
         except OSError as error:
             raise Failure(Status.VOID, f"{command.command[0]} cannot be started: {error}") from None
-        finally:
-            kill_orphans()
         self._commands_s += ran.seconds
         if unopened and not ran.timed_out:
             raise Failure(Status.VOID, _not_imported(arm, unopened, ran, message["hidden"]), ran.last_words)

@@ -62,46 +62,40 @@ _USED_SOCKETS = {
 """The last three are CUDA's: it does not start without a socket on which it listens. Nobody is accepted there."""
 _REFUSED = {name: numbers for name, numbers in _SOCKETS.items() if name not in _USED_SOCKETS} | {
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
-    "process_madvise": (440, 440), "pidfd_getfd": (438, 438), "kcmp": (312, 272),
-    "migrate_pages": (256, 238), "move_pages": (279, 239),
+    "process_madvise": (440, 440), "pidfd_getfd": (438, 438),
     "bpf": (321, 280), "userfaultfd": (323, 282), "perf_event_open": (298, 241),
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
     "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218),
-    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "unshare": (272, 97),
-    "setns": (308, 268), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
-    "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
-    "open_by_handle_at": (304, 265), "init_module": (175, 105), "finit_module": (313, 273),
-    "delete_module": (176, 106), "kexec_load": (246, 104), "kexec_file_load": (320, 294), "reboot": (169, 142),
-    "swapon": (167, 224), "swapoff": (168, 225), "acct": (163, 89), "settimeofday": (164, 170),
-    "clock_settime": (227, 112), "adjtimex": (159, 171), "clock_adjtime": (305, 266),
+    "mount": (165, 40), "umount2": (166, 39), "unshare": (272, 97), "setns": (308, 268), "open_tree": (428, 428),
+    "move_mount": (429, 429), "fsopen": (430, 430), "fsconfig": (431, 431), "fsmount": (432, 432),
+    "fspick": (433, 433), "mount_setattr": (442, 442),
     "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "semget": (64, 190), "semop": (65, 193),
     "semctl": (66, 191), "semtimedop": (220, 192), "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188),
-    "msgctl": (71, 187), "mq_open": (240, 180), "mq_unlink": (241, 181),
+    "msgctl": (71, 187), "mq_open": (240, 180), "mq_unlink": (241, 181), "truncate": (76, 45),
     "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "removexattr": (197, 14),
     "lremovexattr": (198, 15), "fremovexattr": (199, 16), "setxattrat": (463, 463), "removexattrat": (466, 466),
-    "file_setattr": (469, 469),
-    "inotify_init": (253, _NONE), "inotify_init1": (294, 26), "fanotify_init": (300, 262), "ioprio_set": (251, 30),
-    "truncate": (76, 45),
 }  # fmt: skip
-"""System calls that no kernel needs: to reach other processes, the network, mounts, clocks or the kernel itself, or to
-watch files, or leave word for a later process, where Landlock does not look."""
+"""System calls that no kernel needs: to reach other processes, the network, mounts or the kernel itself where Landlock
+does not look. What needs root's powers is not listed: a worker has none."""
 _FEIGNED = {
     "flock": (73, 32), "chmod": (90, _NONE), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
     "chown": (92, _NONE), "fchown": (93, 55), "lchown": (94, _NONE), "fchownat": (260, 54), "utime": (132, _NONE),
-    "utimes": (235, _NONE), "futimesat": (261, _NONE), "utimensat": (280, 88),
+    "utimes": (235, _NONE), "futimesat": (261, _NONE), "utimensat": (280, 88), "setsid": (112, 157),
+    "setpgid": (109, 154),
 }  # fmt: skip
 """Answered as if they had succeeded, since harmless programs make them: modes, owners and times of files, which
-Landlock does not guard, and locks, by one of which the sessions of a machine take turns on its GPU."""
+Landlock does not guard; locks, by one of which the sessions of a machine take turns on its GPU; and leaving the process
+group, since one signal to the group ends all that a worker started."""
 _UNKNOWN = {"openat2": (437, 437), "clone3": (435, 435)}
 """Answered as by a kernel that does not have them, and libc then takes an older call, whose flags a filter can see."""
 _JUDGED = {
     "prlimit64": (302, 261), "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119),
     "sched_setparam": (142, 118), "sched_setattr": (314, 274), "setpriority": (141, 140),
-    "open": (2, _NONE), "openat": (257, 56), "ioctl": (16, 29), "clone": (56, 220),
+    "open": (2, _NONE), "openat": (257, 56), "clone": (56, 220),
 }  # fmt: skip
 """Judged by their arguments, as some of those on sockets are."""
-_WORD, _TYPE, _NAMESPACES, _ACCESS, _O_TRUNC, _REQUEST_KIND = 2**32 - 1, 0xF, 0x7E020000, 0o3, 0o1000, 0xFF00
-"""Masks: a whole word, a socket's type, flags of clone and open, an ioctl's request."""
+_WORD, _TYPE, _NAMESPACES, _ACCESS, _O_TRUNC = 2**32 - 1, 0xF, 0x7E020000, 0o3, 0o1000
+"""Masks: a whole word, a socket's type, flags of clone and open."""
 _ALLOWED_IF = (
     # call, place of the argument, byte of it where a word begins, mask, value
     ("prlimit64", 0, 0, _WORD, 0), ("sched_setaffinity", 0, 0, _WORD, 0), ("sched_setscheduler", 0, 0, _WORD, 0),
@@ -114,7 +108,6 @@ _ALLOWED_IF = (
 _REFUSED_IF = (
     *(("open", 1, 0, _ACCESS | _O_TRUNC, access | _O_TRUNC) for access in (0, 3)),  # Landlock 1 and 2 do not see
     *(("openat", 2, 0, _ACCESS | _O_TRUNC, access | _O_TRUNC) for access in (0, 3)),  # what is not opened to write
-    *(("ioctl", 1, 0, _REQUEST_KIND, kind << 8) for kind in (*b"fXv", 0x94)),  # file systems': they mark files
 )
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 

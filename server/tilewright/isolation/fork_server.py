@@ -29,7 +29,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tilewright.isolation.supervisor import die_with_parent, is_dead, name_process
+from tilewright.isolation.supervisor import die_with_parent, is_dead, kill_group, name_process
 
 MAX_REQUEST = 2**16
 LOOK_S = 0.005
@@ -151,6 +151,7 @@ class Forked:
                     if time.monotonic() >= deadline:
                         raise subprocess.TimeoutExpired("worker", timeout or 0.0)
                     time.sleep(LOOK_S)
+                kill_group(self.pid)  # what it left running, as long as nobody else can have its number
                 self._status = self._server.status_of(self.pid)
             return self._status
 

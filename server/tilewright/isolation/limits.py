@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from tilewright.isolation.supervisor import descendants
+from tilewright.isolation.supervisor import group_of
 
 FILE_LIMIT = 8 * 2**30
 OPEN_FILES_LIMIT = 4096
@@ -46,11 +46,11 @@ SCRATCH_LIMIT = int(os.environ.get("TILEWRIGHT_SCRATCH_MIB", 8192)) << 20
 
 
 def overuse(pid: int, scratch: Path) -> str:
-    """What process `pid` and all below it take beyond their limits, in words; empty where they do not."""
-    below = descendants(pid)
-    if len(below) > PROCESS_LIMIT:
-        return f"started {len(below)} processes, over the limit of {PROCESS_LIMIT}"
-    held = _resident([pid, *below])
+    """What process `pid` and its group take beyond their limits, in words; empty where they do not."""
+    group = group_of(pid)
+    if len(group) > PROCESS_LIMIT + 1:
+        return f"started {len(group) - 1} processes, over the limit of {PROCESS_LIMIT}"
+    held = _resident(group)
     if held > MEMORY_LIMIT:
         return f"took {held >> 20} MiB of memory, over the limit of {MEMORY_LIMIT >> 20} MiB"
     written = _size(scratch)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from tilewright.isolation.limits import overuse
-from tilewright.isolation.supervisor import descendants, kill_all
+from tilewright.isolation.supervisor import kill_group
 from tilewright.wire.channel import Channel
 
 KEPT_VARIABLES = (
@@ -141,23 +141,16 @@ class ChildProcess:
         return bytes(self._tail).decode("utf-8", "replace")
 
     def kill(self) -> None:
-        """End the process, its group and all below it, and wait for it."""
+        """End the process and its group, and wait for it."""
         self._end()
         self.channel.close()
 
     def _end(self) -> None:
-        if self._process.poll() is None:  # all of its group at once: what forks faster than it can be listed, too
-            self._signal_group(signal.SIGSTOP)
-        kill_all(lambda: descendants(self._process.pid))
         if self._process.poll() is None:
-            self._signal_group(signal.SIGKILL)
+            kill_group(self._process.pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)  # it may have had no time to make its group
             self._process.wait()
-
-    def _signal_group(self, number: int) -> None:
-        """Signal the process and its group, which it may have had no time to make."""
-        for send in (os.kill, os.killpg):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                send(self._process.pid, number)
 
     def _read_output(self) -> None:
         assert self._process.stdout is not None

@@ -2,7 +2,7 @@
 
 Runs as `python -I -m tilewright.isolation.supervisor COMMAND...` and imports nothing heavy. SIGTERM is the server's
 order to end everything. Standard input is a pipe that the server alone holds: its end means that the server is gone,
-and then the server's files go too. As a subreaper it also inherits, and so can kill, what a candidate detached.
+and then the server's files go too. As a subreaper it inherits, and so can kill, what outlives its parent.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 
-# This module reads /proc itself. psutil's `children` loses what is below a process that ends during the walk, and lists
-# dead processes. It takes half as long again, which helps a process that forks away. And it cannot list the children of
-# one process without a walk over all.
+# This module reads /proc itself: psutil's `children` loses what is below a process that ends during the walk, and lists
+# dead processes.
 
 
 def prctl(option: int, value: int | bytes) -> None:
@@ -61,32 +60,15 @@ def stat_of(pid: int | str) -> list[bytes]:
     return read_proc(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 
-def _children() -> dict[int, list[int]]:
-    """The living children of every process, read from /proc."""
-    children: dict[int, list[int]] = {}
+def _living() -> Iterator[tuple[int, int, int]]:
+    """The number, the parent and the group of every living process."""
     with os.scandir("/proc") as entries:
         names = [entry.name for entry in entries if entry.name.isdigit()]
     for name in names:
-        try:
-            fields = stat_of(name)
-        except OSError:
-            continue
-        if fields[0] != b"Z":
-            children.setdefault(int(fields[1]), []).append(int(name))
-    return children
-
-
-def _children_of(parent: int) -> list[int]:
-    """The children of one process, dead ones that nobody has waited for included, oldest first, as the kernel lists
-    them. Only one that ends meanwhile can make a reader miss the next."""
-    found = b""
-    try:
-        with os.scandir(f"/proc/{parent}/task") as tasks:
-            for task in tasks:
-                found += read_proc(f"{task.path}/children")
-    except OSError:  # a kernel that keeps no such list
-        return _children().get(parent, [])
-    return [int(pid) for pid in found.split()]
+        with contextlib.suppress(OSError):
+            state, parent, group, *_ = stat_of(name)
+            if state != b"Z":
+                yield int(name), int(parent), int(group)
 
 
 def is_dead(pid: int) -> bool:
@@ -99,7 +81,9 @@ def is_dead(pid: int) -> bool:
 
 def descendants(*roots: int) -> list[int]:
     """The living processes below `roots`."""
-    children = _children()
+    children: dict[int, list[int]] = {}
+    for pid, parent, _ in _living():
+        children.setdefault(parent, []).append(pid)
     found: list[int] = []
     queue = list(roots)
     while queue:
@@ -109,34 +93,26 @@ def descendants(*roots: int) -> list[int]:
     return found
 
 
-def kill_all(listed: Callable[[], list[int]], patience_s: float = 5.0) -> None:
-    """Kill what `listed` gives until it gives nothing: all is stopped first, so that nothing forks away meanwhile."""
+def group_of(leader: int) -> list[int]:
+    """The living processes in the group that `leader` made. Who is confined cannot leave it."""
+    return [pid for pid, _, group in _living() if group == leader]
+
+
+def kill_group(leader: int) -> None:
+    """Kill all processes in the group that `leader` made, at once."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def _kill_below(patience_s: float = 5.0) -> None:
+    """Kill all below this process: all is stopped first, so that nothing forks away meanwhile."""
     deadline = time.monotonic() + patience_s
-    while (found := listed()) and time.monotonic() < deadline:
+    while (found := descendants(os.getpid())) and time.monotonic() < deadline:
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in found:
-                try:
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, number)
-                except ProcessLookupError:
-                    pass
         time.sleep(0.01)
-
-
-def kill_orphans() -> None:
-    """Kill what detached itself from a worker that is gone: it has become a child of the supervisor, as we are."""
-    supervisor, ourselves = os.getppid(), os.getpid()
-
-    def orphans() -> list[int]:
-        listed = _children_of(supervisor)
-        detached = [pid for pid in listed if pid != ourselves]
-        if all(map(is_dead, detached)) and (not detached or _children_of(supervisor) == listed):
-            return []  # told without a walk over all processes; what a dead one left behind would be listed by now
-        for pid in detached:  # at once: a walk takes longer than a process that does nothing but fork lives
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGSTOP)
-        return detached + descendants(*detached)
-
-    kill_all(orphans)
 
 
 def _reap_all_but(child: int) -> None:
@@ -180,7 +156,7 @@ def main(command: list[str]) -> int:
     except (OSError, ValueError):  # standard input was closed by the signal handler
         pass
     status = child.poll()
-    kill_all(lambda: descendants(os.getpid()))
+    _kill_below()
     if not gone and not ordered:  # the referee ended first: of itself, or since the server did
         gone = bool(select.select([0], [], [], 0.5)[0])
     if gone and not ordered:

@@ -82,7 +82,8 @@ def decoded(raw: bytes, bare: bool = False) -> Program:
     """The program that a file holds, or a bare file if `bare`: its held blocks are without contents then. Raises
     `ProgramError`."""
     header, at = _opened(raw)
-    parts = [*header.images, *(() if bare else (*header.held, *header.examples))]
+    parts: list[_Image | _Held | _Example] = [*header.images]
+    parts += [] if bare else [*header.held, *header.examples]
     if at + sum(part.size for part in parts) != len(raw):
         raise ProgramError("it is longer or shorter than its header says")
     contents: list[bytes] = []

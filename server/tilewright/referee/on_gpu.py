@@ -20,7 +20,6 @@ from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.specs import spec_by_name
 from tilewright.gpu.telemetry import Recorder
-from tilewright.isolation.supervisor import kill_orphans
 from tilewright.referee.candidates import Aside, Programs
 from tilewright.referee.captures import capture_server
 from tilewright.referee.measured import LABELS, Measuring, Run
@@ -62,7 +61,7 @@ class OnGpu:
         self.server = capture_server()
         self._replayer = Replayer(folder)
         self._replayer.begin()
-        self._programs = Programs(self.server, kill_orphans)
+        self._programs = Programs(self.server)
         self._measuring = Measuring(self._programs, self._replayer)
 
     def benchmark(self, code: TaskCode, message: Message, environment: Environment, phases: Phases) -> BenchmarkResult:
