@@ -55,10 +55,8 @@ Aside = AbstractContextManager[Stop | None]
 class Programs:
     """The programs of candidates on a task's cases, and what their ordinary calls launch."""
 
-    def __init__(self, server: ForkServer, after: Callable[[], None] = lambda: None) -> None:
-        """`after`: to be done once the workers of a candidate have ended."""
+    def __init__(self, server: ForkServer) -> None:
         self._server = server
-        self._after = after
         self._known: dict[str, list[CallCaptured]] = {}
         self._ahead: dict[str, list[CallCaptured]] = {}
         self._launched: dict[str, list[list[Launch]]] = {}
@@ -117,8 +115,6 @@ class Programs:
             return capture_variants(self._server, entries, draws, code.task.file.timeout_s, room, look, tell)
         except (InProcess, UsageError) as error:
             raise WorkerFailure(Status.NOT_REPLAYED, str(error)) from None
-        finally:
-            self._after()
 
     def captured_aside(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], room: int) -> Aside:
         """Capture a candidate's calls while the block runs, until it sets what it is given; None where nothing is to be
@@ -158,17 +154,14 @@ class Programs:
         """Do `work` in a thread while the block runs, and a little longer, and hand on what came of it. Where the block
         failed or set what it is given, or where the work fails, nothing comes of it."""
         stop = Stop(room // SHARE)
-        try:
-            with ThreadPoolExecutor(1) as thread:
-                made = thread.submit(work, stop)
-                try:
-                    yield stop
-                    given_up = stop.is_set()
-                    wait([made], 0.0 if given_up else GRACE_S)
-                finally:
-                    stop.set()
-        finally:
-            self._after()
+        with ThreadPoolExecutor(1) as thread:
+            made = thread.submit(work, stop)
+            try:
+                yield stop
+                given_up = stop.is_set()
+                wait([made], 0.0 if given_up else GRACE_S)
+            finally:
+                stop.set()
         if given_up:
             return
         try:
@@ -212,7 +205,7 @@ class Programs:
             except (InProcess, UsageError) as error:
                 refused[number] = str(error)
         entry, limit_s = entry_of(code, snapshot), code.task.file.timeout_s
-        with self._failing(label, stop):
+        with self._failing(label):
             captured = capture_calls(self._server, entry, draws, limit_s, snapshot.cache, stop, again) if draws else []
         made = iter(captured)
         found = [
@@ -229,19 +222,14 @@ class Programs:
         self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str, stop: Stop | None = None
     ) -> list[list[Launch]]:
         draws = [self._draws(code, case)[0] for case in cases]
-        with self._failing(label, stop):
+        with self._failing(label):
             return ordinary_calls(self._server, entry_of(code, snapshot), draws, code.task.file.timeout_s, stop)
 
     @contextlib.contextmanager
-    def _failing(self, label: str, stop: Stop | None) -> Iterator[None]:
-        """Failures of a worker as those of the arm `label`. Beside a check, whose own worker may still run, what
-        workers left is ended later."""
+    def _failing(self, label: str) -> Iterator[None]:
+        """Failures of a worker as those of the arm `label`."""
         try:
-            try:
-                yield
-            finally:
-                if stop is None:
-                    self._after()
+            yield
         except EntryFailed as failed:
             raise WorkerFailure(Status(failed.status), str(failed), failed.output, label) from None
         except RuntimeError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -183,19 +182,6 @@ def test_work_beside_a_check_ends_soon_after_it(code: TaskCode, monkeypatch: pyt
     with made.captured_aside(code, OTHER, [PLAIN], ROOM):
         pass
     assert made.of(code, OTHER, [PLAIN], "candidate") == [CallCaptured(ONE)]
-
-
-def test_what_a_candidate_left_running_is_ended_once_the_check_beside_it_is_done(
-    code: TaskCode, captured: list[int]
-) -> None:
-    ended: list[str] = []
-    made = Programs(None, lambda: ended.append("ended"))  # type: ignore[arg-type]
-    made.of(code, SNAPSHOT, [PLAIN], "incumbent")
-    with made.captured_aside(code, OTHER, [PLAIN], ROOM):
-        while len(captured) < 2:
-            time.sleep(0.01)
-        ended.append("checked")
-    assert ended == ["ended", "checked", "ended"]
 
 
 def test_what_an_ordinary_call_launches_is_recorded_beside_a_check_and_used_if_it_agrees(
