@@ -12,7 +12,6 @@ import hashlib
 from tilewright.programs.images import code_digest
 from tilewright.programs.model import Copy, Kernel, Layout, Memset, Program
 
-MAX_KNOWN = 4096
 _known: dict[str, str] = {}
 """`code_digest` of images, by their SHA-256."""
 
@@ -34,11 +33,9 @@ def _by_code(program: Program) -> Layout:
 
 def _code(key: str, image: bytes) -> str:
     """Of an image whose bytes have the SHA-256 `key`: those of a library take long, and come again and again."""
-    if (found := _known.get(key)) is None:
-        if len(_known) >= MAX_KNOWN:
-            _known.clear()
-        found = _known[key] = code_digest(image)
-    return found
+    if key not in _known:
+        _known[key] = code_digest(image)
+    return _known[key]
 
 
 def differences(one: Program, other: Program, most: int = 8) -> list[str]:

@@ -103,52 +103,36 @@ class Device:
         values = (self._flush, self._flush_bytes // 16, self._sum + 32)
         self._launch("read_all", 4 * self._sms, 256, values, (ctypes.c_uint64,) * 3)
 
-    def add_digest(self, at: int, size: int, key: int) -> None:
-        """Add the digest of whole words from `at` on to the sum, on the stream."""
-        values = (at, size // 8, key, self._sum)
-        self._launch("digest", 4 * self._sms, 256, values, (ctypes.c_uint64,) * 4)
-
-    def clear_word(self) -> None:
-        """Before a call: the host's word is zero again."""
-        self._word.value = 0
-
-    def publish(self) -> None:
-        """Hand the sum to the host, on the stream, and clear it."""
-        self._launch("publish", 1, 1, (self._sum, self._host), (ctypes.c_uint64,) * 2)
-
     def digest_of(self, areas: Sequence[tuple[int, int, int]], limit_s: float) -> int:
         """The digest of whole words: address, bytes and key of each area. Raises `Hang`, `DriverError`."""
-        self.clear_word()
-        for at, size, key in areas:
-            self.add_digest(at, size, key)
-        self.publish()
-        return self.await_word(time.monotonic() + limit_s)
-
-    def await_word(self, deadline: float) -> int:
-        """The host's word, once it is there: this process does nothing else meanwhile. Raises `Hang` at `deadline`
-        (monotonic seconds), and `DriverError` for what went wrong on the GPU."""
         word = self._word
+        word.value = 0
+        for at, size, key in areas:
+            values = (at, size // 8, key, self._sum)
+            self._launch("digest", 4 * self._sms, 256, values, (ctypes.c_uint64,) * 4)
+        self._launch("publish", 1, 1, (self._sum, self._host), (ctypes.c_uint64,) * 2)
+        deadline = time.monotonic() + limit_s
         while True:
             for _ in range(LOOK_EVERY):
                 if found := word.value:
                     return found
-            error, *_ = cuda.cuStreamQuery(self.stream)
-            if error not in (cuda.CUresult.CUDA_SUCCESS, cuda.CUresult.CUDA_ERROR_NOT_READY):
-                ok((error,), "running a program")
-            if error == cuda.CUresult.CUDA_SUCCESS and not word.value:
+            if self._is_done(deadline) and not word.value:
                 raise Hang("the GPU is done, and the host's word was not written")
-            if time.monotonic() > deadline:
-                raise Hang("the GPU was not done in time")
 
     def wait(self, deadline: float) -> None:
-        """Wait for the stream. Raises as `await_word` does."""
-        while True:
-            error, *_ = cuda.cuStreamQuery(self.stream)
-            if error != cuda.CUresult.CUDA_ERROR_NOT_READY:
-                ok((error,), "running a program")
-                return
-            if time.monotonic() > deadline:
-                raise Hang("the GPU was not done in time")
+        """Wait for the stream until `deadline` (monotonic seconds). Raises `Hang`, `DriverError`."""
+        while not self._is_done(deadline):
+            pass
+
+    def _is_done(self, deadline: float) -> bool:
+        """Whether the stream is done. Raises as `wait` does."""
+        error, *_ = cuda.cuStreamQuery(self.stream)
+        if error != cuda.CUresult.CUDA_ERROR_NOT_READY:
+            ok((error,), "running a program")
+            return True
+        if time.monotonic() > deadline:
+            raise Hang("the GPU was not done in time")
+        return False
 
     def mark(self, end: bool) -> None:
         """Record the event before a program, or the one after it."""
