@@ -23,8 +23,8 @@ from tilewright.wire.launches import MAX_SYMBOL, CopyLaunch, KernelLaunch, Launc
 
 VERSIONS = (range(22, 100), range(130000, 140000))
 """Of CUPTI's API, whose records are known: CUDA 12.4 and later, and CUDA 13."""
-MEMCPY, MEMSET, KERNEL, MEMCPY_PEER = 1, 2, 10, 22
-"""CUPTI_ACTIVITY_KIND_MEMCPY, _MEMSET, _CONCURRENT_KERNEL, and _MEMCPY2: a copy between contexts."""
+MEMCPY, MEMSET, KERNEL = 1, 2, 10
+"""CUPTI_ACTIVITY_KIND_MEMCPY, _MEMSET and _CONCURRENT_KERNEL."""
 _HAND_ALL_OVER = 1
 """CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: buffers that are not full, or have unfinished records, too."""
 _NO_MORE = 12
@@ -43,14 +43,10 @@ PLACES: dict[int, dict[str, tuple[int, str]]] = {
         "correlationId": (44, "I"), "graphNodeId": (64, "Q"),
     },
     MEMSET: _TIMES | {"bytes": (8, "Q"), "correlationId": (44, "I"), "graphNodeId": (64, "Q")},
-    MEMCPY_PEER: _TIMES | {
-        "copyKind": (4, "B"), "srcKind": (5, "B"), "dstKind": (6, "B"), "bytes": (8, "Q"),
-        "correlationId": (60, "I"), "graphNodeId": (72, "Q"),
-    },
 }  # fmt: skip
 """Where the fields of a record lie, and how they are packed, by the record's kind. The kind itself is its first word.
-The records are CUpti_ActivityKernel9 to 13, _ActivityMemcpy5 to 7, _ActivityMemset4 and 5, _ActivityMemcpyPtoP4."""
-_TO_GPU, _TO_HOST, _WITHIN, _PEER = 1, 2, 8, 10
+The records are CUpti_ActivityKernel9 to 13, _ActivityMemcpy5 to 7, _ActivityMemset4 and 5."""
+_TO_GPU, _TO_HOST, _WITHIN = 1, 2, 8
 """Kinds of copies (CUpti_ActivityMemcpyKind)."""
 _ON_GPU = frozenset({3, 5, 6, 7})
 """Kinds of memory (CUpti_ActivityMemoryKind): device and managed, each also static."""
@@ -191,7 +187,7 @@ def activity(kind: int, record: bytes) -> Activity:
 
 
 def _way(kind: int, memories: set[int]) -> Literal["on the GPU", "to the GPU", "to the host", "elsewhere"]:
-    if kind in (_WITHIN, _PEER):
+    if kind == _WITHIN:
         return "on the GPU"
     if kind in (_TO_GPU, _TO_HOST):
         return "to the GPU" if kind == _TO_GPU else "to the host"

@@ -22,7 +22,6 @@ from tilewright.gpu import cupti as reader
 from tilewright.gpu.cupti import (
     KERNEL,
     MEMCPY,
-    MEMCPY_PEER,
     MEMSET,
     PLACES,
     Activity,
@@ -82,21 +81,7 @@ class Memset(ctypes.Structure):
     )
 
 
-class Peer(ctypes.Structure):
-    """CUpti_ActivityMemcpyPtoP4."""
-
-    _pack_ = 1
-    _fields_ = (
-        [("kind", U32)]
-        + [(name, U8) for name in ("copyKind", "srcKind", "dstKind", "flags")]
-        + [(name, U64) for name in ("bytes", "start", "end")]
-        + [(name, U32) for name in ("deviceId", "contextId", "streamId", "srcDeviceId", "srcContextId")]
-        + [(name, U32) for name in ("dstDeviceId", "dstContextId", "correlationId")]
-        + [("reserved0", U64), ("graphNodeId", U64), ("rest", U8 * 16)]
-    )
-
-
-STRUCTURES = {KERNEL: Kernel, MEMCPY: Memcpy, MEMSET: Memset, MEMCPY_PEER: Peer}
+STRUCTURES = {KERNEL: Kernel, MEMCPY: Memcpy, MEMSET: Memset}
 
 
 def kernel(symbol: str, grid: int = 4, call: int = 0, node: int = 0) -> bytes:
@@ -142,10 +127,6 @@ def test_a_symbol_without_an_end_is_cut_and_one_that_is_missing_is_said_to_be() 
 def test_memsets_and_copies_are_read() -> None:
     assert known(memset(2**40, call=5, node=6)) == (MemsetLaunch(size=2**40), 5, 6, 3, 9)
     assert known(memcpy(2**33)).launch == CopyLaunch(size=2**33)
-    peer = bytes(
-        Peer(kind=MEMCPY_PEER, copyKind=10, bytes=12, correlationId=8, graphNodeId=9, dstContextId=3, start=1, end=2)
-    )
-    assert known(peer) == (CopyLaunch(size=12), 8, 9, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +215,7 @@ def cupti(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 def test_what_a_call_does_is_recorded_and_nothing_before_it(cupti: StandIn) -> None:
     recorder = LaunchRecorder(cupti.path)
-    assert cupti.library.stand_in_enabled() == 1 << 1 | 1 << 2 | 1 << 10 | 1 << 22
+    assert cupti.library.stand_in_enabled() == 1 << 1 | 1 << 2 | 1 << 10
     cupti.does(kernel("before"), memset(4), kernel("before"))
     unknown = struct.pack("<I", 17).ljust(64, b"\xff")
 
@@ -330,7 +311,7 @@ def test_the_fields_lie_where_the_headers_say(tmp_path: Path) -> None:
     for folder in folders:
         text = (folder / HEADER).read_text(errors="replace")
         lines = []
-        names = {KERNEL: "Kernel", MEMCPY: "Memcpy", MEMSET: "Memset", MEMCPY_PEER: "MemcpyPtoP"}
+        names = {KERNEL: "Kernel", MEMCPY: "Memcpy", MEMSET: "Memset"}
         for kind, name in names.items():
             newest = max(re.findall(rf"\}} (CUpti_Activity{name}\d+);", text), key=lambda one: (len(one), one))
             for field, (at, form) in PLACES[kind].items():
@@ -338,10 +319,10 @@ def test_the_fields_lie_where_the_headers_say(tmp_path: Path) -> None:
                 lines.append(f"sizeof((({newest} *)0)->{field}) == {struct.calcsize(form)}")
             for field, _ in STRUCTURES[kind]._fields_[-3:-1]:
                 lines.append(f"offsetof({newest}, {field}) == {getattr(STRUCTURES[kind], field).offset}")
-        enums = {"MEMCPY": MEMCPY, "MEMSET": MEMSET, "CONCURRENT_KERNEL": KERNEL, "MEMCPY2": MEMCPY_PEER}
+        enums = {"MEMCPY": MEMCPY, "MEMSET": MEMSET, "CONCURRENT_KERNEL": KERNEL}
         lines += [f"CUPTI_ACTIVITY_KIND_{name} == {kind}" for name, kind in enums.items()]
         lines += ["CUPTI_ACTIVITY_FLAG_FLUSH_FORCED == 1", "CUPTI_ERROR_MAX_LIMIT_REACHED == 12"]
-        kinds = {"HTOD": reader._TO_GPU, "DTOH": reader._TO_HOST, "DTOD": reader._WITHIN, "PTOP": reader._PEER}
+        kinds = {"HTOD": reader._TO_GPU, "DTOH": reader._TO_HOST, "DTOD": reader._WITHIN}
         lines += [f"CUPTI_ACTIVITY_MEMCPY_KIND_{name} == {kind}" for name, kind in kinds.items()]
         memories = ("DEVICE", "MANAGED", "DEVICE_STATIC", "MANAGED_STATIC")
         lines += [
