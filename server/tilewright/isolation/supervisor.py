@@ -21,6 +21,8 @@ from collections.abc import Iterator
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
+LOOK_S = 0.1
+"""Between two looks at orders, and at processes that have ended."""
 
 # This module reads /proc itself: psutil's `children` loses what is below a process that ends during the walk, and lists
 # dead processes.
@@ -131,35 +133,23 @@ def main(command: list[str]) -> int:
     """
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ordered = False
-
-    def order(*_: object) -> None:
-        nonlocal ordered
-        ordered = True
-        os.close(0)
-
-    signal.signal(signal.SIGTERM, order)
+    orders: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: orders.append(number))
     sockets = [int(text) for text in os.environ.pop("TILEWRIGHT_PASS_FDS", "").split(",") if text]
     child = subprocess.Popen(
         [part.replace("{pid}", str(os.getpid())) for part in command], stdin=subprocess.DEVNULL, pass_fds=sockets
     )
     for number in sockets:
         os.close(number)
-    woken, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: _reap_all_but(child.pid))
-    _reap_all_but(child.pid)
     gone = False
-    try:
-        while child.poll() is None and not (gone := 0 in select.select([0, woken], [], [])[0]):
-            os.read(woken, 4096)
-    except (OSError, ValueError):  # standard input was closed by the signal handler
-        pass
+    while child.poll() is None and not gone and not orders:
+        gone = bool(select.select([0], [], [], LOOK_S)[0])
+        _reap_all_but(child.pid)
     status = child.poll()
     _kill_below()
-    if not gone and not ordered:  # the referee ended first: of itself, or since the server did
+    if not gone and not orders:  # the referee ended first: of itself, or since the server did
         gone = bool(select.select([0], [], [], 0.5)[0])
-    if gone and not ordered:
+    if gone and not orders:
         shutil.rmtree(os.environ["TILEWRIGHT_FOLDER"], ignore_errors=True)
     return status or 0
 
