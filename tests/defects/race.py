@@ -28,21 +28,6 @@ def smooth_in_place():
 
 
 @ct.kernel
-def transpose_in_place_kernel(x, T: Size):
-    i, j = ct.bid(0), ct.bid(1)
-    tile = ct.load(x, index=(j, i), shape=(T, T), padding_mode=ZERO)  # DEFECT
-    ct.store(x, index=(i, j), tile=ct.transpose(tile))  # DEFECT
-
-
-@entry("race")
-def transpose_in_place():
-    """Each block writes the tile that its mirror image reads."""
-    x = torch.randn(24, 24, device="cuda")
-    ct.launch(torch.cuda.current_stream(), (3, 3), transpose_in_place_kernel, (x, 8))
-    return x
-
-
-@ct.kernel
 def split_depth_kernel(a, b, out, M: Size, N: Size, K: Size):
     i, split = ct.bid(0), ct.bid(1)
     left = ct.load(a, index=(i, split), shape=(M, K), padding_mode=ZERO)
@@ -80,129 +65,6 @@ def scale_of_block_zero():
 
 
 @ct.kernel
-def overlap_add_kernel(frames, window, signal, T: Size, HOP: Size):
-    i = ct.bid(0)
-    frame = ct.load(frames, index=(i, 0), shape=(1, T), padding_mode=ZERO)
-    weighted = frame.reshape((T,)) * ct.load(window, index=(0,), shape=(T,))
-    signal.tiled_view((T,), traversal_steps=(HOP,)).store((i,), weighted)  # DEFECT
-
-
-@entry("race")
-def overlapping_frames():
-    """Frames of a signal overlap by half and are stored, not added."""
-    frames, window = torch.randn(5, 16, device="cuda"), torch.rand(16, device="cuda")
-    signal = torch.zeros(48, device="cuda")
-    ct.launch(torch.cuda.current_stream(), (5,), overlap_add_kernel, (frames, window, signal, 16, 8))
-    return signal
-
-
-@ct.kernel
-def insert_front_kernel(cache, new, T: Size):
-    i = ct.bid(0)
-    places = i * T + ct.arange(T, dtype=ct.int32)
-    moved = ct.gather(cache, places)  # DEFECT
-    ct.scatter(cache, places + 1, moved)  # DEFECT
-    if i == 0:
-        ct.scatter(cache, 0, ct.load(new, index=(0,), shape=()))
-
-
-@entry("race")
-def insert_in_front():
-    """A queue is moved by one place in place, across the borders of blocks."""
-    cache, new = torch.randn(40, device="cuda"), torch.randn(1, device="cuda")
-    ct.launch(torch.cuda.current_stream(), (5,), insert_front_kernel, (cache, new, 8))
-    return cache
-
-
-@ct.kernel
-def count_kernel(x, counts, T: Size):
-    i = ct.bid(0)
-    for t in range(T):
-        b = ct.load(x, index=(i * T + t,), shape=()).item()
-        ct.scatter(counts, b, ct.gather(counts, b) + 1)  # DEFECT
-
-
-@entry("race")
-def count_without_atomics():
-    """A histogram reads, adds and writes back."""
-    x = torch.randint(0, 4, (32,), device="cuda", dtype=torch.int32)
-    counts = torch.zeros(4, device="cuda", dtype=torch.int32)
-    ct.launch(torch.cuda.current_stream(), (4,), count_kernel, (x, counts, 8))
-    return counts
-
-
-@ct.kernel
-def key_gradient_kernel(scores, q, dk, S: Size, D: Size, GROUP: Size):
-    head = ct.bid(0)
-    p = ct.load(scores, index=(head, 0, 0), shape=(1, S, S)).reshape((S, S))
-    rows = ct.load(q, index=(head, 0, 0), shape=(1, S, D)).reshape((S, D))
-    total = ct.mma(ct.transpose(p), rows, ct.zeros((S, D), ct.float32))
-    ct.store(dk, index=(head // GROUP, 0, 0), tile=total.reshape((1, S, D)))  # DEFECT
-
-
-@entry("race")
-def grouped_heads():
-    """Query heads that share a key head each store their part of its gradient."""
-    scores, q = torch.rand(4, 16, 16, device="cuda"), torch.randn(4, 16, 8, device="cuda")
-    dk = torch.empty(2, 16, 8, device="cuda")
-    ct.launch(torch.cuda.current_stream(), (4,), key_gradient_kernel, (scores, q, dk, 16, 8, 2))
-    return dk
-
-
-@ct.kernel
-def chained_scan_kernel(x, out, carry, T: Size):
-    i = ct.bid(0)
-    a = ct.load(x, index=(i,), shape=(T,), padding_mode=ZERO)
-    before = ct.gather(carry, i)  # DEFECT
-    ct.scatter(carry, i + 1, before + ct.sum(a))  # DEFECT
-    ct.store(out, index=(i,), tile=ct.cumsum(a, axis=0) + before)
-
-
-@entry("race")
-def chained_scan():
-    """A scan takes its carry from the block before, which nothing makes it wait for."""
-    x = torch.randn(64, device="cuda")
-    out, carry = torch.empty_like(x), torch.zeros(5, device="cuda")
-    ct.launch(torch.cuda.current_stream(), (4,), chained_scan_kernel, (x, out, carry, 16))
-    return out
-
-
-@ct.kernel
-def softmax_columns_kernel(x, T: Size, ALL: Size):
-    row, j = ct.bid(0), ct.bid(1)
-    whole = ct.load(x, index=(row, 0), shape=(1, ALL), padding_mode=ct.PaddingMode.NEG_INF)  # DEFECT
-    largest = ct.max(whole, axis=1, keepdims=True)
-    total = ct.sum(ct.exp(whole - largest), axis=1, keepdims=True)
-    part = ct.load(x, index=(row, j), shape=(1, T), padding_mode=ZERO)
-    ct.store(x, index=(row, j), tile=ct.exp(part - largest) / total)  # DEFECT
-
-
-@entry("race")
-def softmax_in_place():
-    """The blocks of a row each read it whole while they overwrite it by parts."""
-    x = torch.randn(2, 64, device="cuda")
-    ct.launch(torch.cuda.current_stream(), (2, 4), softmax_columns_kernel, (x, 16, 64))
-    return x
-
-
-@ct.kernel
-def assign_rows_kernel(source, rows, out, D: Size):
-    i = ct.bid(0)
-    row = ct.load(rows, index=(i,), shape=()).item()
-    ct.store(out, index=(row, 0), tile=ct.load(source, index=(i, 0), shape=(1, D)))  # DEFECT
-
-
-@entry("race")
-def assign_twice():
-    """Two sources are scattered to one row."""
-    source = torch.randn(5, 16, device="cuda")
-    rows = torch.tensor([4, 2, 0, 2, 1], device="cuda", dtype=torch.int32)
-    out = torch.zeros(6, 16, device="cuda")
-    ct.launch(torch.cuda.current_stream(), (5,), assign_rows_kernel, (source, rows, out, 16))
-    return out
-
-
-@ct.kernel
 def last_arriver_kernel(x, work, arrived, out, T: Size, BLOCKS: Size):
     i = ct.bid(0)
     ct.scatter(work, i, ct.sum(ct.load(x, index=(i,), shape=(T,), padding_mode=ZERO)))
@@ -236,23 +98,6 @@ def atomics_and_equal_values():
     out, flag, extremes = (torch.zeros(n, device="cuda", dtype=torch.int32) for n in (40, 1, 1))
     ct.launch(torch.cuda.current_stream(), (4,), bounds_kernel, (x, out, flag, extremes, 16))
     return out, flag, extremes
-
-
-@ct.kernel
-def rotate_kernel(x, T: Size):
-    i = ct.bid(0)
-    lanes = ct.arange(T, dtype=ct.int32)
-    tile = ct.gather(x, (i, lanes))
-    ct.scatter(x, (i, (lanes + 1) % T), tile)
-    ct.scatter(x, (i, lanes // 4 * 4), ct.full((T,), 0.0, ct.float32))
-
-
-@clean
-def rotate_own_row():
-    """Rows are rotated in place by the block that owns them, and some elements are stored more than once."""
-    x = torch.randn(5, 16, device="cuda")
-    ct.launch(torch.cuda.current_stream(), (5,), rotate_kernel, (x, 16))
-    return x
 
 
 @ct.kernel
@@ -318,21 +163,6 @@ def last_place_of_each_bin():
 
 
 @ct.kernel
-def compacted_kernel(x, out, T: Size):
-    row = ct.load(x, index=(ct.bid(0), 0), shape=(1, T), padding_mode=ZERO)
-    places = ct.arange(T, dtype=ct.int32) // 2
-    ct.scatter(out, (ct.bid(0), places), ct.reshape(row, (T,)))  # DEFECT
-
-
-@entry("race")
-def every_second_kept():
-    """Neighbours are stored to one element, as if the later one were sure to stay."""
-    x, out = torch.randn(5, 16, device="cuda"), torch.zeros(5, 8, device="cuda")
-    ct.launch(torch.cuda.current_stream(), (5,), compacted_kernel, (x, out, 16))
-    return out
-
-
-@ct.kernel
 def narrow_sums_kernel(x, keys, out, T: Size):
     places = ct.bid(0) * T + ct.arange(T, dtype=ct.int32)
     key = ct.gather(keys, places, padding_value=-1)
@@ -347,29 +177,4 @@ def sums_of_a_narrow_scope():
     keys = torch.arange(64, device="cuda", dtype=torch.int32) % 5
     out = torch.zeros(5, device="cuda")
     ct.launch(torch.cuda.current_stream(), (4,), narrow_sums_kernel, (x, keys, out, 16))
-    return out
-
-
-@clean
-def narrow_sums_of_one_block():
-    """The same additions where one block makes them all."""
-    x = torch.randn(64, device="cuda")
-    keys = torch.arange(64, device="cuda", dtype=torch.int32) % 5
-    out = torch.zeros(5, device="cuda")
-    ct.launch(torch.cuda.current_stream(), (1,), narrow_sums_kernel, (x, keys, out, 64))
-    return out
-
-
-@ct.kernel
-def narrow_total_kernel(x, out, T: Size):
-    part = ct.sum(ct.load(x, index=(ct.bid(0),), shape=(T,)))
-    ct.atomic_add(out, 0, part, memory_order=ct.MemoryOrder.RELAXED, memory_scope=ct.MemoryScope.BLOCK)  # DEFECT
-
-
-@entry("race")
-def total_of_a_narrow_scope():
-    """Blocks add to one total, each by additions that are atomic within itself alone."""
-    x = torch.randn(64, device="cuda")
-    out = torch.zeros(1, device="cuda")
-    ct.launch(torch.cuda.current_stream(), (4,), narrow_total_kernel, (x, out, 16))
     return out

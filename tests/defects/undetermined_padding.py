@@ -10,85 +10,6 @@ ZERO = ct.PaddingMode.ZERO
 
 
 @ct.kernel
-def row_sum_kernel(x, out, T: Size):
-    row = ct.bid(0)
-    total = ct.zeros((1, T), ct.float32)
-    for j in range(ct.num_tiles(x, axis=1, shape=(1, T))):
-        total += ct.load(x, index=(row, j), shape=(1, T))  # DEFECT
-    ct.store(out, index=(row,), tile=ct.sum(total, axis=1))
-
-
-@entry("undetermined_padding")
-def row_sum():
-    """The ragged last tile of each row is summed with its padding."""
-    x = torch.randn(3, 50, device="cuda")
-    out = torch.empty(3, device="cuda")
-    ct.launch(torch.cuda.current_stream(), (3,), row_sum_kernel, (x, out, 16))
-    return out
-
-
-@ct.kernel
-def quantize_kernel(x, out, scales, T: Size):
-    row = ct.bid(0)
-    a = ct.load(x, index=(row, 0), shape=(1, T)).astype(ct.float32)  # DEFECT
-    largest = ct.max(ct.abs(a), axis=1, keepdims=True)
-    scale = ct.maximum(largest, 1e-6) / 127.0
-    ct.store(out, index=(row, 0), tile=(a / scale).astype(ct.int8))
-    ct.store(scales, index=(row, 0), tile=scale)
-
-
-@entry("undetermined_padding")
-def quantize_rows():
-    """A row's largest magnitude, which scales it, is taken over the padding too."""
-    x = torch.randn(4, 24, device="cuda", dtype=torch.float16)
-    out = torch.empty(4, 24, device="cuda", dtype=torch.int8)
-    scales = torch.empty(4, 1, device="cuda")
-    ct.launch(torch.cuda.current_stream(), (4,), quantize_kernel, (x, out, scales, 32))
-    return out, scales
-
-
-@ct.kernel
-def ragged_depth_kernel(a, b, out, M: Size, N: Size, K: Size):
-    i, j = ct.bid(0), ct.bid(1)
-    total = ct.zeros((M, N), ct.float32)
-    for k in range(ct.num_tiles(a, axis=1, shape=(M, K))):
-        left = ct.load(a, index=(i, k), shape=(M, K))  # DEFECT
-        right = ct.load(b, index=(k, j), shape=(K, N))  # DEFECT
-        total = ct.mma(left, right, total)
-    ct.store(out, index=(i, j), tile=total.astype(out.dtype))
-
-
-@entry("undetermined_padding")
-def ragged_depth():
-    """A matrix product whose depth is no multiple of the tile."""
-    a = torch.randn(16, 40, device="cuda", dtype=torch.bfloat16)
-    b = torch.randn(40, 16, device="cuda", dtype=torch.bfloat16)
-    out = torch.empty(16, 16, device="cuda", dtype=torch.bfloat16)
-    ct.launch(torch.cuda.current_stream(), (1, 1), ragged_depth_kernel, (a, b, out, 16, 16, 16))
-    return out
-
-
-@ct.kernel
-def one_side_kernel(a, b, out, M: Size, N: Size, K: Size):
-    j = ct.bid(0)
-    total = ct.zeros((M, N), ct.float32)
-    for k in range(ct.num_tiles(a, axis=1, shape=(M, K))):
-        left = ct.load(a, index=(0, k), shape=(M, K), padding_mode=ZERO)
-        right = ct.load(b, index=(j, k), shape=(N, K))  # DEFECT
-        total = ct.mma(left, ct.transpose(right), total)
-    ct.store(out, index=(0, j), tile=total)
-
-
-@entry("undetermined_padding")
-def one_side_padded():
-    """Only one operand is padded with zeros: zero times what lies there may be NaN."""
-    a, b = torch.randn(16, 24, device="cuda"), torch.randn(32, 24, device="cuda")
-    out = torch.empty(16, 32, device="cuda")
-    ct.launch(torch.cuda.current_stream(), (2,), one_side_kernel, (a, b, out, 16, 16, 16))
-    return out
-
-
-@ct.kernel
 def softmax_kernel(x, out, T: Size):
     row = ct.bid(0)
     tiles = ct.num_tiles(x, axis=1, shape=(1, T))
@@ -111,28 +32,6 @@ def softmax_denominator():
     x = torch.randn(2, 40, device="cuda")
     out = torch.empty_like(x)
     ct.launch(torch.cuda.current_stream(), (2,), softmax_kernel, (x, out, 16))
-    return out
-
-
-@ct.kernel
-def group_norm_kernel(x, weight, bias, out, n, T: Size):
-    group = ct.bid(0)
-    a = ct.load(x, index=(group, 0), shape=(1, T), padding_mode=ZERO)
-    mean = ct.sum(a) / n
-    again = x.tiled_view((1, T)).load((group, 0))  # DEFECT
-    variance = ct.sum((again - mean) * (again - mean)) / n
-    w = ct.load(weight, index=(0,), shape=(T,)).reshape((1, T))
-    b = ct.load(bias, index=(0,), shape=(T,)).reshape((1, T))
-    ct.store(out, index=(group, 0), tile=(a - mean) * ct.rsqrt(variance + 1e-5) * w + b)
-
-
-@entry("undetermined_padding")
-def norm_variance():
-    """The variance is summed over a second load, made through a view without padding."""
-    x = torch.randn(3, 20, device="cuda")
-    weight, bias = torch.ones(20, device="cuda"), torch.zeros(20, device="cuda")
-    out = torch.empty_like(x)
-    ct.launch(torch.cuda.current_stream(), (3,), group_norm_kernel, (x, weight, bias, out, 20, 32))
     return out
 
 
@@ -169,24 +68,6 @@ def greedy_token():
 
 
 @ct.kernel
-def masked_product_kernel(x, y, out, n, T: Size):
-    i = ct.bid(0)
-    inside = (i * T + ct.arange(T, dtype=ct.int32) < n).astype(ct.float32)
-    a = ct.load(x, index=(i,), shape=(T,))  # DEFECT
-    b = ct.load(y, index=(i,), shape=(T,))  # DEFECT
-    ct.atomic_add(out, 0, ct.sum(a * b * inside))
-
-
-@entry("undetermined_padding")
-def masked_by_a_product():
-    """A dot product multiplies the tail by zero, which keeps a NaN."""
-    x, y = torch.randn(41, device="cuda"), torch.randn(41, device="cuda")
-    out = torch.zeros(1, device="cuda")
-    ct.launch(torch.cuda.current_stream(), (3,), masked_product_kernel, (x, y, out, 41, 16))
-    return out
-
-
-@ct.kernel
 def histogram_kernel(x, counts, T: Size):
     i = ct.bid(0)
     bins = ct.load(x, index=(i,), shape=(T,))  # DEFECT
@@ -200,21 +81,6 @@ def ragged_histogram():
     counts = torch.zeros(6, device="cuda", dtype=torch.int32)
     ct.launch(torch.cuda.current_stream(), (4,), histogram_kernel, (x, counts, 16))
     return counts
-
-
-@ct.kernel
-def pad_rows_kernel(x, out, R: Size, T: Size):
-    i = ct.bid(0)
-    ct.store(out, index=(i, 0), tile=ct.load(x, index=(i, 0), shape=(R, T)))  # DEFECT
-
-
-@entry("undetermined_padding")
-def pad_rows():
-    """A copy into a wider buffer is meant to fill its new columns with zeros."""
-    x = torch.randn(8, 20, device="cuda")
-    out = torch.empty(8, 32, device="cuda")
-    ct.launch(torch.cuda.current_stream(), (2,), pad_rows_kernel, (x, out, 4, 32))
-    return out
 
 
 @ct.kernel

@@ -76,31 +76,6 @@ def split_depth():
 
 
 @ct.kernel
-def activate_kernel(x, hidden, T: Size):
-    i = ct.bid(0)
-    a = ct.load(x, index=(i,), shape=(T,), padding_mode=ZERO)
-    ct.store(hidden, index=(i,), tile=ct.maximum(a, 0.0))
-
-
-@ct.kernel
-def scale_kernel(hidden, out, T: Size):
-    i = ct.bid(0)
-    a = ct.load(hidden, index=(i,), shape=(T,), padding_mode=ZERO)  # DEFECT
-    ct.store(out, index=(i,), tile=a * 0.5)
-
-
-@entry("unwritten_memory")
-def short_first_pass():
-    """The first pass leaves the tail of its output out, the second reads it."""
-    x = torch.randn(75, device="cuda")
-    hidden, out = torch.empty_like(x), torch.empty_like(x)
-    stream = torch.cuda.current_stream()
-    ct.launch(stream, (75 // 16,), activate_kernel, (x, hidden, 16))
-    ct.launch(stream, (ct.cdiv(75, 16),), scale_kernel, (hidden, out, 16))
-    return out
-
-
-@ct.kernel
 def decode_kernel(q, keys, lengths, out, T: Size, D: Size):
     batch = ct.bid(0)
     length = ct.load(lengths, index=(batch,), shape=()).item()
@@ -122,43 +97,6 @@ def cache_position():
     q, out = torch.randn(2, 8, device="cuda"), torch.empty(2, 16, device="cuda")
     ct.launch(torch.cuda.current_stream(), (2,), decode_kernel, (q, keys, lengths, out, 16, 8))
     return out
-
-
-@ct.kernel
-def column_total_kernel(work, out, T: Size):
-    i = ct.bid(0)
-    a = ct.load(work, index=(i, 0), shape=(4, T), padding_mode=ZERO)  # DEFECT
-    ct.store(out, index=(i,), tile=ct.sum(a, axis=1))
-
-
-@entry("unwritten_memory")
-def pitched_rows():
-    """Rows are copied into a buffer with a wider pitch, whose last columns stay as allocated, and summed whole."""
-    x = torch.randn(8, 20, device="cuda")
-    work = torch.empty(8, 32, device="cuda")
-    work[:, :20] = x
-    out = torch.empty(8, device="cuda")
-    ct.launch(torch.cuda.current_stream(), (2,), column_total_kernel, (work, out, 32))
-    return out
-
-
-@ct.kernel
-def running_best_kernel(x, best, T: Size):
-    row = ct.bid(0)
-    for j in range(ct.num_tiles(x, axis=1, shape=(1, T))):
-        here = ct.max(ct.load(x, index=(row, j), shape=(1, T), padding_mode=ct.PaddingMode.NEG_INF))
-        before = ct.gather(best, row)  # DEFECT
-        if here > before:
-            ct.scatter(best, row, here)
-
-
-@entry("unwritten_memory")
-def running_best():
-    """A maximum is compared with what the output held before its first store."""
-    x = torch.randn(3, 40, device="cuda")
-    best = torch.empty(3, device="cuda")
-    ct.launch(torch.cuda.current_stream(), (3,), running_best_kernel, (x, best, 16))
-    return best
 
 
 @ct.kernel
@@ -190,23 +128,6 @@ def compacted_tail():
 
 
 @ct.kernel
-def final_scale_kernel(hidden, out, T: Size):
-    i = ct.bid(0)
-    ct.store(out, index=(i,), tile=ct.load(hidden, index=(i,), shape=(T,), padding_mode=ZERO) * 0.5)
-
-
-@clean
-def scratch_written_first():
-    """Scratch is fully written by the first kernel before the second reads it."""
-    x = torch.randn(75, device="cuda")
-    hidden, out = torch.empty_like(x), torch.empty_like(x)
-    stream = torch.cuda.current_stream()
-    ct.launch(stream, (5,), activate_kernel, (x, hidden, 16))
-    ct.launch(stream, (10,), final_scale_kernel, (hidden, out, 8))
-    return out
-
-
-@ct.kernel
 def masked_total_kernel(work, out, n, T: Size):
     i = ct.bid(0)
     a = ct.load(work, index=(i, 0), shape=(4, T), padding_mode=ZERO)
@@ -222,45 +143,4 @@ def pitched_rows_masked():
     work[:, :20].copy_(x)
     out = torch.empty(8, device="cuda")
     ct.launch(torch.cuda.current_stream(), (2,), masked_total_kernel, (work, out, 20, 32))
-    return out
-
-
-@ct.kernel
-def total_kernel(x, out, T: Size):
-    ct.atomic_add(out, 0, ct.sum(ct.load(x, index=(ct.bid(0),), shape=(T,), padding_mode=ZERO)))
-
-
-@clean
-def emptied_then_zeroed():
-    """The total is allocated empty and set to zero before the blocks add to it."""
-    x = torch.randn(64, device="cuda")
-    out = torch.empty(1, device="cuda")
-    out.zero_()
-    ct.launch(torch.cuda.current_stream(), (4,), total_kernel, (x, out, 16))
-    return out
-
-
-@entry("unwritten_memory")
-def accumulate_into_empty_strided():
-    """The same, in an output that another tensor allocates in strides of its own."""
-    x = torch.randn(12, 32, device="cuda")
-    out = x.new_empty_strided((32,), (2,))
-    ct.launch(torch.cuda.current_stream(), (2,), accumulate_kernel, (x, out, 4, 16))
-    return out
-
-
-@ct.kernel
-def sums_kernel(x, out, R: Size, T: Size):
-    j = ct.bid(0)
-    part = ct.sum(ct.load(x, index=(0, j), shape=(R, T), padding_mode=ZERO), axis=0, keepdims=True)
-    total = ct.load(out, index=(0, j), shape=(1, T), padding_mode=ZERO)  # DEFECT
-    ct.store(out, index=(0, j), tile=total + part)
-
-
-@entry("unwritten_memory")
-def accumulate_into_empty_permuted():
-    """Sums are added up in an output that is allocated with its axes in another order."""
-    x = torch.randn(4, 32, device="cuda")
-    out = torch.empty_permuted((1, 32), (1, 0), device="cuda")
-    ct.launch(torch.cuda.current_stream(), (2,), sums_kernel, (x, out, 4, 16))
     return out

@@ -8,14 +8,12 @@ import cuda.tile as ct
 import pytest
 import torch
 
-from tests.defects import CLEAN, DEFECTS, LISTS, Defect, marked_lines
+from tests.defects import CLEAN, DEFECTS, Defect, marked_lines
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
 from tilewright.interpreter.checker import Checker, Finding
 
 MISSED = {"equal_shares": "its output is whole; that a part of an input is read by no block is no defect in general"}
-CONSEQUENCES = {"running_best": "unvisited"}
-"""What follows from a defect and is reported beside it."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -37,7 +35,7 @@ def findings(defect: Defect) -> list[Finding]:
 
 
 def named(kind: str) -> list[object]:
-    return [pytest.param(one, id=one.name) for one in (*DEFECTS, *LISTS) if (one.kind == CLEAN) == (kind == CLEAN)]
+    return [pytest.param(one, id=one.name) for one in DEFECTS if (one.kind == CLEAN) == (kind == CLEAN)]
 
 
 @pytest.mark.parametrize("defect", named("defect"))
@@ -47,7 +45,7 @@ def test_a_defect_is_reported_at_its_line(defect: Defect) -> None:
         assert not found, f"no longer missed: {MISSED[defect.name]}"
         return
     assert {one.line for one in found if one.kind == defect.kind} & marked_lines(defect), found
-    assert {one.kind for one in found} <= {defect.kind, CONSEQUENCES.get(defect.name)}, found
+    assert {one.kind for one in found} <= {defect.kind}, found
     assert all(one.file.endswith(f"{defect.run.__module__.rpartition('.')[2]}.py") for one in found if one.line)
 
 
