@@ -7,10 +7,9 @@ from typing import Any
 import cuda.tile as ct
 import torch
 
-from tests.corpus.example import Case, Example, integers, normal
+from tests.corpus.example import Case, Example, integers
 
 Size = ct.Constant[int]
-ZERO = ct.PaddingMode.ZERO
 EMPTY = -1
 
 
@@ -24,26 +23,6 @@ def histogram_kernel(x, counts, T: Size):
 def histogram(x: torch.Tensor, bins: int) -> torch.Tensor:
     counts = torch.zeros(bins, dtype=torch.int32, device=x.device)
     ct.launch(torch.cuda.current_stream(), (ct.cdiv(x.shape[0], 32),), histogram_kernel, (x, counts, 32))
-    return counts
-
-
-@ct.kernel
-def private_histogram_kernel(x, counts, T: Size, BINS: Size):
-    """Each block counts in registers, and adds what it counted once."""
-    mine = ct.zeros((BINS,), ct.int32)
-    bins = ct.arange(BINS, dtype=ct.int32)
-    for i in range(ct.bid(0), ct.num_tiles(x, axis=0, shape=(T,)), ct.num_blocks(0)):
-        places = i * T + ct.arange(T, dtype=ct.int32)
-        a = ct.gather(x, places, padding_value=-1)
-        mine += ct.sum((a[:, None] == bins[None, :]).astype(ct.int32), axis=0)
-    ct.atomic_add(counts, bins, mine)
-
-
-def private_histogram(x: torch.Tensor, bins: int) -> torch.Tensor:
-    counts = torch.zeros(bins, dtype=torch.int32, device=x.device)
-    tile_bins = 1 << (bins - 1).bit_length()
-    arguments = (x, counts, 32, tile_bins)
-    ct.launch(torch.cuda.current_stream(), (3,), private_histogram_kernel, arguments)
     return counts
 
 
@@ -184,24 +163,6 @@ def locked_sum(x: torch.Tensor) -> torch.Tensor:
     return total
 
 
-@ct.kernel
-def queue_kernel(x, counter, out, T: Size):
-    """Blocks draw tiles from a counter until there are none left."""
-    tiles = ct.num_tiles(x, axis=0, shape=(T,))
-    mine = ct.atomic_add(counter, 0, 1).item()
-    while mine < tiles:
-        a = ct.load(x, index=(mine,), shape=(T,), padding_mode=ZERO)
-        ct.store(out, index=(mine,), tile=a * a)
-        mine = ct.atomic_add(counter, 0, 1).item()
-
-
-def work_queue(x: torch.Tensor) -> torch.Tensor:
-    out = torch.empty_like(x)
-    counter = torch.zeros(1, dtype=torch.int32, device=x.device)
-    ct.launch(torch.cuda.current_stream(), (3,), queue_kernel, (x, counter, out, 16))
-    return out
-
-
 def _keys(count: int, limit: int, /, **more: Any) -> Any:
     def make(case: Case, generator: torch.Generator) -> dict[str, Any]:
         return {"x": integers(generator, 0, limit, count, dtype=torch.int32), **more}
@@ -217,14 +178,6 @@ EXAMPLES = (
         lambda x, bins: torch.bincount(x, minlength=bins),
         ({},),
         covers="histogram with atomics",
-    ),
-    Example(
-        "private_histogram",
-        private_histogram,
-        _keys(150, 10, bins=10),
-        lambda x, bins: torch.bincount(x, minlength=bins),
-        ({},),
-        covers="histogram in registers",
     ),
     Example(
         "extremes",
@@ -257,12 +210,4 @@ EXAMPLES = (
         covers="atomics through views",
     ),
     Example("locked_sum", locked_sum, _keys(200, 99), lambda x: x.sum()[None], ({},), covers="a lock"),
-    Example(
-        "work_queue",
-        work_queue,
-        lambda case, generator: {"x": normal(case, generator, 140)},
-        lambda x: x * x,
-        ({},),
-        covers="tiles drawn from a counter",
-    ),
 )

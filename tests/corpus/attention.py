@@ -213,59 +213,6 @@ def decode_reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths:
     return torch.stack(rows)
 
 
-@ct.kernel
-def attention_dq_kernel(q, k, v, out, dout, dq, scale, TM: Size, TN: Size, D: Size):
-    """The gradient of q, rows of one head (H, N, D) at a time; the probabilities are computed again."""
-    head, step = ct.bid(0), ct.bid(1)
-    keys = k.shape[1]
-    query = ct.load(q, index=(head, step, 0), shape=(1, TM, D), padding_mode=ZERO).reshape((TM, D))
-    above = ct.load(dout, index=(head, step, 0), shape=(1, TM, D), padding_mode=ZERO).reshape((TM, D))
-    result = ct.load(out, index=(head, step, 0), shape=(1, TM, D), padding_mode=ZERO).reshape((TM, D))
-    delta = ct.sum(above * result, axis=1, keepdims=True)
-    top = ct.full((TM, 1), -math.inf, ct.float32)
-    total = ct.zeros((TM, 1), ct.float32)
-    for j in range(ct.cdiv(keys, TN)):
-        key = ct.load(k, index=(head, j, 0), shape=(1, TN, D), padding_mode=ZERO).reshape((TN, D))
-        columns = j * TN + ct.arange(TN, dtype=ct.int32)[None, :]
-        score = ct.where(columns < keys, ct.matmul(query, key.transpose()) * scale, -math.inf)
-        higher = ct.maximum(top, ct.max(score, axis=1, keepdims=True))
-        total = total * ct.exp(top - higher) + ct.sum(ct.exp(score - higher), axis=1, keepdims=True)
-        top = higher
-    acc = ct.zeros((TM, D), ct.float32)
-    for j in range(ct.cdiv(keys, TN)):
-        key = ct.load(k, index=(head, j, 0), shape=(1, TN, D), padding_mode=ZERO).reshape((TN, D))
-        value = ct.load(v, index=(head, j, 0), shape=(1, TN, D), padding_mode=ZERO).reshape((TN, D))
-        columns = j * TN + ct.arange(TN, dtype=ct.int32)[None, :]
-        score = ct.where(columns < keys, ct.matmul(query, key.transpose()) * scale, -math.inf)
-        p = ct.exp(score - top) / total
-        ds = p * (ct.matmul(above, value.transpose()) - delta) * scale
-        acc = ct.mma(ds, key, acc)
-    ct.store(dq, index=(head, step, 0), tile=acc.reshape((1, TM, D)))
-
-
-def attention_backward_q(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor) -> torch.Tensor:
-    heads, length, width = q.shape
-    out = _attention(q[None], k[None], v[None], causal=False)[0]
-    dq = torch.empty_like(q)
-    grid = (heads, ct.cdiv(length, TM))
-    arguments = (q, k, v, out, dout, dq, 1.0 / math.sqrt(width), TM, TN, width)
-    ct.launch(torch.cuda.current_stream(), grid, attention_dq_kernel, arguments)
-    return dq
-
-
-def backward_reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor) -> torch.Tensor:
-    q = q.clone().requires_grad_()
-    exact_attention(q, k, v).backward(dout)
-    assert q.grad is not None
-    return q.grad
-
-
-def backward_inputs(case: Case, generator: torch.Generator) -> dict[str, Any]:
-    queries, keys = (case["H"], case["Q"], case["D"]), (case["H"], case["K"], case["D"])
-    shapes = {"q": queries, "k": keys, "v": keys, "dout": queries}
-    return {name: normal(case, generator, *shape) for name, shape in shapes.items()}
-
-
 def causal_reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return exact_attention(q, k, v, causal=True)
 
@@ -292,15 +239,6 @@ EXAMPLES = (
         covers="T5, causal attention",
     ),
     Example(
-        "attention_grouped",
-        attention_causal,
-        attention_inputs,
-        causal_reference,
-        ({**SMALL, "B": 1, "H": 4, "KV": 2},),
-        (4e-3, 4e-3),
-        covers="grouped query attention",
-    ),
-    Example(
         "attention_varlen",
         attention_varlen,
         varlen_inputs,
@@ -317,14 +255,5 @@ EXAMPLES = (
         ({"B": 3, "H": 8, "KV": 2, "K": 90, "D": 32, "dtype": "float16"},),
         (4e-3, 4e-3),
         covers="decoding with a split cache, combined",
-    ),
-    Example(
-        "attention_backward_q",
-        attention_backward_q,
-        backward_inputs,
-        backward_reference,
-        ({"H": 2, "Q": 21, "K": 30, "D": 16},),
-        (1e-4, 1e-4),
-        covers="attention backward",
     ),
 )

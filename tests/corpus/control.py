@@ -42,28 +42,6 @@ def collatz_reference(x: torch.Tensor) -> torch.Tensor:
 
 
 @ct.kernel
-def newton_kernel(x, out, T: Size):
-    """Cube roots by iteration, left when no element moves by much any more."""
-    i = ct.bid(0)
-    a = ct.load(x, index=(i,), shape=(T,), padding_mode=ZERO) + 0.0
-    a = ct.where(a > 0.0, a, 1.0)
-    root = ct.maximum(a, 1.0)
-    for _ in range(60):
-        better = (2.0 * root + a / (root * root)) / 3.0
-        moved = ct.max(ct.abs(better - root) / better)
-        root = better
-        if moved < 1e-6:
-            break
-    ct.store(out, index=(i,), tile=root)
-
-
-def cube_root(x: torch.Tensor) -> torch.Tensor:
-    out = torch.empty_like(x)
-    ct.launch(torch.cuda.current_stream(), (ct.cdiv(x.shape[0], 16),), newton_kernel, (x, out, 16))
-    return out
-
-
-@ct.kernel
 def blocks_sum_kernel(x, mask, out, T: Size):
     """The sum of a row's tiles that a mask names, up to the first that it ends at."""
     row = ct.bid(0)
@@ -92,80 +70,6 @@ def masked_tiles_inputs(case: Case, generator: torch.Generator) -> dict[str, Any
 def masked_tiles_reference(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     kept = (mask == 1) & ((mask == 2).cumsum(1) == 0)
     return (x * kept.repeat_interleave(16, 1)[:, : x.shape[1]]).sum(1)
-
-
-@ct.kernel
-def search_kernel(sorted_values, x, out, T: Size):
-    """For each element the number of sorted values below it, by bisection."""
-    i = ct.bid(0)
-    a = ct.load(x, index=(i,), shape=(T,), padding_mode=ZERO)
-    low = ct.zeros((T,), ct.int32)
-    high = ct.full((T,), sorted_values.shape[0], ct.int32)
-    while ct.max(high - low) > 0:
-        middle = (low + high) // 2
-        below = (ct.gather(sorted_values, middle) < a) & (low < high)
-        low, high = ct.where(below, middle + 1, low), ct.where(below, high, ct.minimum(middle, high))
-    ct.store(out, index=(i,), tile=low)
-
-
-def search(sorted_values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    out = torch.empty(x.shape, dtype=torch.int32, device=x.device)
-    ct.launch(torch.cuda.current_stream(), (ct.cdiv(x.shape[0], 16),), search_kernel, (sorted_values, x, out, 16))
-    return out
-
-
-@ct.kernel
-def escape_kernel(out, width, limit, T: Size):
-    """Iterations of z * z + c until |z| > 2, on a grid of points."""
-    i = ct.bid(0)
-    places = i * T + ct.arange(T, dtype=ct.int32)
-    cr = (places % width).astype(ct.float32) * 0.125 - 2.0
-    ci = (places // width).astype(ct.float32) * 0.125 - 1.0
-    re, im = ct.zeros((T,), ct.float32), ct.zeros((T,), ct.float32)
-    count = ct.zeros((T,), ct.int32)
-    step = 0
-    while step < limit:
-        inside = re * re + im * im <= 4.0
-        if ct.max(inside.astype(ct.int32)) == 0:
-            break
-        re, im = ct.where(inside, re * re - im * im + cr, re), ct.where(inside, 2.0 * re * im + ci, im)
-        count += inside.astype(ct.int32)
-        step += 1
-    ct.store(out, index=(i,), tile=count)
-
-
-def escape(height: int, width: int, limit: int) -> torch.Tensor:
-    out = torch.empty(height * width, dtype=torch.int32, device="cuda")
-    ct.launch(torch.cuda.current_stream(), (ct.cdiv(height * width, 32),), escape_kernel, (out, width, limit, 32))
-    return out
-
-
-def escape_reference(height: int, width: int, limit: int) -> torch.Tensor:
-    places = torch.arange(height * width)
-    c = torch.complex(places % width * 0.125 - 2.0, places // width * 0.125 - 1.0).to(torch.complex64)
-    z, count = torch.zeros_like(c), torch.zeros(height * width, dtype=torch.int32)
-    for _ in range(limit):
-        inside = z.real * z.real + z.imag * z.imag <= 4.0
-        z = torch.where(inside, z * z + c, z)
-        count += inside
-    return count
-
-
-@ct.kernel
-def gcd_kernel(x, y, out, T: Size):
-    i = ct.bid(0)
-    a = ct.load(x, index=(i,), shape=(T,), padding_mode=ZERO)
-    b = ct.load(y, index=(i,), shape=(T,), padding_mode=ZERO)
-    while ct.max(b) != 0:
-        rest = a % ct.maximum(b, 1)
-        a, b = ct.where(b == 0, a, b), ct.where(b == 0, 0, rest)
-    ct.store(out, index=(i,), tile=a)
-
-
-def gcd(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    out = torch.empty_like(x)
-    ct.launch(torch.cuda.current_stream(), (ct.cdiv(x.shape[0], 16),), gcd_kernel, (x, y, out, 16))
-    return out
 
 
 @ct.kernel
@@ -219,50 +123,12 @@ EXAMPLES = (
         covers="a while loop that depends on data",
     ),
     Example(
-        "cube_root",
-        cube_root,
-        lambda case, generator: {"x": torch.rand(40, generator=generator) * 100 + 0.01},
-        lambda x: x ** (1 / 3),
-        ({},),
-        covers="break",
-    ),
-    Example(
         "masked_tiles",
         masked_tiles,
         masked_tiles_inputs,
         masked_tiles_reference,
         ({},),
         covers="break and continue in branches that depend on data",
-    ),
-    Example(
-        "search",
-        search,
-        lambda case, generator: {
-            "sorted_values": torch.randn(50, generator=generator).sort().values,
-            "x": normal(case, generator, 40),
-        },
-        lambda sorted_values, x: torch.searchsorted(sorted_values, x),
-        ({},),
-        covers="bisection",
-    ),
-    Example(
-        "escape",
-        escape,
-        lambda case, generator: {"height": 17, "width": 21, "limit": 20},
-        escape_reference,
-        ({},),
-        covers="break of a while loop",
-    ),
-    Example(
-        "gcd",
-        gcd,
-        lambda case, generator: {
-            "x": integers(generator, 1, 999, 40, dtype=torch.int32),
-            "y": integers(generator, 1, 999, 40, dtype=torch.int32),
-        },
-        lambda x, y: torch.gcd(x, y),
-        ({},),
-        covers="integer remainders",
     ),
     Example("negated", negated, _vector(70), torch.neg, ({},), covers="early return, printf, assert_"),
     Example(

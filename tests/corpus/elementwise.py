@@ -30,25 +30,6 @@ def axpy(x: torch.Tensor, y: torch.Tensor, factor: float) -> torch.Tensor:
 
 
 @ct.kernel
-def swiglu_kernel(gate, up, out, N: Size, T: Size):
-    row, step = ct.bid(0), ct.bid(1)
-    columns = step * T + ct.arange(T, dtype=ct.int32)
-    inside = columns < N
-    g = ct.gather(gate, (row, columns), mask=inside).astype(ct.float32)
-    u = ct.gather(up, (row, columns), mask=inside).astype(ct.float32)
-    value = g / (1.0 + ct.exp(-g)) * u
-    ct.scatter(out, (row, columns), value.astype(out.dtype), mask=inside)
-
-
-def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    out = torch.empty_like(gate)
-    rows, columns = gate.shape
-    grid = (rows, ct.cdiv(columns, TILE))
-    ct.launch(torch.cuda.current_stream(), grid, swiglu_kernel, (gate, up, out, columns, TILE))
-    return out
-
-
-@ct.kernel
 def rope_kernel(x, cos, sin, T: Size, HALF: Size):
     head, step = ct.bid(0), ct.bid(1)
     c = ct.load(cos, index=(step, 0), shape=(T, HALF), padding_mode=ZERO).astype(ct.float32)[None]
@@ -80,19 +61,6 @@ def rope_reference(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tor
 
 
 @ct.kernel
-def scale_in_place_kernel(x, factor, T: Size):
-    i = ct.bid(0)
-    places = i * T + ct.arange(T, dtype=ct.int32)
-    ct.scatter(x, places, (ct.gather(x, places) * factor).astype(x.dtype))
-
-
-def scale_in_place(x: torch.Tensor, factor: float) -> torch.Tensor:
-    grid = (ct.cdiv(x.shape[0], TILE),)
-    ct.launch(torch.cuda.current_stream(), grid, scale_in_place_kernel, (x, factor, TILE))
-    return x
-
-
-@ct.kernel
 def functions_kernel(x, y, out, T: Size):
     i = ct.bid(0)
     a = ct.load(x, index=(i,), shape=(T,), padding_mode=ZERO)
@@ -117,24 +85,6 @@ def functions_reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     value = value + torch.exp2(-x.abs()) + (x * 0.5).sinh() - (y * 0.5).cosh() + (x * 0.25).tan()
     value = value + (x * 3).floor() - (y * 3).ceil() + positive.rsqrt() + positive**x
     return value + torch.floor(x / positive) + torch.minimum(x, y) * torch.maximum(x, -y)
-
-
-@ct.kernel
-def grid_stride_kernel(x, out, T: Size):
-    i = ct.bid(0)
-    tiles = ct.num_tiles(x, axis=0, shape=(T,))
-    while i < tiles:
-        a = ct.load(x, index=(i,), shape=(T,), padding_mode=ZERO).astype(ct.float32)
-        cube = 0.79788456 * (a + 0.044715 * a * a * a)
-        ct.store(out, index=(i,), tile=(0.5 * a * (1.0 + ct.tanh(cube))).astype(out.dtype))
-        i += ct.num_blocks(0)
-
-
-def gelu_grid_stride(x: torch.Tensor) -> torch.Tensor:
-    out = torch.empty_like(x)
-    blocks = min(3, ct.cdiv(x.shape[0], TILE))
-    ct.launch(torch.cuda.current_stream(), (blocks,), grid_stride_kernel, (x, out, TILE))
-    return out
 
 
 @ct.kernel
@@ -190,21 +140,6 @@ def strided_difference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return out
 
 
-@ct.kernel
-def broadcast_kernel(row, column, out, A: Size, B: Size):
-    i, j = ct.bid(0), ct.bid(1)
-    a = ct.load(row, index=(j,), shape=(B,), padding_mode=ZERO)
-    b = ct.load(column, index=(i,), shape=(A,), padding_mode=ZERO)
-    ct.store(out, index=(i, j), tile=a[None, :].astype(out.dtype) + b[:, None].astype(out.dtype))
-
-
-def outer_sum(row: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
-    out = torch.empty(column.shape[0], row.shape[0], dtype=torch.float32, device=row.device)
-    grid = (ct.cdiv(out.shape[0], 8), ct.cdiv(out.shape[1], 32))
-    ct.launch(torch.cuda.current_stream(), grid, broadcast_kernel, (row, column, out, 8, 32))
-    return out
-
-
 def _two(name_x: str, name_y: str, **more: Any) -> Any:
     def make(case: Case, generator: torch.Generator) -> dict[str, Any]:
         shape = (case["M"], case["N"]) if "M" in case else (case["N"],)
@@ -227,23 +162,12 @@ EXAMPLES = (
         covers="T1, tails",
     ),
     Example(
-        "swiglu",
-        swiglu,
-        _two("gate", "up"),
-        lambda gate, up: torch.nn.functional.silu(gate) * up,
-        ({"M": 5, "N": 100}, {"M": 3, "N": 64, "dtype": "bfloat16"}),
-        covers="T1, gather and scatter with masks",
-    ),
-    Example(
         "rope_in_place",
         rope_in_place,
         rope_inputs,
         rope_reference,
         ({"H": 2, "S": 21, "D": 32}, {"H": 1, "S": 16, "D": 16, "dtype": "float16"}),
         covers="T2, rope",
-    ),
-    Example(
-        "scale_in_place", scale_in_place, _one(factor=0.75), lambda x, factor: x * factor, ({"N": 150},), covers="T2"
     ),
     Example(
         "functions",
@@ -253,14 +177,6 @@ EXAMPLES = (
         ({"N": 190},),
         tolerance=(1e-4, 1e-4),
         covers="special functions",
-    ),
-    Example(
-        "gelu_grid_stride",
-        gelu_grid_stride,
-        _one(),
-        lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
-        ({"N": 500}, {"N": 70, "dtype": "float16"}),
-        covers="a persistent while loop",
     ),
     Example(
         "dropout",
@@ -280,16 +196,5 @@ EXAMPLES = (
         lambda x, y: x.T - y[:, ::2],
         ({"M": 19, "N": 37}, {"M": 8, "N": 16, "dtype": "float16"}),
         covers="strided inputs and outputs",
-    ),
-    Example(
-        "outer_sum",
-        outer_sum,
-        lambda case, generator: {
-            "row": normal(case, generator, case["N"]),
-            "column": normal(case, generator, case["M"]),
-        },
-        lambda row, column: row[None, :] + column[:, None],
-        ({"M": 11, "N": 45, "dtype": "float16"},),
-        covers="broadcasting",
     ),
 )

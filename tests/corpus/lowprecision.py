@@ -33,84 +33,10 @@ def matmul_fp8(a: torch.Tensor, b: torch.Tensor, scale: float) -> torch.Tensor:
     return out
 
 
-@ct.kernel
-def fp8_blocks_kernel(a, b, scale_a, scale_b, out, TM: Size, TN: Size, TK: Size):
-    """Each row of a has a scale for every TK of K, each TN x TK block of b one."""
-    row, column = ct.bid(0), ct.bid(1)
-    total = ct.zeros((TM, TN), ct.float32)
-    for step in range(ct.num_tiles(a, axis=1, shape=(TM, TK))):
-        left = ct.load(a, index=(row, step), shape=(TM, TK), padding_mode=ZERO)
-        right = ct.load(b, index=(column, step), shape=(TN, TK), padding_mode=ZERO)
-        part = ct.mma(left, right.transpose(), ct.zeros((TM, TN), ct.float32))
-        rows = ct.load(scale_a, index=(row, step), shape=(TM, 1), padding_mode=ZERO)
-        total += part * rows * ct.load(scale_b, index=(column, step), shape=(1, 1))
-    ct.store(out, index=(row, column), tile=total.astype(out.dtype))
-
-
-def matmul_fp8_blocks(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
-    out = torch.empty(a.shape[0], b.shape[0], dtype=torch.bfloat16, device=a.device)
-    grid = (ct.cdiv(out.shape[0], 16), ct.cdiv(out.shape[1], 32))
-    ct.launch(torch.cuda.current_stream(), grid, fp8_blocks_kernel, (a, b, scale_a, scale_b, out, 16, 32, 32))
-    return out
-
-
-def fp8_block_inputs(case: Case, generator: torch.Generator) -> dict[str, Any]:
-    rows, columns, depth = case["M"], case["N"], case["K"]
-    steps = -(-depth // 32)
-    return {
-        "a": normal(case, generator, rows, depth),
-        "b": normal(case, generator, columns, depth),
-        "scale_a": torch.rand(rows, steps, generator=generator, device=generator.device),
-        "scale_b": torch.rand(-(-columns // 32), steps, generator=generator, device=generator.device),
-    }
-
-
-def fp8_block_reference(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
-    (_rows, depth), columns = a.shape, b.shape[0]
-    a = a * scale_a.repeat_interleave(32, 1)[:, :depth]
-    b = b * scale_b.repeat_interleave(32, 0)[:columns].repeat_interleave(32, 1)[:, :depth]
-    return a @ b.T
-
-
-@ct.kernel
-def mxfp8_kernel(a, b, scale_a, scale_b, out, TM: Size, TN: Size, TK: Size):
-    row, column = ct.bid(0), ct.bid(1)
-    total = ct.zeros((TM, TN), ct.float32)
-    for step in range(ct.num_tiles(a, axis=1, shape=(TM, TK))):
-        left = ct.load(a, index=(row, step), shape=(TM, TK), padding_mode=ZERO)
-        right = ct.load(b, index=(column, step), shape=(TN, TK), padding_mode=ZERO)
-        rows = ct.load(scale_a, index=(row, step), shape=(TM, TK // 32))
-        columns = ct.load(scale_b, index=(column, step), shape=(TN, TK // 32))
-        total = ct.mma_scaled(left, rows, right.transpose(), columns.transpose(), total)
-    ct.store(out, index=(row, column), tile=total)
-
-
-def matmul_mxfp8(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
-    """a (M, K) @ b (N, K).T, each scaled by 32 along K; M and N are multiples of 32, K of 64."""
-    out = torch.empty(a.shape[0], b.shape[0], dtype=torch.float32, device=a.device)
-    grid = (out.shape[0] // 32, out.shape[1] // 32)
-    ct.launch(torch.cuda.current_stream(), grid, mxfp8_kernel, (a, b, scale_a, scale_b, out, 32, 32, 64))
-    return out
-
-
 def _powers(generator: torch.Generator, *shape: int) -> torch.Tensor:
     """Powers of two from 1/4 to 4."""
     exponents = integers(generator, -2, 3, *shape, dtype=torch.float32)
     return torch.exp2(exponents).to(torch.float8_e8m0fnu)
-
-
-def mxfp8_inputs(case: Case, generator: torch.Generator) -> dict[str, Any]:
-    rows, columns, depth = case["M"], case["N"], case["K"]
-    return {
-        "a": normal(case, generator, rows, depth),
-        "b": normal(case, generator, columns, depth),
-        "scale_a": _powers(generator, rows, depth // 32),
-        "scale_b": _powers(generator, columns, depth // 32),
-    }
-
-
-def mxfp8_reference(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
-    return (a * scale_a.repeat_interleave(32, 1)) @ (b * scale_b.repeat_interleave(32, 1)).T
 
 
 @ct.kernel
@@ -141,10 +67,6 @@ def _matmul_fp4(
 
 def matmul_mxfp4(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
     return _matmul_fp4(a, b, scale_a, scale_b, 32)
-
-
-def matmul_nvfp4(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
-    return _matmul_fp4(a, b, scale_a, scale_b, 16)
 
 
 def fp4_inputs(case: Case, generator: torch.Generator) -> dict[str, Any]:
@@ -184,14 +106,6 @@ def quantize_kernel(x, out, scales, T: Size):
     ct.store(scales, index=(row,), tile=scale.reshape((1,)))
 
 
-@ct.kernel
-def dequantize_kernel(q, scales, out, R: Size, T: Size):
-    i, j = ct.bid(0), ct.bid(1)
-    a = ct.load(q, index=(i, j), shape=(R, T), padding_mode=ZERO).astype(ct.float32)
-    scale = ct.load(scales, index=(i,), shape=(R,), padding_mode=ZERO)
-    ct.store(out, index=(i, j), tile=(a * scale[:, None]).astype(out.dtype))
-
-
 def quantize_int8(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     rows, columns = x.shape
     out = torch.empty(rows, columns, dtype=torch.int8, device=x.device)
@@ -199,13 +113,6 @@ def quantize_int8(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     tile = 1 << (columns - 1).bit_length()
     ct.launch(torch.cuda.current_stream(), (rows,), quantize_kernel, (x, out, scales, tile))
     return out, scales
-
-
-def dequantize_int8(q: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    out = torch.empty(q.shape, dtype=torch.float16, device=q.device)
-    grid = (ct.cdiv(q.shape[0], 4), ct.cdiv(q.shape[1], 32))
-    ct.launch(torch.cuda.current_stream(), grid, dequantize_kernel, (q, scales, out, 4, 32))
-    return out
 
 
 def quantize_inputs(case: Case, generator: torch.Generator) -> dict[str, Any]:
@@ -284,25 +191,6 @@ EXAMPLES = (
         covers="T6, fp8 GEMM",
     ),
     Example(
-        "matmul_fp8_blocks",
-        matmul_fp8_blocks,
-        fp8_block_inputs,
-        fp8_block_reference,
-        ({**RAGGED, "dtype": "float8_e4m3fn"},),
-        (6e-2, 2e-2),
-        covers="T6, fp8 GEMM with scales of blocks",
-    ),
-    Example(
-        "matmul_mxfp8",
-        matmul_mxfp8,
-        mxfp8_inputs,
-        mxfp8_reference,
-        ({**SCALED, "dtype": "float8_e4m3fn"},),
-        (1e-3, 1e-4),
-        "sm_100",
-        "mma_scaled of fp8 with e8m0 scales",
-    ),
-    Example(
         "matmul_mxfp4",
         matmul_mxfp4,
         fp4_inputs,
@@ -313,33 +201,12 @@ EXAMPLES = (
         "fp4 GEMM with e8m0 scales",
     ),
     Example(
-        "matmul_nvfp4",
-        matmul_nvfp4,
-        fp4_inputs,
-        fp4_reference,
-        ({**SCALED, "block": 16},),
-        (1e-3, 1e-4),
-        "sm_100",
-        "fp4 GEMM with e4m3 scales",
-    ),
-    Example(
         "quantize_int8",
         quantize_int8,
         quantize_inputs,
         lambda x: ((x * 2).round(), torch.full((x.shape[0],), 0.5, dtype=x.dtype, device=x.device)),
         ({},),
         covers="quantise to int8",
-    ),
-    Example(
-        "dequantize_int8",
-        dequantize_int8,
-        lambda case, generator: {
-            "q": integers(generator, -127, 128, 6, 45, dtype=torch.int8),
-            "scales": torch.rand(6, generator=generator, device=generator.device),
-        },
-        lambda q, scales: q * scales[:, None],
-        ({},),
-        covers="dequantise int8",
     ),
     Example(
         "matmul_int4",

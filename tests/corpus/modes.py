@@ -201,28 +201,6 @@ def nan_reference(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch
 
 
 @ct.kernel
-def claim_kernel(places, owners, seen, T: Size):
-    """Who is out of bounds gets back what it expected, and changes nothing."""
-    i = ct.bid(0) * T + ct.arange(T, dtype=ct.int32)
-    place = ct.gather(places, i, padding_value=-1)
-    ct.scatter(seen, i, ct.atomic_cas(owners, place, 7, i))
-
-
-def claims(places: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    owners = torch.full((count,), 7, dtype=torch.int32, device=places.device)
-    seen = torch.empty_like(places)
-    arguments = (places, owners, seen, TILE)
-    ct.launch(torch.cuda.current_stream(), (ct.cdiv(places.shape[0], TILE),), claim_kernel, arguments)
-    return owners, seen
-
-
-def claims_reference(places: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    owners = torch.full((count + 1,), 7, dtype=torch.int64, device=places.device)
-    owners[places.long().clamp(max=count)] = torch.arange(places.shape[0], device=places.device)
-    return owners[:count], torch.full_like(places, 7)
-
-
-@ct.kernel
 def unsigned_extremes_kernel(x, low, high, T: Size):
     i = ct.bid(0) * T + ct.arange(T, dtype=ct.int32)
     inside = i < x.shape[0]
@@ -358,14 +336,6 @@ EXAMPLES = (
         covers="flush to zero",
     ),
     Example("nan_rules", nan_rules, nan_inputs, nan_reference, ({},), covers="NaN left out and passed on"),
-    Example(
-        "claims",
-        claims,
-        lambda case, generator: {"places": torch.randperm(40, generator=generator).int(), "count": 30},
-        claims_reference,
-        ({},),
-        covers="compare and swap out of bounds",
-    ),
     Example(
         "unsigned_extremes",
         unsigned_extremes,

@@ -34,28 +34,6 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
 
 
 @ct.kernel
-def online_softmax_kernel(x, out, T: Size):
-    row = ct.bid(0)
-    steps = ct.num_tiles(x, axis=1, shape=(1, T))
-    top = ct.full((1, 1), -math.inf, ct.float32)
-    total = ct.zeros((1, 1), ct.float32)
-    for step in range(steps):
-        a = ct.load(x, index=(row, step), shape=(1, T), padding_mode=NEG_INF).astype(ct.float32)
-        higher = ct.maximum(top, ct.max(a, axis=1, keepdims=True))
-        total = total * ct.exp(top - higher) + ct.sum(ct.exp(a - higher), axis=1, keepdims=True)
-        top = higher
-    for step in range(steps):
-        a = ct.load(x, index=(row, step), shape=(1, T), padding_mode=NEG_INF).astype(ct.float32)
-        ct.store(out, index=(row, step), tile=(ct.exp(a - top) / total).astype(out.dtype))
-
-
-def online_softmax(x: torch.Tensor) -> torch.Tensor:
-    out = torch.empty_like(x)
-    ct.launch(torch.cuda.current_stream(), (x.shape[0],), online_softmax_kernel, (x, out, 32))
-    return out
-
-
-@ct.kernel
 def layer_norm_kernel(x, weight, bias, out, mean, rstd, N: Size, T: Size):
     row = ct.bid(0)
     a = ct.load(x, index=(row, 0), shape=(1, T), padding_mode=ZERO).astype(ct.float32)
@@ -89,56 +67,6 @@ def layer_norm_reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tens
 
 
 @ct.kernel
-def layer_norm_dx_kernel(dy, x, weight, mean, rstd, dx, dw_part, db_part, ROWS: Size, N: Size, T: Size):
-    """One block takes ROWS rows: it writes their dx, and its share of dw and db to a row of its own."""
-    block = ct.bid(0)
-    dw = ct.zeros((1, T), ct.float32)
-    db = ct.zeros((1, T), ct.float32)
-    w = ct.load(weight, index=(0,), shape=(T,), padding_mode=ZERO).astype(ct.float32)
-    inside = ct.arange(T, dtype=ct.int32)[None, :] < N
-    for row in range(block * ROWS, min((block + 1) * ROWS, x.shape[0])):
-        g = ct.load(dy, index=(row, 0), shape=(1, T), padding_mode=ZERO).astype(ct.float32)
-        a = ct.load(x, index=(row, 0), shape=(1, T), padding_mode=ZERO).astype(ct.float32)
-        scale = ct.load(rstd, index=(row,), shape=(1,)).item()
-        normed = ct.where(inside, (a - ct.load(mean, index=(row,), shape=(1,)).item()) * scale, 0.0)
-        gw = g * w
-        along = ct.sum(gw * normed, axis=1, keepdims=True) / N
-        flat = ct.sum(gw, axis=1, keepdims=True) / N
-        ct.store(dx, index=(row, 0), tile=((gw - flat - normed * along) * scale).astype(dx.dtype))
-        dw += g * normed
-        db += g
-    ct.store(dw_part, index=(block, 0), tile=dw)
-    ct.store(db_part, index=(block, 0), tile=db)
-
-
-@ct.kernel
-def column_sum_kernel(part, out, R: Size, T: Size):
-    step = ct.bid(0)
-    total = ct.zeros((T,), ct.float32)
-    for i in range(ct.num_tiles(part, axis=0, shape=(R, T))):
-        total += ct.sum(ct.load(part, index=(i, step), shape=(R, T), padding_mode=ZERO), axis=0)
-    ct.store(out, index=(step,), tile=total.astype(out.dtype))
-
-
-def layer_norm_backward(
-    dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """dx, dw and db; dw and db in two stages."""
-    (rows, columns), stream = x.shape, torch.cuda.current_stream()
-    _, mean, rstd = layer_norm(x, weight, torch.zeros_like(weight))
-    dx, dw, db = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-    per_block = 4
-    blocks = ct.cdiv(rows, per_block)
-    dw_part = torch.empty(blocks, columns, dtype=torch.float32, device=x.device)
-    db_part = torch.empty_like(dw_part)
-    arguments = (dy, x, weight, mean, rstd, dx, dw_part, db_part, per_block, columns, power_of_two(columns))
-    ct.launch(stream, (blocks,), layer_norm_dx_kernel, arguments)
-    for part, out in ((dw_part, dw), (db_part, db)):
-        ct.launch(stream, (ct.cdiv(columns, 32),), column_sum_kernel, (part, out, 4, 32))
-    return dx, dw, db
-
-
-@ct.kernel
 def layer_norm_gradients_kernel(dy, x, mean, rstd, dw, db, R: Size, T: Size):
     """dw and db of a tile of rows and columns, added atomically."""
     i, j = ct.bid(0), ct.bid(1)
@@ -168,28 +96,6 @@ def _gradients(dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> tuple
     torch.nn.functional.layer_norm(x, x.shape[1:], weight, bias, EPS).backward(dy)
     assert x.grad is not None and weight.grad is not None and bias.grad is not None
     return x.grad, weight.grad, bias.grad
-
-
-@ct.kernel
-def rms_norm_kernel(x, weight, out, N: Size, T: Size):
-    """Rows of any length, in tiles of T, by a fixed number of blocks."""
-    for row in range(ct.bid(0), x.shape[0], ct.num_blocks(0)):
-        squares = ct.zeros((1, T), ct.float32)
-        for step in range(ct.cdiv(N, T)):
-            a = ct.load(x, index=(row, step), shape=(1, T), padding_mode=ZERO).astype(ct.float32)
-            squares += a * a
-        scale = ct.rsqrt(ct.sum(squares) / N + EPS)
-        for step in range(ct.cdiv(N, T)):
-            a = ct.load(x, index=(row, step), shape=(1, T), padding_mode=ZERO).astype(ct.float32)
-            w = ct.load(weight, index=(step,), shape=(T,), padding_mode=ZERO).astype(ct.float32)
-            ct.store(out, index=(row, step), tile=(a * scale * w).astype(out.dtype))
-
-
-def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    out = torch.empty_like(x)
-    blocks = min(3, x.shape[0])
-    ct.launch(torch.cuda.current_stream(), (blocks,), rms_norm_kernel, (x, weight, out, x.shape[1], 32))
-    return out
 
 
 @ct.kernel
@@ -245,10 +151,6 @@ def _rows(*names: str) -> Any:
     return make
 
 
-def _rms_reference(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return x * torch.rsqrt(x.square().mean(1, keepdim=True) + EPS) * weight
-
-
 EXAMPLES = (
     Example(
         "softmax",
@@ -259,14 +161,6 @@ EXAMPLES = (
         covers="softmax in one pass",
     ),
     Example(
-        "online_softmax",
-        online_softmax,
-        _rows("x"),
-        lambda x: x.softmax(1),
-        ({"M": 3, "N": 150}, {"M": 2, "N": 64, "dtype": "bfloat16"}),
-        covers="softmax in several passes",
-    ),
-    Example(
         "layer_norm",
         layer_norm,
         _rows("x", "weight", "bias"),
@@ -275,28 +169,12 @@ EXAMPLES = (
         covers="layer norm forward",
     ),
     Example(
-        "layer_norm_backward",
-        layer_norm_backward,
-        _rows("dy", "x", "weight"),
-        _gradients,
-        ({"M": 10, "N": 60}, {"M": 4, "N": 32}),
-        covers="layer norm backward in two stages",
-    ),
-    Example(
         "layer_norm_gradients",
         layer_norm_gradients,
         _rows("dy", "x"),
         lambda dy, x: _gradients(dy, x, torch.ones(x.shape[1], dtype=x.dtype, device=x.device))[1:],
         ({"M": 10, "N": 50},),
         covers="layer norm backward with atomics",
-    ),
-    Example(
-        "rms_norm",
-        rms_norm,
-        _rows("x", "weight"),
-        _rms_reference,
-        ({"M": 5, "N": 90}, {"M": 2, "N": 64, "dtype": "bfloat16"}),
-        covers="rmsnorm by persistent blocks",
     ),
     Example(
         "cross_entropy",

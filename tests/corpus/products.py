@@ -83,20 +83,6 @@ def swizzled(block, rows, columns, GROUP):
 
 
 @ct.kernel
-def swizzled_kernel(a, b, out, TM: Size, TN: Size, TK: Size, GROUP: Size):
-    rows, columns = ct.cdiv(out.shape[0], TM), ct.cdiv(out.shape[1], TN)
-    row, column = swizzled(ct.bid(0), rows, columns, GROUP)
-    ct.store(out, index=(row, column), tile=tile_product(a, b, row, column, TM, TN, TK).astype(out.dtype))
-
-
-def matmul_swizzled(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
-    blocks = ct.cdiv(out.shape[0], M) * ct.cdiv(out.shape[1], N)
-    ct.launch(torch.cuda.current_stream(), (blocks,), swizzled_kernel, (a, b, out, M, N, K, 2))
-    return out
-
-
-@ct.kernel
 def persistent_kernel(a, b, out, TM: Size, TN: Size, TK: Size, GROUP: Size):
     rows, columns = ct.cdiv(out.shape[0], TM), ct.cdiv(out.shape[1], TN)
     for tile in range(ct.bid(0), rows * columns, ct.num_blocks(0)):
@@ -127,42 +113,6 @@ def matmul_batched(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     out = torch.empty(a.shape[0], a.shape[1], b.shape[2], dtype=a.dtype, device=a.device)
     grid = (ct.cdiv(a.shape[0], 2), ct.cdiv(a.shape[1], M), ct.cdiv(b.shape[2], N))
     ct.launch(torch.cuda.current_stream(), grid, batched_kernel, (a, b, out, 2, M, N, K))
-    return out
-
-
-@ct.kernel
-def transposed_kernel(at, bt, out, TM: Size, TN: Size, TK: Size):
-    """at.T @ bt.T: one operand transposed by the load, the other in registers."""
-    row, column = ct.bid(0), ct.bid(1)
-    total = ct.zeros((TM, TN), ct.float32)
-    for step in range(ct.num_tiles(at, axis=0, shape=(TK, TM))):
-        left = ct.load(at, index=(row, step), shape=(TM, TK), order=(1, 0), padding_mode=ZERO)
-        right = ct.load(bt, index=(column, step), shape=(TN, TK), padding_mode=ZERO)
-        total = ct.mma(left, right.transpose(), total)
-    ct.store(out, index=(column, row), tile=total.transpose().astype(out.dtype), order="C")
-
-
-def matmul_transposed(at: torch.Tensor, bt: torch.Tensor) -> torch.Tensor:
-    """(at.T @ bt.T).T"""
-    out = torch.empty(bt.shape[0], at.shape[1], dtype=at.dtype, device=at.device)
-    grid = (ct.cdiv(at.shape[1], M), ct.cdiv(bt.shape[0], N))
-    ct.launch(torch.cuda.current_stream(), grid, transposed_kernel, (at, bt, out, M, N, K))
-    return out
-
-
-@ct.kernel
-def epilogue_kernel(a, b, bias, out, TM: Size, TN: Size, TK: Size):
-    row, column = ct.bid(0), ct.bid(1)
-    value = tile_product(a, b, row, column, TM, TN, TK)
-    value += ct.load(bias, index=(column,), shape=(TN,), padding_mode=ZERO).astype(ct.float32)
-    value = 0.5 * value * (1.0 + ct.tanh(0.7978845608 * (value + 0.044715 * value * value * value)))
-    ct.store(out, index=(row, column), tile=value.astype(out.dtype))
-
-
-def matmul_bias_gelu(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
-    grid = (ct.cdiv(out.shape[0], M), ct.cdiv(out.shape[1], N))
-    ct.launch(torch.cuda.current_stream(), grid, epilogue_kernel, (a, b, bias, out, M, N, K))
     return out
 
 
@@ -203,23 +153,6 @@ def matmul_integer(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return out
 
 
-@ct.kernel
-def matvec_kernel(a, x, out, TM: Size, TK: Size):
-    row = ct.bid(0)
-    total = ct.zeros((TM, TK), ct.float32)
-    for step in range(ct.num_tiles(a, axis=1, shape=(TM, TK))):
-        left = ct.load(a, index=(row, step), shape=(TM, TK), padding_mode=ZERO).astype(ct.float32)
-        right = ct.load(x, index=(step,), shape=(TK,), padding_mode=ZERO).astype(ct.float32)
-        total += left * right
-    ct.store(out, index=(row,), tile=ct.sum(total, axis=1).astype(out.dtype))
-
-
-def matvec(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    out = torch.empty(a.shape[0], dtype=a.dtype, device=a.device)
-    ct.launch(torch.cuda.current_stream(), (ct.cdiv(a.shape[0], 8),), matvec_kernel, (a, x, out, 8, 64))
-    return out
-
-
 def factors(case: Case, generator: torch.Generator) -> dict[str, Any]:
     batch = (case["B"],) if "B" in case else ()
     a = normal(case, generator, *batch, case["M"], case["K"])
@@ -245,12 +178,10 @@ EXAMPLES = (
     Example(
         "matmul", matmul, factors, product, ({**RAGGED, "dtype": "bfloat16"}, HALF), (4e-2, 4e-2), covers="T3, matmul"
     ),
-    Example("matmul_fp32", matmul, factors, product, (RAGGED,), (1e-4, 1e-4), covers="mma of float32"),
     Example("matmul_tf32", matmul_tf32, factors, product, (RAGGED,), (3e-2, 3e-2), covers="tf32"),
     Example(
         "matmul_double", matmul_double, factors, product, ({**RAGGED, "dtype": "float64"},), covers="mma of float64"
     ),
-    Example("matmul_swizzled", matmul_swizzled, factors, product, ({**HALF, **RAGGED},), covers="swizzled", **LOOSE),
     Example(
         "matmul_persistent",
         matmul_persistent,
@@ -262,27 +193,6 @@ EXAMPLES = (
     ),
     Example(
         "matmul_batched", matmul_batched, factors, product, ({**HALF, **RAGGED, "B": 3},), covers="batched", **LOOSE
-    ),
-    Example(
-        "matmul_transposed",
-        matmul_transposed,
-        lambda case, generator: {
-            "at": normal(case, generator, case["K"], case["M"]),
-            "bt": normal(case, generator, case["N"], case["K"]),
-        },
-        lambda at, bt: (at.T @ bt.T).T,
-        ({**HALF, **RAGGED},),
-        covers="transposed operands",
-        **LOOSE,
-    ),
-    Example(
-        "matmul_bias_gelu",
-        matmul_bias_gelu,
-        lambda case, generator: {**factors(case, generator), "bias": normal(case, generator, case["N"])},
-        lambda a, b, bias: torch.nn.functional.gelu(a @ b + bias, approximate="tanh"),
-        ({**HALF, **RAGGED},),
-        covers="epilogue of bias and gelu",
-        **LOOSE,
     ),
     Example(
         "linear_gated",
@@ -304,17 +214,5 @@ EXAMPLES = (
         lambda a, b: a.long() @ b.long(),
         ({**RAGGED, "dtype": "int8"}, {**RAGGED, "dtype": "uint8"}),
         covers="int8 mma",
-    ),
-    Example(
-        "matvec",
-        matvec,
-        lambda case, generator: {
-            "a": normal(case, generator, case["M"], case["K"]),
-            "x": normal(case, generator, case["K"]),
-        },
-        lambda a, x: a @ x,
-        ({"M": 21, "K": 150, "dtype": "float16"},),
-        covers="matrix times vector",
-        **LOOSE,
     ),
 )

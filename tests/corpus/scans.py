@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import cuda.tile as ct
@@ -12,23 +11,6 @@ from tests.corpus.example import Case, Example, integers, normal, power_of_two
 
 Size = ct.Constant[int]
 ZERO = ct.PaddingMode.ZERO
-
-
-@ct.kernel
-def cumsum_kernel(x, out, T: Size):
-    """Rows of any length: the sum so far is carried from tile to tile."""
-    row = ct.bid(0)
-    carried = ct.zeros((1, 1), ct.float32)
-    for step in range(ct.num_tiles(x, axis=1, shape=(1, T))):
-        a = ct.load(x, index=(row, step), shape=(1, T), padding_mode=ZERO).astype(ct.float32)
-        ct.store(out, index=(row, step), tile=(ct.cumsum(a, axis=1) + carried).astype(out.dtype))
-        carried += ct.sum(a, axis=1, keepdims=True)
-
-
-def cumsum(x: torch.Tensor) -> torch.Tensor:
-    out = torch.empty_like(x)
-    ct.launch(torch.cuda.current_stream(), (x.shape[0],), cumsum_kernel, (x, out, 16))
-    return out
 
 
 @ct.kernel
@@ -111,20 +93,6 @@ def recurrence_reference(decay: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return out
 
 
-@ct.kernel
-def running_max_kernel(x, out, T: Size):
-    row = ct.bid(0)
-    a = ct.load(x, index=(row, 0), shape=(1, T), padding_mode=ZERO)
-    ct.store(out, index=(row, 0), tile=ct.scan(a, 1, lambda left, right: max(left, right), -(2**31)))
-
-
-def running_max(x: torch.Tensor) -> torch.Tensor:
-    out = torch.empty_like(x)
-    arguments = (x, out, power_of_two(x.shape[1]))
-    ct.launch(torch.cuda.current_stream(), (x.shape[0],), running_max_kernel, arguments)
-    return out
-
-
 def flagged_sum(flag, value, other_flag, other_value):
     """A sum that starts afresh where a flag is set."""
     return flag | other_flag, ct.where(other_flag != 0, other_value, value + other_value)
@@ -181,59 +149,6 @@ def compaction_reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return kept, torch.tensor([chosen.shape[0]], device=x.device)
 
 
-@ct.kernel
-def bitonic_kernel(x, out, T: Size, STEPS: Size):
-    """Rows sorted in registers: partners are brought side by side by a reshape, and kept in order or swapped."""
-    row = ct.bid(0)
-    a = ct.load(x, index=(row, 0), shape=(1, T), padding_mode=ct.PaddingMode.POS_INF)
-    for stage in ct.static_iter(range(1, STEPS + 1)):
-        for step in ct.static_iter(range(stage - 1, -1, -1)):
-            near = 2**step
-            pairs = a.reshape((T // (2 * near), 2, near))
-            first = ct.extract(pairs, (0, 0, 0), shape=(T // (2 * near), 1, near))
-            second = ct.extract(pairs, (0, 1, 0), shape=(T // (2 * near), 1, near))
-            group = ct.arange(T // (2 * near), dtype=ct.int32)[:, None, None]
-            up = (group * (2 * near)) // 2**stage % 2 == 0
-            low, high = ct.minimum(first, second), ct.maximum(first, second)
-            a = ct.cat((ct.where(up, low, high), ct.where(up, high, low)), 1)
-    ct.store(out, index=(row, 0), tile=a.reshape((1, T)))
-
-
-def bitonic_sort(x: torch.Tensor) -> torch.Tensor:
-    out = torch.empty_like(x)
-    tile = power_of_two(x.shape[1])
-    arguments = (x, out, tile, int(math.log2(tile)))
-    ct.launch(torch.cuda.current_stream(), (x.shape[0],), bitonic_kernel, arguments)
-    return out
-
-
-@ct.kernel
-def exchange_kernel(x, out, near, size, T: Size):
-    """One step of a bitonic sort in global memory: the pairs are `near` apart, the runs `size` long."""
-    pair = ct.bid(0) * T + ct.arange(T, dtype=ct.int32)
-    left = pair // near * (2 * near) + pair % near
-    right = left + near
-    a, b = ct.gather(x, left), ct.gather(x, right)
-    swap = (a > b) == (left // size % 2 == 0)
-    ct.scatter(out, left, ct.where(swap, b, a))
-    ct.scatter(out, right, ct.where(swap, a, b))
-
-
-def bitonic_steps(x: torch.Tensor) -> torch.Tensor:
-    length, tile = x.shape[0], 16
-    source, target = x.clone(), torch.empty_like(x)
-    size = 2
-    while size <= length:
-        near = size // 2
-        while near:
-            grid = (ct.cdiv(length // 2, tile),)
-            ct.launch(torch.cuda.current_stream(), grid, exchange_kernel, (source, target, near, size, tile))
-            source, target = target, source
-            near //= 2
-        size *= 2
-    return source
-
-
 def _matrix(case: Case, generator: torch.Generator) -> dict[str, Any]:
     return {"x": normal(case, generator, case["M"], case["N"])}
 
@@ -243,14 +158,6 @@ def _vector(case: Case, generator: torch.Generator) -> dict[str, Any]:
 
 
 EXAMPLES = (
-    Example(
-        "cumsum",
-        cumsum,
-        _matrix,
-        lambda x: x.cumsum(1),
-        ({"M": 3, "N": 75},),
-        covers="a running sum carried over tiles",
-    ),
     Example(
         "reverse_scans",
         reverse_scans,
@@ -276,14 +183,6 @@ EXAMPLES = (
         covers="an associative scan of two values",
     ),
     Example(
-        "running_max",
-        running_max,
-        lambda case, generator: {"x": integers(generator, -999, 1000, 2, 45, dtype=torch.int32)},
-        lambda x: x.cummax(1).values,
-        ({},),
-        covers="a scan with a user function",
-    ),
-    Example(
         "segmented_scan",
         segmented_scan,
         lambda case, generator: {**_vector(case, generator), "heads": (torch.arange(60) % 17 == 0).int()},
@@ -292,20 +191,4 @@ EXAMPLES = (
         covers="a segmented scan",
     ),
     Example("compaction", compaction, _vector, compaction_reference, ({"N": 70},), covers="stream compaction"),
-    Example(
-        "bitonic_sort",
-        bitonic_sort,
-        _matrix,
-        lambda x: x.sort(dim=1).values,
-        ({"M": 2, "N": 27},),
-        covers="sorting in registers",
-    ),
-    Example(
-        "bitonic_steps",
-        bitonic_steps,
-        _vector,
-        lambda x: x.sort().values,
-        ({"N": 64},),
-        covers="sorting in global memory",
-    ),
 )
