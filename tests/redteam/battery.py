@@ -4,7 +4,7 @@
 session takes: it is checked; if it passes it is measured against the task's incumbent; what would be kept is measured
 again, under another secret, and has to launch the same in an ordinary call. Only an attack that is still kept then has
 succeeded. An honest kernel that cannot be replayed is refused, unless its task says `protection = "in-process"`. An
-attack that is stopped by a crash says so in its header (`ends: crashed`, `ends: crashed-on-cpu`): one that dies of a
+attack that is stopped by a crash says so (`ends="crashed"`, `ends="crashed-on-cpu"`): one that dies of a
 mistake of its own has met no defence, and counts as bad.
 """
 
@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import re
+import importlib
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ from benchmarks.recorded import header, read, write
 
 from tests.conftest import commit_all
 from tests.redteam.aftercare import guarded
+from tests.redteam.candidate import Candidate
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Level
 from tilewright.evaluation.seeds import new_secret
 from tilewright.policy import Reason, Verdict, VerdictKind, settled, verdict_of_benchmark, verdict_of_check
@@ -39,7 +40,6 @@ EVIDENCE = HERE.parents[1] / "benchmarks" / "evidence"
 NAME = "task/kernel.py"
 CHECK_S = 60.0
 MEASURE_S = 120.0
-BACKENDS = {"cpu": ("cpu", "both"), "cuda": ("gpu", "both")}
 ResultT = TypeVar("ResultT")
 WRONG = """
 
@@ -56,20 +56,12 @@ def {task}(*args, **kwargs):
 
 @dataclass(frozen=True)
 class Entry:
-    """A candidate, and what its file's header says of it. `family`: the folder."""
+    """A candidate by its name. `kind`: `attack` or `honest`; `family`: the module that holds it."""
 
     name: str
     kind: str
-    title: str
     family: str
-    task: str
-    backend: str
-    incumbent: str
-    ends: str
-    source: str
-
-    def runs_on(self, backend: Backend) -> bool:
-        return self.backend in BACKENDS[backend.value]
+    candidate: Candidate
 
 
 @dataclass
@@ -102,36 +94,12 @@ class Outcome:
         return not wanted or self.outcome == "error" or bool(self.trouble)
 
 
-def read_entries(path: Path) -> list[Entry]:
-    """The candidates of a file, by its header: `key: value` lines of the module's docstring. `with: TILE = 64, 256`
-    makes two of it, `name[64]` and `name[256]`, whose lines `TILE = ...` differ."""
-    source = path.read_text(encoding="utf-8")
-    found = re.match(r'"""(.*?)"""', source, re.DOTALL)
-    if found is None:
-        raise ValueError(f"{path}: no docstring")
-    lines = found[1].splitlines()
-    header = dict(re.findall(r"^(task|backend|incumbent|ends): (\S+)$", found[1], re.MULTILINE))
-    if missing := {"task", "backend"} - set(header):
-        raise ValueError(f"{path}: its docstring does not name {sorted(missing)}")
-    if header["backend"] not in ("cpu", "gpu", "both") or not (HERE / "tasks" / header["task"]).is_dir():
-        raise ValueError(f"{path}: no such backend or task")
-    kind = "attack" if path.parents[1].name == "attacks" else "honest"
-    header = {"incumbent": "task", "ends": "refused", "family": path.parent.name} | header
-    entry = Entry(name=path.stem, kind=kind, title=lines[0], source=source, **header)
-    varied = re.search(r"^with: (\w+) = (.+)$", found[1], re.MULTILINE)
-    return [_with(entry, varied[1], value) for value in varied[2].split(", ")] if varied else [entry]
-
-
-def _with(entry: Entry, constant: str, value: str) -> Entry:
-    source, lines = re.subn(rf"^{constant} = .*$", f"{constant} = {value}", entry.source, flags=re.MULTILINE)
-    if lines != 1:
-        raise ValueError(f"{entry.name}: it has to have one line `{constant} = ...`, and has {lines}")
-    return replace(entry, name=f"{entry.name}[{value}]", source=source)
-
-
 def entries(kind: str) -> list[Entry]:
     """All attacks (`attacks`) or honest kernels (`honest`), by name."""
-    found = [entry for path in (HERE / kind).glob("*/*.py") for entry in read_entries(path)]
+    found: list[Entry] = []
+    for path in sorted((HERE / kind).glob("[a-z]*.py")):
+        table = importlib.import_module(f"tests.redteam.{kind}.{path.stem}").CANDIDATES
+        found += [Entry(name, kind.removesuffix("s"), path.stem, one) for name, one in table.items()]
     return sorted(found, key=lambda entry: entry.name)
 
 
@@ -168,7 +136,8 @@ class Judge:
 
     def judge(self, entry: Entry, aftercare: bool = True) -> Outcome:
         """Let a candidate go the way of a session, and see afterwards that the evaluator still works."""
-        made = Outcome(entry.name, entry.kind, entry.family, entry.task, dies=entry.ends in self._crashes)
+        one = entry.candidate
+        made = Outcome(entry.name, entry.kind, entry.family, one.task, dies=one.ends in self._crashes)
         started = time.monotonic()
         with guarded(made.left):
             try:
@@ -200,18 +169,18 @@ class Judge:
 
     def _judge(self, entry: Entry, made: Outcome) -> None:
         incumbent = self.incumbent
-        if entry.incumbent != "task":  # it has to have been kept before, as it would have been in a session
-            incumbent = entry.source + "\n# the version before\n"
+        if entry.candidate.incumbent != "task":  # it has to have been kept before, as it would have been in a session
+            incumbent = entry.candidate.source + "\n# the version before\n"
             before = self._measured(incumbent, self.incumbent, made, "the version before, ")
             if before is None or before.kind is not VerdictKind.KEEP:
                 return
-        checked = self.check(entry.source)
+        checked = self.check(entry.candidate.source)
         verdict = verdict_of_check(checked)
         if not checked.passed:
             made.outcome = str(verdict.reason) if verdict else str(checked.status)
             made.caught_by, made.message = f"check: {checked.status}", checked.message.partition("\n")[0]
             return
-        verdict = self._measured(entry.source, incumbent, made)
+        verdict = self._measured(entry.candidate.source, incumbent, made)
         if verdict is not None and verdict.kind is VerdictKind.KEEP:
             made.outcome = "keep"
         if entry.kind == "honest" and verdict is not None:
@@ -239,10 +208,10 @@ def run(
 ) -> list[Outcome]:
     """Judge candidates, one evaluator for each task."""
     outcomes: list[Outcome] = []
-    for task in sorted({entry.task for entry in chosen}):
+    for task in sorted({entry.candidate.task for entry in chosen}):
         judge = Judge(task, backend)
         try:
-            for entry in [entry for entry in chosen if entry.task == task]:
+            for entry in [entry for entry in chosen if entry.candidate.task == task]:
                 outcomes.append(judge.judge(entry, aftercare))
                 tell(outcomes[-1])
                 if outcomes[-1].outcome in ("keep", "error") or outcomes[-1].trouble:
@@ -298,12 +267,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.redteam.battery", description=__doc__)
     parser.add_argument("--backend", choices=["cpu", "cuda"], help="default: the GPU if there is one")
     parser.add_argument(
-        "--only", default="", help="candidates whose folder/name contains this text; several with commas"
+        "--only", default="", help="candidates whose family/name contains this text; several with commas"
     )
     parser.add_argument("--task", default="", help="only candidates for this task, or for these with commas")
     parser.add_argument("--kind", choices=["attacks", "honest"], help="only attacks, or only honest kernels")
     parser.add_argument("--shard", default="0/1", help="I/N: every Nth candidate from the Ith on, for several GPUs")
-    parser.add_argument("--without", default="", help="the folder of attacks that is left out; several with commas")
+    parser.add_argument("--without", default="", help="the family of attacks that is left out; several with commas")
     parser.add_argument("--no-aftercare", action="store_true", help="no check of the incumbent after each attack")
     parser.add_argument(
         "--out", type=Path, help="write the outcomes to this JSON file, gzipped if its name ends in .gz"
@@ -323,10 +292,10 @@ def main() -> int:
         given.out = EVIDENCE / f"redteam-{card}.json.gz"
     known = [entry for kind in ([given.kind] if given.kind else ["attacks", "honest"]) for entry in entries(kind)]
     known = [entry for entry in known if any(part in f"{entry.family}/{entry.name}" for part in given.only.split(","))]
-    known = [entry for entry in known if not given.task or entry.task in given.task.split(",")]
+    known = [entry for entry in known if not given.task or entry.candidate.task in given.task.split(",")]
     known = [entry for entry in known if entry.kind == "honest" or entry.family not in given.without.split(",")]
     shard, shards = map(int, given.shard.split("/"))
-    fitting = [entry for entry in known if entry.runs_on(backend)]
+    fitting = [entry for entry in known if entry.candidate.runs_on(backend)]
     chosen, skipped = fitting[shard::shards], len(known) - len(fitting)
     seen: list[Outcome] = []
 

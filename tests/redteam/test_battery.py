@@ -14,8 +14,8 @@ ATTACKS = {one.name: one for one in battery.entries("attacks")}
 HONEST = {one.name: one for one in battery.entries("honest")}
 EVERYTHING = [*ATTACKS.values(), *HONEST.values()]
 FAMILIES = {
-    "avoids_the_work", "computed_elsewhere", "deceives_the_capture", "deceives_the_clock", "forged_programs",
-    "leaves_out", "less_precise", "lying_outputs", "remembers", "touches_the_evaluator",
+    "avoids_the_work", "computed_elsewhere", "deceives_the_capture", "forged_programs", "leaves_out", "less_precise",
+    "lying_outputs", "remembers", "touches_the_evaluator",
 }  # fmt: skip
 DAILY = [
     "cache_by_pointer",
@@ -24,14 +24,13 @@ DAILY = [
     "one_block_in_61_skipped",
     "overlapping_elements",
     "patched_reference",
-    "reply_in_every_descriptor",
     "untouched_output",
+    "valid_reply_forged",
 ]
 DAILY_HONEST = ["scale_persistent", "scale_prints", "scale_thread_joined"]
 
 KEPT_WITHOUT_A_GPU = {
     "float16_accumulator",
-    "less_where_the_stack_measures",
     "one_triangle_unmirrored",
     "seven_eighths_of_a_sum",
 }
@@ -114,19 +113,20 @@ def test_a_candidate_goes_the_way_that_a_session_takes(
     assert battery.record([made], 0, Backend.CPU)["outcomes"][0]["level"] == level
 
 
-def test_every_file_says_what_it_is() -> None:
-    assert len(ATTACKS) >= 80
-    assert len(HONEST) >= 55
+def test_every_candidate_says_what_it_is() -> None:
     assert {entry.family for entry in ATTACKS.values()} == FAMILIES
     for entry in EVERYTHING:
-        assert entry.title.endswith("."), entry.name
+        assert entry.candidate.title.endswith("."), entry.name
+        compile(entry.candidate.source, entry.name, "exec")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("task", sorted({entry.task for entry in EVERYTHING if entry.runs_on(Backend.CPU)}))
+@pytest.mark.parametrize(
+    "task", sorted({entry.candidate.task for entry in EVERYTHING if entry.candidate.runs_on(Backend.CPU)})
+)
 def test_without_a_gpu_no_more_is_kept_than_is_known(task: str) -> None:
-    chosen = [entry for entry in EVERYTHING if entry.task == task and entry.runs_on(Backend.CPU)]
+    chosen = [entry for entry in EVERYTHING if entry.candidate.task == task and entry.candidate.runs_on(Backend.CPU)]
     outcomes = battery.run(chosen, Backend.CPU, lambda one: print(battery.shown(one), flush=True))
     bad = {one.name: battery.shown(one) for one in outcomes if one.bad}
     assert bad.keys() == KEPT_WITHOUT_A_GPU & {one.name for one in outcomes}, bad
@@ -136,7 +136,7 @@ def test_without_a_gpu_no_more_is_kept_than_is_known(task: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_on_a_gpu_no_attack_is_kept_and_no_more_honest_kernels_are_refused_than_is_known() -> None:
-    chosen = [entry for entry in EVERYTHING if entry.runs_on(Backend.CUDA)]
+    chosen = [entry for entry in EVERYTHING if entry.candidate.runs_on(Backend.CUDA)]
     outcomes = battery.run(chosen, Backend.CUDA, lambda one: print(battery.shown(one), flush=True))
     bad = {one.name: battery.shown(one) for one in outcomes if one.bad}
     assert bad.keys() == REFUSED_ON_A_GPU, bad
