@@ -7,15 +7,6 @@ ZERO = ct.PaddingMode.ZERO
 
 
 @ct.kernel
-def elementwise(x, y, out, T: Size):
-    i = ct.bid(0)
-    a = ct.load(x, index=(i,), shape=(T,), padding_mode=ZERO)
-    b = ct.load(y, index=(i,), shape=(T,), padding_mode=ZERO)
-    value = ct.where(a > b, ct.exp(a - b) / (1.0 + ct.exp(a - b)), ct.sqrt(ct.maximum(b - a, 0.0)) * ct.sin(a))
-    ct.store(out, index=(i,), tile=value)
-
-
-@ct.kernel
 def softmax(x, out, T: Size):
     row = ct.bid(0)
     a = ct.load(x, index=(row, 0), shape=(1, T), padding_mode=ct.PaddingMode.NEG_INF)
@@ -24,47 +15,10 @@ def softmax(x, out, T: Size):
 
 
 @ct.kernel
-def running_sum(x, out, T: Size):
-    row = ct.bid(0)
-    a = ct.load(x, index=(row, 0), shape=(1, T), padding_mode=ZERO)
-    ct.store(out, index=(row, 0), tile=ct.cumsum(a, axis=1))
-
-
-@ct.kernel
 def permuted_copy(x, out, A: Size, B: Size, C: Size):
     i, j = ct.bid(0), ct.bid(1)
     a = ct.load(x, index=(i, j, 0), shape=(A, B, C), padding_mode=ZERO)
     ct.store(out, index=(0, j, i), tile=ct.permute(a, (2, 1, 0)))
-
-
-@ct.kernel
-def take_rows(table, rows, out, T: Size, D: Size):
-    i = ct.bid(0)
-    places = ct.load(rows, index=(i,), shape=(T,), padding_mode=ZERO)
-    columns = ct.arange(D, dtype=ct.int32)
-    tile = ct.gather(table, (places[:, None], columns[None, :]), padding_value=0)
-    ct.store(out, index=(i, 0), tile=tile)
-
-
-@ct.kernel
-def histogram(x, counts, T: Size):
-    i = ct.bid(0)
-    bins = ct.load(x, index=(i,), shape=(T,), padding_mode=ZERO)
-    ct.atomic_add(counts, bins, 1)
-
-
-@ct.kernel
-def collatz(x, out, T: Size):
-    i = ct.bid(0)
-    n = ct.load(x, index=(i,), shape=(1,)).item()
-    steps = 0
-    while n != 1:
-        if n % 2 == 0:  # noqa: SIM108 (the branch is what is tested)
-            n = n // 2
-        else:
-            n = 3 * n + 1
-        steps += 1
-    ct.store(out, index=(i,), tile=ct.full((1,), steps, dtype=ct.int32))
 
 
 @ct.kernel

@@ -44,53 +44,6 @@ def randn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(*shape, generator=RANDOM).to(dtype)
 
 
-def test_arithmetic_comparison_and_special_functions() -> None:
-    x, y, out = randn(100), randn(100), torch.empty(100)
-    run(kernels.elementwise, (4,), x, y, out, 32)
-    expected = torch.where(x > y, torch.sigmoid(x - y), torch.sqrt((y - x).clamp(min=0)) * torch.sin(x))
-    torch.testing.assert_close(out, expected)
-
-
-@pytest.mark.parametrize("columns", [32, 29, 1])
-def test_reductions_and_padding(columns: int) -> None:
-    x, out = randn(5, columns), torch.empty(5, columns)
-    run(kernels.softmax, (5,), x, out, 32)
-    torch.testing.assert_close(out, x.softmax(1))
-
-
-def test_scans() -> None:
-    x, out = randn(3, 64), torch.empty(3, 64)
-    run(kernels.running_sum, (3,), x, out, 64)
-    torch.testing.assert_close(out, x.cumsum(1), atol=1e-5, rtol=1e-5)
-
-
-def test_permutation_of_a_strided_view() -> None:
-    x = randn(8, 6, 10)[:, :, ::2]
-    out = torch.empty(8, 8, 8)[:5, :6, :8]
-    run(kernels.permuted_copy, (4, 3), x, out, 2, 2, 8)
-    torch.testing.assert_close(out, x.permute(2, 1, 0))
-
-
-def test_gather_with_an_index_out_of_bounds_pads() -> None:
-    table, rows, out = randn(9, 16), torch.tensor([3, 0, 8, 99], dtype=torch.int32), torch.empty(4, 16)
-    run(kernels.take_rows, (2,), table, rows, out, 2, 16)
-    torch.testing.assert_close(out[:3], table[[3, 0, 8]])
-    assert not out[3].any()
-
-
-def test_atomics_count_every_duplicate() -> None:
-    x = torch.randint(0, 5, (64,), generator=RANDOM, dtype=torch.int32)
-    counts = torch.zeros(5, dtype=torch.int32)
-    run(kernels.histogram, (4,), x, counts, 16)
-    assert counts.tolist() == torch.bincount(x, minlength=5).tolist()
-
-
-def test_loops_and_branches_that_differ_between_blocks() -> None:
-    x, out = torch.tensor([1, 6, 7, 27], dtype=torch.int32), torch.empty(4, dtype=torch.int32)
-    run(kernels.collatz, (4,), x, out, 1)
-    assert out.tolist() == [0, 8, 16, 111]
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn])
 def test_matrix_products_with_ragged_edges(dtype: torch.dtype) -> None:
     a, b = randn(50, 40, dtype=dtype), randn(40, 30, dtype=dtype)

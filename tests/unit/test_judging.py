@@ -392,22 +392,6 @@ def drawn(count: int, visible: int = 1) -> list[Run]:
 WRONG, DEAD = Status.WRONG_VALUES, Status.CRASHED
 
 
-@pytest.mark.parametrize("end", [WRONG, DEAD])
-def test_what_the_baseline_fails_on_too_is_left_out(monkeypatch: pytest.MonkeyPatch, end: Status) -> None:
-    found = Versions(monkeypatch, {3: end, 6: WRONG}, {3: end, 6: WRONG}).judged(drawn(9))
-    assert found.passed
-    assert [check.message for check in found.cases] == [f"run {number}" for number in (0, 1, 2, 4, 5, 7, 8)]
-    assert [check.case["N"] for check in found.left_out] == [20, 23]
-    assert (found.wanted, found.failed_on) == (8, [])
-    assert f"N=20: the baseline {'is wrong' if end is WRONG else 'fails'} on it, too" in found.notes[0]
-
-
-def test_what_the_candidate_alone_fails_on_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Versions(monkeypatch, {3: WRONG, 5: WRONG}, {3: WRONG, 6: WRONG}, {6: WRONG}).judged(drawn(9))
-    assert (found.status, found.faulty, [run.case["N"] for run in found.failed_on]) == (WRONG, 0, [22])
-    assert [check.case["N"] for check in found.left_out] == [20]
-
-
 def test_a_visible_case_on_which_the_baseline_is_wrong_leaves_nothing_to_judge(monkeypatch: pytest.MonkeyPatch) -> None:
     versions = Versions(monkeypatch, {0: WRONG}, {0: WRONG})
     found = versions.judged(drawn(9))
@@ -416,13 +400,6 @@ def test_a_visible_case_on_which_the_baseline_is_wrong_leaves_nothing_to_judge(m
     assert versions.judged(drawn(9), own=True).status is WRONG, "the baseline's own check"
     crash = Versions(monkeypatch, {0: DEAD}, {0: DEAD}).judged(drawn(9))
     assert (crash.status, crash.baseline_wrong) == (Status.VOID, False), "it may be the machine's fault"
-
-
-def test_a_baseline_that_is_wrong_on_most_cases_leaves_nothing_to_judge(monkeypatch: pytest.MonkeyPatch) -> None:
-    most = dict.fromkeys(range(1, 9), WRONG)
-    found = Versions(monkeypatch, most, most).judged(drawn(9))
-    assert (found.status, found.baseline_wrong) == (Status.VOID, True)
-    assert "one of 5 such cases, of 8 hidden ones" in found.message
 
 
 def test_versions_that_were_kept_and_fail_are_named_up_to_one_that_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
