@@ -1,8 +1,8 @@
-"""A GEMV (n=7168, k=16384, float16) traced rightly and wrongly: what contaminates a trace, and what it then says.
+"""A GEMV (n=7168, k=16384, float16) beside cuBLAS by a trace of many calls, and the first calls of a process.
 
 Effective bandwidth is (k + n*k + n) * 2 bytes over the latency of a call; kernels of one call are summed.
 
-python -m benchmarks.advice.gemv measure FILE [--seconds N]    on a GPU: four traces, each in a process of its own
+python -m benchmarks.advice.gemv measure FILE    on a GPU
 python -m benchmarks.advice.gemv check    anywhere: all configurations compile for sm_90, and are right
 python -m benchmarks.advice.gemv show FILE    anywhere: the table
 """
@@ -34,10 +34,6 @@ CONFIGS: list[tuple[int, int, int | None]] = [
     (2, 1024, None), (2, 2048, 8), (2, 4096, 4), (4, 512, None), (4, 1024, 4), (4, 1024, 8), (8, 512, 4), (8, 512, 8),
 ]  # fmt: skip
 """Rows of a block, length of a tile, and the hint for CTAs on an SM."""
-SEED = (
-    "the case study that this repeats: ours 66.2 us (median; 64.3 on average), cuBLAS split-K 62.1 + 2.4 us; "
-    "contaminated: 85.5 us (median; 91.7 on average, standard deviation 24.7)"
-)
 Call = Callable[[], torch.Tensor]
 Row = dict[str, Any]
 
@@ -175,131 +171,37 @@ def clean() -> Row:
     return found
 
 
-def searched() -> Row:
-    """The trace holds the search: first calls, every configuration some times, and only then the best, all one name."""
-    matrix, vector = made()
-    calls = ours(matrix, vector)
-
-    def work() -> None:
-        for call in calls.values():
-            repeated(call, TRIALS)()
-        repeated(calls[tuple(best)], CALLS)()  # type: ignore[index]
-
-    best = BEST or list(CONFIGS[0])
-    events = traced(work)
-    mine = [us for name, _, us in events if "gemv" in name]
-    together = {"kernel": "gemv_kernel, all of them"} | spread(mine)
-    return {"best": best, "kernels": [together], "names": by_name(events), "by_median": rates(statistics.median(mine))}
-
-
-def accompanied() -> Row:
-    """Another stream copies meanwhile."""
-    matrix, vector = made()
-    call = ours(matrix, vector)[tuple(BEST or CONFIGS[0])]  # type: ignore[index]
-    source = torch.empty(2**28, dtype=torch.float16, device="cuda")
-    target, stream = torch.empty_like(source), torch.cuda.Stream()
-    repeated(call, WARM_UPS)()
-    target.copy_(source)
-    torch.cuda.synchronize()
-
-    def work() -> None:
-        for number in range(CALLS):
-            if number % 4 == 0:
-                with torch.cuda.stream(stream):
-                    target.copy_(source)
-            call()
-
-    events = traced(work)
-    mine = [one for one in events if "gemv" in one[0]]
-    return {"kernels": by_name(events), "by_median": rates(statistics.median(us for _, _, us in mine))}
-
-
-def unwarmed() -> Row:
+def unwarmed(config: tuple[int, int, int | None]) -> Row:
     """The first calls of a process: modules load, clocks rise."""
-    matrix, vector = made()
-    call = ours(matrix, vector)[tuple(BEST or CONFIGS[0])]  # type: ignore[index]
+    call = ours(*made())[config]
     torch.cuda.synchronize()
     time.sleep(3)
-    events = traced(repeated(call, 10))
-    return {"kernels": by_name(events), "each_us": [round(us, 3) for _, _, us in events]}
+    return {"each_us": [round(us, 3) for _, _, us in traced(repeated(call, 10))]}
 
 
-PARTS: dict[str, Callable[[], Row]] = {
-    "clean": clean, "search in the trace": searched, "a copy alongside": accompanied, "first calls": unwarmed,
-}  # fmt: skip
-BEST: list[Any] = []
-
-
-def in_process(part: str, best: list[Any]) -> Row:
-    """A part in its own process, so that a crash costs only it."""
-    command = [sys.executable, "-m", "benchmarks.advice.gemv", "part", part, "--best", json.dumps(best)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PART_S, check=False)
-        marked = [line for line in done.stdout.splitlines() if line.startswith("PART ")]
-        if done.returncode == 0 and marked:
-            return dict(json.loads(marked[-1].removeprefix("PART ")))
-        return {"error": f"status {done.returncode}: {(done.stderr or done.stdout)[-1500:]}"}
-    except subprocess.TimeoutExpired:
-        return {"error": f"took more than {PART_S:.0f} s"}
-
-
-def measure(path: Path, seconds: float) -> None:
-    began = time.monotonic()
+def measure(path: Path) -> None:
     record: Row = header("advice.gemv measure FILE") | {
         "n": N, "k": K, "bytes": BYTES, "calls": CALLS, "trials": TRIALS,
-        "parts": {},
+        "parts": {"clean": clean()},
     }  # fmt: skip
-    best: list[Any] = []
-    for part in PARTS:
-        if time.monotonic() - began > seconds:
-            print(f"{part}: left out, {seconds:.0f} s are over", flush=True)
-            continue
-        started = time.monotonic()
-        found = in_process(part, best)
-        best = best or found.get("best", [])
-        record["parts"][part] = found | {"seconds": round(time.monotonic() - started, 1)}
-        write(path, record)
-        print(f"{part}: {record['parts'][part]['seconds']} s {found.get('error', '')}", flush=True)
+    command = [sys.executable, "-m", "benchmarks.advice.gemv", "first", json.dumps(record["parts"]["clean"]["best"])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PART_S, check=True)
+    record["parts"]["first calls"] = json.loads(done.stdout.splitlines()[-1])
+    write(path, record)
     show(path)
 
 
 def show(path: Path) -> None:
     record = read(path)
     print(f"{record['gpu']}, {record['date']}: n={record['n']} k={record['k']} float16, {record['bytes'] / 1e6:.1f} MB")
-    columns = "kernels a call | launches |  avg us |  med us |  min us |  max us |  stddev | by median"
-    print(f"| {'trace':20} | {'arm':28} | {columns} |")
-    for part, found in record["parts"].items():
-        if "error" in found:
-            print(f"| {part:20} | {found['error'].splitlines()[-1] if found['error'] else ''} |")
-        for name, arm in found.get("arms", {}).items():
-            calls = arm["calls"]
-            if "error" in calls:
-                print(f"| {part:20} | {name:28} | {calls['error']} |")
-                continue
-            print(table_row(part, name, str(calls["kernels_a_call"]), calls, calls))
-            if calls["kernels_a_call"] > 1:
-                for kernel in arm["kernels"]:
-                    print(table_row("", f"  {kernel['kernel'][:26]}", "", kernel, {}))
-        for kernel in found.get("kernels", []):
-            own = "gemv" in kernel["kernel"]
-            print(
-                table_row(
-                    part, kernel["kernel"][:28], "1" if own else "", kernel, found.get("by_median", {}) if own else {}
-                )
-            )
-    clean_part = record["parts"].get("clean", {})
-    if "best" in clean_part:
-        print(
-            f"best configuration (rows, tile, CTAs a SM): {clean_part['best']} of {len(clean_part['configs_med_us'])}"
-        )
-        print(f"CUDA events, interleaved, median us: {clean_part['events_med_us']}")
-    print(SEED)
-
-
-def table_row(part: str, name: str, each: str, row: Row, by_median: Row) -> str:
-    figures = " | ".join(f"{row[key]:7.2f}" for key in ("avg_us", "med_us", "min_us", "max_us", "stddev_us"))
-    rate = f"{by_median['gb_s']:.0f} GB/s, {by_median['peak_percent']:.0f}% of peak" if by_median else ""
-    return f"| {part:20} | {name:28} | {each:>14} | {row['launches']:8} | {figures} | {rate} |"
+    found = record["parts"]["clean"]
+    for name, arm in found["arms"].items():
+        calls = arm["calls"]
+        figures = ", ".join(f"{key} {calls[f'{key}_us']:.2f}" for key in ("avg", "med", "min", "max", "stddev"))
+        print(f"{name:28} {figures} us; {calls['gb_s']:.0f} GB/s, {calls['peak_percent']:.0f}% of peak")
+    print(f"best configuration (rows, tile, CTAs a SM): {found['best']} of {len(found['configs_med_us'])}")
+    print(f"CUDA events, interleaved, median us: {found['events_med_us']}")
+    print(f"first calls of a process, us: {record['parts']['first calls']['each_us']}")
 
 
 def check() -> None:
@@ -326,20 +228,18 @@ def check() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["measure", "check", "show", "part"])
-    parser.add_argument("file", nargs="?", help="of the record; with `part`, the part's name")
-    parser.add_argument("--seconds", type=float, default=120, help="measure: after these nothing new begins")
-    parser.add_argument("--best", type=json.loads, default=[], help=argparse.SUPPRESS)
+    parser.add_argument("what", choices=["measure", "check", "show", "first"])
+    parser.add_argument("file", nargs="?", default="", help="of the record")
     arguments = parser.parse_args()
-    if arguments.what == "check":
-        return check()
-    if arguments.file is None:
-        parser.error("a file is missing")
-    if arguments.what == "part":
-        BEST.extend(arguments.best)
-        return print(f"PART {json.dumps(PARTS[arguments.file]())}")
-    path = Path(arguments.file)
-    return show(path) if arguments.what == "show" else measure(path, arguments.seconds)
+    match arguments.what:
+        case "check":
+            check()
+        case "first":  # in a process of its own, which `measure` starts
+            print(json.dumps(unwarmed(tuple(json.loads(arguments.file)))))
+        case "measure":
+            measure(Path(arguments.file))
+        case "show":
+            show(Path(arguments.file))
 
 
 if __name__ == "__main__":
