@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from threading import Event
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import pytest
 
@@ -144,11 +144,6 @@ def quiet(_: str) -> None:
     """Nobody is told."""
 
 
-class FakeTrial(NamedTuple):
-    seed: int
-    nbytes: int = 10
-
-
 class Crew:
     """Workers of a check whose runs end as `ends` says by their seed, and take `seconds` on the worker."""
 
@@ -158,24 +153,8 @@ class Crew:
         self.slow: dict[int, float] = {}
         self.ends: dict[int, Status | Exception] = {}
         self.referee = threading.Lock()
-        self.ahead_bytes = 0
-        self.made: list[int] = []
-        self.untried: set[int] = set()
-        self.making_s = 0.0
-        self.handed_over: list[int] = []
         self.most_at_work = self._at_work = 0
         monkeypatch.setattr(crews, "check_case", self._check_case)
-        monkeypatch.setattr(crews, "make_trial", self._make_trial)
-
-    def _make_trial(self, code: object, case: Case, seed: int, values: Values) -> FakeTrial:
-        assert self.referee.acquire(blocking=False), "the referee does one thing at a time"
-        if seed in self.untried:
-            self.referee.release()
-            raise MemoryError
-        self.made.append(seed)
-        time.sleep(self.making_s)
-        self.referee.release()
-        return FakeTrial(seed)
 
     def _check_case(
         self,
@@ -184,13 +163,9 @@ class Crew:
         run: Run,
         backend: Backend,
         kept: dict[str, Any],
-        made: FakeTrial | None,
-        mismatches: None,
+        *_: None,
     ) -> CaseCheck:
         assert self.referee.acquire(blocking=False), "the referee does one thing at a time"
-        if made is not None:
-            assert made.seed == run.seed
-            self.handed_over.append(run.seed)
         kept.setdefault("shapes", []).append(run.case["N"])
         assert kept["shapes"].count(run.case["N"]) == sum(seen == run.case["N"] for seen, _ in worker.done) + 1
         self.referee.release()
@@ -209,7 +184,7 @@ class Crew:
         def start(*, count: int = 1) -> Iterator[list[WorkerHandle]]:
             yield [cast(WorkerHandle, worker) for worker in self.workers[:count]]
 
-        by = Check(cast(Any, None), Backend.CPU, start, quiet, self.ahead_bytes, len(self.workers))
+        by = Check(cast(Any, None), Backend.CPU, start, quiet, workers=len(self.workers))
         planned = [*classes, *(replace(run, hidden=True) for run in runs)]
         deadline = time.monotonic() + 60
         return judged_fairly(lambda some: judged_widely(by, some, limit_s), planned, [], deadline, widely=True)
@@ -295,36 +270,6 @@ def test_what_an_earlier_candidate_failed_on_comes_last(monkeypatch: pytest.Monk
     crew.ends = {6: WorkerFailure(Status.TIMEOUT, "no answer within 5 s")}
     found = crew.judged([*runs(3, 2), Run({"N": 17, "D": 0}, False, 6), Run({"N": 18, "D": 1}, False, 7)])
     assert (found.status, len(found.cases), crew.seeds[:7]) == (Status.TIMEOUT, 7, [*range(7)])
-
-
-def test_trials_are_made_while_all_workers_are_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each goes to its own run, no more of them wait than there is room for, and no worker waits for one."""
-    crew = Crew(monkeypatch, 3)
-    crew.slow, crew.ahead_bytes = {0: 0.3, 5: 0.3, 10: 0.3}, 65
-    assert crew.judged(runs(7, 5)).passed
-    assert crew.seeds == [*range(35)]
-    assert sorted(crew.handed_over) == sorted(crew.made)
-    assert len(crew.made) == len({*crew.made}) >= 7
-    assert {1, 6, 11} <= {*crew.made}, "those that they need next"
-    crew = Crew(monkeypatch, 3)
-    crew.slow = {0: 0.1, 5: 0.1, 10: 0.1}
-    assert crew.judged(runs(7, 5)).passed
-    assert not crew.made, "no bytes to spare"
-
-
-def test_a_trial_that_cannot_be_made_ahead_is_left_to_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    crew = Crew(monkeypatch, 3)
-    crew.slow, crew.ahead_bytes, crew.untried = {0: 0.2, 5: 0.2, 10: 0.2}, 1000, {11}
-    assert crew.judged(runs(7, 5)).passed
-    assert (crew.made, crew.handed_over) == ([1, 6], [])
-
-
-def test_no_trial_is_made_for_a_run_after_the_first_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    crew = Crew(monkeypatch, 3)
-    crew.slow, crew.ahead_bytes = {0: 0.1, 5: 0.5, 10: 0.5}, 10**6
-    crew.ends, crew.making_s = {0: Status.WRONG_VALUES}, 0.01
-    assert crew.judged(runs(7, 5)).status is Status.WRONG_VALUES
-    assert len(crew.made) < 20, "run 0 takes as long as ten of them"
 
 
 @pytest.mark.parametrize("count", [1, 3])
