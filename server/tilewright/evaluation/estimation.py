@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright.evaluation.calling import cpu_arguments
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
-from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Level, Status, geometric_mean
+from tilewright.evaluation.results import BenchmarkResult, CaseTiming, KernelUse, Level, Status, geometric_mean
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.specs import DeviceSpec
 from tilewright.roofline.bounds import Ceilings, floor_ms, intensity_class, roofline_share
@@ -81,6 +81,22 @@ def profiles(worker: WorkerHandle, code: TaskCode, seed: int, tell: Callable[[st
     return found
 
 
+def _kernels(call: CallProfile) -> list[KernelUse]:
+    """What each kernel of a call occupies."""
+    return [
+        KernelUse(
+            name=name,
+            registers=resources.registers,
+            stack_bytes=resources.stack_bytes,
+            shared_bytes=resources.shared_bytes,
+            warps_per_sm=resources.warps_per_sm,
+            max_warps_per_sm=resources.max_warps_per_sm,
+            limited_by=resources.limited_by,
+        )
+        for name, resources in {launch.kernel: launch.resources for launch in call.launches}.items()
+    ]
+
+
 def shortfall(profile: CallProfile, latency_ms: float, work: Work, device: DeviceSpec) -> str:
     """What of the compulsory work a call leaves out, by what its sampled blocks do; empty where it does all."""
     moved, where = profile.dram_bytes, profile.where
@@ -129,6 +145,7 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec, resolutio
                 latency_ms=latency,
                 roofline_percent=percent,
                 bound=bound,
+                kernels=_kernels(calls[0]),
                 note=f"{_searched(calls[0])}modelled: mostly {estimates[0].limit} "
                 f"({_terms(estimates[0])}); moves {moved / 1e6:.1f} MB, the work is {work.bytes / 1e6:.1f} MB; the "
                 f"interval is the model's {f'error: {TWO_MODELS}' if here else 'resolution'}",

@@ -225,6 +225,18 @@ class Sustained(Record):
         return f"sustained {100 * (self.speedup - 1):+.2f}% at {self.mhz} MHz"
 
 
+class KernelUse(Record):
+    """What one kernel of a call occupies."""
+
+    name: str
+    registers: int = Field(description="per thread")
+    stack_bytes: int = Field(description="stack frame per thread; spilled registers live there")
+    shared_bytes: int = Field(description="shared memory per CTA")
+    warps_per_sm: int | None = Field(None, description="warps that fit on an SM; none if its limits are not known")
+    max_warps_per_sm: int = 0
+    limited_by: str = Field("", description="what keeps a further CTA off the SM")
+
+
 class CaseTiming(Record):
     """One case of a benchmark run. Latencies in milliseconds: of a replayed program means over the rounds, else medians
     over the blocks."""
@@ -257,6 +269,7 @@ class CaseTiming(Record):
     program: StoredProgram | None = Field(None, description="the candidate's, where it was replayed")
     roofline_percent: float | None = Field(None, description="share of the bound by measured ceilings")
     bound: str | None = Field(None, description="what the roofline is bound by: memory or compute")
+    kernels: list[KernelUse] = Field([], description="what a modelled call's kernels occupy; a program holds its own")
     note: str = ""
 
 
