@@ -183,9 +183,13 @@ def ratio_of(result: BenchmarkResult) -> Ratio | None:
 
 
 def product(keeps: Sequence[BenchmarkResult]) -> Ratio:
-    """What the keeps of a session gain together. Their measurements are independent: the half width of the product's
-    interval is the root of the sum of their half widths' squares, in logarithms."""
-    ratios = [ratio for ratio in map(ratio_of, keeps) if ratio is not None]
+    """What the keeps of a session gain together."""
+    return multiplied([ratio for ratio in map(ratio_of, keeps) if ratio is not None])
+
+
+def multiplied(ratios: Sequence[Ratio]) -> Ratio:
+    """The product of independent speedups: the half width of its interval is the root of the sum of their half widths'
+    squares, in logarithms."""
     total = math.fsum(math.log(ratio.speedup) for ratio in ratios)
     half = math.hypot(*(math.log(ratio.high / ratio.low) / 2 for ratio in ratios))
     return Ratio(speedup=math.exp(total), low=math.exp(total - half), high=math.exp(total + half))
