@@ -1,0 +1,48 @@
+"""The report of a task's sessions: a page, and the same facts as Markdown. Both are derived and never read."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from tilewright.files import write_atomically
+from tilewright.ledger import LedgerError
+from tilewright.repository import Repository
+from tilewright.session.report import adapter, html, markdown
+from tilewright.session.report.data import ReportData, Session
+
+FILES = ("report.html", "report.md")
+
+
+def report_of(sandbox: Path, session: str, repository: Repository | None) -> ReportData:
+    """A session, and after it the other sessions of its task, the latest first. Raises `LedgerError`."""
+    first = adapter.session_of(sandbox / session / "journal.jsonl", repository)
+    others: list[Session] = []
+    unread = []
+    for journal in sorted(sandbox.glob("*/journal.jsonl")):
+        if journal.parent.name == session:
+            continue
+        try:
+            other = adapter.session_of(journal, repository)
+        except (LedgerError, OSError) as error:
+            unread.append(f"{journal.parent.name}: {str(error).removeprefix(f'{journal}:')}")
+        else:
+            others += [other] if other.task == first.task else []
+    others.sort(key=lambda other: other.began, reverse=True)
+    return ReportData(first.task, (first, *others), tuple(unread))
+
+
+def write(sandbox: Path, session: str, repository: Repository | None) -> None:
+    """Write both files into the sandbox, and into the session's folder. A report must not stop a session: where these
+    cannot be written, there are none, since stale ones would mislead."""
+    folders = (sandbox / session, sandbox)
+    try:
+        data = report_of(sandbox, session, repository)
+        texts = (html.render(data), markdown.render(data))
+        for folder in folders:
+            for name, text in zip(FILES, texts, strict=True):
+                write_atomically(folder / name, text)
+    except Exception:
+        for path in (folder / name for folder in folders for name in FILES):
+            with contextlib.suppress(OSError):
+                path.unlink()

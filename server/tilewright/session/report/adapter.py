@@ -1,0 +1,120 @@
+"""Makes a session's part of the report: the one place that knows how journal, repository and programs are kept."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from tilewright.evaluation.results import BenchmarkResult, geometric_mean
+from tilewright.ledger import LedgerError, read_entries, shown_latency
+from tilewright.policy import VerdictKind, multiplied, product, ratio_of
+from tilewright.repository import Files, Repository
+from tilewright.session import whole
+from tilewright.session.history import ENTRY, Checked, Measured, Row, Started, State
+from tilewright.session.report.data import Iteration, Outcome, Session
+from tilewright.session.report.figures import cases_of, changes, configs, diff, sustained_of, together
+
+OUTCOMES = {VerdictKind.KEEP: Outcome.KEPT, VerdictKind.CRASH: Outcome.CRASHED}
+
+
+class _Trial(NamedTuple):
+    """What an iteration was judged by: its runs, and the incumbent and the keeps that it met."""
+
+    checked: Checked | None
+    measured: Measured | None
+    incumbent: str
+    result: BenchmarkResult | None
+    keeps: list[BenchmarkResult]
+
+
+def session_of(journal: Path, repository: Repository | None) -> Session:
+    """A session; without a repository its diffs and configs are left out. Raises `LedgerError`."""
+    entries = read_entries(journal, ENTRY)
+    if not entries or not isinstance(started := entries[0], Started):
+        raise LedgerError(f"{journal} does not begin with a session's start")
+    state, trials = State(started), list[_Trial]()
+    met: tuple[str, BenchmarkResult | None, list[BenchmarkResult]] = (started.baseline, None, [])
+    for entry in entries[1:]:
+        if isinstance(entry, Row):
+            trials.append(_Trial(state.checked, state.measured, *met))
+        state.apply(entry)
+        if isinstance(entry, Checked | Measured | Row):
+            met = (state.incumbent_commit, state.incumbent_result, [*state.keeps])
+    editable = tuple(started.editable)
+    last, environment = state.incumbent_result, started.environment
+    direct = None if state.whole is None else ratio_of(state.whole.result)
+    total = state.whole.result if state.whole and direct else together(state.keeps, state.baseline_result)
+    with journal.open(encoding="utf-8") as file:
+        began = str(json.loads(file.readline())["time"])
+    return Session(
+        name=started.session,
+        task=started.task_name,
+        began=began,
+        ended=state.ended or "",
+        branch=started.branch,
+        base=started.baseline,
+        device=environment.device,
+        level=last.level if last is not None else None,
+        speedup=direct or product(state.keeps),
+        product=product(state.keeps),
+        direct=direct is not None,
+        sustained=sustained_of(total),
+        before_ms=geometric_mean([case.incumbent_ms or case.latency_ms for case in total.cases]) if total else None,
+        after_ms=total.latency_ms if total else None,
+        doubts=tuple(_doubts(state)),
+        cases=tuple(cases_of(total, state.baseline_result, environment.ceilings)),
+        iterations=tuple(
+            _iteration(row, trial, state, journal.parent / "programs", repository)
+            for row, trial in zip(state.rows, trials, strict=True)
+        ),
+        configs=configs(*(_files(repository, at, editable) for at in (started.baseline, state.incumbent_commit))),
+        environment=tuple((name, value) for name, value in environment if isinstance(value, str) and value),
+    )
+
+
+def _iteration(row: Row, trial: _Trial, state: State, programs: Path, repository: Repository | None) -> Iteration:
+    editable, commit = tuple(state.started.editable), trial.checked.commit if trial.checked is not None else ""
+    result = trial.measured.result if trial.measured is not None and row.latency_ms is not None else None
+    speedup = None if result is None else ratio_of(result)
+    figures = ("", result.sustained if result is not None else "")
+    outcome = OUTCOMES.get(row.verdict.kind, Outcome.REVERTED if row.passed else Outcome.WRONG)
+    return Iteration(
+        number=row.iteration,
+        name=row.optimization,
+        outcome=outcome if row.iteration else Outcome.BASELINE,
+        reason=row.verdict.reason,
+        detail=row.verdict.detail,
+        latency=shown_latency(row.latency_ms, row.modelled),
+        speedup=speedup,
+        total=None if speedup is None else multiplied([product(trial.keeps), speedup]),
+        sustained=sustained_of(result),
+        doubts=tuple(text for text in [*row.trust.split("; "), *state.remarks[row.iteration]] if text not in figures),
+        cases=tuple(cases_of(result, trial.result, state.started.environment.ceilings)),
+        kernels=tuple(changes(trial.result, result, programs)),
+        diff=diff(*(_files(repository, at, editable) for at in (trial.incumbent, commit))),
+        restore=f"git restore --source={commit[:12]} -- {shlex.join(editable)}" if commit else "",
+    )
+
+
+def _doubts(state: State) -> Iterator[str]:
+    """What to know before the session's figures are trusted."""
+    if changed := state.started.rules.differences():
+        yield f"rules that differ from the default: {', '.join(changed)}"
+    if state.whole is None or state.whole.agrees is not True:
+        yield from whole.told(state)
+    if state.started.environment.unprotected:
+        yield f"{state.started.environment.unprotected}: {state.started.environment.isolation}"
+    yield from state.started.notes
+    yield from (f"{label} was left out: {why}" for label, why in state.left_out.items())
+    yield from (f"{notice.what}: {notice.detail}" for notice in state.notices)
+
+
+@lru_cache(maxsize=512)
+def _files(repository: Repository | None, commit: str, names: tuple[str, ...]) -> Files:
+    """The files of a commit; none where it is not there."""
+    there = repository is not None and commit and repository.resolve(commit) is not None
+    return repository.files(commit, names) if repository is not None and there else {}

@@ -1,0 +1,117 @@
+"""Figures of a report from benchmark results and files, whatever record holds them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Sustained
+from tilewright.knobs import HINTS, Knobs, SpaceError
+from tilewright.policy import Ratio, multiplied
+from tilewright.repository import Files
+from tilewright.roofline.bounds import Ceilings
+from tilewright.session.report.data import CaseFigures, KernelChange
+from tilewright.session.report.occupancy import kernels_of
+from tilewright.task import case_label
+
+DIFF_LINES = 600
+"""Lines of a diff that are shown."""
+
+
+def together(keeps: Sequence[BenchmarkResult], first: BenchmarkResult | None) -> BenchmarkResult | None:
+    """The last keep against the baseline: speedups are products of the keeps', and latencies are of different runs."""
+    if not keeps or first is None or any(len(keep.cases) != len(first.cases) for keep in keeps):
+        return first if not keeps else keeps[-1]
+    cases = []
+    for number, (before, after) in enumerate(zip(first.cases, keeps[-1].cases, strict=True)):
+        ratios = [ratio for keep in keeps if (ratio := _ratio(keep.cases[number])) is not None]
+        gain = multiplied(ratios)
+        figures = {"speedup": gain.speedup, "speedup_low": gain.low, "speedup_high": gain.high}
+        cases.append(after.model_copy(update={"incumbent_ms": before.latency_ms, "sustained": None, **figures}))
+    return keeps[-1].model_copy(update={"cases": cases})
+
+
+def sustained_of(result: BenchmarkResult | None) -> Sustained | None:
+    """The least speedup without rests; None where the clock falls on no case."""
+    cases = [] if result is None else result.cases
+    return min((case.sustained for case in cases if case.sustained), key=lambda one: one.speedup, default=None)
+
+
+def cases_of(result: BenchmarkResult | None, before: BenchmarkResult | None, known: Ceilings) -> Iterator[CaseFigures]:
+    """The cases of `result`, each beside the same case of the version before, if there is one."""
+    earlier = {case_label(timing.case): timing for timing in (before.cases if before is not None else [])}
+    for timing in result.cases if result is not None else []:
+        sources = [one for one in (timing, earlier.get(case_label(timing.case))) if one is not None]
+        known_share = next((one for one in sources if one.roofline_percent and one.bound), None)
+        least = known_share.latency_ms * (known_share.roofline_percent or 0.0) if known_share else None
+        bound = known_share.bound or "" if known_share else ""
+        percents = [least / ms if least and ms else None for ms in (timing.incumbent_ms, timing.latency_ms)]
+        doubts = ["the same program as before"] * timing.same
+        doubts += ["by the wall clock; the events show more"] * timing.bounded
+        doubts += [f"clock not steady ({timing.mhz} MHz)"] * (not timing.steady)
+        yield CaseFigures(
+            label=case_label(timing.case),
+            before_ms=timing.incumbent_ms,
+            after_ms=timing.latency_ms,
+            speedup=_ratio(timing),
+            sustained=timing.sustained,
+            bound=bound,
+            percent_before=percents[0],
+            percent=percents[1],
+            rate_before=_rate(percents[0], bound, timing, known),
+            rate=_rate(percents[1], bound, timing, known),
+            memory_before=sources[1].peak_bytes if sources[1:] else None,
+            memory=timing.peak_bytes,
+            note="; ".join([*doubts, *filter(None, [timing.note])]),
+        )
+
+
+def _ratio(timing: CaseTiming) -> Ratio | None:
+    if timing.speedup is None or timing.speedup_low is None or timing.speedup_high is None:
+        return None
+    return Ratio(speedup=timing.speedup, low=timing.speedup_low, high=timing.speedup_high)
+
+
+def _rate(percent: float | None, bound: str, timing: CaseTiming, known: Ceilings) -> str:
+    """What a call moves or computes a second, from its share of the ceiling that binds it."""
+    flops = known.flops.get(str(timing.case.get("dtype", "")))
+    if percent is None:
+        return ""
+    if bound == "memory":
+        return f"{percent / 100 * known.copy_bytes_per_s / 1e9:.0f} GB/s"
+    return f"{percent / 100 * flops / 1e12:.1f} TFLOP/s" if flops else ""
+
+
+def changes(before: BenchmarkResult | None, after: BenchmarkResult | None, programs: Path) -> Iterator[KernelChange]:
+    """What the kernels of the first case occupy before and after. Two kernels stand side by side if they have one name,
+    or if each is its version's only one."""
+    old, new = (kernels_of(run.cases[0], programs) if run and run.cases else [] for run in (before, after))
+    if len(old) == len(new) == 1:
+        yield KernelChange(new[0].name, old[0], new[0])
+        return
+    past = {use.name: use for use in old}
+    yield from (KernelChange(use.name, past.pop(use.name, None), use) for use in new)
+    if new:
+        yield from (KernelChange(use.name, use, None) for use in past.values())
+
+
+def diff(old: Files, new: Files) -> str:
+    """The change as a unified diff, cut to `DIFF_LINES`; empty where a version is not known."""
+    lines: list[str] = []
+    for name in new if old else ():
+        first, last = (files.get(name, b"").decode("utf-8", "replace").splitlines() for files in (old, new))
+        lines += difflib.unified_diff(first, last, f"a/{name}", f"b/{name}", lineterm="")
+    left = len(lines) - DIFF_LINES
+    return "\n".join([*lines[:DIFF_LINES], *([f"… {left} more lines"] if left > 0 else [])])
+
+
+def configs(old: Files, new: Files) -> tuple[tuple[str, str, str], ...]:
+    """Whole numbers, switches and hints of the source that can be searched, each with its first and its last value."""
+    try:
+        first, last = (Knobs(files, "", "") for files in (old, new))
+    except SpaceError:
+        return ()
+    names = [name for name, value in last.constants.items() if isinstance(value, int)]
+    pairs = [one.original([*names, *HINTS]) for one in (first, last)]
+    return tuple((name, str(pairs[0].get(name, "-")), str(value)) for name, value in pairs[1].items())
