@@ -47,6 +47,20 @@ def test_a_person_can_play_a_session(make_task: Callable[..., Path]) -> None:
     assert tilewright("append-result", "once more", cwd=root).returncode == 2
     table = (root / "sandbox" / "perf_results.md").read_text()
     assert [line.split("|")[-2].strip() for line in table.splitlines()[2:]] == ["keep", "keep", "crash"]
+    page = (root / "sandbox" / "report.html").read_text()
+    assert "ended: 2 iterations are done" in page
+    assert "+TILE = " in page
+    assert "registers" in page
+    text = done("report")
+    assert "| 1 | `a larger tile` | kept |" in text
+    assert (root / "sandbox" / "report.md").read_text() == text.removesuffix("\n")
+    body = done("report", "--pr", "--closes", "7")
+    assert body.startswith("| case | before, ms |")
+    assert body.rstrip().endswith("Closes #7")
+    (root / "sandbox" / "report.html").unlink()
+    done("report")
+    assert (root / "sandbox" / "report.html").read_text() == page
+    assert "there is no session nothing" in tilewright("report", "nothing", cwd=root).stderr
 
 
 @pytest.mark.slow
@@ -269,6 +283,7 @@ def test_the_wheel_carries_examples_and_skills(tmp_path: Path) -> None:
     pages = {path.name for path in (ROOT / "references").glob("*.md")}
     assert {f"tilewright/bundled/references/{name}" for name in pages} <= {*names}
     assert "tilewright/py.typed" in names
+    assert {f"tilewright/session/report/report.{end}" for end in ("html.j2", "css")} <= {*names}
     assert not [name for name in names if "__pycache__" in name]
 
 

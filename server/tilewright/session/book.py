@@ -165,7 +165,6 @@ class Book:
                 self._check_untouched()
             self.state = None
             self.record(Ended(reason=reason))
-            self.checkout.write_table(folder, State.of(self.entries))
             return f"session {folder.name} ended: {reason}"
         except UsageError as error:
             self.checkout.forget_current()
@@ -234,7 +233,8 @@ class Book:
             del self._owed[0]
 
     def record(self, entry: Entry) -> None:
-        """Put one record on disk and into the state, and then the journal's head outside; a row also renders the table.
+        """Put one record on disk and into the state, and then the journal's head outside. A row, and the session's end,
+        also render the table and the report.
 
         Raises `Forged` where another hand was at the journal, and `OSError`, with nothing on record, where the disk
         takes no record."""
@@ -251,7 +251,7 @@ class Book:
         else:
             self.state.apply(entry)
         self._keep_head()
-        if isinstance(entry, Row) or (isinstance(entry, Checked | SizesChecked) and entry.result.faulty):
+        if isinstance(entry, Row | Ended) or (isinstance(entry, Checked | SizesChecked) and entry.result.faulty):
             self.checkout.write_table(self._journal.path.parent, self.state)
 
     def _keep_head(self) -> OSError | None:

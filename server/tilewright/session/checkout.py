@@ -18,7 +18,7 @@ from tilewright.heads import HeadError
 from tilewright.ledger import Journal, LedgerError, render_table
 from tilewright.policy import VerdictKind
 from tilewright.repository import SANDBOX, Files, Repository, RepositoryError
-from tilewright.session import integrity, trailers
+from tilewright.session import integrity, report, trailers
 from tilewright.session.history import ENTRY, Entry, Kept, Started, State
 from tilewright.text import few
 
@@ -204,7 +204,8 @@ class Checkout:
         return found
 
     def write_table(self, folder: Path, state: State) -> None:
-        """Render `perf_results.md`: the session's own, and the checkout's, which is the current session's."""
+        """Render `perf_results.md` and the report: the session's own, and the checkout's, which are the current
+        session's."""
         text = render_table(state.table())
         for path in (folder / "perf_results.md", self.sandbox / "perf_results.md"):
             try:
@@ -212,6 +213,7 @@ class Checkout:
             except OSError:  # no table rather than a stale one: the next call renders one that is missing
                 with contextlib.suppress(OSError):
                     path.unlink()
+        report.write(self.sandbox, folder.name, self.repository)
 
     def write_missing_table(self, folder: Path, state: State) -> None:
         """Render the tables again if one of them is gone."""

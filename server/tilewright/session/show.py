@@ -138,7 +138,11 @@ def status(state: State, then: str, job: Job | None, wrong: str, holder: str = "
             *(f"{notice.what}: {notice.detail}" for notice in state.notices),
         ],
         next=then if job is None else job.again,
-        files={"table": "sandbox/perf_results.md", "journal": _journal(started)},
+        files={
+            "table": "sandbox/perf_results.md",
+            "report": "sandbox/report.html",
+            "journal": _journal(started),
+        },
     )
 
 
