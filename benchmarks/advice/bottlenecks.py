@@ -1,10 +1,8 @@
-"""`profile` on kernels with a planted bottleneck each: is it named? With ncu's counters, and without. Ten were written
+"""`profile` on kernels with a planted bottleneck each: is it named? Ten were written
 along with the rules (`kernels/bottlenecks`), ten by someone who knew none of these (`kernels/unseen`, whose README.md
 argues for each label).
 
 python -m benchmarks.advice.bottlenecks measure FILE [--seconds N] [--only NAME]    on a GPU: whole reports
-python -m benchmarks.advice.bottlenecks model [FILE] [--only NAME]    anywhere: the same by the model alone
-python -m benchmarks.advice.bottlenecks judge FILE [--only NAME]    anywhere: FILE's figures by today's rules
 python -m benchmarks.advice.bottlenecks show FILE    anywhere: the table of what was measured
 """
 
@@ -21,13 +19,9 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
-from unittest import mock
 
 from benchmarks import recorded
 
-from tilewright.profile import profiler
-from tilewright.profile.counters import KernelCounters
-from tilewright.profile.diagnosis import CaseDiagnosis, Facts, diagnose
 from tilewright.profile.profiler import Profiler
 from tilewright.session.checkout import Checkout
 from tilewright.task import Backend
@@ -107,7 +101,7 @@ def scratch(one: Planted, parent: Path) -> Path:
     return repository
 
 
-async def profiled(one: Planted, parent: Path, backend: Backend) -> dict[str, Any]:
+async def profiled(one: Planted, parent: Path) -> dict[str, Any]:
     """The planted kernel's whole report, and the counters behind it."""
 
     async def quiet(_: str) -> None: ...
@@ -116,22 +110,21 @@ async def profiled(one: Planted, parent: Path, backend: Backend) -> dict[str, An
     began = time.monotonic()
     try:
         async with asyncio.timeout(PROFILE_S):
-            report = await planted.profile(PurePosixPath("task"), quiet, backend)
+            report = await planted.profile(PurePosixPath("task"), quiet, Backend.CUDA)
     finally:
         await planted.close()
     found = {"report": report.model_dump(mode="json"), "counters": planted.counters.model_dump(mode="json")}
     if report.cases:
-        case = report.cases[0]
-        found |= {"bound": case.bound, "without_counters": case.without_counters or case.bound}
+        found |= {"bound": report.cases[0].bound}
     return found | {"seconds": round(time.monotonic() - began, 1)}
 
 
-def tried(one: Planted, backend: Backend) -> dict[str, Any]:
+def tried(one: Planted) -> dict[str, Any]:
     """The same as a row of the record; an error is one, too."""
     row = {"planted": one.name, "entry": one.entry, "case": one.case, "expected": one.bound}
     with tempfile.TemporaryDirectory(prefix="tilewright-bottlenecks-") as parent:
         try:
-            row |= asyncio.run(profiled(one, Path(parent), backend))
+            row |= asyncio.run(profiled(one, Path(parent)))
         except Exception as error:
             row |= {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc(limit=-4)}
     return row
@@ -143,19 +136,17 @@ def line(row: dict[str, Any]) -> str:
         report = row.get("report", {})
         return f"{row['planted']:28} FAILED {row.get('error') or report.get('summary', '')}"
     case = row["report"]["cases"][0]
-    marks = ["right" if row[key] == row["expected"] else "WRONG" for key in ("bound", "without_counters")]
+    mark = "right" if row["bound"] == row["expected"] else "WRONG"
     return (
-        f"{row['planted']:28} expected {row['expected']:21} named {row['bound']:21} {marks[0]}; without counters "
-        f"{row['without_counters']:21} {marks[1]}; {case['latency_ms']:.4f} ms, "
-        f"{case['roofline_percent'] or 0:.0f}% of the roofline ({row['seconds']} s)"
+        f"{row['planted']:28} expected {row['expected']:21} named {row['bound']:21} {mark}; {case['latency_ms']:.4f} "
+        f"ms, {case['roofline_percent'] or 0:.0f}% of the roofline ({row['seconds']} s)"
     )
 
 
 def total(rows: list[dict[str, Any]]) -> str:
     named = sum(row.get("bound") == row["expected"] for row in rows)
-    blind = sum(row.get("without_counters") == row["expected"] for row in rows)
     counted = sum(bool(row.get("counters", {}).get("cases")) for row in rows)
-    return f"{named} of {len(rows)} named rightly (counters for {counted} of them), {blind} without counters"
+    return f"{named} of {len(rows)} named rightly (counters for {counted} of them)"
 
 
 def show(path: Path) -> None:
@@ -176,7 +167,7 @@ def measure(path: Path, seconds: float, only: str) -> None:
         if time.monotonic() - began > seconds:
             print(f"{one.name}: left out, {seconds:.0f} s are over", flush=True)
             continue
-        row = tried(one, Backend.CUDA)
+        row = tried(one)
         record["kernels"].append(row)
         recorded.write(path, record)
         print(line(row), flush=True)
@@ -186,51 +177,13 @@ def measure(path: Path, seconds: float, only: str) -> None:
     print(total(record["kernels"]), flush=True)
 
 
-def judge(path: Path, only: str) -> None:
-    """Diagnose anew what was measured: compiled and modelled here, with the latency and the counters of the record, but
-    with the ceilings that are assumed where none were measured."""
-    measured = {row["planted"]: row for row in recorded.read(path)["kernels"] if row.get("report", {}).get("cases")}
-    rows = []
-    for one in PLANTED:
-        if only not in one.name or one.name not in measured:
-            continue
-        row = measured[one.name]
-        counters = [KernelCounters.model_validate(launch) for launch in next(iter(row["counters"]["cases"]), [])]
-        figures = {"latency_ms": row["report"]["cases"][0]["latency_ms"], "measured": True, "counters": counters}
-
-        def with_figures(facts: Facts, *more: Any, figures: dict[str, Any] = figures) -> CaseDiagnosis:
-            return diagnose(facts._replace(**figures), *more)
-
-        with mock.patch.object(profiler, "diagnose", with_figures):
-            rows.append(tried(one, Backend.CPU) | {"counters": row["counters"]})
-        print(line(rows[-1]), flush=True)
-    print(total(rows))
-
-
-def model(path: Path | None, only: str) -> None:
-    rows = []
-    for one in PLANTED:
-        if only in one.name:
-            rows.append(tried(one, Backend.CPU))
-            print(line(rows[-1]), flush=True)
-    if path is not None:
-        recorded.write(path, recorded.header("advice.bottlenecks model FILE") | {"kernels": rows})
-    print(total(rows))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["measure", "model", "judge", "show"])
-    parser.add_argument("file", type=Path, nargs="?")
+    parser.add_argument("what", choices=["measure", "show"])
+    parser.add_argument("file", type=Path)
     parser.add_argument("--seconds", type=float, default=450, help="measure: after these nothing new begins")
     parser.add_argument("--only", default="", help="those alone whose name holds this: `unseen` for the second ten")
     arguments = parser.parse_args()
-    if arguments.what == "model":
-        return model(arguments.file, arguments.only)
-    if arguments.file is None:
-        parser.error("measure, judge and show need a FILE")
-    if arguments.what == "judge":
-        return judge(arguments.file, arguments.only)
     if arguments.what == "show":
         return show(arguments.file)
     return measure(arguments.file, arguments.seconds, arguments.only)

@@ -144,7 +144,7 @@ async def replayed(part: Part, repository: Path, recorded: Record) -> Record:
     measuring: Any = Measuring(environment(), times_of(recorded), configs)
     knobs = wanted.knobs()
     measuring.learn([wanted.files | knobs.variant(config) for config in configs])
-    result = await search(wanted, Backend.CUDA, measuring, measuring, lambda _: None)
+    result = await search(wanted, Backend.CUDA, measuring, lambda _: None)
     if result.status is not Status.PASSED:
         raise RuntimeError(f"{part.name}: {result.status}: {result.message}")
     kept = {"config", "place", "why"}

@@ -121,7 +121,9 @@ def autotune(
         list[str] | None,
         typer.Option("--set", help="a tunable parameter and the values to try, as in TILE_M=64,128; may be repeated"),
     ] = None,
-    kind: Annotated[str, typer.Option(help="T1 to T9: what to propose a space for; default: as the kernel seems")] = "",
+    kind: Annotated[
+        str, typer.Option(help="matmul, attention or rows: what to propose a space for; default: as the source shows")
+    ] = "",
     apply: Annotated[bool, typer.Option("--apply", help="write the best config into the editable files")] = False,
     wrapper: Annotated[
         bool, typer.Option("--wrapper", help="write a module that tunes on the first call for a key")
@@ -153,21 +155,14 @@ def profile(
     root: Root = HERE,
 ) -> None:
     """Say what bounds a task's kernel, by which evidence, and what to try first."""
-    from tilewright.profile.kernels import table
     from tilewright.profile.profiler import Profiler
 
     chosen, config = chosen_backend(backend), one_each("--set", knobs)
-    tables: list[list[str]] = []
 
-    async def ask(profiler: Profiler, folder: PurePosixPath, arch: str) -> Record:
-        report = await profiler.profile(folder, print_progress, chosen, arch, math.inf, config)
-        names = [case.case for case in report.cases]
-        whole = zip(names, profiler.kernels.cases, strict=False)
-        tables.extend([f"the kernels of a call, {name}:", *table(call)] for name, call in whole if call is not None)
-        plain = [case.model_copy(update={"kernels": None}) for case in report.cases]
-        return report.model_copy(update={"cases": plain})
+    def ask(profiler: Profiler, folder: PurePosixPath, arch: str) -> Awaitable[Record]:
+        return profiler.profile(folder, print_progress, chosen, arch, math.inf, config)
 
-    _asked(root, task, Profiler, ask, tables)
+    _asked(root, task, Profiler, ask)
 
 
 @kernel_app.command()
@@ -267,10 +262,8 @@ def _asked(
     task: str,
     make: Callable[[Checkout], ToolT],
     ask: Callable[[ToolT, PurePosixPath, str], Awaitable[Record]],
-    tables: Sequence[list[str]] = (),
 ) -> NoReturn:
-    """Make a tool on the checkout, ask it about a task, print its report and the `tables` that asking has filled, and
-    end as the report says."""
+    """Make a tool on the checkout, ask it about a task, print its report, and end as the report says."""
 
     async def work(loop: Any) -> Record:
         folder, arch = loop.task_of(task)
@@ -282,10 +275,4 @@ def _asked(
 
     report = in_loop(root, work)
     print_report(report)
-    _print_tables(tables)
     raise typer.Exit(0 if getattr(report, "status", "") == "passed" else 1)
-
-
-def _print_tables(tables: Sequence[list[str]]) -> None:
-    for lines in tables:
-        typer.echo("\n".join(["", *lines]))

@@ -8,6 +8,7 @@ launches.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -29,6 +30,8 @@ HINTS: dict[str, tuple[int, ...]] = {
     "opt_level": (0, 1, 2, 3),
 }
 """The hints that cuTile's `@ct.kernel` takes, and the values that they may have."""
+MATMUL = re.compile(rb"\b(?:mma|matmul|dot)(?:_\w+)?\(")
+"""A call that multiplies matrices, in the source of a kernel."""
 
 
 class SpaceError(ValueError):

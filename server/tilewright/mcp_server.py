@@ -290,8 +290,8 @@ def build_server(desk: Desk) -> MCPServer[None]:
             Field(description="values by tunable parameter (constants of editable files, hints of @ct.kernel)"),
         ] = {},  # noqa: B006
         kind: Annotated[
-            Literal["T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9"] | None,
-            Field(description="kind of kernel to propose a space for; else as it seems"),
+            Literal["matmul", "attention", "rows"] | None,
+            Field(description="kind of kernel to propose a space for; else as its source shows"),
         ] = None,
         apply: Annotated[bool, Field(description="write the best config into the editable files")] = False,
         wrapper: Annotated[bool, Field(description="write a module that tunes on the first call for a key")] = False,

@@ -26,7 +26,7 @@ def test_a_race_finds_the_larger_tile(make_task: Callable[..., Path]) -> None:
     assert report.status == "passed", report.message
     assert "confirmed by a second comparison" in report.summary
     assert report.best["TILE"] in (1024, 4096)
-    assert any(one.place == "measured" for one in report.configs)
+    assert any(": measured, " in line for line in report.configs)
 
 
 def test_what_is_wrong_fails_or_is_the_same_is_told_from_what_is_slow(make_task: Callable[..., Path]) -> None:
@@ -61,7 +61,6 @@ def test_what_is_wrong_fails_or_is_the_same_is_told_from_what_is_slow(make_task:
     assert not found[1].dropped
     assert found[2].dropped
     assert found[3].same == 0
-    assert "scale_kernel" in {symbol.partition("_Kt")[0] for symbol in race.symbols}
 
 
 def test_a_triton_kernel_is_raced_in_a_declared_space(make_task: Callable[..., Path]) -> None:

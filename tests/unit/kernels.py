@@ -68,14 +68,6 @@ def rectangle(x, out, R: Size, C: Size):
 
 
 @ct.kernel
-def twice_around(x, out):
-    """A row's first tile, and then the row."""
-    row = ct.bid(0)
-    first = ct.load(x, index=(row, 0), shape=(1, 16))
-    ct.store(out, index=(row, 0), tile=ct.load(x, index=(row, 0), shape=(1, 64)) + ct.sum(first))
-
-
-@ct.kernel
 def banded(x, y, out, T: Size, G: Size):
     """Tiles of out in bands of G rows, down a band's columns first: neighbours mostly load the same tile of y."""
     band = G * ct.cdiv(y.shape[1], T)

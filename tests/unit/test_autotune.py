@@ -1,4 +1,4 @@
-"""The parts of the search: knobs in a source, spaces, the race, and the launch code."""
+"""The parts of the search: knobs in a source, spaces, and the race."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from typing import Any
 import pytest
 
 from tests.conftest import SCALE_KERNEL, SCALE_TASK, SCALE_TOML
-from tests.unit.test_model import profile
-from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric
+from tilewright.autotune.report import SearchResult, Speedup, geometric
 from tilewright.autotune.searching import Wanted, search
 from tilewright.autotune.space import Kind, declared, kind_of, proposed
-from tilewright.autotune.tuner import REMEDY, _ended
-from tilewright.evaluation import pool
+from tilewright.autotune.tuner import REMEDY, _report
+from tilewright.bundled import examples
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Environment, Raced, Status
 from tilewright.knobs import Knobs, SpaceError, parse_values
 from tilewright.repository import Files
 from tilewright.roofline.bounds import Ceilings
-from tilewright.roofline.model import CallProfile
 from tilewright.session.beginning import Working
 from tilewright.session.outcomes import RaceResult
 from tilewright.task import Backend, load_task
@@ -110,8 +108,8 @@ def test_a_declared_space_is_the_product_after_the_original() -> None:
     assert space.configs[0] == {}
     assert {"TILE_M": 64, "occupancy": 1} in space.configs
     assert len(space.configs) == 5
-    assert not space.warning
-    assert "30 is a good limit" in declared(knobs(), {"TILE_M": [2**n for n in range(1, 40)]}).warning
+    assert space.why == "declared"
+    assert "30 is a good limit" in declared(knobs(), {"TILE_M": [2**n for n in range(1, 40)]}).why
     with pytest.raises(SpaceError, match="more than a search takes"):
         declared(knobs(), {"TILE_M": list(range(1, 30)), "TILE_N": list(range(1, 30))})
     with pytest.raises(SpaceError, match="NAME=1,2,4"):
@@ -148,7 +146,7 @@ def test_a_proposed_space_is_small_and_knows_its_kernel(kind: Kind) -> None:
         for config in space.configs
     )
     tiled = any("TILE_M" in config and "TILE_N" in config for config in space.configs)
-    assert tiled == (kind not in (Kind.ELEMENTWISE, Kind.IN_PLACE))
+    assert tiled == (kind is not Kind.ROWS)
     assert not any("num_ctas" in config for config in proposed(knobs(), kind, "sm_80").configs)
     for config in space.configs:
         knobs().variant(config)
@@ -156,23 +154,23 @@ def test_a_proposed_space_is_small_and_knows_its_kernel(kind: Kind) -> None:
 
 def test_nothing_to_search_is_said() -> None:
     with pytest.raises(SpaceError, match="nothing to search"):
-        proposed(knobs(b"def entry(x):\n    return x\n"), Kind.ELEMENTWISE, "sm_90")
+        proposed(knobs(b"def entry(x):\n    return x\n"), Kind.ROWS, "sm_90")
 
 
-def call(**changes: Any) -> CallProfile:
-    return CallProfile(launches=[profile(**changes)])
+@pytest.mark.parametrize(
+    ("example", "kind"),
+    [("01_rmsnorm_occupancy_only", Kind.ROWS), ("02_matmul_full_search", Kind.MATMUL)],
+)
+def test_a_kernel_is_taken_for_what_its_source_shows(example: str, kind: Kind) -> None:
+    assert kind_of({"k.py": (examples() / example / "fixed_launch.py").read_bytes()}) is kind
 
 
-def test_what_a_kernel_is_taken_for() -> None:
-    products = {"matrix_flops": {"bfloat16": 1e8}}
-    assert kind_of(call(), [], {"bfloat16"}, 132) is Kind.ELEMENTWISE
-    assert kind_of(call(), ["x"], {"bfloat16"}, 132) is Kind.IN_PLACE
-    assert kind_of(call(**products), [], {"bfloat16"}, 132) is Kind.MATMUL
-    assert kind_of(call(**products, blocks=264), [], {"bfloat16"}, 132) is Kind.PERSISTENT
-    assert kind_of(call(**products, special_functions=1e8 / 512), [], {"bfloat16"}, 132) is Kind.ATTENTION
-    assert kind_of(call(**products, special_functions=1e8 / 8192), [], {"bfloat16"}, 132) is Kind.MATMUL
-    assert kind_of(call(**products), [], {"float8_e4m3fn"}, 132) is Kind.FP8
-    assert kind_of(call(**products), [], {"int32", "bfloat16"}, 132) is Kind.GROUPED
+def test_attention_has_two_products_and_exponentials() -> None:
+    products = b"s = ct.mma(q, k, s)\nout = ct.mma(p, v, out)\n"
+    assert kind_of({"k.py": products + b"p = ct.exp2(s)\n"}) is Kind.ATTENTION
+    assert kind_of({"k.py": products}) is Kind.MATMUL
+    assert kind_of({"k.py": b"acc = tl.dot(a, b, acc)\nout = acc * tl.exp(-acc)\n"}) is Kind.MATMUL
+    assert kind_of({"k.py": b"x = ct.exp(x)\n", "notes.md": products}) is Kind.ROWS
 
 
 def test_the_mean_of_cases_is_geometric() -> None:
@@ -181,50 +179,20 @@ def test_the_mean_of_cases_is_geometric() -> None:
     assert 0.8 < mean.low < 1.0 < mean.high < 1.2
 
 
-def tried(place: str, speedup: tuple[float, float, float] | None, **config: Any) -> Tried:
-    known = Speedup(value=speedup[0], low=speedup[1], high=speedup[2]) if speedup else None
-    return Tried.model_validate({"config": config, "place": place, "speedup": known})
-
-
-def test_a_search_says_what_it_leaves_open() -> None:
-    configs = [
-        tried("best", (1.5, 1.49, 1.51), TILE=256, warps=8),
-        tried("measured", (1.48, 1.46, 1.495), TILE=128, warps=8),
-        tried("measured", (1.2, 1.19, 1.21), TILE=64, warps=4),
-        tried("failed", None, TILE=64, warps=8),
-        tried("measured", (1.0, 1.0, 1.0)),
-    ]
-    result = SearchResult(status=Status.PASSED, task="t", backend="cuda", tried=configs)
-    assert result.left_open == [
-        "not distinguished from the best: TILE=128 warps=8",
-        "TILE=256 is the largest that was tried: the best may lie beyond it",
-    ]
-    settled = [configs[0], *configs[2:], tried("failed", None, TILE=512, warps=8)]
-    assert result.model_copy(update={"tried": settled}).left_open == []
-    source = {"TILE": 512, "warps": 4}  # what the config that sets nothing has
-    assert result.model_copy(update={"tried": configs, "original": source}).left_open == [
-        "not distinguished from the best: TILE=128 warps=8"
-    ]
-    original = [tried("best", (1.0, 1.0, 1.0)), tried("measured", (0.99, 0.97, 1.01), TILE=256, warps=4), configs[3]]
-    assert result.model_copy(update={"tried": original, "original": source}).left_open == [
-        "not distinguished from the best: TILE=256 warps=4",
-        "TILE=512 is the largest that was tried: the best may lie beyond it",
-    ]
-
-
-def test_a_search_that_ran_out_of_time_does_not_blame_the_candidate() -> None:
-    prefix = "the candidate fails as it is: "
-    sampled = f"no answer within 45 s {pool._DOING['profile']}"
-    message, fix = _ended(Status.TIMEOUT, prefix + sampled)
-    assert message == f"the model, which runs a sample of each case on this CPU, ran out of time: {sampled}"
-    assert "says nothing against the candidate" in fix
-    message, fix = _ended(Status.TIMEOUT, f"{prefix}no answer within 45 s {pool._DOING['compile']}")
-    assert message == "no answer within 45 s while kernels were compiled"
-    assert "run_correctness" not in fix
-    assert _ended(Status.VOID, "a worker could not start")[1].endswith("call autotune again")
-    assert "one by one with run_benchmark" in _ended(Status.NOT_REPLAYED, "it waits for the host")[1]
-    wrong = f"{prefix}out of bounds"
-    assert _ended(Status.OUT_OF_BOUNDS, wrong) == (wrong, REMEDY)
+@pytest.mark.parametrize(
+    ("status", "message", "next"),
+    [
+        (Status.VOID, "no worker", "call autotune again"),
+        (Status.NOT_REPLAYED, "it waits for the host", "one by one with run_benchmark"),
+        (Status.TIMEOUT, "no answer within 45 s", "need not be the candidate's fault"),
+        (Status.OUT_OF_BOUNDS, "the candidate fails as it is: out of bounds", REMEDY),
+    ],
+)
+def test_a_search_that_ended_early_says_whose_fault_it_is(status: Status, message: str, next: str) -> None:
+    told = message.removeprefix("the candidate fails as it is: ")
+    report = _report(SearchResult(status=status, message=told, task="t", backend="cuda"), {}, "")
+    assert report.message == message
+    assert next in report.next
 
 
 class OnlyRaced:
@@ -274,7 +242,7 @@ def test_a_kernel_that_no_model_knows_is_raced_alone(tmp_path: Path) -> None:
     found = Working(load_task(tmp_path), PurePosixPath("task"), files, "", files)
     runs: Any = OnlyRaced()
     wanted = Wanted(found, {"WARPS": [1, 2, 4, 16]}, None)
-    result = asyncio.run(search(wanted, Backend.CUDA, runs, runs, lambda _: None))
+    result = asyncio.run(search(wanted, Backend.CUDA, runs, lambda _: None))
     assert result.status is Status.PASSED
     assert len(runs.raced) == 5
     assert result.best == {"WARPS": 4}

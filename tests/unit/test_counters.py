@@ -10,23 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.test_model import profile
-from tests.unit.test_profile import CEILINGS, H200, facts
+from tests.unit.test_profile import CEILINGS, H200, WORK, ran
 from tilewright.profile import counters
-from tilewright.profile.counters import (
-    METRICS,
-    Counters,
-    KernelCounters,
-    by_case,
-    parse,
-    read_counters,
-    reason,
-    refused,
-)
+from tilewright.profile.counters import METRICS, Counters, KernelCounters, parse, read_counters, reason
 from tilewright.profile.diagnosis import diagnose
 from tilewright.profile.rules import Signs, holding
-from tilewright.roofline.model import CallProfile
-from tilewright.task import Work
 
 EVIDENCE = Path(__file__).parents[2] / "benchmarks" / "evidence" / "bottlenecks.json.gz"
 RECORDED = json.loads(gzip.decompress(EVIDENCE.read_bytes()))["kernels"]
@@ -69,22 +57,22 @@ def test_a_table_is_read_in_base_units() -> None:
     (one,) = parse(table([('void k<int, "x">', BUSY)], {"time_ns": "ns", "dram_read": "byte"}).replace('"x"', "x"))
     assert one.kernel == "void k<int, x>"
     assert one.time_ns == 123456.0
-    assert one.get("dram_read") == 268435456.0
-    assert "l1_percent" not in one.values
+    assert one.dram_read == 268435456.0
+    assert one.l1_percent == 0.0
     assert one.stalls == {"long_scoreboard": 5.25, "wait": 9.5}
     assert one.worst_stall == "long_scoreboard"
     (scaled,) = parse(
         table([("k", {"time_ns": "1.5", "dram_read": "2"})], {"time_ns": "msecond", "dram_read": "Mbyte"})
     )
     assert scaled.time_ns == 1.5e6
-    assert scaled.get("dram_read") == 2e6
+    assert scaled.dram_read == 2e6
 
 
 def test_a_table_that_was_recorded_on_an_h200_names_what_bounds_its_kernels() -> None:
     """ncu 2025.3 on `x * 2` of 268 MB in cuTile, and on cuBLAS's float32 product of 4096x4096x4096 without TF32."""
     doubled, product = parse(Path(__file__).with_name("ncu_h200.csv").read_text())
-    assert {*doubled.values, *doubled.stalls, "time_ns"} == {*METRICS}
-    assert (doubled.time_ns, doubled.get("dram_read")) == (130464.0, 268481280.0)
+    assert {*doubled.model_dump(exclude_unset=True), *doubled.stalls} == {*METRICS, "kernel", "stalls"}
+    assert (doubled.time_ns, doubled.dram_read) == (130464.0, 268481280.0)
     assert doubled.sectors_a_request == 16
     assert doubled.worst_stall == "long_scoreboard"
     rules = [holding(Signs(1.0, 2 * 2.68e8, counters=launch))[0] for launch in (doubled, product)]
@@ -100,50 +88,30 @@ def test_a_cut_line_is_left_out() -> None:
     assert len(parse(table([("k", BUSY), ("l", BUSY)]) + '"3","4711"\n')) == 2
 
 
-def test_launches_are_told_apart_by_case() -> None:
-    found = by_case(parse(table([("a", BUSY), ("b", BUSY), ("c", BUSY)])), [2, 0, 2, 1])
-    assert [[one.kernel for one in kernels] for kernels in found] == [["a", "b"], [], ["c"], []]
-
-
 def test_why_nothing_was_read_is_one_line() -> None:
     assert "may not read the GPU's counters" in reason("==ERROR== ERR_NVGPUCTRPERM - The user ...", "", 1)
-    assert "lock file" in reason("==ERROR== Failed to lock /tmp/nsight-compute-lock", "", 1)
     text = reason("==PROF== x\n==ERROR== Failed to initialize the profiler: LibraryNotLoaded\n", "counts 3\n", 1)
     assert text == "Failed to initialize the profiler: LibraryNotLoaded"
     assert reason("", "Traceback\nValueError: no\n", 1) == "ValueError: no"
     assert "status 3" in reason("", "", 3)
 
 
-def test_metrics_that_ncu_does_not_know_are_found() -> None:
-    metrics = [METRICS["tensor_percent"], METRICS["dram_percent"]]
-    assert refused(f"==ERROR== Failed to find metric {metrics[0]}\n", metrics) == [metrics[0]]
-    assert refused(f"{metrics[0]} is fine\n", metrics) == []
-
-
 FAKE = """#!/bin/sh
 while [ $# -gt 0 ]; do
-  case "$1" in
-    --log-file) log=$2; shift ;;
-    --metrics) metrics=$2; shift ;;
-  esac
+  case "$1" in --log-file) log=$2; shift ;; esac
   shift
 done
-echo "counts 1"
+printf "counts 2\\ncounts 1\\n"
 echo "$TMPDIR" > {seen}
-case "$metrics" in
-  *{unknown}*) echo "==ERROR== Failed to find metric {unknown}" > "$log"; exit 1 ;;
-esac
 cat > "$log" <<'END'
 {table}END
 """
 
 
-def fake(folder: Path, unknown: str) -> Path:
-    """A program that behaves as ncu, and knows all metrics but one."""
-    values = {name: value for name, value in BUSY.items() if METRICS[name] != unknown}
-    text = table([("k", values)])
+def fake(folder: Path, text: str) -> Path:
+    """A program that behaves as ncu does."""
     path = folder / "ncu"
-    path.write_text(FAKE.format(seen=folder / "seen", unknown=unknown, table=text))
+    path.write_text(FAKE.format(seen=folder / "seen", table=text))
     path.chmod(0o755)
     return path
 
@@ -155,20 +123,25 @@ def read(*programs: Path | str, **options: float) -> Counters:
 PROGRAM = Path("a.program")
 
 
-def test_ncu_is_run_again_without_what_it_does_not_know(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(fake(tmp_path, METRICS["wait"]).parent), prepend=":")
-    found = read("it waits", PROGRAM)
+def test_launches_are_told_apart_by_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launches = table([("a", BUSY), ("b", BUSY), ("c", BUSY)])
+    monkeypatch.setenv("PATH", str(fake(tmp_path, launches).parent), prepend=":")
+    found = read("it waits", PROGRAM, PROGRAM, PROGRAM)
     assert found.why_not == ""
-    assert found.cases[0] == []
-    assert found.cases[1][0].get("dram_percent") == 91.25
-    assert METRICS["wait"] in found.missing
+    assert [[one.kernel for one in case] for case in found.cases] == [[], ["a", "b"], ["c"], []]
+    assert found.cases[1][0].dram_percent == 91.25
     assert "tilewright-ncu-" in (tmp_path / "seen").read_text()  # where ncu keeps its lock is a folder of its own
     assert "on replayed programs" in found.summary
 
 
+def test_a_metric_that_ncu_does_not_know_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counters, "find_ncu", lambda: str(fake(tmp_path, "==ERROR== Failed to find metric x\n")))
+    assert read(PROGRAM) == Counters(why_not="Failed to find metric x")
+
+
 def test_without_ncu_or_a_program_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counters, "find_ncu", lambda: str(fake(tmp_path, "none")))
-    assert read("it waits", "it waits").summary == "none: it waits"
+    monkeypatch.setattr(counters, "find_ncu", lambda: str(fake(tmp_path, "")))
+    assert read("it waits", "it waits").why_not == "it waits"
     monkeypatch.setattr(counters, "find_ncu", lambda: None)
     assert "neither on PATH" in read(PROGRAM).why_not
 
@@ -182,11 +155,10 @@ def test_an_ncu_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def launch(stalls: dict[str, float] | None = None, **values: float) -> KernelCounters:
-    known = {"dram_percent": 20.0, "l2_percent": 20.0, "issue_percent": 20.0, "occupancy_percent": 80.0}
-    return KernelCounters(kernel="k", time_ns=1e5, values=known | values, stalls=stalls or {})
-
-
-WORK = Work(bytes=1e8, flops=1e8, dtype="float32")
+    known: dict[str, Any] = {
+        "dram_percent": 20.0, "l2_percent": 20.0, "issue_percent": 20.0, "occupancy_percent": 80.0,
+    }  # fmt: skip
+    return KernelCounters(kernel="k", time_ns=1e5, stalls=stalls or {}, **(known | values))
 
 
 @pytest.mark.parametrize(
@@ -204,7 +176,7 @@ WORK = Work(bytes=1e8, flops=1e8, dtype="float32")
             launch({"long_scoreboard": 9.0}, dram_percent=64.0, l2_percent=75.0, occupancy_percent=45.0),
         ),
         ("L2 bandwidth", launch(dram_percent=40.0, l2_percent=75.0)),
-        ("tensor cores", launch(tensor_op_percent=85.0)),
+        ("tensor cores", launch(tensor_percent=85.0)),
         ("arithmetic", launch(fma_percent=70.0)),
         ("instruction issue", launch(issue_percent=80.0)),
         ("bank conflicts", launch(shared_percent=90.0, shared_wavefronts=3200.0, store_conflicts=3000.0)),
@@ -237,7 +209,7 @@ def test_what_was_counted_on_an_h200_names_the_planted_bottleneck(row: dict[str,
         us / 1e3,
         case["bandwidth_gb_s"] * case["latency_ms"] * 1e6,
         launches=len(launches),
-        lacks_tensor_cores=row["planted"] in MULTIPLY and not main.tensor,
+        lacks_tensor_cores=row["planted"] in MULTIPLY and not main.tensor_percent,
         spill_share=0.0,
         counters=main,
     )
@@ -245,18 +217,13 @@ def test_what_was_counted_on_an_h200_names_the_planted_bottleneck(row: dict[str,
     assert holding(signs)[0].bound == relabelled.get(row["planted"], row["expected"])
 
 
-def test_a_diagnosis_says_what_the_counters_changed() -> None:
-    call = CallProfile(launches=[profile(blocks=132 * 128)])
-    blind = diagnose(facts(call, 0.3), H200, CEILINGS, [])
-    seen = diagnose(
-        facts(call, 0.3)._replace(counters=[launch(l2_percent=92.0), KernelCounters(kernel="small", time_ns=10.0)]),
-        H200,
-        CEILINGS,
-        [],
-    )
-    assert (seen.bound, seen.without_counters) == ("L2 bandwidth", blind.bound)
-    assert any(one.startswith("ncu: 100.0 us, DRAM 20%, L2 92%") for one in seen.evidence)
-    same = diagnose(facts(call, 0.3)._replace(counters=[launch(dram_percent=92.0)]), H200, CEILINGS, [])
-    assert same.without_counters in (None, blind.bound)
+def test_a_diagnosis_shows_the_counters_of_the_longest_launch() -> None:
+    blind = diagnose(ran(), H200, CEILINGS)
+    assert blind.bound == "unexplained"
     assert not any(one.startswith("ncu") for one in blind.evidence)
-    assert blind.without_counters is None
+    seen = diagnose(
+        ran(counters=[launch(l2_percent=92.0), KernelCounters(kernel="small", time_ns=10.0)]), H200, CEILINGS
+    )
+    assert seen.bound == "L2 bandwidth"
+    assert any(one.startswith("ncu: 100.0 us, DRAM 20%, L2 92%") for one in seen.evidence)
+    assert any(one.endswith("1 further launches") for one in seen.evidence)

@@ -166,17 +166,6 @@ def test_what_neighbours_share_is_not_upset_by_where_bands_end(rows: int, column
         assert launch.streams() == {"a": (100.0, pytest.approx(60 * blocks / len(numbers)))}
 
 
-def test_a_block_that_loads_a_tile_and_what_lies_around_it_repeats_nothing() -> None:
-    launch = host.Launch(None, None, (4, 1, 1), {1: 100, 2: 200, 3: 300}, {1: "a", 2: "b", 3: "c"})
-    parts = {1: {0: Counter({(1,): 3})}, 2: {0: Counter({(1,): 1, (2,): 1})}, 3: {0: Counter({(1,): 9})}}
-    launch.counts = Counts(blocks=1, loaded=Counter({1: 60, 2: 60, 3: 5}), parts=parts)
-    assert launch.repeated() == {"a": 3.0}  # `b` is loaded in two parts, and `c` is little
-    x, out = randn(8, 64), torch.zeros(8, 64)
-    with host.running(host.Mode.SAMPLE) as launches:
-        ct.launch(0, (8,), kernels.twice_around, (x, out))
-    assert launches[0].repeated() == {}
-
-
 def test_a_tile_is_the_same_part_however_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, out = randn(512, 16), randn(16, 512), torch.zeros(512, 512)
     monkeypatch.setattr(flow, "GROUP_ELEMENTS", 4 * 16 * 16)  # of seven blocks, four and three run together

@@ -12,7 +12,7 @@ import pytest
 
 from tests.stage import quiet
 from tilewright.errors import UsageError
-from tilewright.session.jobs import Job, Jobs, Results, in_thread
+from tilewright.session.jobs import Job, Jobs, in_thread
 
 
 class Work:
@@ -190,26 +190,6 @@ def test_an_outcome_that_no_call_was_told_is_told_to_the_next() -> None:
         with pytest.raises(OSError, match="gone"):  # told once: the next call tries again
             await jobs.start("check", "a", failing).attend(5, quiet)
         assert failing.begun == 2
-
-    play(scene)
-
-
-def test_results_are_worked_out_once_and_void_ones_anew() -> None:
-    async def scene() -> None:
-        jobs, begun = Jobs(), 0
-        results: Results[int] = Results(jobs, "profile", lambda result: result == 1)
-
-        async def work(_: Job) -> int:
-            nonlocal begun
-            begun += 1
-            await asyncio.sleep(0.02)
-            return begun
-
-        first = await results.get("a", work, 0.001, quiet)
-        assert isinstance(first, Job)
-        assert "call profile again, the same way" in first.again
-        assert "ends after 120 s" in first.again
-        assert [await results.get("a", work, 5, quiet) for _ in range(3)] == [1, 2, 2]
 
     play(scene)
 

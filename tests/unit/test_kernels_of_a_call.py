@@ -11,20 +11,16 @@ import pytest
 from tests.unit.programs.made import OUT, copied, fill, program
 from tests.unit.replay import simulated
 from tests.unit.replay.test_process import Child
-from tests.unit.test_model import H200, profile
-from tests.unit.test_profile import CEILINGS, facts
+from tests.unit.test_profile import CEILINGS, H200, ran
 from tilewright.gpu.cupti import Activity, NotRecorded
 from tilewright.profile.diagnosis import diagnose
-from tilewright.profile.kernels import CallKernels, demangled, evidence, kernels_of, short, table, whose
+from tilewright.profile.kernels import demangled, evidence, function_names, kernels_of, short, whose
 from tilewright.profile.recording import record_kernels
-from tilewright.profile.report import ProfileReport
 from tilewright.programs.format import encoded
 from tilewright.referee import replayer as client
 from tilewright.replay import rounds
 from tilewright.replay.calls import Call
 from tilewright.replay.launches import Recording
-from tilewright.roofline.model import CallProfile
-from tilewright.session.dumptext import SHOWN_CHARACTERS
 from tilewright.wire.launches import CopyLaunch, KernelLaunch, MemsetLaunch
 
 GEMV = "gemv_kernel_Kt1_A2f16_1v8l0_2t1_3i16_p16_A1f16_1i16t1_p16_A1f16_1i16t1_p16_I2_I4096"
@@ -39,7 +35,7 @@ SOFTMAX = "void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, float>
 NAMES = [
     (GEMV, "gemv_kernel", "ours"), ("gemv_kernel", "gemv_kernel", "ours"),
     ("gemv_kernels(int)", "gemv_kernels", "library"), (NVJET, NVJET, "library"),
-    (REDUCE, "splitKreduce_kernel", "library"),
+    (REDUCE, "cublasLt::splitKreduce_kernel", "library"),
     (FILL, "native::vectorized_elementwise_kernel<FillFunctor>", "copy or fill"),
     (f"void {CUTLASS}(x::Params)", CUTLASS, "library"), (SOFTMAX, "native::cunn_SoftMaxForward", "library"),
     ("", "", "library"), ("<<(>>", "<<(>>", "library"),
@@ -62,59 +58,36 @@ def launched(symbol: str, grid: int = 132) -> KernelLaunch:
     return KernelLaunch(symbol=symbol, grid=(grid, 2, 1))
 
 
-def test_the_kernels_of_a_call_are_a_table_and_a_line() -> None:
-    launches = [launched(NVJET), launched("reduce", 8)]
-    found = kernels_of(launches, [[55.5 + number, 1.5] for number in range(3)], OWN, 234928128.0)
-    rows = [
-        (row.kernel, row.whose, row.grid, row.launches, row.med_us, row.min_us, row.max_us) for row in found.kernels
-    ]
-    assert rows == [
-        (NVJET, "library", "132x2x1", 1, 56.5, 55.5, 57.5),
-        ("reduce", "library", "8x2x1", 1, 1.5, 1.5, 1.5),
-    ]
-    assert evidence(found) == (
-        f"CUPTI: 2 kernels a call, 58.0 us: {NVJET} 56.5 us, reduce 1.5 us; 4,050 GB/s of compulsory bytes"
-    )
-    assert [line.count("|") for line in table(found)[2:]] == [6, 6, 4]
+def test_the_kernels_of_a_call_are_a_line() -> None:
+    launches = [launched(NVJET), launched(GEMV, 8)]
+    found = kernels_of(launches, [[55.5 + number, 1.5] for number in range(3)], OWN)
+    assert [*found.kernels] == [(NVJET, "library", 1, 56.5), ("gemv_kernel", "ours", 1, 1.5)]
+    assert evidence(found) == f"CUPTI: 2 kernels a call, 58.0 us: {NVJET} (library) 56.5 us, gemv_kernel 1.5 us"
 
 
-def test_launches_of_one_kernel_are_one_row_for_each_grid() -> None:
-    launches = [launched(GEMV), launched(GEMV), launched(GEMV, 264), MemsetLaunch(size=64), CopyLaunch(size=8)]
-    found = kernels_of(launches, [[4.0, 6.0, 9.0, 1.0, 2.0]] * 2, OWN)
-    assert [(row.kernel, row.launches, row.med_us) for row in found.kernels] == [
-        ("gemv_kernel", 2, 5.0), ("gemv_kernel", 1, 9.0), ("fill of 64 bytes", 1, 1.0),
-        ("copy of 8 bytes on the GPU", 1, 2.0),
+def test_launches_of_one_kernel_are_summed() -> None:
+    launches = [launched(GEMV), launched(GEMV, 264), MemsetLaunch(size=64), CopyLaunch(size=8)]
+    found = kernels_of(launches, [[4.0, 6.0, 1.0, 2.0]] * 2, OWN)
+    assert [(one.name, one.launches, one.us) for one in found.kernels] == [
+        ("gemv_kernel", 2, 10.0), ("fill of 64 bytes", 1, 1.0), ("copy of 8 bytes on the GPU", 1, 2.0),
     ]  # fmt: skip
-    assert (found.launches, found.us, found.gb_s) == (5, 22.0, None)
-    many = kernels_of([launched(f"k{number}") for number in range(6)], [[1.0] * 6], ())
-    assert evidence(many).endswith("k3 1.0 us, and 2 more, 2.0 us")
+    assert "2 x gemv_kernel 10.0 us, fill of 64 bytes (copy or fill) 1.0 us" in evidence(found)
+    many = kernels_of([launched(f"k{number}") for number in range(10)], [[1.0] * 10], ())
+    assert evidence(many).endswith("k7 (library) 1.0 us, and 2 more, 2.0 us")
 
 
-def call_kernels(rows: int) -> CallKernels:
-    name = "a_kernel_with_a_name_that_takes_some_room"
-    times = [10.0 + number for number in range(rows)]
-    return kernels_of([launched(f"{name}_{number}") for number in range(rows)], [times] * 3, ())
+def test_a_kernel_is_the_candidates_own_if_its_files_define_it() -> None:
+    files = {
+        "a.py": b"@ct.kernel\ndef gemv_kernel(x):\n    pass\n\n\nclass A:\n    def run(self): ...\n",
+        "b.txt": b"def no",
+    }
+    assert function_names(files) == {"gemv_kernel", "run"}
 
 
-def test_a_diagnosis_holds_its_kernels() -> None:
-    call = CallProfile(launches=[profile(blocks=132 * 128)])
-    found = diagnose(facts(call, 0.3)._replace(kernels=call_kernels(2)), H200, CEILINGS, [])
-    assert found.kernels is not None
+def test_a_diagnosis_names_its_kernels() -> None:
+    call = kernels_of([launched("a_kernel"), launched("b_kernel")], [[10.0, 11.0]] * 3, {"a_kernel", "b_kernel"})
+    found = diagnose(ran(kernels=call), H200, CEILINGS)
     assert any(one.startswith("CUPTI: 2 kernels a call, 21.0 us: a_kernel") for one in found.evidence)
-    assert diagnose(facts(call, 0.3), H200, CEILINGS, []).bound == found.bound
-
-
-@pytest.mark.parametrize("cases", [1, 2, 8])
-def test_an_answer_stays_short(cases: int) -> None:
-    call = CallProfile(launches=[profile(blocks=132 * 128)])
-    bare = diagnose(facts(call, 0.3), H200, CEILINGS, [])
-    case = bare.model_copy(update={"kernels": call_kernels(40), "evidence": [], "treatments": []})
-    report = ProfileReport(summary="x", cases=[case] * cases).fitted()
-    assert len(report.model_dump_json()) <= SHOWN_CHARACTERS
-    if (first := report.cases[0].kernels) is None:
-        assert cases > 4
-    else:
-        assert (first.more_kernels + len(first.kernels), first.kernels[-1].kernel[-3:]) == (40, "_39")
 
 
 class Cupti:
@@ -163,16 +136,12 @@ def stored(tmp_path: Path) -> Path:
 
 def test_a_program_is_recorded_while_it_is_replayed(recorded_by: list[Any], stored: Path) -> None:
     recorded_by.append(Cupti())
-    found = record_kernels(["it waits", stored], [1.0, 75000.0], {"fill"})
-    assert found.cases[0] is None
-    assert found.why_not == "it waits"
-    (call,) = filter(None, found.cases)
-    assert (call.calls, call.launches, call.us, call.gb_s) == (20, 2, 7.5, 10.0)
-    assert [(row.kernel, row.whose, row.med_us) for row in call.kernels] == [
-        ("fill", "ours", 6.0),
-        ("fill of 64 bytes", "copy or fill", 1.5),
-    ]
-    assert found.summary.startswith("CUPTI, in ")
+    (waits, found), why_not = record_kernels(["it waits", stored], {"fill"})
+    assert (waits.call, waits.longest, why_not) == (None, None, "it waits")
+    assert found.call is not None
+    assert (found.call.launches, found.call.us) == (2, 7.5)
+    assert [*found.call.kernels] == [("fill", "ours", 1, 6.0), ("fill of 64 bytes", "copy or fill", 1, 1.5)]
+    assert found.longest == launched("fill")
 
 
 BROKEN = {
@@ -185,10 +154,12 @@ BROKEN = {
 @pytest.mark.parametrize("why", BROKEN)
 def test_without_records_there_are_the_events(recorded_by: list[Any], stored: Path, why: str) -> None:
     recorded_by.append(BROKEN[why])
-    found = record_kernels([stored], [23000.0], ())
-    assert found.summary == f"none: {why}"
-    (call,) = filter(None, found.cases)
-    assert evidence(call) == "replayed: 2 kernels a call, 23.0 us by events; 1 GB/s of compulsory bytes"
+    (found,), why_not = record_kernels([stored], ())
+    assert why_not == why
+    assert found.call is not None
+    assert evidence(found.call) == "replayed: 2 kernels a call, 23.0 us by events"
+    assert found.longest is not None
+    assert found.longest.symbol == "fill"
 
 
 def test_a_program_that_cannot_be_replayed_costs_no_profile(recorded_by: list[Any], stored: Path) -> None:
@@ -196,9 +167,9 @@ def test_a_program_that_cannot_be_replayed_costs_no_profile(recorded_by: list[An
     hangs, wrong = stored.with_name("hangs.program"), stored.with_name("wrong.program")
     hangs.write_bytes(encoded(program([fill(OUT, 2**32 - 99)])))
     wrong.write_bytes(b"no program")
-    found = record_kernels([hangs, wrong], [1.0, 1.0], ())
-    assert found.cases == [None, None]
-    assert "the GPU was not done in time" in found.why_not
+    found, why_not = record_kernels([hangs, wrong], ())
+    assert [one.call for one in found] == [None, None]
+    assert "the GPU was not done in time" in why_not
 
 
 def test_what_fails_while_it_is_recorded_is_raised() -> None:

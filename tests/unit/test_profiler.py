@@ -1,22 +1,16 @@
-"""What `profile` replays, and when it does not."""
+"""Which programs `profile` looks at, and what it reads in their images."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-import pytest
-
+from tests.unit.programs.made import OUT, copied, cubin, fill, program
 from tilewright.evaluation.results import CaseTiming, Level, StoredProgram
-from tilewright.gpu.lease import GpuBusy
-from tilewright.profile import profiler
-from tilewright.profile.counters import Counters
-from tilewright.profile.profiler import Profiler, _program
-from tilewright.profile.recording import Kernels
+from tilewright.profile.code import read_code
+from tilewright.profile.profiler import _products, _program
+from tilewright.programs.format import encoded
+from tilewright.wire.launches import KernelLaunch
 
 
 def test_a_case_has_a_program_or_a_reason(tmp_path: Path) -> None:
@@ -30,46 +24,41 @@ def test_a_case_has_a_program_or_a_reason(tmp_path: Path) -> None:
     assert _program(tmp_path, timing) == path
 
 
-@pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is done while the GPU is held."""
-    log: list[str] = []
-
-    @contextlib.contextmanager
-    def lease(uuid: str, *_: Any) -> Iterator[None]:
-        if uuid == "busy":
-            raise GpuBusy("GPU busy is in use")
-        log.append(f"hold {uuid}")
-        yield
-        log.append("free")
-
-    def record(programs: Any, work: Any, own: Any) -> Kernels:
-        log.append(f"record {programs} {work} {own}")
-        return Kernels(seconds=2.0)
-
-    async def count(programs: Any) -> Counters:
-        log.append(f"count {programs}")
-        return Counters(seconds=3.0)
-
-    monkeypatch.setattr(profiler, "lease", lease)
-    monkeypatch.setattr(profiler, "record_kernels", record)
-    monkeypatch.setattr(profiler, "read_counters", count)
-    return log
+def launch(symbol: str) -> KernelLaunch:
+    return KernelLaunch(symbol=symbol, grid=(1, 1, 1), block=(32, 1, 1), shared=0)
 
 
-def looked(uuid: str) -> Profiler:
-    found, job = Profiler(SimpleNamespace()), SimpleNamespace(tell=lambda text: None)  # type: ignore[arg-type]
-    asyncio.run(found._look(job, ["it waits"], [8.0], {"k"}, uuid))  # type: ignore[arg-type]
-    return found
+def test_machine_code_is_read_in_a_process_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "a.program"
+    path.write_bytes(encoded(program([copied(), fill(OUT, 20)])))
+    found, why = asyncio.run(read_code(["it waits", path, path, path], [None, launch("fill"), None, launch("fill")]))
+    assert why == ""
+    assert [len(one) for one in found] == [0, 1, 0, 1]
+    (made,) = found[1]
+    assert made.resources is not None
+    assert (made.symbol, made.arch, made.resources.threads, made.resources.plain_stores) == ("fill", "sm_90", 32, 1)
+    assert made.resources.warps_per_sm is not None
 
 
-def test_the_gpu_is_held_for_cupti_and_ncu(held: list[str]) -> None:
-    found = looked("GPU-1")
-    assert held == ["hold GPU-1", "record ['it waits'] [8.0] {'k'}", "count ['it waits']", "free"]
-    assert (found.kernels.seconds, found.counters.seconds) == (2.0, 3.0)
+def test_an_image_that_cannot_be_read_costs_no_profile(tmp_path: Path) -> None:
+    path = tmp_path / "a.program"
+    path.write_bytes(encoded(program([copied(), fill(OUT, 20)])).replace(cubin()[:4], b"ELF?"))
+    found, why = asyncio.run(read_code([path], [launch("fill")]))
+    assert found == [[]]
+    assert "Error" in why
 
 
-def test_a_gpu_that_is_busy_costs_no_profile(held: list[str]) -> None:
-    found = looked("busy")
-    assert found.kernels.summary == found.counters.summary == "none: GPU busy is in use"
-    assert held == []
+def test_a_kernel_multiplies_matrices_if_its_source_does() -> None:
+    source = b"""
+@ct.kernel
+def product_kernel(a, b, out):
+    total = ct.mma(a, b, total)
+
+@triton.jit
+def dots(a, b):
+    total += tl.dot(a, b)
+
+def rows(x):
+    return x.sum()
+"""
+    assert _products({"k.py": source, "notes.md": b"def f(): ct.mma()"}) == {"product_kernel", "dots"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.autotune.report import ConfigReport
+from tilewright.autotune.report import Speedup
 from tilewright.session.reports import BenchmarkReport, TimedCase
 
 
@@ -15,5 +15,4 @@ def test_figures_have_six_digits() -> None:
     assert (shown["latency_ms"], shown["interval"], shown["phases"]) == (0.333333, [0.999999, 0.666667], {"x": 0.3})
     assert shown["cases"] == [{"case": "N=3", "latency_ms": 1.23457e-5, "speedup": 12345700.0}]
     assert found.latency_ms == 1 / 3
-    config = ConfigReport(config="", place="best", speedup=1 / 3, interval=(1.1, 1.2))
-    assert config.model_dump(mode="json", exclude_defaults=True)["speedup"] == 0.333333
+    assert Speedup(value=1 / 3, low=1.1, high=1.2).model_dump(mode="json")["value"] == 0.333333

@@ -1,87 +1,84 @@
-"""A search on a GPU, with stand-ins for its referees: what is raced, and what is asked for."""
+"""A search with stand-ins for its referee: what is raced, what is asked for, and what becomes of it."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import SCALE_KERNEL
-from tests.unit.test_model import profile
 from tests.unit.test_wrapper import wanted_of
-from tilewright.autotune import modelled
-from tilewright.autotune.searching import _Check, search
+from tilewright.autotune.report import SearchResult
+from tilewright.autotune.searching import search
 from tilewright.evaluation.results import (
     BenchmarkResult,
     CorrectnessResult,
     Environment,
+    Modelled,
     Raced,
-    Shaped,
     Status,
-    Surveyed,
 )
 from tilewright.knobs import SpaceError
 from tilewright.roofline.bounds import Ceilings
-from tilewright.roofline.model import CallProfile
-from tilewright.session.outcomes import RaceResult, SurveyResult
+from tilewright.session.outcomes import ModelResult, RaceResult
 from tilewright.task import Backend, Task, TaskFile
 
 
 class Runs:
-    """Stands in for both referees of a search on a GPU. Config n is n halves faster than the original."""
+    """Stands in for a referee. Config n is n halves faster than the original."""
 
-    def __init__(self, original: Surveyed | None = None, tensors: list[Shaped] | None = None) -> None:
-        self.surveyed = 0
+    def __init__(self) -> None:
         self.raced = 0
-        self._original = original or Surveyed(profiles=[CallProfile(launches=[profile()])], ms=[1.0], limits=[""])
-        self._tensors = tensors or []
+        self.checked: list[str] = []
 
     async def environment(self) -> Environment:
         ceilings = Ceilings(copy_bytes_per_s=1e12, flops={}, measured=True)
         known = dict.fromkeys(("torch", "cuda_tile", "compiler", "python"), "")
         return Environment(backend=Backend.CUDA, device="d", arch="sm_90", ceilings=ceilings, **known)
 
-    async def survey(self, variants: list[Any], *_: Any) -> SurveyResult:
-        self.surveyed += len(variants)
-        return SurveyResult(status=Status.PASSED, cases=[{"N": 1}], tensors=self._tensors, variants=[self._original])
-
     async def race(self, variants: list[Any], *_: Any) -> RaceResult:
         self.raced = len(variants)
         configs = [[self.figures(number)] for number in range(len(variants))]
-        return RaceResult(
-            status=Status.PASSED, cases=[{"N": 1}], configs=configs, symbols=["scale_kernel_Kt1f", "fill"]
-        )
+        return RaceResult(status=Status.PASSED, cases=[{"N": 1}], configs=configs)
 
     def figures(self, number: int) -> Raced:
         up = 1 + number / 2
         return Raced(ms=1 / up, speedup=up, low=up, high=up, rounds=8)
 
-    async def correctness(self, *_: Any) -> CorrectnessResult:
-        return CorrectnessResult(status=Status.PASSED)
+    async def correctness(self, files: Any, *_: Any) -> CorrectnessResult:
+        tile = files["k.py"].split(b"TILE = ")[1].split()[0].decode()
+        self.checked.append(tile)
+        return CorrectnessResult(status=self.verdict(tile), message="no")
+
+    def verdict(self, tile: str) -> Status:
+        return Status.PASSED
 
     async def benchmark(self, *_: Any) -> BenchmarkResult:
         return BenchmarkResult(status=Status.PASSED, speedup=2.0, speedup_low=1.9, speedup_high=2.1)
 
 
-def searched(runs: Runs, space: dict[str, list[Any]], folder: Path, **case: str) -> Any:
-    about = {"name": "t", "entry": "k:scale", "editable": ["k.py"], "cases": [{"N": 1, **case}]}
-    file = TaskFile.model_validate(about)
-    found = wanted_of(Task(file, folder), SCALE_KERNEL.encode())
-    wanted = type(found)(found.found, space, None)
-    return asyncio.run(search(wanted, Backend.CUDA, runs, runs, lambda _: None))  # type: ignore[arg-type]
+def searched(
+    runs: Runs, space: dict[str, list[Any]], folder: Path, backend: Backend = Backend.CUDA, committed: bytes = b""
+) -> SearchResult:
+    about = {"name": "t", "entry": "k:scale", "editable": ["k.py"], "cases": [{"N": 1}]}
+    wanted = wanted_of(Task(TaskFile.model_validate(about), folder), SCALE_KERNEL.encode())
+    found = replace(wanted.found, committed={"large": committed})
+    wanted = replace(wanted, found=found, values=space)
+    return asyncio.run(search(wanted, backend, runs, lambda _: None))  # type: ignore[arg-type]
 
 
-def test_a_declared_space_is_raced_and_not_modelled(tmp_path: Path) -> None:
+def test_a_declared_space_is_raced(tmp_path: Path) -> None:
     runs = Runs()
     result = searched(runs, {"TILE": [16, 32, 128]}, tmp_path)
     assert result.status is Status.PASSED, result.message
-    assert (runs.surveyed, runs.raced) == (0, 4)
+    assert runs.raced == 4
     assert result.best == {"TILE": 128}
-    assert result.launched == ["scale_kernel"]
-    assert [(one.label, one.place) for one in result.tried] == [
-        ("TILE=128", "best"), ("TILE=32", "measured"), ("TILE=16", "measured"), ("as it is", "measured"),
+    assert [one.line for one in result.tried] == [
+        "TILE=128: best, 2.500x [2.500, 2.500]", "TILE=32: measured, 2.000x [2.000, 2.000]",
+        "TILE=16: measured, 1.500x [1.500, 1.500]", "as it is: measured, 1.000x [1.000, 1.000]",
     ]  # fmt: skip
 
 
@@ -93,7 +90,7 @@ def test_the_best_stayed_in_the_race_to_its_end(tmp_path: Path) -> None:
     result = searched(Halved(), {"TILE": [16, 32, 128]}, tmp_path)
     assert result.best == {"TILE": 16}
     assert result.best_by_case == {"N=1": {"TILE": 16}}
-    assert {one.label: one.why for one in result.tried}["TILE=32"] == "it left the race early"
+    assert {one.config.get("TILE"): one.why for one in result.tried}[32] == "it left the race early"
 
 
 def test_what_was_not_in_the_rounds_is_pruned_with_its_reason(tmp_path: Path) -> None:
@@ -109,101 +106,84 @@ def test_what_was_not_in_the_rounds_is_pruned_with_its_reason(tmp_path: Path) ->
             return found
 
     result = searched(Telling(), {"TILE": [16, 32, 128]}, tmp_path)
-    places = {one.label: (one.place, one.why) for one in result.tried}
-    assert places["TILE=16"] == ("pruned", "the same machine code as as it is")
-    assert places["TILE=32"] == ("failed", "not_replayed: it waits for the host")
-    assert places["TILE=128"] == ("pruned", "1.7 times the best's time")
+    places = {one.config.get("TILE"): (one.place, one.why) for one in result.tried}
+    assert places[16] == ("pruned", "the same program as as it is")
+    assert places[32] == ("failed", "not_replayed: it waits for the host")
+    assert places[128] == ("pruned", "1.7 times the best's time")
     assert result.best == {}
 
 
-@pytest.mark.parametrize(
-    ("status", "message"),
-    [(Status.NOT_REPLAYED, "no"), (Status.VOID, "no"), (Status.WRONG_VALUES, "the candidate fails as it is: no")],
-)
-def test_a_race_that_fails_ends_the_search(status: Status, message: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("status", [Status.NOT_REPLAYED, Status.VOID, Status.WRONG_VALUES])
+def test_a_race_that_fails_ends_the_search(status: Status, tmp_path: Path) -> None:
     class Failing(Runs):
         async def race(self, *_: Any) -> RaceResult:
             return RaceResult(status=status, message="no")
 
     result = searched(Failing(), {"TILE": [16]}, tmp_path)
-    assert (result.status, result.message) == (status, message)
+    assert (result.status, result.message) == (status, "no")
+
+
+def test_without_a_gpu_the_model_ranks(tmp_path: Path) -> None:
+    class Modelling(Runs):
+        async def model(self, variants: list[Any], *_: Any) -> ModelResult:
+            said = [Modelled(ms=[1.0 + number]) for number in range(len(variants) - 1)]
+            failed = Modelled(status=Status.COMPILE_ERROR, message="no")
+            return ModelResult(
+                status=Status.PASSED, cases=[{"N": 1}], variants=[Modelled(ms=[9.0]), *said[:-1], failed]
+            )
+
+    result = searched(Modelling(), {"TILE": [16, 32, 128]}, tmp_path, Backend.CPU)
+    assert result.best == {"TILE": 16}
+    assert {one.config.get("TILE"): one.place for one in result.tried} == {
+        16: "best", 32: "modelled", None: "modelled", 128: "failed",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "original",
+    ("wrong", "checked", "best"),
     [
-        Surveyed(status=Status.TIMEOUT, message="no answer within 60 s in a sampled call"),
-        Surveyed(status=Status.RAISED, message="UnsupportedOperation: f.py:3: no such thing"),
+        ({}, ["128"], {"TILE": 128}),
+        ({"128": Status.WRONG_VALUES}, ["128", "64", "32"], {"TILE": 32}),
+        ({"128": Status.CRASHED, "32": Status.CRASHED}, ["128", "64", "32", "16"], {"TILE": 16}),
+        ({"128": Status.VOID}, ["128", "32"], {"TILE": 32}),
+        ({"128": Status.CRASHED, "64": Status.TIMEOUT}, ["128", "64", "32"], {"TILE": 32}),
     ],
 )
-def test_a_kind_that_no_model_shows_is_asked_for(original: Surveyed, tmp_path: Path) -> None:
-    with pytest.raises(SpaceError, match="name the kernel's kind, which is unknown: "):
-        searched(Runs(original), {}, tmp_path)
-
-
-def test_an_original_that_fails_while_its_kind_is_looked_for_ends_the_search(tmp_path: Path) -> None:
-    result = searched(Runs(Surveyed(status=Status.COMPILE_ERROR, message="no")), {}, tmp_path)
-    assert (result.status, result.message) == (Status.COMPILE_ERROR, "the candidate fails as it is: no")
-
-
-@pytest.mark.parametrize(("dtypes", "kind"), [(["float16"], "T3"), (["float16", "int32"], "T7"), ([], "T3")])
-def test_a_kind_follows_from_the_inputs_dtypes_and_from_no_word_of_a_case(
-    dtypes: list[str], kind: str, tmp_path: Path
-) -> None:
-    call = CallProfile(launches=[profile(matrix_flops={"float16": 1e8}, blocks=16383)])
-    tensors = [Shaped(dtype=dtype, shape=[64, 64]) for dtype in dtypes]
-    runs = Runs(Surveyed(profiles=[call], ms=[1.0], limits=[""]), tensors)
-    result = searched(runs, {}, tmp_path, index="int32", kind="float8_e5m2")
-    assert result.space.startswith(f"proposed for {kind} ")
-    assert (runs.surveyed, runs.raced) == (1, len(result.tried))
-
-
-def test_the_model_ranks_and_drops_none_but_equal_machine_code() -> None:
-    def seen(ms: float, **changes: Any) -> Surveyed:
-        return Surveyed(profiles=[CallProfile(launches=[profile(**changes)])], ms=[ms], limits=["spills"])
-
-    variants = [
-        seen(9.0, code="a"), seen(1.0, code="b"), seen(1.0, code="b"), seen(1.0, code="b", blocks=7),
-        seen(2.0), seen(2.0), Surveyed(status=Status.COMPILE_ERROR, message="no"),
-        seen(0.1).model_copy(update={"short": "its kernels move 1 MB, and 9 MB have to be read"}),
-    ]  # fmt: skip
-    found = [one for (one,) in modelled.raced(variants, 1)]
-    assert [one.same for one in found] == [None, None, 1, None, None, None, None, None]
-    assert [one.status for one in found[-2:]] == [Status.COMPILE_ERROR, Status.TAMPERED]
-    assert "9 MB" in found[-1].message
-    assert [one.speedup for one in found[:5]] == [1.0, 9.0, 9.0, 9.0, 4.5]
-
-
-class Judge:
-    """In the place of runs: what a check says of each variant, the first first."""
-
-    def __init__(self, **said: list[Status]) -> None:
-        self.said, self.asked = said, []  # type: ignore[var-annotated]
-
-    async def correctness(self, variant: Any, *_: Any) -> CorrectnessResult:
-        self.asked.append(variant)
-        return CorrectnessResult(status=self.said[variant].pop(0))
-
-
-@pytest.mark.parametrize(
-    ("said", "asked", "wrong", "original"),
-    [
-        ({"a": [Status.PASSED]}, "a", [None], None),
-        ({"a": [Status.WRONG_VALUES], "o": [Status.WRONG_VALUES]}, "ao", [Status.WRONG_VALUES], Status.WRONG_VALUES),
-        ({"a": [Status.VOID, Status.PASSED]}, "aa", [None], None),
-        ({"a": [Status.VOID, Status.VOID]}, "aa", [Status.VOID], None),
-        ({"a": [Status.CRASHED], "o": [Status.TIMEOUT]}, "ao", [Status.CRASHED], None),
-        ({"a": [Status.CRASHED], "o": [Status.VOID, Status.PASSED], "b": [Status.CRASHED]}, "aob",
-         [Status.CRASHED, Status.CRASHED], None),
-    ],
-)  # fmt: skip
 def test_the_candidate_as_it_is_is_checked_once_a_config_is_wrong(
-    said: dict[str, list[Status]], asked: str, wrong: list[Status | None], original: Status | None
+    wrong: dict[str, Status], checked: list[str], best: dict[str, int], tmp_path: Path
 ) -> None:
-    judge = Judge(**said)
-    check = _Check(["o", "a", "b"], judge, lambda _: None)  # type: ignore[list-item, arg-type]
-    for number, status in enumerate(wrong, 1):
-        found = asyncio.run(check.of(number))
-        assert (found and found.status) == status
-    assert "".join(judge.asked) == asked
-    assert (check.original and check.original.status) == original
+    class Judging(Runs):
+        def verdict(self, tile: str) -> Status:
+            return wrong.get(tile, Status.PASSED)
+
+    runs = Judging()
+    result = searched(runs, {"TILE": [16, 32, 128]}, tmp_path)
+    assert result.status is Status.PASSED
+    assert runs.checked[: len(checked)] == checked
+    assert result.best == best
+    assert {one.config.get("TILE"): one.place for one in result.tried}.get(128) == ("failed" if wrong else "best")
+
+
+def test_what_is_wrong_as_it_is_ends_the_search(tmp_path: Path) -> None:
+    class Wrong(Runs):
+        def verdict(self, tile: str) -> Status:
+            return Status.WRONG_VALUES
+
+    result = searched(Wrong(), {"TILE": [16, 32]}, tmp_path)
+    assert (result.status, result.tried) == (Status.WRONG_VALUES, [])
+
+
+def test_a_gain_that_is_gone_when_measured_anew_is_none(tmp_path: Path) -> None:
+    class Fading(Runs):
+        async def benchmark(self, *_: Any) -> BenchmarkResult:
+            return BenchmarkResult(status=Status.PASSED, speedup=1.0, speedup_low=0.9, speedup_high=1.1)
+
+    result = searched(Fading(), {"TILE": [16]}, tmp_path)
+    assert (result.best, result.best_by_case) == ({}, {"N=1": {}})
+    assert result.confirmation == "measured anew the gain is gone: 1.000x [0.900, 1.100]"
+
+
+def test_a_space_whose_copies_fill_the_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.autotune.searching.COPIES_LIMIT", 1000)
+    with pytest.raises(SpaceError, match="each config has a copy"):
+        searched(Runs(), {"TILE": [16]}, tmp_path, committed=bytes(600))

@@ -96,7 +96,7 @@ def refused(arguments: dict[str, Any], tool: str = "dump_ir", root: Path = Path(
         ("dump_ir", {"arch": ["sm_90", "x"]}, 'arch[1] takes a text such as sm_90, not "x"'),
         ("dump_ir", {"compare": "nothing"}, 'compare takes incumbent, not "nothing"'),
         ("dump_ir", {"case": {"M": [1]}}, "case.M takes a number, true or false or a text, not [1]"),
-        ("autotune", {"kind": "T0"}, 'kind takes T1, T2, T3, T4, T5, T6, T7, T8 or T9, not "T0"'),
+        ("autotune", {"kind": "T0"}, 'kind takes matmul, attention or rows, not "T0"'),
         ("profile", {"task": "a\0b"}, 'task holds a NUL or half a surrogate pair, which is no text: "a\\u0000b"'),
         ("profile", {"config": {"a\ud800": 1}},
          'config holds a NUL or half a surrogate pair, which is no text: "a\\ud800"'),

@@ -43,14 +43,14 @@ def ours(part: Part, repository: Path, backend: str = "cuda") -> Record:
     phases: list[tuple[float, str]] = []
 
     def noted(search_of: Any) -> Any:
-        async def run(wanted: Any, kind: Any, modelling: Any, measuring: Any, tell: Any) -> Any:
+        async def run(wanted: Any, backend: Any, runs: Any, tell: Any) -> Any:
             def tell_too(text: str) -> None:
                 if not phases or re.sub(r"\d+ of", "", phases[-1][1]) != re.sub(r"\d+ of", "", text):
                     phases.append((round(time.perf_counter() - started, 2), text))
                     print(f"    {phases[-1][0]:6.1f} s {text}", flush=True)
                 tell(text)
 
-            return await search_of(wanted, kind, modelling, measuring, tell_too)
+            return await search_of(wanted, backend, runs, tell_too)
 
         return run
 
@@ -61,7 +61,7 @@ def ours(part: Part, repository: Path, backend: str = "cuda") -> Record:
     result = json.loads(Path(report.files["result"]).read_text())
     if result["status"] != "passed":
         return found | {"error": f"{result['status']}: {result['message']}"[:500]}
-    kept = ("config", "place", "why", "speedup", "modelled_ms")
+    kept = ("config", "place", "why", "speedup")
     tried = [{name: one[name] for name in kept if one[name] is not None} for one in result["tried"]]
     return found | {"best": result["best"], "confirmed": result["confirmed"], "tried": tried}
 

@@ -23,10 +23,10 @@ def search(
 ) -> AutotuneReport:
     """Search the configs of the task in folder `task`, of the repository at `root`; waits until it is done.
 
-    `space` gives the values to try by tunable parameter. Without it a space is proposed, for kernels of `kind` (T1 to
-    T9), or of the kind that the kernel seems to be. `backend` is auto, cuda or cpu; cpu models `arch`. `apply`
-    writes the best config into the editable files, `wrapper` a module that tunes once into `sandbox/autotune/`. Raises
-    `tilewright.errors.UsageError`.
+    `space` gives the values to try by tunable parameter. Without it a space is proposed, for a kernel of `kind`
+    (matmul, attention or rows), or of the kind that its source shows. `backend` is auto, cuda or cpu; cpu models
+    `arch`. `apply` writes the best config into the editable files, `wrapper` a module that tunes once into
+    `sandbox/autotune/`. Raises `tilewright.errors.UsageError`.
     """
     import asyncio
     import math

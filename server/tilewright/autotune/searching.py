@@ -1,43 +1,39 @@
-"""The search: its space, a race on the GPU, or what the model says without one, and the confirmation of the best."""
+"""The search: a race on the GPU, or what the model says without one, and the confirmation of the best."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.autotune import modelled
 from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric, label
 from tilewright.autotune.space import Kind, declared, kind_of, proposed
-from tilewright.evaluation.results import (
-    ORIGINAL,
-    CorrectnessResult,
-    Environment,
-    Raced,
-    Shaped,
-    Status,
-    Surveyed,
-)
+from tilewright.evaluation.results import ORIGINAL, CorrectnessResult, Raced, Status
 from tilewright.evaluation.seeds import new_secret
-from tilewright.gpu.specs import spec_by_arch
 from tilewright.knobs import Knobs, SpaceError, Value
 from tilewright.repository import Files
 from tilewright.session.beginning import Working
-from tilewright.session.outcomes import SurveyResult
 from tilewright.session.runs import Runs
-from tilewright.task import Backend, Frontend, case_label
+from tilewright.task import Backend, Case, case_label
 
 LIMIT_S = 3600.0
 """For each part of a search."""
 COPIES_LIMIT = 4 * 2**30
 """Bytes of the disk that the configs' copies of the repository may take."""
-AS_IT_IS = "the candidate fails as it is"
 CONFIRMED_AT_MOST = 6
 """Configs that may fail their confirmation before the original is left as it is."""
-SAME = "the same machine code as "
+SAME = "the same program as "
 """How the reason begins why a config is left out of which another's measurement says all."""
 Tell = Callable[[str], None]
+
+
+class SearchFailed(Exception):
+    """The candidate fails as it is, or nothing can be measured; with its status."""
+
+    def __init__(self, status: Status, message: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True)
@@ -52,267 +48,179 @@ class Wanted:
     def files(self) -> Files:
         return self.found.files
 
-    @property
-    def unmodelled(self) -> bool:
-        """Whether nothing but the race can tell configs apart: no model knows what a Triton kernel does."""
-        return self.found.task.file.frontend is Frontend.TRITON
-
-    def knobs(self, launched: Collection[str] | None = None) -> Knobs:
+    def knobs(self) -> Knobs:
         """Raises `SpaceError`."""
-        return self.found.knobs(launched)
+        return self.found.knobs()
 
 
-async def search(wanted: Wanted, backend: Backend, modelling: Runs, measuring: Runs, tell: Tell) -> SearchResult:
-    """Search the space on `backend`. `modelling` runs on the `cpu` backend; `measuring`, on `backend`, gives verdicts.
-
-    A config that fails is data; a candidate that fails as it is ends the search with its status. Raises `SpaceError`
-    and `UsageError`.
-    """
+async def search(wanted: Wanted, backend: Backend, runs: Runs, tell: Tell) -> SearchResult:
+    """Search the space. A config that fails is data; a candidate that fails as it is ends the search with its status.
+    Raises `SpaceError` and `UsageError`."""
     started = time.monotonic()
-    knobs = wanted.knobs()
-    space = declared(knobs, wanted.values) if wanted.values else None
-    environment = await measuring.environment()
-    base = _result(wanted, backend, environment)
-    if space is None:
-        kind = wanted.kind
-        if kind is None:
-            tell("looking for the kernel's kind")
-            first = await modelling.survey([wanted.files], backend, LIMIT_S, tell)
-            if failed := _failure(first, backend):
-                return base.model_copy(update=failed)
-            kind = _kind(first.variants[ORIGINAL], first.tensors, environment.arch)
-        space = proposed(knobs, kind, environment.arch)
-    variants = _variants(wanted, knobs, space.configs)
-    labels = [label(config) for config in space.configs]
-    seen: list[Surveyed] = []
-    if backend is Backend.CUDA:
-        raced = await measuring.race(variants, new_secret(), LIMIT_S, tell)
-        if raced.status in (Status.VOID, Status.NOT_REPLAYED, Status.TIMEOUT):
-            return base.model_copy(update={"status": raced.status, "message": raced.message})
-        if raced.status is not Status.PASSED:
-            return base.model_copy(update=_as_it_is(raced.status, raced.message))
-        cases, timed = [case_label(case) for case in raced.cases], raced.configs
-        names = {symbol.partition("_Kt")[0] for symbol in raced.symbols}  # as cuTile's, and all of Triton's
-        launched = sorted(names & {kernel.name for kernel in knobs.kernels})
-    else:
-        surveyed = await modelling.survey(variants, backend, LIMIT_S, tell)
-        if failed := _failure(surveyed, backend):
-            return base.model_copy(update=failed)
-        cases, seen = [case_label(case) for case in surveyed.cases], surveyed.variants
-        timed = modelled.raced(seen, len(cases))
-        launched = sorted({one.kernel for variant in seen for call in variant.profiles for one in call.launches})
-    tried = [
-        _tried(config, one, cases, labels, seen[number] if seen else None)
-        for number, (config, one) in enumerate(zip(space.configs, timed, strict=True))
-    ]
-    stayed = [{number for number, one in enumerate(timed) if not one[place].dropped} for place in range(len(cases))]
-    check = _Check(variants, measuring, tell)
-    confirmed, words = None, "no config is better than the original by more than can be measured"
-    for _ in range(CONFIRMED_AT_MOST):
-        best, by_case, loss = _best(tried, cases, stayed)
-        if best == ORIGINAL:
-            break
-        tell("confirming the best config: checking it")
-        wrong = await check.of(best)
-        if check.original is not None:
-            return base.model_copy(update=_as_it_is(check.original.status, check.original.message))
-        if wrong is not None:
-            what = "could not be checked" if wrong.status is Status.VOID else "is wrong"
-            words = f"the best config {what}, and is not proposed: {wrong.status}: {wrong.message}"
-        else:
-            confirmed, words = await _confirm(wanted, variants[best], measuring, tell)
-        if confirmed is not None:
-            break
-        _fail(tried, best, words)
-    else:
-        best, by_case, loss = ORIGINAL, dict.fromkeys(cases, ORIGINAL), 0.0
-    checked = {ORIGINAL, best}
-    while unchecked := set(by_case.values()) - checked:  # the best of a case has to be right, too
-        number = unchecked.pop()
-        tell(f"checking the best config of a case: {tried[number].label}")
-        wrong = await check.of(number)
-        if check.original is not None:
-            return base.model_copy(update=_as_it_is(check.original.status, check.original.message))
-        if wrong is None:
-            checked.add(number)
-        else:
-            _fail(tried, number, f"{wrong.status}: {wrong.message}")
-            _, by_case, loss = _best(tried, cases, stayed)
-    ranked = sorted(range(len(tried)), key=lambda number: _rank(tried[number], number == best))
-    tried[best] = tried[best].model_copy(update={"place": "best"})
-    return base.model_copy(
-        update={
-            "status": Status.PASSED,
-            "space": space.why,
-            "warning": space.warning,
-            "modelled": backend is Backend.CPU,
-            "cases": cases,
-            "tried": [tried[number] for number in ranked],
-            "original": knobs.original(sorted({name for config in space.configs for name in config})),
-            "best": space.configs[best],
-            "best_by_case": {case: space.configs[number] for case, number in by_case.items()},
-            "loss": loss,
-            "checked": [space.configs[number] for number in sorted(checked)],
-            "launched": launched,
-            "confirmed": confirmed,
-            "confirmation": words,
-            "seconds": time.monotonic() - started,
-        }
+    knobs, environment = wanted.knobs(), await runs.environment()
+    space = (
+        declared(knobs, wanted.values)
+        if wanted.values
+        else proposed(knobs, wanted.kind or kind_of(wanted.files), environment.arch)
     )
-
-
-def _failure(surveyed: SurveyResult, backend: Backend) -> dict[str, Any]:
-    """What a search's result says where a survey, or its original, failed; nothing where that can still be measured:
-    it took the model too long, or the interpreter does not know one of the kernel's operations."""
-    if surveyed.status is not Status.PASSED:
-        return {"status": surveyed.status, "message": surveyed.message}
-    original = surveyed.variants[ORIGINAL]
-    unknown = original.status is Status.TIMEOUT or original.message.startswith("UnsupportedOperation")
-    if original.status is Status.PASSED or (unknown and backend is Backend.CUDA):
-        return {}
-    return _as_it_is(original.status, original.message)
-
-
-def _as_it_is(status: Status, message: str) -> dict[str, Any]:
-    return {"status": status, "message": f"{AS_IT_IS}: {message}"}
-
-
-def _variants(wanted: Wanted, knobs: Knobs, configs: Sequence[Mapping[str, Value]]) -> list[Files]:
-    """The files of each config, the original first. Raises `SpaceError` where their copies are too large."""
-    found = [wanted.files | knobs.variant(config) for config in configs]
-    if (size := len(found) * sum(map(len, wanted.found.committed.values()))) > COPIES_LIMIT:
+    variants = [wanted.files | knobs.variant(config) for config in space.configs]
+    if (size := len(variants) * sum(map(len, wanted.found.committed.values()))) > COPIES_LIMIT:
         raise SpaceError(
-            f"each config has a copy of the tracked files, which is {size >> 20} MiB for {len(found)} of them: give "
+            f"each config has a copy of the tracked files, which is {size >> 20} MiB for {len(variants)} of them: give "
             "fewer values, or put the task into a smaller repository or a git worktree with sparse checkout"
         )
-    return found
+    about: dict[str, Any] = {
+        "task": wanted.found.folder.as_posix(), "space": space.why, "backend": backend, "device": environment.device,
+    }  # fmt: skip
+    finished = _Search(space.configs, variants, backend, runs, tell)
+    try:
+        about |= await finished.run()
+    except SearchFailed as failed:
+        return SearchResult(status=failed.status, message=str(failed), **about)
+    return SearchResult(status=Status.PASSED, seconds=time.monotonic() - started, **about)
 
 
-def _kind(original: Surveyed, tensors: Sequence[Shaped], arch: str) -> Kind:
-    if not original.profiles:
-        raise SpaceError(f"declare the space, or name the kernel's kind, which is unknown: {original.message}")
-    launches = original.profiles[0].launches
-    overwritten = {name for launch in launches for name in launch.overwritten}
-    return kind_of(original.profiles[0], overwritten, {one.dtype for one in tensors}, spec_by_arch(arch).sms)
+class _Search:
+    """The configs of a search, the original first, and what is known of each."""
 
+    def __init__(
+        self, configs: list[dict[str, Value]], variants: list[Files], backend: Backend, runs: Runs, tell: Tell
+    ) -> None:
+        self._configs, self._variants, self._backend = configs, variants, backend
+        self._runs, self._tell = runs, tell
+        self._tried: list[Tried] = []
+        self._stayed: dict[str, set[int]] = {}
+        self._original_passed = False
 
-def _result(wanted: Wanted, backend: Backend, environment: Environment) -> SearchResult:
-    return SearchResult(
-        status=Status.VOID,
-        task=wanted.found.folder.as_posix(),
-        backend=backend,
-        device=environment.device,
-        toolkit=environment.toolkit,
-    )
+    async def run(self) -> dict[str, Any]:
+        """The fields of a result. Raises `SearchFailed`."""
+        cases, timed = await self._timed()
+        labels = [case_label(case) for case in cases]
+        self._tried = [self._judged(*one, labels) for one in zip(self._configs, timed, strict=True)]
+        self._stayed = {
+            case: {number for number, one in enumerate(timed) if not one[place].dropped}
+            for place, case in enumerate(labels)
+        }
+        best, confirmed, why = await self._confirmed()
+        checked, by_case = {ORIGINAL, best}, self._best_by_case(confirmed)
+        while unchecked := {*by_case.values()} - checked:  # the best of a case has to be right, too
+            number = unchecked.pop()
+            self._tell(f"checking the best config of a case: {label(self._configs[number])}")
+            if wrong := await self._wrong(number):
+                self._fail(number, wrong)
+                by_case = self._best_by_case(confirmed)
+            else:
+                checked.add(number)
+        self._tried[best] = self._tried[best].model_copy(update={"place": "best"})
+        return {
+            "cases": labels,
+            "tried": sorted(self._tried, key=_rank),
+            "best": self._configs[best],
+            "best_by_case": {case: self._configs[number] for case, number in by_case.items()},
+            "confirmed": confirmed,
+            "confirmation": why,
+            "checked": [self._configs[number] for number in sorted(checked)],
+        }
 
+    async def _timed(self) -> tuple[list[Case], list[list[Raced]]]:
+        """Each config's figures beside the original's, by case."""
+        if self._backend is Backend.CUDA:
+            raced = await self._runs.race(self._variants, new_secret(), LIMIT_S, self._tell)
+            if raced.status is not Status.PASSED:
+                raise SearchFailed(raced.status, raced.message)
+            return raced.cases, raced.configs
+        modelled = await self._runs.model(self._variants, LIMIT_S, self._tell)
+        if modelled.status is not Status.PASSED:
+            raise SearchFailed(modelled.status, modelled.message)
+        original = modelled.variants[ORIGINAL]
+        if original.status is not Status.PASSED:
+            raise SearchFailed(original.status, original.message)
+        return modelled.cases, [one.against(original) for one in modelled.variants]
 
-def _tried(
-    config: dict[str, Value], timed: list[Raced], cases: list[str], labels: list[str], seen: Surveyed | None
-) -> Tried:
-    """What is said of a config by its figures in each case; `seen`: what the model saw of it, if that was asked."""
-    launch = modelled.longest(seen) if seen is not None else None
-    known = {
-        "config": config,
-        "resources": launch.resources if launch is not None else None,
-        "modelled_ms": modelled.ms(seen) if seen is not None else None,
-    }
-    if failed := next((raced for raced in timed if raced.status is not Status.PASSED), None):
-        return Tried(place="failed", why=f"{failed.status}: {failed.message}"[:500], **known)
-    by_case = {
-        case: Speedup(value=raced.speedup, low=raced.low or raced.speedup, high=raced.high or raced.speedup)
-        for case, raced in zip(cases, timed, strict=True)
-        if raced.speedup is not None
-    }
-    first = timed[0].same
-    twin = first is not None and all(raced.same == first for raced in timed)
-    far = seen is None and all(raced.dropped and not raced.rounds for raced in timed)
-    if twin or far:
-        return Tried(place="pruned", why=f"{SAME}{labels[first or ORIGINAL]}" if twin else timed[0].message, **known)
-    return Tried(
-        place="measured" if seen is None else "modelled",
-        ms={case: raced.ms for case, raced in zip(cases, timed, strict=True) if raced.ms is not None},
-        by_case=by_case,
-        speedup=geometric(list(by_case.values())) if len(by_case) == len(cases) else None,
-        why="it left the race early" if all(raced.dropped for raced in timed) else "",
-        **known,
-    )
+    def _judged(self, config: dict[str, Value], timed: list[Raced], cases: list[str]) -> Tried:
+        """What is said of a config by its figures in each case."""
+        if failed := next((raced for raced in timed if raced.status is not Status.PASSED), None):
+            return Tried(config=config, place="failed", why=f"{failed.status}: {failed.message}"[:500])
+        first = timed[0].same
+        if first is not None and all(raced.same == first for raced in timed):
+            return Tried(config=config, place="pruned", why=f"{SAME}{label(self._configs[first])}")
+        if all(raced.dropped and not raced.rounds for raced in timed):
+            return Tried(config=config, place="pruned", why=timed[0].message)
+        by_case = {
+            case: Speedup(value=raced.speedup, low=raced.low or raced.speedup, high=raced.high or raced.speedup)
+            for case, raced in zip(cases, timed, strict=True)
+            if raced.speedup is not None
+        }
+        return Tried(
+            config=config,
+            place="measured" if self._backend is Backend.CUDA else "modelled",
+            why="it left the race early" if all(raced.dropped for raced in timed) else "",
+            ms={case: raced.ms for case, raced in zip(cases, timed, strict=True) if raced.ms is not None},
+            by_case=by_case,
+            speedup=geometric([*by_case.values()]) if len(by_case) == len(cases) else None,
+        )
 
+    async def _confirmed(self) -> tuple[int, Speedup | None, str]:
+        """The best config over all cases that is right, and faster when it is measured anew; or the original, and why
+        it stays."""
+        why = "no config is better than the original by more than can be measured"
+        for _ in range(CONFIRMED_AT_MOST):
+            best = self._first(set().union(*self._stayed.values()))
+            if best == ORIGINAL:
+                break
+            self._tell(f"confirming the best config: {label(self._configs[best])}")
+            found: Speedup | str = await self._wrong(best) or await self._measured_anew(best)
+            if isinstance(found, Speedup):
+                return best, found, ""
+            why = found
+            self._fail(best, why)
+        return ORIGINAL, None, why
 
-def _best(tried: list[Tried], cases: list[str], stayed: list[set[int]]) -> tuple[int, dict[str, int], float]:
-    """The best config over all cases, the best of each case, and what the one loses against those, as a share.
+    def _best_by_case(self, confirmed: Speedup | None) -> dict[str, int]:
+        return {case: self._first(here, case) if confirmed else ORIGINAL for case, here in self._stayed.items()}
 
-    A config that cannot be told from the original does not take its place, nor does one that did not stay in
-    the race to its end.
-    """
+    def _first(self, numbers: set[int], case: str | None = None) -> int:
+        """The config of the largest gain, in a case or over all; the original where none can be told from it."""
 
-    def gain(number: int, case: str | None) -> float:
-        one = tried[number].by_case.get(case) if case is not None else tried[number].speedup
-        return one.value if one is not None and one.low > 1 else 1.0
+        def gain(number: int) -> float:
+            one = self._tried[number]
+            speedup = one.by_case.get(case) if case is not None else one.speedup
+            return speedup.value if speedup is not None and speedup.low > 1 else 1.0
 
-    def first(numbers: set[int], case: str | None = None) -> int:
-        timed = sorted(number for number in numbers if tried[number].speedup is not None)
-        return max(timed, key=lambda number: gain(number, case), default=ORIGINAL)
+        return max([ORIGINAL, *sorted(numbers)], key=gain)
 
-    best = first(set().union(*stayed))
-    by_case = {case: first(here, case) for case, here in zip(cases, stayed, strict=True)}
-    reached = geometric([_over_original(tried[best], case) for case in cases]).value
-    possible = geometric([_over_original(tried[by_case[case]], case) for case in cases]).value
-    return best, by_case, max(1 - reached / possible, 0.0)
+    def _fail(self, number: int, why: str) -> None:
+        self._tried[number] = Tried(config=self._configs[number], place="failed", why=why)
 
-
-def _fail(tried: list[Tried], number: int, why: str) -> None:
-    tried[number] = tried[number].model_copy(update={"place": "failed", "why": why, "speedup": None, "by_case": {}})
-
-
-def _over_original(one: Tried, case: str) -> Speedup:
-    return one.by_case.get(case) or Speedup(value=1.0, low=1.0, high=1.0)
-
-
-def _rank(one: Tried, best: bool) -> tuple[int, float]:
-    if best:
-        return 0, 0.0
-    order = {"measured": 1, "modelled": 1, "pruned": 2, "failed": 3}
-    return order[one.place], -one.speedup.value if one.speedup is not None else one.modelled_ms or 0.0
-
-
-class _Check:
-    """Checks of configs in fresh processes. What is wrong as it is, is wrong with any config: the first config that is
-    wrong has the `original` checked, too, which is then what a check says against it."""
-
-    def __init__(self, variants: Sequence[Files], measuring: Runs, tell: Tell) -> None:
-        self._variants, self._measuring, self._tell = variants, measuring, tell
-        self._sure = False
-        self.original: CorrectnessResult | None = None
-
-    async def of(self, number: int) -> CorrectnessResult | None:
-        """What a check says against a config; None where it is right. One that the evaluator could not make is made
-        once more."""
-        found = await self._verdict(number)
-        if found.status is Status.VOID:
-            found = await self._verdict(number)
+    async def _wrong(self, number: int) -> str:
+        """What a check says against a config; empty where it is right. A config that is wrong has the original checked,
+        too. Raises `SearchFailed` where that is wrong."""
+        found = await self._check(number)
         if found.status is Status.PASSED:
-            return None
-        if not self._sure and found.status is not Status.VOID:
-            self._sure = True
+            return ""
+        if not self._original_passed and found.status is not Status.VOID:
             self._tell("a config is wrong: checking the candidate as it is")
-            original = await self._verdict(ORIGINAL)
+            original = await self._check(ORIGINAL)
             if original.status not in (Status.PASSED, Status.VOID, Status.TIMEOUT):
-                self.original = original
-        return found
+                raise SearchFailed(original.status, original.message)
+            self._original_passed = True
+        return f"{found.status}: {found.message}"
 
-    async def _verdict(self, number: int) -> CorrectnessResult:
-        return await self._measuring.correctness(self._variants[number], new_secret(), LIMIT_S, self._tell)
+    async def _check(self, number: int) -> CorrectnessResult:
+        return await self._runs.correctness(self._variants[number], new_secret(), LIMIT_S, self._tell)
+
+    async def _measured_anew(self, number: int) -> Speedup | str:
+        """A config against the original once more, or why that shows no gain."""
+        original = self._variants[ORIGINAL]
+        found = await self._runs.benchmark(self._variants[number], original, new_secret(), LIMIT_S, self._tell)
+        if found.same:
+            return "it compiles to the same program as the original"
+        if found.speedup is None or found.speedup_low is None or found.speedup_high is None:
+            return f"it could not be measured anew: {found.status}: {found.message}"
+        speedup = Speedup(value=found.speedup, low=found.speedup_low, high=found.speedup_high)
+        return speedup if speedup.low > 1 else f"measured anew the gain is gone: {speedup}"
 
 
-async def _confirm(wanted: Wanted, variant: Files, measuring: Runs, tell: Tell) -> tuple[Speedup | None, str]:
-    """The best config measured against the original once more."""
-    tell("confirming the best config: measuring it against the original")
-    benchmark = await measuring.benchmark(variant, wanted.files, new_secret(), LIMIT_S, tell)
-    if benchmark.same:
-        return None, "the best config compiles to the same program as the original"
-    if benchmark.speedup is None or benchmark.speedup_low is None or benchmark.speedup_high is None:
-        return None, f"the best config could not be measured anew: {benchmark.status}: {benchmark.message}"
-    found = Speedup(value=benchmark.speedup, low=benchmark.speedup_low, high=benchmark.speedup_high)
-    if found.low <= 1:
-        return None, f"measured anew the gain is gone: {found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
-    return found, ""
+def _rank(one: Tried) -> tuple[int, float]:
+    order = {"best": 0, "measured": 1, "modelled": 1, "pruned": 2, "failed": 3}
+    return order[one.place], -one.speedup.value if one.speedup is not None else 0.0

@@ -73,13 +73,16 @@ def disassemble(cubin: bytes, folder: Path | None = None, timeout_s: float = 60.
     return done.stdout
 
 
-def resources(cubin: bytes, listed: list[sass.Instruction], arch: str, dynamic_shared: int = 0) -> Resources:
+def resources(
+    cubin: bytes, listed: list[sass.Instruction], arch: str, dynamic_shared: int = 0, threads: int = 0
+) -> Resources:
     """The resources of the one kernel in `cubin`, whose instructions are `listed`; its occupancy if `arch` is known.
 
-    `dynamic_shared` is the shared memory in bytes that a launch asks for beyond what the cubin itself holds.
+    `dynamic_shared` is the shared memory in bytes that a launch asks for beyond what the cubin itself holds, `threads`
+    a block's where the cubin does not say how many it needs.
     """
     elf = ELFFile(io.BytesIO(cubin))
-    found: dict[str, int] = {}
+    found = {"threads": threads}
     shared = reserved = 0
     code = hashlib.sha256()
     for section in elf.iter_sections():
@@ -92,7 +95,7 @@ def resources(cubin: bytes, listed: list[sass.Instruction], arch: str, dynamic_s
                     found[name] = max(found.get(name, 0), struct.unpack("<II", value[:8])[1])
         elif section.name.startswith(".nv.info."):
             for number, value in _attributes(section.data()):
-                if number in (_REQNTID, _MAX_THREADS):
+                if number == _REQNTID or (number == _MAX_THREADS and not threads):
                     x, y, z = struct.unpack("<III", value[:12])
                     found["threads"] = x * y * z
                 elif number == _CTA_PER_CLUSTER:
@@ -109,14 +112,14 @@ def resources(cubin: bytes, listed: list[sass.Instruction], arch: str, dynamic_s
     limits = SM_LIMITS.get(arch)
     ctas, limited_by = None, ""
     if limits is not None:
-        ctas, limited_by = occupancy(found.get("registers", 0), shared, found.get("threads", 0), limits)
+        ctas, limited_by = occupancy(found.get("registers", 0), shared, found["threads"], limits)
     return Resources(
         registers=found.get("registers", 0),
         spill_bytes=sass.moved(listed, "STL"),
         spill_load_bytes=sass.moved(listed, "LDL"),
         stack_bytes=found.get("stack_bytes", 0),
         shared_bytes=shared,
-        threads=found.get("threads", 0),
+        threads=found["threads"],
         barriers=found.get("barriers", 0),
         cluster_ctas=found.get("cluster_ctas", 1),
         setmaxnreg=sass.register_counts(listed),

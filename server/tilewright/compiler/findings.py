@@ -35,7 +35,8 @@ MANY_CALLS = 4
 
 def findings(made: Compilation, shapes: Shapes = MappingProxyType({})) -> list[Finding]:
     """What costs time in `made`, launched with tensors of these shapes, the likely dearest first."""
-    looks, do = (_TRITON_LOOKS, DO | DO_IN_TRITON) if made.is_triton else (_LOOKS, DO)
+    looks = _LOOKS if made.cutile_ir else _CODE_LOOKS
+    do = DO | DO_IN_TRITON if made.is_triton else DO
     found = [_finding(*one, do) for look in looks for one in look(made)]
     found += [_finding(*one, do) for one in _reuse(made, shapes)]
     return sorted(found, key=lambda one: -one.cost)
@@ -238,5 +239,5 @@ def _largest_tile(made: Compilation) -> str:
 _LOOKS: tuple[Callable[[Compilation], Iterator[_Found]], ...] = (
     _timeouts, _spills, _products, _operands, _without_tma, _gathers, _occupancy, _divisions, _narrow,
 )  # fmt: skip
-_TRITON_LOOKS = (_timeouts, _spills, _products, _divisions, _narrow)
+_CODE_LOOKS = (_timeouts, _spills, _products, _divisions, _narrow)
 """Those that rest on the machine code alone."""

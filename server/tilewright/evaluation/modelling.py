@@ -107,9 +107,6 @@ def profile_launch(launch: host.Launch, arch: str) -> LaunchProfile:
         reductions={results: count / sampled for results, count in counts.reductions.items()},
         dram_bytes=launch.dram_bytes(),
         streams=launch.streams(),
-        repeated=launch.repeated(),
-        written=sorted(launch.names.get(address, "") for address in counts.stored),
-        overwritten=sorted(launch.names.get(address, "") for address in counts.stored if address in counts.loaded),
         shapes=launch.shapes,
         resources=resources_of(launch, arch),
     )

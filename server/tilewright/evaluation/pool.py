@@ -136,13 +136,6 @@ class WorkerHandle:
         """Where the files of the candidate that it loaded last lie, as it sees them."""
         return f"{GIVEN_PATH}/{self._place}"
 
-    def give(self, file: Path) -> str:
-        """Let the process read `file`, which lies in the referee's folder; where it sees it."""
-        assert self._given is not None
-        if not (self._given / file.name).exists():
-            (self._given / file.name).hardlink_to(file)
-        return f"{GIVEN_PATH}/{file.name}"
-
     def load(self, task: Task, snapshot: Snapshot, running: bool = True, tuner: Choice | None = None) -> None:
         """Import a candidate; `running` is false where it is only dumped. `tuner`: what its tuners take.
 

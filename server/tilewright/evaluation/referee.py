@@ -21,8 +21,10 @@ import hashlib
 import os
 import random
 import socket
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +32,7 @@ import torch
 
 from tilewright.compiler.store import CompilationStore
 from tilewright.compiler.tools import MissingTool, need_compiler, need_tileiras
-from tilewright.evaluation import compilations, estimation, measurement, surveying
+from tilewright.evaluation import compilations, estimation, measurement
 from tilewright.evaluation.ceilings import measured_ceilings
 from tilewright.evaluation.compiling import cpus
 from tilewright.evaluation.correctness import Run, class_runs, defects_of, planned_runs, wide_runs
@@ -42,6 +44,7 @@ from tilewright.evaluation.results import (
     CaseRun,
     CorrectnessResult,
     Environment,
+    Modelled,
     Status,
 )
 from tilewright.evaluation.seeds import Seeds
@@ -54,6 +57,7 @@ from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.referee.measured import LABELS
 from tilewright.referee.on_gpu import OnGpu, workers_that_wait
+from tilewright.roofline.model import estimate_call
 from tilewright.rules import Rules
 from tilewright.wire.channel import Channel, Message
 
@@ -248,33 +252,35 @@ class Referee:
         listed = compilations.hand_over(kernels, made, Path(message["into"]))
         return {"result": {"status": Status.PASSED, "message": said, "case": case_label(case), "kernels": listed}}
 
-    def survey(self, message: Message) -> Message:
-        """Compile and model many variants of a candidate. For referees of the `cpu` backend."""
-        code = self._task(message)
+    def model(self, message: Message) -> Message:
+        """Model many variants of a candidate on the benchmark cases, each in a worker of its own, as many at a time as
+        there are processors. For referees of the `cpu` backend."""
+        code, device = self._task(message), spec_by_arch(self._arch)
         need_compiler()
-        cases = code.task.benchmark_cases(Backend(message["cases_of"]))
-        snapshots = [Snapshot.model_validate(snapshot) for snapshot in message["arms"]]
-        deadline, device = time.monotonic() + message["limit_s"], spec_by_arch(self._arch)
-        workers = min(cpus(), len(snapshots))
-        frontends = [Frontend(name) for name in message["frontends"]] or [code.task.file.frontend] * len(snapshots)
-        variants = [surveying.Variant(*one) for one in zip(snapshots, frontends, strict=True)]
-        try:
-            self._pool.prepare(workers)  # they get ready side by side
-            found = surveying.survey(
-                code,
-                variants,
-                cases,
-                device,
-                workers,
-                lambda: self._pool.take("variant", deadline),
-                self._tell,
-            )
-        finally:
-            self._pool.refill()
-        seen = [one.model_dump(mode="json") for one in found]
-        tensors = surveying.tensors_of(code.cached_inputs(cases[0], seed=0))
-        result = {"status": Status.PASSED, "cases": cases, "tensors": tensors, "variants": seen}
-        return {"result": result}
+        cases, arms = code.task.benchmark_cases(Backend.CPU), message["arms"]
+        frontends = [Frontend(name) for name in message["frontends"]] or [code.task.file.frontend] * len(arms)
+        deadline, turn = time.monotonic() + message["limit_s"], threading.Lock()
+        for case in cases:
+            code.cached_inputs(case, seed=0)  # before threads ask for them
+
+        def modelled(snapshot: Message, frontend: Frontend) -> Modelled:
+            with contextlib.ExitStack() as ending:
+                try:
+                    with turn:
+                        worker = self._pool.take("variant", deadline)
+                    ending.callback(worker.close)
+                    worker.load(code.task.written_in(frontend), Snapshot.model_validate(snapshot))
+                    profiles = [estimation.profile(worker, code, case, seed=0) for case in cases]
+                except WorkerFailure as failure:
+                    return Modelled(status=failure.status, message=str(failure))
+            return Modelled(profiles=profiles, ms=[estimate_call(profile, device).ms for profile in profiles])
+
+        with ThreadPoolExecutor(cpus()) as threads:
+            running = [threads.submit(modelled, *one) for one in zip(arms, frontends, strict=True)]
+            for count, _ in enumerate(as_completed(running), 1):
+                self._tell(f"compiled and modelled {count} of {len(arms)} configs")
+        variants = [one.result().model_dump(mode="json") for one in running]
+        return {"result": {"status": Status.PASSED, "cases": cases, "variants": variants}}
 
     def race(self, message: Message) -> Message:
         """Measure many variants against the first. For referees of the `cuda` backend."""
@@ -282,12 +288,12 @@ class Referee:
         surroundings, cases = self._surroundings(), code.task.benchmark_cases(self._backend)
         try:
             with self._device():
-                found, symbols = self._on_gpu.race(code, message, surroundings)
+                found = self._on_gpu.race(code, message, surroundings)
         except (WorkerFailure, GpuBusy) as failure:
             status = failure.status if isinstance(failure, WorkerFailure) else Status.VOID
             return {"result": {"status": status, "message": str(failure)}}
         configs = [[one.model_dump(mode="json") for one in by_case] for by_case in found]
-        return {"result": {"status": Status.PASSED, "cases": cases, "configs": configs, "symbols": symbols}}
+        return {"result": {"status": Status.PASSED, "cases": cases, "configs": configs}}
 
     def refill(self) -> None:
         """Start the workers that the next requests will take, unless the GPU is in use. For when nobody asks for
@@ -373,7 +379,7 @@ def main(fork_server: ForkServer, arguments: list[str]) -> None:
         channel.send({"usage_error": f"{what}; see `tilewright doctor`, or use backend cpu"})
         return
     about = ("environment", "isolation", "work")
-    requests = (*about, "correctness", "widely", "check", "benchmark", "whole", "dump", "survey", "race")
+    requests = (*about, "correctness", "widely", "check", "benchmark", "whole", "dump", "model", "race")
     try:
         handlers = {name: getattr(referee, name) for name in requests}
         channel.answer(handlers, (TaskError, GpuBusy, MissingTool), referee.refill)

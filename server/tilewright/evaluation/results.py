@@ -365,39 +365,23 @@ ORIGINAL = 0
 """The number, among variants, of the one that the others are compared with."""
 
 
-class Shaped(Record):
-    """A tensor's dtype, as torch names it, and its shape."""
-
-    dtype: str
-    shape: list[int]
-
-
-class Surveyed(Record):
-    """A variant: what its call does in each case, and the model's ms; or how it failed. In the order of the cases."""
+class Modelled(Record):
+    """What the model says of a variant: what its call does in each case, and its ms; or how it failed."""
 
     status: Status = Status.PASSED
     message: str = ""
     profiles: list[CallProfile] = Field(default_factory=list)
     ms: list[float] = Field(default_factory=list)
-    limits: list[str] = Field(default_factory=list, description="what each latency is mostly spent on")
-    short: str = Field("", description="what of the work the sampled blocks leave out, by the model's counts")
 
-    def against(self, first: Surveyed, cases: int) -> list[Raced]:
-        """The model's figures in the form of a race's against `first`, if that has any; or on each case how this one
-        failed."""
+    def against(self, first: Modelled) -> list[Raced]:
+        """The model's figures in the form of a race's against `first`, which passed; or on each case how it failed."""
         if self.status is not Status.PASSED:
-            return [Raced(status=self.status, message=self.message) for _ in range(cases)]
-        if first.status is not Status.PASSED:
-            return [Raced(ms=ms) for ms in self.ms]
+            return [Raced(status=self.status, message=self.message) for _ in first.ms]
         width = 1 + DEFAULT.model_resolution
         return [
             Raced(ms=ms, speedup=before / ms, low=before / ms / width, high=before / ms * width)
             for ms, before in zip(self.ms, first.ms, strict=True)
         ]
-
-    def short_failed(self) -> Surveyed:
-        """The same as a failure, where it leaves work out."""
-        return self.model_copy(update={"status": Status.TAMPERED, "message": self.short}) if self.short else self
 
 
 class Raced(Record):

@@ -44,10 +44,6 @@ class Mode(StrEnum):
     CAPTURE = "capture"
 
 
-AGAIN, MUCH = 1.5, 0.25
-"""Loads of each part, and the share of all bytes, from which it is told that a block loads a parameter repeatedly."""
-
-
 @dataclass
 class Launch:
     """One launch that the host code made: the kernel with its hints, its signature, grid and work.
@@ -82,17 +78,6 @@ class Launch:
             if own and (share := median_low(own)):
                 moved = self.counts.loaded[address] * scale * share
                 found[self.names.get(address, "")] = (float(self.tensor_bytes.get(address, moved)), moved)
-        return found
-
-    def repeated(self) -> dict[str, float]:
-        """Parameters that a block loads parts of more than once: how often on average, from `AGAIN` on, and where that
-        is at least `MUCH` of the bytes that it loads."""
-        found = {}
-        least = MUCH * self.counts.loaded.total()
-        for address, by_block in self.counts.parts.items():
-            times = sum(parts.total() for parts in by_block.values()) / sum(map(len, by_block.values()))
-            if times >= AGAIN and self.counts.loaded[address] >= least:
-                found[self.names.get(address, "")] = times
         return found
 
     def dram_bytes(self) -> float:

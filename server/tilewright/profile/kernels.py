@@ -1,6 +1,6 @@
-"""The kernels of a call as CUPTI recorded them while its program was replayed: whose they are, and how long they take.
+"""The kernels of a call as CUPTI records them while its program is replayed: whose they are, how long they take.
 
-A replay starts with a flushed L2 cache. What CUPTI says of it serves a diagnosis, never a verdict.
+A replay starts with a flushed L2 cache. These times serve a diagnosis, never a verdict.
 """
 
 from __future__ import annotations
@@ -8,91 +8,73 @@ from __future__ import annotations
 import ctypes
 import re
 import statistics
-from collections.abc import Collection, Sequence
-from typing import Literal
-
-from pydantic import Field
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from tilewright.wire.launches import CopyLaunch, KernelLaunch, Launch, MemsetLaunch
-from tilewright.wire.record import Record
 
-NAMED = 4
+NAMED = 8
 """Kernels that a line of evidence names."""
 SHOWN = 80
 """Characters of a kernel's name."""
 Whose = Literal["ours", "library", "copy or fill"]
 _FILLING = ("FillFunctor", "direct_copy_kernel_cuda")
+_FUNCTOR = re.compile(r"\w*(?:Functor|_kernel_cuda|gemm)\w*")
 _NESTED = re.compile(r"<[^<>]*>|\([^()]*\)")
 """Template arguments and parameters that hold no others."""
-_TELLING = re.compile(r"\b\w*(?:gemm|gemv|tensorop|[Ss]plit_?[Kk]|Functor|_kernel_cuda|[Rr]educe|[Ss]oftmax)\w*")
 
 
-class KernelRow(Record):
-    """All launches of one kernel with one grid, or of one copy or fill, in a call. Microseconds are of one launch."""
+class KernelTime(NamedTuple):
+    """All launches of one kernel, or of one kind of copy or fill, in a call. `us`: all of them, the median of several
+    calls."""
 
-    kernel: str = Field(description="its name, without parameters and template arguments")
-    whose: Whose = Field(description="ours: of the candidate's own source; library: of any other")
-    grid: str = Field("", description="blocks along x, y and z; empty for a copy or fill")
-    launches: int = Field(description="in one call")
-    med_us: float
-    min_us: float
-    max_us: float
+    name: str
+    whose: Whose
+    launches: int
+    us: float
 
 
-class CallKernels(Record):
-    """What ran on the GPU in a call of a case."""
+class CallKernels(NamedTuple):
+    """What ran on the GPU in a call, in order; no kernels where CUPTI recorded nothing. `us`: all launches, the median
+    of several calls."""
 
-    calls: int = Field(description="that were recorded, after warm-up")
-    launches: int = Field(description="in one call, copies and fills included")
-    us: float = Field(description="of all launches of a call, summed: median over the calls")
-    gb_s: float | None = Field(None, description="compulsory bytes over it")
-    kernels: list[KernelRow] = Field(default_factory=list, description="in the order of a call")
-    more_kernels: int = Field(0, description="left out of the table")
+    launches: int
+    us: float
+    kernels: Sequence[KernelTime] = ()
 
 
-def kernels_of(
-    launches: Sequence[Launch], calls: Sequence[Sequence[float]], own: Collection[str], work_bytes: float = 0.0
-) -> CallKernels:
-    """The kernels of a call, from its launches and the microseconds of each in several calls. `own` are the names of
-    the candidate's kernels."""
-    us = round(statistics.median(map(sum, calls)), 3)
-    rows = [_row(launch, own) for launch in launches]
-    times: dict[tuple[str, str, Whose], list[float]] = {}
-    for place, row in enumerate(rows):
-        times.setdefault(row, []).extend(call[place] for call in calls)
-    return CallKernels(
-        calls=len(calls),
-        launches=len(launches),
-        us=us,
-        gb_s=round(work_bytes / us / 1e3, 1) if work_bytes and us else None,
-        kernels=[
-            KernelRow(
-                kernel=name,
-                whose=owner,
-                grid=grid,
-                launches=rows.count((name, grid, owner)),
-                med_us=round(statistics.median(found), 3),
-                min_us=round(min(found), 3),
-                max_us=round(max(found), 3),
-            )
-            for (name, grid, owner), found in times.items()
-        ],
-    )
+def function_names(files: Mapping[str, bytes]) -> set[str]:
+    """The names of the functions that Python files define: a kernel of one of these names is the candidate's own."""
+    sources = b"\n".join(content for name, content in files.items() if name.endswith(".py"))
+    return {name.decode() for name in re.findall(rb"\bdef (\w+)", sources)}
 
 
-def _row(launch: Launch, own: Collection[str]) -> tuple[str, str, Whose]:
+def kernels_of(launches: Sequence[Launch], calls: Sequence[Sequence[float]], own: Collection[str]) -> CallKernels:
+    """The kernels of a call, from its launches and the microseconds of each in several calls. `own`: names of the
+    candidate's kernels."""
+    places: dict[tuple[str, Whose], list[int]] = {}
+    for place, launch in enumerate(launches):
+        places.setdefault(_named(launch, own), []).append(place)
+    kernels = [
+        KernelTime(*name, len(held), statistics.median(sum(call[place] for place in held) for call in calls))
+        for name, held in places.items()
+    ]
+    return CallKernels(len(launches), statistics.median(map(sum, calls)), kernels)
+
+
+def _named(launch: Launch, own: Collection[str]) -> tuple[str, Whose]:
     match launch:
         case KernelLaunch():
             name = demangled(launch.symbol)
-            return short(name, own), "x".join(map(str, launch.grid)), whose(name, own)
+            return short(name, own), whose(name, own)
         case MemsetLaunch():
-            return f"fill of {launch.size} bytes", "", "copy or fill"
+            return f"fill of {launch.size} bytes", "copy or fill"
         case CopyLaunch():
-            return f"copy of {launch.size} bytes {launch.way}", "", "copy or fill"
+            return f"copy of {launch.size} bytes {launch.way}", "copy or fill"
 
 
 def demangled(symbol: str) -> str:
-    """A name of C++ as it was written; another one as it is."""
+    """A C++ name as it was written; another name as it is."""
     if not symbol.startswith("_Z"):
         return symbol
     try:
@@ -111,56 +93,42 @@ def demangled(symbol: str) -> str:
 
 
 def whose(name: str, own: Collection[str]) -> Whose:
-    """`own` are the names of the candidate's kernels, as written or with their signature."""
+    """`own`: names of the candidate's kernels."""
     if any(part in name for part in _FILLING):
         return "copy or fill"
-    return "ours" if _written(name, own) else "library"
+    return "ours" if own_name(name) in own else "library"
 
 
-def _written(name: str, own: Collection[str]) -> str:
-    """Which of the names `own` a kernel has, the shortest if several; empty where none."""
-    plain = name.partition("(")[0]
-    return min((one for one in own if plain == one or plain.startswith(f"{one}_K")), key=len, default="")
+def own_name(symbol: str) -> str:
+    """The name of a kernel in its source: cuTile appends the signature to it."""
+    return symbol.partition("_Kt")[0].partition("(")[0]
 
 
 def short(name: str, own: Collection[str] = ()) -> str:
-    """A name without its parameters and template arguments; one word of these is kept where it says what is done."""
-    if written := _written(name, own):
-        return written.partition("_Kt")[0][:SHOWN]
+    """A name without its parameters and template arguments, but for one that says what is done."""
+    if own_name(name) in own:
+        return own_name(name)[:SHOWN]
     plain = name.replace("(anonymous namespace)::", "")
     while (fewer := _NESTED.sub("", plain)) != plain:
         plain = fewer
-    parts = plain.strip().rpartition(" ")[2].split("::")
-    shown = parts[-1] if _TELLING.search(parts[-1]) else "::".join(parts[-2:])
-    if not _TELLING.search(shown) and (telling := _TELLING.search(name.partition("<")[2])):
-        shown += f"<{telling[0]}>"
+    shown = "::".join(plain.strip().rpartition(" ")[2].split("::")[-2:])
+    if functor := _FUNCTOR.search(name.partition("<")[2]):
+        shown += f"<{functor[0]}>"
     return (shown or name)[:SHOWN]
 
 
 def evidence(call: CallKernels) -> str:
     """The kernels of a call in a line of a diagnosis."""
-    rate = f"; {call.gb_s:,.0f} GB/s of compulsory bytes" if call.gb_s else ""
-    words = [
-        f"{f'{row.launches} x ' if row.launches > 1 else ''}{row.kernel} {row.med_us:.1f} us"
-        for row in call.kernels[:NAMED]
-    ]
-    if rest := call.kernels[NAMED:]:
-        words.append(f"and {len(rest)} more, {sum(row.launches * row.med_us for row in rest):.1f} us")
     number = f"{call.launches} kernel{'' if call.launches == 1 else 's'} a call"
-    if not words:
-        return f"replayed: {number}, {call.us:.1f} us by events{rate}"
-    return f"CUPTI: {number}, {call.us:.1f} us: {', '.join(words)}{rate}"
-
-
-def table(call: CallKernels) -> list[str]:
-    """The kernels of a call as lines of a table, for people."""
-    width, blocks = (max(len(text) for text in texts) for texts in (
-        ["a call, summed", *(row.kernel for row in call.kernels)], ["grid", *(row.grid for row in call.kernels)],
-    ))  # fmt: skip
-    head = f"{'kernel':{width}} | {'whose':12} | {'grid':{blocks}} | a call |   med us |   min us |   max us"
-    lines = [head, "-" * len(head)]
-    for row in call.kernels:
-        times = " | ".join(f"{one:8.2f}" for one in (row.med_us, row.min_us, row.max_us))
-        lines.append(f"{row.kernel:{width}} | {row.whose:12} | {row.grid:{blocks}} | {row.launches:6} | {times}")
-    lines.append(f"{'a call, summed':{width}} | {'':12} | {'':{blocks}} | {call.launches:6} | {call.us:8.2f}")
-    return lines
+    if not call.kernels:
+        return f"replayed: {number}, {call.us:.1f} us by events"
+    words = []
+    for one in call.kernels[:NAMED]:
+        times, owner = (
+            f"{one.launches} x " if one.launches > 1 else "",
+            f" ({one.whose})" if one.whose != "ours" else "",
+        )
+        words.append(f"{times}{one.name}{owner} {one.us:.1f} us")
+    if rest := call.kernels[NAMED:]:
+        words.append(f"and {len(rest)} more, {sum(one.us for one in rest):.1f} us")
+    return f"CUPTI: {number}, {call.us:.1f} us: {', '.join(words)}"

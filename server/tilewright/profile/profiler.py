@@ -1,56 +1,45 @@
-"""`profile` as a tool: the candidate timed alone, its launches and code looked at, and a diagnosis of each case."""
+"""`profile` as a tool: what bounds the working tree's candidate.
+
+On a GPU its calls are captured and timed. Then nothing but the programs runs: CUPTI records their kernels, ncu counts,
+and the machine code of the kernel that takes longest is read. Without a GPU a model says what its calls do.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
-from tilewright.compiler.findings import findings
-from tilewright.compiler.treatments import Finding
 from tilewright.errors import UsageError
-from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Environment, Status, Surveyed
+from tilewright.evaluation.results import ORIGINAL, CaseTiming, Environment, Status
 from tilewright.evaluation.seeds import new_secret
 from tilewright.evaluation.snapshot import content_id
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch, spec_by_name
-from tilewright.knobs import Value
+from tilewright.knobs import MATMUL, Value
+from tilewright.profile.code import read_code
 from tilewright.profile.counters import Counters, read_counters
 from tilewright.profile.diagnosis import Facts, diagnose
-from tilewright.profile.recording import Kernels, record_kernels
+from tilewright.profile.kernels import function_names
+from tilewright.profile.recording import record_kernels
 from tilewright.profile.report import ProfileReport
 from tilewright.programs.format import program_file
-from tilewright.roofline.model import CallProfile, estimate_call
+from tilewright.repository import Files
 from tilewright.session.beginning import Working, backend_for, working_candidate
 from tilewright.session.checkout import Checkout
-from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress, Results, in_thread
-from tilewright.session.outcomes import Dumped, SurveyResult
-from tilewright.session.runs import with_model
-from tilewright.task import Backend, Frontend, Work, case_label
+from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress, in_thread
+from tilewright.session.runs import Runs
+from tilewright.task import Backend, Frontend, case_label
 
 LIMIT_S = 600.0
 LEASE_WAIT_S = 20.0
 COMPILE_S = 60.0
-COUNTERS = "ncu's counters show stall reasons, cache hit rates, bank conflicts and uncoalesced access; none were read: "
-UNSEEN = SurveyResult(status=Status.PASSED, variants=[Surveyed()])
-"""Of a Triton kernel: no model sees it."""
 UNCOMPARED = "results: run_correctness compares them with the reference"
 FEW_BLOCKS = "all but a few blocks of each launch, and clocks: the model saw those blocks"
-MORE = "`ncu --set full --clock-control none` on the fixed config would add counters by source line"
-
-
-class _Seen(NamedTuple):
-    """All that was looked at, as it came."""
-
-    environment: Environment
-    works: list[Work]
-    survey: SurveyResult
-    benchmark: BenchmarkResult
-    dumped: Dumped
-    counters: Counters
-    kernels: Kernels
+COMPILER = "what the compiler says of TMA, gathers and tile shapes: dump_ir shows it"
+_FUNCTION = re.compile(rb"^def (\w+)", re.MULTILINE)
 
 
 class Profiler:
@@ -60,13 +49,9 @@ class Profiler:
         """`jobs` is the server's."""
         self._checkout = checkout
         self._jobs = jobs or Jobs()
-        self.counters = Counters(why_not="nothing was profiled")
+        self._latest = ProfileReport(summary="nothing was profiled")
+        self.counters = Counters()
         """What ncu counted for the latest profile, in full."""
-        self.kernels = Kernels(why_not="nothing was profiled")
-        """The kernels that the latest profile recorded, in full."""
-        self._results: Results[ProfileReport] = Results(
-            self._jobs, "profile", lambda report: report.status is Status.VOID
-        )
 
     async def profile(
         self,
@@ -85,54 +70,79 @@ class Profiler:
             raise UsageError(
                 "a Triton task is profiled on a GPU: no model sees Triton kernels; without one use dump_ir"
             )
+
+        async def work(job: Job) -> None:
+            looked = self._measured if backend is Backend.CUDA else self._modelled
+            self._latest = await looked(job, found, arch)
+
         key = f"{folder} {found.head} {content_id(found.files)} {backend} {arch}"
-        report = await self._results.get(key, lambda job: self._work(job, found, backend, arch), wait_s, progress)
-        if isinstance(report, Job):
-            return ProfileReport(summary=f"profiling: {report.message}", state="running", next=report.again)
-        return report
+        job = self._jobs.start("profile", key, work)
+        if not await job.attend(wait_s, progress):
+            return ProfileReport(summary=f"profiling: {job.message}", state="running", next=job.again)
+        return self._latest
 
     async def close(self) -> None:
         await self._jobs.close()
 
-    async def _work(self, job: Job, found: Working, backend: Backend, arch: str) -> ProfileReport:
+    async def _measured(self, job: Job, found: Working, arch: str) -> ProfileReport:
         with tempfile.TemporaryDirectory(prefix="tilewright-profile-") as name:
             store = Path(name)
-            async with with_model(backend, arch, found.committed, found.folder, found.task.file.rules) as (
-                measuring,
-                modelling,
-            ):
-                environment = await measuring.environment()
-                triton = found.task.file.frontend is Frontend.TRITON
-                survey = UNSEEN if triton else await modelling.survey([found.files], backend, LIMIT_S, job.tell)
-                dumped = await modelling.dump(found.files, [environment.arch], COMPILE_S, LIMIT_S, job.tell)
-                job.tell("timing the candidate alone")
-                benchmark = await measuring.benchmark(
+            runs = Runs(Backend.CUDA, arch, found.committed, found.folder, rules=found.task.file.rules)
+            try:
+                environment = await runs.environment()
+                job.tell("capturing and timing the candidate")
+                benchmark = await runs.benchmark(
                     found.files, None, new_secret(), LIMIT_S, job.tell, store=store, with_inputs=True
                 )
-                works = await measuring.work()
-            self.counters = Counters(why_not="nothing ran on a GPU")
-            self.kernels = Kernels(why_not="nothing ran on a GPU")
-            if backend is Backend.CUDA and benchmark.passed:
-                programs = [_program(store, timing) for timing in benchmark.cases]
-                size, own = [float(work.bytes) for work in works], _names(survey, dumped)
-                await self._look(job, programs, size, own, environment.device_uuid)
-        return _report(_Seen(environment, works, survey, benchmark, dumped, self.counters, self.kernels)).fitted()
-
-    async def _look(
-        self, job: Job, programs: Sequence[Path | str], work_bytes: Sequence[float], own: set[str], uuid: str
-    ) -> None:
-        """Replay the programs for what they launch and for ncu, with the GPU held meanwhile."""
-        with contextlib.ExitStack() as held:
+                if not benchmark.passed:
+                    return _failed(benchmark.status, benchmark.message)
+                works = await runs.work()
+            finally:
+                await runs.close()
+            programs = [_program(store, timing) for timing in benchmark.cases]
+            files = found.committed | found.files
             try:
-                if uuid:
-                    await in_thread(held.enter_context, lease(uuid, LEASE_WAIT_S, lambda _: None))
+                with contextlib.ExitStack() as held:
+                    await in_thread(held.enter_context, lease(environment.device_uuid, LEASE_WAIT_S, lambda _: None))
+                    job.tell("recording the kernels of a call")
+                    kernels, why_not = await in_thread(record_kernels, programs, function_names(files))
+                    job.tell("reading counters with ncu")
+                    self.counters = await read_counters(programs)
             except GpuBusy as busy:
-                self.counters, self.kernels = Counters(why_not=str(busy)), Kernels(why_not=str(busy))
-                return
-            job.tell("recording the kernels of a call")
-            self.kernels = await in_thread(record_kernels, programs, work_bytes, own)
-            job.tell("reading counters with ncu")
-            self.counters = await read_counters(programs)
+                return _failed(Status.VOID, str(busy))
+            code, unread = await read_code(programs, [one.longest for one in kernels])
+        products = _products(files)
+        counted = self.counters.cases or [[] for _ in programs]
+        facts = [
+            Facts(
+                case_label(timing.case), work, timing.latency_ms, None, made, counters, one.call, one.longest, products
+            )
+            for timing, work, made, counters, one in zip(benchmark.cases, works, code, counted, kernels, strict=True)
+        ]
+        triton = found.task.file.frontend is Frontend.TRITON
+        left = [UNCOMPARED, why_not, unread, "" if triton else COMPILER]
+        return _report(environment, facts, left, self.counters.summary or f"none: {self.counters.why_not}")
+
+    async def _modelled(self, job: Job, found: Working, arch: str) -> ProfileReport:
+        runs = Runs(Backend.CPU, arch, found.committed, found.folder, rules=found.task.file.rules)
+        try:
+            environment = await runs.environment()
+            modelled = await runs.model([found.files], LIMIT_S, job.tell)
+            if modelled.status is not Status.PASSED:
+                return _failed(modelled.status, modelled.message)
+            variant = modelled.variants[ORIGINAL]
+            if variant.status is not Status.PASSED:
+                return _failed(variant.status, variant.message)
+            dumped = await runs.dump(found.files, [environment.arch], COMPILE_S, LIMIT_S, job.tell)
+            works = await runs.work()
+        finally:
+            await runs.close()
+        compiled = [kernel.made for kernel in dumped.kernels]
+        facts = [
+            Facts(case_label(case), work, ms, profile, compiled)
+            for case, work, ms, profile in zip(modelled.cases, works, variant.ms, variant.profiles, strict=True)
+        ]
+        return _report(environment, facts, [UNCOMPARED, FEW_BLOCKS, dumped.message], "none: nothing ran on a GPU")
 
 
 def _program(store: Path, timing: CaseTiming) -> Path | str:
@@ -143,69 +153,43 @@ def _program(store: Path, timing: CaseTiming) -> Path | str:
     return path if path.is_file() else f"its program was {timing.program.note}"
 
 
-def _names(survey: SurveyResult, dumped: Dumped) -> set[str]:
-    """The names of the candidate's kernels, as written and as compiled."""
-    compiled = {name for kernel in dumped.kernels for name in (kernel.made.kernel, kernel.made.symbol) if name}
-    calls = [call for one in survey.variants for call in one.profiles]
-    return compiled | {launch.kernel for call in calls for launch in call.launches}
+def _products(files: Files) -> frozenset[str]:
+    """The names of the functions whose source multiplies matrices."""
+    found = set()
+    for name, source in files.items():
+        if name.endswith(".py"):
+            _, *parts = _FUNCTION.split(source)
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            found |= {function.decode() for function, body in pairs if MATMUL.search(body)}
+    return frozenset(found)
 
 
-def _report(seen: _Seen) -> ProfileReport:
-    original = seen.survey.variants[0] if seen.survey.variants else Surveyed(status=seen.survey.status)
-    for status, message in (
-        (seen.survey.status, seen.survey.message),
-        (original.status, original.message),
-        (seen.benchmark.status, seen.benchmark.message),
-    ):
-        if status is not Status.PASSED:
-            first = message.splitlines()[0] if message else ""
-            fix = "make the candidate pass run_correctness first"
-            return ProfileReport(summary=f"{status.upper()}: {first}", status=status, message=message, next=fix)
-    device = spec_by_name(seen.environment.device) or spec_by_arch(seen.environment.arch)
-    measured = not seen.benchmark.modelled
-    diagnoses = []
-    for index, timing in enumerate(seen.benchmark.cases):
-        profile = original.profiles[index] if original.profiles else CallProfile(launches=[])
-        facts = Facts(
-            case_label(timing.case),
-            seen.works[index],
-            timing.latency_ms,
-            measured,
-            profile,
-            estimate_call(profile, device),
-            [kernel.made for kernel in seen.dumped.kernels],
-            seen.counters.cases[index] if index < len(seen.counters.cases) else [],
-            seen.kernels.cases[index] if index < len(seen.kernels.cases) else None,
-        )
-        diagnoses.append(diagnose(facts, device, seen.environment.ceilings, _findings(seen.dumped, profile)))
+def _failed(status: Status, message: str) -> ProfileReport:
+    first = message.splitlines()[0] if message else ""
+    fix = "call profile again" if status is Status.VOID else "make the candidate pass run_correctness first"
+    return ProfileReport(summary=f"{status.upper()}: {first}", status=status, message=message, next=fix)
+
+
+def _report(environment: Environment, facts: list[Facts], left_out: list[str], counters: str) -> ProfileReport:
+    device = spec_by_name(environment.device) or spec_by_arch(environment.arch)
+    diagnoses = [diagnose(one, device, environment.ceilings) for one in facts]
+    modelled = facts[0].profile is not None
     worst = min(diagnoses, key=lambda one: one.roofline_percent if one.roofline_percent is not None else 100.0)
     share = f" ({worst.roofline_percent:.0f}% of its roofline)" if worst.roofline_percent is not None else ""
-    mark = "" if measured else "~"
-    first = worst.treatments[0] if worst.treatments else worst.stop
     if worst.root_cause in ("unknown", "scheduling"):
         advice = "ask the user how to go on: the cause is not known (append_result takes it as root_cause)"
     elif worst.stop and not worst.treatments:
         advice = "stop: this is the ceiling"
     else:
+        first = worst.treatments[0] if worst.treatments else worst.stop
         advice = f"try first: {first}; then check and measure it (append_result takes root_cause={worst.root_cause})"
     return ProfileReport(
-        summary=f"bound by {worst.bound}: {worst.case}, {mark}{worst.latency_ms:.6f} ms{share}",
+        summary=f"bound by {worst.bound}: {worst.case}, {'~' if modelled else ''}{worst.latency_ms:.6f} ms{share}",
         status=Status.PASSED,
-        device=seen.environment.device,
-        modelled=not measured,
+        device=environment.device,
+        modelled=modelled,
         cases=diagnoses,
-        counters=seen.counters.summary,
-        kernels=seen.kernels.summary if measured else "",
-        would_add=COUNTERS + seen.counters.why_not if seen.counters.why_not else MORE,
-        left_out="; ".join(filter(None, [UNCOMPARED, "" if measured else FEW_BLOCKS, seen.dumped.message])),
+        counters=counters,
+        left_out="; ".join(filter(None, left_out)),
         next=advice,
     )
-
-
-def _findings(dumped: Dumped, profile: CallProfile) -> list[Finding]:
-    """What costs time in the compiled kernels, the dearest first, at the case's shapes where a model saw them."""
-    shapes = {launch.kernel: launch.shapes for launch in reversed(profile.launches)}
-    found = [
-        one for kernel in dumped.kernels for one in findings(kernel.made, shapes.get(kernel.made.kernel, kernel.shapes))
-    ]
-    return sorted(found, key=lambda one: -one.cost)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from pydantic import Field
+from typing import TYPE_CHECKING, NamedTuple
 
 from tilewright.profile.kernels import CallKernels, kernels_of
 from tilewright.text import cut
-from tilewright.wire.record import Record
+from tilewright.wire.launches import KernelLaunch, Launch
 
 if TYPE_CHECKING:
     from tilewright.referee.replayer import Replayer
@@ -21,54 +19,54 @@ WARM_UPS, CALLS = 3, 20
 CALL_LIMIT_S = 20.0
 
 
-class Kernels(Record):
-    """What was recorded, in the order of the cases; None where a case could not be replayed."""
+class Recorded(NamedTuple):
+    """What a call launches, None where it could not be replayed, and the kernel in it that takes longest."""
 
-    cases: list[CallKernels | None] = Field(default_factory=list)
-    why_not: str = Field("", description="why nothing was recorded, of one case or of all")
-    seconds: float = 0.0
-
-    @property
-    def summary(self) -> str:
-        """How the kernels were recorded, or why not, in one line."""
-        if not any(case is not None and case.kernels for case in self.cases):
-            return f"none: {self.why_not}"
-        lacking = f" ({self.why_not})" if self.why_not else ""
-        return f"CUPTI, in {self.seconds:.1f} s, on replayed programs{lacking}"
+    call: CallKernels | None = None
+    longest: KernelLaunch | None = None
 
 
-def record_kernels(programs: Sequence[Path | str], work_bytes: Sequence[float], own: Collection[str]) -> Kernels:
-    """The kernels of a call of each program, in their order; a text says why there is no program. `own` are the names
-    of the candidate's kernels. Never raises for a program that cannot be replayed."""
+def record_kernels(programs: Sequence[Path | str], own: Collection[str]) -> tuple[list[Recorded], str]:
+    """The kernels of a call of each program, in their order, and why some were not recorded; a text says why there is
+    no program. `own`: names of the candidate's kernels. Never raises for a program that cannot be replayed."""
     from tilewright.programs.model import ProgramError  # here, since the server starts without numpy
     from tilewright.referee.replayer import Fault, Replayer, ReplayerGone
 
-    began = time.monotonic()
-    cases: list[CallKernels | None] = []
+    found: list[Recorded] = []
     why: dict[str, None] = {}
     with Replayer(records=True) as replayer:
-        for path, size in zip(programs, work_bytes, strict=True):
-            try:
-                if isinstance(path, str):
-                    raise ProgramError(path)
-                call, not_recorded = _recorded(replayer, path, size, own)
-            except (Fault, ReplayerGone, ProgramError, OSError) as error:
-                call, not_recorded = None, str(error)
-            cases.append(call)
+        for path in programs:
+            recorded, not_recorded = Recorded(), str(path)
+            if isinstance(path, Path):
+                try:
+                    recorded, not_recorded = _recorded(replayer, path, own)
+                except (Fault, ReplayerGone, ProgramError, OSError) as error:
+                    not_recorded = str(error)
+            found.append(recorded)
             why |= dict.fromkeys(filter(None, [not_recorded]))
-    return Kernels(cases=cases, why_not=cut("; ".join(why), 200), seconds=round(time.monotonic() - began, 2))
+    return found, cut("; ".join(why), 200)
 
 
-def _recorded(replayer: Replayer, path: Path, work_bytes: float, own: Collection[str]) -> tuple[CallKernels, str]:
-    """What a call of a program launches; by its events alone where CUPTI recorded nothing, and why that is so."""
+def _recorded(replayer: Replayer, path: Path, own: Collection[str]) -> tuple[Recorded, str]:
+    """Where CUPTI recorded nothing: the call by its events alone, the kernel with the largest grid, and why."""
     from tilewright.programs.draws import examples_of
     from tilewright.programs.format import read
+    from tilewright.programs.launches import launches_of
 
     program = read(path)
     replayer.load([program], [examples_of(program)])
     answer, _ = replayer.alone(0, 0, WARM_UPS + CALLS, CALL_LIMIT_S)
     if answer.launches:
-        return kernels_of(answer.launches, answer.us[WARM_UPS:], own, work_bytes), ""
-    us = round(statistics.median(answer.events[WARM_UPS:]), 3)
-    rate = round(work_bytes / us / 1e3, 1) if work_bytes and us else None
-    return CallKernels(calls=CALLS, launches=len(program.layout.nodes), us=us, gb_s=rate), answer.not_recorded
+        calls = answer.us[WARM_UPS:]
+        us = [statistics.median(call[place] for call in calls) for place in range(len(answer.launches))]
+        return Recorded(kernels_of(answer.launches, calls, own), _longest(answer.launches, us)), ""
+    launches = launches_of(program)
+    sizes = [math.prod(launch.grid) if isinstance(launch, KernelLaunch) else 0 for launch in launches]
+    call = CallKernels(len(launches), statistics.median(answer.events[WARM_UPS:]))
+    return Recorded(call, _longest(launches, sizes)), answer.not_recorded
+
+
+def _longest(launches: Sequence[Launch], sizes: Sequence[float]) -> KernelLaunch | None:
+    """The kernel of the largest size, of copies and fills none."""
+    kernels = [(size, one) for one, size in zip(launches, sizes, strict=True) if isinstance(one, KernelLaunch)]
+    return max(kernels, key=lambda pair: pair[0], default=(0.0, None))[1]

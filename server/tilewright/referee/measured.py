@@ -32,7 +32,7 @@ from tilewright.gpu.specs import DeviceSpec
 from tilewright.gpu.telemetry import Recorder, named
 from tilewright.programs.format import decoded, encoded, program_file
 from tilewright.programs.identity import identity
-from tilewright.programs.model import Kernel, Program, ProgramError, digest_of
+from tilewright.programs.model import Program, ProgramError, digest_of
 from tilewright.referee.benchmark import CANDIDATE, INCUMBENT, ProgramBench, values_of
 from tilewright.referee.candidates import Programs
 from tilewright.referee.capture_worker import InProcess
@@ -162,12 +162,9 @@ class Measuring:
             intervals.append(timed.speedup)
         return _together(run, timings, intervals, run.rules.end_error)
 
-    def raced(
-        self, run: Run, snapshots: Sequence[Snapshot], room: int, whole: bool
-    ) -> tuple[list[list[Raced]], list[str]]:
-        """How each version does in each case, the first of which is the original; and the symbols of the kernels that
-        they launch. `room`: bytes of the GPU's memory for captures. `whole`: all run to the end. Raises
-        `WorkerFailure` where the original fails."""
+    def raced(self, run: Run, snapshots: Sequence[Snapshot], room: int, whole: bool) -> list[list[Raced]]:
+        """How each version does in each case, the first of which is the original. `room`: bytes of the GPU's memory for
+        captures. `whole`: all run to the end. Raises `WorkerFailure` where the original fails."""
         cases = run.code.task.benchmark_cases(Backend.CUDA)
         with run.phases("capture"):
             run.tell(f"capturing {len(snapshots)} configs")
@@ -186,10 +183,7 @@ class Measuring:
             with run.phases("race"):
                 by_case.append(race.case(case, programs, whole))
             failed |= {number: one for number, one in by_case[-1].items() if one.status is not Status.PASSED}
-        programs_of_all = (program for one in captured if not isinstance(one, Raced) for program in one)
-        symbols = {node.symbol for one in programs_of_all for node in one.layout.nodes if isinstance(node, Kernel)}
-        configs = [[failed.get(number) or found[number] for found in by_case] for number in range(len(snapshots))]
-        return configs, sorted(symbols)
+        return [[failed.get(number) or found[number] for found in by_case] for number in range(len(snapshots))]
 
     def _replayed(
         self, run: Run, case: Case, own: CallCaptured, other: CallCaptured | None

@@ -89,9 +89,8 @@ class OnGpu:
         with self._run(code, message, environment, phases) as run:
             return self._measuring.whole(run, pairs)
 
-    def race(self, code: TaskCode, message: Message, environment: Environment) -> tuple[list[list[Raced]], list[str]]:
-        """How each of many versions does beside the first, by case, and the symbols of the kernels that they launch.
-        Raises `WorkerFailure`."""
+    def race(self, code: TaskCode, message: Message, environment: Environment) -> list[list[Raced]]:
+        """How each of many versions does beside the first, by case. Raises `WorkerFailure`."""
         snapshots = [Snapshot.model_validate(one) for one in message["arms"]]
         torch.cuda.empty_cache()
         with self._run(code, message, environment, Phases()) as run:

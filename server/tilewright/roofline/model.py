@@ -72,12 +72,7 @@ class LaunchProfile(Record):
         default_factory=dict,
         description="parameters that neighbouring blocks load other parts of: their bytes, and the bytes so loaded",
     )
-    repeated: dict[str, float] = Field(
-        default_factory=dict, description="parameters that a block loads parts of more than once: how often"
-    )
     reductions: dict[int, float] = Field(default_factory=dict, description="per block, by how many results each has")
-    written: list[str] = Field([], description="parameters whose memory the kernel writes")
-    overwritten: list[str] = Field([], description="those of them whose memory it reads, too")
     shapes: dict[str, list[int]] = Field(default_factory=dict, description="of its tensors, by parameter")
     resources: Resources = Field(description="what its kernel occupies")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
@@ -102,10 +102,9 @@ class Working:
                     return name
         raise UsageError(f"the entry point's module {self.task.module!r} is no committed file of the task")
 
-    def knobs(self, launched: Collection[str] | None = None) -> Knobs:
-        """What can be set in the editable files, in the `launched` kernels alone, if they are known. Raises
-        `SpaceError`, and `UsageError` as `entry_file` does."""
-        return Knobs(self.files, self.entry_file, self.task.function, launched or None)
+    def knobs(self) -> Knobs:
+        """What can be set in the editable files. Raises `SpaceError`, and `UsageError` as `entry_file` does."""
+        return Knobs(self.files, self.entry_file, self.task.function)
 
     def with_config(self, config: Mapping[str, Value]) -> Working:
         """The same with these knobs set, as `autotune` sets them. Raises `UsageError`."""

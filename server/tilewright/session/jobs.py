@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from tilewright.errors import UsageError
 from tilewright.session.history import SERVER_ENDED
@@ -153,35 +152,6 @@ class Jobs:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ENDING_S), self._turn:
                 pass
-
-
-class Results(Generic[ResultT]):
-    """The latest results of a tool by the content that they are of."""
-
-    def __init__(self, jobs: Jobs, tool: str, is_void: Callable[[ResultT], bool], kept: int = 8) -> None:
-        """What `is_void` was the machine's fault, and is worked out anew."""
-        self._jobs = jobs
-        self._tool = tool
-        self._is_void = is_void
-        self._kept = kept
-        self._done: OrderedDict[str, ResultT] = OrderedDict()
-
-    async def get(
-        self, key: str, work: Callable[[Job], Awaitable[ResultT]], wait_s: float, progress: Progress
-    ) -> ResultT | Job:
-        """The result of that key; the job that works it out if that takes longer than `wait_s`. Raises `UsageError`
-        while a call waits for other work, and what the work raises."""
-        if key not in self._done or self._is_void(self._done[key]):
-
-            async def keep(job: Job) -> None:
-                self._done[key] = await work(job)
-                while len(self._done) > self._kept:
-                    self._done.popitem(last=False)
-
-            job = self._jobs.start(self._tool, key, keep)
-            if not await job.attend(wait_s, progress):
-                return job
-        return self._done[key]
 
 
 async def in_thread(function: Callable[..., ResultT], *arguments: object) -> ResultT:

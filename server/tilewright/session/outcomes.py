@@ -1,11 +1,11 @@
-"""What runs give that only look at candidates: dumps, surveys and races."""
+"""What runs give that only look at candidates: dumps, modelled figures and races."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
 from tilewright.compiler.compilation import Compilation
-from tilewright.evaluation.results import Raced, Shaped, Status, Surveyed
+from tilewright.evaluation.results import Modelled, Raced, Status
 from tilewright.roofline.model import HostWork
 from tilewright.task import Case
 from tilewright.wire.record import Record
@@ -30,22 +30,19 @@ class Dumped(Record):
     operations: list[HostWork] = Field(default_factory=list)
 
 
-class SurveyResult(Record):
-    """What each variant compiles to and launches, in their order, on `cases`; `tensors` are those among the inputs of
-    the first case."""
+class ModelResult(Record):
+    """What the model says of each variant, in their order, on `cases`."""
 
     status: Status
     message: str = ""
     cases: list[Case] = Field(default_factory=list)
-    tensors: list[Shaped] = Field(default_factory=list)
-    variants: list[Surveyed] = Field(default_factory=list)
+    variants: list[Modelled] = Field(default_factory=list)
 
 
 class RaceResult(Record):
-    """How each variant did on each of `cases`, in their order, and the symbols of the kernels that they launch."""
+    """How each variant did on each of `cases`, in their order."""
 
     status: Status
     message: str = ""
     cases: list[Case] = Field(default_factory=list)
     configs: list[list[Raced]] = Field(default_factory=list)
-    symbols: list[str] = Field(default_factory=list)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import tomllib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -22,14 +22,13 @@ from tilewright.evaluation.results import (
     Status,
 )
 from tilewright.evaluation.snapshot import Snapshot, SnapshotStore, content_id
-from tilewright.gpu.telemetry import find_gpu
 from tilewright.isolation.confinement import Isolation
 from tilewright.programs.format import program_file
 from tilewright.repository import SANDBOX, Files, Repository, RepositoryError
 from tilewright.rules import DEFAULT, Rules
 from tilewright.session.history import Started
 from tilewright.session.jobs import in_thread
-from tilewright.session.outcomes import Dumped, DumpedKernel, RaceResult, SurveyResult
+from tilewright.session.outcomes import Dumped, DumpedKernel, ModelResult, RaceResult
 from tilewright.session.whole import CasePrograms
 from tilewright.task import Backend, Case, Frontend, TaskError, Work
 
@@ -40,9 +39,6 @@ LAST_CASE_S = 300.0
 START_TIMEOUT_S = 300.0
 GRACE_S = 180.0
 """Over an evaluation's own limit: waiting for the GPU, and starting a referee."""
-
-
-Pair = tuple["Runs", "Runs"]
 
 
 def backend_here() -> Backend:
@@ -211,20 +207,13 @@ class Runs:
         finally:
             shutil.rmtree(into, ignore_errors=True)
 
-    async def survey(
-        self,
-        variants: list[Files],
-        cases_of: Backend,
-        limit_s: float,
-        tell: Tell,
-        frontends: Sequence[Frontend] = (),
-    ) -> SurveyResult:
-        """Compile and model variants of a candidate on the benchmark cases of a backend; `cpu` backend only.
-
-        `frontends` says what each is written in, where that is not the task's.
-        """
-        result = await self._run("survey", limit_s, tell, variants, cases_of=cases_of, frontends=list(frontends))
-        return SurveyResult.model_validate({name: result[name] for name in result if name != "seconds"})
+    async def model(
+        self, variants: list[Files], limit_s: float, tell: Tell, frontends: Sequence[Frontend] = ()
+    ) -> ModelResult:
+        """Model variants of a candidate on the benchmark cases; `cpu` backend only. `frontends`: what each is written
+        in, where that is not the task's."""
+        result = await self._run("model", limit_s, tell, variants, frontends=list(frontends))
+        return ModelResult.model_validate({name: result[name] for name in result if name != "seconds"})
 
     async def race(
         self, variants: list[Files], secret: str, limit_s: float, tell: Tell, whole: bool = False
@@ -334,27 +323,6 @@ def files_for(repository: Repository, commit: str, folder: PurePosixPath) -> Fil
         return repository.whole(commit, wanted)
     except RepositoryError as error:
         raise UsageError(str(error)) from None
-
-
-@contextlib.asynccontextmanager
-async def with_model(
-    backend: Backend, arch: str, protected: Files, folder: PurePosixPath, rules: Rules = DEFAULT
-) -> AsyncIterator[Pair]:
-    """Runs on `backend`, and on the `cpu` backend for its architecture, which are the same where it is that already."""
-    measuring = Runs(backend, arch, protected, folder, rules=rules)
-    try:
-        if backend is Backend.CPU:
-            yield measuring, measuring
-            return
-        gpu = find_gpu()  # known before the referee on it is up: the two start side by side
-        arch = gpu.arch if gpu is not None else (await measuring.environment()).arch
-        modelling = Runs(Backend.CPU, arch, protected, folder, rules=rules)
-        try:
-            yield measuring, modelling
-        finally:
-            await modelling.close()
-    finally:
-        await measuring.close()
 
 
 def _read_dump(result: dict[str, Any], folder: Path) -> Dumped:
