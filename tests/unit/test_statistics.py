@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-import random
-from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.stats
-from benchmarks.clock import error_rates
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,8 +21,6 @@ from tilewright.evaluation.statistics import (
     student_quantile,
 )
 from tilewright.rules import DEFAULT, Rules
-
-ROOT = Path(__file__).parents[2]
 
 
 def evidence_of(ratios: np.ndarray) -> Evidence:
@@ -112,22 +107,6 @@ def test_too_little_data_is_refused() -> None:
         interval([0.1])
     with pytest.raises(ValueError, match="nothing"):
         combined([])
-
-
-@pytest.mark.parametrize(
-    ("name", "gain", "least", "most"),
-    [
-        *((name, 0.0, 0.0, 0.01) for name in ("5 us", "10 us", "50 us", "100 us", "500 us", "5 ms")),
-        ("10 us", 0.03, 0.95, 1.0),
-        *((name, 0.01, 0.93, 1.0) for name in ("100 us", "500 us", "5 ms")),
-    ],
-)
-def test_recorded_pairs_through_the_production_decision(name: str, gain: float, least: float, most: float) -> None:
-    recorded = np.load(ROOT / "benchmarks" / "evidence" / "statistics.npz")
-    source = random.Random(5)
-    pair_s = float(recorded[error_rates.spent_by(name)].mean())
-    kept = sum(error_rates.trial(recorded[name], source, gain, pair_s)[0] for _ in range(100)) / 100
-    assert least <= kept <= most
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 12, 15, 31, 50, 127])
