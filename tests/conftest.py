@@ -145,10 +145,9 @@ def referees() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The heads of journals and the compilations that a test leaves are its own; gives the folder that they are in."""
+    """The heads of journals that a test leaves are its own; gives the folder that they are in."""
     folder = tmp_path / "state"
     monkeypatch.setenv("TILEWRIGHT_STATE", str(folder))
-    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
     return folder / "heads"
 
 

@@ -247,16 +247,6 @@ def report(
     typer.echo(reports.markdown.pr_body(data.sessions[0], closes, compared))
 
 
-@kernel_app.command()
-def clean() -> None:
-    """Empty this user's compilation cache, and say how much space that freed. Sessions and their logs stay."""
-    from tilewright.compiler.store import CompilationStore, cache_folder
-
-    folder = cache_folder()
-    freed = CompilationStore(folder).clean()
-    console.print(f"removed {freed.entries} compilations, {freed.bytes / 2**20:.1f} MiB, from {folder}")
-
-
 def _asked(
     root: Path,
     task: str,

@@ -57,7 +57,7 @@ ELSEWHERE = {
     "TRITON_TILEIR_RUNTIME_FALLBACK DISABLE_AUTOTUNE BLOCK_SIZE",
 }
 
-ARGUMENTS = ["b", "causal", "dbias", "dweight", "gelu", "library", "none", "rowsum", "weights"]
+ARGUMENTS = ["b", "causal", "dbias", "dweight", "gelu", "none", "rowsum", "weights"]
 """What pages call arguments and functions of kernels that they tell of without showing them, and rows of tables."""
 
 

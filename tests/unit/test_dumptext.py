@@ -36,13 +36,13 @@ def dumped(*made: Compilation) -> Dumped:
 def test_a_report_keeps_to_its_budget(count: int, stage: dumptext.Stage) -> None:
     held = dumped(*(compilation(f"kernel_{number}") for number in range(count)))
     whole = dumptext.whole_text(held, stage)
-    report = dumptext.report(held, stage, "tilewright://dump/x", whole)
+    report = dumptext.report(held, stage, "tilewright://dump/x", whole, "a file")
     assert len(report.model_dump_json()) <= dumptext.SHOWN_CHARACTERS
     assert report.summary.startswith("kernel_0 on sm_90: spills 4728 bytes a thread")
     assert report.kernels[0].findings
     if stage == "cutile_ir":
         assert report.text.startswith("==== kernel_0 for sm_90: cutile_ir ====")
-        assert "characters more in the resource" in report.text
+        assert "characters more in a file" in report.text
     else:
         assert report.text == ""
         assert whole.count("-> zero-padding") == 8 * count
@@ -67,7 +67,7 @@ def test_what_was_cut_is_where_the_report_says(count: int) -> None:
 
 def test_the_first_findings_stay_and_the_rest_are_counted() -> None:
     held = dumped(compilation())
-    (kernel,) = dumptext.report(held, "resources", "", "").kernels
+    (kernel,) = dumptext.report(held, "resources", "", "", "").kernels
     assert len(kernel.findings) == 5
     assert kernel.more_findings > 0
     assert "barriers" not in (kernel.resources or {})  # zero
@@ -77,7 +77,7 @@ def test_kernels_are_paired_by_name_and_what_came_or_went_is_said() -> None:
     before = dumped(compilation("same"), compilation("gone"))
     after = dumped(compilation("new"), compilation("same", resources=RESOURCES.model_copy(update={"registers": 168})))
     whole = dumptext.whole_comparison(before, after, "resources")
-    report = dumptext.comparison(before, after, "tilewright://dump/x", whole)
+    report = dumptext.comparison(before, after, "tilewright://dump/x", whole, "a file")
     new, same, gone = report.summary.splitlines()
     assert new.startswith("new on sm_90: new in the candidate; spills")
     assert same.startswith("same on sm_90: registers 255 -> 168; now spills")
@@ -89,7 +89,7 @@ def test_kernels_are_paired_by_name_and_what_came_or_went_is_said() -> None:
 def test_a_failed_kernel_and_a_slow_one_have_their_statuses() -> None:
     slow = compilation(resources=None, timed_out=True, error="COMPILE TIMEOUT: 1 s")
     wrong = compilation(resources=None, error="tile 48 is no power of two\nmore")
-    assert dumptext.report(dumped(slow), "resources", "", "").status is Status.TIMEOUT
-    report = dumptext.report(dumped(slow, wrong), "resources", "", "")
+    assert dumptext.report(dumped(slow), "resources", "", "", "").status is Status.TIMEOUT
+    report = dumptext.report(dumped(slow, wrong), "resources", "", "", "")
     assert report.status is Status.COMPILE_ERROR
     assert report.summary.splitlines()[1] == "matmul on sm_90: tile 48 is no power of two"

@@ -8,7 +8,6 @@ and whatever appears there is opened at once: an open file outlives its name.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import signal
@@ -16,7 +15,6 @@ import subprocess
 import tempfile
 import time
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -25,20 +23,11 @@ from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.cubin import disassemble, resources
 from tilewright.compiler.remarks import parse_ptxas, parse_remarks
 from tilewright.compiler.texts import TEXT_LIMIT, read_text, tidy
-from tilewright.compiler.tools import REINSTALL, MissingTool, compiler_version, find_tileiras, find_tileirdisasm
+from tilewright.compiler.tools import REINSTALL, MissingTool, find_tileiras, find_tileirdisasm
 
 POLL_S = 0.003
 ERROR_LIMIT = 2000
 REPORTED_ERROR = re.compile(r'^(?:loc\([^)]*?"?(?P<file>[^":]+)"?:(?P<line>\d+):\d+[^)]*\): )?error: ', re.MULTILINE)
-
-
-@cache
-def form() -> str:
-    """How a `Compilation` is made and read: this package's own source, so that no older entry is taken for one."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -58,18 +47,6 @@ class Lowered:
     error: str = ""
     frontend: Literal["cutile", "triton"] = "cutile"
     options: dict[str, int | bool] = field(default_factory=dict, hash=False)
-
-    @property
-    def key(self) -> str:
-        """The identity of what `assemble` makes of this, with the compiler at hand."""
-        parts = [f"{form()} {self.arch} -O{self.opt_level}", compiler_version(), self.kernel, self.symbol]
-        parts += [repr(sorted(self.hints.items())), self.cutile_ir, self.error]
-        if self.frontend == "triton":
-            parts += [self.frontend, tritonback.triton_version(), repr(sorted(self.options.items()))]
-        digest = hashlib.sha256()
-        for part in (*(part.encode() for part in parts), self.bytecode):
-            digest.update(len(part).to_bytes(8, "big") + part)
-        return digest.hexdigest()
 
     def failed(self, error: str, **rest: object) -> Compilation:
         """What is known of this kernel when it could not be compiled."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import subprocess
@@ -21,14 +20,6 @@ if TYPE_CHECKING:
     from tilewright.compiler.assembling import Lowered
 
 ERROR_LINES = 12
-
-
-def triton_version() -> str:
-    """The release of Triton that is here; empty where there is none."""
-    try:
-        return importlib.metadata.version("triton")
-    except importlib.metadata.PackageNotFoundError:
-        return ""
 
 
 def assemble(source: Lowered, timeout_s: float, folder: Path | None = None) -> Compilation:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import torch
 
 from tilewright.compiler import sass
-from tilewright.compiler.assembling import CompileFailure, Lowered, cubin_of
+from tilewright.compiler.assembling import CompileFailure, Lowered, assemble, cubin_of
 from tilewright.compiler.cubin import disassemble, resources
 from tilewright.compiler.cutile import lower
 from tilewright.compiler.resources import Resources
@@ -132,10 +134,30 @@ def listed_call(candidate: Candidate, arguments: dict[str, Any]) -> list[dict[st
     return [work.model_dump() for work in ops]
 
 
-def lowered_triton_call(
-    candidate: Candidate, arguments: dict[str, Any], archs: list[str], root: Path
-) -> tuple[list[dict[str, Any]], list[bytes]]:
-    """What `lowered_call` gives, of Triton kernels: TTIR takes the place of bytecode."""
+def compiled_call(
+    candidate: Candidate, arguments: dict[str, Any], archs: list[str], root: Path, compile_s: float
+) -> list[bytes]:
+    """The distinct kernels that one call launches, compiled for each architecture, in `compile_s` seconds each at most;
+    as JSON of `DumpedKernel`s. `root` is the snapshot's folder. Raises `CandidateFailure` where nothing is launched."""
+    with host.running(host.Mode.CAPTURE) as launches:
+        candidate(arguments)
+    if not launches:
+        raise CandidateFailure(Status.RAISED, "the entry point launched no cuTile kernel: there is nothing to compile")
+    distinct = {(launch.kernel, launch.signature.symbol): launch for launch in launches}
+    return _assembled(
+        [
+            (lower(launch.kernel, launch.signature, arch, root), {"grid": list(launch.grid), "shapes": launch.shapes})
+            for launch in distinct.values()
+            for arch in archs
+        ],
+        compile_s,
+    )
+
+
+def compiled_triton_call(
+    candidate: Candidate, arguments: dict[str, Any], archs: list[str], root: Path, compile_s: float
+) -> list[bytes]:
+    """The same of Triton kernels."""
     from tilewright.compiler import tritonfront
     from tilewright.interpreter import tritonhost
 
@@ -146,35 +168,22 @@ def lowered_triton_call(
     distinct: dict[str, tritonhost.TritonLaunch] = {}
     for launch in launches:
         distinct.setdefault(f"{tritonfront.signature_text(launch.source)} {sorted(launch.options.items())}", launch)
-    found, texts = [], []
+    kernels: list[tuple[Lowered, dict[str, Any]]] = []
     for launch in distinct.values():
         for arch in archs:
             with tritonhost.device_of(arch):
                 made = tritonfront.lower(launch.source, launch.options, arch, tritonhost.target_of(arch), root)
             if not made.error and any(size > limit for size, limit in zip(launch.grid, host.GRID_LIMITS, strict=True)):
                 made = dataclasses.replace(made, error=f"grid {launch.grid}: CUDA takes at most {host.GRID_LIMITS}")
-            lowered = dataclasses.asdict(made)
-            texts.append(lowered.pop("bytecode"))
-            found.append(lowered | {"grid": list(launch.grid)})
-    return found, texts
+            kernels.append((made, {"grid": list(launch.grid)}))
+    return _assembled(kernels, compile_s)
 
 
-def lowered_call(
-    candidate: Candidate, arguments: dict[str, Any], archs: list[str], root: Path
-) -> tuple[list[dict[str, Any]], list[bytes]]:
-    """The distinct kernels that one call launches, as the front end hands them on for each architecture, and bytecodes.
-
-    `root` is the snapshot's folder. Raises `CandidateFailure` where nothing is launched.
-    """
-    with host.running(host.Mode.CAPTURE) as launches:
-        candidate(arguments)
-    if not launches:
-        raise CandidateFailure(Status.RAISED, "the entry point launched no cuTile kernel: there is nothing to compile")
-    distinct = {(launch.kernel, launch.signature.symbol): launch for launch in launches}
-    found, bytecodes = [], []
-    for launch in distinct.values():
-        for arch in archs:
-            lowered = dataclasses.asdict(lower(launch.kernel, launch.signature, arch, root))
-            bytecodes.append(lowered.pop("bytecode"))
-            found.append(lowered | {"grid": list(launch.grid), "shapes": launch.shapes})
-    return found, bytecodes
+def _assembled(kernels: list[tuple[Lowered, dict[str, Any]]], compile_s: float) -> list[bytes]:
+    """Compile as many kernels at a time as there are processors."""
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+        made = threads.map(lambda kernel: assemble(kernel[0], compile_s, Path.cwd()), kernels)
+        return [
+            json.dumps(about | {"made": one.model_dump(mode="json")}).encode()
+            for (_, about), one in zip(kernels, made, strict=True)
+        ]

@@ -35,6 +35,11 @@ LEAST_DISK = 2**20
 _FROM_WORKER = {status.value for status in Status} - OURS
 
 
+def cpus() -> int:
+    """How many workers compute at once: one for each processor that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 class WorkerFailure(Exception):
     """A request to a worker did not succeed: the candidate's status, the cause, its last output, and which worker."""
 
@@ -194,8 +199,7 @@ _DOING = {
     "returned": "in calls of the entry point, one after the other",
     "time": "in timed calls",
     "profile": "in a sampled call",
-    "dump": "while its kernels were taken down",
-    "compile": "while kernels were compiled",
+    "dump": "while its kernels were compiled",
     "check": "while the checker watched it",
     "unshown": "while it was asked what it cannot show",
 }

@@ -202,16 +202,16 @@ class Worker:
         return {**found, "tuners": tuners, "ran": ran}, []
 
     def dump(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """The kernels that one call launches, for each of the architectures, as far as the front end goes; or, of a
-        torch task, its operations."""
-        from tilewright.evaluation.modelling import listed_call, lowered_call, lowered_triton_call
+        """The kernels that one call launches, compiled for each of the architectures; or, of a torch task, its
+        operations."""
+        from tilewright.evaluation.modelling import compiled_call, compiled_triton_call, listed_call
 
         if not FRONTENDS[self._frontend].has_kernels:
             return {"operations": listed_call(self.candidate, self._sets[0])}, []
+        compiled = compiled_triton_call if self._frontend is Frontend.TRITON else compiled_call
         root = Path(message["root"])
-        lowered = lowered_triton_call if self._frontend is Frontend.TRITON else lowered_call
-        found, bytecodes = lowered(self.candidate, self._sets[0], message["archs"], root)
-        return {"kernels": found}, [memoryview(bytecode) for bytecode in bytecodes]
+        kernels = compiled(self.candidate, self._sets[0], message["archs"], root, message["compile_s"])
+        return {}, [memoryview(kernel) for kernel in kernels]
 
     def _host(self) -> contextlib.AbstractContextManager[object]:
         """Where there is no GPU, what stands in for one while the candidate's code runs."""

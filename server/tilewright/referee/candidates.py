@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from tilewright.errors import UsageError
-from tilewright.evaluation.compiling import cpus
-from tilewright.evaluation.pool import WorkerFailure
+from tilewright.evaluation.pool import WorkerFailure, cpus
 from tilewright.evaluation.results import Raced, Status
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.taskcode import TaskCode

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import torch
 
-from tilewright.evaluation.compiling import cpus
 from tilewright.evaluation.measurement import Bench, Phases
-from tilewright.evaluation.pool import WorkerPool
+from tilewright.evaluation.pool import WorkerPool, cpus
 from tilewright.evaluation.results import BenchmarkResult, Environment, Raced
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot

@@ -15,8 +15,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 
-from tilewright.evaluation.compiling import cpus
-from tilewright.evaluation.pool import WorkerFailure
+from tilewright.evaluation.pool import WorkerFailure, cpus
 from tilewright.evaluation.results import ORIGINAL, Raced, Status
 from tilewright.gpu.addresses import ZONES
 from tilewright.isolation.fork_server import ForkServer

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import zlib
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
-from pathlib import Path, PurePosixPath
-from typing import Literal, TypeVar, get_args
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Literal, get_args
 
 from tilewright.compiler.tools import known_archs
 from tilewright.errors import UsageError
@@ -28,10 +27,9 @@ from tilewright.task import Backend, Case
 
 Compare = Literal["incumbent"]
 COMPARISONS: tuple[Compare, ...] = get_args(Compare)
-HeldT = TypeVar("HeldT")
+IDENTITY = re.compile(r"[0-9a-f]{16}")
 KEPT_TEXTS = 32
-"""Of one server, and as files under `sandbox/dumps/`."""
-KEPT_DUMPS = 8
+"""Files under `sandbox/dumps/`."""
 COMPILE_S = 60.0
 LIMIT_S = 600.0
 
@@ -39,16 +37,17 @@ __all__ = ["COMPARISONS", "COMPILE_S", "STAGES", "Compare", "Dumper", "Stage"]
 
 
 class Dumper:
-    """Dumps of one checkout's tasks; whole texts stay readable as resources, and as files where a reply cuts them."""
+    """Dumps of one checkout's tasks. Whole texts lie as files in the sandbox, and can be read as resources."""
 
     def __init__(self, checkout: Checkout, jobs: Jobs | None = None) -> None:
         """`jobs` is the server's."""
         self._checkout = checkout
         self._jobs = jobs or Jobs()
+        self._folder = checkout.sandbox / "dumps"
         self._runs: Runs | None = None
         self._runs_for: tuple[PurePosixPath, str] | None = None
-        self._dumps: OrderedDict[str, Dumped] = OrderedDict()
-        self._texts: OrderedDict[str, bytes] = OrderedDict()
+        self._dumps: dict[str, Dumped] = {}
+        """Those that the latest call showed, by what was compiled: another stage of them may be asked for."""
 
     async def dump(
         self,
@@ -71,42 +70,55 @@ class Dumper:
         if known_archs() and (unknown := sorted(set(archs) - known_archs())):
             raise UsageError(f"the compiler here knows no {unknown[0]}; it knows {', '.join(sorted(known_archs()))}")
         found = working_candidate(self._checkout, folder).with_config(config or {})
-        head, committed = found.head, found.committed
         names = found.task.file.cases[0].case
         if strange := [name for name in case or {} if name not in names]:
             raise UsageError(f"case: the task's cases have no {strange[0]!r}; they have {', '.join(names)}")
         arms = {"candidate": found.files}
         if compare:
             arms["incumbent"] = self._incumbent(folder)
-        keys = {
-            arm: f"{folder} {head} {content_id(held)} {' '.join(archs)} {compile_s:g} {sorted((case or {}).items())}"
-            for arm, held in arms.items()
-        }
-        job = await self._made(folder, head, committed, arms, keys, archs, compile_s, progress, wait_s, case)
-        if job is not None:
-            return DumpReport(summary=f"still compiling: {job.message}", state="running", next=job.again)
+        about = f"{folder} {found.head} {' '.join(archs)} {compile_s:g} {sorted((case or {}).items())}"
+        keys = {arm: f"{about} {content_id(files)}" for arm, files in arms.items()}
+        self._dumps = {key: self._dumps[key] for key in keys.values() if key in self._dumps}
+
+        async def work(job: Job) -> None:
+            if self._runs is None or self._runs_for != (folder, found.head):
+                await self._drop_runs()
+                self._runs, self._runs_for = Runs(Backend.CPU, "sm_90", found.committed, folder), (folder, found.head)
+            for arm, key in keys.items():
+                if key not in self._dumps:
+                    self._dumps[key] = await self._runs.dump(arms[arm], archs, compile_s, LIMIT_S, job.tell, case)
+
+        if self._dumps.keys() != {*keys.values()}:
+            job = self._jobs.start("dump_ir", " / ".join(keys.values()), work)
+            if not await job.attend(wait_s, progress):
+                return DumpReport(summary=f"still compiling: {job.message}", state="running", next=job.again)
         dumps = {arm: self._dumps[key] for arm, key in keys.items()}
         for arm, dumped in dumps.items():
             if dumped.status is not Status.PASSED:
                 return _failure(arm, dumped)
         candidate = dumps["candidate"]
         if compare:
-            before = dumps["incumbent"]
-            whole = dumptext.whole_comparison(before, candidate, stage)
-            uri = self._keep(whole)
-            return self._told(stage, whole, lambda place: dumptext.comparison(before, candidate, uri, whole, place))
+            whole = dumptext.whole_comparison(dumps["incumbent"], candidate, stage)
+            uri, place = self._kept(stage, whole)
+            return dumptext.comparison(dumps["incumbent"], candidate, uri, whole, place)
         whole = dumptext.whole_text(candidate, stage)
-        uri = self._keep(whole)
-        return self._told(stage, whole, lambda place: dumptext.report(candidate, stage, uri, whole, place))
+        uri, place = self._kept(stage, whole)
+        return dumptext.report(candidate, stage, uri, whole, place)
 
     def text(self, identity: str) -> str | None:
         """The whole text of an earlier dump."""
-        held = self._texts.get(identity)
-        return None if held is None else zlib.decompress(held).decode()
+        if not IDENTITY.fullmatch(identity):
+            return None
+        return next((path.read_text() for path in self._folder.glob(f"*-{identity}.txt")), None)
 
     async def close(self) -> None:
         await self._jobs.close()
         await self._drop_runs()
+
+    async def _drop_runs(self) -> None:
+        runs, self._runs = self._runs, None
+        if runs is not None:
+            await runs.close()
 
     def _incumbent(self, folder: PurePosixPath) -> Files:
         """The editable files of the current session's incumbent. Raises `UsageError` if there is none of this task."""
@@ -121,97 +133,22 @@ class Dumper:
             )
         return EditableFiles(self._checkout.repository, state.started).at(state.incumbent_commit)
 
-    async def _made(
-        self,
-        folder: PurePosixPath,
-        head: str,
-        committed: Files,
-        arms: dict[str, Files],
-        keys: dict[str, str],
-        archs: list[str],
-        compile_s: float,
-        progress: Progress,
-        wait_s: float,
-        case: Case | None,
-    ) -> Job | None:
-        """Have every arm's dump in `_dumps`; the job, if that takes longer than `wait_s`. Raises `UsageError`."""
-
-        async def work(job: Job) -> None:
-            runs = await self._runs_of(folder, head, committed)
-            for arm, key in keys.items():
-                if key in self._dumps:
-                    continue
-
-                def tell(text: str, arm: str = arm) -> None:
-                    job.tell(f"{arm}: {text}" if len(keys) > 1 else text)
-
-                tell(f"compiling for {', '.join(archs)}")
-                self._dumps[key] = await runs.dump(arms[arm], archs, compile_s, LIMIT_S, tell, case)
-
-        _shorten(self._dumps, KEPT_DUMPS, keep=keys.values())
-        if any(key not in self._dumps for key in keys.values()):
-            job = self._jobs.start("dump_ir", " / ".join(keys.values()), work)
-            if not await job.attend(wait_s, progress):
-                return job
-        return None
-
-    async def _runs_of(self, folder: PurePosixPath, head: str, committed: Files) -> Runs:
-        if self._runs is None or self._runs_for != (folder, head):
-            await self._drop_runs()
-            self._runs = Runs(Backend.CPU, "sm_90", committed, folder)
-            self._runs_for = (folder, head)
-        return self._runs
-
-    async def _drop_runs(self) -> None:
-        runs, self._runs = self._runs, None
-        if runs is not None:
-            await runs.close()
-
-    def _keep(self, whole: str) -> str:
-        """Keep a text; the URI under which it can be read."""
-        identity = _identity(whole)
-        self._texts[identity] = zlib.compress(whole.encode(), 1)
-        self._texts.move_to_end(identity)
-        _shorten(self._texts, KEPT_TEXTS, keep=[identity])
-        return f"tilewright://dump/{identity}"
-
-    def _told(self, stage: Stage, whole: str, report: Callable[[str], DumpReport]) -> DumpReport:
-        """A report; where it cuts `whole`, it names a file that holds all of it."""
-        path = self._checkout.sandbox / "dumps" / f"{stage}-{_identity(whole)}.txt"
-        place = path.relative_to(self._checkout.root).as_posix()
-        told = report(place)
-        if place not in told.text and place not in told.summary:
-            return told
-        try:
-            self._checkout.repository.exclude_sandbox()
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if not path.is_file() or path.read_bytes() != whole.encode():
-                write_atomically(path, whole)
-            _thin_out(path.parent, path)
-        except OSError:  # a checkout that cannot be written to: the resource is still there
-            return report(dumptext.RESOURCE)
-        return told
-
-
-def _identity(whole: str) -> str:
-    return hashlib.sha256(whole.encode()).hexdigest()[:16]
-
-
-def _thin_out(folder: Path, newest: Path) -> None:
-    """Delete the oldest files beyond `KEPT_TEXTS`."""
-    others = sorted((path for path in folder.glob("*.txt") if path != newest), key=lambda path: path.stat().st_mtime)
-    for path in others[: max(len(others) + 1 - KEPT_TEXTS, 0)]:
-        path.unlink(missing_ok=True)
+    def _kept(self, stage: Stage, whole: str) -> tuple[str, str]:
+        """Keep a text: the URI under which it can be read, and its file."""
+        identity = hashlib.sha256(whole.encode()).hexdigest()[:16]
+        path = self._folder / f"{stage}-{identity}.txt"
+        self._checkout.repository.exclude_sandbox()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, whole)
+        others = sorted(
+            (other for other in self._folder.glob("*.txt") if other != path), key=lambda other: other.stat().st_mtime
+        )
+        for other in others[: max(len(others) + 1 - KEPT_TEXTS, 0)]:
+            other.unlink(missing_ok=True)
+        return f"tilewright://dump/{identity}", path.relative_to(self._checkout.root).as_posix()
 
 
 def _failure(arm: str, dumped: Dumped) -> DumpReport:
     first = dumped.message.splitlines()[0] if dumped.message else ""
     of = "" if arm == "candidate" else f"the {arm}: "
     return DumpReport(summary=f"{of}{dumped.status.upper()}: {first}", status=dumped.status, message=dumped.message)
-
-
-def _shorten(held: OrderedDict[str, HeldT], most: int, keep: Collection[str]) -> None:
-    """Drop the oldest entries beyond `most`, but none of `keep`."""
-    for key in list(held)[: max(len(held) - most, 0)]:
-        if key not in keep:
-            del held[key]

@@ -26,16 +26,15 @@ SHOWN_CHARACTERS = 6000
 SHORTEST_TEXT = 600
 NOTE_ROOM = 50
 """For the note on what was cut, less the place that it names."""
-RESOURCE = "the resource"
 MOST_LINES = 16
 ERROR_SHOWN = 600
 
 Pair = tuple[DumpedKernel | None, DumpedKernel | None]
 
 
-def report(dumped: Dumped, stage: Stage, resource: str, whole: str, place: str = RESOURCE) -> DumpReport:
+def report(dumped: Dumped, stage: Stage, resource: str, whole: str, place: str) -> DumpReport:
     """The report on a dump. `whole` is the stage's text in full, which `resource` names; a note on what was cut sends
-    the reader to `place`."""
+    the reader to `place`, its file."""
     if not dumped.kernels:
         return operations.report(dumped, resource, _cut(whole, SHOWN_CHARACTERS // 2, place))
     pairs: list[Pair] = [(None, kernel) for kernel in dumped.kernels]
@@ -43,7 +42,7 @@ def report(dumped: Dumped, stage: Stage, resource: str, whole: str, place: str =
     return _fitted(dumped, "\n".join(lines), pairs, resource, "" if stage == "resources" else whole, place)
 
 
-def comparison(before: Dumped, after: Dumped, resource: str, whole: str, place: str = RESOURCE) -> DumpReport:
+def comparison(before: Dumped, after: Dumped, resource: str, whole: str, place: str) -> DumpReport:
     """The report on what changed from the incumbent to the candidate."""
     if not before.kernels and not after.kernels:
         return operations.comparison(before, after, resource, _cut(whole, SHOWN_CHARACTERS // 2, place))

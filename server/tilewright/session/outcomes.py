@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from tilewright.compiler.compilation import Compilation
@@ -10,13 +12,15 @@ from tilewright.roofline.model import HostWork
 from tilewright.task import Case
 from tilewright.wire.record import Record
 
+Extent = Annotated[int, Field(ge=0, lt=2**63)]
+
 
 class DumpedKernel(Record):
     """A kernel that a call launches, compiled for one architecture, and the grid and the tensors' shapes of its
     first launch."""
 
-    grid: list[int]
-    shapes: dict[str, list[int]] = Field(default_factory=dict)
+    grid: list[Extent] = Field(max_length=3)
+    shapes: dict[str, Annotated[list[Extent], Field(max_length=16)]] = Field(default_factory=dict)
     made: Compilation
 
 

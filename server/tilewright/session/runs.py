@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
+import tempfile
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tilewright.compiler.compilation import Compilation
-from tilewright.compiler.store import cache_folder
+from pydantic import ValidationError
+
 from tilewright.errors import UsageError
 from tilewright.evaluation.evaluator import Evaluator, EvaluatorDied, Tell
 from tilewright.evaluation.results import (
@@ -31,6 +31,7 @@ from tilewright.session.jobs import in_thread
 from tilewright.session.outcomes import Dumped, DumpedKernel, ModelResult, RaceResult
 from tilewright.session.whole import CasePrograms
 from tilewright.task import Backend, Case, Frontend, TaskError, Work
+from tilewright.wire.record import misfit
 
 UNCONFINED = "TILEWRIGHT_UNCONFINED"
 """Set to 1 by a person: tools may run candidates on a machine that cannot confine them."""
@@ -189,23 +190,10 @@ class Runs:
     ) -> Dumped:
         """Compile what a candidate launches on the first case, each kernel for each architecture; `cpu` backend only.
         `case`: values that take the place of the case's own."""
-        into = self._evaluator.folder / "dumped"
-        store = str(cache_folder())
-        result = await self._run(
-            "dump",
-            limit_s,
-            tell,
-            [files],
-            archs=archs,
-            compile_s=compile_s,
-            store=store,
-            into=str(into),
-            case=case or {},
-        )
-        try:
-            return await in_thread(_read_dump, result, into)
-        finally:
-            shutil.rmtree(into, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix="dumped-", dir=self._evaluator.folder) as into:
+            asked = {"archs": archs, "compile_s": compile_s, "into": into, "case": case or {}}
+            result = await self._run("dump", limit_s, tell, [files], **asked)
+            return await in_thread(_read_dump, result, Path(into))
 
     async def model(
         self, variants: list[Files], limit_s: float, tell: Tell, frontends: Sequence[Frontend] = ()
@@ -326,16 +314,16 @@ def files_for(repository: Repository, commit: str, folder: PurePosixPath) -> Fil
 
 
 def _read_dump(result: dict[str, Any], folder: Path) -> Dumped:
-    kernels = [
-        DumpedKernel(
-            grid=listed["grid"],
-            shapes=listed["shapes"],
-            made=Compilation.model_validate_json((folder / listed["file"]).read_bytes()),
-        )
-        for listed in result.get("kernels", [])
-    ]
-    known = {name: result[name] for name in ("status", "message", "case", "operations") if name in result}
-    return Dumped.model_validate(known | {"kernels": kernels})
+    try:
+        kernels = [
+            DumpedKernel.model_validate_json((folder / str(number)).read_bytes())
+            for number in range(result.get("kernels", 0))
+        ]
+        known = {name: result[name] for name in ("status", "message", "case", "operations") if name in result}
+        return Dumped.model_validate(known | {"kernels": kernels})
+    except ValidationError as error:
+        wrong = f"the process described its kernels wrongly: {misfit(error)}"
+        return Dumped(status=Status.CRASHED, message=wrong)
 
 
 def _unrun(status: Status, message: str, seconds: float = 0.0) -> dict[str, Any]:
