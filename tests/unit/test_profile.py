@@ -238,7 +238,7 @@ MEASURED: dict[str, tuple[Facts, str]] = {
         "DRAM bandwidth",
     ),
     "many launches": (
-        ran(latency_ms=0.01, work=Work(bytes=1e6, flops=1e6, dtype="float32"), kernels=CallKernels(4, 8.0)),
+        ran(latency_ms=0.01, work=Work(bytes=1e6, flops=1e6, dtype="float32"), kernels=CallKernels(4, 8.0, [])),
         "launch overhead",
     ),
     "torch beside it": (

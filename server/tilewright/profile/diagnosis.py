@@ -171,7 +171,7 @@ def _measured_signs(facts: Facts, kernel: Kernel | None, device: DeviceSpec) -> 
         facts.latency_ms,
         facts.work.bytes,
         launches=facts.kernels.launches if facts.kernels is not None else len(facts.counters),
-        launches_by="replayed" if facts.kernels is not None else "ncu",
+        launches_by="CUPTI" if facts.kernels is not None else "ncu",
         kernel=counters.kernel,
         counters=counters,
     )

@@ -35,12 +35,11 @@ class KernelTime(NamedTuple):
 
 
 class CallKernels(NamedTuple):
-    """What ran on the GPU in a call, in order; no kernels where CUPTI recorded nothing. `us`: all launches, the median
-    of several calls."""
+    """What ran on the GPU in a call, in order. `us`: all launches, the median of several calls."""
 
     launches: int
     us: float
-    kernels: Sequence[KernelTime] = ()
+    kernels: Sequence[KernelTime]
 
 
 def function_names(files: Mapping[str, bytes]) -> set[str]:
@@ -120,8 +119,6 @@ def short(name: str, own: Collection[str] = ()) -> str:
 def evidence(call: CallKernels) -> str:
     """The kernels of a call in a line of a diagnosis."""
     number = f"{call.launches} kernel{'' if call.launches == 1 else 's'} a call"
-    if not call.kernels:
-        return f"replayed: {number}, {call.us:.1f} us by events"
     words = []
     for one in call.kernels[:NAMED]:
         times, owner = (
