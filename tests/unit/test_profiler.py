@@ -38,6 +38,9 @@ def test_machine_code_is_read_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert made.resources is not None
     assert (made.symbol, made.arch, made.resources.threads, made.resources.plain_stores) == ("fill", "sm_90", 32, 1)
     assert made.resources.warps_per_sm is not None
+    assert not made.is_triton
+    ((written,),), _ = asyncio.run(read_code([path], [launch("fill")], triton=True))
+    assert written.is_triton
 
 
 def test_an_image_that_cannot_be_read_costs_no_profile(tmp_path: Path) -> None:

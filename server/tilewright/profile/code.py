@@ -23,10 +23,10 @@ ANSWER = "code"
 
 
 async def read_code(
-    programs: Sequence[Path | str], kernels: Sequence[KernelLaunch | None]
+    programs: Sequence[Path | str], kernels: Sequence[KernelLaunch | None], triton: bool = False
 ) -> tuple[list[list[Compilation]], str]:
     """The machine code of a kernel of each program, in their order, where it can be told; and why it cannot. A text
-    stands for a program that does not exist."""
+    stands for a program that does not exist. `triton`: the candidate is written in it."""
     pairs = [
         (str(path), kernel.symbol) if isinstance(path, Path) and kernel is not None else None
         for path, kernel in zip(programs, kernels, strict=True)
@@ -42,7 +42,8 @@ async def read_code(
             found = dict(zip(asked, map(Compilation.model_validate_json, lines), strict=True))
         except (OSError, ValueError):
             return [[] for _ in pairs], cut((printed.strip() or "it ended").splitlines()[-1], 200)
-    made = [found[pair] if pair is not None else None for pair in pairs]
+    language = {"frontend": "triton" if triton else "cutile"}
+    made = [found[pair].model_copy(update=language) if pair is not None else None for pair in pairs]
     return [[one] if one is not None and one.resources is not None else [] for one in made], ""
 
 

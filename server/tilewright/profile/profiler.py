@@ -110,7 +110,8 @@ class Profiler:
                     self.counters = await read_counters(programs)
             except GpuBusy as busy:
                 return _failed(Status.VOID, str(busy))
-            code, unread = await read_code(programs, [one.longest for one in kernels])
+            triton = found.task.file.frontend is Frontend.TRITON
+            code, unread = await read_code(programs, [one.longest for one in kernels], triton)
         products = _products(files)
         counted = self.counters.cases or [[] for _ in programs]
         facts = [
@@ -119,7 +120,6 @@ class Profiler:
             )
             for timing, work, made, counters, one in zip(benchmark.cases, works, code, counted, kernels, strict=True)
         ]
-        triton = found.task.file.frontend is Frontend.TRITON
         left = [UNCOMPARED, why_not, unread, "" if triton else COMPILER]
         return _report(environment, facts, left, self.counters.summary or f"none: {self.counters.why_not}")
 
