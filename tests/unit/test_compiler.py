@@ -10,7 +10,7 @@ import torch
 
 from tests.unit import kernels
 from tilewright.compiler import tools
-from tilewright.compiler.assembling import CompileFailure, cubin_of
+from tilewright.compiler.assembling import assemble
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.cutile import compile_kernel, lower
 from tilewright.compiler.findings import findings
@@ -61,12 +61,11 @@ def test_every_architecture_compiles_without_a_gpu(arch: str) -> None:
 def test_a_kernel_that_does_not_compile_is_named() -> None:
     a = torch.empty(1024, 1024, dtype=torch.bfloat16)
     source = lower(kernels.matmul, signature_of(kernels.matmul, (a, a, a, 64, 64, 64)), "sm_90")
-    with pytest.raises(CompileFailure, match="COMPILE TIMEOUT") as late:
-        cubin_of(source, timeout_s=0.001)
-    assert late.value.timed_out
-    with pytest.raises(CompileFailure, match="no such thing") as wrong:
-        cubin_of(dataclasses.replace(source, error="no such thing"), timeout_s=60)
-    assert not wrong.value.timed_out
+    late = assemble(source, timeout_s=0.001)
+    assert (late.timed_out, late.resources) == (True, None)
+    assert "COMPILE TIMEOUT" in late.error
+    wrong = assemble(dataclasses.replace(source, error="no such thing"), timeout_s=60)
+    assert (wrong.timed_out, wrong.resources, wrong.error) == (False, None, "no such thing")
 
 
 def test_a_tile_too_large_for_its_warps_spills_and_with_more_warps_does_not() -> None:

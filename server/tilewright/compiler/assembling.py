@@ -97,30 +97,6 @@ def assemble(source: Lowered, timeout_s: float, folder: Path | None = None) -> C
         )
 
 
-class CompileFailure(Exception):
-    """What the compiler complains of; or, with `timed_out`, that it did not finish."""
-
-    def __init__(self, error: str, timed_out: bool) -> None:
-        super().__init__(error[:ERROR_LIMIT])
-        self.timed_out = timed_out
-
-
-def cubin_of(source: Lowered, timeout_s: float, folder: Path | None = None) -> bytes:
-    """The machine code of a cuTile kernel, as `assemble` makes it, and nothing read from it.
-
-    Raises `CompileFailure`, and `MissingTool` where tileiras is not there.
-    """
-    if source.error:
-        raise CompileFailure(source.error, timed_out=False)
-    with tempfile.TemporaryDirectory(prefix="compile-", dir=folder) as name:
-        place = Path(name)
-        (place / "kernel.tileirbc").write_bytes(source.bytecode)
-        run = _run_tileiras(source, place, timeout_s)
-        if error := run.failure(timeout_s):
-            raise CompileFailure(error, run.timed_out)
-        return (place / "kernel.cubin").read_bytes()
-
-
 @dataclass
 class _Run:
     status: int

@@ -13,9 +13,7 @@ from typing import Any
 
 import torch
 
-from tilewright.compiler import sass
-from tilewright.compiler.assembling import CompileFailure, Lowered, assemble, cubin_of
-from tilewright.compiler.cubin import disassemble, resources
+from tilewright.compiler.assembling import Lowered, assemble
 from tilewright.compiler.cutile import lower
 from tilewright.compiler.resources import Resources
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
@@ -78,20 +76,6 @@ def profile_call(
     return CallProfile(launches=profiles, host=ops, searched=[*dict.fromkeys(searched)][:SEARCHED]).model_dump()
 
 
-def resources_of(launch: host.Launch, arch: str) -> Resources:
-    """What a launch occupies. Raises `CandidateFailure` where its kernel does not compile."""
-    return _read(compiled(lower(launch.kernel, launch.signature, arch)), arch)
-
-
-def compiled(source: Lowered) -> bytes:
-    """What a launch's kernel compiles to. Raises `CandidateFailure` where it does not."""
-    try:
-        return _cubin(source)
-    except CompileFailure as failure:
-        status = Status.TIMEOUT if failure.timed_out else Status.COMPILE_ERROR
-        raise CandidateFailure(status, f"{source.kernel} for {source.arch}: {failure}") from None
-
-
 def profile_launch(launch: host.Launch, arch: str) -> LaunchProfile:
     """A launch as the model sees it: what it does, on average over the blocks that were run, and what it occupies.
     Raises `CandidateFailure` where its kernel does not compile."""
@@ -110,19 +94,18 @@ def profile_launch(launch: host.Launch, arch: str) -> LaunchProfile:
         dram_bytes=launch.dram_bytes(),
         streams=launch.streams(),
         shapes=launch.shapes,
-        resources=resources_of(launch, arch),
+        resources=_resources(lower(launch.kernel, launch.signature, arch)),
     )
 
 
 @cache
-def _read(cubin: bytes, arch: str) -> Resources:
-    return resources(cubin, [*sass.instructions(disassemble(cubin, Path.cwd()))], arch)
-
-
-@cache
-def _cubin(source: Lowered) -> bytes:
-    """What is made of `source`; another case mostly launches the same kernels."""
-    return cubin_of(source, COMPILE_S, Path.cwd())
+def _resources(source: Lowered) -> Resources:
+    """What `source` occupies; another case mostly launches the same kernels."""
+    made = assemble(source, COMPILE_S, Path.cwd())
+    if made.resources is None:
+        status = Status.TIMEOUT if made.timed_out else Status.COMPILE_ERROR
+        raise CandidateFailure(status, f"{source.kernel} for {source.arch}: {made.error}")
+    return made.resources
 
 
 def listed_call(candidate: Candidate, arguments: dict[str, Any]) -> list[dict[str, Any]]:
