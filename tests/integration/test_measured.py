@@ -27,7 +27,7 @@ from tilewright.policy import Reason, VerdictKind, settled, verdict_of_benchmark
 from tilewright.programs.format import decoded, encoded, program_file
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Program, digest_of
-from tilewright.referee import measured
+from tilewright.referee import kept
 from tilewright.referee.arguments import public_inputs
 from tilewright.referee.benchmark import ProgramBench
 from tilewright.referee.candidates import Programs
@@ -37,13 +37,13 @@ from tilewright.referee.measured import LABELS, Measuring, Run
 from tilewright.referee.replayer import Replayer
 from tilewright.roofline.bounds import Ceilings
 from tilewright.rules import DEFAULT, Rules
-from tilewright.task import Values
+from tilewright.task import Values, case_label
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 CASES = {"N": 256, "part": 0}, {"N": 256, "part": 1}
 TWO = "\n".join(f"[[cases]]\nN = 256\npart = {number}" for number in (0, 1))
 SNAPSHOTS = {name: Snapshot(id=name, root=Path(name), task=Path("t"), cache=Path("c")) for name in LABELS}
-WAITS = CallCaptured(None, "it waits for the host")
+WAITS = CallCaptured(reason="it waits for the host")
 FAST, SLOW = taking(20), taking(30)
 WRONG = program([clear(), fill(OUT, 20)])
 REFUSED = program([copied(), fill(OUT, 20).model_copy(update={"shared": 1 << 20})])
@@ -52,27 +52,31 @@ IN_PROCESS_MS = 0.5
 
 def calls(*programs: Program | CallCaptured) -> list[CallCaptured]:
     """What was captured in each case."""
-    return [one if isinstance(one, CallCaptured) else CallCaptured(one, peak_bytes=4096) for one in programs]
+    return [one if isinstance(one, CallCaptured) else CallCaptured((one,), peak_bytes=4096) for one in programs]
 
 
-class Captured:
-    """Stands for the programs of a candidate and an incumbent; `ordinary` says how their ordinary calls differ."""
+class Captured(Programs):
+    """Programs of a candidate and an incumbent, which are captured here: `ordinary` says how their ordinary calls
+    differ, `further` what further captures of the candidate give, and `asked` whose were captured."""
 
     def __init__(self, mine: Sequence[CallCaptured], theirs: Sequence[CallCaptured]) -> None:
-        self._captured = {"candidate": mine, "incumbent": theirs}
+        super().__init__(None)  # type: ignore[arg-type]
+        self._of = {"candidate": mine, "incumbent": theirs}
+        self.further: Sequence[CallCaptured] = ()
         self.ordinary: dict[str, Exception] = {}
         self.confirmed: list[tuple[str, int]] = []
+        self.asked: list[str] = []
 
-    def of(
-        self, code: Any, snapshot: Snapshot, cases: Sequence[Any], label: str, settle: Callable[[], None]
+    def anew(
+        self, code: Any, snapshot: Snapshot, cases: Sequence[Any], label: str, settle: Any = None
     ) -> list[CallCaptured]:
-        assert (snapshot.id, len(cases)) == (label, len(self._captured[label]))
-        return [*self._captured[label]]
+        assert snapshot.id == label
+        again = label in self.asked and bool(self.further)
+        self.asked.append(label)
+        found = self.further if again else self._of[label]
+        return [found[one["part"]] for one in cases]
 
-    def with_inputs(self, code: Any, case: Any, program: Program) -> Program:
-        return Programs(None).with_inputs(code, case, program)  # type: ignore[arg-type]
-
-    def confirm(self, code: Any, snapshot: Snapshot, cases: Any, programs: Sequence[Program], label: str) -> None:
+    def confirm(self, code: Any, snapshot: Snapshot, cases: Any, programs: Sequence[Any], label: str) -> None:
         assert snapshot.id == label
         assert [len(cases)] * 2 == [len(programs), len({one["part"] for one in cases})]
         self.confirmed.append((label, len(cases)))
@@ -147,7 +151,7 @@ class Stage:
         """Measure a candidate against the incumbent, or alone where that has nothing."""
         self.programs = Captured(mine, theirs)
         self.programs.ordinary = ordinary or {}
-        measuring = Measuring(self.programs, self.replayer)  # type: ignore[arg-type]
+        measuring = Measuring(self.programs, self.replayer)
         incumbent = SNAPSHOTS["incumbent"] if theirs else None
         return measuring.benchmarked(run or self.run(alone=not theirs, **how), SNAPSHOTS["candidate"], incumbent)
 
@@ -228,7 +232,7 @@ def test_what_cannot_be_captured_does_not_take_the_place_of_what_can(
     [
         (calls(FAST, FAST), Status.PASSED, ""),
         (
-            calls(FAST, CallCaptured(FAST, libraries=("sgemm",))),
+            calls(FAST, CallCaptured((FAST,), libraries=("sgemm",))),
             Status.LIBRARY_CALLS,
             "part=1: library calls ran: ker",
         ),
@@ -246,7 +250,7 @@ def test_where_libraries_are_forbidden_only_programs_without_their_kernels_pass(
 
 
 def test_where_libraries_are_allowed_their_kernels_pass(stage: Stage) -> None:
-    captured = [CallCaptured(FAST, libraries=("sgemm",))] * 2
+    captured = [CallCaptured((FAST,), libraries=("sgemm",))] * 2
     assert stage.measure(captured, calls(SLOW, SLOW)).passed
 
 
@@ -443,7 +447,7 @@ def test_a_program_is_written_with_the_inputs_of_a_public_draw(stage: Stage, tmp
 
 
 def test_a_session_keeps_only_so_much(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measured, "STORED_BYTES", len(encoded(FAST)) + 10)
+    monkeypatch.setattr(kept, "STORED_BYTES", len(encoded(FAST)) + 10)
     fast, slow = stage.measure(calls(FAST, SLOW), store=tmp_path / "programs").cases
     assert fast.program is not None
     assert slow.program is not None
@@ -451,6 +455,118 @@ def test_a_session_keeps_only_so_much(stage: Stage, tmp_path: Path, monkeypatch:
     assert slow.program.note == "not written: the session's programs would take over 0 MiB"
     assert slow.program.sha256 == digest_of(encoded(SLOW))
     assert [path.stem for path in (tmp_path / "programs").iterdir()] == [fast.program.sha256]
+
+
+Kept = Callable[..., dict[str, list[Path]]]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Kept:
+    """Write the incumbent's programs in either case, as a session keeps them."""
+
+    def write(*by_case: Sequence[Program]) -> dict[str, list[Path]]:
+        kept = {}
+        for case, programs in zip(CASES, by_case, strict=True):
+            kept[case_label(case)] = [program_file(tmp_path, digest_of(encoded(one))) for one in programs]
+            for path, one in zip(kept[case_label(case)], programs, strict=True):
+                path.write_bytes(encoded(one))
+        return kept
+
+    return write
+
+
+TWICE = program([copied(), fill(OUT, 30), fill(OUT, 30)])
+"""What an incumbent launches from some date on whose program was `SLOW` when it was kept."""
+
+
+def test_an_incumbent_is_the_program_that_was_kept_whatever_it_launches_today(stage: Stage, files: Kept) -> None:
+    """A rival that is as the incumbent was gains nothing; and no call of the incumbent is captured."""
+    kept = files([SLOW], [SLOW])
+    for _ in range(2):  # the second time as a new server does it
+        rival = stage.measure(calls(SLOW, SLOW), calls(TWICE, TWICE), kept=kept)
+        assert (rival.status, rival.same, stage.programs.asked) == (Status.PASSED, True, ["candidate"])
+    slower = stage.measure(calls(TWICE, SLOW), calls(TWICE, TWICE), kept=kept)
+    assert slower.speedup_high is not None
+    assert slower.speedup_high < 1
+    faster = stage.measure(calls(FAST, FAST), calls(TWICE, TWICE), kept=kept)
+    assert faster.speedup == pytest.approx(32 / 22, rel=0.05)
+    assert stage.programs.asked == ["candidate"]
+    assert {case.note for case in faster.cases} == {""}
+    anew = stage.measure(calls(SLOW, SLOW), calls(TWICE, TWICE))
+    assert (anew.speedup or 0) > 1.5, "without what was kept it would gain"
+
+
+def test_a_program_that_cannot_be_read_or_loaded_is_captured_anew_and_the_row_says_so(
+    stage: Stage, files: Kept, tmp_path: Path
+) -> None:
+    kept = files([SLOW], [REFUSED])
+    kept["N=256 part=0"][0].unlink()
+    result = stage.measure(calls(FAST, FAST), calls(SLOW, SLOW), kept=kept)
+    assert (result.level, stage.programs.asked) == (Level.REPLAYED, ["candidate", "incumbent", "incumbent"])
+    gone, refused = (case.note for case in result.cases)
+    assert gone == f"incumbent captured anew: {kept['N=256 part=0'][0].name} is not there"
+    assert refused.startswith("incumbent captured anew: the replayer: ")
+    assert result.speedup == pytest.approx(32 / 22, rel=0.05)
+
+
+def test_a_file_that_holds_another_program_than_the_one_on_record_is_named(stage: Stage, files: Kept) -> None:
+    kept = files([SLOW], [SLOW])
+    (path,) = kept["N=256 part=0"]
+    path.write_bytes(encoded(taking(90)))
+    with pytest.raises(WorkerFailure, match=f"N=256 part=0: {path.name} holds another program than its name") as failed:
+        stage.measure(calls(FAST, FAST), calls(SLOW, SLOW), kept=kept)
+    assert failed.value.status is Status.VOID
+    stage.assert_nothing_was_timed()
+
+
+def test_a_case_that_was_not_replayed_is_captured_as_before(stage: Stage, files: Kept) -> None:
+    kept = files([SLOW], [SLOW])
+    del kept["N=256 part=1"]
+    result = stage.measure(calls(FAST, WAITS), calls(SLOW, WAITS), kept=kept)
+    assert [case.level for case in result.cases] == [Level.REPLAYED, Level.IN_PROCESS]
+    assert stage.programs.asked == ["candidate", "incumbent"]
+
+
+def tuned(*programs: Program) -> CallCaptured:
+    return CallCaptured(programs, tuned=True)
+
+
+def test_of_a_function_that_tunes_the_slowest_program_counts_against_the_fastest(
+    stage: Stage, files: Kept, tmp_path: Path
+) -> None:
+    mine, kept = [tuned(FAST, taking(25)), tuned(SLOW)], files([SLOW, taking(40)], [SLOW, taking(40)])
+    result = stage.measure(mine, calls(SLOW, SLOW), kept=kept, store=tmp_path / "programs")
+    several, same = result.cases
+    assert several.latency_ms == pytest.approx(0.027, rel=0.1)
+    assert several.incumbent_ms == pytest.approx(0.032, rel=0.1)
+    assert [one.identity for one in several.programs] == [identity(taking(25)), identity(FAST)]
+    assert several.program == several.programs[0]
+    assert all(program_file(tmp_path / "programs", one.sha256).is_file() for one in several.programs)
+    assert (same.same, same.speedup) == (True, 1.0), "what it drew is one of the incumbent's"
+    drawn = stage.measure([tuned(SLOW, taking(40))] * 2, calls(SLOW, SLOW), kept=files([SLOW], [SLOW]))
+    assert (drawn.speedup_high or 9) < 1, "a worse draw is no gain of the one before"
+
+
+def test_a_candidate_is_captured_anew_before_it_is_kept(stage: Stage, files: Kept) -> None:
+    kept = files([SLOW], [SLOW])
+    run = stage.run(confirms=True, kept=kept)
+    stage.programs = Captured([tuned(FAST)] * 2, [])
+    stage.programs.further = [tuned(FAST, taking(40)), tuned(FAST)]
+    measuring = Measuring(stage.programs, stage.replayer)
+    result = measuring.benchmarked(run, SNAPSHOTS["candidate"], SNAPSHOTS["incumbent"])
+    assert stage.programs.asked == ["candidate", "candidate"]
+    assert [len(case.programs) for case in result.cases] == [2, 1]
+    worse, better = result.cases
+    assert (worse.speedup_high or 9) < 1 < (better.speedup_low or 0)
+
+
+def test_every_program_of_a_candidate_has_to_be_right(stage: Stage, wrong_on: set[tuple[str, int]]) -> None:
+    with pytest.raises(WorkerFailure, match="N=256 part=0, in a call that was replayed on other values") as failed:
+        stage.measure([tuned(FAST, WRONG), tuned(FAST)], calls(SLOW, SLOW))
+    assert failed.value.status is Status.WRONG_VALUES
+    wrong_on.add((identity(taking(25)), 0))
+    with pytest.raises(WorkerFailure, match=r"N=256 part=0 \(large values\), replayed: 1 element is NaN"):
+        stage.measure([tuned(FAST, taking(25)), tuned(FAST)], calls(SLOW, SLOW), confirms=True)
 
 
 Whole = Callable[..., BenchmarkResult]
@@ -468,7 +584,7 @@ def whole(stage: Stage, tmp_path: Path) -> Whole:
         pairs = [
             (case, paths[identity(a)], paths[identity(b)]) for case, a, b in zip(CASES, firsts, lasts, strict=True)
         ]
-        return Measuring(stage.programs, stage.replayer).whole(stage.run(), pairs)  # type: ignore[arg-type]
+        return Measuring(stage.programs, stage.replayer).whole(stage.run(), pairs)
 
     return compare
 
@@ -504,7 +620,7 @@ def test_a_program_that_is_gone_or_cannot_be_replayed_makes_it_void(whole: Whole
     assert failed.value.status is Status.VOID
     gone = tmp_path / "gone.program"
     with pytest.raises(WorkerFailure, match="No such file") as failed:
-        Measuring(stage.programs, stage.replayer).whole(stage.run(), [(CASES[0], gone, gone)])  # type: ignore[arg-type]
+        Measuring(stage.programs, stage.replayer).whole(stage.run(), [(CASES[0], gone, gone)])
     assert failed.value.status is Status.VOID
 
 

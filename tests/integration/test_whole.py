@@ -77,7 +77,7 @@ class Evaluator:
         store.mkdir(exist_ok=True)
         if not note:
             program_file(store, stored.sha256).write_bytes(raw)
-        timing = CaseTiming(case=CASE, level=Level.REPLAYED, latency_ms=1.0, program=stored, **figures(speedup))
+        timing = CaseTiming(case=CASE, level=Level.REPLAYED, latency_ms=1.0, programs=[stored], **figures(speedup))
         return replayed(speedup, [timing])
 
 

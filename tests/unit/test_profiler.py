@@ -17,7 +17,7 @@ def test_a_case_has_a_program_or_a_reason(tmp_path: Path) -> None:
     timing = CaseTiming(case={"N": 1}, level=Level.IN_PROCESS, latency_ms=1.0, note="it waits for the GPU")
     assert str(_program(tmp_path, timing)).endswith("not looked at: it waits for the GPU")
     stored = StoredProgram(identity="", sha256="ab", size=1, note="not written: it is too large")
-    timing = timing.model_copy(update={"program": stored})
+    timing = timing.model_copy(update={"programs": [stored]})
     assert _program(tmp_path, timing) == "its program was not written: it is too large"
     path = tmp_path / "ab.program"
     path.touch()

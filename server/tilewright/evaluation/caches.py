@@ -54,6 +54,16 @@ def copy_cache(source: Path, target: Path, place: Path | None = None) -> None:
             _copy(source, target, place or target)
 
 
+def forget_choices(folder: Path) -> None:
+    """Delete from a folder of what was compiled what tuners chose."""
+    with _TURN:
+        for _, _, names, handle in _walked(folder):
+            for name in names:
+                if name.endswith(TUNED):
+                    with contextlib.suppress(OSError):
+                        os.unlink(name, dir_fd=handle)
+
+
 def _copy(source: Path, target: Path, place: Path) -> None:
     left, count = LIMIT, 0
     for parent, _, names, folder in _walked(source):

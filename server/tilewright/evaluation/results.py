@@ -225,16 +225,8 @@ class Sustained(Record):
         return f"sustained {100 * (self.speedup - 1):+.2f}% at {self.mhz} MHz"
 
 
-class KernelUse(Record):
-    """What one kernel of a call occupies."""
-
-    name: str
-    registers: int = Field(description="per thread")
-    stack_bytes: int = Field(description="stack frame per thread; spilled registers live there")
-    shared_bytes: int = Field(description="shared memory per CTA")
-    warps_per_sm: int | None = Field(None, description="warps that fit on an SM; none if its limits are not known")
-    max_warps_per_sm: int = 0
-    limited_by: str = Field("", description="what keeps a further CTA off the SM")
+CAPTURED_ANEW = "incumbent captured anew"
+"""What a row says where a program that was kept cannot be replayed here."""
 
 
 class CaseTiming(Record):
@@ -266,11 +258,18 @@ class CaseTiming(Record):
     peak_bytes: int | None = Field(
         None, description="most bytes of the GPU's memory that the candidate's call took beyond its arguments"
     )
-    program: StoredProgram | None = Field(None, description="the candidate's, where it was replayed")
+    programs: list[StoredProgram] = Field(
+        [], description="the candidate's, where it was replayed: several where it tunes, the one that was timed first"
+    )
     roofline_percent: float | None = Field(None, description="share of the bound by measured ceilings")
     bound: str | None = Field(None, description="what the roofline is bound by: memory or compute")
     kernels: list[KernelUse] = Field([], description="what a modelled call's kernels occupy; a program holds its own")
     note: str = ""
+
+    @property
+    def program(self) -> StoredProgram | None:
+        """The one whose latency this is."""
+        return self.programs[0] if self.programs else None
 
 
 class BenchmarkResult(Record):

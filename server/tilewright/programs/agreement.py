@@ -1,45 +1,39 @@
-"""What two captures of one call agree in.
+"""Whether two captures of one call are one program.
 
 Parameters of C++ kernels have bytes that nobody sets: padding, empty structs, and members that this call does without.
-They hold what lay on the stack before, and differ from process to process. Further captures, with the values of the
-first two, tell them from bytes that depend on the values. In a program they are zero: should a kernel use them after
-all, it is replayed with zeros and judged by what it gives then.
+They hold what lay on the stack before, and differ from process to process. In a program they are zero. A value that
+follows the inputs is zero then, too, and what the program gives on other inputs is judged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tilewright.programs.identity import differences
-from tilewright.programs.model import Kernel, Program, ProgramError
+from tilewright.gpu.addresses import BASE, SPAN
+from tilewright.programs.identity import differences, identity
+from tilewright.programs.model import Kernel, Program
 from tilewright.programs.order import AnyNode, Graph, canonical
 
 WORD = 8
-FURTHER = 2
-"""Captures on the values of each of the first two, beyond these: of a byte that nobody sets, one of 256 pairs is equal
-by chance."""
-Unset = set[tuple[int, int, int]]
-"""Words of which nobody sets all bytes: a node's number, a parameter's, and the first byte."""
+HALF = 4
+Unset = frozenset[tuple[int, int, int]]
+"""Halves of words in which captures of one program differ: a node's number, a parameter's, and the first byte."""
 
 
-def agreed(first: Program, second: Program, again: Callable[[int], Program]) -> Program:
-    """The one program that two captures on different values are. `again` gives a further capture on the values of the
-    first (0) or the second (1): the first one may also have compiled and tuned, which the later ones find done. Raises
-    `ProgramError`, which says where the captures differ."""
-    found = differences(first, second, most=3)
-    if not found:
-        return first
-    alike: tuple[list[Program], list[Program]] = [first], [second]
-    for number in range(2 * FURTHER):
-        alike[number % 2].append(again(number % 2))
-        one, other = alike[0][-1], alike[1][-1]
-        unset = _unset(alike[0], one) | _unset(alike[1], other)
-        program = _cleared(one, other, unset)
-        found = differences(program, _cleared(other, one, unset), most=3)
-        if not found:
-            return program
-    raise ProgramError("; ".join(found))
+class Agreed(NamedTuple):
+    """What captures agree in."""
+
+    program: Program
+    unset: Unset = frozenset()
+
+
+def agreed(first: Program, second: Program) -> Agreed | None:
+    """The one program that two captures are, or None: they differ in more than in bytes of parameters that belong to no
+    planned address."""
+    if _outline(first) != _outline(second):
+        return None
+    one, other = _cleaned(first, second), _cleaned(second, first)
+    return None if differences(one.program, other.program, most=1) else one
 
 
 def _unset(alike: Sequence[Program], last: Program) -> Unset:
@@ -60,18 +54,37 @@ def _cleared(program: Program, other: Program, unset: Unset) -> Program:
     if _outline(program) != _outline(other):
         return program
     nodes: list[AnyNode] = [*program.layout.nodes]
-    for place, (node, its) in enumerate(zip(nodes, other.layout.nodes, strict=True)):
-        if isinstance(node, Kernel):
-            parameters = tuple(
-                bytes(
-                    0 if byte != _parameter(its, number)[at] and (place, number, at - at % WORD) in unset else byte
-                    for at, byte in enumerate(own)
-                )
-                for number, own in enumerate(node.parameters)
-            )
-            nodes[place] = node.model_copy(update={"parameters": parameters})
+    for place, number, at in unset:
+        if place < len(nodes) and isinstance(node := nodes[place], Kernel) and number < len(node.parameters):
+            values = [*node.parameters]
+            values[number] = values[number][:at] + bytes(len(values[number][at:][:HALF])) + values[number][at + HALF :]
+            nodes[place] = node.model_copy(update={"parameters": tuple(values)})
+    return replace(program, layout=program.layout.model_copy(update={"nodes": tuple(nodes)}))
+
+
+def _cleaned(program: Program, other: Program) -> Agreed:
+    """The program with zeros where it differs from another of the same outline, but for words that hold a planned
+    address in either."""
+    nodes: list[AnyNode] = [*program.layout.nodes]
+    unset: dict[int, set[tuple[int, int]]] = {}
+    for place, (node, twin) in enumerate(zip(nodes, other.layout.nodes, strict=True)):
+        if not (isinstance(node, Kernel) and isinstance(twin, Kernel)) or node.parameters == twin.parameters:
+            continue
+        kept, halves = [*node.parameters], set[tuple[int, int]]()
+        for number, (own, theirs) in enumerate(zip(node.parameters, twin.parameters, strict=True)):
+            chance = [at for at in range(len(own)) if own[at] != theirs[at] and not _planned(at, own, theirs)]
+            kept[number] = bytes(0 if at in chance else byte for at, byte in enumerate(own)) if chance else own
+            halves |= {(number, at - at % HALF) for at in chance}
+        nodes[place] = node.model_copy(update={"parameters": tuple(kept)})
+        unset[id(nodes[place])] = halves
     ordered, edges = canonical(Graph(nodes, program.layout.edges))
     return replace(program, layout=program.layout.model_copy(update={"nodes": ordered, "edges": edges}))
+
+
+def _planned(at: int, *values: bytes) -> bool:
+    """Whether the word around a byte holds a planned address in one of the values."""
+    start = at - at % WORD
+    return any(BASE <= int.from_bytes(value[start : start + WORD], "little") < BASE + SPAN for value in values)
 
 
 def _outline(program: Program) -> list[tuple[str, ...]]:
@@ -82,8 +95,3 @@ def _outline(program: Program) -> list[tuple[str, ...]]:
         else (node.kind,)
         for node in program.layout.nodes
     ]
-
-
-def _parameter(node: AnyNode, number: int) -> bytes:
-    assert isinstance(node, Kernel)
-    return node.parameters[number]

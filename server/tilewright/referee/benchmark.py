@@ -54,11 +54,13 @@ _STATUS = {
 
 class Timed(NamedTuple):
     """What a case's rounds say. Microseconds for a call by events, of the incumbent, the candidate and an empty
-    program; without an incumbent, or where both are the same program, the first two are both the candidate's."""
+    program; without an incumbent, or where both are the same program, the first two are both the candidate's.
+    `programs`: of the incumbent and of the candidate, those whose figures these are."""
 
     found: Comparison
     pairs: int
     same: bool
+    programs: tuple[Program, Program]
 
     @property
     def speedup(self) -> Interval:
@@ -98,16 +100,17 @@ class ProgramBench:
         self._settle = settle
         self._phases = Phases() if phases is None else phases
 
-    def case(self, case: Case, candidate: Program, incumbent: Program | None, seeds: Seeds) -> Timed:
-        """Replay a candidate's program, in turns with the incumbent's if there is one and it is another. Raises
-        `InProcess` where they cannot be replayed, and `WorkerFailure` where the candidate is wrong or fails, or the
-        incumbent does (void)."""
-        same = incumbent is not None and identity(candidate) == identity(incumbent)
-        incumbent = None if same else incumbent
+    def case(self, case: Case, candidate: Sequence[Program], incumbent: Sequence[Program], seeds: Seeds) -> Timed:
+        """Replay a candidate's programs, in turns with the incumbent's if there are any and the candidate has others:
+        its slowest is compared with the incumbent's fastest. Raises `InProcess` where they cannot be replayed, and
+        `WorkerFailure` where the candidate is wrong or fails, or the incumbent does (void)."""
+        same = {*map(identity, candidate)} <= {*map(identity, incumbent)}
+        incumbent = [] if same else incumbent
         with self._phases("inputs"):
             drawn = [drawn_for(self._code, case, seeds.next()) for _ in range(DRAWS)]
-        first = candidate if incumbent is None else incumbent
-        looks = LOOKS if incumbent is not None else LOOKS[:1]
+        arms = [*(incumbent or candidate), *candidate]
+        firsts = len(incumbent or candidate)
+        looks = LOOKS if incumbent else LOOKS[:1]
         contract = self._code.contract(case, drawn[0])
 
         def verdict(program: Program, draw: int, outputs: list[memoryview]) -> Verdict:
@@ -118,32 +121,33 @@ class ProgramBench:
             found = outputs if isinstance(outputs, Verdict) else verdict(program, draw, outputs)
             return found.status is not Status.PASSED
 
-        def judge(draw: int, outputs: list[memoryview]) -> None:
+        def judge(arm: int, draw: int, outputs: list[memoryview]) -> None:
             with self._phases("judge"):
-                found = verdict(candidate, draw, outputs)
+                found = verdict(arms[arm], draw, outputs)
             if found.status is not Status.PASSED:
                 raise _Wrong(draw, found)
 
         try:
             with self._phases("inputs"):
-                self._load(case, [first, candidate], drawn)
+                self._load(case, arms, drawn)
                 self._settle()
             steady = self._code.task.file.deterministic
-            outputs_bytes = DRAWS * sum(tensor.size for tensor in candidate.layout.outputs)
+            outputs_bytes = DRAWS * sum(tensor.size for one in candidate for tensor in one.layout.outputs)
             share = 0.0 if steady else min(JUDGED_BYTES / max(outputs_bytes * looks[0], 1), 1.0)
             comparison = Comparison(error_probability=self._error, rules=self._rules)
             with self._phases("replay"):
                 found, pairs = replayed_in_turns(
-                    self._replayer, DRAWS, comparison, looks, judge, steady, share, self._after_round
+                    self._replayer, DRAWS, comparison, looks, judge, steady, share, self._after_round, firsts
                 )
         except _Wrong as wrong:
-            if same or (incumbent is not None and wrong_too(incumbent, wrong.draw)):
+            if same or (incumbent and all(wrong_too(one, wrong.draw) for one in incumbent)):
                 text = f"{case_label(case)}: on other values, both versions are wrong when they are replayed"
                 raise WorkerFailure(Status.VOID, text) from None
             text = f"{case_label(case)}, in a call that was replayed on other values: {wrong.verdict.message}"
             raise WorkerFailure(wrong.verdict.status, text) from None
         except Fault as fault:
-            failure = self._failure(case, fault, alone=incumbent is None)
+            arm = None if fault.arm is None else CANDIDATE if fault.arm >= firsts else INCUMBENT
+            failure = self._failure(case, Fault(fault.kind, arm, str(fault)), alone=not incumbent)
             if same and isinstance(failure, WorkerFailure):
                 failure = WorkerFailure(Status.VOID, f"both versions, which are the same program: {failure}")
             raise failure from None
@@ -152,7 +156,8 @@ class ProgramBench:
             raise WorkerFailure(Status.VOID if same else Status.NONDETERMINISTIC, text) from None
         except ReplayerGone as gone:
             raise WorkerFailure(Status.VOID, str(gone)) from None
-        return Timed(found, pairs, same)
+        first, second = found.arms
+        return Timed(found, pairs, same, (arms[first], arms[second]))
 
     def judge_classes(self, case: Case, candidate: Program, incumbent: Program | None, seeds: Seeds) -> list[str]:
         """Replay a program once on each class of values, off the clock, and judge its outputs. Returns the classes that

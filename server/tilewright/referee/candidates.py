@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 from tilewright.errors import UsageError
-from tilewright.evaluation.pool import WorkerFailure, cpus
-from tilewright.evaluation.results import Raced, Status
+from tilewright.evaluation.pool import WorkerFailure
+from tilewright.evaluation.results import CAPTURED_ANEW, Raced, Status
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.isolation.fork_server import ForkServer
-from tilewright.programs.model import Program
+from tilewright.programs.model import Program, ProgramError
+from tilewright.referee import kept
 from tilewright.referee.arguments import PUBLIC_SEEDS, described, drawn_inputs, public_inputs
 from tilewright.referee.capture_worker import Entry, EntryFailed, InProcess, Stop
 from tilewright.referee.captures import (
@@ -34,14 +36,9 @@ from tilewright.wire.launches import Launch
 
 PUBLIC_BYTES = 4 << 30
 """Of arguments by public draws that are kept: to draw them and to bring them to the host takes its time."""
-KEPT = 3
-"""Candidates whose programs are kept: the incumbent, the candidate, and one more; and the last that was captured beside
-a check."""
 AHEAD = 64
 """Of the GPU's memory, the part that a call's arguments and what it allocates may take for it to be captured beside a
-check: two workers or four hold them then, next to those that are checked and to the reference in float64."""
-AGAIN_CPUS = 16
-"""Processors with which a call is captured four times at once, where an earlier candidate's had to be."""
+check: two workers hold them then, next to those that are checked and to the reference in float64."""
 SHARE = 8
 """Of the GPU's memory, the part that each process may take in which a call is captured beside a check."""
 GRACE_S = 5.0
@@ -56,12 +53,11 @@ class Programs:
 
     def __init__(self, server: ForkServer) -> None:
         self._server = server
-        self._known: dict[str, list[CallCaptured]] = {}
-        self._ahead: dict[str, list[CallCaptured]] = {}
+        self._after = after
+        self._last: tuple[str, list[CallCaptured]] = "", []
         self._launched: dict[str, list[list[Launch]]] = {}
         self._public: dict[str, tuple[Arguments, Arguments]] = {}
         self._peaks: dict[str, int] = {}
-        self._again: set[str] = set()
 
     def of(
         self,
@@ -71,21 +67,68 @@ class Programs:
         label: str,
         settle: Callable[[], None] = lambda: None,
     ) -> list[CallCaptured]:
-        """What a candidate does in each case: a program, or why there is none. `settle` waits, before its calls are
-        captured, until no other process of ours starts, which would disturb a tuner. Raises `WorkerFailure` of the arm
-        `label` where it fails."""
+        """What a candidate does in each case: programs, or why there are none. The last candidate's are known. See
+        `anew`."""
         key = _key(code, snapshot, cases)
-        found = self._known.pop(key, None) or self._ahead.pop(key, None)
-        if found is None:
-            settle()
-            found = self._captured(code, snapshot, cases, label)
-        return self._remember(key, found)
+        if key != self._last[0]:
+            self._last = key, self.anew(code, snapshot, cases, label, settle)
+        return [*self._last[1]]
+
+    def anew(
+        self,
+        code: TaskCode,
+        snapshot: Snapshot,
+        cases: Sequence[Case],
+        label: str,
+        settle: Callable[[], None] = lambda: None,
+    ) -> list[CallCaptured]:
+        """The same, captured now. `settle` waits, before calls are captured, until no other process of ours starts,
+        which would disturb a tuner. Raises `WorkerFailure` of the arm `label` where it fails."""
+        settle()
+        return self._captured(code, snapshot, cases, label)
+
+    def of_incumbent(
+        self,
+        code: TaskCode,
+        snapshot: Snapshot,
+        cases: Sequence[Case],
+        files: Mapping[str, Sequence[Path] | str],
+        label: str,
+        settle: Callable[[], None] = lambda: None,
+    ) -> list[CallCaptured]:
+        """What the incumbent does in each case: the programs in `files`, which were kept of it, whatever it launches
+        today. Where there are none it is captured. A text in their place says why they will not do. Raises
+        `WorkerFailure`, void where a file holds another program than the one on record."""
+        found: dict[str, CallCaptured] = {}
+        why: dict[str, str] = {}
+        for name, paths in ((name, files[name]) for name in map(case_label, cases) if name in files):
+            try:
+                if isinstance(paths, str):
+                    raise ProgramError(paths)
+                found[name] = CallCaptured(tuple(map(kept.read, paths)))
+            except kept.Altered as error:
+                text = f"{name}: {error}; put the file back from another copy of the session"
+                raise WorkerFailure(Status.VOID, text) from None
+            except FileNotFoundError as error:
+                why[name] = f"{Path(error.filename).name} is not there"
+            except (OSError, ProgramError) as error:
+                why[name] = str(error)
+        left = [case for case in cases if case_label(case) not in found]
+        for case, one in zip(left, self.anew(code, snapshot, left, label, settle) if left else [], strict=True):
+            said = why.get(case_label(case))
+            found[case_label(case)] = replace(one, note=f"{CAPTURED_ANEW}: {said}" if said else "")
+        return [found[case_label(case)] for case in cases]
 
     def confirm(
-        self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], programs: Sequence[Program], label: str
+        self,
+        code: TaskCode,
+        snapshot: Snapshot,
+        cases: Sequence[Case],
+        programs: Sequence[Sequence[Program]],
+        label: str,
     ) -> None:
-        """Raises `OtherLaunches` where an ordinary call launches other things than its program, `InProcess` where what
-        it launches cannot be recorded, and `WorkerFailure` where it fails."""
+        """Raises `OtherLaunches` where an ordinary call launches other things than any of its programs, `InProcess`
+        where what it launches cannot be recorded, and `WorkerFailure` where it fails."""
         recorded = self._launched.get(_key(code, snapshot, cases))
         if recorded is None:
             recorded = self._recorded(code, snapshot, cases, label)
@@ -126,19 +169,19 @@ class Programs:
             return self._captured(code, snapshot, cases, "", stop)
 
         def take(found: list[CallCaptured]) -> None:
-            self._ahead = {key: found}
+            self._last = key, found
 
-        due = key not in self._known and key not in self._ahead and self._fits(code, cases, room)
+        due = key != self._last[0] and self._fits(code, cases, room)
         return self._aside(work, take, room) if due else contextlib.nullcontext()
 
     def recorded_aside(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], room: int) -> Aside:
         """The same for what ordinary calls launch, of a candidate whose calls were captured."""
         key = _key(code, snapshot, cases)
-        captured = self._known.get(key, [])
+        captured = self._last[1] if key == self._last[0] else []
 
         def work(stop: Stop) -> list[list[Launch]]:
             recorded = self._recorded(code, snapshot, cases, "", stop)
-            confirm_launches(recorded, [one.program for one in captured if one.program])
+            confirm_launches(recorded, [one.programs for one in captured])
             return recorded
 
         def take(found: list[list[Launch]]) -> None:
@@ -184,37 +227,26 @@ class Programs:
                 return False
         return True
 
-    def _remember(self, key: str, found: list[CallCaptured]) -> list[CallCaptured]:
-        self._known[key] = found  # the one that was asked for last is the last to go
-        for old in [*self._known][:-KEPT]:
-            del self._known[old]
-        return found
-
     def _captured(
         self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str, stop: Stop | None = None
     ) -> list[CallCaptured]:
         draws: list[tuple[Arguments, Arguments]] = []
-        again: set[int] = set()
         refused: dict[int, str] = {}
         for number, case in enumerate(cases):
             try:
                 draws.append(self._draws(code, case))
-                if _place(code, case) in self._again and cpus() >= AGAIN_CPUS:
-                    again.add(len(draws) - 1)
             except (InProcess, UsageError) as error:
                 refused[number] = str(error)
         entry, limit_s = entry_of(code, snapshot), code.task.file.timeout_s
-        with self._failing(label):
-            captured = capture_calls(self._server, entry, draws, limit_s, snapshot.cache, stop, again) if draws else []
+        with self._failing(label, stop):
+            captured = capture_calls(self._server, entry, draws, limit_s, snapshot.cache, stop) if draws else []
         made = iter(captured)
         found = [
-            CallCaptured(None, refused[number]) if number in refused else next(made) for number in range(len(cases))
+            CallCaptured(reason=refused[number]) if number in refused else next(made) for number in range(len(cases))
         ]
         for case, one in zip(cases, found, strict=True):
             place = _place(code, case)
             self._peaks[place] = max(self._peaks.get(place, 0), one.peak_bytes)
-            if one.program is not None:
-                (self._again.add if one.again else self._again.discard)(place)
         return found
 
     def _recorded(

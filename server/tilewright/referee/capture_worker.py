@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -92,7 +93,8 @@ class CaptureWorker:
         self._entry = entry
         self._stop = stop
         self._loaded = False
-        environment = worker_environment(scratch, compiler_variables(scratch))
+        home = Path(tempfile.mkdtemp(prefix="home-", dir=scratch))  # what a tuner writes down there, no other reads
+        environment = worker_environment(home, compiler_variables(scratch))
         folders = [str(path) for path in dict.fromkeys((entry.folder, *entry.import_paths, *entry.readable))]
         self._process = ChildProcess(lambda end: server.start(end, [kind, *folders], environment, scratch), scratch)
         self._link: Link[FromWorker] = Link(self._process.channel, FromWorker)

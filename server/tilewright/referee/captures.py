@@ -7,18 +7,19 @@ import contextlib
 import math
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UsageError
-from tilewright.evaluation.caches import COMPILED, copy_cache
+from tilewright.evaluation.caches import COMPILED, copy_cache, forget_choices
 from tilewright.gpu.addresses import ZONES
 from tilewright.isolation.fork_server import ForkServer
 from tilewright.isolation.process import kept_environment
-from tilewright.programs.agreement import agreed
+from tilewright.programs.agreement import Unset, agreed, seem_the_same
 from tilewright.programs.format import decoded
+from tilewright.programs.identity import differences
 from tilewright.programs.images import missing_kernels
 from tilewright.programs.launches import launch_differences
 from tilewright.programs.model import Program, ProgramError, checked
@@ -84,22 +85,42 @@ def capture_server() -> ForkServer:
 class CallCaptured:
     """A call that ran."""
 
-    program: Program | None
+    programs: tuple[Program, ...] = ()
+    """What it launches: several programs where it tunes, and fresh processes chose otherwise."""
     reason: str = ""
     """Why it has no program."""
     peak_bytes: int = 0
     """Most bytes of the GPU's memory that it took beyond its arguments."""
     tuned: bool = False
     """Whether it may have tuned, since more kernels were loaded for it than its program launches."""
-    again: bool = False
-    """Whether more than two captures were needed."""
+    unset: Unset = frozenset()
+    """Which bytes of its program nobody sets."""
     libraries: tuple[str, ...] = ()
-    """The kernels of its program that are a library's, by their symbols."""
+    """The kernels of its programs that are a library's, by their symbols."""
+    note: str = ""
+    """What a reader of the row should know of it."""
 
     @property
     def fixed(self) -> bool:
         """Whether it is a program that no tuner chose."""
-        return self.program is not None and not self.tuned
+        return len(self.programs) == 1 and not self.tuned
+
+    def joined(self, other: CallCaptured) -> CallCaptured:
+        """The same call with the programs of further captures, which may show that it cannot be replayed."""
+        if not (self.programs and other.programs):
+            return other if self.programs else self
+        unset, programs = self.unset | other.unset, [*self.programs]
+        for one in other.programs:
+            if not any(seem_the_same(one, known, unset) for known in programs):
+                programs.append(one)
+        return CallCaptured(
+            tuple(programs),
+            peak_bytes=max(self.peak_bytes, other.peak_bytes),
+            tuned=self.tuned or other.tuned,
+            unset=unset,
+            libraries=tuple(dict.fromkeys((*self.libraries, *other.libraries))),
+            note=self.note,
+        )
 
 
 def capture_calls(
@@ -109,27 +130,25 @@ def capture_calls(
     limit_s: float,
     cache: Path | None = None,
     stop: Stop | None = None,
-    again: Collection[int] = (),
 ) -> list[CallCaptured]:
-    """For each call, described by two draws of its arguments, the program that two fresh workers agree on (`agreed`).
+    """For each call, described by two draws of its arguments, what two fresh workers launch: one program if they agree
+    (`agreed`), else both.
 
     `cache`: a folder of what compilers made of this candidate before, and make now. `limit_s`: for an import, or for
     the calls of one capture. Raises `EntryFailed`, and RuntimeError where no worker can start. With `stop`, which gives
     it up, other work goes on beside it: then a call that is not `fixed` counts for nothing, and raises `InProcess`.
-    `again`: the numbers of calls for which more than two captures will be needed, it seems. With `stop`, four are made
-    at once.
     """
     found: list[CallCaptured] = []
     with tempfile.TemporaryDirectory(prefix="tilewright-capture-", ignore_cleanup_errors=True) as folder:
-        scratch = Path(folder)  # of all workers: what the first compiles and tunes, the others find in its caches
+        scratch = Path(folder)  # of all workers: what the first compiles, the others find in its caches
         if cache is not None:
             copy_cache(cache, scratch / COMPILED)
         with _Pair(server, entry, scratch, limit_s, stop) as pair:
             for number, draws in enumerate(calls):
                 try:
-                    found.append(pair.capture(draws, 1 + number % (ZONES - 1), number in again))
+                    found.append(pair.capture(draws, 1 + number % (ZONES - 1)))
                 except InProcess as error:
-                    found.append(CallCaptured(None, str(error)))
+                    found.append(CallCaptured(reason=str(error)))
                 if stop is not None and not found[-1].fixed:
                     raise InProcess(found[-1].reason or "it may have tuned while other work went on")
         if cache is not None:
@@ -159,65 +178,56 @@ class _Pair:
     def __exit__(self, *_: object) -> None:
         self._close()
 
-    def capture(self, draws: tuple[Arguments, Arguments], zone: int, again: bool) -> CallCaptured:
+    def capture(self, draws: tuple[Arguments, Arguments], zone: int) -> CallCaptured:
         """One worker at a time, if both do not fit on the GPU. Raises `InProcess`, `EntryFailed`, RuntimeError."""
         try:
-            with _Further(self, draws, zone) as further:
-                return self._capture(draws, zone, further, again)
+            return _of_both(*self._captured(draws, zone))
         except (EntryFailed, InProcess) as failure:
             if not any(words in str(failure) for words in _NO_ROOM):
                 raise
-        with _Further(self, draws, zone) as further:
-            try:
-                (first, told), (second, _) = (self.alone(self.start(self._stop), draw, zone) for draw in draws)
-            except EntryFailed as failure:
-                if not any(words in str(failure) for words in _NO_ROOM):
-                    raise
-                raise InProcess(f"at addresses of its own it does not fit on the GPU: {failure}") from None
-            return _agreed((first, second), told, further)
+        try:
+            return _of_both(*(self._alone(draw, zone) for draw in draws))
+        except EntryFailed as failure:
+            if not any(words in str(failure) for words in _NO_ROOM):
+                raise
+            raise InProcess(f"at addresses of its own it does not fit on the GPU: {failure}") from None
 
-    def start(self, stop: Stop | None) -> CaptureWorker:
-        """A worker. Raises RuntimeError."""
-        return CaptureWorker(self._server, self._entry, self._scratch, stop=stop)
+    def _start(self) -> CaptureWorker:
+        return CaptureWorker(self._server, self._entry, self._scratch, stop=self._stop)
 
-    def alone(self, worker: CaptureWorker, draw: Arguments, zone: int) -> tuple[Program, Captured]:
+    def _alone(self, draw: Arguments, zone: int) -> _Capture:
         """What a worker captures that does nothing else, and ends."""
-        with worker:
-            return self._called(worker, draw, zone)
+        with self._start() as worker:
+            set_arguments(worker, draw, zone, self._limit_s)
+            return self._called(worker, draw)
 
-    @property
-    def stop(self) -> Stop | None:
-        """What gives it up."""
-        return self._stop
-
-    def _called(self, worker: CaptureWorker, draw: Arguments, zone: int) -> tuple[Program, Captured]:
-        set_arguments(worker, draw, zone, self._limit_s)
+    def _called(self, worker: CaptureWorker, draw: Arguments) -> _Capture:
+        forget_choices(self._scratch / COMPILED)
         return captured_call(worker, draw, self._limit_s)
 
-    def _capture(self, draws: tuple[Arguments, Arguments], zone: int, further: _Further, again: bool) -> CallCaptured:
+    def _captured(self, draws: tuple[Arguments, Arguments], zone: int) -> tuple[_Capture, _Capture]:
         if not self._workers or zone <= self._zone:
             self._close()
             for _ in draws:
-                self._workers.append(self.start(self._stop))
+                self._workers.append(self._start())
         self._zone = zone
         one, other = self._workers
+
+        def prepared_and_called() -> _Capture:
+            set_arguments(other, draws[1], zone, self._limit_s)
+            return self._called(other, draws[1])
+
         try:
             with ThreadPoolExecutor(1) as thread:
-                if self._stop is None:
-                    preparing = thread.submit(set_arguments, other, draws[1], zone, self._limit_s)
+                if self._stop is not None:  # nothing that tunes counts beside a check
+                    calling = thread.submit(prepared_and_called)
                     set_arguments(one, draws[0], zone, self._limit_s)
-                    preparing.result()
-                    first, told = captured_call(one, draws[0], self._limit_s)  # it may tune: nothing else goes on
-                    second, also = captured_call(other, draws[1], self._limit_s)
-                else:  # nothing that tunes counts beside a check
-                    calling = thread.submit(self._called, other, draws[1], zone)
-                    if again:
-                        further.begin()
-                    first, told = self._called(one, draws[0], zone)
-                    second, also = calling.result()
-            told = max(told, also, key=lambda captured: captured.spare_images)
-            further.by_twos = not told.spare_images
-            return _agreed((first, second), told, further)
+                    return self._called(one, draws[0]), calling.result()
+                preparing = thread.submit(set_arguments, other, draws[1], zone, self._limit_s)
+                set_arguments(one, draws[0], zone, self._limit_s)
+                preparing.result()
+                first = self._called(one, draws[0])  # it may tune: nothing else goes on
+                return first, self._called(other, draws[1])
         except BaseException:
             self._close()
             raise
@@ -227,58 +237,18 @@ class _Pair:
             self._workers.pop().close()
 
 
-class _Further:
-    """Captures of a call beyond the first two, each in a worker of its own. Those that are under way when the block
-    ends are given up."""
-
-    def __init__(self, pair: _Pair, draws: tuple[Arguments, Arguments], zone: int) -> None:
-        self._pair = pair
-        self._draws = draws
-        self._zone = zone
-        self._threads = ThreadPoolExecutor(len(draws))
-        self._stop = Stop(pair.stop.memory_bytes if pair.stop else 0, whole=pair.stop)
-        self._running: dict[int, Future[tuple[Program, Captured]]] = {}
-        self.by_twos = False
-        """Whether one of either draw is made at a time. They are not if the call may tune."""
-        self.asked = False
-        """Whether any was needed."""
-
-    def __enter__(self) -> _Further:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._threads.shutdown()
-
-    def begin(self) -> None:
-        """Begin one of either draw, before anybody asks."""
-        for number in range(len(self._draws)):
-            self._begin(number)
-
-    def of(self, number: int) -> Program:
-        """A capture of this draw. Raises `InProcess`, `EntryFailed`, RuntimeError."""
-        self.asked = True
-        if number not in self._running:  # the other one is needed as well, as a rule
-            self.begin() if self.by_twos else self._begin(number)
-        return self._running.pop(number).result()[0]
-
-    def _begin(self, number: int) -> None:
-        worker, draw = self._pair.start(self._stop), self._draws[number]
-        self._running[number] = self._threads.submit(self._pair.alone, worker, draw, self._zone)
+_Capture = tuple[Program, Captured]
 
 
-def _agreed(captures: tuple[Program, Program], told: Captured, further: _Further) -> CallCaptured:
-    try:
-        program = agreed(*captures, further.of)
-    except ProgramError as error:
-        raise InProcess(f"two captures of it differ: {error}") from None
-    tuned = told.spare_images > 0
+def _of_both(one: _Capture, other: _Capture) -> CallCaptured:
+    (first, told), (second, also) = one, other
+    found = agreed(first, second)
     return CallCaptured(
-        program,
-        peak_bytes=told.peak_bytes,
-        tuned=tuned,
-        again=further.asked,
-        libraries=tuple(map(printable, told.libraries)),
+        (found.program,) if found is not None else (first, second),
+        peak_bytes=max(told.peak_bytes, also.peak_bytes),
+        tuned=max(told.spare_images, also.spare_images) > 0,
+        unset=found.unset if found is not None else frozenset(),
+        libraries=tuple(map(printable, dict.fromkeys((*told.libraries, *also.libraries)))),
     )
 
 
@@ -290,11 +260,18 @@ def capture_twice(
     examples: Mapping[str, bytes] | None = None,
     constant: Collection[str] = (),
 ) -> Program:
-    """The program of one call, see `capture_calls`, with `examples` of its inputs. Raises `InProcess` too."""
-    (found,) = capture_calls(server, entry, [draws], limit_s)
-    if found.program is None:
+    """The program of one call, see `capture_calls`, with `examples` of its inputs. Raises `InProcess` too. Where the
+    two workers differ, the first may have compiled what the other found, and it is captured once more."""
+    with tempfile.TemporaryDirectory(prefix="tilewright-compiled-", ignore_cleanup_errors=True) as folder:
+        for _ in range(2):
+            (found,) = capture_calls(server, entry, [draws], limit_s, Path(folder))
+            if len(found.programs) < 2:
+                break
+    if not found.programs:
         raise InProcess(found.reason)
-    program = found.program
+    program, *others = found.programs
+    if others:
+        raise InProcess(f"two captures of it differ: {'; '.join(differences(program, others[0], most=3))}")
     kept = tuple(sorted(constant))
     return checked(Program(program.layout, program.images, program.held, examples or {}, kept, entry.label))
 
@@ -344,12 +321,12 @@ def ordinary_calls(
     return recorded
 
 
-def confirm_launches(recorded: Sequence[list[Launch]], programs: Sequence[Program]) -> None:
-    """Raises `OtherLaunches` where an ordinary call launched other things than its program does, and `InProcess` where
-    that cannot be told."""
-    for launches, program in zip(recorded, programs, strict=True):
+def confirm_launches(recorded: Sequence[list[Launch]], programs: Sequence[Sequence[Program]]) -> None:
+    """Raises `OtherLaunches` where an ordinary call launched other things than any of its programs does, and
+    `InProcess` where that cannot be told."""
+    for launches, each in zip(recorded, programs, strict=True):
         try:
-            found = launch_differences(program, launches)
+            found = min((launch_differences(program, launches) for program in each), key=len)
         except ProgramError as error:
             raise InProcess(str(error)) from None
         if found:

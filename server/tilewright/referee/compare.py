@@ -15,7 +15,17 @@ from tilewright.programs.draws import draws_of
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Program
 from tilewright.referee.replayer import Replayer
-from tilewright.referee.statistics import LOOKS, PAUSE_S, Comparison, Verdict, figures, pairs_for, pause_for
+from tilewright.referee.statistics import (
+    LOOKS,
+    PAUSE_S,
+    Comparison,
+    Figures,
+    Verdict,
+    figures,
+    opponents,
+    pairs_for,
+    pause_for,
+)
 from tilewright.rules import DEFAULT, Rules
 from tilewright.wire.channel import Sent
 from tilewright.wire.messages import Round
@@ -73,11 +83,12 @@ class ComparisonResult(Record):
 
 
 class Unsteady(Exception):
-    """Calls of the second program gave other outputs than another one on the same draw."""
+    """Calls of a program of the second version gave other outputs than another one on the same draw."""
 
 
-Judge = Callable[[int, list[memoryview]], None]
-"""What looks at outputs of the second program, whole words each, on which draw. It raises where they are wrong."""
+Judge = Callable[[int, int, list[memoryview]], None]
+"""What looks at outputs of the second version, whole words each, of which arm on which draw. It raises where they are
+wrong."""
 
 
 def compare(
@@ -120,34 +131,38 @@ def replayed_in_turns(
     steady: bool = True,
     share: float = 0.0,
     after_round: Callable[[], None] = lambda: None,
+    firsts: int = 1,
 ) -> tuple[Comparison, int]:
-    """Rounds of the two programs that are loaded with so many draws, until a look decides; and the calls of each in a
-    round. `judge` is shown the outputs of one call of the second program on each draw, in one of the rounds before the
-    first look, and in this `share` of all rounds. The round is drawn, and each call once it has ended. If the program
-    is `steady`, all calls on a draw have to give what the one that was judged gave. Raises `Fault`, `ReplayerGone`,
-    `Unsteady`, and what `judge` raises.
+    """Rounds of the programs that are loaded with so many draws, until a look decides; and the calls of each in a
+    round. The first version has the first arms, so many as `firsts` says, and the second one the others: the fastest
+    is compared with the slowest (`opponents`). `judge` is shown the outputs of one call of each program of the second
+    version on each draw, in one of the rounds before the first look, and in this `share` of all rounds. The round is
+    drawn, and each call once it has ended. If the programs are `steady`, all calls on a draw have to give what the one
+    that was judged gave. Raises `Fault`, `ReplayerGone`, `Unsteady`, and what `judge` raises.
     """
     source = random.SystemRandom()
     one_of = source.randrange(looks[0])
-    given: dict[int, str] = {}
+    given: dict[tuple[int, int], str] = {}
+    rounds: list[Figures] = []
 
     def ran(pairs: int, limit_s: float, pause_s: float) -> Round:
-        if judge is None or not (len(found.rounds) == one_of or source.random() < share):
+        if judge is None or not (len(rounds) == one_of or source.random() < share):
             return replayer.round(pairs, limit_s, pause_s)
-        answer, copies = replayer.copied_round(pairs, limit_s, pause_s, (1,))
+        answer, copies = replayer.copied_round(pairs, limit_s, pause_s, judged)
         for copy in copies:
-            judge(copy.draw, copy.outputs)
+            judge(copy.arm, copy.draw, copy.outputs)
         return answer
 
     scouted = figures(replayer.round(SCOUT, CALL_LIMIT_S))
+    judged = range(firsts, len(scouted.events) - 1)
     pairs, pause_s = -(-pairs_for(scouted) // draws) * draws, pause_for(scouted)  # each arm as often on each draw
     limit_s = min(max(LIMIT_TIMES * max(scouted.events[:-1]) / 1e6, 1.0), CALL_LIMIT_S)
     longest_s = PAUSE_S * 2**LONGER_PAUSES
     for look in looks:
-        while len(found.rounds) < look:
+        while len(rounds) < look:
             answer = ran(pairs, limit_s, pause_s)
             for one in answer.digests if steady and judge else ():
-                if one.arm == 1 and given.setdefault(one.draw, one.digest) != one.digest:
+                if one.arm in judged and given.setdefault((one.arm, one.draw), one.digest) != one.digest:
                     raise Unsteady
             after_round()
             of_round = figures(answer)
@@ -156,7 +171,9 @@ def replayed_in_turns(
                     pause_s = max(2 * pause_s, PAUSE_S)
                     continue
                 found.unsteady += 1
-            found.rounds.append(of_round)
+            rounds.append(of_round)
+        found.arms = opponents(rounds, firsts)
+        found.rounds = [one.of(*found.arms) for one in rounds]
         if found.decided:
             break
     return found, pairs

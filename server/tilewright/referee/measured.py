@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tilewright.evaluation import statistics
@@ -20,7 +20,6 @@ from tilewright.evaluation.results import (
     Level,
     Raced,
     Status,
-    StoredProgram,
     geometric_mean,
     library_calls,
 )
@@ -30,10 +29,11 @@ from tilewright.evaluation.statistics import Interval, error_probability
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.specs import DeviceSpec
 from tilewright.gpu.telemetry import Recorder, named
-from tilewright.programs.format import decoded, encoded, program_file
+from tilewright.programs.agreement import seem_the_same
 from tilewright.programs.identity import identity
-from tilewright.programs.model import Program, ProgramError, digest_of
-from tilewright.referee.benchmark import CANDIDATE, INCUMBENT, ProgramBench, values_of
+from tilewright.programs.model import Kernel, Program, ProgramError
+from tilewright.referee import kept
+from tilewright.referee.benchmark import CANDIDATE, INCUMBENT, ProgramBench, Timed, values_of
 from tilewright.referee.candidates import Programs
 from tilewright.referee.capture_worker import InProcess
 from tilewright.referee.captures import CallCaptured, OtherLaunches
@@ -44,18 +44,18 @@ from tilewright.rules import Rules
 from tilewright.task import Backend, Case, case_label
 from tilewright.text import cut
 
-STORED_BYTES = 2 << 30
-"""Of a session's programs together; those that come later are not written."""
 LABELS = ("candidate", "incumbent")
 """The versions, as failures name them."""
+Pair = tuple[Program, Program]
+"""Of the incumbent and of the candidate, the programs whose figures a case has."""
 
 
 @dataclass(frozen=True)
 class Run:
     """What a benchmark run is to go by. `deadline`: by `time.monotonic`. `store`: where programs are written, if they
-    are kept, `with_inputs` of a public draw. `confirms`: a candidate that gains has to launch the same in an ordinary
-    call. `in_process`: gives what times both versions in their own processes. `settle`: waits until no other process of
-    ours starts."""
+    are kept, `with_inputs` of a public draw. `kept`: by case, the files of the incumbent's programs. `confirms`: the
+    candidate is captured anew, and one that gains has to launch the same in an ordinary call. `in_process`: gives what
+    times both versions in their own processes. `settle`: waits until no other process of ours starts."""
 
     code: TaskCode
     rules: Rules
@@ -71,6 +71,7 @@ class Run:
     confirms: bool = False
     store: Path | None = None
     with_inputs: bool = False
+    kept: Mapping[str, Sequence[Path]] = field(default_factory=dict)
 
     def look(self, pid: int | None) -> None:
         """Raises `WorkerFailure` where the time is used up, or where processes beside ours, of which the replayer is
@@ -102,11 +103,14 @@ class Measuring:
         with run.phases("capture"):
             run.tell("capturing what the candidate launches")
             mine = self._programs.of(run.code, candidate, cases, LABELS[0], run.settle)
-            theirs: Sequence[CallCaptured | None] = [None] * len(cases)
+            if run.confirms:  # a tuner may choose otherwise
+                more = self._programs.anew(run.code, candidate, cases, LABELS[0], run.settle)
+                mine = [one.joined(other) for one, other in zip(mine, more, strict=True)]
+            theirs: list[CallCaptured | None] = [None] * len(cases)
             if incumbent is not None:
-                theirs = self._programs.of(run.code, incumbent, cases, LABELS[1], run.settle)
+                theirs = [*self._of_incumbent(run, incumbent, cases, run.kept)]
         for case, own, other in zip(cases, mine, theirs, strict=True):
-            if own.program is None and _demanded(run, other):
+            if not own.programs and _demanded(run, other):
                 return _not_replayed(case, own.reason)
             if own.libraries and run.code.task.file.library_calls == "forbid":
                 said = library_calls([f"kernel {cut(symbol, 120)}" for symbol in own.libraries])
@@ -114,20 +118,30 @@ class Measuring:
         if incumbent is not None and all(map(_same, mine, theirs)):
             return BenchmarkResult(status=Status.PASSED, level=Level.REPLAYED, same=True)
         found: list[tuple[CaseTiming, Interval | None] | str] = []
-        for number, (case, own, other) in enumerate(zip(cases, mine, theirs, strict=True)):
+        pairs: dict[int, Pair] = {}
+        for number, (case, own) in enumerate(zip(cases, mine, strict=True)):
             run.need_time()
             run.tell(f"timing case {number + 1} of {len(cases)}: {case_label(case)}")
             try:
-                found.append(self._replayed(run, case, own, other))
+                try:
+                    timing, timed = self._replayed(run, case, own, theirs[number])
+                except InProcess as why:
+                    if incumbent is None or why.arm != INCUMBENT or not _is_kept(run, case, theirs[number]):
+                        raise
+                    (theirs[number],) = self._of_incumbent(run, incumbent, [case], {case_label(case): str(why)})
+                    timing, timed = self._replayed(run, case, own, theirs[number])
+                found.append((timing, timed.speedup if incumbent is not None else None))
+                pairs[number] = timed.programs
             except InProcess as why:
+                other = theirs[number]
                 if _demanded(run, other) and not (why.arm == INCUMBENT and self._is_refused_alone(run, case, other)):
                     return _not_replayed(case, str(why))
                 found.append(str(why))
-        timed = _timed_in_process(run, cases, found)  # last: no candidate's Python runs beside a replay
+        timed_all = _timed_in_process(run, cases, found)  # last: no candidate's Python runs beside a replay
         result = _together(
             run,
-            [timing for timing, _ in timed],
-            [interval for _, interval in timed if interval is not None],
+            [timing for timing, _ in timed_all],
+            [interval for _, interval in timed_all if interval is not None],
             error_probability(run.rules),
         )
         gains = run.confirms and incumbent is not None and (result.speedup_low or 0.0) > 1
@@ -136,7 +150,7 @@ class Measuring:
                 result = self._judged_on_classes(run, result, mine, theirs)
         if gains:
             with run.phases("sustained"):
-                result = self._sustained(run, result, mine, theirs)
+                result = self._sustained(run, result, pairs)
         if gains and incumbent is not None:
             with run.phases("ordinary call"):
                 run.tell("comparing with what an ordinary call launches")
@@ -151,8 +165,8 @@ class Measuring:
             run.need_time()
             run.tell(f"the first program against the last, case {number + 1} of {len(pairs)}: {case_label(case)}")
             try:
-                programs = _read(last), _read(first)
-                timed = bench.case(case, *programs, run.seeds)
+                programs = kept.read(last), kept.read(first)
+                timed = bench.case(case, programs[:1], programs[1:], run.seeds)
                 us, sustained = [timed.found.mean_us(arm) for arm in (INCUMBENT, CANDIDATE)], None
                 with contextlib.suppress(InProcess):
                     sustained = None if timed.same else bench.sustained(case, *programs, run.seeds, us)
@@ -185,39 +199,48 @@ class Measuring:
             failed |= {number: one for number, one in by_case[-1].items() if one.status is not Status.PASSED}
         return [[failed.get(number) or found[number] for found in by_case] for number in range(len(snapshots))]
 
+    def _of_incumbent(
+        self, run: Run, incumbent: Snapshot, cases: Sequence[Case], files: Mapping[str, Sequence[Path] | str]
+    ) -> list[CallCaptured]:
+        return self._programs.of_incumbent(run.code, incumbent, cases, files, LABELS[1], run.settle)
+
     def _replayed(
         self, run: Run, case: Case, own: CallCaptured, other: CallCaptured | None
-    ) -> tuple[CaseTiming, Interval | None]:
+    ) -> tuple[CaseTiming, Timed]:
         """One case by programs. Raises `InProcess` where one of the two has none, or cannot be replayed."""
-        if own.program is None:
+        if not own.programs:
             raise InProcess(own.reason, CANDIDATE)
-        if other is not None and other.program is None:
+        if other is not None and not other.programs:
             raise InProcess(f"of the incumbent: {other.reason}", INCUMBENT)
-        incumbent = other.program if other is not None else None
-        timed = self._bench(run).case(case, own.program, incumbent, run.seeds)
-        values = values_of(timed, alone=incumbent is None)
+        theirs = other.programs if other is not None else ()
+        timed = self._bench(run).case(case, own.programs, theirs, run.seeds)
+        values = values_of(timed, alone=other is None)
         work = run.code.work(case)
         need_possible(case, values["latency_ms"], work, run.device)
         percent, bound = roofline_share(values["latency_ms"], work, run.ceilings)
-        stored = self._programs.with_inputs(run.code, case, own.program) if run.with_inputs else own.program
+        slowest = timed.programs[1]
+        programs = [slowest, *(one for one in own.programs if one is not slowest)]
+        if run.with_inputs:
+            programs = [self._programs.with_inputs(run.code, case, one) for one in programs]
+        notes = ["" if bound else "no measured ceiling applies", other.note if other is not None else ""]
         timing = CaseTiming(
             case=case,
             roofline_percent=percent,
             bound=bound,
-            peak_bytes=max(own.peak_bytes, sum(tensor.size for tensor in own.program.layout.outputs)),
-            program=_stored(stored, run.store),
-            note="" if bound else "no measured ceiling applies",
+            peak_bytes=max(own.peak_bytes, sum(tensor.size for tensor in slowest.layout.outputs)),
+            programs=[kept.stored(one, run.store) for one in programs],
+            note="; ".join(filter(None, notes)),
             **values,
         )
-        return timing, timed.speedup if incumbent is not None else None
+        return timing, timed
 
     def _is_refused_alone(self, run: Run, case: Case, other: CallCaptured | None) -> bool:
         """Whether the incumbent could never be replayed in this case. If it can when it is alone, it is the candidate
         beside it that keeps it from that."""
-        if other is None or other.program is None or run.code.task.file.needs_replay:
+        if other is None or not other.programs or run.code.task.file.needs_replay:
             return False
         try:
-            self._bench(run).case(case, other.program, None, run.seeds)
+            self._bench(run).case(case, other.programs, (), run.seeds)
         except InProcess:
             return True
         except WorkerFailure:
@@ -238,24 +261,22 @@ class Measuring:
     ) -> BenchmarkResult:
         """The result, if what was replayed is right on all classes of values. Raises `WorkerFailure`."""
         bench, left = self._bench(run), list[str]()
-        for number, own, other in _other_programs(result, mine, theirs):
-            case = result.cases[number].case
-            run.tell(f"replaying classes of values on {case_label(case)}")
-            left += bench.judge_classes(case, own, other, run.seeds)
-        return result.model_copy(update={"unjudged": left})
+        for timing, own, other in zip(result.cases, mine, theirs, strict=True):
+            if timing.level is not Level.REPLAYED or timing.same:
+                continue
+            known = other.programs if other is not None else ()
+            run.tell(f"replaying classes of values on {case_label(timing.case)}")
+            for one in own.programs:
+                if identity(one) not in map(identity, known):
+                    left += bench.judge_classes(timing.case, one, known[0] if known else None, run.seeds)
+        return result.model_copy(update={"unjudged": [*dict.fromkeys(left)]})
 
-    def _sustained(
-        self,
-        run: Run,
-        result: BenchmarkResult,
-        mine: Sequence[CallCaptured],
-        theirs: Sequence[CallCaptured | None],
-    ) -> BenchmarkResult:
+    def _sustained(self, run: Run, result: BenchmarkResult, pairs: Mapping[int, Pair]) -> BenchmarkResult:
         """The result, with what the gain is in calls without a rest, where the GPU lowers its clock in these."""
         bench, cases = self._bench(run), [*result.cases]
-        for number, own, other in _other_programs(result, mine, theirs):
+        for number, (other, own) in pairs.items():
             timing = cases[number]
-            if other is None:
+            if timing.same:
                 continue
             run.tell(f"calls without a rest on {case_label(timing.case)}")
             us = 1000 * (timing.incumbent_ms or timing.latency_ms), 1000 * timing.latency_ms
@@ -281,7 +302,7 @@ class Measuring:
         cases = [result.cases[number].case for number in places]
 
         def confirm(snapshot: Snapshot, captured: Sequence[CallCaptured | None], label: str) -> None:
-            programs = [one.program for number in places if (one := captured[number]) and one.program]
+            programs = [one.programs for number in places if (one := captured[number]) and one.programs]
             self._programs.confirm(run.code, snapshot, cases, programs, label)
 
         if not places:
@@ -302,29 +323,26 @@ class Measuring:
         return result.model_copy(update={"status": Status.OTHER_LAUNCHES, "message": why})
 
 
-def _other_programs(
-    result: BenchmarkResult, mine: Sequence[CallCaptured], theirs: Sequence[CallCaptured | None]
-) -> Iterator[tuple[int, Program, Program | None]]:
-    """The replayed cases in which the candidate's program is not the incumbent's, by number, with both programs."""
-    for number, (timing, own, other) in enumerate(zip(result.cases, mine, theirs, strict=True)):
-        if timing.level is Level.REPLAYED and own.program is not None and not timing.same:
-            yield number, own.program, other.program if other is not None else None
-
-
 def _demanded(run: Run, other: CallCaptured | None) -> bool:
     """Whether a candidate has to be replayed in a case: the incumbent can be, or the task says so."""
     task = run.code.task.file
-    return task.needs_replay or (task.protection == "best" and other is not None and other.program is not None)
+    return task.needs_replay or (task.protection == "best" and other is not None and bool(other.programs))
 
 
 def _not_replayed(case: Case, why: str) -> BenchmarkResult:
     return BenchmarkResult(status=Status.NOT_REPLAYED, message=f"{case_label(case)}: {why}")
 
 
+def _is_kept(run: Run, case: Case, other: CallCaptured | None) -> bool:
+    """Whether the incumbent's programs in a case are those that were kept."""
+    return other is not None and not other.note and case_label(case) in run.kept
+
+
 def _same(own: CallCaptured, other: CallCaptured | None) -> bool:
-    if own.program is None or other is None or other.program is None:
-        return False
-    return identity(own.program) == identity(other.program)
+    """Whether the candidate launches nothing that the incumbent does not."""
+    known = other.programs if other is not None else ()
+    unset = own.unset | (other.unset if other is not None else frozenset())
+    return bool(own.programs) and all(any(seem_the_same(one, two, unset) for two in known) for one in own.programs)
 
 
 def _timed_in_process(
@@ -361,32 +379,3 @@ def _together(run: Run, timings: list[CaseTiming], intervals: Sequence[Interval]
         telemetry=run.recorder.result(),
         **found,
     )
-
-
-def _stored(program: Program, folder: Path | None) -> StoredProgram:
-    """What is on record of a program, whose file is written to `folder` unless that holds too much."""
-    data = encoded(program)
-    found = StoredProgram(identity=identity(program), sha256=digest_of(data), size=len(data))
-    if folder is None:
-        return found
-    with contextlib.suppress(OSError):  # what cannot be written then says so
-        folder.mkdir(parents=True, exist_ok=True)
-    path = program_file(folder, found.sha256)
-    if not path.is_file():
-        if sum(file.stat().st_size for file in folder.glob("*")) + len(data) > STORED_BYTES:
-            note = f"not written: the session's programs would take over {STORED_BYTES >> 20} MiB"
-            return found.model_copy(update={"note": note})
-        try:
-            path.with_suffix(".part").write_bytes(data)
-            path.with_suffix(".part").rename(path)
-        except OSError as error:
-            return found.model_copy(update={"note": f"not written: {error.strerror}"})
-    return found
-
-
-def _read(path: Path) -> Program:
-    """Raises OSError, and `ProgramError` for what is no program, or another one."""
-    data = path.read_bytes()
-    if digest_of(data) != path.stem:
-        raise ProgramError(f"{path.name} holds another program than its name says")
-    return decoded(data)

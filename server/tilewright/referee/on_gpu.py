@@ -136,4 +136,5 @@ class OnGpu:
                 confirms=message.get("confirms", False),
                 store=Path(message["store"]) if message.get("store") else None,
                 with_inputs=message.get("with_inputs", False),
+                kept={case: [*map(Path, files)] for case, files in message.get("kept", {}).items()},
             )

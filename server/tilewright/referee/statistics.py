@@ -66,6 +66,12 @@ class Figures(NamedTuple):
         """Microseconds that arm 1 saves by the wall clock."""
         return self.wall[0] - self.wall[1]
 
+    def of(self, first: int, second: int) -> Figures:
+        """Those of two arms, and of the empty program."""
+        mhz = (self.mhz[first], self.mhz[second], self.mhz[-1]) if len(self.mhz) == len(self.events) else self.mhz
+        events, wall = ((one[first], one[second], one[-1]) for one in (self.events, self.wall))
+        return Figures(events, wall, mhz)
+
     def steady(self, idle_mhz: float) -> bool:
         """Whether no arm's clock was held down."""
         return min(self.mhz[:-1], default=idle_mhz) >= (1 - NEAR_BEST) * idle_mhz
@@ -78,6 +84,14 @@ def figures(found: Round) -> Figures:
     if min(events[:-1]) <= 0:
         raise ValueError("a program took no time by its events")
     return Figures(events, wall, tuple(trimmed_mean(calls) for calls in found.mhz))
+
+
+def opponents(rounds: Sequence[Figures], firsts: int) -> tuple[int, int]:
+    """Of so many first arms the fastest, and of the others the slowest. An incumbent and a candidate that tune are
+    programs that chance chose from: a candidate is to gain nothing by a better draw."""
+    arms = range(len(rounds[0].events) - 1)
+    us = [math.fsum(one.events[arm] for one in rounds) for arm in arms]
+    return min(arms[:firsts], key=us.__getitem__), max(arms[firsts:], key=us.__getitem__)
 
 
 def trimmed_mean(values: Sequence[float], trimmed: float = TRIMMED) -> float:
@@ -106,6 +120,8 @@ class Comparison:
     """Two versions so far: arm 0 and arm 1. `error_probability` is that of all looks together."""
 
     rounds: list[Figures] = field(default_factory=list)
+    arms: tuple[int, int] = (0, 1)
+    """Their numbers in the rounds, which may have more."""
     error_probability: float = ERROR_PROBABILITY
     rules: Rules = DEFAULT
     """What counts: the floor, and how far the clocks may disagree."""

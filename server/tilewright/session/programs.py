@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.evaluation.results import StoredProgram
+from tilewright.evaluation.results import BenchmarkResult, StoredProgram
 from tilewright.programs.format import bare_file, bared, decoded, program_file
 from tilewright.programs.identity import identity
 from tilewright.programs.model import ProgramError, digest_of
 from tilewright.session.history import Entry, Kept, Measured, Reverted, Row
 from tilewright.session.integrity import by_iteration
+from tilewright.task import case_label
 from tilewright.text import few
 
 _FILE = re.compile(r"([0-9a-f]{64})(\.bare)?\.(program|part)")
@@ -46,7 +47,7 @@ def named(entries: list[Entry]) -> dict[str, Named]:
 
     def settle(number: int, runs: Iterable[Measured], whole: bool) -> None:
         for run in runs:
-            for one in filter(None, (case.program for case in run.result.cases)):
+            for one in (one for case in run.result.cases for one in case.programs):
                 known = found.get(one.sha256, Named(one, number, whole))
                 stored = one if known.stored.note else known.stored  # written by one run, it is there
                 found[one.sha256] = Named(stored, known.iteration, known.whole or whole)
@@ -64,6 +65,16 @@ def named(entries: list[Entry]) -> dict[str, Named]:
                 pass
     settle(number, pending, whole=True)
     return found
+
+
+def files_of_version(folder: Path, result: BenchmarkResult | None) -> dict[str, list[str]]:
+    """By case, where the programs lie that a version was measured with."""
+    cases = result.cases if result is not None else []
+    return {
+        case_label(one.case): [str(program_file(folder, program.sha256)) for program in one.programs]
+        for one in cases
+        if one.programs
+    }
 
 
 def tidy(folder: Path, entries: list[Entry]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.evaluation.results import Level
+from tilewright.evaluation.results import CAPTURED_ANEW, Level
 from tilewright.policy import Reason, Verdict, VerdictKind, advise
 from tilewright.session.history import Kept, Row, State
 
@@ -61,6 +61,8 @@ def _trust(state: State) -> str:
         said.append(UNCONFIRMED)
     if result is not None and result.unjudged:
         said.append(UNJUDGED)
+    if result is not None and any(CAPTURED_ANEW in case.note for case in result.cases):
+        said.append(CAPTURED_ANEW)
     if result is not None and result.sustained:
         said.append(result.sustained)
     if not started.sizes:

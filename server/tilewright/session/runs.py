@@ -6,7 +6,7 @@ import contextlib
 import os
 import tempfile
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -149,13 +149,14 @@ class Runs:
         confirms: bool = False,
         store: Path | None = None,
         with_inputs: bool = False,
+        kept: Mapping[str, Sequence[str]] | None = None,
     ) -> BenchmarkResult:
         """Measure a candidate against the incumbent, or alone. `confirms`: on a GPU, one that gains has to launch the
         same in an ordinary call. `store`: the folder to which its programs are written, `with_inputs` of a public
-        draw; default: none."""
+        draw; default: none. `kept`: by case, the files of the incumbent's programs; without them it is captured."""
         arms = [files] if incumbent is None else [files, incumbent]
         rules, session = self._rules.model_dump(), self._session
-        more = {"confirms": confirms, "store": str(store or ""), "with_inputs": with_inputs}
+        more = {"confirms": confirms, "store": str(store or ""), "with_inputs": with_inputs, "kept": kept or {}}
         more |= {"session": session, "rules": rules}
         result = await self._run("benchmark", limit_s, tell, arms, secret=secret, **more)
         return BenchmarkResult.model_validate(result)

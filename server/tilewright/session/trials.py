@@ -21,7 +21,7 @@ from tilewright.session.checkout import Checkout, Forged
 from tilewright.session.history import Budgeted, Checked, Measured, Noticed, SizesChecked, State
 from tilewright.session.integrity import refs_of
 from tilewright.session.jobs import Job
-from tilewright.session.programs import programs_folder, tidy
+from tilewright.session.programs import files_of_version, programs_folder, tidy
 from tilewright.session.rows import close_iteration
 from tilewright.session.runs import Runs, runs_of
 from tilewright.session.tally import Tally, used_up
@@ -199,7 +199,10 @@ class Trials:
             runs = await self._ready_runs(state)
             store = programs_folder(self._checkout.sandbox, state.started.session)
             left_s = self._time_left(state)
-            result = await runs.benchmark(files, incumbent, secret, left_s, tell, confirms=confirms, store=store)
+            kept = files_of_version(store, state.incumbent_result)
+            result = await runs.benchmark(
+                files, incumbent, secret, left_s, tell, confirms=confirms, store=store, kept=kept
+            )
         self._note(state, identity, result.status, [])
         verdict = settled(result, state.started.rules, incumbent is None, confirms)
         self._book.record_run(

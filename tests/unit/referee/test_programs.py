@@ -64,7 +64,7 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def capture(server: Any, entry: Any, draws: Sequence[tuple[Arguments, Arguments]], *_: Any) -> list[CallCaptured]:
         asked.append(len(draws))
-        found = [CallCaptured(ONE, peak_bytes=7), *[CallCaptured(None, "it waits for the host")] * len(draws)]
+        found = [CallCaptured((ONE,), peak_bytes=7), *[CallCaptured(reason="it waits for the host")] * len(draws)]
         return found[: len(draws)]
 
     monkeypatch.setattr(candidates, "capture_calls", capture)
@@ -85,7 +85,7 @@ def test_what_is_captured_beside_a_check_is_there_for_the_benchmark(code: TaskCo
     with made.captured_aside(code, OTHER, [PLAIN], ROOM):
         pass
     assert captured == [1, 1]
-    assert made.of(code, OTHER, [PLAIN], "candidate")[0].program is ONE
+    assert made.of(code, OTHER, [PLAIN], "candidate")[0].programs == (ONE,)
     with made.captured_aside(code, OTHER, [PLAIN], ROOM):
         pass
     assert captured == [1, 1]
@@ -96,7 +96,7 @@ def test_a_first_candidate_is_captured_ahead_too(code: TaskCode, captured: list[
     with made.captured_aside(code, OTHER, [PLAIN], ROOM):
         pass
     assert captured == [1]
-    assert made.of(code, OTHER, [PLAIN], "incumbent")[0].program is ONE
+    assert made.of(code, OTHER, [PLAIN], "incumbent")[0].programs == (ONE,)
     assert captured == [1]
 
 
@@ -122,7 +122,7 @@ def test_arguments_that_are_too_large_to_be_kept_are_not_drawn_beside_a_check(
     with made.captured_aside(code, OTHER, [PLAIN], ROOM):
         pass
     assert captured == []
-    assert made.of(code, OTHER, [PLAIN], "incumbent")[0].program is ONE
+    assert made.of(code, OTHER, [PLAIN], "incumbent")[0].programs == (ONE,)
 
 
 def test_a_call_is_captured_once_no_other_process_starts(code: TaskCode, captured: list[int]) -> None:
@@ -135,8 +135,8 @@ def test_a_call_is_captured_once_no_other_process_starts(code: TaskCode, capture
 def test_what_goes_wrong_beside_a_check_is_tried_again(code: TaskCode, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failure, a call that is no program, an error: each may be the other work's doing."""
     answers: list[Any] = [
-        [CallCaptured(ONE)], EntryFailed("crashed", "out of memory"), [CallCaptured(ONE)],
-        InProcess("no room"), [CallCaptured(ONE)], OSError("no file is to be had"), [CallCaptured(ONE)],
+        [CallCaptured((ONE,))], EntryFailed("crashed", "out of memory"), [CallCaptured((ONE,))],
+        InProcess("no room"), [CallCaptured((ONE,))], OSError("no file is to be had"), [CallCaptured((ONE,))],
     ]  # fmt: skip
 
     def capture(*_: Any) -> list[CallCaptured]:
@@ -153,14 +153,14 @@ def test_what_goes_wrong_beside_a_check_is_tried_again(code: TaskCode, monkeypat
         snapshot = SNAPSHOT.model_copy(update={"id": name})
         with made.captured_aside(code, snapshot, [PLAIN], ROOM):
             pass
-        assert made.of(code, snapshot, [PLAIN], "candidate") == [CallCaptured(ONE)]
+        assert made.of(code, snapshot, [PLAIN], "candidate") == [CallCaptured((ONE,))]
     assert answers == []
 
 
 def test_what_ordinary_calls_launch_is_not_recorded_beside_a_check_where_a_tuner_may_choose_otherwise(
     code: TaskCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(candidates, "capture_calls", lambda *_: [CallCaptured(ONE, tuned=True)])
+    monkeypatch.setattr(candidates, "capture_calls", lambda *_: [CallCaptured((ONE,), tuned=True)])
     made = programs()
     made.of(code, OTHER, [PLAIN], "candidate")
     with made.recorded_aside(code, OTHER, [PLAIN], ROOM) as stop:
@@ -173,7 +173,7 @@ def test_work_beside_a_check_ends_soon_after_it(code: TaskCode, monkeypatch: pyt
         if stop is not None:
             assert stop.wait(30)
             raise EntryFailed("timeout", "it was given up")
-        return [CallCaptured(ONE)]
+        return [CallCaptured((ONE,))]
 
     monkeypatch.setattr(candidates, "capture_calls", capture)
     monkeypatch.setattr(candidates, "GRACE_S", 0.1)
@@ -181,7 +181,7 @@ def test_work_beside_a_check_ends_soon_after_it(code: TaskCode, monkeypatch: pyt
     made.of(code, SNAPSHOT, [PLAIN], "incumbent")
     with made.captured_aside(code, OTHER, [PLAIN], ROOM):
         pass
-    assert made.of(code, OTHER, [PLAIN], "candidate") == [CallCaptured(ONE)]
+    assert made.of(code, OTHER, [PLAIN], "candidate") == [CallCaptured((ONE,))]
 
 
 def test_what_an_ordinary_call_launches_is_recorded_beside_a_check_and_used_if_it_agrees(
@@ -204,9 +204,9 @@ def test_what_an_ordinary_call_launches_is_recorded_beside_a_check_and_used_if_i
         for _ in range(2):  # first other launches and an error, which count for nothing; then what agrees, once
             with made.recorded_aside(code, snapshot, [PLAIN], ROOM):
                 pass
-        made.confirm(code, snapshot, [PLAIN], [ONE], "candidate")
+        made.confirm(code, snapshot, [PLAIN], [[ONE]], "candidate")
         with pytest.raises(OtherLaunches):
-            made.confirm(code, snapshot, [PLAIN], [program([copied(), fill(OUT, 20), fill(OUT, 21)])], "candidate")
+            made.confirm(code, snapshot, [PLAIN], [[program([copied(), fill(OUT, 20), fill(OUT, 21)])]], "candidate")
     assert answers == []
     assert len(stops) == 4
 
@@ -222,7 +222,7 @@ def test_a_check_that_fails_gives_up_what_is_captured_beside_it(
         given.append(stop)
         if stop is not None:
             assert stop.wait(30)
-        return [CallCaptured(ONE)]
+        return [CallCaptured((ONE,))]
 
     monkeypatch.setattr(candidates, "capture_calls", capture)
     made = programs()
@@ -240,25 +240,6 @@ def test_a_check_that_fails_gives_up_what_is_captured_beside_it(
     assert len(given) == 3
 
 
-def test_where_two_captures_did_not_suffice_more_are_made_of_the_next_candidate(
-    code: TaskCode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[set[int]] = []
-    one, other, none = CallCaptured(ONE), CallCaptured(ONE, again=True), CallCaptured(None, "it waits for the host")
-    found = [[one, other], [other, one], [none, one], [other, one], [other, one], [one, one], [one, one]]
-
-    def capture(*arguments: Any) -> list[CallCaptured]:
-        asked.append({*arguments[6]})
-        return found[len(asked) - 1]
-
-    monkeypatch.setattr(candidates, "capture_calls", capture)
-    made = programs()
-    for name in "abcdefg":
-        monkeypatch.setattr(candidates, "cpus", lambda name=name: 15 if name == "e" else 16)
-        made.of(code, SNAPSHOT.model_copy(update={"id": name}), [RAGGED, PLAIN, PLAIN | {"part": 1}], "candidate")
-    assert asked == [set(), {1}, {0}, {0}, set(), {0}, set()], "by the place among the calls that are captured"
-
-
 @pytest.mark.parametrize("places", [[0], [1], [2], [0, 2], [0, 1]])
 def test_a_case_whose_shapes_follow_the_draw_has_no_program_and_the_others_have(
     code: TaskCode, captured: list[int], places: list[int]
@@ -266,15 +247,15 @@ def test_a_case_whose_shapes_follow_the_draw_has_no_program_and_the_others_have(
     cases = [RAGGED if number in places else PLAIN | {"part": number} for number in range(3)]
     found = programs().of(code, SNAPSHOT, cases, "candidate")
     why = "its inputs have other shapes, strides or dtypes from draw to draw"
-    assert [found[number] for number in places] == [CallCaptured(None, why)] * len(places)
+    assert [found[number] for number in places] == [CallCaptured(reason=why)] * len(places)
     others = [found[number] for number in range(3) if number not in places]
-    assert others == [CallCaptured(ONE, peak_bytes=7), CallCaptured(None, "it waits for the host")][: len(others)]
+    assert others == [CallCaptured((ONE,), peak_bytes=7), CallCaptured(reason="it waits for the host")][: len(others)]
     assert captured == [3 - len(places)]
 
 
 def test_without_a_case_that_can_be_no_worker_is_started(code: TaskCode, captured: list[int]) -> None:
     found = programs().of(code, SNAPSHOT, [RAGGED, RAGGED | {"part": 1}], "candidate")
-    assert [one.program for one in found] == [None, None]
+    assert [one.programs for one in found] == [(), ()]
     assert captured == []
 
 
@@ -305,7 +286,7 @@ def test_an_ordinary_call_s_failures_are_of_the_arm_that_it_is_of(
     asked: list[list[list[int]]] = []
     monkeypatch.setattr(candidates, "ordinary_calls", called)
     with pytest.raises(WorkerFailure if status else type(error)) as failed:
-        programs().confirm(code, SNAPSHOT, [PLAIN, {"N": 8}], [ONE, ONE], "incumbent")
+        programs().confirm(code, SNAPSHOT, [PLAIN, {"N": 8}], [[ONE], [ONE]], "incumbent")
     assert asked == [[[16], [32]]]
     if status:
         assert isinstance(failed.value, WorkerFailure)

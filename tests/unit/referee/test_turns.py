@@ -48,9 +48,9 @@ def played(replayer: Replayer, **more: Any) -> Comparison:
 def test_the_outputs_of_the_second_program_are_judged_in_a_round_that_is_drawn() -> None:
     places = set()
     for _ in range(80):
-        replayer, judged = Replayer(), list[tuple[int, list[memoryview]]]()
+        replayer, judged = Replayer(), list[tuple[int, int, list[memoryview]]]()
         played(replayer, looks=(8,), judge=lambda *seen, judged=judged: judged.append(seen))
-        assert judged == [(0, [OUTPUT]), (1, [OUTPUT])]
+        assert judged == [(1, 0, [OUTPUT]), (1, 1, [OUTPUT])]
         assert replayer.asked[0] == (SCOUT, 0.0, ())
         places |= {number for number, (*_, arms) in enumerate(replayer.asked) if arms == (1,)}
     assert places == {*range(1, 9)}
