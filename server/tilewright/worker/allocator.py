@@ -44,6 +44,7 @@ class Arena:
         self._pages: Pages | None = None
         self._freed: list[int] = []
         self._freed_bytes = 0
+        self._within: list[int] = []
         self._captures = 0
         self._turn = threading.RLock()  # of one thread: a block may be freed while another is made
         self._callbacks: tuple[Any, Any] | None = None
@@ -98,18 +99,30 @@ class Arena:
                 ok(cuda.cuCtxSynchronize(), "waiting for the GPU")
                 self._pages.clear()
             self.blocks.clear()
-            self._freed, self._freed_bytes = [], 0
+            self._freed, self._freed_bytes, self._within = [], 0, []
             self._addresses = Addresses()
             return True
 
     def hold_pages(self) -> None:
-        """A capture begins: no page is given back until it ends, and none of a block that is freed within it, ever.
-        Captures may lie in one another."""
+        """A capture begins: no page is given back until it ends, and none of a block that is freed within it as long as
+        its graph may be launched. Captures may lie in one another."""
         self._captures += 1
 
     def let_pages_go(self) -> None:
         """A capture has ended."""
         self._captures -= 1
+
+    @property
+    def freed_within(self) -> int:
+        """How many blocks were freed within captures, whose pages are not given back."""
+        return len(self._within)
+
+    def forget_captured(self, count: int) -> None:
+        """The pages of those that were freed later than the first `count` may be given back: their graph is gone."""
+        with self._turn:
+            self._freed += self._within[count:]
+            self._freed_bytes += sum(rounded(self.blocks[at]) for at in self._within[count:])
+            del self._within[count:]
 
     def release(self, limit: int = FREED_LIMIT) -> None:
         """Give back the pages of freed blocks, if they are more than `limit` bytes. Waits for the GPU."""
@@ -152,6 +165,8 @@ class Arena:
             if size is None:
                 return
             self.alive_bytes -= size
-            if not self._captures:
+            if self._captures:
+                self._within.append(at)
+            else:
                 self._freed.append(at)
                 self._freed_bytes += rounded(size)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import time
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
@@ -36,6 +38,8 @@ from tilewright.worker.nodes import NotCapturable, described
 
 WARM_CALLS = 3
 """Before the call that is captured: it compiles, tunes, and fills caches of its own."""
+MOST_CAPTURES, SETTLE_S = 6, 20.0
+"""How often a call is captured, and for how long, until two captures in a row launch the same."""
 FOLLOWED_BYTES = 1 << 20
 """Blocks up to this size are searched for addresses, too: they may be lists of pointers."""
 
@@ -47,17 +51,59 @@ def capture(
     images: Images,
     arch: str,
 ) -> Program:
-    """The program of one call. `inputs` lie on the arena's pages; `call` gives the outputs.
+    """The program of one call that launches what the next one does, too. `inputs` lie on the arena's pages; `call`
+    gives the outputs.
 
     Raises `NotCapturable` for what cannot be a program, and whatever `call` raises in its warm-up.
     """
     stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(WARM_CALLS):
+
+    def warm() -> None:
+        with torch.cuda.stream(stream):
             call()
+
+    for _ in range(WARM_CALLS):
+        warm()
+    return settled(lambda: _captured(call, stream, inputs, arena, images, arch), warm)
+
+
+def settled(captured: Callable[[], Program], warm: Callable[[], None]) -> Program:
+    """The first of two captures in a row that launch the same. Where they do not, a call is made in between. Raises
+    `NotCapturable` where none do, and what the two raise."""
+    until = time.monotonic() + SETTLE_S
+    for _ in range(MOST_CAPTURES // 2):
+        first, second = captured(), captured()
+        if _launched(first) == _launched(second):
+            return first
+        if time.monotonic() > until:
+            break
+        warm()
+    raise NotCapturable("what it launches changes from call to call")
+
+
+def _launched(program: Program) -> Counter[tuple[object, ...]]:
+    return Counter(
+        (node.symbol, node.grid, node.block, node.shared)
+        if isinstance(node, Kernel)
+        else (node.kind, node.width, node.height)
+        for node in program.layout.nodes
+    )
+
+
+def _captured(
+    call: Callable[[], Sequence[torch.Tensor]],
+    stream: torch.cuda.Stream,
+    inputs: Mapping[str, torch.Tensor],
+    arena: Arena,
+    images: Images,
+    arch: str,
+) -> Program:
+    """The program of the next call. Raises `NotCapturable`."""
+    arena.release(0)
     before = dict(arena.alive)
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     with contextlib.ExitStack() as kept:  # until the graph was read
+        kept.callback(arena.forget_captured, arena.freed_within)
         arena.hold_pages()
         kept.callback(arena.let_pages_go)
         arena.start_capture()

@@ -72,6 +72,14 @@ def test_a_capture_holds_its_pages(arena: Arena) -> None:
     arena.let_pages_go()
     arena.release(0)
     assert [*pages.mapped] == [within]
+    count = arena.freed_within
+    arena.hold_pages()
+    later = arena._malloc(MIB)
+    arena._free(later)
+    arena.let_pages_go()
+    arena.forget_captured(count)
+    arena.release(0)
+    assert [*pages.mapped] == [within], "only the later one's graph is gone"
 
 
 def test_where_memory_is_short_freed_blocks_make_room(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
