@@ -70,6 +70,8 @@ def compared(state: State, secret: str, result: BenchmarkResult) -> WholeCompare
     """The record of the comparison."""
     direct, together = ratio_of(result), product(state.keeps)
     agrees = None if direct is None else agree(direct, together)
+    if direct is not None and any(len(case.programs) > 1 for keep in state.keeps for case in keep.cases):
+        agrees = direct.high >= together.low  # a keep of what tunes is the least that it may have gained
     return WholeCompared(
         candidate=state.incumbent_candidate,
         secret=secret,
