@@ -560,6 +560,15 @@ def test_a_candidate_is_captured_anew_before_it_is_kept(stage: Stage, files: Kep
     assert (worse.speedup_high or 9) < 1 < (better.speedup_low or 0)
 
 
+def test_a_baseline_is_captured_as_often_as_what_is_kept(stage: Stage, tmp_path: Path) -> None:
+    run = stage.run(alone=True, store=tmp_path / "programs")
+    stage.programs = Captured([tuned(FAST)] * 2, [])
+    stage.programs.further = [tuned(SLOW), tuned(FAST)]
+    result = Measuring(stage.programs, stage.replayer).benchmarked(run, SNAPSHOTS["candidate"], None)
+    assert [len(case.programs) for case in result.cases] == [2, 1]
+    assert [case.latency_ms for case in result.cases] == pytest.approx([0.032, 0.022], rel=0.1)
+
+
 def test_every_program_of_a_candidate_has_to_be_right(stage: Stage, wrong_on: set[tuple[str, int]]) -> None:
     with pytest.raises(WorkerFailure, match="N=256 part=0, in a call that was replayed on other values") as failed:
         stage.measure([tuned(FAST, WRONG), tuned(FAST)], calls(SLOW, SLOW))

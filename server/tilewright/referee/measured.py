@@ -103,7 +103,8 @@ class Measuring:
         with run.phases("capture"):
             run.tell("capturing what the candidate launches")
             mine = self._programs.of(run.code, candidate, cases, LABELS[0], run.settle)
-            if run.confirms:  # a tuner may choose otherwise
+            baseline = incumbent is None and run.store is not None and not run.with_inputs
+            if run.confirms or baseline:  # it may be the next incumbent, and a tuner may choose otherwise
                 more = self._programs.anew(run.code, candidate, cases, LABELS[0], run.settle)
                 mine = [one.joined(other) for one, other in zip(mine, more, strict=True)]
             theirs: list[CallCaptured | None] = [None] * len(cases)
