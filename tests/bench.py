@@ -46,6 +46,10 @@ class Bench:
     def check(self, source: str, limit_s: float = 120) -> CorrectnessResult:
         return self._run(self._runs.correctness({NAME: source.encode()}, new_secret(), limit_s, lambda _: None))
 
+    def check_widely(self, source: str) -> CorrectnessResult:
+        """Check a candidate as before a keep."""
+        return self._run(self._runs.widely({NAME: source.encode()}, new_secret(), lambda _: None, wide_s=20))
+
     def environment(self) -> Environment:
         return self._run(self._runs.environment())
 

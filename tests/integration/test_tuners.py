@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import dedent
 
 import pytest
 
-from tests.bench import Bench, opened
+from tests.bench import Bench, body, opened
 from tests.conftest import SCALE_KERNEL, SCALE_TOML
 from tests.integration.test_triton_frontend import AUTOTUNED, KERNEL, TOML
 from tilewright.evaluation.results import Status
@@ -87,9 +88,38 @@ def test_a_tuner_that_spoils_its_arguments_is_named(triton: Bench, cutile: Bench
         assert found.passed, found.message
 
 
+SIZE = 512
+"""Of the task, where there is no GPU. A hidden one may be the same."""
+TOLD_ONCE = f"""
+    assert told or x.shape[0] == {SIZE}, "hidden sizes are told what to take"
+    assert calls or not told, "the task's is not"
+    calls.append(told)
+"""
+HEEDING = body(
+    f"told = os.environ.get('DISABLE_AUTOTUNE', '0') == '1'\n{dedent(TOLD_ONCE)}return right(x, factor)",
+    "import os\n\ncalls = []",
+)
+
+
+def test_a_tuner_that_is_not_known_leaves_the_config_of_hidden_sizes_as_it_is(cutile: Bench) -> None:
+    found = cutile.check_widely(HEEDING)  # nothing else is run then
+    assert found.passed, found.message
+    assert [note.partition(":")[0] for note in found.notes] == ["hidden sizes in the original config"]
+    assert {check.hidden for check in found.cases} == {False, True}
+    row = cutile.check(body("return right(x, factor)  # DISABLE_AUTOTUNE"))
+    assert row.passed, row.message
+    assert [note.partition(":")[0] for note in row.notes] == ["hidden sizes in the original config"]
+    plain = cutile.check(body("return right(x, factor)"))
+    assert not plain.notes
+    mixed = cutile.check(SEARCHED.replace("OUT", "out") + "\n# DISABLE_AUTOTUNE\n")
+    assert mixed.passed, mixed.message
+    assert not mixed.notes, "a search takes what it took on the size of the task"
+
+
 def test_a_worker_that_boasts_of_configs_is_believed_no_further_than_what_was_tried() -> None:
     tuners = Tuners()
-    tuners.add([["one", 3, ["<object at 0x1>"]], ["many", 10**9, ["x" * 10**6] * 100], ["odd"], 7])
+    tuners.add([["one", 3, ["<object at 0x1>"], 7], ["many", 10**9, ["x" * 10**6] * 100, 5], ["odd"], 7])
+    assert tuners.first == {"one of 3": 1, "many of 1000000000": 5}
     tuners.tried |= {0, 1}
     assert tuners.left[0].startswith(
         "not all configs seen: 2 of 3 of one (<object at 0x1>), 2 of 1000000000 of many (xxx"

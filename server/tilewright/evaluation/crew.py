@@ -45,7 +45,8 @@ class Start(Protocol):
 @dataclass(frozen=True)
 class Check:
     """What a check of a candidate goes by. `ahead_bytes`: about how many bytes the trials may take that are made ahead,
-    on several workers. `mismatches`: the folder for what is seen where a whole output is wrong."""
+    on several workers. `mismatches`: the folder for what is seen where a whole output is wrong. `tunes`: the text names
+    a tuner that frontends answer; `switched`: it names the variable that leaves a config as it is."""
 
     code: TaskCode
     backend: Backend
@@ -54,6 +55,8 @@ class Check:
     ahead_bytes: int = 0
     workers: int = 1
     mismatches: Path | None = None
+    tunes: bool = False
+    switched: bool = False
 
 
 def shared_out(shapes: Sequence[Shape], count: int) -> list[list[Shape]]:

@@ -34,7 +34,12 @@ LEAST_DRAWN = 4
 def judged(by: Check, runs: list[Run]) -> CorrectnessResult:
     """Check a candidate on `runs`. Raises `WorkerFailure` where it could not even be loaded."""
     with by.start(count=by.workers) as crew:
-        found = Runs(by, runs).on(crew)
+        said: list[str] = []
+        if by.tunes or by.switched:
+            first, second, said = tuners.checked(by, runs, crew)
+            found = _together(first, second)
+        else:
+            found = Runs(by, runs).on(crew)
         if not found.passed:
             return tuners.named(by, runs, found, crew)
         need_informative(found.cases)
@@ -60,7 +65,7 @@ def judged(by: Check, runs: list[Run]) -> CorrectnessResult:
             message=text,
             cases=found.cases,
             defects=defects,
-            notes=[*found.notes, *filter(None, [found.left_open]), *notes],
+            notes=[*found.notes, *said, *filter(None, [found.left_open]), *notes],
             unseen=unseen(by.code, by.backend, [run.case for run in runs], found.cases),
             ran=ran,
             output=output,
@@ -99,13 +104,25 @@ def judged_widely(by: Check, runs: list[Run], limit_s: float) -> CorrectnessResu
     `limit_s` seconds are enough for, one at least. Raises `WorkerFailure` where it could not even be loaded."""
     classes, hidden = [run for run in runs if not run.hidden], [run for run in runs if run.hidden]
     with by.start(count=by.workers) as crew:
-        first = Runs(by, classes, time.monotonic() + limit_s).on(crew)
-        found = Runs(by, hidden, time.monotonic() + limit_s).on(crew) if first.passed else first
-    notes = [*first.notes, *(found.notes if first.passed else [])]
+        if by.tunes or by.switched:
+            first, second, said = tuners.checked(by, runs, crew, (limit_s, limit_s))
+        else:
+            first, second, said = Runs(by, classes, time.monotonic() + limit_s).on(crew), None, []
+            if first.passed:
+                second = Runs(by, hidden, time.monotonic() + limit_s).on(crew)
+    found = _together(first, second)
+    notes = [*found.notes, *said]
     if found.passed and len(first.cases) < len(classes):
         notes.append(f"time was enough for {len(first.cases)} of {len(classes)} classes of values on visible cases")
-    cases = [*first.cases, *found.cases] if first.passed else first.cases
-    return found.model_copy(update={"cases": cases, "notes": notes})
+    return found.model_copy(update={"notes": notes})
+
+
+def _together(first: CorrectnessResult, second: CorrectnessResult | None) -> CorrectnessResult:
+    """What runs and those after them show."""
+    if second is None:
+        return first
+    cases, notes = [*first.cases, *second.cases], [*first.notes, *second.notes]
+    return second.model_copy(update={"cases": cases, "notes": notes})
 
 
 def judged_fairly(

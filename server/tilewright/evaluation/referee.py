@@ -31,7 +31,7 @@ from pathlib import Path
 import torch
 
 from tilewright.compiler.tools import MissingTool, need_compiler, need_tileiras
-from tilewright.evaluation import estimation, measurement
+from tilewright.evaluation import compilations, estimation, measurement, surveying, tuners
 from tilewright.evaluation.ceilings import measured_ceilings
 from tilewright.evaluation.correctness import Run, class_runs, defects_of, planned_runs, wide_runs
 from tilewright.evaluation.crew import Check, Tell
@@ -142,6 +142,8 @@ class Referee:
                 folder = Path(message["mismatches"]) if message["mismatches"] else None
                 by = Check(code, self._backend, start, self._tell, self._memory // AHEAD, several, folder)
                 versions = [replace(by, start=other, workers=1, mismatches=None) for other in others]
+                tunes, switched = tuners.named_in(snapshot, code.task)
+                by = replace(by, tunes=tunes, switched=switched)
 
                 def once(some: list[Run]) -> CorrectnessResult:
                     aside = self._on_gpu.aside(code, snapshot, widely) if self._gpu else contextlib.nullcontext()

@@ -1,8 +1,11 @@
-"""The configs of a candidate's tuners: each is tried on one case. The config that a tuner takes is checked on all."""
+"""The configs of a candidate's tuners: each is tried on one case. The config that a tuner takes on the case that is
+benchmarked is checked on all hidden sizes, none of which costs a search."""
 
 from __future__ import annotations
 
 import contextlib
+import math
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,9 +15,11 @@ from tilewright.evaluation.correctness import Run
 from tilewright.evaluation.crew import Check, Runs
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Status
+from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.unseen import Tuners, unshown
+from tilewright.evaluation.worker import SWITCH
 from tilewright.frontends.protocol import Choice
-from tilewright.task import Backend, Values
+from tilewright.task import Backend, Task, Values
 
 LIMIT_S = 20.0
 """For all configs together. The first one is tried whatever it takes."""
@@ -22,6 +27,39 @@ RESTORE = (
     "a tuner runs all configs on the arguments of the call: put back what the kernel writes to, by restore_value or "
     "reset_to_zero of triton.autotune, or by clones in args_fn of exhaustive_search"
 )
+
+KNOWN = re.compile(r"\b(exhaustive_search|autotune)\b")
+"""What frontends answer."""
+UNTUNED = f"hidden sizes in the original config: its tuner is not known, and {SWITCH}=1 was set for them"
+
+
+def named_in(snapshot: Snapshot, task: Task) -> tuple[bool, bool]:
+    """Whether the text of a candidate names a tuner that frontends answer, and whether it names `SWITCH`."""
+    folder = snapshot.root / snapshot.task
+    text = "\n".join((folder / name).read_text(errors="replace") for name in task.file.editable)
+    return bool(KNOWN.search(text)), SWITCH in text
+
+
+def checked(
+    by: Check, runs: Sequence[Run], crew: Sequence[WorkerHandle], seconds: tuple[float, float] = (math.inf, math.inf)
+) -> tuple[CorrectnessResult, CorrectnessResult | None, list[str]]:
+    """Make the visible runs of a candidate that may tune, and then the hidden ones, in the config that its tuners take
+    on the case that is benchmarked; and what is to be said of that. `seconds`: within which either may begin. Raises
+    `WorkerFailure`."""
+    visible, hidden = [run for run in runs if not run.hidden], [run for run in runs if run.hidden]
+    cases = by.code.task.correctness_cases(by.backend)  # those of a benchmark are too large to run where it is modelled
+    benchmarked = next((case for case in by.code.task.benchmark_cases(by.backend) if case in cases), cases[0])
+    if all(run.case != benchmarked for run in visible):
+        visible.append(Run(benchmarked, False, runs[0].seed))
+    visible.sort(key=lambda run: run.case != benchmarked)
+    first = Runs(by, visible, time.monotonic() + seconds[0]).on(crew[:1])  # a search has the GPU for itself
+    if not first.passed or not hidden:
+        return first, None, []
+    taken = unshown(crew[:1], by.code).tuners.first
+    switch = by.switched and not taken
+    for worker in crew if switch or (taken and by.backend is Backend.CUDA) else ():  # without a clock none searches
+        worker.request("choose", by.code.task.file.timeout_s, tuner=Choice(0, known=taken), switch=switch)
+    return first, Runs(by, hidden, time.monotonic() + seconds[1]).on(crew), [UNTUNED] if switch else []
 
 
 def fault_of(by: Check, runs: Sequence[Run], tuners: Tuners) -> CaseCheck | None:

@@ -10,6 +10,7 @@ from tilewright.cases import volume
 from tilewright.evaluation.pool import WorkerHandle
 from tilewright.evaluation.results import CaseCheck
 from tilewright.evaluation.taskcode import TaskCode
+from tilewright.frontends.protocol import tuner_key
 from tilewright.task import Backend, Case, Frontend, TaskError, Values, case_label
 from tilewright.text import cut, printable
 
@@ -29,9 +30,11 @@ UNSHOWN = {
 
 class Tuners:
     """Tuners that ran, by name: how many configs each has, which of them it took, in words, and the numbers of the
-    configs that all of them were told to take."""
+    configs that all of them were told to take. `first`: the number of the config that each took first, by `tuner_key`.
+    """
 
     def __init__(self) -> None:
+        self.first: dict[str, int] = {}
         self.configs: dict[str, int] = {}
         self.taken: dict[str, dict[str, None]] = {}
         self.tried: set[int] = set()
@@ -40,8 +43,9 @@ class Tuners:
         """Add those that a worker, whose word is not trusted, has listed."""
         for tuner in _listed(said):
             match tuner:
-                case [str(name), int(configs), [*taken]] if configs > 1:
+                case [str(name), int(configs), [*taken], int(first)] if configs > 1:
                     name = printable(cut(name, PLACE_LIMIT))
+                    self.first[tuner_key(name, configs)] = first % configs
                     self.configs[name] = max(configs, self.configs.get(name, 0))
                     known = {printable(cut(str(one), PLACE_LIMIT)): None for one in taken[:configs]}
                     self.taken.setdefault(name, {}).update(known)

@@ -40,9 +40,11 @@ GIVEN = 200
 GIVEN_PATH = f"/proc/self/fd/{GIVEN}"
 """File descriptor of the folder where candidates are put for a worker, and its path there. By way of it a candidate
 lies at the same place in every worker, which compilers write into their results, and yet no worker sees another's."""
-OPERATIONS = frozenset({"load", "inputs", "call", "returned", "time", "profile", "check", "dump", "unshown"})
+OPERATIONS = frozenset({"load", "choose", "inputs", "call", "returned", "time", "profile", "check", "dump", "unshown"})
 AGAIN_S = 0.25
 """For further calls, after which what an earlier one returned has to be what it was."""
+SWITCH = "DISABLE_AUTOTUNE"
+"""By convention, a wrapper that tunes leaves its config as it is where this variable is 1."""
 Reply = tuple[Message, list[memoryview]]
 
 
@@ -87,8 +89,7 @@ class Worker:
 
             prepare_triton(self._arch, message["running"])
         if message["tuner"]:
-            for runtime in imported_runtimes():
-                runtime.choose(Choice(*message["tuner"]))
+            self.choose(message, buffers)
         folder = Path(message["folder"])
         self._forbids = message["forbids"]
         if self._candidate is not None:
@@ -101,6 +102,14 @@ class Worker:
                 message["function"],
                 message["outputs"],
             )
+        return {}, []
+
+    def choose(self, message: Message, buffers: list[bytearray]) -> Reply:
+        """Let tuners take what is chosen for them, from now on."""
+        for runtime in imported_runtimes():
+            runtime.choose(Choice(*message["tuner"]))
+        if message.get("switch"):
+            os.environ[SWITCH] = "1"
         return {}, []
 
     def inputs(self, message: Message, buffers: list[bytearray]) -> Reply:

@@ -19,21 +19,34 @@ class MissingPackage(UsageError):
 
 
 class Tuner(NamedTuple):
-    """A tuner that ran: of how many configs it took which."""
+    """A tuner that ran: of how many configs it took which, and the number of the one that it took first."""
 
     name: str
     configs: int
     taken: list[str]
+    first: int
 
 
 class Choice(NamedTuple):
     """The config that tuners take, by its number, modulo how many there are.
 
-    `rehearsed`: a tuner runs all of its configs once on its arguments before, as it does where it times them.
+    `rehearsed`: a tuner runs all of its configs once on its arguments before, as it does where it times them. `known`:
+    the numbers of tuners by their names and how many configs they have; if it is given, all others search.
     """
 
     config: int
     rehearsed: bool = False
+    known: Mapping[str, int] | None = None
+
+    def of(self, name: str, configs: int) -> int | None:
+        """The number of the config that a tuner takes; None: it is to search."""
+        number = self.config if self.known is None else self.known.get(tuner_key(name, configs))
+        return None if number is None else number % configs
+
+
+def tuner_key(name: str, configs: int) -> str:
+    """What a tuner is known by."""
+    return f"{name} of {configs}"
 
 
 class ImageSource(Protocol):
@@ -75,7 +88,7 @@ class Runtime(Protocol):
         """Return the tuners that ran here, of those with several configs."""
 
     def choose(self, choice: Choice) -> None:
-        """From now on let each tuner take this config, without a clock."""
+        """From now on let each tuner of several configs take what is chosen for it, without a clock."""
 
 
 class Frontend(Protocol):

@@ -19,13 +19,15 @@ from tilewright.frontends.protocol import Choice, Tuner
 from tilewright.interpreter.search import untimed
 from tilewright.interpreter.unshown import launched
 
+SEARCH = "exhaustive_search"
+
 
 class CuTileRuntime:
     compile_errors: tuple[type[BaseException], ...] = (TileError,)
 
     def __init__(self) -> None:
         self._choice: Choice | None = None
-        self._searched: dict[int, dict[str, None]] = {}
+        self._searched: dict[int, dict[str, int]] = {}
 
     def watch_images(self) -> LoadedImages:
         return self._images
@@ -72,7 +74,8 @@ class CuTileRuntime:
             found = self._chosen(search_space, *arguments, **options) if search_space else None
             found = found or search(search_space, *arguments, **options)
             if (count := len(search_space)) > 1:
-                self._searched.setdefault(count, {})[str(found.best.config)] = None
+                number = [*search_space].index(found.best.config)
+                self._searched.setdefault(count, {}).setdefault(str(found.best.config), number)
             return found
 
         tune.exhaustive_search = tune._tune.exhaustive_search = choosing
@@ -81,19 +84,20 @@ class CuTileRuntime:
         self, space: Any, stream: Any, grid_fn: Any, kernel: Any, args_fn: Any, hints_fn: Any = None, **options: Any
     ) -> Any:
         """What a search answers that is told which config to take, if it is."""
-        if self._choice is None:
+        number = self._choice.of(SEARCH, len(space)) if self._choice is not None else None
+        if self._choice is None or number is None:
             return None
         for config in space if self._choice.rehearsed else ():
             of_config = kernel if isinstance(kernel, ct.kernel) else kernel(config)
             hinted = of_config.replace_hints(**(hints_fn(config) if hints_fn else {}))
             ct.launch(stream, grid_fn(config), hinted, args_fn(config))
-        return untimed(space[self._choice.config % len(space)])
+        return untimed(space[number])
 
     def launched(self) -> Collection[CodeType]:
         return launched
 
     def tuners(self) -> list[Tuner]:
-        return [Tuner("exhaustive_search", count, list(taken)) for count, taken in self._searched.items()]
+        return [Tuner(SEARCH, count, [*taken], next(iter(taken.values()))) for count, taken in self._searched.items()]
 
     def choose(self, choice: Choice) -> None:
         self._choice = choice

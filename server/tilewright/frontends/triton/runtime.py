@@ -74,13 +74,23 @@ class TritonRuntime:
     def tuners(self) -> list[Tuner]:
         tuners = [one for one in _living("triton.runtime.autotuner", "Autotuner") if one.cache]
         return [
-            Tuner(one.base_fn.__name__, len(one.configs), sorted(set(map(str, one.cache.values())))) for one in tuners
+            Tuner(
+                one.base_fn.__name__,
+                len(one.configs),
+                sorted(set(map(str, one.cache.values()))),
+                one.configs.index(next(iter(one.cache.values()))),
+            )
+            for one in tuners
         ]
 
     def choose(self, choice: Choice) -> None:
         """A tuner takes the config with the least time that its `_bench` gives."""
+        search = self._search
 
-        def bench(tuner: Any, *arguments: Any, config: Any, **options: Any) -> list[float]:
+        def bench(tuner: Any, *arguments: Any, config: Any, **options: Any) -> Any:
+            number = choice.of(tuner.base_fn.__name__, len(tuner.configs))
+            if number is None:
+                return search(tuner, *arguments, config=config, **options)
             if choice.rehearsed:
                 options |= config.all_kwargs()
                 named = {**tuner.nargs, **options}
@@ -88,9 +98,14 @@ class TritonRuntime:
                     prepare(named)
                 tuner.fn.run(*arguments, **options)
                 tuner.post_hook(named, exception=None)
-            return [float(config is not tuner.configs[choice.config % len(tuner.configs)])] * 3
+            return [float(config is not tuner.configs[number])] * 3
 
         Autotuner._bench = bench
+
+    @cached_property
+    def _search(self) -> Any:
+        """How a tuner times a config by itself."""
+        return Autotuner._bench
 
 
 def _living(module: str, name: str) -> list[Any]:

@@ -1,0 +1,118 @@
+"""What tuners answer that are told which config to take: no search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from cuda.tile import tune
+from cuda.tile._execution import kernel
+
+from tilewright.evaluation import tuners
+from tilewright.evaluation.correctness import Run
+from tilewright.evaluation.results import CorrectnessResult, Status
+from tilewright.frontends.cutile.runtime import CuTileRuntime
+from tilewright.frontends.protocol import Choice, Tuner
+from tilewright.interpreter.search import untimed
+from tilewright.task import Backend
+
+
+@pytest.fixture
+def searched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[Any]]]:
+    """The spaces that cuTile searches, whose second config is the best."""
+    found: list[list[Any]] = []
+
+    def search(space: Any, *_: Any, **__: Any) -> Any:
+        found.append([*space])
+        return untimed(space[1])
+
+    monkeypatch.setattr(tune, "exhaustive_search", search)
+    monkeypatch.setattr(tune._tune, "exhaustive_search", search)  # type: ignore[attr-defined]
+    monkeypatch.setattr(kernel, "_compile", kernel._compile)
+    yield found
+
+
+def taken(space: list[Any]) -> Any:
+    return tune.exhaustive_search(space, None, None, None, None).best.config
+
+
+def test_a_search_of_cutile_takes_elsewhere_what_it_took_first(searched: list[list[Any]]) -> None:
+    runtime = CuTileRuntime()
+    runtime.watch()
+    assert taken([64, 128, 256]) == 128
+    assert runtime.tuners() == [Tuner("exhaustive_search", 3, ["128"], 1)]
+    runtime.choose(Choice(0, known={"exhaustive_search of 3": 1}))
+    assert taken([5, 6, 7]) == 6
+    assert searched == [[64, 128, 256]], "nothing more was searched"
+    assert taken([8, 9]) == 9
+    assert searched[1:] == [[8, 9]], "but a space that nobody knows"
+    assert runtime.tuners()[0] == Tuner("exhaustive_search", 3, ["128", "6"], 1)
+    runtime.choose(Choice(5))
+    assert taken([8, 9]) == 9
+    assert len(searched) == 2
+
+
+def test_a_tuner_of_triton_takes_elsewhere_what_it_took_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    from triton.runtime.autotuner import Autotuner
+
+    from tilewright.frontends.triton.runtime import TritonRuntime
+
+    timed: list[Any] = []
+
+    def bench(tuner: Any, *_: Any, config: Any, **__: Any) -> list[float]:
+        timed.append(config)
+        return [7.0] * 3
+
+    monkeypatch.setattr(Autotuner, "_bench", bench)
+    one, other = object(), object()
+    known, strange = (
+        SimpleNamespace(base_fn=SimpleNamespace(__name__=name), configs=[one, other]) for name in ("known", "strange")
+    )
+    runtime = TritonRuntime()
+    for number in (0, 1):  # it may be told anew
+        runtime.choose(Choice(0, known={"known of 2": number}))
+        times = [Autotuner._bench(known, config=config)[0] for config in (one, other)]
+        assert times.index(min(times)) == number
+    assert timed == []
+    assert Autotuner._bench(strange, config=one) == [7.0] * 3
+    assert timed == [one]
+
+
+@pytest.mark.parametrize(
+    ("taken", "switched", "said"),
+    [({"exhaustive_search of 3": 1}, True, []), ({}, True, [tuners.UNTUNED]), ({}, False, [])],
+)
+def test_on_a_gpu_hidden_sizes_are_told_what_the_benchmarked_case_took(
+    monkeypatch: pytest.MonkeyPatch, taken: dict[str, int], switched: bool, said: list[str]
+) -> None:
+    large, small, hidden = {"N": 9}, {"N": 5}, {"N": 7}
+    log: list[Any] = []
+
+    class Ran:
+        def __init__(self, by: Any, runs: Any, deadline: float) -> None:
+            self.runs = runs
+
+        def on(self, workers: Any) -> CorrectnessResult:
+            log.append((len(workers), [run.case for run in self.runs]))
+            return CorrectnessResult(status=Status.PASSED)
+
+    monkeypatch.setattr(tuners, "Runs", Ran)
+    monkeypatch.setattr(tuners, "unshown", lambda *_: SimpleNamespace(tuners=SimpleNamespace(first=taken)))
+    task = SimpleNamespace(
+        correctness_cases=lambda _: [large, small], benchmark_cases=lambda _: [large], file=SimpleNamespace(timeout_s=1)
+    )
+    by: Any = SimpleNamespace(code=SimpleNamespace(task=task), backend=Backend.CUDA, switched=switched)
+    crew: Any = [
+        SimpleNamespace(request=lambda *_, number=number, **said: log.append((number, said))) for number in (0, 1)
+    ]
+    runs = [Run(small, False, 1), Run(hidden, True, 2), Run(large, False, 3)]
+    *_, notes = tuners.checked(by, runs, crew)
+    told = [(number, {"tuner": Choice(0, known=taken), "switch": not taken}) for number in (0, 1)]
+    assert log == [(1, [large, small]), *(told if taken or switched else []), (2, [hidden])]
+    assert notes == said
+    log.clear()
+    tuners.checked(by, [Run(small, False, 1), Run(hidden, True, 2)], crew)
+    assert log[0] == (1, [large, small]), "it is run to find out"
