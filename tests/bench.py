@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -25,13 +25,22 @@ class Bench:
     """The `scale` task in a repository of its own, and its candidates judged on one backend."""
 
     def __init__(
-        self, root: Path, backend: Backend, toml: str, kernel: str = SCALE_KERNEL, task: str = SCALE_TASK
+        self,
+        root: Path,
+        backend: Backend,
+        toml: str,
+        kernel: str = SCALE_KERNEL,
+        task: str = SCALE_TASK,
+        beside: Mapping[str, str] | None = None,
     ) -> None:
+        """`beside`: further files of the task, by name."""
         folder = root / "task"
         folder.mkdir(parents=True)
         (folder / "task.toml").write_text(toml)
         (folder / "task.py").write_text(task)
         (folder / "kernel.py").write_text(kernel)
+        for name, text in (beside or {}).items():
+            (folder / name).write_text(text)
         commit_all(root)
         self.root = root
         self._loop = asyncio.new_event_loop()
@@ -60,11 +69,21 @@ class Bench:
         assert words in result.message, result.message
 
     def measure(
-        self, source: str, incumbent: str | None = SCALE_KERNEL, limit_s: float = 120, confirms: bool = False
+        self,
+        source: str,
+        incumbent: str | None = SCALE_KERNEL,
+        limit_s: float = 120,
+        confirms: bool = False,
+        store: Path | None = None,
+        kept: Mapping[str, Sequence[str]] | None = None,
     ) -> BenchmarkResult:
         files = {NAME: source.encode()}
         other = None if incumbent is None else {NAME: incumbent.encode()}
-        return self._run(self._runs.benchmark(files, other, new_secret(), limit_s, lambda _: None, confirms))
+        return self._run(
+            self._runs.benchmark(
+                files, other, new_secret(), limit_s, lambda _: None, confirms=confirms, store=store, kept=kept
+            )
+        )
 
     def cancel_check(self, source: str, after_s: float) -> None:
         """Begin to check a candidate, and cancel that."""

@@ -14,6 +14,7 @@ What a page takes from another page's blocks, it says by a line of its own:
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.util
 import inspect
 import os
@@ -34,7 +35,7 @@ import torch
 
 from tests.pages.page import Page, Problem, pages, read
 from tilewright.compiler.cutile import lower
-from tilewright.compiler.tools import find_tileiras
+from tilewright.compiler.tools import compiler_version, find_tileiras
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
 
@@ -183,7 +184,7 @@ def _run_page(page: Page, path: Path, archs: Any, found: Run, wanted: dict[str, 
             ran.add(launch.name)
             for arch in ARCHS[1:2] if id(launch) in SEARCHED else (named or "").split() or archs:
                 made = lower(launch.kernel, launch.signature, arch, path.parent)
-                wanted.setdefault(made.key, (made, page, fence.line, arch))
+                wanted.setdefault(_key(made), (made, page, fence.line, arch))
     open_ = [f"the result of {name} is compared with nothing" for name in bench.open.values()]
     found.problems += [page.problem(1, text) for text in open_]
     kernels = {name for name, value in vars(module).items() if isinstance(value, ct.kernel)} - {*page.borrowed}
@@ -223,15 +224,21 @@ def _line_of(error: BaseException, path: Path) -> int | None:
     return int(lines[-1]) if lines else getattr(error, "lineno", None)
 
 
+def _key(lowered: Any) -> str:
+    """Names what the compiler at hand makes of a kernel."""
+    options = f"{compiler_version()} {lowered.arch} -O{lowered.opt_level} {lowered.error}"
+    return hashlib.sha256(options.encode() + lowered.bytecode).hexdigest()
+
+
 def _compiled(made: Any, page: Page, line: int, arch: str, folder: Path) -> Problem | None:
     if made.error:
         return page.problem(line, f"{made.kernel} for {arch}: {made.error[:400]}")
-    done_before = Path(tempfile.gettempdir()) / f"tilewright-pages-{os.getuid()}" / made.key
+    done_before = Path(tempfile.gettempdir()) / f"tilewright-pages-{os.getuid()}" / _key(made)
     if done_before.exists():
         return None
     tool = find_tileiras()
     assert tool, "tileiras is missing; run `tilewright doctor`"
-    source = folder / f"{made.key}.bc"
+    source = folder / f"{_key(made)}.bc"
     source.write_bytes(made.bytecode)
     cubin = str(source.with_suffix(".cubin"))
     command = [str(tool), "--gpu-name", arch, f"-O{made.opt_level}", str(source), "-o", cubin]

@@ -198,7 +198,7 @@ def test_a_product_whose_tile_is_too_small_is_told_to_take_a_larger_one(tmp_path
 
 
 WORK = Work(bytes=2.0**28, flops=2.0**28, dtype="float32")
-LAUNCH = KernelLaunch(symbol="k_Kt1_A2f32", grid=(132 * 64, 1, 1), block=(1, 1, 1), shared=0)
+LAUNCH = KernelLaunch(symbol="k_Kt1_A2f32", grid=(132 * 64, 1, 1))
 IDLE = {"ctas_per_sm": 2, "limited_by": "registers"}
 
 

@@ -25,7 +25,7 @@ def test_a_case_has_a_program_or_a_reason(tmp_path: Path) -> None:
 
 
 def launch(symbol: str) -> KernelLaunch:
-    return KernelLaunch(symbol=symbol, grid=(1, 1, 1), block=(32, 1, 1), shared=0)
+    return KernelLaunch(symbol=symbol, grid=(1, 1, 1))
 
 
 def test_machine_code_is_read_in_a_process_of_its_own(tmp_path: Path) -> None:

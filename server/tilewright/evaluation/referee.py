@@ -31,7 +31,7 @@ from pathlib import Path
 import torch
 
 from tilewright.compiler.tools import MissingTool, need_compiler, need_tileiras
-from tilewright.evaluation import compilations, estimation, measurement, surveying, tuners
+from tilewright.evaluation import estimation, measurement, tuners
 from tilewright.evaluation.ceilings import measured_ceilings
 from tilewright.evaluation.correctness import Run, class_runs, defects_of, planned_runs, wide_runs
 from tilewright.evaluation.crew import Check, Tell

@@ -225,6 +225,18 @@ class Sustained(Record):
         return f"sustained {100 * (self.speedup - 1):+.2f}% at {self.mhz} MHz"
 
 
+class KernelUse(Record):
+    """What one kernel of a call occupies."""
+
+    name: str
+    registers: int = Field(description="per thread")
+    stack_bytes: int = Field(description="stack frame per thread; spilled registers live there")
+    shared_bytes: int = Field(description="shared memory per CTA")
+    warps_per_sm: int | None = Field(None, description="warps that fit on an SM; none if its limits are not known")
+    max_warps_per_sm: int = 0
+    limited_by: str = Field("", description="what keeps a further CTA off the SM")
+
+
 CAPTURED_ANEW = "incumbent captured anew"
 """What a row says where a program that was kept cannot be replayed here."""
 

@@ -53,7 +53,6 @@ class Programs:
 
     def __init__(self, server: ForkServer) -> None:
         self._server = server
-        self._after = after
         self._last: tuple[str, list[CallCaptured]] = "", []
         self._launched: dict[str, list[list[Launch]]] = {}
         self._public: dict[str, tuple[Arguments, Arguments]] = {}
@@ -238,7 +237,7 @@ class Programs:
             except (InProcess, UsageError) as error:
                 refused[number] = str(error)
         entry, limit_s = entry_of(code, snapshot), code.task.file.timeout_s
-        with self._failing(label, stop):
+        with self._failing(label):
             captured = capture_calls(self._server, entry, draws, limit_s, snapshot.cache, stop) if draws else []
         made = iter(captured)
         found = [

@@ -17,7 +17,7 @@ from tilewright.evaluation.caches import COMPILED, copy_cache, forget_choices
 from tilewright.gpu.addresses import ZONES
 from tilewright.isolation.fork_server import ForkServer
 from tilewright.isolation.process import kept_environment
-from tilewright.programs.agreement import Unset, agreed, seem_the_same
+from tilewright.programs.agreement import agreed
 from tilewright.programs.format import decoded
 from tilewright.programs.identity import differences
 from tilewright.programs.images import missing_kernels
@@ -93,8 +93,6 @@ class CallCaptured:
     """Most bytes of the GPU's memory that it took beyond its arguments."""
     tuned: bool = False
     """Whether it may have tuned, since more kernels were loaded for it than its program launches."""
-    unset: Unset = frozenset()
-    """Which bytes of its program nobody sets."""
     libraries: tuple[str, ...] = ()
     """The kernels of its programs that are a library's, by their symbols."""
     note: str = ""
@@ -109,15 +107,14 @@ class CallCaptured:
         """The same call with the programs of further captures, which may show that it cannot be replayed."""
         if not (self.programs and other.programs):
             return other if self.programs else self
-        unset, programs = self.unset | other.unset, [*self.programs]
+        programs = [*self.programs]
         for one in other.programs:
-            if not any(seem_the_same(one, known, unset) for known in programs):
+            if all(agreed(one, known) is None for known in programs):
                 programs.append(one)
         return CallCaptured(
             tuple(programs),
             peak_bytes=max(self.peak_bytes, other.peak_bytes),
             tuned=self.tuned or other.tuned,
-            unset=unset,
             libraries=tuple(dict.fromkeys((*self.libraries, *other.libraries))),
             note=self.note,
         )
@@ -242,12 +239,11 @@ _Capture = tuple[Program, Captured]
 
 def _of_both(one: _Capture, other: _Capture) -> CallCaptured:
     (first, told), (second, also) = one, other
-    found = agreed(first, second)
+    program = agreed(first, second)
     return CallCaptured(
-        (found.program,) if found is not None else (first, second),
+        (program,) if program is not None else (first, second),
         peak_bytes=max(told.peak_bytes, also.peak_bytes),
         tuned=max(told.spare_images, also.spare_images) > 0,
-        unset=found.unset if found is not None else frozenset(),
         libraries=tuple(map(printable, dict.fromkeys((*told.libraries, *also.libraries)))),
     )
 

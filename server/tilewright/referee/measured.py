@@ -29,9 +29,8 @@ from tilewright.evaluation.statistics import Interval, error_probability
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.gpu.specs import DeviceSpec
 from tilewright.gpu.telemetry import Recorder, named
-from tilewright.programs.agreement import seem_the_same
 from tilewright.programs.identity import identity
-from tilewright.programs.model import Kernel, Program, ProgramError
+from tilewright.programs.model import Program, ProgramError
 from tilewright.referee import kept
 from tilewright.referee.benchmark import CANDIDATE, INCUMBENT, ProgramBench, Timed, values_of
 from tilewright.referee.candidates import Programs
@@ -341,9 +340,8 @@ def _is_kept(run: Run, case: Case, other: CallCaptured | None) -> bool:
 
 def _same(own: CallCaptured, other: CallCaptured | None) -> bool:
     """Whether the candidate launches nothing that the incumbent does not."""
-    known = other.programs if other is not None else ()
-    unset = own.unset | (other.unset if other is not None else frozenset())
-    return bool(own.programs) and all(any(seem_the_same(one, two, unset) for two in known) for one in own.programs)
+    known = {identity(program) for program in other.programs} if other is not None else set()
+    return bool(own.programs) and all(identity(program) in known for program in own.programs)
 
 
 def _timed_in_process(

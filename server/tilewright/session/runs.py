@@ -6,7 +6,7 @@ import contextlib
 import os
 import tempfile
 import tomllib
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 

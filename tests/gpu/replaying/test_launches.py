@@ -67,7 +67,7 @@ def test_what_does_something_else_when_captured_is_refused(name: str, why: str) 
     program, (entry, draw) = program_of(name), asked(name)
     told = "launches other kernels outside capture; write the tuned config down: "
     with exclusive_gpu(), pytest.raises(OtherLaunches, match=f"^{told}.*{why}"):
-        confirm_launches(ordinary_calls(api._capture_server(), entry, [draw], LIMIT_S), [program])
+        confirm_launches(ordinary_calls(api._capture_server(), entry, [draw], LIMIT_S), [[program]])
 
 
 def test_an_ordinary_call_that_fails_is_the_entry_points_fault() -> None:

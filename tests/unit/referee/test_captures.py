@@ -409,7 +409,7 @@ def test_a_program_is_confirmed_by_what_an_ordinary_call_launches(worker: Callab
     worker(told(*launches_of(ONE)[::-1]))
     confirm_launches(ordinary_calls(SERVER, ENTRY, DRAWS, 5.0), [[ONE], [ONE, TWICE]])
     confirm_launches([launches_of(TWICE)], [[ONE, TWICE]])
-    other = KernelLaunch(symbol="other\x1b[2J", grid=(128, 1, 1), block=(32, 1, 1), shared=0)
+    other = KernelLaunch(symbol="other\x1b[2J", grid=(128, 1, 1))
     worker(told(*launches_of(ONE), other))
     with pytest.raises(OtherLaunches) as refused:
         confirm_launches(ordinary_calls(SERVER, ENTRY, DRAWS[:1], 5.0), [[ONE]])
