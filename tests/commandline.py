@@ -8,7 +8,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from tilewright.commands import app
+from tilewright.interface.commands import app
 
 ROOT = Path(__file__).parents[1]
 

@@ -14,13 +14,13 @@ def main() -> None:
     try:
         if sys.argv[1:2] == ["serve"] and not {"-h", "--help"} & set(sys.argv):
             raise SystemExit(_serve(sys.argv[2:]))
-        from tilewright.commands import app
+        from tilewright.interface.commands import app
 
         app(prog_name="tilewright")
     except OSError as error:
         if not (text := storage_problem(error)):
             raise
-        from tilewright.terminal import failed
+        from tilewright.interface.terminal import failed
 
         raise SystemExit(failed(text).exit_code) from None
 
@@ -45,7 +45,7 @@ def serve_at(given: Path | None) -> int:
         if given is not None:
             return 2
         root = refusal  # clients hide standard error; the tools say it to the agent
-    from tilewright.mcp_server import serve
+    from tilewright.interface.mcp import serve
 
     serve(root)
     return 0

@@ -11,8 +11,10 @@ import ast
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tilewright.repository import Files
+if TYPE_CHECKING:
+    from tilewright.repository import Files
 
 Value = int | float | bool | str
 Config = Mapping[str, Value]

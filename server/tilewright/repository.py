@@ -17,6 +17,7 @@ from typing import BinaryIO, cast
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # without git, say so in our own words
 import git
 
+from tilewright.errors import UsageError
 from tilewright.files import STORAGE_ERRORS, write_atomically
 
 Files = dict[str, bytes]
@@ -50,7 +51,7 @@ def _safe_directories() -> dict[str, str]:
     return found if values else {}
 
 
-class RepositoryError(Exception):
+class RepositoryError(UsageError):
     """The repository is not in a state that allows the step; the text says what to do."""
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from tilewright.errors import UsageError
 
-class NoRepository(Exception):
+
+class NoRepository(UsageError):
     """The client names no repository to work in; the text says how to name one."""
 
 

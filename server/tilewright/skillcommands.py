@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from tilewright.files import storage_problem
+from tilewright.interface.terminal import console, failed
 from tilewright.skillpack import MANIFEST, SkillError, install, load_skill, skill_names
-from tilewright.terminal import console, failed
 
 skills_app = typer.Typer(no_args_is_help=True, help="The skills for agents: list, show, or install copies of them.")
 

@@ -107,7 +107,7 @@ def test_what_cannot_be_searched_is_refused_with_a_remedy(make_task: Callable[..
     report = tune(root, space={"TILE": [32]})
     assert report.status == "compile_error"
     assert "missing" in report.message
-    assert "NAME=1,2,4" in tilewright("autotune", "task", "--set", "TILE", "--root", str(root)).stderr
+    assert "NAME=1,2,4" in tilewright("autotune", "task", "--space", "TILE", "--root", str(root)).stderr
 
 
 def test_a_search_that_was_made_is_applied_by_another_call(make_task: Callable[..., Path]) -> None:

@@ -13,12 +13,15 @@ from mcp import Client
 
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL
 from tests.stage import edit, journal_of, judged, play, quiet, start
+from tilewright.interface.mcp import build_server
 from tilewright.ledger import Journal
-from tilewright.mcp_server import Desk, build_server
 from tilewright.rules import Rules
 from tilewright.session.checkout import Checkout
 from tilewright.session.history import ENTRY, Committed
 from tilewright.session.loop import Loop
+from tilewright.tools import table
+from tilewright.tools.tool import Effect
+from tilewright.tools.workspace import Workspace
 
 Disk = dict[str, tuple[int, str]]
 
@@ -47,8 +50,8 @@ def users(root: Path, paths: set[str]) -> set[str]:
 @pytest.mark.slow
 def test_each_tool_does_no_more_than_its_hints_say(make_task: Callable[..., Path], state_folder: Path) -> None:
     root = make_task()
-    server = build_server(Desk(root))
-    hints = {tool.name: tool.annotations for tool in asyncio.run(server.list_tools())}
+    server = build_server(Workspace(root))
+    hints: dict[str, Any] = {}
     seen: dict[str, list[set[str]]] = {}
 
     async def call(client: Client, tool: str, **arguments: Any) -> None:
@@ -66,6 +69,7 @@ def test_each_tool_does_no_more_than_its_hints_say(make_task: Callable[..., Path
 
     async def scene() -> None:
         async with Client(server) as client:
+            hints.update((tool.name, tool.annotations) for tool in (await client.list_tools()).tools)
             await call(client, "session_status")
             await call(client, "start_session", task="task", backend="cpu")
             await call(client, "session_status")
@@ -98,8 +102,7 @@ def test_each_tool_does_no_more_than_its_hints_say(make_task: Callable[..., Path
 
 
 def test_tools_that_run_candidate_code_are_not_read_only() -> None:
-    hints = {tool.name: tool.annotations for tool in asyncio.run(build_server(Desk(Path("/"))).list_tools())}
-    assert [name for name, hint in hints.items() if hint is not None and hint.read_only_hint] == ["session_status"]
+    assert [tool.name for tool in table().values() if tool.effect is Effect.READS] == ["session_status"]
 
 
 def looks(root: Path, state_folder: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import resource
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp.server.mcpserver.exceptions import ToolError
 
 from tests.conftest import FASTER_KERNEL, SLOWER_KERNEL, git
 from tests.forging import failures, of_kind, records
@@ -21,7 +19,6 @@ from tests.stage import edit, play, quiet, start
 from tilewright import heads
 from tilewright.files import storage_problem, write_atomically
 from tilewright.heads import HeadStore
-from tilewright.mcp_server import _told
 from tilewright.repository import Repository
 from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop
@@ -145,14 +142,6 @@ def test_a_command_that_cannot_write_says_so(make_task: Callable[..., Path], com
     assert "cannot be written: files of this process may not be that large" in done.stderr
     assert git(root, "branch", "--show-current") == "main"
     assert git(root, "for-each-ref", "refs/tilewright", "refs/heads/perf") == ""
-
-
-def test_a_tool_that_cannot_write_says_so() -> None:
-    def work() -> str:
-        raise full("/data/repo/.git/tilewright.lock")
-
-    with pytest.raises(ToolError, match=r"^/data/repo/.git/tilewright.lock cannot be written: the disk is full; make"):
-        asyncio.run(_told(work))
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM])

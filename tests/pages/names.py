@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import builtins
 import contextlib
 import importlib
@@ -64,11 +63,11 @@ ARGUMENTS = ["b", "causal", "dbias", "dweight", "gelu", "none", "rowsum", "weigh
 @cache
 def known() -> frozenset[str]:
     """Names of tools, their arguments and fields, task files, and of everything in cuda.tile."""
-    from tilewright.mcp_server import Desk, build_server
+    from tilewright.tools import table
 
     found = {one.value for kind in (Treatment, Status, Reason) for one in kind} | set(ELSEWHERE["names"].split())
-    for tool in asyncio.run(build_server(Desk(ROOT)).list_tools()):
-        found |= {tool.name, *_words(tool.input_schema)}
+    for tool in table().values():
+        found |= {tool.name, *_words(tool.params.model_json_schema())}
     for module in (reports, autotune_report, profile_report):
         for model in vars(module).values():
             if inspect.isclass(model) and issubclass(model, BaseModel):
@@ -121,7 +120,7 @@ def _flags(program: str) -> set[str]:
 
 @cache
 def _command() -> Any:
-    from tilewright.commands import app
+    from tilewright.interface.commands import app
 
     return typer.main.get_command(app)
 

@@ -6,13 +6,12 @@ options, the models of task.toml, or the docstrings of the Python interface. Tes
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import typer
 from pydantic import BaseModel
@@ -27,26 +26,19 @@ PART = re.compile(r"(<!-- generated: ([\w.]+) -->\n).*?(<!-- end -->)", re.DOTAL
 
 def tools() -> str:
     """Every tool: what it does, its arguments, its answer."""
-    from tilewright.mcp_server import Desk, build_server
+    from tilewright.tools import table
 
     parts: list[str] = []
-    for tool in asyncio.run(build_server(Desk(ROOT)).list_tools()):
-        parts += [f"## {tool.name}", _sentences(tool.description or ""), *_marks(tool.annotations)]
-        schema, answer = tool.input_schema, tool.output_schema or {}
-        rows = [
-            [f"`{name}`", _type(field, schema), _default(field, name, schema), field.get("description", "")]
-            for name, field in schema.get("properties", {}).items()
-        ]
-        parts.append(_table(["argument", "type", "default", ""], rows) if rows else "It takes no arguments.")
-        fields = answer.get("properties", {})
-        rows = [[f"`{name}`", _type(field, answer), field.get("description", "")] for name, field in fields.items()]
-        parts += ["It answers:", _table(["field", "type", ""], rows)]
+    for tool in table().values():
+        parts += [f"## {tool.name}", tool.description, tool.effect.value]
+        parts.append(_keys(tool.params, "argument") if tool.params.model_fields else "It takes no arguments.")
+        parts += ["It answers:", _keys(tool.report, "field")]
     return "\n\n".join(parts)
 
 
 def commands() -> str:
     """Every command with its arguments and options."""
-    from tilewright.commands import app
+    from tilewright.interface.commands import app
 
     return "\n\n".join(_of_group(typer.main.get_command(app), "tilewright"))
 
@@ -70,8 +62,12 @@ def _parameter(parameter: Any) -> list[str]:
     if parameter.param_type_name == "argument":
         names = [f"`{parameter.name.upper()}`"]
     kind = parameter.type_descriptor.annotation
-    repeated = getattr(kind, "__origin__", None) is list
-    word = WORDS[kind.__args__[0] if repeated else kind]
+    kind = (
+        next((arm for arm in get_args(kind) if arm is not type(None)), kind) if type(None) in get_args(kind) else kind
+    )
+    repeated = get_origin(kind) is list
+    kind = get_args(kind)[0] if repeated else kind
+    word = ", ".join(f"`{choice}`" for choice in get_args(kind)) if get_origin(kind) is Literal else WORDS[kind]
     default = "required" if parameter.required else _value(parameter.default)
     return [", ".join(names), f"{word}, may be repeated" if repeated else word, default, parameter.help or ""]
 
@@ -106,7 +102,7 @@ def rules() -> str:
 
 def python() -> str:
     """The functions and classes that scripts and task files import."""
-    from tilewright import autotune, capture, compare_programs
+    from tilewright import autotune, capture, compare_programs, run
     from tilewright.referee.compare import ComparisonResult, Measured
     from tilewright.task import Work
 
@@ -114,6 +110,7 @@ def python() -> str:
     places: dict[str, Any] = {
         "tilewright.task.Work": Work,
         "tilewright.autotune.search": autotune.search,
+        "tilewright.run": run,
         "tilewright.capture": capture,
         "tilewright.compare_programs": compare_programs,
     }
@@ -142,14 +139,14 @@ def generated(text: str) -> str:
     return PART.sub(lambda part: f"{part[1]}\n{PARTS[part[2]]()}\n\n{part[3]}", text)
 
 
-def _keys(model: type[BaseModel]) -> str:
+def _keys(model: type[BaseModel], kind: str = "key") -> str:
     rows = []
     schema = model.model_json_schema()
     for name, field in model.model_fields.items():
         made = field.get_default(call_default_factory=True, validated_data={})
         default = "required" if made is PydanticUndefined else _value(made)
         rows.append([f"`{name}`", _type(schema["properties"][name], schema), default, field.description or ""])
-    return _table(["key", "type", "default", ""], rows)
+    return _table([kind, "type", "default", ""], rows)
 
 
 def _type(field: dict[str, Any], schema: dict[str, Any]) -> str:
@@ -171,24 +168,12 @@ def _type(field: dict[str, Any], schema: dict[str, Any]) -> str:
     return {"object": "table"}.get(kind, kind) if isinstance(kind, str) else " or ".join(kind)
 
 
-def _default(field: dict[str, Any], name: str, schema: dict[str, Any]) -> str:
-    return "required" if name in schema.get("required", []) else _value(field.get("default"))
-
-
 def _value(value: Any) -> str:
     if isinstance(value, BaseModel):
         value = value.model_dump(exclude_defaults=True)
     if value is None or value in ("", [], {}, ()) or callable(value):
         return ""
     return f"`{json.dumps(value, default=str)}`"
-
-
-def _marks(annotations: Any) -> list[str]:
-    if annotations is None:
-        return []
-    if annotations.read_only_hint:
-        return ["It changes nothing."]
-    return ["It discards work."] if annotations.destructive_hint else []
 
 
 def _sentences(text: str) -> str:

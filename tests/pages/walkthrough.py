@@ -83,7 +83,7 @@ def walkthrough(example: str) -> str:
     text = (ROOT / "assets" / "examples" / example / "fixed_launch.py").read_text()
     edits = {edit.name: edit for edit in EDITS.get(example, ())}
     rules, evidence = started["rules"], f"benchmarks/evidence/{JOURNALS[example]}.journal.jsonl.gz"
-    what = f"demo --only {example[:2]}" if edits else f"start-session {example} --rule patience={rules['patience']}"
+    what = f"demo --only {example[:2]}" if edits else f"start-session {example} --rules patience={rules['patience']}"
     scripted = (
         "The edits are scripted, good ones and bad ones; checks, measurements and verdicts are real. The demo goes on "
         f"where a session by itself would stop (`patience={rules['patience']}`, `stop_on_minor_gain=False`). "

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from tilewright import clients
 from tilewright.clients import CLIENTS, NAME, VARIABLES, Client, server_command, settings, texts, write
-from tilewright.commands import app
 from tilewright.errors import UsageError
+from tilewright.interface.commands import app
 from tilewright.isolation.process import KEPT_VARIABLES
 from tilewright.session.runs import UNCONFINED
 

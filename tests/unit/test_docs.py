@@ -82,7 +82,7 @@ def test_the_repository_task_of_the_reference_is_one() -> None:
 
 
 def test_every_command_that_is_named_exists() -> None:
-    from tilewright.commands import app
+    from tilewright.interface.commands import app
 
     shown = CliRunner().invoke(app, ["--help"]).output
     for document in DOCUMENTS:

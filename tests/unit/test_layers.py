@@ -14,10 +14,10 @@ PACKAGE = Path(__file__).parents[2] / "server" / "tilewright"
 # fmt: off
 LAYERS = [
     {
-        "__init__", "__main__", "api", "attach", "cli", "clients", "commands", "demo", "demo_edits", "doctor",
-        "kernelcommands", "mcp_server", "programcommands", "protocol", "selfcheck", "serveroot", "skillcommands",
-        "skillserving", "terminal", "toolschemas", "toolserver",
+        "__init__", "__main__", "api", "attach", "cli", "clients", "demo", "demo_edits", "doctor", "interface",
+        "selfcheck", "serveroot", "skillcommands",
     },
+    {"tools"},
     {"autotune", "profile"},
     {"session", "policy"},
     {"harness"},
@@ -85,7 +85,7 @@ def test_the_code_of_one_process_is_not_imported_by_anothers(room: str) -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "tilewright.mcp_server",
+        "tilewright.interface.mcp",
         "tilewright.session.loop",
         "tilewright.session.dumping",
         "tilewright.autotune.tuner",

@@ -11,8 +11,9 @@ import pytest
 from mcp import Client, MCPError
 
 from tests.pages.page import ROOT
-from tilewright.mcp_server import Desk, build_server
+from tilewright.interface.mcp import build_server
 from tilewright.serveroot import NoRepository
+from tilewright.tools.workspace import Workspace
 
 MODES = ["legacy", "auto"]
 """With a handshake, and by revision 2026-07-28."""
@@ -30,7 +31,7 @@ def test_no_updates_are_promised(mode: str) -> None:
     """Nothing subscribes the client, so that a promise would leave it with what it read first."""
 
     async def scene() -> None:
-        async with Client(build_server(Desk(ROOT)), mode=mode) as client:
+        async with Client(build_server(Workspace(ROOT)), mode=mode) as client:
             offered = client.server_capabilities
             assert offered.resources and offered.prompts and offered.tools
             assert not offered.resources.subscribe
@@ -44,7 +45,7 @@ def test_what_is_unknown_is_refused_with_the_revisions_code(mode: str) -> None:
     absent = RESOURCE_NOT_FOUND if mode == "legacy" else INVALID_PARAMS
 
     async def scene() -> None:
-        async with Client(build_server(Desk(ROOT)), mode=mode) as client:
+        async with Client(build_server(Workspace(ROOT)), mode=mode) as client:
             for call, code, words in (
                 (client.get_prompt("nope"), INVALID_PARAMS, "no prompt 'nope'; the prompts are optimise-kernel"),
                 (client.get_prompt("optimise-kernel"), INVALID_PARAMS, "lacks the argument task"),
@@ -71,7 +72,7 @@ def test_resources_of_a_session_say_why_there_is_none(mode: str, tmp_path: Path)
     for place, words in ((tmp_path, "is not in a git repository"), (NoRepository("name it"), "name it")):
 
         async def scene(place: Path | NoRepository = place, words: str = words) -> None:
-            async with Client(build_server(Desk(place)), mode=mode) as client:
+            async with Client(build_server(Workspace(place)), mode=mode) as client:
                 for name in ("results", "journal", "dump/12"):
                     error = await refused(client.read_resource(f"tilewright://{name}"))
                     assert error.code == (RESOURCE_NOT_FOUND if mode == "legacy" else INVALID_PARAMS)

@@ -17,9 +17,10 @@ from pydantic import Field
 from typer.testing import CliRunner
 
 from tests.pages.page import ROOT
-from tilewright.commands import app
-from tilewright.mcp_server import Desk, build_server
+from tilewright.interface.commands import app
+from tilewright.interface.mcp import build_server
 from tilewright.skillpack import HOST, Skill, SkillError, install, load_skill, skill_names
+from tilewright.tools.workspace import Workspace
 
 NAMES = ["autotuning", "perf-loop", "tune"]
 PIECE = re.compile(r"[A-Za-z]+|\d{1,3}|[^\w\s]+|_")
@@ -153,7 +154,7 @@ def test_the_server_offers_the_skills_as_they_are_installed_and_each_page_once(t
     linked: set[str] = set()
 
     async def scene() -> None:
-        async with Client(build_server(Desk(ROOT))) as client:
+        async with Client(build_server(Workspace(ROOT))) as client:
             assert "io.modelcontextprotocol/skills" in (client.server_capabilities.extensions or {})
             entries = (await client.session.send_request(Listing(), Answer)).skills
             assert [entry["frontmatter"]["name"] for entry in entries] == NAMES

@@ -22,7 +22,8 @@ OLD = {
     r"matrix products?": "matmul",
 }
 SERVER = ROOT / "server" / "tilewright"
-FRONTS = ("mcp_server.py", "commands.py", "kernelcommands.py", "skillcommands.py")
+FRONTS = ("interface", "tools")
+"""The docstrings of these rooms are descriptions and help."""
 INSIDE = ("hopeless",)
 """Keys of messages between processes."""
 
@@ -34,10 +35,10 @@ def old_words(text: str) -> list[str]:
 
 
 def texts_of(path: Path) -> Iterator[tuple[int, str]]:
-    """The strings of a module that a user may read. The docstrings of the fronts are descriptions and help."""
+    """The strings of a module that a user may read."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     comments = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    helps = path.name in FRONTS
+    helps = path.parent.name in FRONTS
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and (helps or id(node) not in comments):
             yield node.lineno, node.value

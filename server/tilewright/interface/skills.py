@@ -1,21 +1,18 @@
-"""The skills over MCP, by the extension `io.modelcontextprotocol/skills` (SEP-2640): listed, got, read as resources.
-
-Which skill a page is served with is `skillpack.served_skills`'s to say.
-"""
+"""The skills over MCP, by the extension `io.modelcontextprotocol/skills` (SEP-2640): listed, got, read as resources."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from typing import Any
 
-from mcp.server.extension import Extension, MethodBinding, ResourceBinding
-from mcp.server.mcpserver.resources import TextResource
+from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, RequestParams
+from mcp_types import INVALID_PARAMS, RequestParams, Resource
 
-from tilewright.skillpack import MANIFEST, Skill, served_skills, uri
+from tilewright.errors import UsageError
+from tilewright.skillpack import HOST, MANIFEST, Skill, load_skill, served_skills, uri
 
+EXTENSION = "io.modelcontextprotocol/skills"
 CACHED = {"ttlMs": 3_600_000, "cacheScope": "public"}
 """The skills of a running server do not change."""
 
@@ -30,6 +27,32 @@ class GetParams(RequestParams):
     """Of `skills/get`."""
 
     uri: str
+
+
+def add_to(server: Server[Any]) -> None:
+    """Let the server answer the extension's requests."""
+    server.extensions[EXTENSION] = {}
+    server.add_request_handler("skills/list", ListParams, _list)
+    server.add_request_handler("skills/get", GetParams, _get)
+
+
+def resources() -> list[Resource]:
+    """Every page of the skills."""
+    return [_resource(skill, place) for skill in served_skills() for place in skill.files]
+
+
+def page(address: str) -> tuple[str, str]:
+    """The type and the text of a page, as it is, line ends included, so that its digest holds. Raises `UsageError`."""
+    for skill in served_skills():
+        for place, data in skill.files.items():
+            if address == uri(skill.name, place):
+                return _kind(place), data.decode()
+    raise UsageError(f"no resource {address}")
+
+
+def rules_of_the_loop() -> str:
+    """The text of the skill perf-loop."""
+    return load_skill(HOST).files[MANIFEST].decode().split("---\n", 2)[2]
 
 
 def _entry(skill: Skill) -> dict[str, Any]:
@@ -53,25 +76,15 @@ async def _get(_: Any, params: GetParams) -> dict[str, Any]:
     raise MCPError(INVALID_PARAMS, f"no skill {params.uri}; skills/list names those there are")
 
 
-class SkillsExtension(Extension):
-    """The skill pack of this installation."""
-
-    identifier = "io.modelcontextprotocol/skills"
-
-    def methods(self) -> Sequence[MethodBinding]:
-        return (MethodBinding("skills/list", ListParams, _list), MethodBinding("skills/get", GetParams, _get))
-
-    def resources(self) -> Sequence[ResourceBinding]:
-        return tuple(ResourceBinding(_resource(skill, place)) for skill in served_skills() for place in skill.files)
-
-
-def _resource(skill: Skill, place: str) -> TextResource:
-    """A file of a skill. Its text is passed on as it is, line ends included, so that the digest holds."""
+def _resource(skill: Skill, place: str) -> Resource:
     is_manifest = place == MANIFEST
-    return TextResource(
+    return Resource(
         uri=uri(skill.name, place),
         name=skill.name if is_manifest else f"{skill.name}/{place}",
         description=skill.frontmatter["description"] if is_manifest else f"part of the skill {skill.name}",
-        mime_type="text/markdown" if place.endswith(".md") else "text/plain",
-        text=skill.files[place].decode(),
+        mime_type=_kind(place),
     )
+
+
+def _kind(place: str) -> str:
+    return "text/markdown" if place.endswith(".md") else "text/plain"

@@ -3,53 +3,49 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from tilewright import __version__, doctor
 from tilewright.errors import UsageError
 from tilewright.files import write_atomically
-from tilewright.kernelcommands import kernel_app, one_each
-from tilewright.programcommands import program_app
-from tilewright.rules import rules_from
-from tilewright.session.checkout import Checkout, CheckoutBusy
-from tilewright.session.reports import NAME_LIMIT, StatusReport
-from tilewright.skillcommands import skills_app
-from tilewright.terminal import (
+from tilewright.interface.programs import program_app
+from tilewright.interface.terminal import (
     HERE,
     Root,
-    as_commands,
     asked,
-    chosen_backend,
     console,
+    done,
     errors,
     failed,
     in_loop,
     print_lines,
     print_progress,
-    print_report,
-    told,
 )
+from tilewright.interface.toolcommands import Group, add_tools
+from tilewright.session.checkout import Checkout, CheckoutBusy
+from tilewright.skillcommands import skills_app
+from tilewright.task import case_label
+from tilewright.tools import table
+from tilewright.tools.dump import TASK
+from tilewright.tools.loop import Device, backend_of
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    cls=Group, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
     help="Makes a GPU kernel faster, one verified experiment at a time.",
 )  # fmt: skip
 session_app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     help="End the current session, carry it to another machine, or give its task room for more wrong results.",
 )
 app.add_typer(session_app, name="session")
 app.add_typer(skills_app, name="skills")
 app.add_typer(program_app, name="program")
-app.add_typer(kernel_app)
 
 
 def _version(show: bool) -> None:
@@ -80,7 +76,7 @@ def serve(
 @app.command()
 def demo(
     shuffle: Annotated[int | None, typer.Option(help="take the edits in another order, drawn from this seed")] = None,
-    backend: Annotated[str, typer.Option(help="auto, cuda or cpu")] = "auto",
+    backend: Annotated[Device, typer.Option()] = "auto",
     folder: Annotated[Path | None, typer.Option(help="where to make the scratch repository")] = None,
     only: Annotated[str, typer.Option(help="only the example whose name starts so, as in 03")] = "",
 ) -> None:
@@ -119,15 +115,15 @@ def init(
 
     if ":" in target:
         shapes, arguments = shape or [], arg or []
-        made, beside = told(
+        made, beside = done(
             lambda: function.propose(root, target, shapes, dtype, arguments, reference, name, test, tell)
         )
     elif not (root / target).is_dir():
-        raise failed(str(told(lambda: function.functions_of(root, target))))
+        raise failed(str(done(lambda: function.functions_of(root, target))))
     else:
         wishes = repository.Wishes(kernel, test, bench, select, name)
-        made = told(lambda: repository.propose(root / target, wishes, tell))
-    top = told(lambda: Checkout(root if ":" in target else root / target)).root
+        made = done(lambda: repository.propose(root / target, wishes, tell))
+    top = done(lambda: Checkout(root if ":" in target else root / target)).root
     for line in made.seen:
         console.print(line)
     files = {"task.toml": made.text} | beside
@@ -168,7 +164,7 @@ def setup(
         found = f" Installed here: {', '.join(one.name for one in there)}." if there else ""
         raise failed(f"give --client, one of {', '.join(by_name)}.{found}")
     chosen = by_name[client] if client else there[0]
-    tools = told(lambda: asyncio.run(_tool_names(root)))
+    tools = list(table())
     if allow_tools is None:
         allow_tools = show or asked(
             f"{chosen.title} asks before each call of a tool that runs code or writes files, all night. "
@@ -176,9 +172,9 @@ def setup(
             "give --allow-tools, and the client runs the tools without a question, or --no-allow-tools, and it asks",
         )
     wanted = clients.settings(chosen, clients.server_command(), tools if allow_tools else [])
-    texts = told(lambda: clients.texts(root, wanted, merge=not show))
+    texts = done(lambda: clients.texts(root, wanted, merge=not show))
     if not show:
-        told(lambda: clients.write(texts))
+        done(lambda: clients.write(texts))
     for path, (before, after) in texts.items():
         holds = "; ".join(one.holds for one in wanted if root / one.path == path)
         verb = "is as it should be" if after == before else "needs" if show else "was written"
@@ -189,12 +185,6 @@ def setup(
         console.print(f"{chosen.title} will ask before each call; --allow-tools changes that", markup=False)
     if not show:
         console.print(clients.what_next(chosen), markup=False)
-
-
-async def _tool_names(root: Path) -> list[str]:
-    from tilewright.mcp_server import Desk, build_server
-
-    return [tool.name for tool in await build_server(Desk(root)).list_tools()]
 
 
 @app.command(name="doctor")
@@ -213,90 +203,6 @@ def doctor_command() -> None:
     raise typer.Exit(1 if any(finding.state is doctor.State.MISSING for finding in findings) else 0)
 
 
-@app.command(name="start-session")
-def start_session(
-    task: Annotated[str, typer.Argument(help="folder that holds task.toml, from the root")],
-    root: Root = HERE,
-    backend: Annotated[str, typer.Option(help="auto, cuda or cpu")] = "auto",
-    rule: Annotated[
-        list[str] | None, typer.Option(help="a rule of the session, as in max_iterations=8; may be repeated")
-    ] = None,
-    include_dirty: Annotated[bool, typer.Option(help="take uncommitted edits into the baseline")] = False,
-    unconfined: Annotated[
-        bool, typer.Option("--unconfined", help="go on where this machine cannot confine a candidate's code")
-    ] = False,
-    arch: Annotated[str, typer.Option(help="the architecture that cpu models")] = "sm_90",
-) -> None:
-    """Begin a session, or resume one, like the tool start_session."""
-    chosen, flags = chosen_backend(backend), {"true": True, "false": False}
-    settings = {name: flags.get(value, value) for name, value in one_each("--rule", rule, "patience=5").items()}
-    rules = told(lambda: rules_from(settings))
-    report = in_loop(
-        root,
-        lambda loop: loop.start(task, print_progress, chosen, arch, rules, include_dirty, unconfined, wait_s=math.inf),
-    )
-    print_report(report)
-    raise typer.Exit(0 if report.phase == "ready" else 1)
-
-
-@app.command(name="git-checkpoint")
-def git_checkpoint(root: Root = HERE) -> None:
-    """Commit the candidate that was measured and won, like the tool git_checkpoint."""
-    print_report(in_loop(root, lambda loop: _at_once(loop.checkpoint)))
-
-
-@app.command()
-def revert(root: Root = HERE) -> None:
-    """Go back to the incumbent, like the tool revert. The discarded edit stays reachable."""
-    print_report(in_loop(root, lambda loop: _at_once(loop.revert)))
-
-
-@app.command(name="append-result")
-def append_result(
-    optimization: Annotated[str, typer.Argument(help=f"what was tried, in at most {NAME_LIMIT} characters")],
-    root: Root = HERE,
-    root_cause: Annotated[
-        str | None, typer.Option(help="what bounds the kernel: memory, compute, latency, launch, scheduling, unknown")
-    ] = None,
-) -> None:
-    """Close the iteration with one row of the server's own figures, like the tool append_result."""
-    print_report(in_loop(root, lambda loop: loop.append_result(optimization, print_progress, root_cause, math.inf)))
-
-
-async def _at_once(work: Callable[[], Any]) -> Any:
-    return work()
-
-
-@app.command(name="run-correctness")
-def run_correctness(root: Root = HERE) -> None:
-    """Check the current session's candidate, like the tool run_correctness."""
-    report = in_loop(root, lambda loop: loop.run_correctness(print_progress, math.inf))
-    print_report(report)
-    raise typer.Exit(0 if report.status == "passed" else 1)
-
-
-@app.command(name="run-benchmark")
-def run_benchmark(root: Root = HERE) -> None:
-    """Measure the current session's candidate against the incumbent, like the tool run_benchmark."""
-    report = in_loop(root, lambda loop: loop.run_benchmark(print_progress, math.inf))
-    print_report(report)
-    raise typer.Exit(0 if report.status == "passed" else 1)
-
-
-@app.command()
-def status(
-    root: Root = HERE, as_json: Annotated[bool, typer.Option("--json", help="the whole report as JSON")] = False
-) -> None:
-    """Show where the session stands."""
-    from tilewright.session.loop import Loop
-
-    report = told(lambda: Loop(root.resolve()).status())
-    if as_json:
-        typer.echo(report.model_dump_json(indent=2))
-    else:
-        _print_status(report)
-
-
 @app.command()
 def verify(
     session: Annotated[str, typer.Argument(help="a folder of sandbox/; default: the current session")] = "",
@@ -305,7 +211,7 @@ def verify(
     """Check that a session's journal, commits, verdicts and table are unaltered."""
     from tilewright.session.verification import verify as run
 
-    print_lines(told(lambda: run(Checkout(root), session)))
+    print_lines(done(lambda: run(Checkout(root), session)))
 
 
 @app.command()
@@ -317,7 +223,62 @@ def rerun(
     """Run an iteration's check again on the same inputs, and a fresh benchmark; compare both with the log."""
     from tilewright.session.rerun import rerun as run
 
-    print_lines(told(lambda: asyncio.run(run(Checkout(root), iteration, session, print_progress))))
+    print_lines(done(lambda: asyncio.run(run(Checkout(root), iteration, session, print_progress))))
+
+
+@app.command()
+def check(
+    path: Annotated[Path, typer.Argument(help="a task's folder, or a file in it, from the root")],
+    root: Root = HERE,
+) -> None:
+    """Look for races, unwritten memory, padding, bounds and overflow in the kernels of a task. Needs no GPU.
+
+    Triton and torch tasks are compared with their reference instead, and Triton kernels are compiled. The functions of
+    task.py are tried first. For a repository task, its tests run once.
+    """
+    from tilewright.session.checks import check_task, in_words
+
+    result = done(lambda: asyncio.run(check_task(root, path, print_progress)))
+    for defect in result.defects:
+        typer.echo(f"{defect.text}; {case_label(defect.case)}")
+    if not result.defects:
+        console.print(in_words(result))
+    raise typer.Exit(0 if result.passed else 1)
+
+
+@app.command()
+def compare(
+    task: Annotated[str, typer.Argument(help=TASK)] = "",
+    others: Annotated[
+        list[str] | None,
+        typer.Option("--with", help="another version: triton=path.py, triton=path.py:NAME or torch=MODULE:NAME"),
+    ] = None,
+    backend: Annotated[Device, typer.Option(help="cpu models the latency")] = "auto",
+    before: Annotated[
+        str, typer.Option(help="commit that has the kernel before; default: where the branch's session began, or HEAD")
+    ] = "",
+    root: Root = HERE,
+) -> None:
+    """Time a task's kernel before and after, torch, torch.compile and others in one run; a table for a pull request."""
+    from tilewright.profile.peers import compare as run
+    from tilewright.session.beginning import usable_backend
+
+    if wrong := [text for text in others or [] if "=" not in text]:
+        raise failed(f"--with {wrong[0]}: write NAME=PATH, NAME=PATH:FUNCTION or NAME=MODULE:FUNCTION")
+    named = {name: path for name, _, path in (text.partition("=") for text in others or [])}
+
+    async def work(loop: Any) -> Any:
+        folder, arch = loop.task_of(task)
+        device = usable_backend(backend_of(backend))
+        return await run(loop.checkout, folder, device, arch, named, print_progress, before)
+
+    comparison = in_loop(root, work)
+    typer.echo(comparison.markdown)
+    for note in comparison.notes:
+        errors.print(note, style="yellow")
+    for failure in comparison.failures:
+        errors.print(failure, style="red")
+    raise typer.Exit(1 if comparison.failures else 0)
 
 
 @session_app.command()
@@ -369,7 +330,7 @@ def export(
     """Write the current session (branch, candidates, journal, table) to one archive."""
     from tilewright.session.transfer import export_session
 
-    console.print(told(lambda: export_session(Checkout(root), target)))
+    console.print(done(lambda: export_session(Checkout(root), target)))
 
 
 @session_app.command(name="import")
@@ -377,17 +338,8 @@ def import_(source: Annotated[Path, typer.Argument(help="archive to read")], roo
     """Take a session from an archive and check its branch out."""
     from tilewright.session.transfer import import_session
 
-    state = told(lambda: import_session(Checkout(root), source))
+    state = done(lambda: import_session(Checkout(root), source))
     console.print(f"session {state.started.session} is here, on branch {state.started.branch}")
 
 
-def _print_status(report: StatusReport) -> None:
-    console.print(as_commands(report.summary), style="bold")
-    if report.tried:
-        table = Table("iteration", "optimization", "latency_ms", "correctness", "status", "why", box=None)
-        for row in report.tried:
-            table.add_row(str(row.iteration), row.optimization, row.latency, row.correctness, row.status, row.reason)
-        console.print(table)
-    for text in (*report.notes, report.pending, report.budget, f"next: {report.next}"):
-        if text:
-            console.print(as_commands(text))
+add_tools(app)

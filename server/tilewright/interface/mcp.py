@@ -1,0 +1,233 @@
+"""The tools, resources, prompts and skills over MCP. Standard output carries the protocol alone.
+
+It imports nothing heavy before a tool is called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from tilewright import __version__
+from tilewright.errors import UsageError
+from tilewright.interface import skills
+from tilewright.tools import table
+from tilewright.tools.tool import Effect, Tool, answer_schema, arguments_schema
+from tilewright.tools.workspace import Workspace
+
+INSTRUCTIONS = """Tilewright makes a GPU kernel faster, one verified experiment at a time.
+The loop: start_session once; then for each iteration edit the editable files (ONE optimization), run_correctness,
+run_benchmark, and as the verdict says git_checkpoint or revert, then append_result. session_status always tells what
+to do next. Every figure in the log is the server's own measurement. In answers, `state` running means: make the same
+call again to wait; `status` is passed, or how the candidate failed; a field without a value is left out. A cancelled
+or timed-out call leaves its work running: the same call again waits for it and gets its result. Work that no call waits
+for ends after two minutes, or when another call needs the machine."""
+
+RESOURCE_NOT_FOUND = -32002
+"""The code for an unknown resource before revision 2026-07-28, which has `INVALID_PARAMS`."""
+RESULTS, JOURNAL, DUMP = "tilewright://results", "tilewright://journal", "tilewright://dump/"
+PROMPT = types.Prompt(
+    name="optimise-kernel", title="Make a kernel faster",
+    description="Run a whole session on a task, by the rules of the skill perf-loop.",
+    arguments=[
+        types.PromptArgument(
+            name="task", required=True, description="folder that holds task.toml, relative to the server's root"
+        ),
+        types.PromptArgument(name="goal", description="when to stop, in your words; empty: when the session says so"),
+    ],
+)  # fmt: skip
+Context = ServerRequestContext[Any, Any]
+logger = logging.getLogger(__name__)
+
+
+def build_server(workspace: Workspace) -> Server[None]:
+    """The server whose tools work at `workspace`."""
+
+    @asynccontextmanager
+    async def lifespan(_: Server[None]) -> AsyncIterator[None]:
+        try:
+            yield None
+        finally:
+            with anyio.CancelScope(shield=True):  # a client that closed its end cancels all that is outside
+                await workspace.close()
+
+    handlers = Handlers(workspace)
+    server = Server(
+        "tilewright", title="Tilewright", version=__version__, instructions=INSTRUCTIONS, lifespan=lifespan,
+        on_list_tools=handlers.list_tools, on_call_tool=handlers.call_tool, on_list_resources=handlers.list_resources,
+        on_list_resource_templates=handlers.list_templates, on_read_resource=handlers.read_resource,
+        on_list_prompts=handlers.list_prompts, on_get_prompt=handlers.get_prompt,
+    )  # fmt: skip
+    skills.add_to(server)
+    return server
+
+
+class Handlers:
+    """What the server answers to each kind of request."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._tools = table()
+
+    async def list_tools(self, _: Context, params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_listed(tool) for tool in self._tools.values()])
+
+    async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        tool = self._tools.get(params.name)
+        if tool is None:
+            names = ", ".join(sorted(self._tools))
+            raise MCPError(types.INVALID_PARAMS, f"no tool {params.name!r}; the tools are {names}")
+        count = 0
+
+        async def tell(text: str) -> None:
+            nonlocal count
+            count += 1
+            await context.session.report_progress(count, None, text)
+
+        try:
+            report = await tool.work(self._workspace, tool.parse(params.arguments or {}), tell)
+        except (UsageError, OSError) as error:
+            return _refused(str(error))
+        except Exception as error:
+            logger.exception("%s failed", tool.name)
+            return _refused(f"{tool.name} failed, which is a defect of Tilewright: {type(error).__name__}: {error}")
+        answer = report.model_dump(mode="json", exclude_none=True)
+        text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+        return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=answer)
+
+    async def list_resources(self, _: Context, params: Any) -> types.ListResourcesResult:
+        session = [
+            types.Resource(
+                uri=RESULTS, name="results", mime_type="text/markdown",
+                description="The current session's table, perf_results.md.",
+            ),
+            types.Resource(
+                uri=JOURNAL, name="journal", mime_type="application/x-ndjson",
+                description="The current session's journal: every run with its secret, its result and its verdict.",
+            ),
+        ]  # fmt: skip
+        return types.ListResourcesResult(resources=[*session, *skills.resources()])
+
+    async def list_templates(self, _: Context, params: Any) -> types.ListResourceTemplatesResult:
+        template = types.ResourceTemplate(
+            uri_template=f"{DUMP}{{identity}}", name="dump", mime_type="text/plain",
+            description="The whole text of an earlier dump_ir.",
+        )  # fmt: skip
+        return types.ListResourceTemplatesResult(resource_templates=[template])
+
+    async def read_resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        uri = str(params.uri)
+        try:
+            kind, text = self._resource(uri)
+        except (UsageError, OSError) as error:
+            modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+            code = types.INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
+            raise MCPError(code, str(error), {"uri": uri}) from None
+        return types.ReadResourceResult(
+            contents=[types.TextResourceContents(uri=params.uri, mime_type=kind, text=text)]
+        )
+
+    def _resource(self, uri: str) -> tuple[str, str]:
+        """The type and the text of a resource. Raises `UsageError` where there is none."""
+        if uri == RESULTS:
+            path = self._workspace.loop.checkout.sandbox / "perf_results.md"
+            return "text/markdown", _content(path, "no session has left a table yet")
+        if uri == JOURNAL:
+            folder = self._workspace.loop.checkout.current_folder()
+            path = (folder or Path()) / "journal.jsonl"
+            return "application/x-ndjson", _content(path, "no session has left a journal yet")
+        if uri.startswith(DUMP):
+            text = self._workspace.dumper.text(uri.removeprefix(DUMP))
+            if text is None:
+                raise UsageError(f"no dump {uri.removeprefix(DUMP)}; call dump_ir again")
+            return "text/plain", text
+        return skills.page(uri)
+
+    async def list_prompts(self, _: Context, params: Any) -> types.ListPromptsResult:
+        return types.ListPromptsResult(prompts=[PROMPT])
+
+    async def get_prompt(self, _: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        if params.name != PROMPT.name:
+            raise MCPError(types.INVALID_PARAMS, f"no prompt {params.name!r}; the prompts are {PROMPT.name}")
+        given = params.arguments or {}
+        if "task" not in given:
+            raise MCPError(types.INVALID_PARAMS, f"the prompt {PROMPT.name} lacks the argument task")
+        if strange := sorted({*given} - {"task", "goal"}):
+            message = f"the prompt {PROMPT.name} has no argument {strange[0]!r}; it takes task, goal"
+            raise MCPError(types.INVALID_PARAMS, message)
+        wish = f" The user's goal: {given['goal']}." if given.get("goal") else ""
+        pages = "The pages that it links to are resources, as skill://perf-loop/references/playbook.md is."
+        text = f"Make the kernel of the task `{given['task']}` faster with Tilewright's tools.{wish} {pages}"
+        content = types.TextContent(type="text", text=f"{text}\n\n{skills.rules_of_the_loop()}")
+        return types.GetPromptResult(
+            description=PROMPT.description, messages=[types.PromptMessage(role="user", content=content)]
+        )
+
+
+def _refused(text: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
+
+
+def _content(path: Path, otherwise: str) -> str:
+    if not path.is_file():
+        raise UsageError(otherwise)
+    return path.read_text(encoding="utf-8")
+
+
+def _listed(tool: Tool[Any, Any]) -> types.Tool:
+    """The tool as a client sees it. No tool reaches out of the machine."""
+    annotations = types.ToolAnnotations(
+        read_only_hint=tool.effect is Effect.READS,
+        destructive_hint=tool.effect in (Effect.OVERWRITES, Effect.DISCARDS),
+        idempotent_hint=tool.effect in (Effect.READS, Effect.REPEATS, Effect.DISCARDS),
+        open_world_hint=False,
+    )
+    return types.Tool(
+        name=tool.name, title=tool.title, description=tool.description, annotations=annotations,
+        input_schema=arguments_schema(tool.params), output_schema=answer_schema(tool.report),
+    )  # fmt: skip
+
+
+def serve(root: Path | UsageError) -> None:
+    """Run on standard input and output until the client leaves or the process is told to stop."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
+    workspace = Workspace(root)
+    ending: list[asyncio.Task[None]] = []
+
+    async def leave() -> None:
+        try:
+            await workspace.close()
+        finally:
+            os._exit(0)  # the thread that reads standard input cannot be woken; every record is on disk already
+
+    async def run() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(
+                number, lambda: ending.append(asyncio.ensure_future(leave())) if not ending else None
+            )
+        server = build_server(workspace)
+        try:
+            async with stdio_server() as (reading, writing):
+                await server.run(reading, writing, server.create_initialization_options())
+        except* BrokenPipeError:  # the client was killed
+            await leave()
+
+    asyncio.run(run())

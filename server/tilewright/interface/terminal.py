@@ -1,0 +1,84 @@
+"""What all commands share: where they print, how they fail, and how they ask."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from tilewright.errors import UsageError
+from tilewright.text import printable
+
+if TYPE_CHECKING:
+    from tilewright.session.verification import Line
+
+console = Console(markup=False, highlight=False, soft_wrap=True)
+errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+
+ResultT = TypeVar("ResultT")
+Root = Annotated[Path, typer.Option("--root", help="the checkout to work in", file_okay=False, exists=True)]
+HERE = Path()
+
+
+class _Progress:
+    """Prints how far the work is, each line once until another comes."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    async def __call__(self, text: str) -> None:
+        if text != self._last:
+            errors.print(text, style="dim")
+        self._last = text
+
+
+print_progress = _Progress()
+
+
+def failed(text: str) -> typer.Exit:
+    errors.print(printable(text), style="red")
+    return typer.Exit(2)
+
+
+def asked(question: str, otherwise: str) -> bool:
+    """What a person answers, by default yes. Without a terminal nothing is asked: the command ends, and says what to do
+    `otherwise`."""
+    if not sys.stdin.isatty():
+        raise failed(f"there is no terminal to ask in: {otherwise}")
+    return typer.confirm(question, default=True)
+
+
+def done(work: Callable[[], ResultT]) -> ResultT:
+    """What the work returns. A `UsageError` ends the command."""
+    try:
+        return work()
+    except UsageError as error:
+        raise failed(str(error)) from None
+
+
+def in_loop(root: Path, work: Callable[[Any], Awaitable[ResultT]]) -> ResultT:
+    """What the work returns that is given the loop of the checkout."""
+    from tilewright.session.loop import Loop
+
+    async def run() -> ResultT:
+        loop = Loop(root.resolve())
+        try:
+            return await work(loop)
+        finally:
+            await loop.close()
+
+    return done(lambda: asyncio.run(run()))
+
+
+def print_lines(lines: list[Line]) -> None:
+    """What was checked, a line each; ends the command, with 1 where anything failed."""
+    colours = {"ok": "green", "warn": "yellow", "FAIL": "red"}
+    for line in lines:
+        console.print(Text(f"{line.mark:5}", style=colours[line.mark]), f"{line.what:16}", printable(line.detail))
+    raise typer.Exit(1 if any(line.mark == "FAIL" for line in lines) else 0)

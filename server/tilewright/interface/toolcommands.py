@@ -1,0 +1,90 @@
+"""A command for each tool, made from the tool's arguments."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+import typer
+from pydantic.fields import FieldInfo
+from typer.core import TyperGroup
+
+from tilewright.interface.terminal import HERE, Root, console, done, print_progress
+from tilewright.text import printable
+from tilewright.tools import table
+from tilewright.tools.lines import fields
+from tilewright.tools.tool import Tool
+from tilewright.tools.workspace import call
+
+Json = Annotated[bool, typer.Option("--json", help="the whole report as JSON")]
+
+
+class Group(TyperGroup):
+    """Commands that are found by their tool's name, too: replies name the tool that comes next."""
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        tool = table().get(name)
+        return super().get_command(ctx, name if tool is None else command_of(tool))
+
+
+def command_of(tool: Tool[Any, Any]) -> str:
+    return tool.command or tool.name.replace("_", "-")
+
+
+def add_tools(app: typer.Typer) -> None:
+    """Make each tool a command of `app`."""
+    for tool in table().values():
+        app.command(command_of(tool), help=tool.description)(_command(tool))
+
+
+def _command(tool: Tool[Any, Any]) -> Any:
+    def command(root: Path, as_json: bool, **values: Any) -> None:
+        given = {name: value for name, value in values.items() if value not in (None, "", [])}
+        report = done(lambda: call(tool, root, given, print_progress))
+        if as_json:
+            typer.echo(report.model_dump_json(indent=2))
+        else:
+            for number, line in enumerate((tool.lines or fields)(report)):
+                text = printable(line) if isinstance(line, str) else line
+                console.print(text, style=None if number else "bold")
+        raise typer.Exit(0 if tool.passed(report) else 1)
+
+    parameters = [_parameter(name, field, not index) for index, (name, field) in enumerate(_fields(tool))]
+    parameters.append(inspect.Parameter("root", inspect.Parameter.KEYWORD_ONLY, default=HERE, annotation=Root))
+    parameters.append(inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json))
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+def _fields(tool: Tool[Any, Any]) -> list[tuple[str, FieldInfo]]:
+    return list(tool.params.model_fields.items())
+
+
+def _parameter(name: str, field: FieldInfo, is_first: bool) -> inspect.Parameter:
+    """A tool's first argument is the command's argument, the others are its options."""
+    kind, default = _kind(field.annotation), field.get_default(call_default_factory=True)
+    if field.is_required():
+        default = inspect.Parameter.empty
+    elif get_origin(kind) is list:
+        kind, default = kind | None, None
+    about = typer.Argument if is_first else typer.Option
+    names = (f"--{name.replace('_', '-')}",) if kind is bool else ()  # without it typer adds --no-NAME
+    annotation: Any = Annotated[kind, about(*names, help=_help(field))]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _kind(annotation: Any) -> Any:
+    """The type of a command's parameter: texts for lists and for tables, else the argument's own."""
+    if get_origin(annotation) in (list, dict):
+        return list[str]
+    return annotation
+
+
+def _help(field: FieldInfo) -> str:
+    text = field.description or ""
+    if get_origin(field.annotation) is dict:
+        example = "NAME=1,2" if get_origin(get_args(field.annotation)[1]) is list else "NAME=VALUE"
+        return f"{example}, may be repeated: {text}"
+    return f"{text}; may be repeated" if get_origin(field.annotation) is list else text

@@ -1,0 +1,41 @@
+"""`autotune`: the best config of a task's kernel."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from tilewright.autotune.report import AutotuneReport
+from tilewright.tools.dump import TASK
+from tilewright.tools.loop import Device, backend_of
+from tilewright.tools.tool import Choices, Effect, Params, Tell, Tool
+from tilewright.tools.workspace import Workspace
+
+
+class Autotune(Params):
+    """Race the configs of a search space on the GPU, or rank them by the model, and confirm the best."""
+
+    task: str = Field("", description=TASK)
+    space: Choices = Field(
+        {}, description="values by tunable parameter (constants of editable files, hints of @ct.kernel)"
+    )
+    kind: Literal["T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9"] | None = Field(
+        None, description="kind of kernel to propose a space for; else as it seems"
+    )
+    apply: bool = Field(False, description="write the best config into the editable files")
+    wrapper: bool = Field(False, description="write a module that tunes on the first call for a key")
+    backend: Device = Field("auto", description="cpu ranks by the model")
+
+
+async def _autotune(workspace: Workspace, given: Autotune, tell: Tell) -> AutotuneReport:
+    folder, arch = workspace.loop.task_of(given.task)
+    return await workspace.tuner.tune(
+        folder, tell, backend_of(given.backend), arch, given.space, given.kind or "", given.apply, given.wrapper,
+        workspace.wait_s,
+    )  # fmt: skip
+
+
+TOOLS: tuple[Tool[Any, Any], ...] = (
+    Tool("autotune", "Search the best config", Effect.OVERWRITES, Autotune, AutotuneReport, _autotune),
+)

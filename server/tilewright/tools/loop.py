@@ -1,0 +1,132 @@
+"""The tools of the loop: start a session; check, measure, keep or revert a candidate; log the iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import Field
+
+from tilewright.policy import RootCause
+from tilewright.rules import defaults, rules_from
+from tilewright.session.reports import (
+    NAME_LIMIT,
+    AppendReport,
+    BenchmarkReport,
+    CheckpointReport,
+    CorrectnessReport,
+    RevertReport,
+    StatusReport,
+)
+from tilewright.task import Backend
+from tilewright.tools.tool import Arch, Effect, Params, Settings, Tell, Tool
+from tilewright.tools.workspace import Workspace
+
+Device = Literal["auto", "cuda", "cpu"]
+
+
+def backend_of(device: Device) -> Backend | None:
+    """None: the task's own, where this machine has it."""
+    return None if device == "auto" else Backend(device)
+
+
+class StartSession(Params):
+    """Begin a session: its branch, environment check, and the baseline as iteration 0. Resumes one under way."""
+
+    task: str = Field(description="folder of task.toml, relative to the server's root")
+    backend: Device = Field("auto", description="cuda measures; cpu interprets and models")
+    arch: Arch = Field("sm_90", description="what cpu models")
+    rules: Settings = Field({}, description=f"by name, before task.toml's [rules] and the default: {defaults()}")
+    include_dirty: bool = Field(False, description="take uncommitted edits into the baseline")
+    allow_unconfined: bool = Field(False, description="go on where this machine cannot confine a candidate's code")
+
+
+class SessionStatus(Params):
+    """The incumbent, every iteration and how it ended, what is pending, the budget, and what to do next."""
+
+
+class RunCorrectness(Params):
+    """Check the edited files against the float64 reference: visible and hidden cases, secret seeds. Of a repository
+    task, by its own tests."""
+
+
+class RunBenchmark(Params):
+    """Measure the candidate that passed in turns with the incumbent, and give the verdict."""
+
+
+class GitCheckpoint(Params):
+    """Commit the measured candidate on the session's branch; only what was measured and won."""
+
+
+class Revert(Params):
+    """Put the editable files back to the incumbent's; what is thrown away stays reachable under a recovery ref."""
+
+
+class AppendResult(Params):
+    """Close the iteration with one row of the table, in the server's own figures; says whether to go on."""
+
+    optimization: str = Field(min_length=1, max_length=NAME_LIMIT, description="what was tried, in a few words")
+    root_cause: RootCause | None = Field(
+        None, description="what bounds the kernel, if known; scheduling and unknown escalate"
+    )
+
+
+async def _start(workspace: Workspace, given: StartSession, tell: Tell) -> StatusReport:
+    return await workspace.loop.start(
+        given.task, tell, backend_of(given.backend), given.arch, rules_from(given.rules), given.include_dirty,
+        given.allow_unconfined, workspace.wait_s,
+    )  # fmt: skip
+
+
+async def _status(workspace: Workspace, given: SessionStatus, tell: Tell) -> StatusReport:
+    return workspace.loop.status()
+
+
+async def _correctness(workspace: Workspace, given: RunCorrectness, tell: Tell) -> CorrectnessReport:
+    return await workspace.loop.run_correctness(tell, workspace.wait_s)
+
+
+async def _benchmark(workspace: Workspace, given: RunBenchmark, tell: Tell) -> BenchmarkReport:
+    return await workspace.loop.run_benchmark(tell, workspace.wait_s)
+
+
+async def _checkpoint(workspace: Workspace, given: GitCheckpoint, tell: Tell) -> CheckpointReport:
+    return workspace.loop.checkpoint()
+
+
+async def _revert(workspace: Workspace, given: Revert, tell: Tell) -> RevertReport:
+    return workspace.loop.revert()
+
+
+async def _append(workspace: Workspace, given: AppendResult, tell: Tell) -> AppendReport:
+    return await workspace.loop.append_result(given.optimization, tell, given.root_cause, workspace.wait_s)
+
+
+def _status_lines(report: StatusReport) -> Iterator[Any]:
+    from rich.table import Table
+
+    yield report.summary
+    if report.tried:
+        table = Table("iteration", "optimization", "latency_ms", "correctness", "status", "why", box=None)
+        for row in report.tried:
+            table.add_row(str(row.iteration), row.optimization, row.latency, row.correctness, row.status, row.reason)
+        yield table
+    yield from filter(None, (*report.notes, report.pending, report.budget, f"next: {report.next}"))
+
+
+def _is_ready(report: StatusReport) -> bool:
+    return report.phase == "ready"
+
+
+TOOLS: tuple[Tool[Any, Any], ...] = (
+    Tool("start_session", "Start a session", Effect.ADDS, StartSession, StatusReport, _start, passed=_is_ready),
+    Tool(
+        "session_status", "Where the loop stands", Effect.READS, SessionStatus, StatusReport, _status, "status",
+        _status_lines,
+    ),
+    Tool("run_correctness", "Check the candidate", Effect.REPEATS, RunCorrectness, CorrectnessReport, _correctness),
+    Tool("run_benchmark", "Measure the candidate", Effect.REPEATS, RunBenchmark, BenchmarkReport, _benchmark),
+    Tool("git_checkpoint", "Keep the candidate", Effect.ADDS, GitCheckpoint, CheckpointReport, _checkpoint),
+    Tool("revert", "Go back to the incumbent", Effect.DISCARDS, Revert, RevertReport, _revert),
+    Tool("append_result", "Log the iteration", Effect.ADDS, AppendResult, AppendReport, _append),
+)  # fmt: skip

@@ -1,0 +1,201 @@
+"""A tool is one object: its arguments, its answer, what it may change, and the function that does its work.
+
+MCP, the command line, Python and the reference pages are loops over the table of tools. No tool is declared twice.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+
+from tilewright.errors import UsageError
+from tilewright.text import cut, printable
+from tilewright.wire.record import Record
+
+if TYPE_CHECKING:
+    from tilewright.tools.workspace import Workspace
+
+Tell = Callable[[str], Awaitable[None]]
+"""Takes a line about how far the work is."""
+
+
+class Effect(Enum):
+    """What a call may change. Clients decide by it whether to ask their user first."""
+
+    READS = "It changes nothing."
+    REPEATS = "It runs the candidate or writes files of its own. The same call again changes nothing more."
+    ADDS = "Each call adds to the session."
+    OVERWRITES = "It may overwrite files of yours, if you ask for that."
+    DISCARDS = "It discards work. The same call again changes nothing more."
+
+
+class Params(Record):
+    """The arguments of a tool. They are flat: a field is a property of a JSON object, an option and a keyword.
+
+    The docstring describes the tool. The first field is the command's argument, the others are its options."""
+
+
+ParamsT = TypeVar("ParamsT", bound=Params)
+ReportT = TypeVar("ReportT", bound=Record)
+
+
+@dataclass(frozen=True)
+class Tool(Generic[ParamsT, ReportT]):
+    """One tool. A report without a `status` has passed."""
+
+    name: str
+    title: str
+    effect: Effect
+    params: type[ParamsT]
+    report: type[ReportT]
+    work: Callable[[Workspace, ParamsT, Tell], Awaitable[ReportT]]
+    command: str = ""
+    """The command's name, if it differs from the tool's."""
+    lines: Callable[[ReportT], Iterable[Any]] | None = None
+    """What the command prints, if it is not the report's fields: texts and what rich can print."""
+    passed: Callable[[ReportT], bool] = lambda report: getattr(report, "status", "passed") == "passed"
+
+    @property
+    def description(self) -> str:
+        return " ".join((self.params.__doc__ or "").split())
+
+    def parse(self, arguments: Mapping[str, Any]) -> ParamsT:
+        """The arguments of a call. Raises `UsageError`, with a sentence for each wrong argument."""
+        if not _is_text(arguments):
+            raise UsageError(f"an argument of {self.name} holds a NUL or half a surrogate pair, which is no text")
+        meant = {name: _given(value) for name, value in arguments.items()}
+        try:
+            return self.params.model_validate({name: value for name, value in meant.items() if value is not None})
+        except ValidationError as error:
+            problems: dict[Any, Any] = {}
+            for problem in error.errors(include_url=False):
+                problems.setdefault(problem["loc"][0], problem)
+            raise UsageError("; ".join(map(self._words, problems.values()))) from None
+
+    def _words(self, problem: Any) -> str:
+        name, known = str(problem["loc"][0]), self.params.model_fields
+        if problem["type"] == "missing":
+            return f"{self.name} needs {name}: {known[name].description}"
+        if problem["type"] == "extra_forbidden":
+            close = difflib.get_close_matches(name, known, n=1)
+            others = f"it takes {', '.join(known)}" if known else "it takes no arguments"
+            return f"{self.name} has no argument {_shown(name)}; {f'did you mean {close[0]}?' if close else others}"
+        place = printable(cut(" ".join(".".join(map(str, problem["loc"])).split()), 100))
+        if problem["type"] == "value_error":
+            return f"{place}: {problem['ctx']['error']}"
+        return f"{place} {re.sub(r'^[A-Z][a-z]+ should ', 'must ', problem['msg'])}, not {_shown(problem['input'])}"
+
+
+def _pairs(value: Any) -> Any:
+    """Texts of a command line such as `M=700` as the object that they mean."""
+    if not isinstance(value, list):
+        return value
+    flags = {"true": True, "false": False}
+    return {name: flags.get(values[-1], values[-1]) for name, values in _lists(value).items()}
+
+
+def _lists(value: Any) -> Any:
+    """Texts of a command line such as `TILE=64,128` as the object that they mean."""
+    if not isinstance(value, list):
+        return value
+    from tilewright.knobs import parse_values
+
+    return parse_values(map(str, value))
+
+
+def _scalar(value: Any) -> Any:
+    if not isinstance(value, bool | int | float | str):
+        raise ValueError(f"takes a number, true or false, or a text, not {_shown(value)}")
+    return value
+
+
+Scalar = Annotated[int | float | bool | str, BeforeValidator(_scalar)]
+Settings = Annotated[dict[str, Scalar], BeforeValidator(_pairs)]
+"""Values by name. On the command line: `NAME=VALUE`, repeated."""
+Choices = Annotated[dict[str, list[Scalar]], BeforeValidator(_lists)]
+"""Lists of values by name. On the command line: `NAME=VALUE,VALUE`, repeated."""
+Arch = Annotated[str, Field(pattern=r"^sm_\d{2,3}$")]
+
+_UNSET = ("", "null", "none", "undefined")
+"""Texts that a client sends for an argument that it does not set."""
+
+
+def _given(value: Any) -> Any:
+    """An argument as it is meant: some clients send JSON in a text, and some send an argument that they do not set.
+    None for an argument that is not set."""
+    if isinstance(value, str):
+        if value.strip(" \t\r\n[]'\"").casefold() in _UNSET:
+            return None
+        with suppress(ValueError):
+            return _given(json.loads(value)) if value[:1] in "[{" else value
+    if isinstance(value, list):
+        kept = [part for part in map(_given, value) if part is not None]
+        return kept if kept or not value else None
+    if isinstance(value, dict):
+        return {name: part for name, part in value.items() if part is not None}
+    return value
+
+
+def _is_text(arguments: Mapping[str, Any]) -> bool:
+    """Whether files, git and UTF-8 can hold all text among the arguments. JSON can carry more."""
+    try:
+        return b"\\u0000" not in json.dumps(arguments, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, default=repr)
+    return text if len(text) <= 60 else f"{text[:58]} …"
+
+
+_OF_ARGUMENTS = (
+    "type", "enum", "description", "default", "minimum", "maximum", "minLength", "maxLength", "pattern", "maxItems",
+)  # fmt: skip
+_OF_ANSWERS = ("type", "description")
+
+
+def arguments_schema(params: type[BaseModel]) -> dict[str, Any]:
+    """The JSON schema of arguments, in the keywords that every client reads."""
+    return _schema(params, _OF_ARGUMENTS) | {"additionalProperties": False}
+
+
+def answer_schema(report: type[BaseModel]) -> dict[str, Any]:
+    """The JSON schema of an answer: the names, types and meanings of its fields. An agent reads the answer itself."""
+    return _schema(report, _OF_ANSWERS)
+
+
+def _schema(model: type[BaseModel], keywords: tuple[str, ...]) -> dict[str, Any]:
+    schema = model.model_json_schema()
+    fields = {name: _brief(part, schema, keywords) for name, part in schema.get("properties", {}).items()}
+    required = {"required": schema["required"]} if "required" in schema else {}
+    return {"type": "object", "properties": fields} | required
+
+
+def _brief(part: dict[str, Any], schema: dict[str, Any], keywords: tuple[str, ...]) -> dict[str, Any]:
+    if "$ref" in part:
+        definition = schema["$defs"][part["$ref"].rpartition("/")[2]]
+        part = {key: value for key, value in definition.items() if key != "description"} | part
+    arms = [arm for arm in part.get("anyOf", []) if arm != {"type": "null"}]
+    if {"type": "number"} in arms:
+        arms = [arm for arm in arms if arm != {"type": "integer"}]
+    if len(arms) == 1:
+        return _brief({key: value for key, value in part.items() if key != "anyOf"} | arms[0], schema, keywords)
+    brief = {key: part[key] for key in keywords if part.get(key) not in (None, "", [], {})}
+    if "const" in part and "enum" in keywords:
+        brief["enum"] = [part["const"]]
+    if arms and "pattern" in keywords:
+        brief["anyOf"] = [_brief(arm, schema, keywords) for arm in arms]
+    if "pattern" in keywords:
+        for key in ("items", "additionalProperties"):
+            if isinstance(part.get(key), dict):
+                brief[key] = _brief(part[key], schema, keywords)
+    return brief
