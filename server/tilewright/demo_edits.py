@@ -103,7 +103,7 @@ def _sharing_angles(text: str) -> str:
 
 
 def _layer_norm(way: str) -> Callable[[str], str]:
-    pattern = re.compile(r"(?<=\"\"\"\n)    (?:values|mean|variance|return).*?(?=\n\nif __name__)", re.DOTALL)
+    pattern = re.compile(r"(?<=\"\"\"\n)    (?:values|mean|variance|return).*\Z", re.DOTALL)
     return lambda text: pattern.sub(lambda _: _LAYER_NORMS[way], text)
 
 

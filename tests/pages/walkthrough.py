@@ -70,6 +70,14 @@ IDEAS = {
 }
 
 
+ENDING = """
+
+if __name__ == "__main__":
+    from tilewright.selfcheck import check
+
+    raise SystemExit(check(__file__, {}))
+"""
+"""How the examples' files ended when the journals were recorded."""
 SINCE = {"noise": "inconclusive"}
 """What reasons of the recorded journals are called since."""
 
@@ -102,14 +110,15 @@ def walkthrough(example: str) -> str:
         _table(records),
     ]
     steps = _steps(records)
-    _same(text, place, steps[0])
+    ending = ENDING.format(tomllib.loads(task)["entry"].partition(":")[2])
+    _same(text + ending, place, steps[0])
     parts += ["## 0: baseline\n", _checked(steps[0]), _measured(steps[0])]
     if (advice := steps[0][-1]["advice"])["action"] == "stop":
         parts.append(f"**stop**: {advice['reason']}.\n")
     for number, step in enumerate(steps[1:], 1):
         edit = edits[step[-1]["optimization"]]
         after = edit.change(text)
-        _same(after, place, step)
+        _same(after + ending, place, step)
         idea = _filled(IDEAS.get(f"{example[:2]} {edit.name}") or IDEAS[edit.name])
         parts.append(f"## {number}: {edit.name}\n\n{idea}\n```diff\n{_difference(text, after)}\n```\n")
         parts += [said for said in (_checked(step), _measured(step)) if said]

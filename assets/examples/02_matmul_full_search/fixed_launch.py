@@ -25,9 +25,3 @@ def matmul(a, b):
     grid = (ct.cdiv(out.shape[0], TILE_M), ct.cdiv(out.shape[1], TILE_N))
     ct.launch(torch.cuda.current_stream(), grid, matmul_kernel, (a, b, out, TILE_M, TILE_N, TILE_K))
     return out
-
-
-if __name__ == "__main__":
-    from tilewright.selfcheck import check
-
-    raise SystemExit(check(__file__, matmul))

@@ -67,9 +67,3 @@ def layernorm(x, weight, bias, eps):
         _tuned[key] = _tune(arguments)
     _, way = _tuned[key]
     return way(*arguments)
-
-
-if __name__ == "__main__":
-    from tilewright.selfcheck import check_autotuned
-
-    raise SystemExit(check_autotuned(__file__, layernorm, _tuned))

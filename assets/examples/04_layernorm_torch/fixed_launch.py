@@ -9,9 +9,3 @@ def layernorm(x, weight, bias, eps):
     centred = values - values.mean(dim=-1, keepdim=True)
     scale = torch.rsqrt(centred.square().mean(dim=-1, keepdim=True) + eps)
     return (centred * scale * weight.float() + bias.float()).to(x.dtype)
-
-
-if __name__ == "__main__":
-    from tilewright.selfcheck import check
-
-    raise SystemExit(check(__file__, layernorm))

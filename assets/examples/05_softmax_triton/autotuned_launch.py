@@ -45,9 +45,3 @@ def softmax(x):
     config, _ = _tuned[key]
     _launch(x, out, config)
     return out
-
-
-if __name__ == "__main__":
-    from tilewright.selfcheck import check_autotuned
-
-    raise SystemExit(check_autotuned(__file__, softmax, _tuned))
