@@ -26,7 +26,7 @@ from tests.gpu.replaying.conftest import CONSTANT, EXAMPLES, differing, function
 
 from tilewright.api import capture
 from tilewright.bundled import examples
-from tilewright.demo_edits import EDITS
+from tilewright.demo import edits_of
 from tilewright.programs.draws import draws_of
 from tilewright.programs.format import encoded
 from tilewright.programs.identity import identity
@@ -113,7 +113,7 @@ def beside(replayer: Replayer, found: list[dict[str, Any]], save: Any) -> None:
     text = (examples() / example / "fixed_launch.py").read_text()
     texts = [text]
     for name in VERSIONS:
-        (edit,) = (edit for edit in EDITS[example] if edit.name == name)
+        (edit,) = (edit for edit in edits_of(example) if edit.name == name)
         texts.append(edit.change(texts[-1]))
     programs = []
     with tempfile.TemporaryDirectory() as folder:

@@ -30,7 +30,7 @@ import psutil
 from benchmarks.recorded import header, write
 
 from tilewright.bundled import examples
-from tilewright.demo_edits import EDITS
+from tilewright.demo import edits_of
 from tilewright.ledger import read_entries
 from tilewright.policy import Reason, VerdictKind
 from tilewright.rules import Rules
@@ -79,7 +79,7 @@ def swap_lines(first: str, second: str) -> Change:
 
 
 def of_demo(example: str, *names: str) -> list[Edit]:
-    return [(edit.name, edit.change) for name in names for edit in EDITS[example] if edit.name == name]
+    return [(edit.name, edit.change) for name in names for edit in edits_of(example) if edit.name == name]
 
 
 RMSNORM, MATMUL, ROPE, LAYERNORM, SOFTMAX = EXAMPLES = (

@@ -202,12 +202,11 @@ def test_doctor_and_help_answer() -> None:
 
 
 @pytest.mark.slow
-def test_the_demo_shows_what_it_promises_in_any_order(tmp_path: Path) -> None:
-    demo = [sys.executable, "-m", "tilewright", "demo", "--backend", "cpu", "--shuffle", "3", "--only", "01"]
+def test_the_demo_shows_what_it_promises(tmp_path: Path) -> None:
+    demo = [sys.executable, "-m", "tilewright", "demo", "--backend", "cpu", "--only", "01"]
     environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"}
     done = subprocess.run([*demo, "--folder", tmp_path], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("Tilewright demo on the cpu backend")
     rows = (tmp_path / "rmsnorm" / "sandbox" / "perf_results.md").read_text().splitlines()[2:]
     statuses = [row.split("|")[5].strip() for row in rows]
     assert statuses[0] == "keep"

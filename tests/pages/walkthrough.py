@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from tilewright.demo_edits import EDITS
+from tilewright.demo import edits_of
 from tilewright.evaluation.snapshot import content_id
 
 ROOT = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def walkthrough(example: str) -> str:
     started, place = records[0], records[0]["editable"][0]
     where = started["environment"]
     text = (ROOT / "assets" / "examples" / example / "fixed_launch.py").read_text()
-    edits = {edit.name: edit for edit in EDITS.get(example, ())}
+    edits = {edit.name: edit for edit in edits_of(example)}
     rules, evidence = started["rules"], f"benchmarks/evidence/{JOURNALS[example]}.journal.jsonl.gz"
     what = f"demo --only {example[:2]}" if edits else f"start-session {example} --rules patience={rules['patience']}"
     scripted = (

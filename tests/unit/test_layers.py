@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[2] / "server" / "tilewright"
 # fmt: off
 LAYERS = [
     {
-        "__init__", "__main__", "api", "attach", "cli", "clients", "demo", "demo_edits", "doctor", "interface",
+        "__init__", "__main__", "api", "attach", "cli", "clients", "demo", "doctor", "interface",
         "serveroot", "skillcommands",
     },
     {"tools"},

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from tilewright import __version__, doctor
@@ -75,15 +74,14 @@ def serve(
 
 @app.command()
 def demo(
-    shuffle: Annotated[int | None, typer.Option(help="take the edits in another order, drawn from this seed")] = None,
-    backend: Annotated[Device, typer.Option()] = "auto",
+    backend: Annotated[Device, typer.Option(help="cpu interprets and models")] = "auto",
     folder: Annotated[Path | None, typer.Option(help="where to make the scratch repository")] = None,
     only: Annotated[str, typer.Option(help="only the example whose name starts so, as in 03")] = "",
 ) -> None:
     """Run a scripted session on an example (01 and 02 without --only) over MCP, with real edits and real verdicts."""
     from tilewright.demo import run_demo
 
-    raise typer.Exit(asyncio.run(run_demo(Console(), shuffle, backend, folder, only)))
+    raise typer.Exit(asyncio.run(run_demo(console, backend, folder, only)))
 
 
 @app.command()
