@@ -1,19 +1,19 @@
 """What `tilewright setup` writes: each agent client's configuration, merged into the files that a repository has.
 
-A client is one `Client` in `CLIENTS`. What its files mean is the client's documentation; nothing here starts a server.
+A client is one row of `CLIENTS`. What its files mean is the client's documentation; nothing here starts a server.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
-import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import tomlkit
 
 from tilewright.errors import UsageError
 from tilewright.files import write_atomically
@@ -28,17 +28,16 @@ VARIABLES = (
     "XDG_CACHE_HOME", "XDG_CONFIG_HOME",
 )  # fmt: skip
 """The environment variables that the server, git and CUDA read. Some clients pass only those that they are told to."""
-COMMAND = ("command", "args")
-"""The keys of an entry that say how the server starts."""
+Table = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One file of a client's, relative to the repository, and how its text changes."""
+    """One file of a client's, relative to the repository, and what is to be in it."""
 
     path: str
     holds: str
-    edit: Callable[[str], str]
+    addition: Table
 
 
 @dataclass(frozen=True)
@@ -48,10 +47,15 @@ class Client:
     name: str
     title: str
     program: str
-    server: Callable[[list[str]], Setting]
-    allowed: Callable[[list[str], Sequence[str]], Setting]
+    path: str
+    server: Callable[[list[str]], Table]
+    """What starts the server by a command."""
+    allowed_path: str
+    allowed: Callable[[Sequence[str]], Table]
+    """What lets the client call the tools without a question."""
     skills: str = ""
     """Where it looks for skills, if that is not where `tilewright skills install` puts them."""
+    note: str = ""
 
 
 def server_command() -> list[str]:
@@ -67,30 +71,32 @@ def installed() -> list[Client]:
 
 def settings(client: Client, command: list[str], tools: Sequence[str]) -> list[Setting]:
     """The files of a client; with `tools`, also its list of tools that run without a question."""
-    return [client.server(command), *([client.allowed(command, tools)] if tools else [])]
+    server = Setting(client.path, f"the server{client.note}", client.server(command))
+    allowed = Setting(client.allowed_path, "the tools that run without a question", client.allowed(tools))
+    return [server, *([allowed] if tools else [])]
 
 
 def texts(root: Path, chosen: Sequence[Setting], merge: bool = True) -> dict[Path, tuple[str, str]]:
     """Each file's text before and after; without `merge`, what a new file would hold. Nothing is written.
 
     Raises `UsageError` if a file cannot be understood, or holds another value where one must go."""
-    found: dict[Path, tuple[str, str]] = {}
+    changed: dict[Path, tuple[str, str]] = {}
     for setting in chosen:
         path = root / setting.path
         try:
             before = path.read_bytes().decode() if merge and path.is_file() else ""
-            first, after = found.get(path, (before, before))
-            found[path] = (first, setting.edit(after))
-        except (json.JSONDecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            before, text = changed.get(path, (before, before))
+            changed[path] = before, _with(setting, text)
+        except ValueError as error:
             raise UsageError(
                 f"{setting.path} cannot be read ({error}); fix it, or use --print and add the lines by hand"
             ) from None
-    return found
+    return changed
 
 
-def write(found: dict[Path, tuple[str, str]]) -> None:
+def write(changed: dict[Path, tuple[str, str]]) -> None:
     """Write each file that changes."""
-    for path, (before, after) in found.items():
+    for path, (before, after) in changed.items():
         if after != before:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, after)
@@ -98,178 +104,112 @@ def write(found: dict[Path, tuple[str, str]]) -> None:
 
 def what_next(client: Client) -> str:
     """What to do with the files that were written, and in the client."""
-    command = server_command()
     into = f" --to {client.skills}" if client.skills else ""
     return (
-        f"{client.server(command).path} holds a path of this machine, {command[0]}: leave it out of commits, as by a "
-        "line in .git/info/exclude\n"
+        f"{client.path} holds a path of this machine, {server_command()[0]}: leave it out of commits, as by a line in "
+        ".git/info/exclude\n"
         f"The server offers its skills over MCP. Where {client.title} does not list them, copy them: tilewright skills "
         f"install{into}\n"
         f"Next: open {client.title} in this folder, and say: Make the kernel in <task folder> faster with Tilewright."
     )
 
 
-def _json(path: str, holds: str, addition: dict[str, Any]) -> Setting:
-    def edit(text: str) -> str:
-        data = json.loads(text) if text.strip() else {}
-        if not isinstance(data, dict):
-            raise UsageError(f"{path} holds no JSON object; fix it, or use --print and add the lines by hand")
-        merged = _merged(path, (), data, addition)
-        return text if merged == data and text else json.dumps(merged, indent=2, ensure_ascii=False) + "\n"
-
-    return Setting(path, holds, edit)
-
-
-def _merged(path: str, place: tuple[str, ...], data: Any, addition: Any) -> Any:
-    """`data` with the addition: tables are merged and lists extended. A value of the user's is never replaced.
-
-    An entry of this server's keeps what the user set in it, but its command becomes this environment's, and its list of
-    variables is extended."""
-    if isinstance(data, dict) and isinstance(addition, dict):
-        if "command" in addition:
-            if not _is_ours(data):
-                raise _other(path, place, data)
-            return data | {
-                key: _merged(path, (*place, key), data[key], value) if key == "env_vars" and key in data else value
-                for key, value in addition.items()
-                if key not in data or key in (*COMMAND, "env_vars")
-            }
-        return data | {
-            key: _merged(path, (*place, key), data[key], value) if key in data else value
-            for key, value in addition.items()
-        }
-    if isinstance(data, list) and isinstance(addition, list):
-        return data + [one for one in addition if one not in data]
-    if data == addition or place == ("$schema",):
-        return data
-    raise _other(path, place, data)
+def _with(setting: Setting, text: str) -> str:
+    """The file's text with the addition. All else in it stays, comments too. Raises ValueError and `UsageError`."""
+    if setting.path.endswith(".toml"):
+        document = tomlkit.parse(text)
+        _merge(document, setting.addition, setting.path)
+        return tomlkit.dumps(document)
+    data = json.loads(text or "{}")
+    if not isinstance(data, dict):
+        raise UsageError(f"{setting.path} holds no JSON object; fix it, or use --print and add the lines by hand")
+    _merge(data, setting.addition, setting.path)
+    return text if text and json.loads(text) == data else json.dumps(data, indent=2, ensure_ascii=False) + "\n"
 
 
-def _other(path: str, place: Sequence[str], data: Any) -> UsageError:
+def _merge(data: MutableMapping[str, Any], addition: Table, file: str, place: str = "") -> None:
+    """Put the addition into `data`. Tables are merged, lists extended. A value of the user's is never replaced.
+
+    An entry that starts this server gets this environment's command, and keeps what the user set in it."""
+    is_entry = "command" in addition
+    if is_entry and data and not _is_ours(data):
+        raise _other(file, place, data)
+    for key, value in addition.items():
+        at = f"{place}.{key}".lstrip(".")
+        if key not in data or (is_entry and key in ("command", "args")):
+            data[key] = value
+        elif isinstance(value, dict) and isinstance(data[key], MutableMapping):
+            _merge(data[key], value, file, at)
+        elif isinstance(value, list) and isinstance(data[key], list):
+            data[key].extend(one for one in value if one not in data[key])
+        elif data[key] != value and not is_entry and key != "$schema":
+            raise _other(file, at, data[key])
+
+
+def _other(file: str, place: str, data: Any) -> UsageError:
     # A table may hold a token, so only plain values are shown.
-    value = "of another kind" if isinstance(data, dict | list) else f"= {cut(json.dumps(data), 100)}"
+    value = "of another kind" if isinstance(data, MutableMapping | list) else f"= {cut(json.dumps(data), 100)}"
     return UsageError(
-        f"{path} has {'.'.join(place)} {value}, which this command does not replace; "
-        f"change it by hand and call this again"
+        f"{file} has {place} {value}, which this command does not replace; change it by hand and call this again"
     )
 
 
-def _is_ours(entry: dict[str, Any]) -> bool:
+def _is_ours(entry: MutableMapping[str, Any]) -> bool:
     """Whether a client's entry starts this server, perhaps from another environment."""
     command, more = entry.get("command"), entry.get("args", [])
     words = [*(command if isinstance(command, list) else [command]), *(more if isinstance(more, list) else [])]
     return Path(str(words[0] if words else "")).name == NAME or words[1:3] == ["-m", NAME]
 
 
-def _toml(path: str, holds: str, table: str, values: dict[str, Any]) -> Setting:
-    """Lines of a TOML table, which keep the rest of the file as it is, comments too."""
-
-    def edit(text: str) -> str:
-        wanted = tomllib.loads(text)
-        entry: Any = wanted
-        for key in table.split("."):
-            if not isinstance(entry, dict):
-                break
-            entry = entry.setdefault(key, {})
-        merged = _merged(path, (table,), entry, values) if entry != {} else values
-        missing = {key: value for key, value in merged.items() if entry.get(key) != value}
-        if not missing:
-            return text
-        entry.update(missing)
-        lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in missing.items())
-        name = r"\s*\.\s*".join(f"[\"']?{re.escape(key)}[\"']?" for key in table.split("."))
-        if head := re.search(rf"^\[\s*{name}\s*\].*\n", text, re.MULTILINE):
-            rest = text[head.end() :]
-            following = re.search(r"^\s*\[", rest, re.MULTILINE)
-            end = following.start() if following else len(rest)
-            line = rf"^\s*(?:{'|'.join(missing)})\s*=\s*(?:\[[^\]]*\])?.*\n?"
-            kept = re.sub(line, "", rest[:end], flags=re.MULTILINE)
-            after = text[: head.end()] + lines + kept + rest[end:]
-        else:
-            after = f"{text.rstrip()}\n\n[{table}]\n{lines}".lstrip()
-        if not _holds(after, wanted):
-            raise UsageError(
-                f"{path} has [{table}] in a form that cannot be edited; use --print and add the lines by hand"
-            )
-        return after
-
-    return Setting(path, holds, edit)
-
-
-def _holds(text: str, wanted: dict[str, Any]) -> bool:
-    try:
-        return tomllib.loads(text) == wanted
-    except tomllib.TOMLDecodeError:
-        return False
-
-
-def _claude(command: list[str]) -> Setting:
-    server = {"type": "stdio", "command": command[0], "args": command[1:], "timeout": 1000 * TIMEOUT_S}
-    return _json(".mcp.json", "the server", {"mcpServers": {NAME: server}})
-
-
-def _claude_allowed(_: list[str], tools: Sequence[str]) -> Setting:
-    allow = [f"mcp__{NAME}__{tool}" for tool in tools]
-    addition = {"permissions": {"allow": allow}, "enabledMcpjsonServers": [NAME]}
-    return _json(".claude/settings.json", "the tools that run without a question", addition)
-
-
-CODEX = ".codex/config.toml"
-
-
-def _codex(command: list[str]) -> Setting:
-    values = {"command": command[0], "args": command[1:], "tool_timeout_sec": TIMEOUT_S}
-    values["env_vars"] = [*VARIABLES]  # it clears the environment but for these and a few of its own
-    return _toml(CODEX, "the server (Codex reads it in a trusted project)", f"mcp_servers.{NAME}", values)
-
-
-def _codex_allowed(_: list[str], __: Sequence[str]) -> Setting:
-    return _toml(
-        CODEX, "all its tools run without a question", f"mcp_servers.{NAME}", {"default_tools_approval_mode": "approve"}
-    )
-
-
-def _cursor(command: list[str]) -> Setting:
-    server = {"type": "stdio", "command": command[0], "args": command[1:]}
-    return _json(".cursor/mcp.json", "the server", {"mcpServers": {NAME: server}})
-
-
-def _cursor_allowed(_: list[str], tools: Sequence[str]) -> Setting:
-    allow = [f"Mcp({NAME}:{tool})" for tool in tools]
-    holds = "the tools that run without a question in Cursor's CLI; in the editor, choose them under Settings, Agents"
-    return _json(".cursor/cli.json", holds, {"permissions": {"allow": allow}})
-
-
-GEMINI = ".gemini/settings.json"
-
-
-def _gemini(command: list[str]) -> Setting:
-    server = {"command": command[0], "args": command[1:], "timeout": 1000 * TIMEOUT_S}
-    passed = {"environmentVariableRedaction": {"allowed": [*VARIABLES]}}  # in a workflow of GitHub it passes few others
-    return _json(GEMINI, "the server", {"mcpServers": {NAME: server}, "security": passed})
-
-
-def _gemini_allowed(_: list[str], __: Sequence[str]) -> Setting:
-    return _json(GEMINI, "all its tools run without a question", {"mcpServers": {NAME: {"trust": True}}})
-
-
-OPENCODE = "opencode.json"
-
-
-def _opencode(command: list[str]) -> Setting:
-    server = {"type": "local", "command": command, "enabled": True, "timeout": 1000 * TIMEOUT_S}
-    return _json(OPENCODE, "the server", {"$schema": "https://opencode.ai/config.json", "mcp": {NAME: server}})
-
-
-def _opencode_allowed(_: list[str], tools: Sequence[str]) -> Setting:
-    addition = {"permission": {f"{NAME}_{tool}": "allow" for tool in tools}}
-    return _json(OPENCODE, "the tools that run without a question", addition)
+def _stdio(command: list[str], **more: Any) -> Table:
+    return {"command": command[0], "args": command[1:], **more}
 
 
 CLIENTS = (
-    Client("claude-code", "Claude Code", "claude", _claude, _claude_allowed, ".claude/skills"),
-    Client("codex", "Codex", "codex", _codex, _codex_allowed),
-    Client("cursor", "Cursor", "cursor-agent", _cursor, _cursor_allowed),
-    Client("gemini", "Gemini CLI", "gemini", _gemini, _gemini_allowed),
-    Client("opencode", "opencode", "opencode", _opencode, _opencode_allowed),
-)
+    Client(
+        "claude-code", "Claude Code", "claude",
+        ".mcp.json",
+        lambda command: {"mcpServers": {NAME: _stdio(command, type="stdio", timeout=1000 * TIMEOUT_S)}},
+        ".claude/settings.json",
+        lambda tools: {
+            "permissions": {"allow": [f"mcp__{NAME}__{tool}" for tool in tools]}, "enabledMcpjsonServers": [NAME]
+        },
+        skills=".claude/skills",
+    ),
+    Client(
+        "codex", "Codex", "codex",
+        ".codex/config.toml",  # it clears the environment but for env_vars and a few of its own
+        lambda command: {"mcp_servers": {NAME: _stdio(command, tool_timeout_sec=TIMEOUT_S, env_vars=[*VARIABLES])}},
+        ".codex/config.toml",
+        lambda _: {"mcp_servers": {NAME: {"default_tools_approval_mode": "approve"}}},
+        note=" (Codex reads it in a trusted project)",
+    ),
+    Client(
+        "cursor", "Cursor", "cursor-agent",
+        ".cursor/mcp.json",
+        lambda command: {"mcpServers": {NAME: _stdio(command, type="stdio")}},
+        ".cursor/cli.json",
+        lambda tools: {"permissions": {"allow": [f"Mcp({NAME}:{tool})" for tool in tools]}},
+        note=" (in the editor, choose its tools that run without a question under Settings, Agents)",
+    ),
+    Client(
+        "gemini", "Gemini CLI", "gemini",
+        ".gemini/settings.json",  # in a workflow of GitHub it passes few variables but those that are allowed
+        lambda command: {
+            "mcpServers": {NAME: _stdio(command, timeout=1000 * TIMEOUT_S)},
+            "security": {"environmentVariableRedaction": {"allowed": [*VARIABLES]}},
+        },
+        ".gemini/settings.json",
+        lambda _: {"mcpServers": {NAME: {"trust": True}}},
+    ),
+    Client(
+        "opencode", "opencode", "opencode",
+        "opencode.json",
+        lambda command: {
+            "$schema": "https://opencode.ai/config.json",
+            "mcp": {NAME: {"type": "local", "command": command, "enabled": True, "timeout": 1000 * TIMEOUT_S}},
+        },
+        "opencode.json",
+        lambda tools: {"permission": {f"{NAME}_{tool}": "allow" for tool in tools}},
+    ),
+)  # fmt: skip

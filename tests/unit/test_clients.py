@@ -86,8 +86,7 @@ def test_what_a_file_holds_stays(tmp_path: Path, client: Client) -> None:
 
 @by_client
 def test_a_broken_file_is_left_alone(tmp_path: Path, client: Client) -> None:
-    setting = client.server(server_command())
-    path = tmp_path / setting.path
+    path = tmp_path / client.path
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("{ = ]")
     with pytest.raises(UsageError, match="cannot be read"):
@@ -106,7 +105,7 @@ def client(name: str) -> Client:
     return next(one for one in CLIENTS if one.name == name)
 
 
-OF_OTHERS = {"TILEWRIGHT_PASS_FDS", "TILEWRIGHT_FOLDER", "TRITON_CACHE_DIR", "TRITON_INTERPRET", "PLUGIN_ROOT"}
+OF_OTHERS = {"TILEWRIGHT_PASS_FDS", "TILEWRIGHT_FOLDER", "TRITON_CACHE_DIR", "PLUGIN_ROOT"}
 """Set by a parent process of our own, or by the client itself."""
 
 
@@ -161,7 +160,6 @@ USERS = {
         "codex", ".codex/config.toml",
         '[mcp_servers.tilewright]\ncommand = "tilewright"\ndefault_tools_approval_mode = "prompt"\n',
     ),
-    "a table in one line": ("codex", ".codex/config.toml", 'mcp_servers = {other = {command = "y"}}\n'),
     "no trust": (
         "gemini", ".gemini/settings.json", '{"mcpServers": {"tilewright": {"command": "tilewright", "trust": false}}}',
     ),
@@ -182,10 +180,11 @@ def test_what_the_user_decided_is_not_overwritten(tmp_path: Path, name: str, pat
     assert texts(tmp_path, settings(client(name), server_command(), TOOLS), merge=False)
 
 
-def test_a_table_in_one_line_is_not_broken_without_the_list_of_tools(tmp_path: Path) -> None:
+def test_a_table_in_one_line_is_extended(tmp_path: Path) -> None:
     place(tmp_path, ".codex/config.toml", 'mcp_servers = {other = {command = "y"}}\n')
-    with pytest.raises(UsageError, match="cannot be edited"):
-        texts(tmp_path, settings(client("codex"), server_command(), []))
+    (data,) = written(tmp_path, client("codex")).values()
+    assert data["mcp_servers"]["other"] == {"command": "y"}
+    assert data["mcp_servers"][NAME]["default_tools_approval_mode"] == "approve"
 
 
 @pytest.mark.parametrize(
