@@ -1,4 +1,4 @@
-"""What this machine has of what Tilewright needs, what is missing, and the command that mends it."""
+"""What this machine has of what Tilewright needs, what is missing, and the command that fixes it."""
 
 from __future__ import annotations
 
@@ -8,24 +8,17 @@ import platform
 import shutil
 import subprocess
 import sys
-import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
 from tilewright.compiler.tools import REINSTALL, TOOLKIT, find_nvdisasm, find_tileiras, known_archs, mixed
-from tilewright.files import storage_problem
 from tilewright.gpu.telemetry import MIN_DRIVER, Gpu, find_gpu, torch_cuda
-from tilewright.heads import state_folders, why_unwritable
-from tilewright.ledger import Journal, LedgerError, read_entries
-from tilewright.wire.record import Record
 
 SUPPORTED_PYTHON = ((3, 11), (3, 12))
-_MODULES = {"torch": "torch", "cuda-tile": "cuda.tile"}
-SUPERVISOR = "tilewright.isolation.supervisor"
-_NVIDIA_VENDOR = "0x10de"
+PACKAGES = {"torch": "torch", "cuda-tile": "cuda.tile"}
+"""The module of each package that a session imports."""
 
 
 class State(StrEnum):
@@ -66,32 +59,35 @@ class Machine:
 
 def this_machine() -> Machine:
     """The facts of this machine."""
-    wanted = ("torch", "cuda-tile", "mcp", "triton", *TOOLKIT)
-    packages = {name: version for name in wanted if (version := _version(name)) is not None}
+    versions = {name: _version(name) for name in (*PACKAGES, *TOOLKIT)}
+    packages = {name: version for name, version in versions.items() if version is not None}
     return Machine(
-        system=platform.system(),
-        python=(sys.version_info.major, sys.version_info.minor),
-        git=_output(["git", "--version"]),
-        packages=packages,
-        tileiras=find_tileiras(),
-        archs=known_archs(),
-        nvdisasm=find_nvdisasm(),
-        torch_cuda=torch_cuda(),
-        gpu=find_gpu(),
-        pci_gpu=_gpu_on_the_bus(),
-        broken=_broken(packages),
-    )
+        platform.system(), sys.version_info[:2], _git_version(), packages, find_tileiras(), known_archs(),
+        find_nvdisasm(), torch_cuda(), find_gpu(), _gpu_on_the_bus(), _broken(packages),
+    )  # fmt: skip
+
+
+def examine(machine: Machine) -> list[Finding]:
+    """Judge the facts. What is only missing for speed on a GPU is `limited`: the `cpu` backend works without it."""
+    judges = (_system, _processes, _python, _git, _torch, _cuda_tile, _tileiras, _nvdisasm, _gpu, _driver)
+    return [finding for judge in judges for finding in judge(machine)]
+
+
+def protections() -> list[Finding]:
+    """What keeps a candidate's code and an agent's processes out of a session, tried on this machine."""
+    return [_confinement(), _memory()]
 
 
 def _broken(packages: dict[str, str]) -> dict[str, str]:
-    tried = {name: [sys.executable, "-c", f"import {module}"] for name, module in _MODULES.items() if name in packages}
+    commands = {name: [sys.executable, "-c", f"import {PACKAGES[name]}"] for name in PACKAGES if name in packages}
     tools = {"tileiras": find_tileiras(), "nvdisasm": find_nvdisasm()}
-    tried |= {name: [path, "--version"] for name, path in tools.items() if path is not None}
+    commands |= {name: [path, "--version"] for name, path in tools.items() if path is not None}
     reading, writing = os.pipe()  # whose end would tell the supervisor that its server is gone
     thread = "import threading as t; one = t.Thread(target=int); one.start(); one.join()"
-    tried["processes"] = [sys.executable, "-I", "-m", SUPERVISOR, sys.executable, "-I", "-c", thread]
+    supervisor = [sys.executable, "-I", "-m", "tilewright.isolation.supervisor"]
+    commands["processes"] = [*supervisor, sys.executable, "-I", "-c", thread]
     try:
-        return {name: why for name, command in tried.items() if (why := _why_it_fails(command, reading))}
+        return {name: why for name, command in commands.items() if (why := _why_it_fails(command, reading))}
     finally:
         os.close(reading)
         os.close(writing)
@@ -106,230 +102,141 @@ def _why_it_fails(command: list[str], reading: int) -> str:
     return "" if done.returncode == 0 else (said[-1] if said else f"it ended with status {done.returncode}")
 
 
-def examine(machine: Machine) -> list[Finding]:
-    """Judge the facts; what is only missing for speed on a GPU is `limited`, since the `cpu` backend works without."""
-    return [
-        _system(machine),
-        _processes(machine),
-        _python(machine),
-        _git(machine),
-        _torch(machine),
-        *_compiler(machine),
-        _gpu(machine),
-        _driver(machine),
-    ]
-
-
-@dataclass(frozen=True)
-class Protection:
-    """What keeps a session's log honest on this machine, or what does not."""
-
-    name: str
-    holds: bool
-    detail: str
-
-
-def protections() -> list[Protection]:
-    """What protects a session here, and what an agent that runs as the same user can still do."""
-    return [*_of_the_ledger(), _of_workers(), *_of_processes(), _of_the_program(), _another_account()]
-
-
-def _of_the_ledger() -> list[Protection]:
-    why = why_unwritable()
-    where = f"the journal's head is kept in {state_folders()[0]} too, and in the trailers of the session's commits"
-    lost = f"heads are not kept outside: {why}; set TILEWRIGHT_STATE to a folder that this user can write"
-    return [
-        _of_the_chain(),
-        Protection("outside head", not why, lost if why else where),
-        Protection(
-            "same user", False, "who knows where can edit journal, head, commits and table together, and consistently; "
-            "`tilewright rerun` then still runs what the log claims",
-        ),
-    ]  # fmt: skip
-
-
-def _of_the_chain() -> Protection:
-    """Tried: a journal is written, and a record of it changed."""
-    try:
-        with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
-            path = Path(folder) / "journal.jsonl"
-            journal = Journal(path, TypeAdapter(_Trial))
-            journal.append(_Trial(text="before"))
-            journal.close()
-            path.write_text(path.read_text().replace("before", "after"))
-            read_entries(path, TypeAdapter(_Trial))
-    except LedgerError:
-        return Protection(
-            "journal", True, "hash-chained; a record that was changed, cut off or added is found and named"
-        )
-    except OSError as error:
-        return Protection("journal", False, f"no journal could be tried: {storage_problem(error) or error}")
-    return Protection("journal", False, "a changed record was not found: this installation is broken; install it again")
-
-
-class _Trial(Record):
-    text: str
-
-
-def _of_workers() -> Protection:
-    """Tried, not looked up: a process confined as workers are tries what they may not do."""
+def _confinement() -> Finding:
+    """A process that is confined as workers are tries what they may not do."""
     from tilewright.isolation.breakout import prove
 
     try:
         proof = prove()
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return Protection("workers", False, f"their confinement could not be tried: {error}")
-    found = f"a kernel's code can {', '.join(proof.succeeded)}" if proof.succeeded else "all were refused"
-    return Protection("workers", not proof.succeeded, f"confined by {proof.isolation}; {proof} were tried: {found}")
+        return Finding("workers", State.LIMITED, f"their confinement could not be tried: {error}")
+    outcome = f"a kernel's code can {', '.join(proof.succeeded)}" if proof.succeeded else "all were refused"
+    detail = f"confined by {proof.isolation}; {proof} were tried: {outcome}"
+    return Finding("workers", State.LIMITED if proof.succeeded else State.OK, detail)
 
 
-def _of_processes() -> list[Protection]:
-    """Tried: a process that this one starts tries to read this one's memory, as an agent would the server's."""
+def _memory() -> Finding:
+    """A process that this one starts tries to read this one's memory, as an agent would read the server's."""
     reading = f"open('/proc/{os.getpid()}/mem', 'rb').close()"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", reading], capture_output=True, timeout=60, check=False)
-    closed = "a process that did not start server and referee was refused their memory"
-    open_ = "a process of the same user can read the memory of server and referee, secrets too; `sysctl "
-    return [
-        Protection("server", False, "the same user can kill it; no record is lost, and the session is taken up again"),
-        Protection(
-            "memory",
-            done.returncode != 0,
-            closed if done.returncode else f"{open_}kernel.yama.ptrace_scope=1` forbids it to users other than root",
-        ),
-    ]
-
-
-def _of_the_program() -> Protection:
-    """Tried: each file of the program is opened for writing, and none is written."""
-    folder = Path(__file__).parent
-    if any(map(_can_be_edited, folder.rglob("*.py"))):
-        return Protection("program", False, f"this user can edit the program itself, in {folder}")
-    return Protection("program", True, f"this user cannot edit the program in {folder}")
-
-
-def _can_be_edited(path: Path) -> bool:
-    try:
-        os.close(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
-    except OSError:
-        return os.access(path.parent, os.W_OK)  # who may replace it need not open it
-    return True
-
-
-def _another_account() -> Protection:
-    return Protection(
-        "another account", False, "would close these: a server under a user of its own that owns program, state folder "
-        "and checkout, while the agent works as another user or in a container without them",
-    )  # fmt: skip
-
-
-def _system(machine: Machine) -> Finding:
-    if machine.system == "Linux":
-        return Finding("system", State.OK, "Linux")
+    if done.returncode:
+        return Finding("memory", State.OK, "a process that did not start server and referee cannot read their memory")
     return Finding(
-        "system", State.MISSING, f"{machine.system} is not supported: isolation of kernels rests on Linux",
-        "use Linux, WSL 2 on Windows, or a Linux machine over ssh",
+        "memory", State.LIMITED, "a process of the same user can read the memory of server and referee, secrets too",
+        "`sysctl kernel.yama.ptrace_scope=1`, which root may still do",
     )  # fmt: skip
 
 
-def _processes(machine: Machine) -> Finding:
+def _system(machine: Machine) -> Iterator[Finding]:
+    if machine.system == "Linux":
+        yield Finding("system", State.OK, "Linux")
+    else:
+        yield Finding(
+            "system", State.MISSING, f"{machine.system} is not supported: isolation of kernels rests on Linux",
+            "use Linux, WSL 2 on Windows, or a Linux machine over ssh",
+        )  # fmt: skip
+
+
+def _processes(machine: Machine) -> Iterator[Finding]:
     if why := machine.broken.get("processes"):
         remedy = "use a newer container runtime, or run the container with `--security-opt seccomp=unconfined`"
-        return Finding("processes", State.MISSING, f"those of a session cannot be started: {why}", remedy)
-    return Finding("processes", State.OK, "those of a session can be started")
+        yield Finding("processes", State.MISSING, f"those of a session cannot be started: {why}", remedy)
+    else:
+        yield Finding("processes", State.OK, "those of a session can be started")
 
 
-def _python(machine: Machine) -> Finding:
+def _python(machine: Machine) -> Iterator[Finding]:
     shown = ".".join(map(str, machine.python))
     if machine.python in SUPPORTED_PYTHON:
-        return Finding("python", State.OK, shown)
-    state = State.MISSING if machine.python < SUPPORTED_PYTHON[0] else State.LIMITED
-    return Finding("python", state, f"{shown} is not tested", "use Python 3.11 or 3.12: `uv venv --python 3.12`")
+        yield Finding("python", State.OK, shown)
+    else:
+        state = State.MISSING if machine.python < SUPPORTED_PYTHON[0] else State.LIMITED
+        yield Finding("python", state, f"{shown} is not tested", "use Python 3.11 or 3.12: `uv venv --python 3.12`")
 
 
-def _git(machine: Machine) -> Finding:
+def _git(machine: Machine) -> Iterator[Finding]:
     if machine.git:
-        return Finding("git", State.OK, machine.git)
-    return Finding("git", State.MISSING, "not found", "install it: `apt-get install git`")
+        yield Finding("git", State.OK, machine.git)
+    else:
+        yield Finding("git", State.MISSING, "not found", "install it: `apt-get install git`")
 
 
-def _torch(machine: Machine) -> Finding:
-    version = machine.packages.get("torch")
-    if version is None:
-        return Finding("torch", State.MISSING, "not installed", "pip install torch")
-    if why := machine.broken.get("torch"):
-        remedy = "pip install --force-reinstall torch"
-        return Finding("torch", State.MISSING, f"{version} cannot be imported: {why}", remedy)
-    if machine.torch_cuda:
-        return Finding("torch", State.OK, f"{version}, CUDA {machine.torch_cuda}")
-    if machine.gpu is not None or machine.pci_gpu:
-        return Finding(
-            "torch", State.LIMITED, f"{version} is built without CUDA, beside a GPU: only the cpu backend works",
+def _absent(machine: Machine, name: str) -> Finding | None:
+    """What is wrong with a package that is missing or broken."""
+    if name not in machine.packages:
+        return Finding(name, State.MISSING, "not installed", f"pip install {name}")
+    if why := machine.broken.get(name):
+        remedy = f"pip install --force-reinstall {name}"
+        return Finding(name, State.MISSING, f"{machine.packages[name]} cannot be imported: {why}", remedy)
+    return None
+
+
+def _torch(machine: Machine) -> Iterator[Finding]:
+    if absent := _absent(machine, "torch"):
+        yield absent
+    elif machine.torch_cuda is None and (machine.gpu is not None or machine.pci_gpu):
+        yield Finding(
+            "torch", State.LIMITED, "it is built without CUDA, beside a GPU: only the cpu backend works",
             "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu130",
         )  # fmt: skip
-    return Finding("torch", State.OK, f"{version}, CPU only")
+    else:
+        build = f"CUDA {machine.torch_cuda}" if machine.torch_cuda else "CPU only"
+        yield Finding("torch", State.OK, f"{machine.packages['torch']}, {build}")
 
 
-def _compiler(machine: Machine) -> list[Finding]:
-    version = machine.packages.get("cuda-tile")
-    if version is None:
-        return [Finding("cuda-tile", State.MISSING, "not installed", "pip install cuda-tile")]
-    why = machine.broken.get("cuda-tile")
-    found = [
-        Finding(
-            "cuda-tile",
-            State.MISSING,
-            f"{version} cannot be imported: {why}",
-            "pip install --force-reinstall cuda-tile",
-        )
-        if why
-        else Finding("cuda-tile", State.OK, version)
-    ]
+def _cuda_tile(machine: Machine) -> Iterator[Finding]:
+    yield _absent(machine, "cuda-tile") or Finding("cuda-tile", State.OK, machine.packages["cuda-tile"])
+
+
+def _tileiras(machine: Machine) -> Iterator[Finding]:
     releases = {name: machine.packages[name] for name in TOOLKIT if name in machine.packages}
-    if different := mixed(releases):
-        found.append(Finding("tileiras", State.MISSING, different, REINSTALL))
-    elif machine.tileiras is None:
-        found.append(Finding("tileiras", State.MISSING, "the compiler is not there", REINSTALL))
-    elif why := machine.broken.get("tileiras"):
-        found.append(Finding("tileiras", State.MISSING, f"{machine.tileiras} does not run: {why}", REINSTALL))
-    elif machine.gpu is not None and machine.archs and machine.gpu.arch not in machine.archs:
-        release = releases.get("nvidia-cuda-tileiras", machine.tileiras)
-        found.append(
-            Finding("tileiras", State.MISSING, f"{release} does not compile for {machine.gpu.arch}", REINSTALL)
-        )
-    else:
-        release = releases.get("nvidia-cuda-tileiras", "from a CUDA toolkit")
-        found.append(Finding("tileiras", State.OK, f"{release}, {machine.tileiras}"))
-    if machine.nvdisasm is None:
-        found.append(Finding("nvdisasm", State.MISSING, "not found", "pip install nvidia-cuda-nvdisasm"))
-    elif why := machine.broken.get("nvdisasm"):
-        remedy = "pip install --force-reinstall nvidia-cuda-nvdisasm"
-        found.append(Finding("nvdisasm", State.MISSING, f"{machine.nvdisasm} does not run: {why}", remedy))
-    else:
-        found.append(Finding("nvdisasm", State.OK, machine.nvdisasm))
-    return found
+    release = releases.get("nvidia-cuda-tileiras", "from a CUDA toolkit")
+    why = mixed(releases)
+    if not why and machine.tileiras is None:
+        why = "the compiler is not there"
+    elif not why and "tileiras" in machine.broken:
+        why = f"{machine.tileiras} does not run: {machine.broken['tileiras']}"
+    elif not why and machine.gpu is not None and machine.archs and machine.gpu.arch not in machine.archs:
+        why = f"{release} does not compile for {machine.gpu.arch}"
+    yield (
+        Finding("tileiras", State.MISSING, why, REINSTALL)
+        if why
+        else Finding("tileiras", State.OK, f"{release}, {machine.tileiras}")
+    )
 
 
-def _gpu(machine: Machine) -> Finding:
+def _nvdisasm(machine: Machine) -> Iterator[Finding]:
+    if machine.nvdisasm is not None and "nvdisasm" not in machine.broken:
+        yield Finding("nvdisasm", State.OK, machine.nvdisasm)
+    else:
+        why = f"{machine.nvdisasm} does not run: {machine.broken['nvdisasm']}" if machine.nvdisasm else "not found"
+        yield Finding("nvdisasm", State.MISSING, why, "pip install --force-reinstall nvidia-cuda-nvdisasm")
+
+
+def _gpu(machine: Machine) -> Iterator[Finding]:
     if machine.gpu is not None:
-        return Finding("GPU", State.OK, f"{machine.gpu.name}, {machine.gpu.arch}")
-    if machine.pci_gpu:
-        return Finding(
+        yield Finding("GPU", State.OK, f"{machine.gpu.name}, {machine.gpu.arch}")
+    elif machine.pci_gpu:
+        yield Finding(
             "GPU", State.LIMITED, "an NVIDIA GPU is on the bus, but no driver shows it: only the cpu backend works",
             "install the driver: `apt-get install nvidia-driver-580-open`, or run the container with --gpus all",
         )  # fmt: skip
-    return Finding("GPU", State.LIMITED, "none here: the cpu backend interprets kernels and models latency")
+    else:
+        yield Finding("GPU", State.LIMITED, "none here: the cpu backend interprets kernels and models latency")
 
 
-def _driver(machine: Machine) -> Finding:
+def _driver(machine: Machine) -> Iterator[Finding]:
     if machine.gpu is None:
-        return Finding("driver", State.LIMITED, "none")
-    if machine.gpu.driver_is_recent:
-        return Finding("driver", State.OK, machine.gpu.driver)
-    return Finding(
-        "driver", State.MISSING, f"{machine.gpu.driver} is too old for CUDA 13, which cuTile kernels are launched with",
-        f"install release {MIN_DRIVER} or later: `apt-get install nvidia-driver-{MIN_DRIVER}-open`; or use "
-        "backend cpu",
-    )  # fmt: skip
+        yield Finding("driver", State.LIMITED, "none")
+    elif machine.gpu.driver_is_recent:
+        yield Finding("driver", State.OK, machine.gpu.driver)
+    else:
+        yield Finding(
+            "driver", State.MISSING,
+            f"{machine.gpu.driver} is too old for CUDA 13, which cuTile kernels are launched with",
+            f"install release {MIN_DRIVER} or later: `apt-get install nvidia-driver-{MIN_DRIVER}-open`; or use "
+            "backend cpu",
+        )  # fmt: skip
 
 
 def _version(package: str) -> str | None:
@@ -339,20 +246,19 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _output(command: list[str]) -> str | None:
-    if shutil.which(command[0]) is None:
+def _git_version() -> str | None:
+    if shutil.which("git") is None:
         return None
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    return done.stdout.strip() if done.returncode == 0 and done.stdout.strip() else None
+    return subprocess.run(["git", "--version"], capture_output=True, text=True, check=False).stdout.strip() or None
 
 
 def _gpu_on_the_bus() -> bool:
+    """Whether an NVIDIA display controller is among the PCI devices."""
     for device in Path("/sys/bus/pci/devices").glob("*"):
         try:
-            vendor = (device / "vendor").read_text().strip()
-            kind = (device / "class").read_text().strip()
+            vendor, kind = (device / "vendor").read_text().strip(), (device / "class").read_text().strip()
         except OSError:
             continue
-        if vendor == _NVIDIA_VENDOR and kind.startswith("0x03"):
+        if vendor == "0x10de" and kind.startswith("0x03"):
             return True
     return False

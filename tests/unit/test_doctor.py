@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -87,20 +86,12 @@ def test_this_machine_can_be_looked_at() -> None:
     assert names == expected
 
 
-def test_what_stays_open_to_an_agent_of_the_same_user_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    found = {one.name: one for one in protections()}
-    assert str(tmp_path / "state" / "heads") in found["outside head"].detail
-    assert not found["same user"].holds
-    assert "under a user of its own" in found["another account"].detail
-    monkeypatch.setenv("TILEWRIGHT_STATE", "/proc/nowhere")
-    outside = next(one for one in protections() if one.name == "outside head")
-    assert outside.holds or "cannot be written" in outside.detail
-
-
 def test_the_confinement_of_workers_is_tried() -> None:
     found = next(one for one in protections() if one.name == "workers")
-    assert found.holds, found.detail
-    assert re.search(r"; 12 ways out \(files, .*sockets.*\) were tried: all were refused$", found.detail), found.detail
+    assert found.state is State.OK, found.detail
+    assert re.search(r"; \d\d ways out \(files, .*sockets.*\) were tried: all were refused$", found.detail), (
+        found.detail
+    )
 
 
 def test_a_machine_without_landlock_and_seccomp_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,6 +99,6 @@ def test_a_machine_without_landlock_and_seccomp_is_told_so(monkeypatch: pytest.M
     proof = Proof(isolation=isolation, tried={"sockets": ["connect by TCP"]}, succeeded=["connect by TCP"])
     monkeypatch.setattr("tilewright.isolation.breakout.prove", lambda: proof)
     found = next(one for one in protections() if one.name == "workers")
-    assert not found.holds
+    assert found.state is State.LIMITED
     assert "confined by none (Landlock: Function not implemented); 1 ways out (sockets) were tried: " in found.detail
     assert found.detail.endswith("a kernel's code can connect by TCP")

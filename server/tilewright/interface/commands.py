@@ -188,16 +188,12 @@ def setup(
 @app.command(name="doctor")
 def doctor_command() -> None:
     """Say what this machine has, what is missing, and the command that fixes it."""
-    findings = doctor.examine(doctor.this_machine())
+    findings = [*doctor.examine(doctor.this_machine()), *doctor.protections()]
     colours = {doctor.State.OK: "green", doctor.State.LIMITED: "yellow", doctor.State.MISSING: "red"}
     for finding in findings:
         console.print(Text(f"{finding.state:8}", style=colours[finding.state]), f"{finding.name:10}", finding.detail)
         if finding.remedy:
             console.print(f"{'':20}to fix it: {finding.remedy}")
-    console.print("\nwhat protects a session on this machine, and what an agent of the same user can still do:")
-    for one in doctor.protections():
-        mark = Text("holds   " if one.holds else "open    ", style="green" if one.holds else "yellow")
-        console.print(mark, f"{one.name:15}", one.detail)
     raise typer.Exit(1 if any(finding.state is doctor.State.MISSING for finding in findings) else 0)
 
 
