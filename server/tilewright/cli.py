@@ -9,8 +9,6 @@ from pathlib import Path
 
 def main() -> None:
     """The console script `tilewright`."""
-    from tilewright.files import storage_problem
-
     try:
         if sys.argv[1:2] == ["serve"] and not {"-h", "--help"} & set(sys.argv):
             raise SystemExit(_serve(sys.argv[2:]))
@@ -18,11 +16,8 @@ def main() -> None:
 
         app(prog_name="tilewright")
     except OSError as error:
-        if not (text := storage_problem(error)):
-            raise
-        from tilewright.interface.terminal import failed
-
-        raise SystemExit(failed(text).exit_code) from None
+        print(f"tilewright: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
 
 
 def _serve(arguments: list[str]) -> int:

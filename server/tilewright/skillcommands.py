@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from tilewright.files import storage_problem
 from tilewright.interface.terminal import console, failed
 from tilewright.skillpack import MANIFEST, SkillError, install, load_skill, skill_names
 
@@ -51,7 +50,5 @@ def install_(
         written = install(names or [], to)
     except SkillError as error:
         raise failed(str(error)) from None
-    except OSError as error:
-        raise failed(storage_problem(error) or str(error)) from None
     for folder in written:
         console.print(f"installed {folder}")

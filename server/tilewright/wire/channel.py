@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from tilewright.files import storage_problem
+from tilewright.files import STORAGE_ERRORS
 from tilewright.wire.memory import Memory, mapped
 
 Message = dict[str, Any]
@@ -165,8 +165,8 @@ class Channel:
                 except usage_errors as error:
                     self.send({"usage_error": str(error).replace(f"{message.get('task')}/", "")})
                 except Exception as error:
-                    if isinstance(error, OSError) and (text := storage_problem(error)):
-                        self.send({"usage_error": text})
+                    if isinstance(error, OSError) and error.errno in STORAGE_ERRORS:
+                        self.send({"usage_error": str(error)})
                         continue
                     self.send({"failure": traceback.format_exc()[-4000:]})
         except ChannelClosed:
