@@ -29,7 +29,7 @@ LAYERS = [
     {"isolation", "gpu", "journal", "ledger", "heads"},
     {"wire", "repository", "knobs"},
     {"task", "cases", "commandtask", "taskerrors", "bundled", "rules", "skillpack"},
-    {"errors", "files", "registry", "text"},
+    {"errors", "files", "text"},
 ]
 # fmt: on
 

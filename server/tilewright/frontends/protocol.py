@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import sys
 from collections.abc import Collection, Iterator, Mapping
@@ -11,7 +12,6 @@ from types import CodeType
 from typing import Any, NamedTuple, Protocol
 
 from tilewright.errors import UsageError
-from tilewright.registry import Registry
 
 
 class MissingPackage(UsageError):
@@ -129,12 +129,28 @@ class Defaults:
     ahead = ""
 
 
-FRONTENDS: Registry[Frontend] = Registry(
-    "frontend",
-    "tilewright.frontends.cutile:CUTILE",
-    "tilewright.frontends.triton:TRITON",
-    "tilewright.frontends.torch:TORCH",
-)
+class Frontends:
+    """The languages, by their dotted names. Each is imported when it is asked for."""
+
+    dotted = (
+        "tilewright.frontends.cutile:CUTILE",
+        "tilewright.frontends.triton:TRITON",
+        "tilewright.frontends.torch:TORCH",
+    )
+
+    def __iter__(self) -> Iterator[Frontend]:
+        for module, _, attribute in (dotted.partition(":") for dotted in self.dotted):
+            yield getattr(importlib.import_module(module), attribute)
+
+    def __getitem__(self, name: str) -> Frontend:
+        """Raises `UsageError` if there is no such language."""
+        known = {frontend.name: frontend for frontend in self}
+        if name not in known:
+            raise UsageError(f"no frontend {name!r}: there are {', '.join(known)}")
+        return known[name]
+
+
+FRONTENDS = Frontends()
 
 
 def need_packages(frontend: Frontend) -> None:
