@@ -101,7 +101,7 @@ def test_a_session_over_stdio(make_task: Callable[..., Path]) -> None:
             misspelt = await refusal(connected, "start_session", task="task", rule={})
             assert misspelt == 'start_session has no argument "rule"; did you mean rules?'
             strange = await refusal(connected, "start_session", task="task", arch="x; rm -rf")
-            assert strange == "arch must match pattern '^sm_\\d{2,3}$', not \"x; rm -rf\""
+            assert strange == "arch: must match pattern '^sm_\\d{2,3}$', not \"x; rm -rf\""
 
             seen: list[tuple[float, str | None]] = []
 
@@ -146,7 +146,7 @@ def test_a_session_over_stdio(make_task: Callable[..., Path]) -> None:
             assert "+Tile[float32,(64)]" in compared["text"]
             assert "-Tile[float32,(1024)]" in compared["text"]
             long = await refusal(connected, "dump_ir", compile_seconds=1e6)
-            assert long == "compile_seconds must be less than or equal to 300, not 1000000.0"
+            assert long == "compile_seconds: must be at most 300, not 1000000.0"
             bound = await content(connected, "profile")
             assert bound["cases"][0]["root_cause"] in bound["next"]
             assert bound["modelled"]

@@ -84,7 +84,7 @@ def test_the_command_takes_rules_by_name(make_task: Callable[..., Path]) -> None
     for rule, words in (
         ("acept=0.1", "there is no rule 'acept'; did you mean accept?"),
         ("accept", "rules: 'accept': "),
-        ("accept=much", "rules.accept: must be a number"),
+        ("accept=much", "rules.accept: must be a valid number"),
     ):
         done = tilewright(*options, "--rules", rule, cwd=root)
         assert (done.returncode, words in " ".join(done.stderr.split())) == (2, True), done.stderr

@@ -58,7 +58,7 @@ def test_the_form_in_the_readme_is_read() -> None:
         ('["src/ops/layer_norm.py"]', '["pyproject.toml"]', "pyproject.toml steers how tests run"),
         ('["src/ops/layer_norm.py"]', '["../layer_norm.py"]', "stays inside it"),
         ('["src/ops/layer_norm.py"]', '["tests/ops/test_layer_norm.py"]', "an experiment that edits it judges itself"),
-        ('["src/ops/layer_norm.py"]', "[]", "editable: must not be empty"),
+        ('["src/ops/layer_norm.py"]', "[]", "editable: must have at least 1 item"),
         ('name = "layer_norm"', 'name = "layer_norm"\nenvironment = { PYTHONPATH = "x" }', "PYTHONPATH steers"),
         ('name = "layer_norm"', 'name = "layer_norm"\nenvironment = { PYTEST_ADDOPTS = "x" }', "PYTEST_ADDOPTS steers"),
         ('name = "layer_norm"', 'name = "layer_norm"\nenvironment = { LD_PRELOAD = "x" }', "LD_PRELOAD steers"),

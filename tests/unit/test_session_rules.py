@@ -41,7 +41,10 @@ def test_every_rule_has_a_bound_a_description_and_a_place_in_the_list() -> None:
         ({"accept": float("nan")}, "rules.accept: must be a finite number"),
         ({"floor": 0}, "rules.floor: must be at least 0.0005"),
         ({"hidden_cases_to_keep": 1}, "rules.hidden_cases_to_keep: must be at least 12"),
-        ({"patience": 0, "accept": -1}, "rules.accept: must be at least 0; rules.patience: must be at least 1"),
+        (
+            {"patience": 0, "accept": -1},
+            "rules.accept: must be at least 0, not -1; rules.patience: must be at least 1, not 0",
+        ),
         ({"patience": 2.5}, "rules.patience: must be a whole number"),
         ({"patience": True}, "rules.patience: must be a whole number"),
         ({"stop_on_minor_gain": 1}, "rules.stop_on_minor_gain: must be true or false"),

@@ -83,7 +83,7 @@ def called(name: str, root: Path, arguments: dict[str, Any]) -> Any:
     return asyncio.run(tool.work(Workspace(root), tool.parse(arguments), silent))
 
 
-SCALAR = "a number, true or false, or a text"
+SCALAR = "must be a number, true or false, or a text"
 
 
 @pytest.mark.parametrize(
@@ -92,25 +92,25 @@ SCALAR = "a number, true or false, or a text"
         ("start_session", {}, "start_session needs task: folder of task.toml, relative to the server's root"),
         ("start_session", {"task": None},
          "start_session needs task: folder of task.toml, relative to the server's root"),
-        ("start_session", {"task": 3}, "task must be a valid string, not 3"),
-        ("start_session", {"task": "t", "backend": "gpu"}, "backend must be 'auto', 'cuda' or 'cpu', not \"gpu\""),
-        ("start_session", {"task": "t", "rules": 3}, "rules must be a valid dictionary, not 3"),
+        ("start_session", {"task": 3}, "task: must be a valid string, not 3"),
+        ("start_session", {"task": "t", "backend": "gpu"}, "backend: must be 'auto', 'cuda' or 'cpu', not \"gpu\""),
+        ("start_session", {"task": "t", "rules": 3}, "rules: must be a table, not 3"),
         ("start_session", {"task": "t", "include_dirty": "eh"},
-         'include_dirty must be a valid boolean, unable to interpret input, not "eh"'),
+         'include_dirty: must be true or false, not "eh"'),
         ("start_session", {"task": "t", "bakend": "cpu"},
          'start_session has no argument "bakend"; did you mean backend?'),
-        ("append_result", {"optimization": 3}, "optimization must be a valid string, not 3"),
+        ("append_result", {"optimization": 3}, "optimization: must be a valid string, not 3"),
         ("append_result", {"optimization": ""}, "append_result needs optimization: what was tried, in a few words"),
         ("append_result", {"optimization": "x", "root_cause": "y"},
-         "root_cause must be 'memory', 'compute', 'latency', 'launch', 'scheduling' or 'unknown', not \"y\""),
+         "root_cause: must be 'memory', 'compute', 'latency', 'launch', 'scheduling' or 'unknown', not \"y\""),
         ("session_status", {"verbose": True}, 'session_status has no argument "verbose"; it takes no arguments'),
-        ("dump_ir", {"compile_seconds": 0}, "compile_seconds must be greater than or equal to 1, not 0"),
-        ("dump_ir", {"arch": "sm_90"}, 'arch must be a valid list, not "sm_90"'),
-        ("dump_ir", {"arch": ["null", "x"]}, "arch.0 must match pattern '^sm_\\d{2,3}$', not \"x\""),
-        ("dump_ir", {"compare": "nothing"}, "compare must be 'incumbent', not \"nothing\""),
-        ("dump_ir", {"case": {"M": [1]}}, f"case.M: takes {SCALAR}, not [1]"),
+        ("dump_ir", {"compile_seconds": 0}, "compile_seconds: must be at least 1, not 0"),
+        ("dump_ir", {"arch": "sm_90"}, 'arch: must be a valid list, not "sm_90"'),
+        ("dump_ir", {"arch": ["null", "x"]}, "arch[0]: must match pattern '^sm_\\d{2,3}$', not \"x\""),
+        ("dump_ir", {"compare": "nothing"}, "compare: must be 'incumbent', not \"nothing\""),
+        ("dump_ir", {"case": {"M": [1]}}, f"case.M: {SCALAR}, not [1]"),
         ("dump_ir", {"case": {"M": [1], "N": [2]}, "compile_seconds": 0},
-         f"compile_seconds must be greater than or equal to 1, not 0; case.M: takes {SCALAR}, not [1]"),
+         f"compile_seconds: must be at least 1, not 0; case.M: {SCALAR}, not [1]"),
         ("profile", {"task": "a\0b"}, "an argument of profile holds a NUL or half a surrogate pair, which is no text"),
         ("profile", {"config": {"a\ud800": 1}},
          "an argument of profile holds a NUL or half a surrogate pair, which is no text"),

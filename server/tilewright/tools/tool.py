@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from tilewright.errors import UsageError
-from tilewright.text import cut, printable
+from tilewright.taskerrors import complaint, place_of
 from tilewright.wire.record import Record
 
 if TYPE_CHECKING:
@@ -87,11 +86,8 @@ class Tool(Generic[ParamsT, ReportT]):
         if problem["type"] == "extra_forbidden":
             close = difflib.get_close_matches(name, known, n=1)
             others = f"it takes {', '.join(known)}" if known else "it takes no arguments"
-            return f"{self.name} has no argument {_shown(name)}; {f'did you mean {close[0]}?' if close else others}"
-        place = printable(cut(" ".join(".".join(map(str, problem["loc"])).split()), 100))
-        if problem["type"] == "value_error":
-            return f"{place}: {problem['ctx']['error']}"
-        return f"{place} {re.sub(r'^[A-Z][a-z]+ should ', 'must ', problem['msg'])}, not {_shown(problem['input'])}"
+            return f"{self.name} has no argument {json.dumps(name)}; {f'did you mean {close[0]}?' if close else others}"
+        return f"{place_of(problem['loc'])}: {complaint(problem, known)}"
 
 
 def _pairs(value: Any) -> Any:
@@ -111,13 +107,7 @@ def _lists(value: Any) -> Any:
     return parse_values(map(str, value))
 
 
-def _scalar(value: Any) -> Any:
-    if not isinstance(value, bool | int | float | str):
-        raise ValueError(f"takes a number, true or false, or a text, not {_shown(value)}")
-    return value
-
-
-Scalar = Annotated[int | float | bool | str, BeforeValidator(_scalar)]
+Scalar = int | float | bool | str
 Settings = Annotated[dict[str, Scalar], BeforeValidator(_pairs)]
 """Values by name. On the command line: `NAME=VALUE`, repeated."""
 Choices = Annotated[dict[str, list[Scalar]], BeforeValidator(_lists)]
@@ -150,11 +140,6 @@ def _is_text(arguments: Mapping[str, Any]) -> bool:
         return b"\\u0000" not in json.dumps(arguments, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return False
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value, default=repr)
-    return text if len(text) <= 60 else f"{text[:58]} …"
 
 
 _OF_ARGUMENTS = (
