@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 from tilewright import bundled
+from tilewright.errors import UsageError
 from tilewright.files import write_atomically
 
 MANIFEST = "SKILL.md"
@@ -20,7 +21,7 @@ _LINK = re.compile(r"\[([^\]\n]+)\]\(([^)\s]+)\)")
 _CHECK = re.compile(r"^<!-- (?:run|refused|with)\b.*?-->\n", re.DOTALL | re.MULTILINE)
 
 
-class SkillError(ValueError):
+class SkillError(UsageError):
     """What was asked of the skills cannot be done; the text says what can."""
 
 

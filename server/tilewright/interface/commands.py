@@ -27,7 +27,7 @@ from tilewright.interface.terminal import (
 )
 from tilewright.interface.toolcommands import Group, add_tools
 from tilewright.session.checkout import Checkout, CheckoutBusy
-from tilewright.skillcommands import skills_app
+from tilewright.skillpack import install
 from tilewright.task import case_label
 from tilewright.tools import table
 from tilewright.tools.dump import TASK
@@ -43,6 +43,7 @@ session_app = typer.Typer(
     help="End the current session, carry it to another machine, or give its task room for more wrong results.",
 )
 app.add_typer(session_app, name="session")
+skills_app = typer.Typer(no_args_is_help=True, help="The skills for agents.")
 app.add_typer(skills_app, name="skills")
 app.add_typer(program_app, name="program")
 
@@ -222,7 +223,7 @@ def rerun(
 
 @app.command()
 def check(
-    path: Annotated[Path, typer.Argument(help="a task's folder, or a file in it, from the root")],
+    task: Annotated[str, typer.Argument(help=TASK)] = "",
     root: Root = HERE,
 ) -> None:
     """Look for races, unwritten memory, padding, bounds and overflow in the kernels of a task. Needs no GPU.
@@ -232,7 +233,10 @@ def check(
     """
     from tilewright.session.checks import check_task, in_words
 
-    result = done(lambda: asyncio.run(check_task(root, path, print_progress)))
+    async def work(loop: Any) -> Any:
+        return await check_task(root, loop.checkout.root / loop.task_of(task)[0], print_progress)
+
+    result = in_loop(root, work)
     for defect in result.defects:
         typer.echo(f"{defect.text}; {case_label(defect.case)}")
     if not result.defects:
@@ -273,6 +277,22 @@ def compare(
     for failure in comparison.failures:
         errors.print(failure, style="red")
     raise typer.Exit(1 if comparison.failures else 0)
+
+
+@skills_app.callback()
+def _skills() -> None: ...
+
+
+@skills_app.command(name="install")
+def install_(
+    names: Annotated[list[str] | None, typer.Argument(help="skills to install; default: all")] = None,
+    to: Annotated[
+        Path, typer.Option("--to", help=".claude/skills for Claude Code, .agents/skills for others, or any folder")
+    ] = Path(".agents/skills"),
+) -> None:
+    """Write self-contained copies of the skills: references inside, links made to fit."""
+    for folder in done(lambda: install(names or [], to)):
+        console.print(f"installed {folder}")
 
 
 @session_app.command()
