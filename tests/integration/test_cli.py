@@ -177,9 +177,10 @@ def test_a_task_is_found_from_every_folder(make_task: Callable[..., Path]) -> No
     inside = tilewright("check", "notes", "--root", "task", cwd=root)
     assert inside.stdout.startswith("nothing found"), inside.stderr
     assert "nowhere: no such file or folder" in tilewright("check", "nowhere", cwd=root).stderr
-    assert "lies in no task's folder" in tilewright("check", str(root.parent), cwd=root).stderr
+    assert "lies outside the repository" in tilewright("check", str(root.parent), cwd=root).stderr
     assert "no spills" in tilewright("dump-ir", ".", "--arch", "sm_90", cwd=root / "task").stdout
-    started = tilewright("start-session", ".", "--backend", "cpu", cwd=root / "task")
+    assert "no spills" in tilewright("dump-ir", "task/kernel.py", "--arch", "sm_90", cwd=root).stdout
+    started = tilewright("start-session", "kernel.py", "--backend", "cpu", cwd=root / "task")
     assert started.returncode == 0, started.stderr
     assert "task: task\n" in started.stdout
 

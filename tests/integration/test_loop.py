@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -246,8 +247,11 @@ def test_a_call_that_cannot_wait_is_continued_by_the_same_call(make_task: Callab
         assert report.state == "running"
         with pytest.raises(UsageError, match="start_session is running"):
             await loop.run_correctness(quiet)
+        (root / "another").mkdir()
+        (root / "another" / "task.toml").write_text("")
         with pytest.raises(UsageError, match=r"start_session is running|is under way"):
-            await start(loop, ".")
+            await start(loop, "another")
+        shutil.rmtree(root / "another")
         while (report := await start(loop, wait_s=5)).state == "running":
             pass
         edit(root, FASTER_KERNEL)

@@ -97,7 +97,7 @@ def test_a_session_over_stdio(make_task: Callable[..., Path]) -> None:
                 assert all("description" in spec for spec in properties.values())
             assert (await content(connected, "session_status"))["phase"] == "none"
             assert "call start_session" in await refusal(connected, "run_correctness")
-            assert "no such folder" in await refusal(connected, "start_session", task="nowhere")
+            assert "no such file or folder" in await refusal(connected, "start_session", task="nowhere")
             misspelt = await refusal(connected, "start_session", task="task", rule={})
             assert misspelt == 'start_session has no argument "rule"; did you mean rules?'
             strange = await refusal(connected, "start_session", task="task", arch="x; rm -rf")

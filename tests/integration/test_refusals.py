@@ -87,12 +87,12 @@ def test_starts_that_are_refused_change_nothing(make_task: Callable[..., Path]) 
     head, branch = git(root, "rev-parse", "HEAD"), git(root, "branch", "--show-current")
 
     async def scene(loop: Loop) -> None:
-        with pytest.raises(UsageError, match="no such folder"):
+        with pytest.raises(UsageError, match="no such file or folder"):
             await start(loop, "nowhere")
         with pytest.raises(UsageError, match="outside"):
             await start(loop, "../..")
-        with pytest.raises(UsageError, match="is a file; give the folder"):
-            await start(loop, "task/kernel.py")
+        with pytest.raises(UsageError, match="lies in no task's folder"):
+            await start(loop, "README.md")
         with pytest.raises(UsageError, match="no session is under way; call start_session"):
             await loop.run_correctness(quiet)
         edit(root, FASTER_KERNEL)
@@ -198,8 +198,10 @@ def test_one_session_holds_a_checkout_and_another_process_may_look(make_task: Ca
         assert "only looking" in looking.summary
         assert looking.phase == "ready"
         await other.close()
+        (root / "another").mkdir()
+        (root / "another" / "task.toml").write_text("")
         with pytest.raises(UsageError, match="a session on task is under way"):
-            await start(loop, ".")
+            await start(loop, "another")
         assert (await start(loop)).iteration == 1
 
     play(root, scene)

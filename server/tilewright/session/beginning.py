@@ -28,24 +28,24 @@ from tilewright.text import cut, few, printable
 
 
 def task_path(checkout: Checkout, task: str) -> PurePosixPath:
-    """A task's folder relative to the root. Raises `UsageError` for a path that leaves it or leads to no folder."""
+    """The folder, relative to the root, of the task that the folder or file `task` is or lies in. Raises `UsageError`
+    for a path that leaves the repository or leads to no task."""
     named = cut(printable(" ".join(task.split())), 100)
-    if not task.strip():
-        raise UsageError("task is empty; give the folder that holds task.toml, relative to the server's root")
+    if not named:
+        raise UsageError("task is empty; give the folder that holds task.toml, or a file in it")
     try:
         path = (checkout.base / task).resolve()
-        path = path.parent if path.name == "task.toml" else path
-        is_file, is_folder = path.is_file(), path.is_dir()
-    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a name that is too long or holds a NUL
-        why = (error.strerror or "").lower() if isinstance(error, OSError) else "it is no path, or links to itself"
-        raise UsageError(f"task {named} cannot be a folder ({why}); give the one that holds task.toml") from None
+        is_there = path.exists()
+    except (OSError, RuntimeError, ValueError):  # a loop of links, a name that is too long or holds a NUL
+        is_there = False
+    if not is_there:
+        raise UsageError(f"task {named}: no such file or folder in {checkout.base}")
     if not path.is_relative_to(checkout.root):
         raise UsageError(f"task {named} lies outside the repository {checkout.root}; give a folder inside")
-    if is_file:
-        raise UsageError(f"task {named} is a file; give the folder that holds task.toml: `tilewright init` writes one")
-    if not is_folder:
-        raise UsageError(f"task {named}: no such folder in {checkout.base}; give the one that holds task.toml")
-    return need_own(checkout, PurePosixPath(path.relative_to(checkout.root).as_posix()))
+    for folder in (path, *path.parents):
+        if folder.is_relative_to(checkout.root) and (folder / "task.toml").is_file():
+            return need_own(checkout, PurePosixPath(folder.relative_to(checkout.root).as_posix()))
+    raise UsageError(f"task {named} lies in no task's folder, which has a task.toml: `tilewright init` writes one")
 
 
 def need_own(checkout: Checkout, folder: PurePosixPath) -> PurePosixPath:

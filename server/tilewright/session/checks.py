@@ -11,7 +11,7 @@ from tilewright.evaluation.results import CorrectnessResult, Status
 from tilewright.evaluation.seeds import new_secret
 from tilewright.evaluation.snapshot import content_id
 from tilewright.repository import Files
-from tilewright.session.beginning import check_tree, need_own, working_candidate
+from tilewright.session.beginning import check_tree, task_path, working_candidate
 from tilewright.session.checkout import Checkout
 from tilewright.session.dumping import COMPILE_S
 from tilewright.session.jobs import Progress
@@ -25,11 +25,10 @@ LIMIT_S = 600.0
 ARCH = "sm_90"
 
 
-async def check_task(root: Path, path: Path, progress: Progress) -> CorrectnessResult:
-    """Check the working tree's kernels of the task that `path`, relative to `root`, is or lies in, after the functions
-    of its task.py. Raises `UsageError`."""
+async def check_task(root: Path, task: str | Path, progress: Progress) -> CorrectnessResult:
+    """Check the working tree's kernels of a task, after the functions of its task.py. Raises `UsageError`."""
     checkout = Checkout(root.resolve())
-    place = need_own(checkout, _task_around(checkout, path))
+    place = task_path(checkout, str(task))
     if (tests := await _run_tests(checkout, place, progress)) is not None:
         return tests
     found = working_candidate(checkout, place)
@@ -78,21 +77,6 @@ def _noted(tally: Tally, backend: Backend, files: Files, result: CorrectnessResu
     """The result, which counts where it is wrong."""
     why = tally.note("check", backend, content_id(files), result.status, result.failed_on)
     return result.model_copy(update={"message": f"{result.message}; not counted: {why}"}) if why else result
-
-
-def _task_around(checkout: Checkout, path: Path) -> PurePosixPath:
-    """The folder of the task that `path` is or lies in, relative to the repository. Raises `UsageError`."""
-    try:
-        given = (checkout.base / path).resolve()
-        there = given.exists()
-    except (OSError, RuntimeError, ValueError):  # too long, a loop of links, a NUL
-        there = False
-    if not there:
-        raise UsageError(f"{path}: no such file or folder in {checkout.base}")
-    for folder in (given, *given.parents):
-        if folder.is_relative_to(checkout.root) and (folder / "task.toml").is_file():
-            return PurePosixPath(folder.relative_to(checkout.root).as_posix())
-    raise UsageError(f"{path} lies in no task's folder of {checkout.root}: there is no task.toml beside it, nor above")
 
 
 async def _run_tests(checkout: Checkout, place: PurePosixPath, progress: Progress) -> CorrectnessResult | None:

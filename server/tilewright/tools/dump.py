@@ -10,7 +10,7 @@ from tilewright.session.reports import DumpReport
 from tilewright.tools.tool import Arch, Effect, Params, Settings, Tell, Tool
 from tilewright.tools.workspace import Workspace
 
-TASK = "folder of task.toml; default: the session's"
+TASK = "folder of task.toml, or a file in it; default: the session's"
 CONFIG = "tunable parameters to set for this call, as in autotune's space"
 
 

@@ -33,7 +33,7 @@ def backend_of(device: Device) -> Backend | None:
 class StartSession(Params):
     """Begin a session: its branch, environment check, and the baseline as iteration 0. Resumes one under way."""
 
-    task: str = Field(description="folder of task.toml, relative to the server's root")
+    task: str = Field(description="folder of task.toml, or a file in it, relative to the server's root")
     backend: Device = Field("auto", description="cuda measures; cpu interprets and models")
     arch: Arch = Field("sm_90", description="what cpu models")
     rules: Settings = Field({}, description=f"by name, before task.toml's [rules] and the default: {defaults()}")
