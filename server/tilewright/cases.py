@@ -36,7 +36,7 @@ def case_label(case: Case) -> str:
 class Strict(BaseModel):
     """A table of a task file: unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Draw(Strict):

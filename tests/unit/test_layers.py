@@ -99,6 +99,16 @@ def test_the_servers_process_imports_no_torch(module: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_the_server_starts_without_what_only_a_call_needs() -> None:
+    heavy = ("git", "typer", "tomlkit", "tilewright.session.loop", "tilewright.autotune.tuner", "tilewright.api")
+    program = (
+        "import sys, tilewright.interface.mcp as mcp; mcp.table()\n"
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_the_replayer_imports_no_torch() -> None:
     program = "import sys, tilewright.replay.process; print('torch' in sys.modules or 'cuda.tile' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -279,6 +279,50 @@ def compare(
     raise typer.Exit(1 if comparison.failures else 0)
 
 
+@app.command()
+def report(
+    session: Annotated[str, typer.Argument(help="a folder of sandbox/; default: the current session")] = "",
+    pr: Annotated[bool, typer.Option("--pr", help="the body of a pull request: tables alone")] = False,
+    closes: Annotated[int | None, typer.Option(min=1, help="of the body: the issue that it closes")] = None,
+    timed: Annotated[
+        bool, typer.Option("--compare", help="of the body: time before, after and torch anew, as `compare` does")
+    ] = False,
+    root: Root = HERE,
+) -> None:
+    """Print the report of a session as Markdown, and write it as a page to sandbox/report.html."""
+    from tilewright.ledger import LedgerError
+    from tilewright.profile.peers import compare as run
+    from tilewright.session import report as reports
+    from tilewright.session.beginning import usable_backend
+    from tilewright.session.verification import session_folder
+
+    if session and timed:
+        raise failed("--compare times what the working tree has: name no session with it")
+    checkout = done(lambda: Checkout(root))
+    folder = done(lambda: session_folder(checkout, session))
+    try:
+        data = reports.report_of(checkout.sandbox, folder.name, checkout.repository)
+    except LedgerError as error:
+        raise failed(str(error)) from None
+    if not pr:
+        reports.write(checkout.sandbox, folder.name, checkout.repository)
+        typer.echo(reports.markdown.render(data))
+        errors.print(f"the page: {folder.relative_to(checkout.root)}/report.html")
+        return
+    compared = ""
+    if timed:
+
+        async def work(loop: Any) -> Any:
+            task, arch = loop.task_of("")
+            return await run(loop.checkout, task, usable_backend(None), arch, {}, print_progress)
+
+        comparison = in_loop(root, work)
+        compared = comparison.markdown
+        for text in (*comparison.notes, *comparison.failures):
+            errors.print(text, style="yellow")
+    typer.echo(reports.markdown.pr_body(data.sessions[0], closes, compared))
+
+
 @skills_app.callback()
 def _skills() -> None: ...
 

@@ -20,8 +20,8 @@ class Autotune(Params):
     space: Choices = Field(
         {}, description="values by tunable parameter (constants of editable files, hints of @ct.kernel)"
     )
-    kind: Literal["T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9"] | None = Field(
-        None, description="kind of kernel to propose a space for; else as it seems"
+    kind: Literal["matmul", "attention", "rows"] | None = Field(
+        None, description="kind of kernel to propose a space for; else as its source shows"
     )
     apply: bool = Field(False, description="write the best config into the editable files")
     wrapper: bool = Field(False, description="write a module that tunes on the first call for a key")

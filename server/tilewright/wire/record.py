@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 class Record(BaseModel):
     """Immutable, strict about its fields, and free of NaN and infinity, so that it is always valid JSON."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 def misfit(error: Exception) -> str:
