@@ -258,14 +258,6 @@ class Repository:
         """Point HEAD at a branch whose commit is the one that is checked out; no file changes."""
         self._run("symbolic-ref", "HEAD", f"refs/heads/{branch}")
 
-    def checkout(self, branch: str) -> None:
-        """Check a branch out. Raises `RepositoryError` where local changes are in the way."""
-        self._run("checkout", "--quiet", branch, "--")
-
-    def detach(self) -> None:
-        """Check out the commit that is checked out, without its branch."""
-        self._run("checkout", "--quiet", "--detach")
-
     def commit(self, files: Files, parent: str, message: str) -> str:
         """A commit object on `parent` whose tree has `files` instead of its own; no ref moves."""
         with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
@@ -312,10 +304,6 @@ class Repository:
     def bundle(self, target: Path, refs: Iterable[str]) -> None:
         """Write refs, with their history, to a git bundle."""
         self._run("bundle", "create", str(target), *refs)
-
-    def unbundle(self, source: Path, refs: Iterable[str]) -> None:
-        """Fetch refs from a git bundle; none that exists is overwritten."""
-        self._run("fetch", "--quiet", "--no-tags", str(source), *(f"{ref}:{ref}" for ref in refs))
 
     def refs(self, prefix: str) -> list[str]:
         """The names of all refs under a prefix."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -15,12 +14,9 @@ from tests.stage import edit, play, quiet
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CorrectnessResult, Status
 from tilewright.evaluation.seeds import commitment
-from tilewright.heads import HeadStore
 from tilewright.session import integrity
-from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop
 from tilewright.session.rerun import compare_benchmarks, compare_checks
-from tilewright.session.transfer import export_session, import_session
 
 
 def amend(root: Path, message: str | None = None) -> str:
@@ -184,25 +180,6 @@ def test_rerun_names_what_is_missing(root: Path) -> None:
     assert done.returncode == 2
     assert re.search(r"the candidate of iteration 1, commit \w+, is not in this repository", done.stderr)
     assert "this repository no longer has it" in failures(root)["refs"]
-
-
-def test_an_archive_is_compared_with_what_is_known(root: Path, tmp_path: Path) -> None:
-    git(tmp_path, "clone", "-q", "--branch", "main", str(root), "clone")
-    archive = tmp_path / "session.tgz"
-    checkout = Checkout(root)
-    export_session(checkout, archive)
-    checkout.release()
-
-    async def scene(loop: Loop) -> None:
-        await loop.end("enough", quiet)
-
-    play(root, scene)
-    with pytest.raises(UsageError, match=r"names record .* it was cut off, or is an older copy"):
-        import_session(Checkout(tmp_path / "clone"), archive)
-    os.environ["TILEWRIGHT_STATE"] = str(tmp_path / "another machine's")  # the fixture puts it back
-    state = import_session(Checkout(tmp_path / "clone"), archive)
-    assert failures(tmp_path / "clone") == {}
-    assert HeadStore(state.started.session).path.is_file()
 
 
 def test_results_are_compared_by_interval_and_by_status() -> None:

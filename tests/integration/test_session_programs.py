@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 import shutil
 import tarfile
@@ -13,11 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.conftest import FASTER_KERNEL, SCALE_TOML, SLOWER_KERNEL, git
-from tests.integration.test_carried import another_machine, clone, end, exported
+from tests.conftest import FASTER_KERNEL, SCALE_TOML, SLOWER_KERNEL
 from tests.stage import judged, play, quiet, start
 from tests.unit.programs.made import OUT, W, fill, program
-from tilewright.errors import UsageError
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, CorrectnessResult, Level, Status, StoredProgram
 from tilewright.programs.format import bare_file, encoded, program_file
 from tilewright.programs.identity import identity
@@ -25,10 +22,10 @@ from tilewright.programs.model import Block, Program, digest_of
 from tilewright.repository import Files
 from tilewright.rules import Rules
 from tilewright.session.checkout import Checkout
+from tilewright.session.export import export_session
 from tilewright.session.loop import Loop
 from tilewright.session.programs import programs_folder
 from tilewright.session.runs import Runs
-from tilewright.session.transfer import import_session
 from tilewright.session.verification import Mark, verify
 
 HELD = b"\x07" * 4096
@@ -232,60 +229,12 @@ def test_a_session_without_programs_has_no_line(root: Path) -> None:
     assert said(root) == []
 
 
-def test_an_archive_carries_the_programs(stage: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = stage.root
-    there = clone(root, "there")
-
+def test_an_archive_holds_the_programs(stage: SimpleNamespace, tmp_path: Path) -> None:
     async def scene(loop: Loop) -> None:
         await whole_session(loop, stage)
-
-    async def go_on(loop: Loop) -> None:
-        loop.revert()
-        await loop.append_result("another", quiet)
-
-    play(root, scene)
-    (folder_of(root) / "mine.program").write_bytes(b"?")
-    archive = exported(root, "session.tgz")
-    with monkeypatch.context() as elsewhere:
-        another_machine(root, elsewhere)
-        import_session(Checkout(there), archive)
-        assert names(there) == {*WHOLE, BARE}
-        assert said(there)[0][0] is Mark.OK
-        play(there, go_on)
-        end(there)
-        back, left = exported(there, "back.tgz"), names(there)
-    assert f"{named(PENDING)}.bare.program" in left
-    git(root, "checkout", "-q", "--", "task")
-    import_session(Checkout(root), back)
-    assert names(root) == left | {"mine.program"}
-    assert said(root)[0][0] is Mark.OK
-
-
-@pytest.mark.parametrize("harm", ["altered", "not named", "a link", "a bare file of another"])
-def test_an_archive_with_other_programs_is_refused(stage: SimpleNamespace, tmp_path: Path, harm: str) -> None:
-    async def scene(loop: Loop) -> None:
-        await whole_session(loop, stage)
-        await loop.end("enough", quiet)
 
     play(stage.root, scene)
-    there, archive, changed = clone(stage.root, "there"), exported(stage.root, "a.tgz"), tmp_path / "changed.tgz"
-    with tarfile.open(archive) as old, tarfile.open(changed, "w:gz") as new:
-        for member in old:
-            file = old.extractfile(member)
-            assert file is not None
-            raw = file.read()
-            if member.name == f"programs/{named(KEPT)}.program":
-                if harm == "altered":
-                    raw = raw[:-1] + b"?"
-                elif harm == "not named":
-                    member.name = f"programs/../{member.name}"
-                elif harm == "a link":
-                    member.type, member.linkname = tarfile.SYMTYPE, "/etc/hostname"
-                else:
-                    raw = (folder_of(stage.root) / BARE).read_bytes()
-                    member.name = f"programs/{named(KEPT)}.bare.program"
-            member.size = len(raw)
-            new.addfile(member, io.BytesIO(raw))
-    with pytest.raises(UsageError, match=r"altered|another program|does not name"):
-        import_session(Checkout(there), changed)
-    assert list((there / "sandbox").iterdir()) == []
+    export_session(Checkout(stage.root), tmp_path / "session.tgz")
+    with tarfile.open(tmp_path / "session.tgz") as archive:
+        packed = {Path(name).name for name in archive.getnames() if name.endswith(".program")}
+    assert packed == names(stage.root)

@@ -21,8 +21,8 @@ from tilewright.files import write_atomically
 from tilewright.heads import HeadStore
 from tilewright.repository import Repository
 from tilewright.session.checkout import Checkout
+from tilewright.session.export import export_session
 from tilewright.session.loop import Loop
-from tilewright.session.transfer import export_session
 
 
 def full(path: object = None) -> OSError:

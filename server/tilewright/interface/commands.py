@@ -385,19 +385,19 @@ def budget(
 def export(
     target: Annotated[Path, typer.Argument(help="archive to write, as in session.tgz")], root: Root = HERE
 ) -> None:
-    """Write the current session (branch, candidates, journal, table) to one archive."""
-    from tilewright.session.transfer import export_session
+    """Write the current session (branch, candidates, journal, table, programs) to one archive, for tar and git."""
+    from tilewright.session.export import export_session
 
     console.print(done(lambda: export_session(Checkout(root), target)))
 
 
-@session_app.command(name="import")
-def import_(source: Annotated[Path, typer.Argument(help="archive to read")], root: Root = HERE) -> None:
-    """Take a session from an archive and check its branch out."""
-    from tilewright.session.transfer import import_session
-
-    state = done(lambda: import_session(Checkout(root), source))
-    console.print(f"session {state.started.session} is here, on branch {state.started.branch}")
-
-
-add_tools(app)
+def _print_status(report: StatusReport) -> None:
+    console.print(as_commands(report.summary), style="bold")
+    if report.tried:
+        table = Table("iteration", "optimization", "latency_ms", "correctness", "status", "why", box=None)
+        for row in report.tried:
+            table.add_row(str(row.iteration), row.optimization, row.latency, row.correctness, row.status, row.reason)
+        console.print(table)
+    for text in (*report.notes, report.pending, report.budget, f"next: {report.next}"):
+        if text:
+            console.print(as_commands(text))

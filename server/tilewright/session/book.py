@@ -137,18 +137,6 @@ class Book:
             detail = integrity.missing_head_text(str(self._heads.path))
             self.record(Noticed(what="head missing", detail=detail))
 
-    def keep_missing_head(self, folder: Path) -> None:
-        """Put on record that a session's head was kept nowhere, and keep it, also for a session that has ended."""
-        self.checkout.hold()
-        try:
-            self._open(folder)
-            self.state = State.of(self.entries)
-            self._check_untouched(taken_up=True)
-            self._note_missing_head()
-        finally:
-            self.let_go()
-            self.state = None
-
     def _is_at(self, folder: Path) -> bool:
         return self.state is not None and self.state.started.session == folder.name
 

@@ -32,8 +32,7 @@ class Forged(UsageError):
     """The journal is not the one that was written."""
 
     def __init__(self, error: Exception) -> None:
-        older = isinstance(error, integrity.OlderCopy)
-        super().__init__(str(error) if older else f"the journal cannot be trusted: {error}; {_SET_ASIDE}")
+        super().__init__(f"the journal cannot be trusted: {error}; {_SET_ASIDE}")
 
 
 class CheckoutBusy(UsageError):

@@ -20,10 +20,6 @@ from tilewright.session.history import ENTRY, Checked, Entry, Noticed, Reverted,
 from tilewright.text import few
 
 
-class OlderCopy(LedgerError):
-    """The journal lacks records that another checkout of this machine has; the text names that checkout."""
-
-
 @dataclass(frozen=True)
 class Chain:
     """A journal's records and their hashes; `missing_head` says where a head should be kept outside, but is not."""
@@ -52,11 +48,6 @@ def read_chain(folder: Path) -> Chain:
     if before is not None and before.journal and before.journal != str(folder / "journal.jsonl"):
         where += f", which was noted of {before.journal},"
     if before is not None and (text := disagreement(hashes, before, where)):
-        if place := _where_it_went_on(folder / "journal.jsonl", hashes, before):
-            raise OlderCopy(
-                f"{text}. All of the session is in {place}: go on there, or bring it back with `tilewright session "
-                "export` there and `tilewright session import` here"
-            )
         raise LedgerError(text)
     if after is not None and after.seq < len(hashes) and (text := outside_problem(entries, hashes, after, where)):
         raise LedgerError(text)
@@ -68,19 +59,6 @@ def check_owner(entries: list[Entry], session: str, journal: Path) -> None:
     """Raises `LedgerError` where a journal is another session's."""
     if entries and isinstance(entries[0], Started) and entries[0].session != session:
         raise LedgerError(f"{journal} is the journal of another session, {entries[0].session}")
-
-
-def _where_it_went_on(journal: Path, hashes: list[str], head: Head) -> Path | None:
-    """The checkout whose journal has the head, and all records of this one before it; None where there is none."""
-    other = Path(head.journal)
-    if not head.journal or other == journal or not hashes:
-        return None
-    try:
-        theirs = ledger.read_chain(other, ENTRY)[1]
-    except (OSError, LedgerError):
-        return None
-    ahead = len(theirs) > len(hashes) and theirs[: len(hashes)] == hashes and not disagreement(theirs, head, "")
-    return other.parents[2] if ahead and len(other.parents) > 2 else None
 
 
 def outside_problem(entries: list[Entry], hashes: list[str], head: Head, where: str) -> str:

@@ -130,7 +130,7 @@ def missing_or_altered(folder: Path, programs: dict[str, Named]) -> Iterator[str
         if text:
             yield (
                 f"iteration {program.iteration}: {folder.parent.name}/programs/{path.name}: {text}; put it back from "
-                "another copy of the session, or from an archive that `tilewright session export` wrote"
+                "another copy of the session, or from an archive of it"
             )
 
 
@@ -143,12 +143,3 @@ def not_written(folder: Path, programs: dict[str, Named]) -> str:
         return ""
     iterations = few([str(number) for number in sorted({one.iteration for one in left_out})])
     return f"{len(left_out)} of {len(programs)} (iteration {iterations}) {left_out[-1].stored.note}"
-
-
-def files_of(programs: dict[str, Named]) -> dict[str, tuple[StoredProgram, bool]]:
-    """The names that a session's files of programs may have, each with its program and whether it is the bare one."""
-    return {
-        place(Path(), sha256).name: (program.stored, bare)
-        for sha256, program in programs.items()
-        for place, bare in ((program_file, False), (bare_file, True))
-    }

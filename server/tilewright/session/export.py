@@ -1,0 +1,42 @@
+"""Carrying a session to another machine: an archive of its folder, with a git bundle of its branch and its refs."""
+
+from __future__ import annotations
+
+import tarfile
+import tempfile
+from pathlib import Path
+
+from tilewright.errors import UsageError
+from tilewright.files import write_atomically
+from tilewright.repository import SANDBOX
+from tilewright.session.checkout import Checkout
+
+BUNDLE = "repository.bundle"
+_COMPRESSION = 3
+"""Of gzip's nine levels: programs hold up to 2 GiB, most of it weights, of which no level makes less."""
+
+
+def export_session(checkout: Checkout, target: Path) -> str:
+    """Write the current session to the archive `target`. Unpacked in the root of a clone, its files lie where they lay
+    here, beside the bundle that `git fetch` reads. Raises `UsageError`."""
+    folder, state = checkout.current_folder(), checkout.peek()
+    if folder is None or state is None:
+        raise UsageError("there is no session in this checkout to export")
+    if not target.parent.is_dir():
+        raise UsageError(f"{target.parent}: no such folder")
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder; name the file to write, as in {target / 'session.tgz'}")
+    repository, branch = checkout.repository, f"refs/heads/{state.started.branch}"
+    refs = [branch, *repository.refs(f"refs/tilewright/{folder.name}")]
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
+        bundle, packed = Path(scratch) / BUNDLE, Path(scratch) / "session.tgz"
+        repository.bundle(bundle, refs)
+        with tarfile.open(packed, "w:gz", compresslevel=_COMPRESSION) as archive:
+            archive.add(checkout.sandbox / "current", f"{SANDBOX}/current")
+            archive.add(folder, f"{SANDBOX}/{folder.name}")
+            archive.add(bundle, f"{SANDBOX}/{folder.name}/{BUNDLE}")
+        write_atomically(target, packed.read_bytes())
+    return (
+        f"{folder.name} with {len(refs)} refs is in {target}; in a clone: `tar -xzf {target.name}`, then `git fetch "
+        f"{SANDBOX}/{folder.name}/{BUNDLE} 'refs/*:refs/*'` and `git switch {state.started.branch}`"
+    )
