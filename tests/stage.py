@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from tilewright.evaluation.results import Status
+from tilewright.evaluation.results import CaseCheck, CaseRun, CorrectnessResult, Status
 from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop
 from tilewright.session.reports import BenchmarkReport, StatusReport
@@ -61,3 +62,16 @@ async def judged(loop: Loop, source: str) -> BenchmarkReport:
     edit(loop.checkout.root, source)
     assert (await loop.run_correctness(quiet)).status is Status.PASSED
     return await loop.run_benchmark(quiet)
+
+
+def another_failed(root: Path, *runs: CaseRun, backend: Backend = Backend.CPU, name: str = "another") -> None:
+    """Leave the journal of another session on the `scale` task in `root`, whose candidates were wrong on these runs."""
+    folder = root / "sandbox" / name
+    folder.mkdir(parents=True)
+    lines: list[dict[str, Any]] = [{"kind": "started", "entry": "kernel:scale", "backend": backend}]
+    for run in runs:
+        check = CaseCheck(**run.model_dump(), hidden=True, status=Status.WRONG_VALUES)
+        result = CorrectnessResult(status=check.status, cases=[check])
+        lines.append({"kind": "checked", "result": result.model_dump(mode="json")})
+    text = "".join(json.dumps({"time": f"{at:04}", "data": data}) + "\n" for at, data in enumerate(lines))
+    (folder / "journal.jsonl").write_text(text)

@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from benchmarks.check.edits import TEXT, TREE, edited
@@ -35,7 +35,7 @@ from tilewright.rules import Rules
 from tilewright.session.checkout import Checkout
 from tilewright.session.checks import check_task
 from tilewright.session.loop import Loop
-from tilewright.session.tally import Tally
+from tilewright.session.wrong import wrong_results
 from tilewright.task import Backend, Frontend, load_task
 
 MEASURED = 4
@@ -107,13 +107,14 @@ class Bed:
         self._backend, self._file, self._place = backend, file, place
         self._right = file.read_text()
         task = load_task(file.parent)
+        self._entry = task.file.entry
         sessionless = backend is Backend.CPU and task.file.frontend is Frontend.TRITON
         self.loop = None if sessionless else Loop(place)
 
     @property
     def charged(self) -> int:
         """Wrong results that were counted."""
-        return Tally(Checkout(self._place).repository, PurePosixPath("task")).wrong_results
+        return wrong_results(Checkout(self._place).repository, self._entry, self._backend).count
 
     async def started(self) -> dict[str, Any]:
         """How the start ended."""

@@ -141,6 +141,11 @@ class Repository:
                 found[name] = found[target]
         return found
 
+    def worktrees(self) -> list[Path]:
+        """The folders of all worktrees of this repository."""
+        lines = self._run("worktree", "list", "--porcelain").splitlines()
+        return [Path(line.removeprefix("worktree ")) for line in lines if line.startswith("worktree ")]
+
     def submodule_of(self, name: PurePosixPath) -> PurePosixPath | None:
         """The submodule or other repository in this one that a path is or lies in."""
         places = (place for place in (name, *name.parents) if place.parts and (self.root / place / ".git").exists())

@@ -93,6 +93,13 @@ class Rules(Strict):
         le=1e6,
         description="MiB of the GPU's memory that a call may take beyond its arguments; 0: any",
     )
+    wrong_results: int = Field(
+        25,
+        ge=1,
+        le=10_000,
+        description="wrong results of an entry point, over all sessions of the repository, after which no candidate of "
+        "it is checked",
+    )
     hidden_cases: int = Field(4, ge=0, le=200, description="hidden cases that every correctness check draws")
     hidden_cases_to_keep: int = Field(
         36, ge=12, le=500, description="further hidden cases that a candidate has to be right on to be kept"
@@ -107,6 +114,18 @@ class Rules(Strict):
         """Return `base` with those rules replaced that were set here."""
         return base.model_copy(update={name: getattr(self, name) for name in self.model_fields_set})
 
+    def eased(self, base: Rules) -> list[str]:
+        """Return the rules that let more pass than those of `base`, each with both values."""
+        easier = [
+            name
+            for name, value in self
+            if (name in _EASIER_ABOVE and value > getattr(base, name))
+            or (name in _EASIER_BELOW and value < getattr(base, name))
+        ]
+        if base.peak_memory_mib and not 0 < self.peak_memory_mib <= base.peak_memory_mib:
+            easier.append("peak_memory_mib")
+        return [f"{name} = {_shown(getattr(self, name))} instead of {_shown(getattr(base, name))}" for name in easier]
+
     def differences(self) -> list[str]:
         """Return the rules that differ from the default, each with both values."""
         changed = {name: value for name, value in self if value != getattr(DEFAULT, name)}
@@ -115,6 +134,11 @@ class Rules(Strict):
         ]
 
 
+_EASIER_ABOVE = {"regression", "session_error", "wall_error", "wall_resolution_us", "wrong_results"}
+_EASIER_BELOW = {
+    "floor", "resolution", "model_resolution", "hidden_cases", "hidden_cases_to_keep", "hidden_seconds",
+}  # fmt: skip
+"""Rules that decide what is kept, by which way they let more pass."""
 DEFAULT = Rules()
 """The rules where nothing is set."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import RACING_KERNEL, SCALE_KERNEL, SCALE_TASK, SCALE_TOML
-from tests.stage import edit, judged, play, quiet, start
+from tests.stage import another_failed, edit, judged, play, quiet, start
 from tilewright.evaluation.results import CaseRun, Status
 from tilewright.policy import VerdictKind
 from tilewright.rules import Rules
@@ -17,9 +17,7 @@ from tilewright.session.checkout import Checkout
 from tilewright.session.checks import check_task
 from tilewright.session.loop import Loop
 from tilewright.session.rerun import rerun
-from tilewright.session.tally import Tally
 from tilewright.session.verification import Mark, verify
-from tilewright.task import Backend
 
 TOML = SCALE_TOML.replace("N = 1048576", "N = 1048576\nS = 1").replace("N = 512", "N = 512\nS = 1")
 TOML = TOML.replace("700 }", "700 }\nS = { min = 1, max = 100000 }")
@@ -29,7 +27,7 @@ TASK = SCALE_TASK.replace('"factor": 3.0}', '"factor": 3.0, "tag": case["S"]}').
 RIGHT = SCALE_KERNEL.replace("def scale(x, factor)", "def scale(x, factor, tag)")
 FAULT = "    if tag == 777:\n        factor += 1\n    ct.launch("
 RARE = {"N": 515, "dtype": "float32", "S": 777}
-"""A hidden case that a draw all but never meets; the tally names it, as if another candidate had failed on it."""
+"""A hidden case that a draw all but never meets; a journal names it, as if another candidate had failed on it."""
 FEW_SIZES = Rules(hidden_cases=1, hidden_cases_to_keep=12)
 
 
@@ -37,12 +35,8 @@ def faulty(kernel: str) -> str:
     return kernel.replace("    ct.launch(", FAULT)
 
 
-def tally_of(root: Path) -> Tally:
-    return Tally(Checkout(root).repository, PurePosixPath("task"))
-
-
 def note_rare(root: Path) -> None:
-    tally_of(root).note("check", Backend.CPU, "another", Status.WRONG_VALUES, [CaseRun(case=RARE)])
+    another_failed(root, CaseRun(case=RARE))
 
 
 def test_a_hidden_case_on_which_the_baseline_is_wrong_is_left_out_and_not_counted(
@@ -157,7 +151,6 @@ def test_a_check_without_a_session_compares_with_what_is_committed(make_task: Ca
         assert "N=515" in found.all_unseen
 
     play(root, scene)
-    assert tally_of(root).wrong_results == 1
 
 
 @pytest.mark.slow
@@ -178,4 +171,3 @@ def test_a_defect_that_what_is_committed_has_too_is_not_counted(make_task: Calla
         assert (await check_task(root, Path("task"), quiet)).status is Status.DEFECTIVE
 
     play(root, scene)
-    assert tally_of(root).wrong_results == 1

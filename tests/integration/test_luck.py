@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 
-from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TOML, commit_all
+from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TOML, commit_all, git
 from tests.stage import edit, journal_of, judged, play, quiet, start
 from tilewright.errors import UsageError
 from tilewright.evaluation.evaluator import Tell
@@ -21,18 +22,17 @@ from tilewright.repository import Files
 from tilewright.rules import DEFAULT, Rules
 from tilewright.session.beginning import working_candidate
 from tilewright.session.checkout import Checkout
-from tilewright.session.checks import check_task
 from tilewright.session.loop import Loop
 from tilewright.session.runs import Runs
-from tilewright.session.tally import Tally
 from tilewright.session.verification import Mark, verify
+from tilewright.session.wrong import wrong_results
 from tilewright.task import Backend, Values
 
 QUARTER = FASTER_KERNEL.replace(
     "    ct.launch(", "    if 512 < x.shape[0] <= 687:\n        factor += 1\n    ct.launch("
 )
 """Faster, and wrong on a quarter of the sizes 1 to 700, among which no large case is."""
-FEW_SIZES = Rules(hidden_cases=0)
+FEW_SIZES = f"{SCALE_TOML}\n[rules]\nhidden_cases = 0\n"
 """No hidden size is drawn in `run_correctness`, so that what comes before a keep is seen alone."""
 WRONG_KERNEL = SCALE_KERNEL.replace("values * factor", "values + factor")
 
@@ -42,13 +42,17 @@ def records(root: Path) -> list[dict[str, Any]]:
     return [json.loads(line)["data"] for line in journal_of(root).read_text().splitlines()]
 
 
+def said_of_rules(root: Path) -> list[Mark]:
+    return [line.mark for line in verify(Checkout(root)) if line.what == "rules"]
+
+
 def test_a_kernel_that_is_wrong_on_a_quarter_of_its_sizes_gains_and_is_not_kept(
     make_task: Callable[..., Path],
 ) -> None:
-    root = make_task()
+    root = make_task(toml=FEW_SIZES)
 
     async def scene(loop: Loop) -> None:
-        await start(loop, rules=FEW_SIZES)
+        await start(loop)
         report = await judged(loop, QUARTER)
         assert report.status is Status.WRONG_VALUES
         assert report.verdict is not None
@@ -137,12 +141,8 @@ def test_a_row_says_that_no_hidden_sizes_are_drawn(make_task: Callable[..., Path
 
 
 @pytest.mark.slow
-def test_wrong_results_are_counted_over_sessions_and_checks_and_a_person_raises_their_number(
-    make_task: Callable[..., Path], tmp_path: Path
-) -> None:
-    root = make_task()
-    tally = Tally(Checkout(root).repository, PurePosixPath("task"))
-    tally.allow(3)
+def test_wrong_results_are_counted_over_sessions_and_a_copy_of_the_task(make_task: Callable[..., Path]) -> None:
+    root = make_task(toml=f"{SCALE_TOML}\n[rules]\nwrong_results = 3\n")
 
     async def wrong(loop: Loop) -> None:
         await start(loop)
@@ -158,33 +158,37 @@ def test_wrong_results_are_counted_over_sessions_and_checks_and_a_person_raises_
         await loop.end("enough", quiet)
 
     play(root, wrong)
+    shutil.copytree(root / "task", root / "copy")
+    with (root / "copy" / "task.py").open("a") as file:
+        file.write("# another\n")
+    commit_all(root, "a copy")
 
     async def again(loop: Loop) -> None:
-        await start(loop)
+        await start(loop, "copy")
         for number in range(2):
-            edit(root, WRONG_KERNEL + "\n" * (number + 1))
+            (root / "copy" / "kernel.py").write_text(WRONG_KERNEL + "\n" * (number + 1))
             await loop.run_correctness(quiet)
             loop.revert()
             await loop.append_result("wrong again", quiet)
-        edit(root, FASTER_KERNEL)
-        with pytest.raises(UsageError, match=r"3 candidates of this task were wrong, and it has room for 3"):
+        (root / "copy" / "kernel.py").write_text(FASTER_KERNEL)
+        with pytest.raises(UsageError, match=r"3 candidates of this entry point were wrong, and the rule .* allows 3"):
             await loop.run_correctness(quiet)
-        tally.allow(4)
-        assert (await loop.run_correctness(quiet)).status is Status.PASSED
+        loop.revert() if loop.status().phase != "ready" else None
         await loop.end("enough", quiet)
 
     play(root, again)
-    assert [entry["allowed_wrong"] for entry in records(root) if entry["kind"] == "budgeted"] == [4]
-    tally.allow(3)
-    edit(root, SCALE_KERNEL)
+    git(root, "checkout", "-q", "--", "copy")
 
-    async def refused(loop: Loop) -> None:
-        with pytest.raises(UsageError, match="room for 3"):
+    async def eased(loop: Loop) -> None:
+        with pytest.raises(UsageError, match="allows 3"):
             await start(loop)
-        with pytest.raises(UsageError, match="room for 3"):
-            await check_task(root, Path("task"), quiet)
+        said = "wrong_results = 4 instead of 3"
+        started = await start(loop, rules=Rules(wrong_results=4))
+        assert any("eased by an argument" in note and said in note for note in started.notes)
+        assert said in started.tried[0].trust
 
-    play(root, refused)
+    play(root, eased)
+    assert said_of_rules(root) == [Mark.OK, Mark.WARN]
 
 
 @pytest.mark.slow
@@ -210,29 +214,13 @@ def test_a_range_that_is_narrowed_after_a_failure_is_the_one_that_counts(make_ta
     play(root, accepted)
 
 
-def test_a_wrong_result_that_cannot_be_counted_is_on_record(make_task: Callable[..., Path], state_folder: Path) -> None:
-    root = make_task()
-    state_folder.parent.mkdir()
-    (state_folder.parent / "tallies").write_text("no folder")
-
-    async def scene(loop: Loop) -> None:
-        started = await start(loop)
-        assert any("cannot be counted over sessions" in note for note in started.notes)
-        edit(root, WRONG_KERNEL)
-        await loop.run_correctness(quiet)
-        assert "1 of 25 wrong results" in loop.status().budget
-        assert any(note.startswith("not counted") for note in loop.status().notes)
-
-    play(root, scene)
-
-
 @pytest.mark.slow
 def test_a_crash_on_a_hidden_size_is_no_pass(make_task: Callable[..., Path]) -> None:
-    root = make_task()
+    root = make_task(toml=FEW_SIZES)
     crash = "    if 512 < x.shape[0] <= 687:\n        raise ValueError(x)\n    ct.launch("
 
     async def scene(loop: Loop) -> None:
-        await start(loop, rules=FEW_SIZES)
+        await start(loop)
         report = await judged(loop, FASTER_KERNEL.replace("    ct.launch(", crash))
         assert report.status is Status.RAISED
         loop.revert()
@@ -290,4 +278,4 @@ def test_a_wrong_baseline_counts_too(make_task: Callable[..., Path]) -> None:
         assert (await start(loop)).phase == "ended"
 
     play(root, scene)
-    assert Tally(Checkout(root).repository, PurePosixPath("task")).wrong_results == 1
+    assert wrong_results(Checkout(root).repository, "kernel:scale", Backend.CPU).count == 1

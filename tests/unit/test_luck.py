@@ -1,22 +1,24 @@
-"""A kernel that is wrong on a quarter of its sizes is not kept by trying often: sizes, strata, and the tally."""
+"""A kernel that is wrong on a quarter of its sizes is not kept by trying often: sizes, strata, and what is counted."""
 
 from __future__ import annotations
 
 import math
 import random
-from pathlib import Path, PurePosixPath
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from git import Repo
 
+from tests.conftest import git
+from tests.stage import another_failed
 from tilewright.cases import Draw, HiddenEntry
 from tilewright.evaluation.correctness import class_runs, planned_runs, wide_runs
-from tilewright.evaluation.results import CaseCheck, CaseRun, CorrectnessResult, Status
+from tilewright.evaluation.results import CaseRun, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.repository import Repository
 from tilewright.rules import DEFAULT
 from tilewright.session.rows import UNSAID_LUCK, luck
-from tilewright.session.tally import KNOWN_FAILURES, WRONG_RESULTS, Tally, used_up
+from tilewright.session.wrong import KNOWN_FAILURES, is_wrong, used_up, wrong_results
 from tilewright.task import Backend, Task, TaskFile, Values, case_label, load_task
 
 EXAMPLES = sorted(path.parent for path in Path(__file__).parents[2].glob("assets/examples/*/task.toml"))
@@ -25,8 +27,8 @@ WIDE_CASES = DEFAULT.hidden_cases_to_keep
 
 
 def test_the_probability_is_the_one_that_is_claimed() -> None:
-    assert luck(WIDE_CASES, WRONG_RESULTS) == pytest.approx(25 * 0.75**36)
-    assert luck(WIDE_CASES, WRONG_RESULTS) < UNSAID_LUCK < luck(WIDE_CASES, WRONG_RESULTS + 1)
+    assert luck(WIDE_CASES, DEFAULT.wrong_results) == pytest.approx(25 * 0.75**36)
+    assert luck(WIDE_CASES, DEFAULT.wrong_results) < UNSAID_LUCK < luck(WIDE_CASES, DEFAULT.wrong_results + 1)
     assert luck(0, 1) == luck(3, 25) == 1.0
 
 
@@ -120,59 +122,50 @@ def test_large_values_of_two_ranges_meet_small_ones() -> None:
     assert max(int(case["M"]) for case in cases) > 7000 < max(int(case["N"]) for case in cases)
 
 
-# The tally
+# Wrong results of earlier candidates
 
 
-@pytest.fixture
-def tally(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tally:
-    monkeypatch.setenv("TILEWRIGHT_STATE", str(tmp_path / "state"))
-    repo = Repo.init(tmp_path / "repository")
-    repo.git.execute(["git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "--allow-empty", "-qm", "x"])
-    return Tally(Repository(tmp_path / "repository"), PurePosixPath("tasks/scale"))
+def runs_of(*numbers: int) -> list[CaseRun]:
+    return [CaseRun(case={"M": number}, values=Values.SPIKE) for number in numbers]
 
 
-def wrong(tally: Tally, backend: Backend, number: int) -> None:
-    right = CaseCheck(case={"M": 0}, hidden=True, status=Status.PASSED)
-    check = CaseCheck(case={"M": number}, hidden=True, values=Values.SPIKE, status=Status.WRONG_VALUES)
-    result = CorrectnessResult(status=check.status, cases=[right, check])
-    tally.note("a session", backend, "0" * 16, result.status, result.failed_on)
+def test_crashes_and_changed_files_are_no_wrong_results() -> None:
+    wrong = {status for status in Status if is_wrong(status)}
+    assert {Status.WRONG_VALUES, Status.NON_FINITE, Status.DEFECTIVE} <= wrong
+    assert not wrong & {Status.PASSED, Status.VOID, Status.CRASHED, Status.COMPILE_ERROR, Status.TAMPERED}
+    assert used_up(24, 25) == "" and "the rule wrong_results allows 25" in used_up(25, 25)
 
 
-def test_wrong_results_are_counted_and_crashes_are_not(tally: Tally) -> None:
-    for status in (Status.WRONG_VALUES, Status.NON_FINITE, Status.COMPILE_ERROR, Status.CRASHED, Status.PASSED):
-        assert tally.note("check", Backend.CPU, "0" * 16, status) == ""
-    assert (tally.wrong_results, tally.allowed) == (2, WRONG_RESULTS)
-    assert used_up(24, 25) == "" and "tilewright session budget" in used_up(25, 25)
-    assert tally.allow(40) == "" and tally.allowed == 40
+def test_worktrees_and_copies_of_a_task_share_a_count_and_other_entry_points_do_not(
+    make_task: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Whatever stands in a copy's task.py: a session is known by its entry point."""
+    root = make_task()
+    git(root, "worktree", "add", "-q", str(tmp_path / "other"))
+    another_failed(root, *runs_of(1))
+    another_failed(root, *runs_of(2), name="a copy")
+    another_failed(tmp_path / "other", *runs_of(3))
+    for place in (root, tmp_path / "other"):
+        assert wrong_results(Repository(place), "kernel:scale", Backend.CPU).count == 3
+        assert wrong_results(Repository(place), "kernel:other", Backend.CPU).count == 0
 
 
-def test_worktrees_and_copies_of_a_task_share_a_count_and_other_tasks_do_not(tally: Tally, tmp_path: Path) -> None:
-    repo = Repo(tmp_path / "repository")
-    repo.git.worktree("add", str(tmp_path / "other"))
-    for place, name in (("repository", "scale"), ("repository", "copy"), ("repository", "other"), ("other", "scale")):
-        folder = tmp_path / place / "tasks" / name
-        folder.mkdir(parents=True)
-        (folder / "task.py").write_text("another" if name == "other" else "the task")
-    tally = Tally(Repository(tmp_path / "repository"), PurePosixPath("tasks/scale"))
-    tally.note("check", Backend.CPU, "0" * 16, Status.WRONG_VALUES)
-    (tmp_path / "repository" / "tasks" / "scale" / "task.py").write_text("edited")
-    for place, name, count in (
-        ("repository", "scale", 1),
-        ("other", "scale", 1),
-        ("repository", "copy", 1),
-        ("repository", "other", 0),
-    ):
-        assert Tally(Repository(tmp_path / place), PurePosixPath("tasks") / name).wrong_results == count, name
+def test_what_failed_is_known_to_later_candidates_on_the_same_backend(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+    another_failed(root, *runs_of(*range(KNOWN_FAILURES + 3)))
+    another_failed(root, *runs_of(99), backend=Backend.CUDA, name="on a GPU")
+    found = wrong_results(Repository(root), "kernel:scale", Backend.CPU)
+    assert [run.case["M"] for run in found.known] == [*range(KNOWN_FAILURES + 2, 2, -1)]
+    assert {run.values for run in found.known} == {Values.SPIKE}
+    assert [run.case["M"] for run in wrong_results(Repository(root), "kernel:scale", Backend.CUDA).known] == [99]
 
 
-def test_what_failed_is_known_to_later_candidates_on_the_same_backend(tally: Tally) -> None:
-    for number in range(KNOWN_FAILURES + 3):
-        wrong(tally, Backend.CPU, number)
-    wrong(tally, Backend.CUDA, 99)
-    known = tally.known_failures(Backend.CPU)
-    assert [run.case["M"] for run in known] == [*range(KNOWN_FAILURES + 2, 2, -1)]
-    assert {run.values for run in known} == {Values.SPIKE}
-    assert [run.case["M"] for run in tally.known_failures(Backend.CUDA)] == [99]
+def test_a_line_that_is_no_record_does_no_harm(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+    another_failed(root, *runs_of(1))
+    with (root / "sandbox" / "another" / "journal.jsonl").open("a") as file:
+        file.write('{"kind": "wro')
+    assert wrong_results(Repository(root), "kernel:scale", Backend.CPU).count == 1
 
 
 def test_known_failures_are_among_the_planned_runs_where_the_task_still_has_such() -> None:
@@ -200,21 +193,3 @@ def test_known_failures_count_in_the_ranges_that_the_task_has_now() -> None:
         assert task.draws(Backend.CPU, case) is drawn, case
         runs = planned_runs(task, Backend.CPU, Seeds("a secret"), 0, [CaseRun(case=case, values=Values.SPIKE)])
         assert any(run.case == case and run.values is Values.SPIKE for run in runs) >= drawn
-
-
-def test_a_line_that_was_cut_off_does_no_harm(tally: Tally) -> None:
-    tally.note("check", Backend.CPU, "0" * 16, Status.WRONG_VALUES)
-    with tally.path.open("a") as file:
-        file.write('{"kind": "wro')
-    assert tally.wrong_results == 1
-    tally.note("check", Backend.CPU, "0" * 16, Status.WRONG_VALUES)
-    assert tally.wrong_results == 2
-
-
-def test_a_tally_that_cannot_be_written_says_so(tally: Tally) -> None:
-    assert tally.why_unwritable() == ""
-    tally.path.unlink()
-    tally.path.mkdir()
-    assert "cannot be written" in tally.why_unwritable()
-    assert "cannot be written" in tally.note("check", Backend.CPU, "0" * 16, Status.WRONG_VALUES)
-    assert tally.wrong_results == 0

@@ -22,6 +22,21 @@ def test_differences_name_both_values() -> None:
     assert differing == ["stop_on_minor_gain = false (default true)", "session_error = 0.01 (default 0.05)"]
 
 
+def test_rules_that_let_more_pass_are_named_with_both_values() -> None:
+    task = Rules(session_error=0.01, hidden_cases_to_keep=40, peak_memory_mib=64.0)
+    assert not task.eased(task) and not Rules(patience=9, accept=0.5).eased(Rules())
+    assert not Rules(session_error=0.001, hidden_cases_to_keep=50, wrong_results=3).eased(Rules())
+    assert Rules(regression=0.5, wrong_results=26).over(task).eased(task) == [
+        "regression = 0.5 instead of 0.005",
+        "wrong_results = 26 instead of 25",
+    ]
+    assert Rules().eased(task) == [
+        "session_error = 0.05 instead of 0.01",
+        "hidden_cases_to_keep = 36 instead of 40",
+        "peak_memory_mib = 0 instead of 64",
+    ]
+
+
 def test_every_rule_has_a_bound_a_description_and_a_place_in_the_list() -> None:
     for name, field in Rules.model_fields.items():
         assert field.description, name

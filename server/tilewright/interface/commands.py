@@ -10,7 +10,6 @@ import typer
 from rich.text import Text
 
 from tilewright import __version__, doctor
-from tilewright.errors import UsageError
 from tilewright.files import write_atomically
 from tilewright.interface.programs import program_app
 from tilewright.interface.terminal import (
@@ -359,24 +358,6 @@ def end(
                 raise
             text = f"{busy.args[0].partition(';')[0]}; it will end the session at its next call"
         return text
-
-    console.print(in_loop(root, work))
-
-
-@session_app.command()
-def budget(
-    wrong_results: Annotated[int, typer.Argument(min=1, help="that the task has room for, those so far included")],
-    task: Annotated[str, typer.Option(help="folder that holds task.toml; default: the session's")] = "",
-    root: Root = HERE,
-) -> None:
-    """Say how many wrong results a task has room for. It is on record, and no tool of an agent can say it."""
-    from tilewright.session.tally import Tally
-
-    async def work(loop: Any) -> str:
-        tally = Tally(loop.checkout.repository, loop.task_of(task)[0])
-        if why := tally.allow(wrong_results):
-            raise UsageError(why)
-        return f"{tally.wrong_results} results of {wrong_results} were wrong so far; {tally.path} says so"
 
     console.print(in_loop(root, work))
 

@@ -22,7 +22,7 @@ from tilewright.rules import Rules
 from tilewright.session.checkout import Checkout
 from tilewright.session.history import Started
 from tilewright.session.runs import Runs, backend_here, files_for, need_confinement, runs_from
-from tilewright.session.tally import Tally
+from tilewright.session.wrong import used_up, wrong_results
 from tilewright.task import Backend, Frontend, Task, TaskError, load_task
 from tilewright.text import cut, few, printable
 
@@ -201,12 +201,13 @@ async def begin(
     except TaskError as error:
         raise UsageError(str(error)) from None
     backend, rules = usable_backend(backend), rules.over(found.file.rules)
+    eased = rules.eased(found.file.rules)
     if isinstance(found, Task):
         need_native(found, task, backend, arch)
     repository = checkout.repository
     editable = check_tree(repository, found, folder, include_dirty)
-    tally = Tally(repository, folder)
-    if text := tally.refusal:
+    entry = entry_of(found, editable)
+    if text := used_up(wrong_results(repository, entry, backend).count, rules.wrong_results):
         raise UsageError(text)
     head, came_from = repository.head(), repository.branch()
     baseline = head
@@ -235,6 +236,7 @@ async def begin(
         session=session,
         task=folder.as_posix(),
         task_name=found.name,
+        entry=entry,
         branch=branch,
         base=head,
         came_from=came_from or "",
@@ -246,17 +248,22 @@ async def begin(
         intensity=min(work.intensity, 1e9) if work else 0.0,
         intensity_class=intensity_class(work) if work else "unknown: a repository task says nothing of its work",
         rules=rules,
+        eased=eased,
         notes=[
             *_unprotected(environment),
-            *([f"wrong results cannot be counted over sessions: {why}"] if (why := tally.why_unwritable()) else []),
+            *([f"rules that decide were eased by an argument: {', '.join(eased)}"] if eased else []),
             *(_notes(found, backend) if isinstance(found, Task) else _lacking(found, backend)),
         ],
         sizes=len(found.wide_cases(backend, 0, rules.hidden_cases_to_keep)) if isinstance(found, Task) else 0,
-        wrong_results=tally.wrong_results,
-        allowed_wrong=tally.allowed,
         harness=work is None,
     )
     return started, runs
+
+
+def entry_of(task: Task | CommandTask, editable: list[str]) -> str:
+    """What wrong results are counted by, in whichever folder and worktree: the entry point, or the files that a command
+    task's experiments change."""
+    return task.file.entry if isinstance(task, Task) else " ".join(sorted(editable))
 
 
 def _unprotected(environment: Environment) -> list[str]:

@@ -9,16 +9,14 @@ from tilewright.commandtask import load
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import CorrectnessResult, Status
 from tilewright.evaluation.seeds import new_secret
-from tilewright.evaluation.snapshot import content_id
-from tilewright.repository import Files
-from tilewright.session.beginning import check_tree, task_path, working_candidate
+from tilewright.session.beginning import check_tree, need_own, working_candidate
 from tilewright.session.checkout import Checkout
 from tilewright.session.dumping import COMPILE_S
 from tilewright.session.jobs import Progress
 from tilewright.session.outcomes import Dumped
 from tilewright.session.runs import Runs, backend_here, runs_from
-from tilewright.session.tally import Tally
 from tilewright.session.uncovered import with_uncovered
+from tilewright.session.wrong import wrong_results
 from tilewright.task import Backend, Frontend, Task, TaskError
 
 LIMIT_S = 600.0
@@ -32,7 +30,6 @@ async def check_task(root: Path, task: str | Path, progress: Progress) -> Correc
     if (tests := await _run_tests(checkout, place, progress)) is not None:
         return tests
     found = working_candidate(checkout, place)
-    tally = _with_room(checkout, place)
     runs = Runs(Backend.CPU, ARCH, found.committed, place, rules=found.task.file.rules)
     try:
         await progress("trying the functions of task.py")
@@ -42,12 +39,12 @@ async def check_task(root: Path, task: str | Path, progress: Progress) -> Correc
         if found.task.file.frontend is Frontend.CUTILE:
             result = await runs.check(found.files, new_secret(), LIMIT_S, lambda _: None, [head])
         else:
-            known = tally.known_failures(Backend.CPU)
+            known = wrong_results(checkout.repository, found.task.file.entry, Backend.CPU).known
             result = await runs.correctness(found.files, new_secret(), LIMIT_S, lambda _: None, known, [head])
         if result.passed and found.task.file.frontend is Frontend.TRITON:
             await progress("compiling")
             result = _compiled(result, await runs.dump(found.files, [ARCH], COMPILE_S, LIMIT_S, lambda _: None))
-        return _noted(tally, Backend.CPU, found.files, with_uncovered(result, head, found.files))
+        return with_uncovered(result, head, found.files)
     finally:
         await runs.close()
 
@@ -65,18 +62,19 @@ def _compiled(result: CorrectnessResult, dumped: Dumped) -> CorrectnessResult:
     return result.model_copy(update={"unseen": [*result.unseen, f"compilation: {why}"]})
 
 
-def _with_room(checkout: Checkout, place: PurePosixPath) -> Tally:
-    """The task's tally. Raises `UsageError` where its candidates were wrong as often as it has room for."""
-    tally = Tally(checkout.repository, place)
-    if text := tally.refusal:
-        raise UsageError(text)
-    return tally
-
-
-def _noted(tally: Tally, backend: Backend, files: Files, result: CorrectnessResult) -> CorrectnessResult:
-    """The result, which counts where it is wrong."""
-    why = tally.note("check", backend, content_id(files), result.status, result.failed_on)
-    return result.model_copy(update={"message": f"{result.message}; not counted: {why}"}) if why else result
+def _task_around(checkout: Checkout, path: Path) -> PurePosixPath:
+    """The folder of the task that `path` is or lies in, relative to the repository. Raises `UsageError`."""
+    try:
+        given = (checkout.base / path).resolve()
+        there = given.exists()
+    except (OSError, RuntimeError, ValueError):  # too long, a loop of links, a NUL
+        there = False
+    if not there:
+        raise UsageError(f"{path}: no such file or folder in {checkout.base}")
+    for folder in (given, *given.parents):
+        if folder.is_relative_to(checkout.root) and (folder / "task.toml").is_file():
+            return PurePosixPath(folder.relative_to(checkout.root).as_posix())
+    raise UsageError(f"{path} lies in no task's folder of {checkout.root}: there is no task.toml beside it, nor above")
 
 
 async def _run_tests(checkout: Checkout, place: PurePosixPath, progress: Progress) -> CorrectnessResult | None:
@@ -89,12 +87,12 @@ async def _run_tests(checkout: Checkout, place: PurePosixPath, progress: Progres
         return None
     repository, backend = checkout.repository, backend_here()
     editable = check_tree(repository, task, place, include_dirty=True)
-    tally, files = _with_room(checkout, place), repository.read(editable)
+    files = repository.read(editable)
     runs = runs_from(repository, repository.head(), place, backend, ARCH, "", True, task.file.rules)
     try:
         await progress("running the tests")
         await runs.environment()
-        return _noted(tally, backend, files, await runs.correctness(files, new_secret(), LIMIT_S, lambda _: None))
+        return await runs.correctness(files, new_secret(), LIMIT_S, lambda _: None)
     finally:
         await runs.close()
 

@@ -16,7 +16,6 @@ from tilewright.evaluation.results import BenchmarkResult, CaseRun, CorrectnessR
 from tilewright.ledger import LedgerError, TableRow
 from tilewright.policy import Advice, Ratio, Reason, Verdict, VerdictKind
 from tilewright.rules import Rules
-from tilewright.session.tally import KNOWN_FAILURES, WRONG_RESULTS, is_wrong
 from tilewright.task import Backend, Case, case_label
 from tilewright.wire.record import Record
 
@@ -31,6 +30,7 @@ class Started(Record):
     session: str
     task: str = Field(description="path of the task's folder")
     task_name: str
+    entry: str = Field(description="what wrong results are counted by: the entry point, or the editable files")
     branch: str
     base: str = Field(description="commit that was checked out")
     came_from: str = Field("", description="branch that was checked out, if any")
@@ -44,8 +44,7 @@ class Started(Record):
     rules: Rules
     notes: list[str] = Field(default_factory=list, description="what a reader of the log should know of the task")
     sizes: int = Field(0, description="hidden cases that a candidate is right on before it is kept; 0: none are drawn")
-    wrong_results: int = Field(0, description="of the task, before this session")
-    allowed_wrong: int = Field(WRONG_RESULTS, description="wrong results that the task has room for")
+    eased: list[str] = Field([], description="rules that an argument set to let more pass than the task's own")
     harness: bool = Field(False, description="a repository task: the repository's own tests and benchmarks are trusted")
 
     @property
@@ -133,13 +132,6 @@ class WholeCompared(Record):
     agrees: bool | None = Field(description="with the ratio of both programs; none where there is no such ratio")
 
 
-class Budgeted(Record):
-    """A person has said how many wrong results the task has room for."""
-
-    kind: Literal["budgeted"] = "budgeted"
-    allowed_wrong: int
-
-
 RUN_OF: dict[type[Record], RunKind] = {
     Checked: "correctness", Measured: "benchmark", SizesChecked: "sizes", WholeCompared: "whole",
 }  # fmt: skip
@@ -180,7 +172,7 @@ class Noticed(Record):
     """What a reader should know of how the journal's head was kept outside the repository."""
 
     kind: Literal["noticed"] = "noticed"
-    what: Literal["head missing", "head unwritable", "head kept", "not counted"]
+    what: Literal["head missing", "head unwritable", "head kept"]
     detail: str
 
 
@@ -193,8 +185,8 @@ class Ended(Record):
 
 
 Entry = Annotated[
-    Started | Committed | Interrupted | Checked | Measured | SizesChecked | WholeCompared | Budgeted | Kept | Reverted
-    | Row | Noticed | Ended,
+    Started | Committed | Interrupted | Checked | Measured | SizesChecked | WholeCompared | Kept | Reverted | Row
+    | Noticed | Ended,
     Field(discriminator="kind"),
 ]  # fmt: skip
 ENTRY: TypeAdapter[Entry] = TypeAdapter(Entry)
@@ -233,10 +225,6 @@ class State:
         self.checked: Checked | None = None
         self.measured: Measured | None = None
         self.sizes: SizesChecked | None = None
-        self.wrong_results = started.wrong_results
-        self.allowed_wrong = started.allowed_wrong
-        self.failed_on: list[CaseRun] = []
-        """What candidates of the session failed on, the latest first."""
         self.resolution: Kept | Reverted | None = None
         self.whole: WholeCompared | None = None
         self.ended: str | None = None
@@ -264,7 +252,7 @@ class State:
 
     def apply(self, entry: Entry) -> None:
         """Take one more record into account."""
-        if not isinstance(entry, Noticed | Budgeted):
+        if not isinstance(entry, Noticed):
             self.without_result = entry if isinstance(entry, Committed | Interrupted) else None
         match entry:
             case Interrupted():
@@ -280,12 +268,9 @@ class State:
                 self._judged(entry.result)
             case WholeCompared():
                 self.whole = entry
-            case Budgeted():
-                self.allowed_wrong = entry.allowed_wrong
             case Measured():
                 self.measured = entry
                 self._count(entry.result)
-                self._wrong(entry.result.status, [])
             case Kept():
                 self.resolution = entry
                 self.incumbent_commit, self.incumbent_candidate = entry.commit, entry.candidate
@@ -326,7 +311,6 @@ class State:
 
     def _judged(self, result: CorrectnessResult) -> None:
         """Take a check into account, with what it says of the session's own versions."""
-        self._wrong(result.status, result.failed_on)
         self.left_out |= {case_label(check.case): check.message for check in result.left_out}
         for _ in range(min(result.faulty, len(self.kept))):
             number, kept = self.kept.pop()
@@ -346,10 +330,6 @@ class State:
     def versions(self) -> list[str]:
         """The commits of the baseline, and then of what was kept, the latest first."""
         return [self.started.baseline, *(kept.commit for _, kept in reversed(self.kept))]
-
-    def _wrong(self, status: Status, failed_on: list[CaseRun]) -> None:
-        self.wrong_results += is_wrong(status)
-        self.failed_on = [*failed_on, *self.failed_on][:KNOWN_FAILURES]
 
     @property
     def incumbent_result(self) -> BenchmarkResult | None:

@@ -38,8 +38,8 @@ from tilewright.session.reports import (
     StatusReport,
 )
 from tilewright.session.rows import close_iteration
-from tilewright.session.tally import used_up
 from tilewright.session.trials import Trials
+from tilewright.session.wrong import used_up
 from tilewright.task import Backend
 from tilewright.text import few, printable
 
@@ -103,7 +103,7 @@ class Loop:
             return show.no_session()
         if self._job is not None and self._job.done:
             self._job.mark_told()
-        wrong = "{} of {}".format(*self._trials.room(state))
+        wrong = f"{self._trials.wrong(state).count} of {state.started.rules.wrong_results}"
         report = show.status(state, self._next(state), self._running, wrong, self.checkout.held_elsewhere())
         if programs_folder(self.checkout.sandbox, state.started.session).is_dir():
             report.files["programs"] = f"sandbox/{state.started.session}/programs"
@@ -375,7 +375,9 @@ class Loop:
             return f"protected files differ from the baseline's: {tree.how_to_restore(changed)}{then}"
         if state.stopped:
             return "call run_correctness again: the protected files are as they were"
-        if state.phase is Phase.READY and (text := used_up(*self._trials.room(state))):
+        if state.phase is Phase.READY and (
+            text := used_up(self._trials.wrong(state).count, state.started.rules.wrong_results)
+        ):
             return text
         present = tree.present()
         checked = state.checked is not None and content_id(present) == state.checked.candidate

@@ -54,6 +54,8 @@ def _trust(state: State) -> str:
     started, said = state.started, []
     if started.harness:
         said.append(HARNESS_TRUSTED)
+    if started.eased:
+        said.append(f"eased: {', '.join(started.eased)}")
     result = state.measured.result if state.measured is not None else None
     if result is not None and result.level is Level.IN_PROCESS:
         said.append(result.level)
@@ -69,12 +71,12 @@ def _trust(state: State) -> str:
         said.append(VISIBLE_ONLY)
     elif state.sizes is not None and state.sizes.result.passed:
         checked, wanted = state.sizes.checked, state.sizes.result.wanted
-        bound = f", bound {luck(checked, state.allowed_wrong):.1%}"
+        bound = f", bound {luck(checked, started.rules.wrong_results):.1%}"
         if checked < wanted:
             said.append(f"{checked} of {wanted} hidden sizes{bound}")
         elif wanted < started.rules.hidden_cases_to_keep:
             said.append(f"all {wanted} hidden sizes")
-        elif luck(checked, state.allowed_wrong) > UNSAID_LUCK:
+        elif luck(checked, started.rules.wrong_results) > UNSAID_LUCK:
             said.append(f"{checked} hidden sizes{bound}")
     if state.checked is not None:
         said += [note.partition(":")[0] for note in state.checked.result.notes]

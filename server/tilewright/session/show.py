@@ -92,7 +92,7 @@ def starting(job: Job, state: State | None) -> StatusReport:
 
 def status(state: State, then: str, job: Job | None, wrong: str, holder: str = "") -> StatusReport:
     """Where a session stands, which `job` is under way, and what comes `then`: enough to go on without any memory of
-    it. `wrong` says how many results of the task were wrong; `holder` is the other process that works on it."""
+    it. `wrong` says how many results of the entry point were wrong; `holder` is the other process that works on it."""
     started, rules = state.started, state.started.rules
     doing = f"; {job.what} is running: {job.message}" if job is not None else _broken_off(state, bool(holder))
     keeps = sum(row.verdict.kind is VerdictKind.KEEP for row in state.rows[1:])
@@ -130,7 +130,7 @@ def status(state: State, then: str, job: Job | None, wrong: str, holder: str = "
         tried=[_row(row, state) for row in state.rows],
         budget=f"{left} of {rules.max_iterations} iterations left; "
         f"{minutes:.1f} of {rules.iteration_minutes:g} minutes of evaluation left in this one; "
-        f"{wrong} wrong results of this task so far",
+        f"{wrong} wrong results of this entry point so far",
         notes=[
             *_differing(started),
             *started.notes,

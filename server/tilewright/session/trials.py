@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
-from pathlib import PurePosixPath
 
 from tilewright.errors import UsageError
 from tilewright.evaluation.evaluator import Tell
-from tilewright.evaluation.results import CaseRun, CorrectnessResult, Level, Status
+from tilewright.evaluation.results import CorrectnessResult, Level, Status
 from tilewright.evaluation.snapshot import content_id
 from tilewright.policy import settled, verdict_of_check
 from tilewright.repository import Files
@@ -18,14 +16,14 @@ from tilewright.session import whole
 from tilewright.session.beginning import begin, go_back
 from tilewright.session.book import Book
 from tilewright.session.checkout import Checkout, Forged
-from tilewright.session.history import Budgeted, Checked, Measured, Noticed, SizesChecked, State
+from tilewright.session.history import Checked, Measured, SizesChecked, State
 from tilewright.session.integrity import refs_of
 from tilewright.session.jobs import Job
 from tilewright.session.programs import files_of_version, programs_folder, tidy
 from tilewright.session.rows import close_iteration
 from tilewright.session.runs import Runs, runs_of
-from tilewright.session.tally import Tally, used_up
 from tilewright.session.uncovered import with_uncovered
+from tilewright.session.wrong import WrongResults, used_up, wrong_results
 from tilewright.task import Backend
 from tilewright.text import cut, few
 
@@ -103,7 +101,7 @@ class Trials:
         commit = repository.commit(files, state.incumbent_commit, said)
         place = f"{refs_of(state.started.session)}/candidates/{state.iteration}-{identity}"
         repository.keep(f"{place}-{len(self._book.entries)}", commit)
-        known = self._tally(state).known_failures(state.started.backend) or state.failed_on
+        known = self.wrong(state).known
         with self._book.committed("correctness", identity, known) as secret:
             if changed := self._book.tree.protected_changes():
                 result = CorrectnessResult(
@@ -116,7 +114,6 @@ class Trials:
                 result = await runs.correctness(files, secret, self._time_left(state), tell, known, versions)
         incumbent = self._book.tree.at(state.incumbent_commit)
         result = with_uncovered(result, incumbent, files, state.ran.get(state.incumbent_candidate))
-        self._note(state, identity, result.status, result.failed_on)
         verdict = verdict_of_check(result)
         checked = Checked(candidate=identity, commit=commit, secret=secret, result=result, verdict=verdict)
         self._record_check(state, checked)
@@ -148,7 +145,6 @@ class Trials:
         with self._book.committed("sizes", identity) as secret:
             runs = await self._ready_runs(state)
             result = await runs.widely(files, secret, tell, self._versions(state), replayed=replayed)
-        self._note(state, identity, result.status, result.failed_on)
         verdict = verdict_of_check(result)
         entry = SizesChecked(candidate=identity, secret=secret, result=result, verdict=verdict, replayed=replayed)
         self._record_check(state, entry)
@@ -167,28 +163,14 @@ class Trials:
         if state.incumbent_commit != before:
             repository.advance(state.started.branch, state.incumbent_commit, before, state.started.editable)
 
-    def _note(self, state: State, identity: str, status: Status, failed_on: Sequence[CaseRun]) -> None:
-        """Count a wrong result of the task; that it cannot be counted over sessions is on record."""
-        started = state.started
-        if why := self._tally(state).note(started.session, started.backend, identity, status, failed_on):
-            self._book.record_run(Noticed(what="not counted", detail=why))
-
     def need_room(self, state: State) -> None:
-        """Raises `UsageError` where the task's candidates were wrong as often as it has room for. What a person has
-        said since of that number goes on record first."""
-        tally = self._tally(state)
-        if tally.allowed != state.allowed_wrong:
-            self._book.record(Budgeted(allowed_wrong=tally.allowed))
-        if text := used_up(*self.room(state)):
+        """Raises `UsageError` where candidates were wrong as often as the rules allow."""
+        if text := used_up(self.wrong(state).count, state.started.rules.wrong_results):
             raise UsageError(text)
 
-    def room(self, state: State) -> tuple[int, int]:
-        """Wrong results of the session's task, in all of its sessions and checks, and how many it has room for."""
-        tally = self._tally(state)
-        return max(tally.wrong_results, state.wrong_results), tally.allowed
-
-    def _tally(self, state: State) -> Tally:
-        return Tally(self._checkout.repository, PurePosixPath(state.started.task))
+    def wrong(self, state: State) -> WrongResults:
+        """The wrong results of the session's entry point, in all sessions of the repository."""
+        return wrong_results(self._checkout.repository, state.started.entry, state.started.backend)
 
     async def _measure(self, files: Files, tell: Tell, confirms: bool) -> None:
         """One run, on record."""
@@ -199,11 +181,7 @@ class Trials:
             runs = await self._ready_runs(state)
             store = programs_folder(self._checkout.sandbox, state.started.session)
             left_s = self._time_left(state)
-            kept = files_of_version(store, state.incumbent_result)
-            result = await runs.benchmark(
-                files, incumbent, secret, left_s, tell, confirms=confirms, store=store, kept=kept
-            )
-        self._note(state, identity, result.status, [])
+            result = await runs.benchmark(files, incumbent, secret, left_s, tell, confirms=confirms, store=store)
         verdict = settled(result, state.started.rules, incumbent is None, confirms)
         self._book.record_run(
             Measured(

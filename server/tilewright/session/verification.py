@@ -85,6 +85,8 @@ def verify(checkout: Checkout, session: str = "") -> list[Line]:
         lines.append(Line("sessions", Mark.WARN, f"begun later than this one, in sandbox/: {', '.join(later)}"))
     differing = ", ".join(state.started.rules.differences())
     lines.append(Line("rules", Mark.OK, differing or "all of them are the default"))
+    if state.started.eased:
+        lines.append(Line("rules", Mark.WARN, f"eased by an argument: {', '.join(state.started.eased)}"))
     if unprotected := state.started.environment.unprotected:
         lines.append(Line("workers", Mark.WARN, f"{unprotected}: {state.started.environment.isolation}"))
     for number, said in state.remarks.items():
@@ -153,8 +155,7 @@ def _begun_later(checkout: Checkout, folder: Path) -> list[str]:
 def _outside(folder: Path, chain: Chain, state: State) -> Iterator[Line]:
     for notice in state.notices:
         mark = Mark.FAIL if notice.what == "head missing" else Mark.WARN
-        what = "wrong results" if notice.what == "not counted" else "outside head"
-        yield Line(what, mark, f"on record: {notice.what}: {notice.detail}")
+        yield Line("outside head", mark, f"on record: {notice.what}: {notice.detail}")
     store = HeadStore(folder.name)
     head = store.read()
     if head is not None:
