@@ -162,6 +162,7 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec, resolutio
         level=Level.MODELLED,
         latency_ms=geometric_mean([timing.latency_ms for timing in timings]),
         cases=timings,
+        same=len(arms) == 2 and arms[0] == arms[1] and all(profile.launches for profile in arms[0].values()),
         **overall,
     )
 

@@ -290,7 +290,11 @@ class BenchmarkResult(Record):
     status: Status
     message: str = ""
     level: Level | None = Field(None, description="of the least protected case; none where nothing was timed")
-    same: bool = Field(False, description="both versions are the same program in every case: nothing was timed")
+    same: bool = Field(
+        False,
+        description="both versions are the same program in every case: nothing was timed; by the model, the same "
+        "machine code is launched in the same way",
+    )
     unconfirmed: str = Field("", description="why it is not known whether an ordinary call launches the same")
     unjudged: list[str] = Field([], description="classes of values that were left out on a replayed case, with why")
     latency_ms: float | None = Field(None, description="geometric mean over the cases")

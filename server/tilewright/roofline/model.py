@@ -75,6 +75,7 @@ class LaunchProfile(Record):
     reductions: dict[int, float] = Field(default_factory=dict, description="per block, by how many results each has")
     shapes: dict[str, list[int]] = Field(default_factory=dict, description="of its tensors, by parameter")
     resources: Resources = Field(description="what its kernel occupies")
+    code: str = Field("", description="SHA-256 over its kernel's machine code, without files and lines")
 
 
 class HostWork(Record):
