@@ -144,11 +144,9 @@ def referees() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The heads of journals that a test leaves are its own; gives the folder that they are in."""
-    folder = tmp_path / "state"
-    monkeypatch.setenv("TILEWRIGHT_STATE", str(folder))
-    return folder / "heads"
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compilations that a test leaves are its own."""
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from tests.commandline import tilewright
-from tests.conftest import FASTER_KERNEL, SCALE_KERNEL
+from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, git
 from tests.stage import edit, journal_of, play, quiet
 from tilewright.errors import UsageError
-from tilewright.heads import HeadStore
 from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop
 from tilewright.session.verification import verify
@@ -38,14 +37,15 @@ def rechained(found: Records) -> str:
     return "\n".join(lines) + "\n"
 
 
-def forge(root: Path, change: Callable[[Records], Records | None], head: bool = False) -> None:
-    """Change the records and chain them again; `head`: put the outside head where the forged journal stands too."""
+def forge(root: Path, change: Callable[[Records], Records | None], commits: bool = False) -> None:
+    """Change the records and chain them again; `commits`: let the session's commits name no record, so that nothing
+    outside the journal says what it held."""
     journal = journal_of(root)
     found = records(root)
     journal.write_text(rechained(change(found) or found))
-    if head:
-        last = records(root)[-1]
-        HeadStore(journal.parent.name).write(last["seq"], last["hash"], journal)
+    if commits:
+        for ref in git(root, "for-each-ref", "--format=%(refname)", "refs/tilewright").split():
+            git(root, "update-ref", "-d", ref)
 
 
 def of_kind(found: Records, kind: str, number: int = -1) -> dict[str, Any]:
@@ -53,9 +53,8 @@ def of_kind(found: Records, kind: str, number: int = -1) -> dict[str, Any]:
     return data
 
 
-def faster(found: Records) -> None:
-    result = of_kind(found, "measured")["result"]
-    result["latency_ms"] /= 2
+def faster(found: Records, number: int = -1) -> None:
+    of_kind(found, "measured", number)["first"]["latency_ms"] /= 2
 
 
 def refused(root: Path, words: str) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import multiprocessing
-import os
 import random
 import re
 import shutil
@@ -186,7 +185,6 @@ def one_session(backend: Backend, number: int, edits: int, seed: int, until: flo
     if time.time() > until:
         return []
     with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
-        os.environ["TILEWRIGHT_STATE"] = f"{scratch}/state"
         (place := Path(scratch) / "repository").mkdir()
         found = asyncio.run(session(backend, number, edits, random.Random(f"{seed} {number}"), place))
     for one in found:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import multiprocessing
-import os
 import random
 import re
 import shutil
@@ -129,7 +128,6 @@ async def seconds_of(backend: Backend) -> dict[str, dict[str, float]]:
 def one_session(backend: Backend, tries: int, seed: int) -> list[dict[str, Any]]:
     """Play a session in a folder, and with a state folder, of its own."""
     with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch:
-        os.environ["TILEWRIGHT_STATE"] = f"{scratch}/state"
         (place := Path(scratch) / "repository").mkdir()
         found = asyncio.run(session(backend, tries, random.Random(seed), place))
     tried = [one for one in found if "check" in one]

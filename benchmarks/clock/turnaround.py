@@ -30,12 +30,12 @@ import psutil
 from benchmarks.recorded import header, write
 
 from tilewright.bundled import examples
-from tilewright.demo import edits_of
-from tilewright.ledger import read_entries
+from tilewright.demo_edits import EDITS
+from tilewright.ledger import Journal
 from tilewright.policy import Reason, VerdictKind
 from tilewright.rules import Rules
-from tilewright.session.history import ENTRY, Checked, Measured, Row, SizesChecked
 from tilewright.session.loop import Loop
+from tilewright.session.records import ENTRY, Checked, Measured, Row
 from tilewright.session.runs import backend_here
 from tilewright.task import Backend
 
@@ -178,7 +178,7 @@ async def quiet(_: str) -> None:
 
 async def tried(loop: Loop, journal: Path, name: str) -> dict[str, Any]:
     """Judge what is in the working tree; the seconds by part, and how it ended."""
-    before = len(read_entries(journal, ENTRY))
+    before = len(Journal(journal, ENTRY).entries)
     started = time.monotonic()
     check = await loop.run_correctness(quiet, wait_s=1e9)
     bench = await loop.run_benchmark(quiet, wait_s=1e9) if check.status == "passed" else None
@@ -190,21 +190,20 @@ async def tried(loop: Loop, journal: Path, name: str) -> dict[str, Any]:
         loop.revert()
     await loop.append_result(name, quiet, wait_s=1e9)
     closing_s = time.monotonic() - started - total_s
-    entries = read_entries(journal, ENTRY)[before:]
+    entries = Journal(journal, ENTRY).entries[before:]
     row = next(entry for entry in entries if isinstance(entry, Row))
     seconds = dict.fromkeys(PARTS, 0.0)
     for entry in entries:
         match entry:
             case Checked():
                 seconds["check"] += entry.result.seconds
-            case SizesChecked():
-                seconds["sizes"] += entry.result.seconds
             case Measured():
-                for phase, took in entry.result.phases.items():
-                    seconds[phase] = seconds.get(phase, 0.0) + took
-                seconds["rest of the referee"] = (
-                    seconds.get("rest of the referee", 0.0) + entry.result.seconds - sum(entry.result.phases.values())
-                )
+                seconds["sizes"] += entry.sizes.seconds if entry.sizes is not None else 0.0
+                for run in filter(None, (entry.first, entry.again)):
+                    for phase, took in run.phases.items():
+                        seconds[phase] = seconds.get(phase, 0.0) + took
+                    rest = run.seconds - sum(run.phases.values())
+                    seconds["rest of the referee"] = seconds.get("rest of the referee", 0.0) + rest
     seconds["recording"] = total_s - sum(seconds.values())
     return {
         "edit": name,
@@ -225,7 +224,6 @@ async def play(
 ) -> None:
     """One session on an example, edit after edit; what is recorded of it is added to `session`."""
     with tempfile.TemporaryDirectory(prefix="tilewright-turnaround-", ignore_cleanup_errors=True) as folder:
-        os.environ["TILEWRIGHT_STATE"] = f"{folder}/state"
         (place := Path(folder) / "repository").mkdir()
         file = scratch(place, session["example"], base)
         loop = Loop(place)

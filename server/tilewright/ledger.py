@@ -10,74 +10,66 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
 
+from tilewright.errors import UsageError
 from tilewright.files import sync_folder
-from tilewright.heads import Head
 from tilewright.text import printable
 from tilewright.wire.record import Record, misfit
 
 EntryT = TypeVar("EntryT", bound=Record)
 
 
-class LedgerError(Exception):
-    """The journal was changed by something other than this program; the text names the line."""
+SET_ASIDE = (
+    "put it back as it was if you can; else `tilewright session end` sets this session aside, and start_session can "
+    "begin another"
+)
+
+
+class JournalAltered(UsageError):
+    """A journal is not the one that was written; the text says where, and what to do."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"the journal cannot be trusted: {problem}; {SET_ASIDE}")
 
 
 GENESIS = "0" * 64
 
 
 class Journal(Generic[EntryT]):
-    """An append-only file of hash-chained records. One process writes it at a time; any may read it."""
+    """An append-only file of hash-chained records, as it was when it was read. One process writes it at a time."""
 
     def __init__(self, path: Path, adapter: TypeAdapter[EntryT]) -> None:
-        """Open or create the journal at `path` and read it. Raises `LedgerError` where a record was altered.
-
-        A last line without its end is what a killed writer left: it was never promised, and is set aside.
-        """
+        """Read the journal at `path`, if it is there. Raises `JournalAltered`. A last line without its end is what a
+        killed writer left: it was never promised, and the next record takes its place."""
         self.path = path
-        self._adapter = adapter
-        path.parent.mkdir(parents=True, exist_ok=True)
         raw = path.read_bytes() if path.exists() else b""
-        whole, _, torn = raw.rpartition(b"\n")
-        self.entries, self.hashes = _chained(path, whole.split(b"\n") if whole else [], adapter)
-        if torn:
-            with (path.parent / "journal.torn").open("ab") as aside:
-                aside.write(torn + b"\n")
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        kept = len(raw) - len(torn)
-        if torn:
-            os.ftruncate(self._file, kept)
-        os.lseek(self._file, kept, os.SEEK_SET)
-        self._digest = hashlib.sha256(raw[:kept])
-        sync_folder(path.parent)
+        self._size, self._end = len(raw), raw.rfind(b"\n") + 1
+        self.entries: list[EntryT] = []
+        self.hashes: list[str] = []
+        for number, line in enumerate(raw[: self._end].split(b"\n")[:-1]):
+            try:
+                body = json.loads(line)
+                stated = body.pop("hash")
+                if body["prev"] != self.head or body["seq"] != number or stated != _hash(body):
+                    raise JournalAltered(f"{path}:{number + 1}: the record does not continue the chain: it was altered")
+                self.hashes.append(stated)
+                self.entries.append(adapter.validate_python(body["data"]))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise JournalAltered(f"{path}:{number + 1}: no record: {misfit(error)}") from None
 
     @property
     def head(self) -> str:
         """The hash that the chain stands at."""
         return self.hashes[-1] if self.hashes else GENESIS
 
-    def check_untouched(self) -> None:
-        """Raises `LedgerError` where another hand changed, replaced or removed the file since it was opened."""
-        try:
-            same = self.path.stat().st_ino == os.fstat(self._file).st_ino
-            raw = self.path.read_bytes()
-        except OSError:
-            raise LedgerError(f"{self.path} is gone, with {len(self.hashes)} records") from None
-        if hashlib.sha256(raw).digest() != self._digest.digest():
-            found = _chained(self.path, raw.split(b"\n")[:-1], self._adapter)[1]
-            raise LedgerError(f"{self.path}: {difference(self.hashes, found)}")
-        if not same:
-            raise LedgerError(f"{self.path}: the file was replaced by another one")
-
     def append(self, entry: EntryT) -> None:
-        """Write one record; it is on disk when this returns. Raises `LedgerError` where the file was changed."""
-        self.check_untouched()
+        """Write one record; it is on disk when this returns. Raises `OSError`, with nothing on record, and
+        `JournalAltered` where another hand wrote since the journal was read."""
         body: dict[str, Any] = {
             "seq": len(self.entries),
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -85,80 +77,35 @@ class Journal(Generic[EntryT]):
             "data": entry.model_dump(mode="json"),
         }
         line = json.dumps(body | {"hash": _hash(body)}, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-        digest = self._digest.copy()
-        digest.update(line)
-        end = os.lseek(self._file, 0, os.SEEK_CUR)
+        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            while line:
-                line = line[os.write(self._file, line) :]
-            os.fsync(self._file)
-        except OSError as error:  # a full disk: leave no half record for the next one to stand on
-            os.ftruncate(self._file, end)
-            os.lseek(self._file, end, os.SEEK_SET)
+            if os.fstat(handle).st_size != self._size:
+                raise JournalAltered(f"{self.path}: another hand wrote to it, or cut it, during this call")
+            _write(handle, self._end, line)
+        except OSError as error:
             error.filename = str(self.path)
             raise
-        self._digest = digest
+        finally:
+            os.close(handle)
+        if not self.entries:
+            sync_folder(self.path.parent)
+        self._end += len(line)
+        self._size = self._end
         self.hashes.append(_hash(body))
         self.entries.append(entry)
 
-    def close(self) -> None:
-        os.close(self._file)
 
-
-def _chained(path: Path, lines: Sequence[bytes], adapter: TypeAdapter[EntryT]) -> tuple[list[EntryT], list[str]]:
-    """The records of a journal's whole lines, and their hashes. Raises `LedgerError`."""
-    entries: list[EntryT] = []
-    hashes: list[str] = []
-    for number, line in enumerate(lines):
-        try:
-            body = json.loads(line)
-            stated = body.pop("hash")
-            head = hashes[-1] if hashes else GENESIS
-            if body["prev"] != head or body["seq"] != number or stated != _hash(body):
-                raise LedgerError(f"{path}:{number + 1}: the record does not continue the chain: it was altered")
-            hashes.append(stated)
-            entries.append(adapter.validate_python(body["data"]))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise LedgerError(f"{path}:{number + 1}: no record: {misfit(error)}") from None
-    return entries, hashes
-
-
-def read_chain(path: Path, adapter: TypeAdapter[EntryT]) -> tuple[list[EntryT], list[str]]:
-    """The records of a journal that another process may be writing, and their hashes; a line not yet ended is left out.
-
-    Raises `LedgerError` where a line is no record, or a record was altered.
-    """
-    return _chained(path, path.read_bytes().split(b"\n")[:-1], adapter)
-
-
-def read_entries(path: Path, adapter: TypeAdapter[EntryT]) -> list[EntryT]:
-    """The records alone."""
-    return read_chain(path, adapter)[0]
-
-
-def difference(wanted: Sequence[str], found: Sequence[str]) -> str:
-    """How the chain that was found differs from the one that was written, by the hashes of their records."""
-    for number, (one, other) in enumerate(zip(wanted, found, strict=False)):
-        if one != other:
-            return f"record {number + 1} is not the one that was written: the journal was rewritten from there on"
-    if len(found) < len(wanted):
-        return f"records {len(found) + 1} to {len(wanted)} are gone: the journal was cut off, or is an older copy"
-    return f"records {len(wanted) + 1} to {len(found)} were added by another hand"
-
-
-def disagreement(hashes: Sequence[str], head: Head, where: str) -> str:
-    """What a chain's hashes and a `head` noted elsewhere disagree about; empty where the chain holds the head."""
-    if head.seq >= len(hashes):
-        return (
-            f"the journal has {len(hashes)} records, but {where} names record {head.seq + 1} ({head.hash[:12]}): it "
-            "was cut off, or is an older copy"
-        )
-    if hashes[head.seq] != head.hash:
-        return (
-            f"record {head.seq + 1} of the journal is {hashes[head.seq][:12]}, but {where} names {head.hash[:12]}: the "
-            "journal was rewritten at or before that record"
-        )
-    return ""
+def _write(handle: int, end: int, line: bytes) -> None:
+    """Put a line at the `end` of a file. A full disk leaves no half record for the next one to stand on."""
+    os.ftruncate(handle, end)
+    os.lseek(handle, end, os.SEEK_SET)
+    try:
+        while line:
+            line = line[os.write(handle, line) :]
+        os.fsync(handle)
+    except OSError:
+        os.ftruncate(handle, end)
+        raise
 
 
 def _hash(body: dict[str, Any]) -> str:
@@ -195,11 +142,10 @@ def _literal(text: str) -> str:
     return text.replace("](", "]\\(").replace("|", "\\|")
 
 
-def _cells(row: TableRow, earlier: bool = False) -> tuple[str, ...]:
-    name = row.optimization.replace("|", "\\|") if earlier else _literal(row.optimization)
+def _cells(row: TableRow) -> tuple[str, ...]:
     return (
         str(row.iteration),
-        name + (f" [{row.trust}]" if row.trust else ""),
+        _literal(row.optimization) + (f" [{row.trust}]" if row.trust else ""),
         shown_latency(row.latency_ms, row.modelled),
         "PASS" if row.passed else "FAIL",
         row.status,
@@ -211,10 +157,9 @@ def render_row(row: TableRow) -> str:
     return "| " + " | ".join(_cells(row)) + " |"
 
 
-def render_table(rows: list[TableRow], earlier: bool = False) -> str:
-    """The Markdown table of `perf_results.md`: five columns, one line for each iteration, nothing else; with `earlier`
-    as it was written before names were escaped."""
-    cells = [_cells(row, earlier) for row in rows]
+def render_table(rows: list[TableRow]) -> str:
+    """The Markdown table of `perf_results.md`: five columns, one line for each iteration, nothing else."""
+    cells = [_cells(row) for row in rows]
     widths = [max(len(text) for text in column) for column in zip(COLUMNS, *cells, strict=True)]
     lines = [_line(COLUMNS, widths, header=True)]
     lines.append(

@@ -93,6 +93,8 @@ def verdict_of_benchmark(result: BenchmarkResult, rules: Rules) -> Verdict | Non
         return verdict_of_failure(result.status, result.message)
     if result.same:
         text = "the same program as the incumbent in every case: nothing was timed"
+        if result.modelled:
+            text = "the same machine code as the incumbent, launched in the same way in every case"
         return Verdict(kind=VerdictKind.REVERT, reason=Reason.SAME_PROGRAM, detail=text)
     if result.speedup is None or result.speedup_low is None or result.speedup_high is None:
         return None
@@ -154,14 +156,29 @@ def confirmed(verdict: Verdict | None) -> Verdict | None:
     return verdict.model_copy(update={"detail": said})
 
 
-def settled(result: BenchmarkResult, rules: Rules, alone: bool, confirms: bool) -> Verdict | None:
-    """What a benchmark run settles: nothing where it is a gain that waits for a second run. `alone`: the baseline's,
-    which has nothing to win against; `confirms`: it is the second run."""
-    verdict = None if alone else verdict_of_benchmark(result, rules)
-    if confirms:
-        verdict = confirmed(verdict)
-    waits = verdict is not None and verdict.kind is VerdictKind.KEEP and not (confirms or result.modelled)
-    return None if waits else verdict
+def gains(first: BenchmarkResult, rules: Rules, alone: bool) -> bool:
+    """Whether a first benchmark run is a gain, which is then checked on many hidden cases and confirmed. `alone`: the
+    baseline's, which has nothing to win against."""
+    verdict = None if alone else verdict_of_benchmark(first, rules)
+    return first.passed and (alone or (verdict is not None and verdict.kind is VerdictKind.KEEP))
+
+
+def settled(
+    first: BenchmarkResult,
+    sizes: CorrectnessResult | None,
+    again: BenchmarkResult | None,
+    rules: Rules,
+    alone: bool = False,
+) -> Verdict | None:
+    """What a candidate's benchmark settles: nothing where a run of it was void, nor of the baseline. `sizes`: the check
+    on many hidden cases of one that gains; `again`: its second run."""
+    if sizes is not None and not sizes.passed:
+        return verdict_of_check(sizes)
+    if alone:
+        return None
+    if first.modelled or not gains(first, rules, alone):
+        return verdict_of_benchmark(first, rules)
+    return confirmed(verdict_of_benchmark(again, rules)) if again is not None else None
 
 
 class Ratio(Record):

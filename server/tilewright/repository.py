@@ -276,13 +276,13 @@ class Repository:
             tree = self._run("write-tree", extra=index).strip()
         return self._run("commit-tree", tree, "-p", parent, "-m", message).strip()
 
-    def advance(self, branch: str, new: str, old: str, files: Iterable[str]) -> None:
-        """Move a branch from `old` to `new`, and the index for `files`. Raises where another hand moved it."""
+    def recommit(self, commit: str, parent: str, message: str) -> str:
+        """A commit object on `parent` that has the tree of another commit; no ref moves."""
+        return self._run("commit-tree", f"{commit}^{{tree}}", "-p", parent, "-m", message).strip()
+
+    def advance(self, branch: str, new: str, old: str) -> None:
+        """Move a branch from `old` to `new`. Raises where another hand moved it."""
         self._run("update-ref", f"refs/heads/{branch}", new, old)
-        try:
-            self.stage(new, files)
-        except RepositoryError:  # another git command holds the index; what is committed is, and it is staged later
-            pass
 
     def stage(self, commit: str, files: Iterable[str]) -> None:
         """Give the named files the content in the index that they have in a commit."""

@@ -39,7 +39,7 @@ def asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a repository and a state folder: a baseline, a wrong candidate, a keep, and a pending check."""
+    """A folder with a repository, and a session there: a baseline, a wrong candidate, and a keep."""
     place = tmp_path_factory.mktemp("played")
     folder = place / "repo" / "task"
     folder.mkdir(parents=True)
@@ -58,17 +58,14 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
         loop.checkpoint()
         await loop.append_result("large tiles", quiet)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TILEWRIGHT_STATE", str(place / "state"))
-        play(place / "repo", scene)
+    play(place / "repo", scene)
     return place
 
 
 @pytest.fixture
-def root(played: Path, tmp_path: Path, state_folder: Path) -> Path:
-    """The repository of a copy of that session, whose state folder is the test's own."""
+def root(played: Path, tmp_path: Path) -> Path:
+    """The repository of a copy of that session."""
     shutil.copytree(played / "repo", tmp_path / "repo")
-    shutil.copytree(played / "state", state_folder.parent)
     return tmp_path / "repo"
 
 

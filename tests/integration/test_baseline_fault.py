@@ -47,7 +47,7 @@ def test_a_hidden_case_on_which_the_baseline_is_wrong_is_left_out_and_not_counte
     async def scene(loop: Loop) -> None:
         await start(loop, rules=FEW_SIZES)
         note_rare(root)
-        edit(root, faulty(RIGHT) + "# a comment\n")
+        edit(root, faulty(RIGHT) + "OTHER = 1\n")
         report = await loop.run_correctness(quiet)
         assert report.status is Status.PASSED
         assert "left out" in report.summary
@@ -106,7 +106,7 @@ def test_a_keep_that_turns_out_to_be_wrong_is_revoked(make_task: Callable[..., P
             await loop.append_result(name, quiet)
         gained = loop.status().incumbent
         note_rare(root)
-        edit(root, wrong + "# a comment\n")
+        edit(root, wrong + "OTHER = 1\n")
         report = await loop.run_correctness(quiet)
         assert report.status is Status.WRONG_VALUES
         assert "the version kept last fails there, too, and the baseline does not: revoked" in report.message

@@ -11,17 +11,13 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from tests.conftest import FASTER_KERNEL, SCALE_KERNEL
+from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, git
 from tests.stage import edit, journal_of, judged, play, quiet, start
 from tilewright.interface.mcp import build_server
 from tilewright.ledger import Journal
 from tilewright.rules import Rules
-from tilewright.session.checkout import Checkout
-from tilewright.session.history import ENTRY, Committed
 from tilewright.session.loop import Loop
-from tilewright.tools import table
-from tilewright.tools.tool import Effect
-from tilewright.tools.workspace import Workspace
+from tilewright.session.records import ENTRY, Begun
 
 Disk = dict[str, tuple[int, str]]
 
@@ -31,7 +27,7 @@ def disk(*folders: Path) -> Disk:
     found = {}
     for folder in folders:
         for path in folder.rglob("*"):
-            if path.is_symlink() or not path.is_dir():
+            if path.name != "tilewright.lock" and (path.is_symlink() or not path.is_dir()):
                 held = str(path.readlink()).encode() if path.is_symlink() else path.read_bytes()
                 found[str(path)] = path.lstat().st_mtime_ns, hashlib.sha256(held).hexdigest()
     return found
@@ -48,7 +44,7 @@ def users(root: Path, paths: set[str]) -> set[str]:
 
 
 @pytest.mark.slow
-def test_each_tool_does_no_more_than_its_hints_say(make_task: Callable[..., Path], state_folder: Path) -> None:
+def test_each_tool_does_no_more_than_its_hints_say(make_task: Callable[..., Path]) -> None:
     root = make_task()
     server = build_server(Workspace(root))
     hints: dict[str, Any] = {}
@@ -58,14 +54,14 @@ def test_each_tool_does_no_more_than_its_hints_say(make_task: Callable[..., Path
         """Call a tool, and note what that changed; a tool that may be repeated, twice."""
         hint = hints[tool]
         assert hint is not None
-        before = disk(root, state_folder.parent)
+        before = disk(root)
         result = await client.call_tool(tool, arguments)
         assert not result.is_error, result.content
-        after = disk(root, state_folder.parent)
+        after = disk(root)
         seen.setdefault(tool, []).append(changed(before, after))
         if hint.idempotent_hint and not hint.read_only_hint:
             await client.call_tool(tool, arguments)
-            assert not changed(after, disk(root, state_folder.parent)), f"{tool}, called again, changes more"
+            assert not changed(after, disk(root)), f"{tool}, called again, changes more"
 
     async def scene() -> None:
         async with Client(server) as client:
@@ -105,18 +101,18 @@ def test_tools_that_run_candidate_code_are_not_read_only() -> None:
     assert [tool.name for tool in table().values() if tool.effect is Effect.READS] == ["session_status"]
 
 
-def looks(root: Path, state_folder: Path) -> str:
+def looks(root: Path) -> str:
     """What a new server's session_status says, which must change nothing on disk."""
-    before = disk(root, state_folder.parent)
+    before = disk(root)
     found: list[str] = []
 
     async def scene(loop: Loop) -> None:
         report = loop.status()
         found.append(f"{report.phase}: {report.summary}; {report.next}")
-        assert not changed(before, disk(root, state_folder.parent))
+        assert not changed(before, disk(root))
 
     play(root, scene)
-    assert not changed(before, disk(root, state_folder.parent))
+    assert not changed(before, disk(root))
     return found[0]
 
 
@@ -131,65 +127,54 @@ def begun(make_task: Callable[..., Path]) -> Path:
     return root
 
 
-def test_status_does_not_end_a_session_and_the_next_call_does(begun: Path, state_folder: Path) -> None:
-    assert Checkout(begun).request_end("ended by the user: lunch")
-    assert "the loop's next call ends the session (ended by the user: lunch)" in looks(begun, state_folder)
+def test_status_shows_what_another_process_did_since(begun: Path) -> None:
+    """A server knows nothing between two calls: a person's end of the session is there at once."""
 
     async def acts(loop: Loop) -> None:
         assert loop.status().phase == "ready"
+        other = Loop(begun)
+        await other.end("ended by the user: lunch", quiet)
+        await other.close()
         edit(begun, FASTER_KERNEL)
         with pytest.raises(Exception, match=r"the session has ended \(ended by the user: lunch\)"):
             await loop.run_correctness(quiet)
         assert loop.status().phase == "ended"
 
     play(begun, acts)
-    assert looks(begun, state_folder).startswith("ended")
-
-
-def test_status_renders_no_table_and_the_next_call_does(begun: Path, state_folder: Path) -> None:
-    table = begun / "sandbox" / "perf_results.md"
-    table.unlink()
-    looks(begun, state_folder)
-
-    async def acts(loop: Loop) -> None:
-        await start(loop)
-        assert table.is_file()
-
-    play(begun, acts)
+    assert looks(begun).startswith("ended")
 
 
 @pytest.mark.slow
-def test_status_shows_a_session_as_the_next_call_takes_it_up(begun: Path, state_folder: Path) -> None:
-    """Of a server that was killed after a commit, and of one that was killed in a run."""
+def test_status_shows_a_session_as_the_next_call_takes_it_up(begun: Path) -> None:
+    """Of a server that was killed between the record of a keep and its commit's branch."""
 
     async def judges(loop: Loop) -> None:
+        before = git(begun, "rev-parse", "HEAD")
         await judged(loop, FASTER_KERNEL)
         loop.checkpoint()
+        git(begun, "update-ref", "HEAD", before)
 
     play(begun, judges)
-    journal = journal_of(begun)
-    lines = journal.read_bytes().splitlines(keepends=True)
-    journal.write_bytes(b"".join(lines[:-1]))
-    for path in state_folder.rglob("*.json"):
-        path.unlink()
-    assert looks(begun, state_folder).startswith("resolved")
-    assert len(journal.read_bytes().splitlines()) == len(lines) - 1
+    assert looks(begun).startswith("resolved")
 
     async def acts(loop: Loop) -> None:
         assert (await loop.append_result("large tiles", quiet)).advice.action == "stop"
 
     play(begun, acts)
+    assert git(begun, "show", "HEAD:task/kernel.py") == FASTER_KERNEL.strip()
 
 
-def test_status_of_a_broken_off_run_records_nothing(begun: Path, state_folder: Path) -> None:
-    journal = Journal(journal_of(begun), ENTRY)
-    journal.append(Committed(run="correctness", candidate="0" * 16, secret_sha256="0" * 64))
-    journal.close()
-    assert looks(begun, state_folder).startswith("ready")
-    edit(begun, SCALE_KERNEL + "\n")
+def test_status_of_a_broken_off_run_records_nothing(begun: Path) -> None:
+    Journal(journal_of(begun), ENTRY).append(
+        Begun(run="check", candidate="0" * 64, commit="0" * 40, secret_sha256="0" * 64)
+    )
+    assert looks(begun).startswith("ready")
+    edit(begun, SCALE_KERNEL + "\nUNUSED = 1\n")
 
     async def acts(loop: Loop) -> None:
+        assert "the last run (check) was broken off" in loop.status().summary
         await loop.run_correctness(quiet)
-        assert any(type(entry).__name__ == "Interrupted" for entry in loop._book.entries)
+        loop.revert()
+        assert "1 of its runs ended without a result" in (await loop.append_result("a constant", quiet)).summary
 
     play(begun, acts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TOML, SLOWER_KERNEL, git
-from tests.stage import edit, judged, play, quiet, start
+from tests.stage import edit, journal_of, judged, play, quiet, start
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import BenchmarkResult, Level, Status
 from tilewright.policy import Reason, VerdictKind
@@ -80,10 +79,13 @@ def test_a_whole_session(make_task: Callable[..., Path]) -> None:
         kept = loop.checkpoint()
         assert git(root, "rev-parse", "HEAD") == kept.commit
         assert git(root, "status", "--porcelain") == ""
-        assert "Tilewright-Iteration: 2" in git(root, "log", "-1", "--format=%B")
         with pytest.raises(UsageError, match="committed already"):
             loop.revert()
         assert (await loop.append_result("large tiles", quiet, root_cause="memory")).advice.action == "continue"
+        subject, _, body = git(root, "log", "-1", "--format=%B").partition("\n")
+        assert re.fullmatch(r"scale: large tiles \(~\+\d+%\)", subject)
+        assert re.search(r"\n\nTilewright-Journal: [0-9a-f]{64}$", body)
+        assert git(root, "rev-parse", "HEAD^{tree}") == git(root, "rev-parse", f"{kept.commit}^{{tree}}")
 
         slower = await judged(loop, SLOWER_KERNEL)
         assert slower.verdict is not None
@@ -97,9 +99,19 @@ def test_a_whole_session(make_task: Callable[..., Path]) -> None:
 
         noise = await judged(loop, FASTER_KERNEL.replace("values", "elements"))
         assert noise.verdict is not None
-        assert noise.verdict.reason is Reason.INCONCLUSIVE
+        assert noise.verdict.reason is Reason.SAME_PROGRAM
         loop.revert()
         await loop.append_result("other | names\nand a line", quiet)
+
+        edit(root, FASTER_KERNEL.replace("block = ct.bid(0)", "block = (ct.bid(0))  # of one axis") + "\n# a comment\n")
+        comment = await loop.run_correctness(quiet)
+        assert comment.summary.startswith("REVERT (same_program: the same syntax trees as the incumbent")
+        assert (comment.cases, comment.next) == ([], "call revert, then append_result")
+        with pytest.raises(UsageError, match="nothing is to be measured"):
+            await loop.run_benchmark(quiet)
+        loop.revert()
+        report = await loop.append_result("a comment", quiet)
+        assert (report.row, report.advice.action) == ("| 5 | a comment | - | PASS | revert |", "continue")
 
         larger = FASTER_KERNEL.replace("1024", "2048")
         withdrawn = await judged(loop, larger)
@@ -109,7 +121,7 @@ def test_a_whole_session(make_task: Callable[..., Path]) -> None:
         assert row.endswith("| PASS | revert |")
         table = (root / "sandbox" / "perf_results.md").read_text()
         assert [re.split(r"(?<!\\)\|", line)[5].strip() for line in table.splitlines()[2:]] == [
-            "keep", "revert", "keep", "revert", "revert", "revert",
+            "keep", "revert", "keep", "revert", "revert", "revert", "revert",
         ]  # fmt: skip
         assert "other \\| names and a line" in table
         assert git(root, "status", "--porcelain") == ""
@@ -162,40 +174,99 @@ def test_memory_lost_at_any_phase_is_found_in_the_status(make_task: Callable[...
         assert found["next"].startswith(then)
 
 
-def test_a_commit_whose_record_was_lost_is_taken_up(make_task: Callable[..., Path], state_folder: Path) -> None:
+def cut(root: Path, records: int) -> None:
+    """Take the last records off the journal, and leave half of the first of them: what a kill leaves, after which no
+    commit names them."""
+    git(root, "update-ref", "-d", f"refs/tilewright/{journal_of(root).parent.name}/journal")
+    lines = journal_of(root).read_text().splitlines(keepends=True)
+    journal_of(root).write_text("".join(lines[:-records]) + lines[-records][:40])
+
+
+def test_a_kill_after_each_record_ends_in_what_it_says(make_task: Callable[..., Path]) -> None:
     root = make_task()
 
-    async def until_committed(loop: Loop) -> None:
+    async def until_kept(loop: Loop) -> None:
         await start(loop)
+        before = git(root, "rev-parse", "HEAD")
         await judged(loop, FASTER_KERNEL)
         loop.checkpoint()
+        git(root, "update-ref", "HEAD", before)  # killed after the record, before the branch moved
 
-    play(root, until_committed)
-    folder = Checkout(root).current_folder()
-    assert folder is not None
-    head = state_folder / f"{folder.name}.json"
-    journal = folder / "journal.jsonl"
-    lines = journal.read_text().splitlines(keepends=True)
-    assert '"kind":"kept"' in lines[-1]
-    journal.write_text("".join(lines[:-1]) + lines[-1][:40])
-    before = json.loads(lines[-2])
-    head.write_text(json.dumps(json.loads(head.read_text()) | {"seq": before["seq"], "hash": before["hash"]}))
+    async def until_named(loop: Loop) -> None:
+        assert loop.status().phase == "resolved"
+        kept = loop.checkpoint().commit
+        assert git(root, "rev-parse", "HEAD") == kept
+        assert (await loop.append_result("large tiles", quiet)).row.endswith("| PASS | keep |")
+        git(root, "update-ref", "HEAD", kept)
+        (root / "sandbox" / "perf_results.md").unlink()
+
+    async def until_reverted(loop: Loop) -> None:
+        assert (await judged(loop, SLOWER_KERNEL)).verdict is not None
+        assert git(root, "log", "-1", "--format=%s").startswith("scale: large tiles")
+        assert (root / "sandbox" / "perf_results.md").is_file()
+        loop.revert()
+        edit(root, SLOWER_KERNEL)  # killed before the files were put back
 
     async def goes_on(loop: Loop) -> None:
-        assert loop.status().phase == "resolved"
+        assert (await loop.append_result("small tiles", quiet)).row.endswith("| PASS | revert |")
+        assert (root / "task" / "kernel.py").read_text() == FASTER_KERNEL
+        assert git(root, "status", "--porcelain") == ""
+
+    for scene in (until_kept, until_named, until_reverted, goes_on):
+        play(root, scene)
+    assert [line for line in verify(Checkout(root)) if line.mark is Mark.FAIL] == []
+
+
+def test_a_kill_before_a_record_ends_in_the_same_call_made_again(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+
+    async def until_measured(loop: Loop) -> None:
+        await start(loop)
+        await judged(loop, FASTER_KERNEL)
+
+    async def goes_on(loop: Loop) -> None:
+        assert loop.status().phase == "checked"
+        assert (await loop.run_benchmark(quiet)).next == "call git_checkpoint, then append_result"
+        loop.checkpoint()
         assert (await loop.append_result("large tiles", quiet)).row.endswith("| PASS | keep |")
 
+    play(root, until_measured)
+    cut(root, 1)
     play(root, goes_on)
-    assert (folder / "journal.torn").read_text().startswith(lines[-1][:40])
+    assert [line for line in verify(Checkout(root)) if line.mark is Mark.FAIL] == []
 
 
-@pytest.mark.slow
-def test_a_person_ends_a_session_that_a_server_holds(make_task: Callable[..., Path]) -> None:
+def test_a_fresh_edit_after_a_revert_is_never_touched(make_task: Callable[..., Path]) -> None:
     root = make_task()
 
     async def scene(loop: Loop) -> None:
         await start(loop)
-        assert Checkout(root).request_end("enough for today")
+        edit(root, WRONG_KERNEL)
+        await loop.run_correctness(quiet)
+        loop.revert()
+        edit(root, FASTER_KERNEL)
+        await loop.append_result("adds instead", quiet)
+        assert (root / "task" / "kernel.py").read_text() == FASTER_KERNEL
+
+    play(root, scene)
+
+
+@pytest.mark.slow
+def test_two_servers_and_a_person_take_turns(make_task: Callable[..., Path]) -> None:
+    """A server holds the checkout for a call, and knows nothing between two."""
+    root = make_task()
+
+    async def scene(loop: Loop) -> None:
+        other = Loop(root)
+        await start(loop)
+        edit(root, WRONG_KERNEL)
+        await loop.run_correctness(quiet)
+        other.revert()
+        await loop.append_result("adds instead", quiet)
+        assert [row.optimization for row in other.status().tried] == ["baseline", "adds instead"]
+        assert "ended after 2 rows" in await other.end("enough for today", quiet)
+        assert "nothing to do: the session has ended (enough for today)" in await other.end("again", quiet)
+        await other.close()
         with pytest.raises(UsageError, match=r"has ended \(enough for today\)"):
             loop.revert()
         assert (await start(loop)).branch.endswith("-2")
@@ -289,8 +360,10 @@ def test_the_status_says_what_the_working_tree_needs(make_task: Callable[..., Pa
         assert loop.status().next.startswith("`git checkout perf/scale-")
         git(root, "checkout", "-q", started.branch)
         (root / "README.md").write_text("changed\n")
+        assert "git restore --source=" not in loop.status().next  # no run imports it
+        (root / "task" / "task.py").write_text("changed\n")
         assert "git restore --source=" in loop.status().next
-        git(root, "checkout", "--", "README.md")
+        git(root, "checkout", "--", "README.md", "task/task.py")
         edit(root, FASTER_KERNEL)
         assert loop.status().next == "call run_correctness on the edited files"
 
@@ -350,7 +423,7 @@ def test_a_measured_gain_has_to_show_twice(make_task: Callable[..., Path], monke
         loop.revert()
         assert "| ~0.995025 | PASS | revert |" in (await loop.append_result("a lucky draw", quiet)).row
         coming[:] = [result(1.3), result(1.25)]
-        real = await judged(loop, FASTER_KERNEL + "\n# another\n")
+        real = await judged(loop, FASTER_KERNEL + "\nOTHER = 1\n")
         assert real.verdict is not None
         assert real.verdict.kind is VerdictKind.KEEP
         assert real.verdict.detail.endswith("confirmed")
@@ -358,14 +431,14 @@ def test_a_measured_gain_has_to_show_twice(make_task: Callable[..., Path], monke
         assert "| ~0.800000 | PASS | keep |" in (await loop.append_result("a real gain", quiet)).row
         other = {"status": Status.OTHER_LAUNCHES, "message": "launches other kernels outside capture"}
         coming[:] = [result(1.3), result(1.25).model_copy(update=other)]
-        tuned = await judged(loop, FASTER_KERNEL + "\n# tuned in each process\n")
+        tuned = await judged(loop, FASTER_KERNEL + "\nOTHER = 2\n")
         assert tuned.verdict is not None
         assert tuned.verdict.reason is Reason.OTHER_LAUNCHES
         loop.revert()
         assert "| ~0.800000 | PASS | revert |" in (await loop.append_result("tuned in each process", quiet)).row
         assert asked == [False, True] * 3
         coming[:] = [BenchmarkResult(status=Status.PASSED, level=Level.REPLAYED, same=True)]
-        same = await judged(loop, FASTER_KERNEL + "\n# another\n# and a comment\n")
+        same = await judged(loop, FASTER_KERNEL + "\nOTHER = 3\n")
         assert same.verdict is not None
         assert same.verdict.reason is Reason.SAME_PROGRAM
         loop.revert()

@@ -44,7 +44,7 @@ MODERN = "2026-07-28"
 
 
 def client(root: Path) -> Client:
-    state = {name: os.environ[name] for name in ("TILEWRIGHT_STATE", "TILEWRIGHT_SPARES")}
+    state = {name: os.environ[name] for name in ("TILEWRIGHT_CACHE", "TILEWRIGHT_SPARES")}
     return Client(StdioServerParameters(command=SERVE[0], args=[*SERVE[1:], str(root)], env=state))
 
 
@@ -129,8 +129,8 @@ def test_a_session_over_stdio(make_task: Callable[..., Path]) -> None:
                 json.loads(line)["data"]["kind"] for line in str(getattr(journal.contents[0], "text", "")).splitlines()
             ]
             assert kinds == [
-                "started", "committed", "checked", "committed", "measured", "committed", "sizes", "row",
-                "committed", "checked", "committed", "measured", "committed", "sizes", "kept", "row",
+                "started", "begun", "checked", "begun", "measured", "row",
+                "begun", "checked", "begun", "measured", "settled", "row",
             ]  # fmt: skip
             dump = await content(connected, "dump_ir", arch=["sm_80", "sm_100"], stage="tile_ir")
             assert [kernel["arch"] for kernel in dump["kernels"]] == ["sm_80", "sm_100"]
@@ -214,10 +214,8 @@ def test_work_outlives_a_clients_time_out_and_makes_way_for_other_work(make_task
     asyncio.run(scene())
     records = records_of(root)
     kinds = [record["kind"] for record in records]
-    assert kinds[8:] == ["committed", "checked", "reverted", "row", "committed", "interrupted", "committed", "checked"]
-    broken_off = records[13]
-    assert broken_off["why"] == "no call waited for it, and run_correctness needed the machine"
-    assert records[12]["secret_sha256"] == hashlib.sha256(broken_off["secret"].encode()).hexdigest()
+    assert kinds[6:] == ["begun", "checked", "settled", "row", "begun", "begun", "checked"]
+    assert records[-2]["secret_sha256"] == hashlib.sha256(records[-1]["secret"].encode()).hexdigest()
 
 
 @pytest.mark.slow
@@ -244,7 +242,7 @@ def test_a_client_that_cancels_and_repeats_at_any_moment_gets_its_result(
     finally:
         server.process.kill()
         server.process.wait()
-    assert [record["kind"] for record in records_of(root)[8:]] == ["committed", "checked"]
+    assert [record["kind"] for record in records_of(root)[6:]] == ["begun", "checked"]
 
 
 @pytest.mark.slow
@@ -283,7 +281,7 @@ def workers(pid: int) -> list[int]:
 
 def under_way(root: Path, pid: int) -> bool:
     """Whether a run is on record that has not ended, and a worker below `pid` is there for it."""
-    return records_of(root)[-1]["kind"] == "committed" and bool(workers(pid))
+    return records_of(root)[-1]["kind"] == "begun" and bool(workers(pid))
 
 
 def command(pid: int) -> str:
@@ -407,7 +405,7 @@ def test_all_ends_with_the_server_and_the_next_one_says_so(
     assert gone(children) == []
     time.sleep(0.5)
     assert [folder for folder in folders if Path(folder).exists()] == []
-    assert records_of(root)[-1]["kind"] == ("committed" if number is signal.SIGKILL else "interrupted")
+    assert records_of(root)[-1]["kind"] == "begun"
     assert "Traceback" not in (tmp_path / "errors").read_text()
 
     server = RawServer(root)
@@ -416,7 +414,7 @@ def test_all_ends_with_the_server_and_the_next_one_says_so(
         status = server.call("session_status")["structuredContent"]
         assert status["state"] == "done"
         assert (status["phase"], status["iteration"], len(status["tried"])) == ("ready", 1, 1)
-        assert "the last correctness run was interrupted (the server ended during the run)" in status["summary"]
+        assert "the last run (check) was broken off" in status["summary"]
         assert status["next"] == "call run_correctness on the edited files"
     finally:
         server.process.kill()

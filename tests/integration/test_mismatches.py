@@ -31,7 +31,9 @@ def test_a_whole_output_that_is_wrong_is_kept_with_what_went_in(make_task: Calla
         report = await loop.run_correctness(quiet)
         assert report.status is Status.WRONG_VALUES
         [path] = folder.iterdir()
-        failed = loop._book.active().checked
+        state = loop.checkout.peek()
+        assert state is not None
+        failed = state.checked
         assert failed is not None
         assert failed.result.message.count(f"; what went in and what came out is in {path}") == 1
         assert path.stem == failed.result.cases[-1].inputs_hash[:16]

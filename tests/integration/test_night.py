@@ -128,7 +128,7 @@ def test_a_night(make_task: Callable[..., Path]) -> None:
     assert [row.iteration for row in state.rows] == [*range(len(state.rows))]
     assert git(root, "rev-parse", state.started.branch) == state.incumbent_commit
     kinds = [json.loads(line)["data"] for line in walker.journal()]
-    kept = [entry["commit"] for entry in kinds if entry["kind"] == "kept"]
+    kept = [entry["commit"] for entry in kinds if entry["kind"] == "row" and entry["commit"]]
     assert kept and len(set(kept)) == len(kept)
     assert not any("values + factor" in git(root, "show", f"{commit}:task/kernel.py") for commit in kept)
     assert [line for line in verify(Checkout(root)) if line.mark is Mark.FAIL] == []

@@ -186,17 +186,20 @@ def test_a_reference_that_fails_is_the_tasks_fault(make_task: Callable[..., Path
         assert git(root, "branch", "--show-current") == "main"
 
 
-def test_one_session_holds_a_checkout_and_another_process_may_look(make_task: Callable[..., Path]) -> None:
+def test_one_call_holds_a_checkout_and_another_process_may_look(make_task: Callable[..., Path]) -> None:
     root = make_task()
 
     async def scene(loop: Loop) -> None:
         await start(loop)
         other = Loop(root)
-        with pytest.raises(UsageError, match=r"in use by process \d+ on .*git worktree"):
-            other.revert()
-        looking = other.status()
-        assert "only looking" in looking.summary
+        with loop.checkout.held():
+            with pytest.raises(UsageError, match=r"in use by process \d+ on .*git worktree"):
+                other.revert()
+            looking = other.status()
+            assert "only looking" in looking.summary
         assert looking.phase == "ready"
+        with pytest.raises(UsageError, match="nothing to revert"):
+            other.revert()
         await other.close()
         (root / "another").mkdir()
         (root / "another" / "task.toml").write_text("")

@@ -120,7 +120,7 @@ async def whole_session(loop: Loop, stage: SimpleNamespace) -> None:
     await tried(loop, stage, FASTER_KERNEL, 1.3, KEPT)
     await tried(loop, stage, SLOWER_KERNEL, 0.8, REVERTED, KEPT, PLAIN)
     stage.programs = [PENDING]
-    await judged(loop, FASTER_KERNEL + "\n# another\n")
+    await judged(loop, FASTER_KERNEL + "\nOTHER = 1\n")
 
 
 WHOLE = {f"{named(made)}.program" for made in (BASELINE, KEPT, PENDING, PLAIN)}

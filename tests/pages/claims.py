@@ -26,7 +26,9 @@ from typing import Any
 from scipy.stats import t as student
 
 from tests.pages.page import CITED, CODE, ROOT, Block, Page, Problem, anchor, pages, read
+from tilewright.evaluation.results import BenchmarkResult, Status
 from tilewright.gpu.specs import SM_LIMITS, spec_by_arch, spec_by_name
+from tilewright.policy import Ratio, product
 from tilewright.rules import Rules
 
 NUMBER = r"(?<![\w.^])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
@@ -76,6 +78,7 @@ class Evidence:
 
     def names(self) -> dict[str, Any]:
         names = {"data": self.data, "one": self.one, "last": self.last, "gains": self.gains, "spent": self.spent}
+        names |= {"product": self.product}
         return names | {
             "all": all,
             "len": len,
@@ -111,14 +114,22 @@ class Evidence:
         """The result of the last benchmark of a session's iteration."""
         rows = self._rows()
         end = next(i for i, row in enumerate(rows) if row["kind"] == "row" and row["iteration"] == iteration)
-        return next(row for row in reversed(rows[:end]) if row["kind"] == "measured")["result"]
+        measured = next(row for row in reversed(rows[:end]) if row["kind"] == "measured")
+        return measured["again"] or measured["first"]
 
     def spent(self, iteration: int) -> float:
         """Seconds of the evaluator from the edit of a session's iteration to its verdict."""
         rows = [row for row in self._rows() if row["kind"] in ("checked", "measured", "row")]
         ends = [i for i, row in enumerate(rows) if row["kind"] == "row"]
-        whole = rows[ends[iteration - 1] + 1 : ends[iteration]]
-        return sum(row["result"]["seconds"] for row in whole)
+        runs = rows[ends[iteration - 1] + 1 : ends[iteration]]
+        results = [row.get(name) for row in runs for name in ("result", "first", "again")]
+        return sum(result["seconds"] for result in results if result)
+
+    def product(self) -> Ratio:
+        """What the keeps of a session gain together."""
+        kept = [row["iteration"] for row in self._rows() if row["kind"] == "row" and row["commit"]]
+        keeps = [dict(self.last(number)) | {"status": Status.PASSED} for number in kept]
+        return product([BenchmarkResult.model_construct(**keep) for keep in keeps])
 
 
 def speedup(times: list[list[float]]) -> list[float]:

@@ -99,7 +99,7 @@ def walkthrough(example: str) -> str:
     task = (ROOT / "assets" / "examples" / example / "task.toml").read_text()
     own = tomllib.loads(task)["frontend"] == "cutile"
     built = f"cuda-tile {where['cuda_tile']}, compiler {where['compiler']}" if own else f"torch {where['torch']}"
-    first = next(record["result"] for record in records if record["kind"] == "measured")
+    first = next(record["first"] for record in records if record["kind"] == "measured")
     if "level" not in first:
         scripted += "When it was recorded, each version was timed in its own process; now both are replayed. "
     parts = [
@@ -177,7 +177,8 @@ def _checked(step: list[dict[str, Any]]) -> str:
 def _measured(step: list[dict[str, Any]]) -> str:
     """What each benchmark run found; a would-be keep has two."""
     said = []
-    for result in (record["result"] for record in step if record["kind"] == "measured"):
+    runs = (record[name] for record in step if record["kind"] == "measured" for name in ("first", "again"))
+    for result in filter(None, runs):
         if not result["cases"]:
             said.append("the same program as the incumbent" if result.get("same") else result["message"])
             continue

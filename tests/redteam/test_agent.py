@@ -101,7 +101,7 @@ def test_variables_of_the_server_do_not_reach_a_worker(
 
 
 @pytest.mark.slow
-def test_a_link_in_the_place_of_the_table_is_not_written_through(make_task: MakeTask, tmp_path: Path) -> None:
+def test_a_forged_table_is_rendered_from_the_journal_again(make_task: MakeTask, tmp_path: Path) -> None:
     root = make_task()
     precious = tmp_path / "precious"
     precious.write_text("untouched")
@@ -109,12 +109,14 @@ def test_a_link_in_the_place_of_the_table_is_not_written_through(make_task: Make
     async def scene(loop: Loop) -> None:
         await start(loop, rules=Rules(patience=5))
         table = root / "sandbox" / "perf_results.md"
+        table.write_text(table.read_text() + "| 1 | forged | 0.000001 | PASS | keep |\n")
+        await refused(loop)
+        loop.revert()
+        await loop.append_result("adds", quiet)
+        assert "forged" not in table.read_text()
         table.unlink()
         table.symlink_to(precious)
-        with pytest.raises(UsageError, match="changed by another hand"):
-            await loop.run_correctness(quiet)
-        table.unlink()
-        await refused(loop)
+        await refused(loop, WRONG_KERNEL + "\n")
         loop.revert()
         await loop.append_result("adds", quiet)
         assert precious.read_text() == "untouched"
@@ -125,11 +127,12 @@ def test_a_link_in_the_place_of_the_table_is_not_written_through(make_task: Make
 
 def _committed_by_hand(root: Path, loop: Loop, content: str) -> None:
     """A commit of the agent's, with the trailer that the server would have written."""
-    state = loop._book.state
-    assert state is not None and state.measured is not None
+    state = loop.checkout.peek()
+    assert state is not None and state.measured is not None and state.attempt.begun is not None
+    message = git(root, "log", "-1", "--format=%B", state.attempt.begun.commit)
     edit(root, content)
     author = ("-c", "user.name=t", "-c", "user.email=t@localhost")
-    git(root, *author, "commit", "-q", "--all", f"-mmine\n\nTilewright-Candidate: {state.measured.candidate}")
+    git(root, *author, "commit", "-q", "--all", f"-m{message}")
 
 
 @pytest.mark.slow
@@ -286,7 +289,7 @@ def test_an_edited_copy_of_the_evaluators_files_is_not_used(
         loop.revert()
         await loop.append_result("adds", quiet)
         overwrite()
-        report = await judged(loop, SCALE_KERNEL + "\n# nothing new\n")
+        report = await judged(loop, SCALE_KERNEL + "\nNOTHING = 0\n")
         assert report.verdict is not None
         assert report.verdict.kind is not VerdictKind.KEEP
 

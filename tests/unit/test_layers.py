@@ -26,7 +26,7 @@ LAYERS = [
     {"frontends"},
     {"compiler", "interpreter", "roofline"},
     {"programs"},
-    {"isolation", "gpu", "journal", "ledger", "heads"},
+    {"isolation", "gpu", "ledger"},
     {"wire", "repository", "knobs"},
     {"task", "cases", "commandtask", "taskerrors", "bundled", "rules", "skillpack"},
     {"errors", "files", "text"},

@@ -15,6 +15,7 @@ from tilewright.policy import (
     Verdict,
     VerdictKind,
     advise,
+    gains,
     settled,
     verdict_of_benchmark,
     verdict_of_check,
@@ -191,25 +192,37 @@ def test_a_call_may_take_as_much_memory_as_the_rules_allow(
 @pytest.mark.parametrize("level", [Level.REPLAYED, IN_PROCESS, HARNESS])
 def test_a_keep_needs_a_second_run(level: Level) -> None:
     gain, noise = measured(1.3, level=level), measured(1.0, level=level)
-    assert settled(gain, RULES, alone=False, confirms=False) is None
-    kept = settled(gain, RULES, alone=False, confirms=True)
+    assert settled(gain, None, None, RULES) is None
+    kept = settled(gain, None, gain, RULES)
     assert kept is not None
     assert (kept.kind, kept.reason) == (VerdictKind.KEEP, Reason.GAIN)
     assert kept.detail == f"{verdict(gain).detail}, confirmed"
-    lost = settled(noise, RULES, alone=False, confirms=True)
+    lost = settled(gain, None, noise, RULES)
     assert lost is not None
     assert (lost.kind, lost.reason) == (VerdictKind.REVERT, Reason.INCONCLUSIVE)
     assert lost.detail == f"not confirmed: {verdict(noise).detail}"
-    assert settled(noise, RULES, alone=False, confirms=False) == verdict(noise)
+    assert settled(noise, None, None, RULES) == verdict(noise)
     other = BenchmarkResult(status=Status.OTHER_LAUNCHES, message="launches other kernels")
-    assert settled(other, RULES, alone=False, confirms=True) == verdict(other)
-    assert settled(gain, RULES, alone=True, confirms=False) is None, "a baseline wins against nothing"
+    assert settled(gain, None, other, RULES) == verdict(other)
+    assert settled(gain, None, None, RULES, alone=True) is None, "a baseline wins against nothing"
+
+
+def test_a_gain_that_is_wrong_on_hidden_sizes_is_no_keep() -> None:
+    gain = measured(1.3, level=Level.REPLAYED)
+    wrong = settled(gain, CorrectnessResult(status=Status.WRONG_VALUES, message="N=3"), None, RULES)
+    assert wrong is not None
+    assert (wrong.kind, wrong.reason) == (VerdictKind.REVERT, Reason.INCORRECT)
+    assert settled(gain, CorrectnessResult(status=Status.VOID), None, RULES) is None
+    right = CorrectnessResult(status=Status.PASSED)
+    assert settled(gain, right, gain, RULES) == settled(gain, None, gain, RULES)
+    assert gains(gain, RULES, alone=False) and gains(measured(1.0), RULES, alone=True)
+    assert not gains(measured(1.0), RULES, alone=False)
 
 
 def test_a_model_is_not_asked_twice() -> None:
     """Its answer would be the same."""
     gain = measured(1.3, level=MODELLED)
-    assert settled(gain, RULES, alone=False, confirms=False) == verdict(gain)
+    assert settled(gain, None, None, RULES) == verdict(gain)
 
 
 def test_a_model_s_gain_has_no_decimals_that_it_does_not_know() -> None:

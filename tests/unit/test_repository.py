@@ -25,7 +25,8 @@ def test_a_branch_a_commit_and_a_way_back(repository: Repository) -> None:
     commit = repository.commit({KERNEL: b"changed\n"}, base, "one\n\nTilewright-Candidate: x\n")
     assert repository.head() == base
     (repository.root / KERNEL).write_bytes(b"changed\n")
-    repository.advance(name, commit, base, [KERNEL])
+    repository.advance(name, commit, base)
+    repository.stage(commit, [KERNEL])
     assert repository.head() == commit
     assert repository.parent(commit) == base
     assert git(repository.root, "status", "--porcelain") == ""
@@ -47,9 +48,9 @@ def test_a_branch_moved_by_another_hand_is_not_overwritten(repository: Repositor
     name = repository.start_branch("perf/x")
     one = repository.commit({KERNEL: b"1\n"}, base, "one")
     two = repository.commit({KERNEL: b"2\n"}, base, "two")
-    repository.advance(name, one, base, [KERNEL])
+    repository.advance(name, one, base)
     with pytest.raises(RepositoryError, match="update-ref failed"):
-        repository.advance(name, two, base, [KERNEL])
+        repository.advance(name, two, base)
     assert repository.head() == one
 
 
@@ -64,7 +65,8 @@ def test_hooks_and_the_users_configuration_stay_out(repository: Repository, tmp_
     base = repository.head()
     name = repository.start_branch("perf/x")
     commit = repository.commit({KERNEL: b"1\n"}, base, "one")
-    repository.advance(name, commit, base, [KERNEL])
+    repository.advance(name, commit, base)
+    repository.stage(commit, [KERNEL])
     repository.restore(base, [KERNEL])
     repository.changed(base)
     assert not mark.exists()

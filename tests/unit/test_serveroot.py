@@ -92,7 +92,7 @@ def served(here: Path, *arguments: str, **environment: str) -> tuple[list[dict[s
         {"id": 3, "method": "resources/read", "params": {"uri": "tilewright://results"}},
         {"id": 4, "method": "resources/read", "params": {"uri": "skill://perf-loop/SKILL.md"}},
     ]
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "TILEWRIGHT_STATE") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     process = subprocess.Popen(
         [sys.executable, "-m", "tilewright", "serve", *arguments], cwd=here, env=kept | environment, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -7,11 +7,15 @@ from typing import Any, cast
 
 from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Status
 from tilewright.session import show
-from tilewright.session.history import Checked, Started
+from tilewright.session.records import Checked, Started
+from tilewright.session.state import State
 from tilewright.text import few
 
 ENVIRONMENT = SimpleNamespace(unprotected="")
-STARTED = cast(Started, SimpleNamespace(session="scale-1", harness=False, modelled=False, environment=ENVIRONMENT))
+STARTED = cast(
+    Started,
+    SimpleNamespace(session="scale-1", harness=False, modelled=False, environment=ENVIRONMENT, baseline="0" * 40),
+)
 
 
 def report(statuses: list[Status], **more: Any) -> Any:
@@ -22,8 +26,9 @@ def report(statuses: list[Status], **more: Any) -> Any:
     ]
     status = next((status for status in statuses if status is not Status.PASSED), Status.PASSED)
     result = CorrectnessResult(status=status, cases=cases, **more)
-    checked = Checked(candidate="0" * 16, commit="0" * 40, secret="s", result=result, verdict=None)
-    return show.correctness(checked, "next", STARTED)
+    state = State(STARTED)
+    state.apply(Checked(candidate="0" * 64, secret="s", result=result))
+    return show.correctness(state, "next")
 
 
 def test_cases_that_are_left_out_are_counted_and_failures_come_first() -> None:

@@ -27,13 +27,13 @@ class Snapshot(Record):
 
 
 def content_id(files: Files) -> str:
-    """The identity of a candidate: a hash over its editable files' paths and contents."""
+    """The identity of a candidate: the SHA-256 over its editable files' paths and contents."""
     digest = hashlib.sha256()
     for path in sorted(files):
         name = path.encode()
         digest.update(len(name).to_bytes(8, "big") + name)
         digest.update(len(files[path]).to_bytes(8, "big") + files[path])
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()
 
 
 class SnapshotStore:

@@ -11,8 +11,13 @@ from rich.text import Text
 
 from tilewright import __version__, doctor
 from tilewright.files import write_atomically
-from tilewright.interface.programs import program_app
-from tilewright.interface.terminal import (
+from tilewright.kernelcommands import kernel_app, one_each
+from tilewright.programcommands import program_app
+from tilewright.rules import rules_from
+from tilewright.session.checkout import Checkout
+from tilewright.session.reports import NAME_LIMIT, StatusReport
+from tilewright.skillcommands import skills_app
+from tilewright.terminal import (
     HERE,
     Root,
     asked,
@@ -351,12 +356,7 @@ def end(
     why = f"ended by the user{f': {reason}' if reason else ''}"  # never to be taken for the loop's own reason
 
     async def work(loop: Any) -> str:
-        try:
-            text: str = await loop.end(why, print_progress, compare)
-        except CheckoutBusy as busy:
-            if not loop.checkout.request_end(why):
-                raise
-            text = f"{busy.args[0].partition(';')[0]}; it will end the session at its next call"
+        text: str = await loop.end(why, print_progress, compare)
         return text
 
     console.print(in_loop(root, work))

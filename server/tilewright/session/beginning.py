@@ -20,7 +20,7 @@ from tilewright.repository import Files, Repository, RepositoryError
 from tilewright.roofline.bounds import intensity_class
 from tilewright.rules import Rules
 from tilewright.session.checkout import Checkout
-from tilewright.session.history import Started
+from tilewright.session.records import Started
 from tilewright.session.runs import Runs, backend_here, files_for, need_confinement, runs_from
 from tilewright.session.wrong import used_up, wrong_results
 from tilewright.task import Backend, Frontend, Task, TaskError, load_task
@@ -225,7 +225,8 @@ async def begin(
         branch = repository.start_branch(f"perf/{found.name}-{date}")
         if baseline != head:
             try:
-                repository.advance(branch, baseline, head, editable)
+                repository.advance(branch, baseline, head)
+                repository.stage(baseline, editable)
             except BaseException:
                 go_back(checkout, branch, came_from or "", head)
                 raise

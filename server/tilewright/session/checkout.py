@@ -1,4 +1,4 @@
-"""One checkout and its current session on disk: the lock that one process holds, the folder, the journal."""
+"""One checkout and its current session on disk: the lock that one call holds, the folder, the journal."""
 
 from __future__ import annotations
 
@@ -7,32 +7,39 @@ import fcntl
 import json
 import os
 import socket
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from tilewright.errors import UsageError
 from tilewright.files import write_atomically
-from tilewright.heads import HeadError
-from tilewright.ledger import Journal, LedgerError, render_table
-from tilewright.policy import VerdictKind
+from tilewright.ledger import Journal, JournalAltered, render_table
 from tilewright.repository import SANDBOX, Files, Repository, RepositoryError
-from tilewright.session import integrity, report, trailers
-from tilewright.session.history import ENTRY, Entry, Kept, Started, State
+from tilewright.session.records import ENTRY, Entry, Started
+from tilewright.session.state import State
 from tilewright.text import few
 
-_SET_ASIDE = (
-    "put it back as it was if you can; else `tilewright session end` sets this session aside, and start_session can "
-    "begin another"
-)
+ANCHOR = "Tilewright-Journal"
+"""The trailer by which a commit of a session names the journal's last record when it was made."""
+PAGES = (".md", ".rst")
+"""Suffixes of files that no run imports: an edit of one is no tampering."""
 
 
-class Forged(UsageError):
-    """The journal is not the one that was written."""
+def refs_of(session: str) -> str:
+    """Where a session's refs lie."""
+    return f"refs/tilewright/{session}"
 
-    def __init__(self, error: Exception) -> None:
-        super().__init__(f"the journal cannot be trusted: {error}; {_SET_ASIDE}")
+
+def journal_ref(session: str) -> str:
+    """The ref of the commit that names the journal's last record."""
+    return f"{refs_of(session)}/journal"
+
+
+def anchor(message: str) -> str:
+    """The hash of the record that a commit's message names; empty if it names none."""
+    lines = message.rstrip().rpartition("\n\n")[2].splitlines()
+    return next((line.partition(": ")[2].strip() for line in lines if line.startswith(f"{ANCHOR}: ")), "")
 
 
 class CheckoutBusy(UsageError):
@@ -69,9 +76,10 @@ class EditableFiles:
         return {name: tracked[name] for name in self._started.editable}
 
     def protected_changes(self) -> list[str]:
-        """Tracked files that differ from the baseline's although no experiment may change them."""
-        editable = set(self._started.editable)
-        return [name for name in self._repository.changed(self._started.baseline) if name not in editable]
+        """Tracked files that a run could import, and that differ from the baseline's although no experiment may change
+        them."""
+        changed = [name for name in self._repository.changed(self._started.baseline) if not name.endswith(PAGES)]
+        return [name for name in changed if name not in self._started.editable]
 
     def how_to_restore(self, changed: list[str]) -> str:
         """The commands that bring protected files back."""
@@ -105,24 +113,24 @@ class Checkout:
         self._lock = FileLock(self.repository.git_dir / "tilewright.lock")
         self._holder = self.repository.git_dir / "tilewright-holder.json"
 
-    def hold(self) -> None:
-        """Take the checkout for this process. Raises `UsageError` naming the holder where another has it."""
-        if self._lock.is_locked:
-            return
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the checkout for one call, or for the run that it waits for. Raises `CheckoutBusy` naming the process
+        that has it."""
         try:
             self._lock.acquire(timeout=0.1, poll_interval=0.01)  # `held_elsewhere` has it for less than that
         except Timeout:
             raise CheckoutBusy(
-                f"this checkout is in use by {self._named_holder()}; end that process, or work in another worktree "
-                "(`git worktree add ../other`)"
+                f"this checkout is in use by {self._named_holder()}; wait for it or end that process, or work in "
+                "another worktree (`git worktree add ../other`)"
             ) from None
-        since = datetime.now(UTC).isoformat(timespec="seconds")
-        write_atomically(
-            self._holder, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}) + "\n"
-        )
-
-    def release(self) -> None:
-        self._lock.release()
+        try:
+            text = json.dumps({"pid": os.getpid(), "host": socket.gethostname()}) + "\n"
+            if not self._holder.is_file() or self._holder.read_text() != text:
+                write_atomically(self._holder, text)
+            yield
+        finally:
+            self._lock.release()
 
     def held_elsewhere(self) -> str:
         """Which other process holds the checkout; empty if none does. Nothing on disk changes."""
@@ -143,7 +151,7 @@ class Checkout:
     def _named_holder(self) -> str:
         try:
             data = json.loads(self._holder.read_text())
-            return f"process {data['pid']} on {data['host']} since {data['since']}"
+            return f"process {data['pid']} on {data['host']}"
         except (OSError, ValueError, KeyError):
             return "another process"
 
@@ -156,19 +164,6 @@ class Checkout:
         folder = self.sandbox / name
         return folder if name and Path(name).name == name and (folder / "journal.jsonl").is_file() else None
 
-    def request_end(self, reason: str) -> bool:
-        """Ask the process that holds the checkout to end the session at its next call; False without a session."""
-        folder = self.current_folder()
-        if folder is not None:
-            write_atomically(folder / "end-requested", reason + "\n")
-        return folder is not None
-
-    def requested_end(self) -> str | None:
-        """Why the current session is to end, if a person asked for it."""
-        folder = self.current_folder()
-        request = None if folder is None else folder / "end-requested"
-        return request.read_text(encoding="utf-8").strip() if request is not None and request.is_file() else None
-
     def forget_current(self) -> None:
         """Set the current session aside: its folder stays, but this checkout is on it no longer."""
         (self.sandbox / "current").unlink(missing_ok=True)
@@ -176,62 +171,37 @@ class Checkout:
     def set_current(self, folder: Path) -> None:
         write_atomically(self.sandbox / "current", folder.name + "\n")
 
+    def journal(self, folder: Path) -> Journal[Entry]:
+        """A session's journal as it is now. Raises `JournalAltered`."""
+        journal = Journal(folder / "journal.jsonl", ENTRY)
+        first = journal.entries[0] if journal.entries else None
+        if isinstance(first, Started) and first.session != folder.name:
+            raise JournalAltered(f"{journal.path} is the journal of another session, {first.session}")
+        return journal
+
     def peek(self) -> State | None:
-        """The current session's state, for a process that only looks. Raises `Forged`."""
+        """The current session's state, for whoever only looks. Raises `JournalAltered`."""
         folder = self.current_folder()
-        if folder is None:
-            return None
-        entries = self.read(folder).entries
+        entries = [] if folder is None else self.journal(folder).entries
         return State.of(entries) if entries else None
 
-    def read(self, folder: Path) -> integrity.Chain:
-        """A session's records, compared with the head that is kept outside the repository. Raises `Forged`."""
-        try:
-            return integrity.read_chain(folder)
-        except (LedgerError, HeadError) as error:
-            raise Forged(error) from None
-
-    def findings(self, state: State) -> list[str]:
-        """What another hand changed of a session that is not over, each with what to do; the journal apart."""
-        folder = self.sandbox / state.started.session
-        chain = self.read(folder)
-        found = [] if state.ended is not None else integrity.refs_changed(self.repository, chain)
-        if text := integrity.table_changed(folder, self.sandbox, state):
-            found.append(text)
-        if state.ended is None and (text := self.branch_moved(state)) and self.unrecorded(state, chain.hashes) is None:
-            found.insert(0, text)
-        return found
+    def need_anchors(self, session: str, hashes: list[str]) -> None:
+        """Raises `JournalAltered` if a commit of the session names a record that its journal lacks."""
+        for ref, (commit, message) in self.repository.kept(refs_of(session)).items():
+            if (named := anchor(message)) and named not in hashes:
+                raise JournalAltered(
+                    f"{ref} ({commit[:12]}) names record {named[:12]}, which the journal lacks: it was rewritten, was "
+                    "cut off, or is an older copy"
+                )
 
     def write_table(self, folder: Path, state: State) -> None:
-        """Render `perf_results.md` and the report: the session's own, and the checkout's, which are the current
-        session's."""
+        """Render `perf_results.md`: the session's own, and the checkout's. Nothing reads them, so a full disk loses
+        nothing: the next row renders them again."""
         text = render_table(state.table())
         for path in (folder / "perf_results.md", self.sandbox / "perf_results.md"):
-            try:
-                write_atomically(path, text)
-            except OSError:  # no table rather than a stale one: the next call renders one that is missing
-                with contextlib.suppress(OSError):
-                    path.unlink()
-        report.write(self.sandbox, folder.name, self.repository)
-
-    def write_missing_table(self, folder: Path, state: State) -> None:
-        """Render the tables again if one of them is gone."""
-        if not all((place / "perf_results.md").is_file() for place in (folder, self.sandbox)):
-            self.write_table(folder, state)
-
-    def head_note(self, state: State) -> list[str]:
-        """What to say of a session whose head should be kept outside the repository, but is not."""
-        path = self.read(self.sandbox / state.started.session).missing_head
-        return [integrity.missing_head_text(path)] if path else []
-
-    def open_journal(self, folder: Path) -> Journal[Entry]:
-        """Raises `Forged` where the journal was altered, or is not the one whose head is kept outside."""
-        if (folder / "journal.jsonl").exists():
-            self.read(folder)
-        try:
-            return Journal(folder / "journal.jsonl", ENTRY)
-        except (LedgerError, HeadError) as error:
-            raise Forged(error) from None
+            with contextlib.suppress(OSError):
+                if not path.is_file() or path.read_text(encoding="utf-8") != text:
+                    write_atomically(path, text)
 
     def elsewhere(self, state: State) -> str:
         """What to do where another branch than the session's is checked out; empty where it is the session's."""
@@ -250,41 +220,11 @@ class Checkout:
         holds = "hold" if names[1:] else "holds"
         return f". {few(names)} {holds} what was not kept; {back} brings back what was" if names else ""
 
-    def missing_record(self, state: State, hashes: list[str]) -> Kept | None:
-        """The record of a commit that was made just before its process was killed, or the disk was full, if that is
-        where the branch stands; its files are staged.
-
-        `hashes` are those of the journal's records. Raises `UsageError` if no session put the branch where it stands.
-        """
-        moved = self.branch_moved(state)
-        found = self.unrecorded(state, hashes) if moved else None
-        if moved and found is None:
-            raise UsageError(moved)
-        if found is not None:
-            self.repository.stage(found.commit, state.started.editable)
-        return found
-
-    def unrecorded(self, state: State, hashes: list[str]) -> Kept | None:
-        """The session's own commit of what won, where the branch is at one that has no record."""
-        tip, measured = self.repository.resolve(f"refs/heads/{state.started.branch}"), state.measured
-        if tip is None or measured is None or state.verdict is None or state.verdict.kind is not VerdictKind.KEEP:
-            return None
-        said = trailers.parse(self.repository.message(tip))
-        ours = (
-            state.resolution is None
-            and self.repository.parent(tip) == state.incumbent_commit
-            and said.candidate == measured.candidate
-            and said.session == state.started.session
-            and said.seq < len(hashes)
-            and said.hash == hashes[said.seq]
-            and not integrity.content_problem(self.repository, state.started, tip, measured.candidate)
-        )
-        return Kept(candidate=measured.candidate, commit=tip) if ours else None
-
     def branch_moved(self, state: State) -> str:
-        """Where the session's branch stands instead of at the incumbent, and what to do; empty where it is there."""
+        """Where the session's branch stands instead of at the incumbent, and what to do. Empty where it is there, or
+        where a killed process left it, from which the next call moves it."""
         tip = self.repository.resolve(f"refs/heads/{state.started.branch}")
-        if tip == state.incumbent_commit:
+        if tip == state.incumbent_commit or (tip is not None and tip == state.moved_from):
             return ""
         branch, wanted = state.started.branch, state.incumbent_commit[:12]
         if tip is None:

@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
 from tilewright.errors import UsageError
-from tilewright.session.history import SERVER_ENDED
 
 WAIT_S = 240.0
 """How long one call waits; some clients cut a call at 300 s, whatever progress arrives."""
 UNATTENDED_S = 120.0
 """How long work goes on that no call waits for."""
 HEARTBEAT_S = 2.0
+SERVER_ENDED = "the server ended during the run"
 ENDING_S = 30.0
 """How long a server that ends waits for its work to clean up."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +16,7 @@ from tilewright.evaluation.results import BenchmarkResult, StoredProgram
 from tilewright.programs.format import bare_file, bared, decoded, program_file
 from tilewright.programs.identity import identity
 from tilewright.programs.model import ProgramError, digest_of
-from tilewright.session.history import Entry, Kept, Measured, Reverted, Row
-from tilewright.session.integrity import by_iteration
-from tilewright.task import case_label
+from tilewright.session.records import Entry, Measured, Row, Settled
 from tilewright.text import few
 
 _FILE = re.compile(r"([0-9a-f]{64})(\.bare)?\.(program|part)")
@@ -42,28 +40,30 @@ class Named:
 def named(entries: list[Entry]) -> dict[str, Named]:
     """The programs that a session's records name, by the SHA-256 of their files."""
     found: dict[str, Named] = {}
-    pending: list[Measured] = []
+    pending: list[BenchmarkResult] = []
     number = 0
 
-    def settle(number: int, runs: Iterable[Measured], whole: bool) -> None:
-        for run in runs:
-            for one in (one for case in run.result.cases for one in case.programs):
+    def settle(whole: bool) -> None:
+        for run in pending:
+            for one in filter(None, (case.program for case in run.cases)):
                 known = found.get(one.sha256, Named(one, number, whole))
                 stored = one if known.stored.note else known.stored  # written by one run, it is there
                 found[one.sha256] = Named(stored, known.iteration, known.whole or whole)
 
-    for number, entry in by_iteration(entries):
+    for entry in entries:
         match entry:
             case Measured():
-                pending.append(entry)
-            case Kept():
-                settle(number, [run for run in pending if run.candidate == entry.candidate], whole=True)
-            case Reverted() | Row():
-                settle(number, pending, whole=number == 0)
+                pending += filter(None, [entry.first, entry.again])
+            case Settled():
+                settle(whole=bool(entry.commit))
                 pending.clear()
+            case Row():
+                settle(whole=number == 0)
+                pending.clear()
+                number += 1
             case _:
                 pass
-    settle(number, pending, whole=True)
+    settle(whole=True)
     return found
 
 

@@ -8,96 +8,53 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from tilewright.errors import UsageError
-from tilewright.evaluation.results import BenchmarkResult, CaseRun, CorrectnessResult, Status
+from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Status
 from tilewright.evaluation.seeds import commitment, new_secret
 from tilewright.evaluation.snapshot import content_id
 from tilewright.repository import Files
 from tilewright.rules import DEFAULT, Rules
 from tilewright.session.beginning import usable_backend
 from tilewright.session.checkout import Checkout, EditableFiles
-from tilewright.session.history import Checked, Committed, Entry, Measured, Row, SizesChecked, Started, State
-from tilewright.session.integrity import by_iteration
+from tilewright.session.records import Row, Started, sizes_secret
 from tilewright.session.runs import runs_of
+from tilewright.session.state import SAME_SYNTAX, Attempt, State
 from tilewright.session.verification import Line, Mark, session_folder
 
 Progress = Callable[[str], Awaitable[None]]
 
 
-@dataclass(frozen=True)
-class Trial:
-    """What is on record of one iteration."""
-
-    started: Started
-    checked: Checked
-    measured: Measured | None
-    sizes: SizesChecked | None
-    row: Row | None
-    incumbent_commit: str
-    secret_sha256: str
-    known: list[CaseRun]
-    versions: list[str]
-
-
-def find_trial(entries: list[Entry], iteration: int) -> Trial:
-    """The last check of an iteration with what followed it. Raises `UsageError` where there is none."""
-    started = entries[0]
-    assert isinstance(started, Started)
-    incumbent, state = "", State(started)
-    versions: list[str] = []
-    checked: Checked | None = None
-    measured: Measured | None = None
-    sizes: SizesChecked | None = None
-    row: Row | None = None
-    drawn = secret_sha256 = ""
-    offered: list[CaseRun] = []
-    known: list[CaseRun] = []
-    for number, entry in by_iteration(entries):
-        if number == iteration and not incumbent:
-            incumbent, versions = state.incumbent_commit, state.versions
-        if not isinstance(entry, Started):
-            state.apply(entry)
-        if number != iteration:
-            continue
-        if isinstance(entry, Committed):
-            drawn, offered = entry.secret_sha256, entry.known
-        elif isinstance(entry, Checked):
-            checked, measured, sizes, secret_sha256, known = entry, None, None, drawn, offered
-        elif isinstance(entry, Measured):
-            measured = entry
-        elif isinstance(entry, SizesChecked) and entry.result.status is not Status.VOID:
-            sizes = entry
-        elif isinstance(entry, Row):
-            row = entry
-    if checked is None:
+def attempt_of(state: State, iteration: int) -> Attempt:
+    """What is on record of an iteration. Raises `UsageError` where nothing was checked in it."""
+    attempt = state.attempts[iteration] if iteration < len(state.attempts) else None
+    if attempt is None or attempt.checked is None:
         last = state.iteration - (state.checked is None)  # the one under way has its number before its first check
         raise UsageError(
             f"iteration {iteration} has no check on record; the session has iterations 0 to {max(last, 0)}"
         )
-    return Trial(started, checked, measured, sizes, row, incumbent, secret_sha256, known, versions)
+    return attempt
 
 
 async def rerun(checkout: Checkout, iteration: int, session: str, progress: Progress) -> list[Line]:
     """Run an iteration's check and benchmark again, and compare. Raises `UsageError` where that cannot be done here."""
-    chain = checkout.read(session_folder(checkout, session))
-    trial = find_trial(chain.entries, iteration)
-    started, checked = trial.started, trial.checked
-    candidate = _content(
-        checkout, started, checked.commit, checked.candidate, f"the candidate of iteration {iteration}"
-    )
-    lines = [Line("candidate", Mark.OK, f"commit {checked.commit[:12]} holds content {checked.candidate}")]
-    if commitment(checked.secret) == trial.secret_sha256:
+    state = State.of(checkout.journal(session_folder(checkout, session)).entries)
+    attempt, started = attempt_of(state, iteration), state.started
+    checked, measured, begun = attempt.checked, attempt.measured, attempt.begun
+    assert checked is not None and begun is not None
+    candidate = _content(checkout, started, begun.commit, checked.candidate, f"the candidate of iteration {iteration}")
+    lines = [Line("candidate", Mark.OK, f"commit {begun.commit[:12]} holds content {checked.candidate[:16]}")]
+    if commitment(checked.secret) == begun.secret_sha256:
         lines.append(Line("secret", Mark.OK, "the revealed secret is the one that was committed to before the run"))
     else:
         lines.append(Line("secret", Mark.FAIL, "the revealed secret is not the one that was committed to"))
-    if checked.no_run:
-        return [*lines, Line("check", Mark.WARN, f"no run was made: {checked.result.message.partition(';')[0]}")]
+    if checked.no_run or checked.same:
+        why = SAME_SYNTAX if checked.same else checked.result.message.partition(";")[0]
+        return [*lines, Line("check", Mark.WARN, f"no run was made: {why}")]
     incumbent: Files | None = None
-    if trial.measured is not None and trial.measured.incumbent is not None:
+    if measured is not None and measured.incumbent is not None:
         what = f"the incumbent of iteration {iteration}"
-        incumbent = _content(checkout, started, trial.incumbent_commit, trial.measured.incumbent, what)
+        incumbent = _content(checkout, started, attempt.incumbent, measured.incumbent, what)
     usable_backend(started.backend)
     if checkout.repository.resolve(started.baseline) is None:
         raise UsageError(
@@ -116,18 +73,19 @@ async def rerun(checkout: Checkout, iteration: int, session: str, progress: Prog
             if then != now:
                 lines.append(Line(name, Mark.WARN, f"{then} when it was logged, {now} here"))
         limit = 60 * started.rules.iteration_minutes
-        versions = [] if started.harness else [_files(checkout, started, commit) for commit in trial.versions]
-        again = await runs.correctness(candidate, checked.secret, limit, said.append, trial.known, versions)
-        lines += compare_checks(checked.result, again, here.draws == started.environment.draws)
-        if trial.sizes is not None:
-            replayed = trial.sizes.replayed
-            again = await runs.widely(candidate, trial.sizes.secret, said.append, versions, limit, replayed)
-            lines += compare_checks(trial.sizes.result, again, here.draws == started.environment.draws, "sizes")
-        if trial.measured is not None:
-            confirms = trial.measured.confirms
+        alike = here.draws == started.environment.draws
+        versions = [] if started.harness else [_files(checkout, started, commit) for commit in attempt.versions]
+        again = await runs.correctness(candidate, checked.secret, limit, said.append, begun.known, versions)
+        lines += compare_checks(checked.result, again, alike)
+        if measured is not None and measured.sizes is not None:
+            drawn = sizes_secret(measured.secret)
+            again = await runs.widely(candidate, drawn, said.append, versions, limit, measured.replayed)
+            lines += compare_checks(measured.sizes, again, alike, "sizes")
+        if measured is not None:
+            confirms = measured.again is not None
             fresh = await runs.benchmark(candidate, incumbent, new_secret(), limit, said.append, confirms)
-            refused = trial.sizes is not None and trial.sizes.verdict is not None
-            lines += compare_benchmarks(trial.measured.result, fresh, None if refused else trial.row, started.rules)
+            refused = measured.sizes is not None and not measured.sizes.passed
+            lines += compare_benchmarks(measured.result, fresh, None if refused else attempt.row, started.rules)
     finally:
         watching.cancel()
         await runs.close()

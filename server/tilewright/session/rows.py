@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tilewright.evaluation.results import CAPTURED_ANEW, Level
-from tilewright.policy import Reason, Verdict, VerdictKind, advise
-from tilewright.session.history import Kept, Row, State
+from tilewright.evaluation.results import Level
+from tilewright.policy import Reason, Verdict, VerdictKind, advise, verdict_of_check
+from tilewright.session.records import Row
+from tilewright.session.state import State
 
 HARNESS_TRUSTED = "harness-trusted"
 UNCONFIRMED = "launches not confirmed"
@@ -18,18 +19,20 @@ def close_iteration(state: State, name: str, root_cause: str | None) -> Row:
     """The row of the iteration under way, in the evaluator's figures, with the advice that follows from it."""
     assert state.checked is not None
     result = state.measured.result if state.measured else None
-    refused = state.sizes is not None and state.sizes.verdict is not None
+    sizes = state.measured.sizes if state.measured else None
+    refused = sizes is not None and verdict_of_check(sizes) is not None
     wrong = refused or (result is not None and result.status.is_incorrect)
     verdict = state.verdict
     if not state.rows:
         verdict = Verdict(kind=VerdictKind.KEEP, reason=Reason.BASELINE)
-    elif not isinstance(state.resolution, Kept) and (verdict is None or verdict.kind is VerdictKind.KEEP):
+    elif not state.attempt.is_kept and (verdict is None or verdict.kind is VerdictKind.KEEP):
         detail = verdict.detail if verdict else "not measured"
         verdict = Verdict(kind=VerdictKind.REVERT, reason=Reason.WITHDRAWN, detail=detail)
     assert verdict is not None
     started = state.started
     return Row(
         iteration=state.iteration,
+        candidate=state.checked.candidate,
         optimization=name,
         latency_ms=result.latency_ms if result and not wrong else None,
         modelled=started.modelled,
@@ -47,6 +50,13 @@ def close_iteration(state: State, name: str, root_cause: str | None) -> Row:
         root_cause=root_cause,
         trust=_trust(state),
     )
+
+
+def gain_of(row: Row, state: State) -> str:
+    """What a kept row gained, as its commit's subject says it: +258%, +1.2%."""
+    speedup = state.measured.result.speedup if state.measured is not None else None
+    percent = 100 * ((speedup or 1.0) - 1)
+    return f"{'~' if row.modelled else ''}{percent:+.{0 if abs(percent) >= 10 else 1}f}%"
 
 
 def _trust(state: State) -> str:
@@ -69,8 +79,8 @@ def _trust(state: State) -> str:
         said.append(result.sustained)
     if not started.sizes:
         said.append(VISIBLE_ONLY)
-    elif state.sizes is not None and state.sizes.result.passed:
-        checked, wanted = state.sizes.checked, state.sizes.result.wanted
+    elif state.measured is not None and (sizes := state.measured.sizes) is not None and sizes.passed:
+        checked, wanted = state.measured.sizes_right, sizes.wanted
         bound = f", bound {luck(checked, started.rules.wrong_results):.1%}"
         if checked < wanted:
             said.append(f"{checked} of {wanted} hidden sizes{bound}")

@@ -26,9 +26,9 @@ from tilewright.isolation.confinement import Isolation
 from tilewright.programs.format import program_file
 from tilewright.repository import SANDBOX, Files, Repository, RepositoryError
 from tilewright.rules import DEFAULT, Rules
-from tilewright.session.history import Started
 from tilewright.session.jobs import in_thread
-from tilewright.session.outcomes import Dumped, DumpedKernel, ModelResult, RaceResult
+from tilewright.session.outcomes import Dumped, DumpedKernel, RaceResult, SurveyResult
+from tilewright.session.records import Started
 from tilewright.session.whole import CasePrograms
 from tilewright.task import Backend, Case, Frontend, TaskError, Work
 from tilewright.wire.record import misfit

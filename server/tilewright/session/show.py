@@ -6,22 +6,13 @@ from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CaseTiming
 from tilewright.ledger import render_row, shown_latency
 from tilewright.policy import Verdict, VerdictKind
 from tilewright.session import whole
-from tilewright.session.history import (
-    SERVER_ENDED,
-    Checked,
-    Committed,
-    Interrupted,
-    Kept,
-    Phase,
-    Row,
-    Started,
-    State,
-)
 from tilewright.session.jobs import Job
+from tilewright.session.records import Row, Started
 from tilewright.session.reports import (
     AppendReport,
     BenchmarkReport,
     CheckedCase,
+    CheckpointReport,
     CorrectnessReport,
     IncumbentReport,
     RowReport,
@@ -29,6 +20,7 @@ from tilewright.session.reports import (
     TimedCase,
 )
 from tilewright.session.rows import HARNESS_TRUSTED
+from tilewright.session.state import Phase, State
 from tilewright.task import case_label
 from tilewright.text import cut
 
@@ -36,36 +28,6 @@ SUMMARY_LIMIT = 400
 MESSAGE_LIMIT = 1500
 OUTPUT_LIMIT = 800
 CASES_SHOWN = 8
-
-
-def next_step(state: State, edited: bool = False, checked: bool = True) -> str:
-    """What to do now, in one sentence. `edited`: the editable files differ from the incumbent's; `checked`: they are
-    the pending candidate's."""
-    match state.phase:
-        case Phase.ENDED:
-            if not state.rows:
-                return "tell the user what the summary says; when it is fixed and committed, call start_session again"
-            return "nothing: the session has ended; show the user sandbox/perf_results.md"
-        case Phase.BASELINE:
-            return "call start_session again: the baseline is not measured yet"
-        case Phase.READY:
-            if edited:
-                return "call run_correctness on the edited files"
-            go_on = f"apply ONE optimization to {', '.join(state.started.editable)}, then call run_correctness"
-            if state.rows[-1].advice.action == "escalate":
-                return f"stop here and ask the user how to go on: {state.rows[-1].advice.reason}. Then {go_on}"
-            return go_on
-        case Phase.CHECKED:
-            return "call run_benchmark" if checked else "the files changed since they passed: call run_correctness"
-        case Phase.FAILED:
-            return "call revert, then append_result"
-        case Phase.MEASURED:
-            if not checked:
-                return "the files changed since they were measured: bring that state back, or call revert"
-            return "call git_checkpoint, then append_result"
-        case Phase.RESOLVED:
-            kept = "kept" if isinstance(state.resolution, Kept) else "reverted"
-            return f"call append_result: the candidate is {kept}, and its row is missing"
 
 
 def said(summary: str, started: Started) -> str:
@@ -102,14 +64,15 @@ def status(state: State, then: str, job: Job | None, wrong: str, holder: str = "
     so_far = f"{keeps} of {done} kept, {mark}{state.total_speedup:.3f}x the baseline"
     if state.phase is Phase.ENDED:
         open_end = f"; the last candidate has no row ({_pending(state)})" if state.rows and state.checked else ""
-        ended = state.ended if str(state.ended).startswith("ended ") else f"ended: {state.ended}"
+        reason = state.ended.reason if state.ended is not None else ""
+        ended = reason if reason.startswith("ended ") else f"ended: {reason}"
         summary = whole.beside(state, f"{ended}. {where}{f': {so_far}' if state.rows else ''}{open_end}")
     else:
         pending = f"; pending: {state.verdict.kind}, {state.phase}" if state.verdict is not None else ""
         summary = f"{where}: iteration {state.iteration}{pending}; {so_far}{doing}"
     if holder:
         summary = f"{summary}. (only looking: this checkout is in use by {holder})"
-    minutes = max(rules.iteration_minutes - state.seconds / 60, 0)
+    minutes = max(rules.iteration_minutes - state.attempt.seconds / 60, 0)
     left = max(rules.max_iterations - done, 0)
     return StatusReport(
         summary=said(summary, started),
@@ -135,7 +98,6 @@ def status(state: State, then: str, job: Job | None, wrong: str, holder: str = "
             *_differing(started),
             *started.notes,
             *_left_out(state),
-            *(f"{notice.what}: {notice.detail}" for notice in state.notices),
         ],
         next=then if job is None else job.again,
         files={
@@ -164,12 +126,16 @@ def with_findings(report: StatusReport, found: list[str]) -> StatusReport:
     return report.model_copy(update={"summary": summary, "notes": [*found, *report.notes], "next": found[0]})
 
 
-def correctness(checked: Checked, then: str, started: Started) -> CorrectnessReport:
-    """A finished correctness run of the session that `started`."""
+def correctness(state: State, then: str) -> CorrectnessReport:
+    """A finished correctness run."""
+    started, checked = state.started, state.checked
+    assert checked is not None
     result = checked.result
     passed = sum(case.status == "passed" for case in result.cases)
     hidden = sum(case.hidden for case in result.cases)
-    if result.passed and started.harness:
+    if checked.same:
+        summary = _headline(state.verdict)
+    elif result.passed and started.harness:
         skipped = f", {len(result.cases) - passed} skipped as on the baseline" if passed < len(result.cases) else ""
         ran = f"{passed} tests passed{skipped}" if result.cases else "the command ended with 0"
         summary = f"PASS [{HARNESS_TRUSTED}]: {ran}, in {result.seconds:.1f} s"
@@ -202,9 +168,9 @@ def correctness(checked: Checked, then: str, started: Started) -> CorrectnessRep
 
 def benchmark(state: State, then: str) -> BenchmarkReport:
     """A finished benchmark run, with the check on many sizes that a gain has to pass."""
-    measured, sizes, started = state.measured, state.sizes, state.started
+    measured, started = state.measured, state.started
     assert measured is not None
-    result = measured.result
+    result, sizes = measured.result, measured.sizes
     mark = "~" if result.modelled else ""
     if result.passed:
         summary = _headline(state.verdict)
@@ -218,25 +184,27 @@ def benchmark(state: State, then: str) -> BenchmarkReport:
             summary += f" [{result.level}]"
         if result.roofline_percent is not None:
             summary += f", {mark}{result.roofline_percent:.1f}% of the roofline"
-        if sizes is not None and sizes.result.passed:
-            if sizes.result.wanted:
-                summary += f"; right on {sizes.checked} more hidden sizes"
-            if sizes.checked < sizes.result.wanted:
-                summary += f" of {sizes.result.wanted}"
-            if sizes.checked + len(sizes.result.left_out) < sizes.result.wanted:
-                summary += f", in the {sizes.result.seconds:.0f} s that they had"
-            computed = [one.case for one in sizes.result.cases]
+        if sizes is not None and sizes.passed:
+            right = measured.sizes_right
+            if sizes.wanted:
+                summary += f"; right on {right} more hidden sizes"
+            if right < sizes.wanted:
+                summary += f" of {sizes.wanted}"
+            if right + len(sizes.left_out) < sizes.wanted:
+                summary += f", in the {sizes.seconds:.0f} s that they had"
+            computed = [one.case for one in sizes.cases]
             if left := [one.case for one in result.cases if result.modelled and one.case not in computed]:
                 summary += f"; no values were computed at {case_label(left[0])}"
-        notes = [note for run in (sizes, state.checked) if run is not None for note in run.result.notes]
+        checks = [sizes, state.checked.result if state.checked is not None else None]
+        notes = [note for check in checks if check is not None for note in check.notes]
         summary = "; ".join([summary, *dict.fromkeys(notes)])
-        if sizes is not None and not sizes.result.passed:
-            summary = cut(f"{sizes.result.status.upper()}: {sizes.result.message}", SUMMARY_LIMIT)
+        if sizes is not None and not sizes.passed:
+            summary = cut(f"{sizes.status.upper()}: {sizes.message}", SUMMARY_LIMIT)
     else:
         first = result.message.splitlines()[0] if result.message else ""
         summary = cut(f"{result.status.upper()}: {first}", SUMMARY_LIMIT)
     cases = sorted(result.cases, key=lambda case: case.speedup or 0.0)
-    last = result if sizes is None or sizes.result.passed else sizes.result
+    last = result if sizes is None or sizes.passed else sizes
     return BenchmarkReport(
         summary=said(summary, started),
         status=last.status,
@@ -255,6 +223,13 @@ def benchmark(state: State, then: str) -> BenchmarkReport:
         candidate=measured.candidate,
         next=then if last.status != "void" else "call run_benchmark again: the evaluation failed, not the kernel",
     )
+
+
+def checkpoint(state: State, then: str) -> CheckpointReport:
+    """What was kept: the incumbent."""
+    branch, commit = state.started.branch, state.incumbent_commit
+    summary = f"committed {commit[:12]} on {branch}: it is the incumbent now"
+    return CheckpointReport(summary=said(summary, state.started), commit=commit, branch=branch, next=then)
 
 
 def appended(state: State, then: str, job: Job | None = None) -> AppendReport:
@@ -343,13 +318,10 @@ def _doubt(case: CaseTiming) -> str:
 
 
 def _broken_off(state: State, elsewhere: bool) -> str:
-    """What to say of a last run that has no result. One without a reason is under way if `elsewhere`, in the process
-    that holds the checkout; else it ended with its server."""
-    run = state.without_result
-    if run is None or (elsewhere and isinstance(run, Committed)):
-        return ""
-    why = run.why if isinstance(run, Interrupted) else SERVER_ENDED
-    return f"; the last {run.run} run was interrupted ({why}) and counts for nothing"
+    """What to say of a last run that has no result. It is under way if `elsewhere`, in the process that holds the
+    checkout; else it was broken off."""
+    run = state.attempt.running
+    return "" if run is None or elsewhere else f"; the last run ({run.run}) was broken off and counts for nothing"
 
 
 def _row(row: Row, state: State) -> RowReport:
@@ -380,12 +352,11 @@ def _incumbent(state: State) -> IncumbentReport | None:
 def _pending(state: State) -> str:
     if state.checked is None:
         return ""
-    parts = [f"candidate {state.checked.candidate}: correctness {state.checked.result.status}"]
+    parts = [f"candidate {state.checked.candidate[:16]}: correctness {state.checked.result.status}"]
     if state.measured is not None:
-        waits = " and a gain, to be confirmed" if state.verdict is None and state.gains else ""
-        parts.append(f"benchmark {state.measured.result.status}{waits}")
+        parts.append(f"benchmark {state.measured.result.status}")
     if state.verdict is not None:
         parts.append(f"verdict {state.verdict.kind} ({state.verdict.reason}: {state.verdict.detail})")
-    if state.resolution is not None:
-        parts.append("committed" if isinstance(state.resolution, Kept) else "reverted")
+    if state.attempt.settled is not None:
+        parts.append("committed" if state.attempt.is_kept else "reverted")
     return "; ".join(parts)

@@ -1,4 +1,4 @@
-"""Functions and kernels of the editable files that an edit changes and that no case ran."""
+"""What an edit changes of the editable files: nothing but comments, or functions that no case ran."""
 
 from __future__ import annotations
 
@@ -10,6 +10,16 @@ from tilewright.repository import Files
 
 SHOWN = 3
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def same_syntax(before: Files, after: Files) -> bool:
+    """Whether two versions differ in comments and layout alone. Files that are no Python have to be equal."""
+    return before.keys() == after.keys() and all(_alike(before[path], after[path]) for path in before)
+
+
+def _alike(before: bytes, after: bytes) -> bool:
+    trees = _parsed(before), _parsed(after)
+    return before == after or (None not in trees and len({ast.dump(tree) for tree in trees if tree is not None}) == 1)
 
 
 def with_uncovered(

@@ -7,32 +7,22 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import zip_longest
 from pathlib import Path
 
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.seeds import commitment
-from tilewright.heads import HeadStore
-from tilewright.policy import settled, verdict_of_check
-from tilewright.session import integrity, trailers, whole
-from tilewright.session.checkout import Checkout, EditableFiles, Forged
-from tilewright.session.history import (
-    RUN_OF,
-    Checked,
-    Committed,
-    Ended,
-    Interrupted,
-    Kept,
-    Measured,
-    Row,
-    SizesChecked,
-    Started,
-    State,
-    WholeCompared,
-)
-from tilewright.session.integrity import Chain
+from tilewright.evaluation.snapshot import content_id
+from tilewright.ledger import Journal, JournalAltered, render_table
+from tilewright.policy import VerdictKind
+from tilewright.repository import Repository
+from tilewright.session import whole
+from tilewright.session.checkout import Checkout, EditableFiles, anchor, journal_ref, refs_of
 from tilewright.session.programs import missing_or_altered, named, not_written, programs_folder
+from tilewright.session.records import Begun, Checked, Ended, Entry, Measured, Row, RunKind, Settled, Started
 from tilewright.session.rows import close_iteration
+from tilewright.session.state import State
 from tilewright.text import few
 
 
@@ -70,16 +60,15 @@ def verify(checkout: Checkout, session: str = "") -> list[Line]:
     """Check a session whole: one line for each kind of thing. Raises `UsageError` where there is no such session."""
     folder = session_folder(checkout, session)
     try:
-        chain = checkout.read(folder)
-    except Forged as error:
+        journal = checkout.journal(folder)
+    except JournalAltered as error:
         return [Line("journal", Mark.FAIL, str(error))]
-    if not chain.entries:
+    if not journal.entries:
         raise UsageError(f"the journal of {folder.name} is empty")
-    state = State.of(chain.entries)
+    state = State.of(journal.entries)
     lines = [
-        Line("journal", Mark.OK, f"{len(chain.entries)} records, each continues the chain; the last is "
-             f"{chain.hashes[-1][:12]}"),
-        *_outside(folder, chain, state),
+        Line("journal", Mark.OK, f"{len(journal.entries)} records, each continues the chain; the last is "
+             f"{journal.head[:12]}"),
     ]  # fmt: skip
     if not session and (later := _begun_later(checkout, folder)):
         lines.append(Line("sessions", Mark.WARN, f"begun later than this one, in sandbox/: {', '.join(later)}"))
@@ -89,21 +78,25 @@ def verify(checkout: Checkout, session: str = "") -> list[Line]:
         lines.append(Line("rules", Mark.WARN, f"eased by an argument: {', '.join(state.started.eased)}"))
     if unprotected := state.started.environment.unprotected:
         lines.append(Line("workers", Mark.WARN, f"{unprotected}: {state.started.environment.isolation}"))
-    for number, said in state.remarks.items():
-        if said:
-            lines.append(Line("runs", Mark.WARN, f"iteration {number}: {'; '.join(said)}"))
+    for number, notes in state.remarks.items():
+        if notes:
+            lines.append(Line("runs", Mark.WARN, f"iteration {number}: {'; '.join(notes)}"))
     lines += _first_to_last(state)
     aspects: list[tuple[str, str, Callable[[], Iterator[str]]]] = [
-        ("commits", "candidates and kept commits hold what was judged", lambda: _commits(checkout, chain)),
-        ("trailers", "the commits' trailers name records of this journal", lambda: _trailers(checkout, chain)),
+        ("anchors", "the commits name records of this journal", lambda: _anchors(checkout, folder.name, journal)),
+        ("commits", "candidates and kept commits hold what was judged", lambda: _commits(checkout.repository, state)),
         (
             "refs",
             "the branch holds what was kept last, and refs stand where the session left them",
-            lambda: _refs(checkout, chain, state),
+            lambda: _refs(checkout, state),
         ),
-        ("secrets", "every secret that was revealed is the one committed to before its run", lambda: _secrets(chain)),
-        ("verdicts", "the recorded results give the recorded verdicts and rows", lambda: _verdicts(chain)),
-        ("table", "perf_results.md is the journal's rows", lambda: _table(checkout, folder, state)),
+        (
+            "secrets",
+            "every secret that was revealed is the one committed to before its run",
+            lambda: _secrets(journal.entries),
+        ),
+        ("verdicts", "the recorded results give the recorded rows", lambda: _verdicts(journal.entries)),
+        ("table", "perf_results.md is the journal's rows", lambda: _table(folder, state)),
         ("protected", "protected files are the baseline's", lambda: _protected(checkout, state)),
     ]
     for what, good, check in aspects:
@@ -111,12 +104,12 @@ def verify(checkout: Checkout, session: str = "") -> list[Line]:
         lines += [Line(what, Mark.FAIL, text) for text in found] or [Line(what, Mark.OK, good)]
     if text := _later(checkout, state):
         lines.append(Line("branch", Mark.WARN, text))
-    return [*lines, *_programs(checkout, chain, state)]
+    return [*lines, *_programs(checkout, journal.entries, state)]
 
 
-def _programs(checkout: Checkout, chain: Chain, state: State) -> list[Line]:
+def _programs(checkout: Checkout, entries: list[Entry], state: State) -> list[Line]:
     """None for a session without device programs."""
-    programs, folder = named(chain.entries), programs_folder(checkout.sandbox, state.started.session)
+    programs, folder = named(entries), programs_folder(checkout.sandbox, state.started.session)
     lines = [Line("programs", Mark.FAIL, text) for text in missing_or_altered(folder, programs)]
     if text := not_written(folder, programs):
         lines.append(Line("programs", Mark.WARN, text))
@@ -135,10 +128,11 @@ def _first_to_last(state: State) -> list[Line]:
     replayed = all(
         timing.program for run in (state.baseline_result, state.incumbent_result) if run for timing in run.cases
     )
-    mark = Mark.WARN if state.whole is not None or replayed else Mark.OK
-    if state.whole is not None and state.whole.agrees is not None:
-        mark = Mark.OK if state.whole.agrees else Mark.FAIL
-    elif state.whole is not None and state.whole.result.status is not Status.VOID:
+    direct = state.ended.direct if state.ended is not None else None
+    mark = Mark.WARN if direct is not None or replayed else Mark.OK
+    if (agrees := whole.agrees(state)) is not None:
+        mark = Mark.OK if agrees else Mark.FAIL
+    elif direct is not None and direct.status is not Status.VOID:
         mark = Mark.FAIL  # what was kept last is wrong, or fails
     return [Line("first to last", mark, text) for text in found]
 
@@ -152,66 +146,79 @@ def _begun_later(checkout: Checkout, folder: Path) -> list[str]:
     return sorted(name for name, time in begun.items() if time > begun.get(folder.name, ""))
 
 
-def _outside(folder: Path, chain: Chain, state: State) -> Iterator[Line]:
-    for notice in state.notices:
-        mark = Mark.FAIL if notice.what == "head missing" else Mark.WARN
-        yield Line("outside head", mark, f"on record: {notice.what}: {notice.detail}")
-    store = HeadStore(folder.name)
-    head = store.read()
-    if head is not None:
-        yield Line("outside head", Mark.OK, f"{store.path} names record {head.seq + 1} of this chain")
-    elif chain.missing_head:
-        yield Line("outside head", Mark.FAIL, integrity.missing_head_text(chain.missing_head))
+def _anchors(checkout: Checkout, session: str, journal: Journal[Entry]) -> Iterator[str]:
+    try:
+        checkout.need_anchors(session, journal.hashes)
+    except JournalAltered as error:
+        yield str(error)
+    if len(journal.entries) > 1 and checkout.repository.resolve(journal_ref(session)) is None:
+        yield f"{journal_ref(session)}, whose commit names the journal's last record, is gone"
+    hashes: list[str] = []
+    for number, (entry, digest) in enumerate(zip(journal.entries, journal.hashes, strict=True), 1):
+        own = isinstance(entry, Row) or (isinstance(entry, Begun) and entry.run == "check")
+        commit = entry.commit if own and isinstance(entry, Begun | Row) else ""
+        there = bool(commit) and checkout.repository.resolve(commit) is not None
+        if there and anchor(checkout.repository.message(commit)) not in hashes:
+            yield f"record {number}: commit {commit[:12]} names no record of the journal before it"
+        hashes.append(digest)
 
 
-def _commits(checkout: Checkout, chain: Chain) -> Iterator[str]:
-    repository, started = checkout.repository, chain.entries[0]
-    assert isinstance(started, Started)
-    state = State(started)
-    for number, entry in integrity.by_iteration(chain.entries):
-        incumbent = state.incumbent_commit
-        if not isinstance(entry, Started):
-            state.apply(entry)
-        if not isinstance(entry, Checked | Kept):
+def _commits(repository: Repository, state: State) -> Iterator[str]:
+    for number, attempt in enumerate(state.attempts):
+        if attempt.begun is None:
             continue
-        what = f"iteration {number}, {entry.kind}"
-        if repository.resolve(entry.commit) is None:
-            yield f"{what}: commit {entry.commit[:12]} is not in this repository"
-            continue
-        if text := integrity.content_problem(repository, started, entry.commit, entry.candidate):
-            yield f"{what}: {text}"
-        if (parent := repository.parent(entry.commit)) != incumbent:
-            yield f"{what}: commit {entry.commit[:12]} stands on {(parent or 'nothing')[:12]}, not on {incumbent[:12]}"
+        kept = attempt.row.commit if attempt.row else attempt.settled.commit if attempt.settled else ""
+        for what, commit in (("candidate", attempt.begun.commit), ("kept", kept)):
+            where = f"iteration {number}, {what}: commit {commit[:12]}"
+            if commit and repository.resolve(commit) is None:
+                yield f"{where} is not in this repository"
+            elif commit:
+                if text := _content_problem(repository, state.started, commit, attempt.begun.candidate):
+                    yield f"{where} {text}"
+                if (parent := repository.parent(commit)) != attempt.incumbent:
+                    yield f"{where} stands on {(parent or 'nothing')[:12]}, not on {attempt.incumbent[:12]}"
 
 
-def _trailers(checkout: Checkout, chain: Chain) -> Iterator[str]:
-    repository = checkout.repository
-    started = chain.entries[0]
-    assert isinstance(started, Started)
-    for number, entry in integrity.by_iteration(chain.entries):
-        if not isinstance(entry, Checked | Kept) or repository.resolve(entry.commit) is None:
-            continue
-        where = f"commit {entry.commit[:12]} of iteration {number}"
-        said = trailers.parse(repository.message(entry.commit))
-        if text := integrity.trailers_problem(said, started.session, chain.hashes, where):
-            yield text
-        elif said.seq < 0:
-            yield f"{where} names no record of the journal"
-        elif (said.iteration, said.candidate) != (str(number), entry.candidate):
-            yield f"{where} names iteration {said.iteration} and candidate {said.candidate}, not {entry.candidate}"
+def _content_problem(repository: Repository, started: Started, commit: str, candidate: str) -> str:
+    """How a commit differs from the baseline with the editable files that `candidate` identifies; empty if it is
+    that."""
+    if (held := content_id(repository.files(commit, started.editable))) != candidate:
+        return f"holds content {held[:16]}, not {candidate[:16]}"
+    others = [name for name in repository.differing(started.baseline, commit) if name not in started.editable]
+    return f"changes {few(others)} too, which is protected" if others else ""
 
 
-def _refs(checkout: Checkout, chain: Chain, state: State) -> Iterator[str]:
+def _refs(checkout: Checkout, state: State) -> Iterator[str]:
     repository, branch = checkout.repository, f"refs/heads/{state.started.branch}"
-    yield from integrity.refs_changed(repository, chain)
+    own = refs_of(state.started.session)
+    kept = repository.kept(own)
+    commits = {commit for commit, _ in kept.values()}
+    for number, attempt in enumerate(state.attempts):
+        if attempt.begun is not None and attempt.checked is not None and attempt.begun.commit not in commits:
+            what = f"the candidate of iteration {number}"
+            ref = f"{own}/candidates/{number}-{attempt.begun.candidate[:16]}"
+            yield _lost(repository, what, ref, attempt.begun.commit)
+        recovery = attempt.settled.recovery if attempt.settled is not None else ""
+        short = recovery.rpartition("-")[2]
+        if recovery and not kept.get(recovery, ("", ""))[0].startswith(short):
+            yield _lost(repository, f"what iteration {number} reverted", recovery, short)
     if state.ended is None:
-        if (text := checkout.branch_moved(state)) and checkout.unrecorded(state, chain.hashes) is None:
+        if text := checkout.branch_moved(state):
             yield text
     elif state.rows and not repository.is_ancestor(state.incumbent_commit, branch):
         yield (
             f"branch {state.started.branch} no longer holds {state.incumbent_commit[:12]}, which the session kept "
             f"last; `git branch {state.started.branch}-kept {state.incumbent_commit[:12]}` gives it a name again"
         )
+
+
+def _lost(repository: Repository, what: str, ref: str, commit: str) -> str:
+    if repository.resolve(commit) is None:
+        return (
+            f"{what} is gone: no ref keeps commit {commit[:12]}, and this repository no longer has it; fetch it from a "
+            "copy of the repository"
+        )
+    return f"{what} is no longer kept: {ref} was deleted or moved; `git update-ref {ref} {commit}` brings it back"
 
 
 def _later(checkout: Checkout, state: State) -> str:
@@ -226,59 +233,64 @@ def _later(checkout: Checkout, state: State) -> str:
     return f"{state.started.branch} has {what} after {kept}, which the session kept last; nobody judged {them}"
 
 
-def _secrets(chain: Chain) -> Iterator[str]:
-    drawn: Committed | None = None
-    for number, entry in enumerate(chain.entries, 1):
-        if isinstance(entry, Committed):
+def _secrets(entries: list[Entry]) -> Iterator[str]:
+    drawn: Begun | None = None
+    for number, entry in enumerate(entries, 1):
+        if isinstance(entry, Begun):
             drawn = entry
-        if not isinstance(entry, Checked | Measured | SizesChecked | WholeCompared | Interrupted):
             continue
-        run = entry.run if isinstance(entry, Interrupted) else RUN_OF[type(entry)]
-        if drawn is None or (drawn.run, drawn.candidate) != (run, entry.candidate):
-            yield f"record {number}: this {run} run was not committed to before it was made"
-        elif entry.secret is not None and commitment(entry.secret) != drawn.secret_sha256:
-            yield f"record {number}: the secret of this {run} run is not the one that was committed to"
+        run: RunKind = "check" if isinstance(entry, Checked) else "benchmark" if isinstance(entry, Measured) else "end"
+        if not isinstance(entry, Checked | Measured | Ended) or (isinstance(entry, Ended) and entry.direct is None):
+            continue
+        candidate = entry.candidate if not isinstance(entry, Ended) else drawn.candidate if drawn else ""
+        if drawn is None or (drawn.run, drawn.candidate) != (run, candidate):
+            yield f"record {number}: this run ({run}) was not committed to before it was made"
+        elif commitment(entry.secret) != drawn.secret_sha256:
+            yield f"record {number}: the secret of this run ({run}) is not the one that was committed to"
         drawn = None
 
 
-def _verdicts(chain: Chain) -> Iterator[str]:
-    started = chain.entries[0]
+def _verdicts(entries: list[Entry]) -> Iterator[str]:
+    started = entries[0]
     assert isinstance(started, Started)
     state = State(started)
-    for number, entry in enumerate(chain.entries[1:], 2):
+    for number, entry in enumerate(entries[1:], 2):
         where = f"record {number}, iteration {state.iteration}"
-        if isinstance(entry, Checked | SizesChecked) and entry.verdict != (wanted := verdict_of_check(entry.result)):
-            yield f"{where}: the check's verdict is {_said(entry.verdict)}, its result gives {_said(wanted)}"
-        if isinstance(entry, Measured):
-            wanted = settled(entry.result, started.rules, entry.incumbent is None, entry.confirms)
-            if entry.verdict != wanted:
-                yield f"{where}: the benchmark's verdict is {_said(entry.verdict)}, its result gives {_said(wanted)}"
-        if isinstance(entry, WholeCompared) and not whole.follows(entry, state):
-            yield f"{where}: what is said of the first program and the last does not follow from the records before it"
-        if isinstance(entry, Kept) and (
-            state.measured is None or state.verdict is None or state.verdict.kind != "keep" or state.rows == []
-        ):
+        if isinstance(entry, Settled) and entry.commit and not _keeps(state):
             yield f"{where}: a candidate was kept that no verdict keeps"
         if isinstance(entry, Row):
             if state.checked is None:
                 yield f"{where}: a row without a check"
-            elif entry != (row := close_iteration(state, entry.optimization, entry.root_cause)):
+                return
+            row = close_iteration(state, entry.optimization, entry.root_cause)
+            row = row.model_copy(update={"commit": entry.commit})
+            if bool(entry.commit) is not state.attempt.is_kept:
+                yield f"{where}: the row's commit does not follow from the records before it"
+            elif entry != row:
                 names = [name for name in Row.model_fields if getattr(entry, name) != getattr(row, name)]
                 yield f"{where}: the row's {', '.join(names)} do not follow from the records before it"
-        if state.ended is not None and not isinstance(entry, Ended) and entry.kind != "noticed":
+        if state.ended is not None:
             yield f"{where}: a record after the end of the session"
         state.apply(entry)
 
 
-def _said(verdict: object) -> str:
-    return "none" if verdict is None else f"{getattr(verdict, 'kind', '')} ({getattr(verdict, 'reason', '')})"
+def _keeps(state: State) -> bool:
+    verdict = state.verdict if state.rows and state.measured is not None else None
+    return verdict is not None and verdict.kind is VerdictKind.KEEP
 
 
-def _table(checkout: Checkout, folder: Path, state: State) -> Iterator[str]:
-    if text := integrity.table_changed(folder, checkout.sandbox, state):
-        yield text
-    if state.rows and not (folder / "perf_results.md").is_file():
-        yield f"sandbox/{folder.name}/perf_results.md is gone; the session's next call renders it from the journal"
+def _table(folder: Path, state: State) -> Iterator[str]:
+    """The session's own: whoever changes it deceives who reads it, and nothing else."""
+    path, wanted = folder / "perf_results.md", render_table(state.table())
+    present = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else wanted
+    lines = zip_longest(present.splitlines(), wanted.splitlines(), fillvalue="nothing")
+    for number, (line, right) in enumerate(lines, 1):
+        if line != right:
+            yield (
+                f"sandbox/{folder.name}/perf_results.md: line {number} is `{line}` where the journal gives `{right}`; "
+                "the session's next row renders it anew"
+            )
+            return
 
 
 def _protected(checkout: Checkout, state: State) -> Iterator[str]:

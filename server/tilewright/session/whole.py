@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import NamedTuple
 
-from tilewright.evaluation.results import BenchmarkResult, Level, StoredProgram
+from tilewright.evaluation.results import Level, StoredProgram
 from tilewright.policy import agree, product, ratio_of
 from tilewright.programs.format import program_file
-from tilewright.session.history import Interrupted, State, WholeCompared
+from tilewright.session.state import State
 from tilewright.task import Case, case_label
 
 MEANING = (
@@ -54,7 +53,8 @@ def pairs(state: State) -> list[CasePrograms] | str:
 
 def due(state: State) -> bool:
     """Whether the comparison is still to be made before the session ends."""
-    return state.ended is None and state.whole is None and not isinstance(pairs(state), str)
+    found = pairs(state)
+    return state.ended is None and not isinstance(found, str)
 
 
 def missing(folder: Path, found: list[CasePrograms]) -> str:
@@ -66,53 +66,33 @@ def missing(folder: Path, found: list[CasePrograms]) -> str:
     return ""
 
 
-def compared(state: State, secret: str, result: BenchmarkResult) -> WholeCompared:
-    """The record of the comparison."""
-    direct, together = ratio_of(result), product(state.keeps)
-    agrees = None if direct is None else agree(direct, together)
-    if direct is not None and any(len(case.programs) > 1 for keep in state.keeps for case in keep.cases):
-        agrees = direct.high >= together.low  # a keep of what tunes is the least that it may have gained
-    return WholeCompared(
-        candidate=state.incumbent_candidate,
-        secret=secret,
-        result=result,
-        product=together,
-        agrees=agrees,
-    )
-
-
-def follows(record: WholeCompared, state: State) -> bool:
-    """Whether a record says what its result and the keeps before it give."""
-    wanted = compared(state, record.secret, record.result)
-    figures = zip(dict(record.product).values(), dict(wanted.product).values(), strict=True)
-    alike = all(math.isclose(one, other, rel_tol=1e-9) for one, other in figures)  # of another machine's logarithm
-    return alike and record == wanted.model_copy(update={"product": record.product})
-
-
 def note(state: State, otherwise: str) -> str:
-    """Why a session that ends now has no comparison: `otherwise`, where no other cause is known. Empty where it has
-    one, or needs none."""
-    if state.whole is not None:
-        return ""
+    """Why a session that ends now has no comparison: `otherwise`, where no other cause is known. Empty where it needs
+    none."""
     if isinstance(found := pairs(state), str):
         return found
-    run = state.without_result
-    if isinstance(run, Interrupted) and run.run == "whole":
-        return f"the comparison was broken off ({run.why})"
-    return otherwise
+    run = state.attempt.running
+    return "the comparison was broken off" if run is not None and run.run == "end" else otherwise
+
+
+def agrees(state: State) -> bool | None:
+    """Whether the direct ratio and the product of the keeps have intervals that overlap. None where there is no direct
+    ratio."""
+    direct = ratio_of(state.ended.direct) if state.ended is not None and state.ended.direct is not None else None
+    return None if direct is None else agree(direct, product(state.keeps))
 
 
 def told(state: State) -> list[str]:
     """What is known of the comparison, in one sentence, if anything is."""
-    if state.whole is None:
-        return [f"{_NOT}: {state.not_compared}"] if state.not_compared else []
-    result, direct = state.whole.result, ratio_of(state.whole.result)
+    if state.ended is None or state.ended.direct is None:
+        return [f"{_NOT}: {state.ended.note}"] if state.ended is not None and state.ended.note else []
+    result, direct = state.ended.direct, ratio_of(state.ended.direct)
     if direct is None:
         return [f"{_NOT}: {result.message or result.status}"]
     keeps = f"{len(state.keeps)} keep{'s' if len(state.keeps) > 1 else ''}"
     slowed = f"; {result.sustained}" if result.sustained else ""
-    figures = f"{direct} measured directly{slowed}, {state.whole.product} as the product of {keeps}"
-    if state.whole.agrees:
+    figures = f"{direct} measured directly{slowed}, {product(state.keeps)} as the product of {keeps}"
+    if agrees(state):
         return [f"the last program against the first: {figures}"]
     return [f"THE KEEPS DO NOT ADD UP: the last program against the first is {figures}: {MEANING}"]
 
@@ -122,5 +102,4 @@ _NOT = "the first program was not compared with the last"
 
 def beside(state: State, summary: str) -> str:
     """A summary with what is known of the comparison; that comes first where it contradicts the keeps."""
-    contradicts = state.whole is not None and state.whole.agrees is False
-    return ". ".join([*told(state), summary] if contradicts else [summary, *told(state)])
+    return ". ".join([*told(state), summary] if agrees(state) is False else [summary, *told(state)])

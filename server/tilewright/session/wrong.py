@@ -52,10 +52,11 @@ def wrong_results(repository: Repository, entry: str, backend: Backend) -> Wrong
 
 
 def _wrong(data: dict[str, Any]) -> list[dict[str, Any]]:
-    """The wrong results in a record of a run."""
-    if data["kind"] not in ("checked", "sizes", "measured"):
+    """The wrong results in a record of runs."""
+    if data["kind"] not in ("checked", "measured"):
         return []
-    return [data["result"]] if is_wrong(Status(data["result"]["status"])) else []
+    results = [data[name] for name in ("result", "first", "sizes", "again") if data.get(name)]
+    return [result for result in results if is_wrong(Status(result["status"]))]
 
 
 def used_up(count: int, allowed: int) -> str:

@@ -1,0 +1,328 @@
+"""The current session in the hands of one call: what is put on record, and what follows from that in git.
+
+Each step is on record before git shows it. Where a process is killed between the two, the next call's `repair` does
+what is missing; a run that was broken off is made anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+
+from tilewright.errors import UsageError
+from tilewright.evaluation.evaluator import Tell
+from tilewright.evaluation.results import BenchmarkResult, CaseRun, CorrectnessResult, Level, Status
+from tilewright.evaluation.seeds import commitment, new_secret
+from tilewright.evaluation.snapshot import content_id
+from tilewright.ledger import Journal
+from tilewright.repository import Files, RepositoryError
+from tilewright.session import whole
+from tilewright.session.beginning import go_back
+from tilewright.session.checkout import ANCHOR, Checkout, EditableFiles, journal_ref, refs_of
+from tilewright.session.programs import programs_folder, tidy
+from tilewright.session.records import (
+    ENTRY,
+    Begun,
+    Checked,
+    Ended,
+    Entry,
+    Measured,
+    Row,
+    RunKind,
+    Settled,
+    Started,
+    again_secret,
+    sizes_secret,
+)
+from tilewright.session.rows import close_iteration, gain_of
+from tilewright.session.standby import Standby
+from tilewright.session.state import IN_VAIN, Phase, State
+from tilewright.session.uncovered import same_syntax, with_uncovered
+from tilewright.session.wrong import wrong_results
+from tilewright.text import cut, few
+
+
+class Session:
+    """A session while its checkout is held."""
+
+    def __init__(self, checkout: Checkout, journal: Journal[Entry], standby: Standby) -> None:
+        self.checkout = checkout
+        self.state = State.of(journal.entries)
+        self.tree = EditableFiles(checkout.repository, self.state.started)
+        self._journal = journal
+        self._standby = standby
+        self._repository = checkout.repository
+
+    @classmethod
+    def current(cls, checkout: Checkout, standby: Standby) -> Session | None:
+        """The checkout's session as its journal has it. Raises `JournalAltered`, also where its commits say that."""
+        folder = checkout.current_folder()
+        journal = None if folder is None else checkout.journal(folder)
+        if folder is None or journal is None or not journal.entries:
+            return None
+        checkout.need_anchors(folder.name, journal.hashes)
+        return cls(checkout, journal, standby)
+
+    @classmethod
+    def begin(cls, checkout: Checkout, started: Started, standby: Standby) -> Session:
+        """Open the journal of a new session, which becomes the checkout's current one. Where that fails, nothing of the
+        session is left in the sandbox."""
+        folder = checkout.sandbox / started.session
+        try:
+            folder.mkdir(parents=True)
+            journal = Journal(folder / "journal.jsonl", ENTRY)
+            journal.append(started)
+            checkout.set_current(folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        session = cls(checkout, journal, standby)
+        checkout.write_table(folder, session.state)
+        return session
+
+    def record(self, entry: Entry) -> None:
+        """Put one record on disk and into the state. Raises `OSError`, with nothing on record, where the disk takes no
+        record."""
+        self._journal.append(entry)
+        self.state.apply(entry)
+        if not isinstance(entry, Begun):
+            self._anchor()
+        if isinstance(entry, Row) or self.state.moved_from:
+            self.checkout.write_table(self._journal.path.parent, self.state)
+
+    def _anchor(self) -> None:
+        """Let a commit name the journal's last record. If this cannot be done, as on a full disk, the next record does
+        it."""
+        incumbent, session = self.state.incumbent_commit, self.state.started.session
+        with contextlib.suppress(OSError, RepositoryError):
+            commit = self._repository.recommit(incumbent, incumbent, self._message(f"tilewright: journal of {session}"))
+            self._repository.keep(journal_ref(session), commit)
+
+    def repair(self) -> None:
+        """Bring branch, index, files and table to what the last record says. A fresh edit is never touched. Raises
+        `UsageError` where another hand moved the branch."""
+        state, repository = self.state, self._repository
+        branch, editable = state.started.branch, state.started.editable
+        if moved := self.checkout.branch_moved(state):
+            raise UsageError(moved)
+        if state.moved_from:
+            if repository.resolve(f"refs/heads/{branch}") == state.moved_from:
+                repository.advance(branch, state.incumbent_commit, state.moved_from)
+            with contextlib.suppress(RepositoryError):  # another git command holds the index: it is staged later
+                repository.stage(state.incumbent_commit, editable)
+        last = self._journal.entries[-1]
+        if isinstance(last, Settled) and last.recovery and self.tree.present() == self.tree.at(last.recovery):
+            repository.restore(state.incumbent_commit, editable)
+        if isinstance(last, Row):
+            self.checkout.write_table(self._journal.path.parent, state)
+
+    # Runs
+
+    def _drawn(self, run: RunKind, candidate: str, commit: str, known: list[CaseRun] | None = None) -> str:
+        """Draw the secret of a run, and commit to it."""
+        secret = new_secret()
+        sha256 = commitment(secret)
+        self.record(Begun(run=run, candidate=candidate, commit=commit, secret_sha256=sha256, known=known or []))
+        return secret
+
+    async def baseline(self, tell: Tell) -> None:
+        """Check and measure the kernel as it was found: iteration 0. One that fails ends the session."""
+        state = self.state
+        files = self.tree.at(state.incumbent_commit)
+        if state.checked is None or not state.checked.result.passed:
+            await self.check(files, tell)
+        if state.checked is not None and state.checked.result.passed:
+            await self.measure(files, tell)
+        assert state.checked is not None
+        last: CorrectnessResult | BenchmarkResult = state.checked.result
+        if state.measured is not None:
+            last = state.measured.sizes or state.measured.first
+        if last.status is Status.VOID:
+            raise UsageError(
+                f"the baseline could not be measured: {last.message}; call start_session again, and where the task has "
+                "to change first, `tilewright session end` before"
+            )
+        if not last.passed:
+            self.finish(f"the baseline itself failed ({last.status}: {cut(last.message, 300)}); fix it first")
+            go_back(self.checkout, state.started.branch, state.started.came_from, state.started.base)
+            return
+        self.record(close_iteration(state, "baseline", None))
+        if state.stops:
+            self.finish(state.rows[-1].advice.reason)
+
+    async def check(self, files: Files, tell: Tell) -> None:
+        """Check a candidate, and keep it reachable in git."""
+        state, repository = self.state, self._repository
+        identity = content_id(files)
+        commit = repository.commit(files, state.incumbent_commit, self._message(f"tilewright: candidate {identity}"))
+        place = f"{refs_of(state.started.session)}/candidates/{state.iteration}-{identity[:16]}"
+        repository.keep(f"{place}-{len(self._journal.entries)}", commit)
+        known = wrong_results(repository, state.started.entry, state.started.backend).known
+        secret = self._drawn("check", identity, commit, known)
+        incumbent = self.tree.at(state.incumbent_commit)
+        same = False
+        if changed := self.tree.protected_changes():
+            result = CorrectnessResult(
+                status=Status.TAMPERED,
+                message=f"protected files differ from the baseline: {few(changed)}; an experiment may change "
+                f"{', '.join(state.started.editable)} alone. {self.tree.how_to_restore(changed)}",
+            )
+        elif same := bool(state.rows) and same_syntax(incumbent, files):
+            result = CorrectnessResult(status=Status.PASSED)
+        else:
+            runs, versions = await self._standby.ready(state.started), self._versions()
+            result = await runs.correctness(files, secret, self._time_left(), tell, known, versions)
+            result = with_uncovered(result, incumbent, files, state.ran.get(state.incumbent_candidate))
+        self._keep_revoked(result)
+        self.record(Checked(candidate=identity, secret=secret, result=result, same=same))
+        self.repair()
+        if result.baseline_wrong:
+            self.finish(f"the baseline itself is wrong: {cut(result.message, 300)}; fix it, and start a new session")
+
+    async def measure(self, files: Files, tell: Tell) -> None:
+        """Measure a candidate against the incumbent. One that gains has to be right on many more hidden cases, and to
+        gain again on other inputs; then the figures of that second run count, by which it was not chosen."""
+        state = self.state
+        attempt, identity = state.attempt, content_id(files)
+        if state.rows and attempt.in_vain + (attempt.running is not None) >= IN_VAIN:
+            raise UsageError(
+                f"{IN_VAIN} runs of this iteration ended without a result; call revert, then append_result. If other "
+                "processes use the GPU, end them first"
+            )
+        incumbent = self.tree.at(state.incumbent_commit) if state.rows else None
+        assert attempt.begun is not None
+        secret = self._drawn("benchmark", identity, attempt.begun.commit)
+        runs = await self._standby.ready(state.started)
+        store = programs_folder(self.checkout.sandbox, state.started.session)
+        left_s = self._time_left()
+
+        first = await runs.benchmark(files, incumbent, secret, left_s, tell, confirms=False, store=store)
+        replayed = [one.case for one in first.cases if one.level is Level.REPLAYED]
+        sizes = again = None
+        if state.sizes_due(first):
+            sizes = await runs.widely(
+                files, sizes_secret(secret), _after("checking more sizes", tell), self._versions(), replayed=replayed
+            )
+        if incumbent is not None and state.gains(first) and not first.modelled and (sizes is None or sizes.passed):
+            left_s -= first.seconds
+            how = _after("confirming the gain", tell)
+            again = await runs.benchmark(
+                files, incumbent, again_secret(secret), left_s, how, confirms=True, store=store
+            )
+        if sizes is not None:
+            self._keep_revoked(sizes)
+        self.record(
+            Measured(
+                candidate=identity,
+                incumbent=content_id(incumbent) if incumbent else None,
+                secret=secret,
+                first=first,
+                sizes=sizes,
+                replayed=replayed if sizes is not None else [],
+                again=again,
+            )
+        )
+        self.repair()
+
+    def _versions(self) -> list[Files]:
+        """The baseline, and then what was kept, the latest first: what a candidate fails on is run on these."""
+        return [] if self.state.started.harness else [self.tree.at(commit) for commit in self.state.versions]
+
+    def _keep_revoked(self, result: CorrectnessResult) -> None:
+        """Keep reachable what a check shows to be wrong of what was kept: the branch goes back from it."""
+        for keep in self.state.kept[len(self.state.kept) - result.faulty :]:
+            ref = f"{refs_of(self.state.started.session)}/revoked/{keep.iteration}-{keep.candidate[:16]}"
+            self._repository.keep(ref, keep.commit)
+
+    def _time_left(self) -> float:
+        return 60 * self.state.started.rules.iteration_minutes - self.state.attempt.seconds
+
+    # What becomes of a candidate
+
+    def keep(self) -> str:
+        """Commit what was judged on the session's branch; it is the incumbent then. Gives the commit."""
+        state = self.state
+        assert state.attempt.begun is not None and state.checked is not None and state.verdict is not None
+        title = f"{state.started.task_name}: iteration {state.iteration} ({state.verdict.detail})"
+        commit = self._recommit(state.attempt.begun.commit, "\n\n".join([title, *state.checked.result.notes]))
+        self.record(Settled(commit=commit))
+        self.repair()
+        return commit
+
+    def revert(self) -> str:
+        """Put the editable files back to the incumbent's. Gives the ref that keeps what they held, if that was another
+        content."""
+        state, repository = self.state, self._repository
+        present, recovery = self.tree.present(), ""
+        if present != self.tree.at(state.incumbent_commit):
+            message = self._message(f"tilewright: before revert {state.iteration}")
+            saved = repository.commit(present, state.incumbent_commit, message)
+            recovery = f"{refs_of(state.started.session)}/reverted/{state.iteration}-{saved[:12]}"
+            repository.keep(recovery, saved)
+        if state.checked is not None and state.attempt.settled is None:
+            self.record(Settled(recovery=recovery))
+            tidy(programs_folder(self.checkout.sandbox, state.started.session), self._journal.entries)
+        if recovery:
+            repository.restore(state.incumbent_commit, state.started.editable)
+        return recovery
+
+    def close(self, name: str, root_cause: str | None) -> None:
+        """Write the row of a candidate that was kept or taken back. What was kept is committed under that name."""
+        state = self.state
+        row = close_iteration(state, name, root_cause)
+        settled = state.attempt.settled
+        if settled is not None and settled.commit and state.checked is not None:
+            title = f"{state.started.task_name}: {name} ({gain_of(row, state)})"
+            text = "\n\n".join([title, f"Iteration {row.iteration}: {row.verdict.detail}", *state.checked.result.notes])
+            row = row.model_copy(update={"commit": self._recommit(settled.commit, text)})
+        self.record(row)
+        self.repair()
+
+    def _recommit(self, commit: str, text: str) -> str:
+        return self._repository.recommit(commit, self.state.attempt.incumbent, self._message(text))
+
+    def _message(self, text: str) -> str:
+        """The message of a commit of the session: it names the record that the journal stands at."""
+        return f"{text}\n\n{ANCHOR}: {self._journal.head}\n"
+
+    # The end
+
+    async def conclude(self, reason: str, tell: Tell, why_not: str = "") -> None:
+        """End the session. Its first program is compared with its last, unless `why_not` says why not."""
+        secret, direct = "", None
+        if whole.due(self.state) and not why_not:
+            why_not, secret, direct = await self._compared(tell)
+        self.finish(reason, why_not, secret, direct)
+
+    async def _compared(self, tell: Tell) -> tuple[str, str, BenchmarkResult | None]:
+        """Why the session's first program cannot be replayed against its last; else the secret, and the result."""
+        state = self.state
+        folder = programs_folder(self.checkout.sandbox, state.started.session)
+        pairs = whole.pairs(state)
+        assert not isinstance(pairs, str)
+        if text := whole.missing(folder, pairs):
+            return text, "", None
+        tell("comparing the first program with the last")
+        try:
+            runs = await self._standby.ready(state.started)
+        except UsageError as error:
+            return str(error), "", None
+        secret = self._drawn("end", state.incumbent_candidate, state.incumbent_commit)
+        return "", secret, await runs.whole(pairs, folder, secret, self._time_left(), tell)
+
+    def finish(self, reason: str, why_not: str = "", secret: str = "", direct: BenchmarkResult | None = None) -> None:
+        """Put the end on record; the referee and its workers go in the background. `why_not`: why the first program was
+        not compared with the last, where both were there."""
+        state = self.state
+        tidy(programs_folder(self.checkout.sandbox, state.started.session), self._journal.entries)
+        note = "" if direct is not None else whole.note(state, why_not)
+        self.record(Ended(reason=reason, secret=secret, direct=direct, note=note))
+        self._standby.drop_later()
+
+    @property
+    def under_way(self) -> bool:
+        return self.state.phase is not Phase.ENDED
+
+
+def _after(what: str, tell: Tell) -> Tell:
+    return lambda text: tell(f"{what}: {text}")

@@ -1,0 +1,290 @@
+"""Where a session stands: a fold over its records. Nothing is kept that they do not say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Level, Status
+from tilewright.ledger import JournalAltered, TableRow
+from tilewright.policy import Reason, Verdict, VerdictKind, gains, settled, verdict_of_check
+from tilewright.session.records import Begun, Checked, Ended, Entry, Measured, Row, Settled, Started
+from tilewright.task import case_label
+
+IN_VAIN = 5
+"""Runs of an iteration without a result, after which no more are made: a candidate that makes them void on purpose is
+not to try until it passes by luck."""
+SAME_SYNTAX = "the same syntax trees as the incumbent: nothing was run"
+
+
+class Phase(StrEnum):
+    """Where an iteration stands, and so what may come next."""
+
+    BASELINE = "baseline"
+    READY = "ready"
+    CHECKED = "checked"
+    FAILED = "failed"
+    MEASURED = "measured"
+    RESOLVED = "resolved"
+    ENDED = "ended"
+
+
+class Keep(NamedTuple):
+    """What was kept, and not revoked since."""
+
+    iteration: int
+    candidate: str
+    commit: str
+    result: BenchmarkResult
+
+
+class Attempt:
+    """What is on record of one iteration."""
+
+    def __init__(self, incumbent: str, versions: list[str]) -> None:
+        self.incumbent = incumbent
+        """The commit that it began on."""
+        self.versions = versions
+        """The commits of the baseline, and then of what was kept, the latest first, when it began."""
+        self.begun: Begun | None = None
+        """The check whose result counts, or that is under way."""
+        self.running: Begun | None = None
+        """The last run, if it has no result: it is under way, or was broken off."""
+        self.checked: Checked | None = None
+        self.measured: Measured | None = None
+        self.settled: Settled | None = None
+        self.row: Row | None = None
+        self.seconds = 0.0
+        self.in_vain = 0
+        """Runs that were broken off or void."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether its candidate was committed on the session's branch."""
+        return self.settled is not None and bool(self.settled.commit)
+
+    def take(self, entry: Begun | Checked | Measured) -> None:
+        """Take one more record into account. A run that was void is not the candidate's doing, and takes no time of
+        its iteration's."""
+        if isinstance(entry, Begun):
+            self.in_vain += self.running is not None
+            self.running = entry
+            self.begun = entry if entry.run == "check" else self.begun
+            return
+        self.running = None
+        if isinstance(entry, Checked):
+            self.checked, self.measured = entry, None
+            runs: list[CorrectnessResult | BenchmarkResult | None] = [entry.result]
+        else:
+            self.measured = entry
+            runs = [entry.first, entry.again]
+        done = [run for run in runs if run is not None]
+        self.seconds += sum(run.seconds for run in done if run.status is not Status.VOID)
+        sizes = [entry.sizes] if isinstance(entry, Measured) and entry.sizes is not None else []
+        self.in_vain += any(run.status is Status.VOID for run in [*done, *sizes])
+
+
+class State:
+    """What a session's records add up to."""
+
+    def __init__(self, started: Started) -> None:
+        self.started = started
+        self.baseline_candidate = ""
+        self.baseline_result: BenchmarkResult | None = None
+        self.kept: list[Keep] = []
+        self.revoked: dict[str, Verdict] = {}
+        """What became of candidates whose keeps were revoked."""
+        self.tried: dict[str, Verdict] = {}
+        """Verdicts of candidates that need not be tried again."""
+        self.left_out: dict[str, str] = {}
+        """Why cases were left out of checks, by their labels."""
+        self.rows: list[Row] = []
+        self.ran: dict[str, list[str] | None] = {}
+        """By candidate, the functions that ran in its last check, if they are known."""
+        self.remarks: dict[int, list[str]] = {}
+        """By iteration, what a reader of its row should know: runs without a result, and what was not looked at."""
+        self.attempts = [Attempt(started.baseline, [started.baseline])]
+        """The iterations; the last is under way."""
+        self.ended: Ended | None = None
+        self.moved_from = ""
+        """Where the branch was before the last record, if that moved it."""
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> State:
+        """The state after `entries`, the first of which is the session's start."""
+        source = iter(entries)
+        first = next(source)
+        if not isinstance(first, Started):
+            raise JournalAltered("a journal begins with the session's start")
+        state = cls(first)
+        for entry in source:
+            state.apply(entry)
+        return state
+
+    def apply(self, entry: Entry) -> None:
+        """Take one more record into account."""
+        before = self.incumbent_commit
+        match entry:
+            case Begun():
+                self.attempt.take(entry)
+            case Checked():
+                self.attempt.take(entry)
+                self.ran[entry.candidate] = entry.result.ran
+                self._judged(entry.result)
+            case Measured():
+                self.attempt.take(entry)
+                if entry.sizes is not None:
+                    self._judged(entry.sizes)
+            case Settled():
+                self.attempt.settled = entry
+                if entry.commit and self.checked is not None and self.measured is not None:
+                    keep = Keep(self.iteration, self.checked.candidate, entry.commit, self.measured.result)
+                    self.kept.append(keep)
+            case Row():
+                self._row(entry)
+            case Ended():
+                self.ended = entry
+            case Started():
+                raise JournalAltered(f"session {entry.session} starts twice")
+        self.moved_from = before if before != self.incumbent_commit else ""
+
+    def _row(self, row: Row) -> None:
+        attempt = self.attempt
+        if row.iteration == 0 and attempt.measured is not None:
+            self.baseline_candidate, self.baseline_result = row.candidate, attempt.measured.result
+        if row.commit:
+            self.kept[-1] = self.kept[-1]._replace(commit=row.commit)
+        if row.verdict.reason is not Reason.WITHDRAWN and not (attempt.checked and attempt.checked.no_run):
+            self.tried[row.candidate] = row.verdict
+        sizes = attempt.measured.sizes if attempt.measured is not None else None
+        checks = [attempt.checked.result if attempt.checked is not None else None, sizes]
+        notes = [note for check in checks if check is not None for note in check.notes]
+        notes += attempt.measured.result.unjudged if attempt.measured is not None else []
+        in_vain = attempt.in_vain + (attempt.running is not None)
+        if in_vain:
+            notes.append(f"{in_vain} of its runs ended without a result")
+        self.remarks[row.iteration] = notes
+        attempt.row = row
+        self.rows.append(row)
+        self.attempts.append(Attempt(self.incumbent_commit, self.versions))
+
+    def _judged(self, result: CorrectnessResult) -> None:
+        """Take into account what a check says of the session's own versions."""
+        self.left_out |= {case_label(check.case): check.message for check in result.left_out}
+        for _ in range(min(result.faulty, len(self.kept))):
+            keep = self.kept.pop()
+            where = f"revoked in iteration {self.iteration}: it fails on {result.failed_on[0].label}"
+            verdict = Verdict(kind=VerdictKind.REVERT, reason=Reason.INCORRECT, detail=where)
+            row = self.rows[keep.iteration]
+            trust = "; ".join(filter(None, [row.trust, where]))
+            new = {"latency_ms": None, "passed": False, "verdict": verdict, "trust": trust}
+            self.rows[keep.iteration] = row.model_copy(update=new)
+            self.revoked[keep.candidate] = self.tried[keep.candidate] = verdict
+
+    @property
+    def attempt(self) -> Attempt:
+        """The iteration under way."""
+        return self.attempts[-1]
+
+    @property
+    def checked(self) -> Checked | None:
+        return self.attempt.checked
+
+    @property
+    def measured(self) -> Measured | None:
+        return self.attempt.measured
+
+    @property
+    def iteration(self) -> int:
+        """The number of the iteration under way."""
+        return len(self.rows)
+
+    @property
+    def incumbent_commit(self) -> str:
+        """The commit that a candidate has to beat."""
+        return self.kept[-1].commit if self.kept else self.started.baseline
+
+    @property
+    def incumbent_candidate(self) -> str:
+        return self.kept[-1].candidate if self.kept else self.baseline_candidate
+
+    @property
+    def versions(self) -> list[str]:
+        """The commits of the baseline, and then of what was kept, the latest first."""
+        return [self.started.baseline, *(keep.commit for keep in reversed(self.kept))]
+
+    @property
+    def keeps(self) -> list[BenchmarkResult]:
+        return [keep.result for keep in self.kept]
+
+    @property
+    def incumbent_result(self) -> BenchmarkResult | None:
+        return self.kept[-1].result if self.kept else self.baseline_result
+
+    @property
+    def total_speedup(self) -> float:
+        """The product of all keeps' speedups."""
+        return math.prod(keep.result.speedup or 1.0 for keep in self.kept)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What is settled about the pending candidate."""
+        if self.checked is None:
+            return None
+        if self.checked.same:
+            return Verdict(kind=VerdictKind.REVERT, reason=Reason.SAME_PROGRAM, detail=SAME_SYNTAX)
+        if (failed := verdict_of_check(self.checked.result)) is not None or self.measured is None:
+            return failed
+        measured = self.measured
+        return settled(measured.first, measured.sizes, measured.again, self.started.rules, alone=not self.rows)
+
+    def gains(self, first: BenchmarkResult) -> bool:
+        """Whether a first benchmark run of the pending candidate is a gain, be that confirmed or not."""
+        return gains(first, self.started.rules, alone=not self.rows)
+
+    def sizes_due(self, first: BenchmarkResult) -> bool:
+        """Whether a candidate with this first run is checked on hidden cases and classes of values."""
+        in_worker = first.level in (Level.IN_PROCESS, Level.MODELLED)
+        return self.gains(first) and (self.started.sizes > 0 or in_worker)
+
+    @property
+    def phase(self) -> Phase:
+        if self.ended is not None:
+            return Phase.ENDED
+        if not self.rows:
+            return Phase.BASELINE
+        if self.attempt.settled is not None:
+            return Phase.RESOLVED
+        verdict = self.verdict
+        if verdict is not None:
+            return Phase.MEASURED if verdict.kind is VerdictKind.KEEP else Phase.FAILED
+        if self.checked is not None and self.checked.result.passed:
+            return Phase.CHECKED
+        return Phase.READY
+
+    @property
+    def stops(self) -> bool:
+        """Whether the last row says that the session is over."""
+        return bool(self.rows) and self.rows[-1].advice.action == "stop"
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the candidate under way was not run, since protected files had been changed."""
+        return self.phase is Phase.FAILED and self.checked is not None and self.checked.no_run
+
+    def table(self) -> list[TableRow]:
+        """The rows as the table shows them."""
+        return [
+            TableRow(
+                iteration=row.iteration,
+                optimization=row.optimization,
+                latency_ms=row.latency_ms,
+                modelled=row.modelled,
+                passed=row.passed,
+                status=row.verdict.kind,
+                trust=row.trust,
+            )
+            for row in self.rows
+        ]

@@ -1,0 +1,68 @@
+"""What to do now: the sentence that every answer of the loop ends with."""
+
+from __future__ import annotations
+
+from tilewright.evaluation.snapshot import content_id
+from tilewright.session import whole
+from tilewright.session.checkout import Checkout, EditableFiles
+from tilewright.session.state import Phase, State
+from tilewright.session.wrong import used_up, wrong_results
+
+
+def what_next(checkout: Checkout, state: State) -> str:
+    """What to do now, with an eye on the working tree."""
+    if state.phase is Phase.ENDED:
+        return next_step(state) + checkout.not_kept(state)
+    if state.stops and whole.due(state):
+        return "call append_result again: it compares the first program with the last, and ends the session"
+    if state.stops:
+        reason = state.rows[-1].advice.reason
+        return f"stop and report the table to the user: the loop's next call ends the session ({reason})"
+    if there := checkout.elsewhere(state):
+        return there
+    tree = EditableFiles(checkout.repository, state.started)
+    if (state.phase is Phase.READY or state.stopped) and (changed := tree.protected_changes()):
+        then = ", then call run_correctness again" if state.stopped else ""
+        return f"protected files differ from the baseline's: {tree.how_to_restore(changed)}{then}"
+    if state.stopped:
+        return "call run_correctness again: the protected files are as they were"
+    if state.phase is Phase.READY and (text := used_up(wrong_of(checkout, state), state.started.rules.wrong_results)):
+        return text
+    present = tree.present()
+    checked = state.checked is not None and content_id(present) == state.checked.candidate
+    return next_step(state, present != tree.at(state.incumbent_commit), checked)
+
+
+def wrong_of(checkout: Checkout, state: State) -> int:
+    """Wrong results of the session's entry point, in all sessions of the repository."""
+    return wrong_results(checkout.repository, state.started.entry, state.started.backend).count
+
+
+def next_step(state: State, edited: bool = False, checked: bool = True) -> str:
+    """What to do now, in one sentence. `edited`: the editable files differ from the incumbent's; `checked`: they are
+    the pending candidate's."""
+    match state.phase:
+        case Phase.ENDED:
+            if not state.rows:
+                return "tell the user what the summary says; when it is fixed and committed, call start_session again"
+            return "nothing: the session has ended; show the user sandbox/perf_results.md"
+        case Phase.BASELINE:
+            return "call start_session again: the baseline is not measured yet"
+        case Phase.READY:
+            if edited:
+                return "call run_correctness on the edited files"
+            go_on = f"apply ONE optimization to {', '.join(state.started.editable)}, then call run_correctness"
+            if state.rows[-1].advice.action == "escalate":
+                return f"stop here and ask the user how to go on: {state.rows[-1].advice.reason}. Then {go_on}"
+            return go_on
+        case Phase.CHECKED:
+            return "call run_benchmark" if checked else "the files changed since they passed: call run_correctness"
+        case Phase.FAILED:
+            return "call revert, then append_result"
+        case Phase.MEASURED:
+            if not checked:
+                return "the files changed since they were measured: bring that state back, or call revert"
+            return "call git_checkpoint, then append_result"
+        case Phase.RESOLVED:
+            kept = "kept" if state.attempt.is_kept else "reverted"
+            return f"call append_result: the candidate is {kept}, and its row is missing"
