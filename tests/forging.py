@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.commandline import tilewright
-from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, git
+from tests.conftest import FASTER_KERNEL, SCALE_KERNEL
 from tests.stage import edit, journal_of, play, quiet
 from tilewright.errors import UsageError
 from tilewright.session.checkout import Checkout
@@ -37,15 +37,10 @@ def rechained(found: Records) -> str:
     return "\n".join(lines) + "\n"
 
 
-def forge(root: Path, change: Callable[[Records], Records | None], commits: bool = False) -> None:
-    """Change the records and chain them again; `commits`: let the session's commits name no record, so that nothing
-    outside the journal says what it held."""
-    journal = journal_of(root)
+def forge(root: Path, change: Callable[[Records], Records | None]) -> None:
+    """Change the records and chain them again."""
     found = records(root)
-    journal.write_text(rechained(change(found) or found))
-    if commits:
-        for ref in git(root, "for-each-ref", "--format=%(refname)", "refs/tilewright").split():
-            git(root, "update-ref", "-d", ref)
+    journal_of(root).write_text(rechained(change(found) or found))
 
 
 def of_kind(found: Records, kind: str, number: int = -1) -> dict[str, Any]:

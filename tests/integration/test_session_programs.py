@@ -146,7 +146,7 @@ def test_of_what_was_reverted_only_kernels_and_layout_stay(stage: SimpleNamespac
         await loop.append_result("another", quiet)
         assert said(root)[0][0] is Mark.OK
         # what was reverted once may be kept later
-        await tried(loop, stage, FASTER_KERNEL + "\n# more\n", 1.3, REVERTED)
+        await tried(loop, stage, FASTER_KERNEL + "\nMORE = 1\n", 1.3, REVERTED)
         await tried(loop, stage, SLOWER_KERNEL + "\n", 0.8, PLAIN)
         assert f"{named(REVERTED)}.program" in names(root)
         assert BARE not in names(root)

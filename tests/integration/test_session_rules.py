@@ -76,7 +76,7 @@ def test_recorded_rules_that_were_changed_do_not_verify(root: Path) -> None:
     def change(found: Records) -> None:
         of_kind(found, "started")["rules"]["minor"] = 0.02
 
-    forge(root, change, head=True)  # the chain is right again: the verdicts are not
+    forge(root, change)  # the chain is right again: the verdicts are not
     assert re.search("the row's advice do not follow", failures(root)["verdicts"])
 
 

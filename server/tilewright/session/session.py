@@ -276,7 +276,8 @@ class Session:
             text = "\n\n".join([title, f"Iteration {row.iteration}: {row.verdict.detail}", *state.checked.result.notes])
             row = row.model_copy(update={"commit": self._recommit(settled.commit, text)})
         self.record(row)
-        self.repair()
+        with contextlib.suppress(OSError):  # the row is on record, and the next call does what is missing
+            self.repair()
 
     def _recommit(self, commit: str, text: str) -> str:
         return self._repository.recommit(commit, self.state.attempt.incumbent, self._message(text))
