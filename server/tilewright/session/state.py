@@ -49,7 +49,7 @@ class Attempt:
         self.versions = versions
         """The commits of the baseline, and then of what was kept, the latest first, when it began."""
         self.begun: Begun | None = None
-        """The check whose result counts, or that is under way."""
+        """How the check began whose result counts."""
         self.running: Begun | None = None
         """The last run, if it has no result: it is under way, or was broken off."""
         self.checked: Checked | None = None
@@ -71,15 +71,14 @@ class Attempt:
         if isinstance(entry, Begun):
             self.in_vain += self.running is not None
             self.running = entry
-            self.begun = entry if entry.run == "check" else self.begun
             return
-        self.running = None
         if isinstance(entry, Checked):
-            self.checked, self.measured = entry, None
+            self.begun, self.checked, self.measured = self.running, entry, None
             runs: list[CorrectnessResult | BenchmarkResult | None] = [entry.result]
         else:
             self.measured = entry
             runs = [entry.first, entry.again]
+        self.running = None
         done = [run for run in runs if run is not None]
         self.seconds += sum(run.seconds for run in done if run.status is not Status.VOID)
         sizes = [entry.sizes] if isinstance(entry, Measured) and entry.sizes is not None else []
