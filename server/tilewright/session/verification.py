@@ -102,6 +102,11 @@ def verify(checkout: Checkout, session: str = "") -> list[Line]:
     for what, good, check in aspects:
         found = list(check())
         lines += [Line(what, Mark.FAIL, text) for text in found] or [Line(what, Mark.OK, good)]
+    if len(journal.entries) > 2 and checkout.repository.resolve(journal_ref(folder.name)) is None:
+        gone = (
+            f"{journal_ref(folder.name)}, whose commit names the journal's last record, is gone, or was never written"
+        )
+        lines.append(Line("anchors", Mark.WARN, gone))
     if text := _later(checkout, state):
         lines.append(Line("branch", Mark.WARN, text))
     return [*lines, *_programs(checkout, journal.entries, state)]
@@ -151,8 +156,6 @@ def _anchors(checkout: Checkout, session: str, journal: Journal[Entry]) -> Itera
         checkout.need_anchors(session, journal.hashes)
     except JournalAltered as error:
         yield str(error)
-    if len(journal.entries) > 1 and checkout.repository.resolve(journal_ref(session)) is None:
-        yield f"{journal_ref(session)}, whose commit names the journal's last record, is gone"
     hashes: list[str] = []
     for number, (entry, digest) in enumerate(zip(journal.entries, journal.hashes, strict=True), 1):
         own = isinstance(entry, Row) or (isinstance(entry, Begun) and entry.run == "check")
