@@ -143,12 +143,6 @@ def referees() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The compilations that a test leaves are its own."""
-    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
-
-
 @pytest.fixture
 def make_task(tmp_path: Path) -> Callable[..., Path]:
     """Make a committed repository that holds the `scale` task in its folder `task`; the parts can be replaced."""

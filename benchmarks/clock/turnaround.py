@@ -30,7 +30,7 @@ import psutil
 from benchmarks.recorded import header, write
 
 from tilewright.bundled import examples
-from tilewright.demo_edits import EDITS
+from tilewright.demo import edits_of
 from tilewright.ledger import Journal
 from tilewright.policy import Reason, VerdictKind
 from tilewright.rules import Rules

@@ -24,7 +24,7 @@ NAME = "tilewright"
 TIMEOUT_S = 600
 """Of a tool call: a call answers within 240 s by itself, and clients' own limits are shorter."""
 VARIABLES = (
-    *KEPT_VARIABLES, "PWD", "TMPDIR", "TILEWRIGHT_CACHE", "TILEWRIGHT_UNCONFINED",
+    *KEPT_VARIABLES, "PWD", "TMPDIR", "TILEWRIGHT_UNCONFINED",
     "XDG_CACHE_HOME", "XDG_CONFIG_HOME",
 )  # fmt: skip
 """The environment variables that the server, git and CUDA read. Some clients pass only those that they are told to."""

@@ -22,10 +22,6 @@ from rich.text import Text
 
 from tilewright.bundled import examples
 from tilewright.clients import VARIABLES
-from tilewright.demo_edits import EDITS, Aim, Edit
-from tilewright.session.runs import backend_here
-from tilewright.session.state import Phase
-from tilewright.task import Backend
 
 EXAMPLES = 2
 """How many examples are played if none is named."""

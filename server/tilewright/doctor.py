@@ -8,6 +8,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -101,49 +102,8 @@ def _why_it_fails(command: list[str], reading: int) -> str:
     return "" if done.returncode == 0 else (said[-1] if said else f"it ended with status {done.returncode}")
 
 
-def examine(machine: Machine) -> list[Finding]:
-    """Judge the facts; what is only missing for speed on a GPU is `limited`, since the `cpu` backend works without."""
-    return [
-        _system(machine),
-        _processes(machine),
-        _python(machine),
-        _git(machine),
-        _torch(machine),
-        *_compiler(machine),
-        _gpu(machine),
-        _driver(machine),
-    ]
-
-
-@dataclass(frozen=True)
-class Protection:
-    """What keeps a session's log honest on this machine, or what does not."""
-
-    name: str
-    holds: bool
-    detail: str
-
-
-def protections() -> list[Protection]:
-    """What protects a session here, and what an agent that runs as the same user can still do."""
-    return [*_of_the_ledger(), _of_workers(), *_of_processes(), _of_the_program(), _another_account()]
-
-
-def _of_the_ledger() -> list[Protection]:
-    return [
-        Protection(
-            "journal", True, "each record holds the hash of the one before it, and each commit of a session names the "
-            "last record: what was changed, cut off or added before such a commit is found and named",
-        ),
-        Protection(
-            "same user", False, "who has your rights can edit journal, commits and table together, and consistently; "
-            "`git push REMOTE 'refs/tilewright/*'` to a place that the agent cannot write keeps a copy of the commits",
-        ),
-    ]  # fmt: skip
-
-
-def _of_workers() -> Protection:
-    """Tried, not looked up: a process confined as workers are tries what they may not do."""
+def _confinement() -> Finding:
+    """A process that is confined as workers are tries what they may not do."""
     from tilewright.isolation.breakout import prove
 
     try:

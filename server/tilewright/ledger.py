@@ -34,6 +34,7 @@ class JournalAltered(UsageError):
     """A journal is not the one that was written; the text says where, and what to do."""
 
     def __init__(self, problem: str) -> None:
+        self.problem = problem
         super().__init__(f"the journal cannot be trusted: {problem}; {SET_ASIDE}")
 
 

@@ -18,6 +18,9 @@ from tilewright.ledger import Journal
 from tilewright.rules import Rules
 from tilewright.session.loop import Loop
 from tilewright.session.records import ENTRY, Begun
+from tilewright.tools import table
+from tilewright.tools.tool import Effect
+from tilewright.tools.workspace import Workspace
 
 Disk = dict[str, tuple[int, str]]
 

@@ -44,7 +44,7 @@ MODERN = "2026-07-28"
 
 
 def client(root: Path) -> Client:
-    state = {name: os.environ[name] for name in ("TILEWRIGHT_CACHE", "TILEWRIGHT_SPARES")}
+    state = {"TILEWRIGHT_SPARES": os.environ["TILEWRIGHT_SPARES"]}
     return Client(StdioServerParameters(command=SERVE[0], args=[*SERVE[1:], str(root)], env=state))
 
 

@@ -16,8 +16,7 @@ import pytest
 from tests.conftest import FASTER_KERNEL, SLOWER_KERNEL, git
 from tests.forging import failures, of_kind, records
 from tests.stage import edit, play, quiet, start
-from tilewright.files import storage_problem, write_atomically
-from tilewright.mcp_server import _told
+from tilewright.files import write_atomically
 from tilewright.repository import Repository
 from tilewright.session.checkout import Checkout
 from tilewright.session.export import export_session

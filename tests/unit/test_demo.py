@@ -6,22 +6,8 @@ import ast
 
 import pytest
 
-from tilewright import demo
-from tilewright.demo_edits import EDITS, Aim
-from tilewright.evaluation.results import Status
-from tilewright.policy import Advice, Reason, Verdict, VerdictKind
-from tilewright.session.reports import (
-    AppendReport,
-    BenchmarkReport,
-    CheckpointReport,
-    CorrectnessReport,
-    IncumbentReport,
-    RevertReport,
-    RowReport,
-    StatusReport,
-)
-from tilewright.session.state import Phase
-from tilewright.wire.record import Record
+from tilewright.bundled import examples
+from tilewright.demo import STATUSES, Aim, edits_of
 
 EXAMPLES = sorted(path.parent.name for path in examples().glob("*/task.toml"))
 

@@ -86,13 +86,6 @@ def test_this_machine_can_be_looked_at() -> None:
     assert names == expected
 
 
-def test_what_stays_open_to_an_agent_of_the_same_user_is_said() -> None:
-    found = {one.name: one for one in protections()}
-    assert "the hash of the one before it" in found["journal"].detail
-    assert not found["same user"].holds
-    assert "under a user of its own" in found["another account"].detail
-
-
 def test_the_confinement_of_workers_is_tried() -> None:
     found = next(one for one in protections() if one.name == "workers")
     assert found.state is State.OK, found.detail

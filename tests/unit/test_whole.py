@@ -71,5 +71,6 @@ def test_a_keep_of_what_tunes_is_the_least_that_it_may_have_gained() -> None:
         return BenchmarkResult(status=Status.PASSED, level=Level.REPLAYED, cases=[timing], **figures)
 
     for programs, direct, agrees in ((1, 1.2, False), (2, 1.2, True), (2, 1.05, False), (1, 1.1, True)):
-        state: Any = SimpleNamespace(keeps=[gained(1.1, programs)], incumbent_candidate="c")
-        assert whole.compared(state, "secret", gained(direct, 1)).agrees is agrees
+        ended = SimpleNamespace(direct=gained(direct, 1))
+        state: Any = SimpleNamespace(keeps=[gained(1.1, programs)], ended=ended)
+        assert whole.agrees(state) is agrees

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -16,6 +17,7 @@ import torch
 from tilewright.compiler.assembling import Lowered, assemble
 from tilewright.compiler.cutile import lower
 from tilewright.compiler.resources import Resources
+from tilewright.compiler.sass import instructions
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.results import Status
 from tilewright.frontends.protocol import FRONTENDS, Choice, MissingPackage, need_packages
@@ -76,25 +78,11 @@ def profile_call(
     return CallProfile(launches=profiles, host=ops, searched=[*dict.fromkeys(searched)][:SEARCHED]).model_dump()
 
 
-def resources_of(launch: host.Launch, arch: str) -> Resources:
-    """What a launch occupies. Raises `CandidateFailure` where its kernel does not compile."""
-    return _read(compiled(lower(launch.kernel, launch.signature, arch)), arch)[0]
-
-
-def compiled(source: Lowered) -> bytes:
-    """What a launch's kernel compiles to. Raises `CandidateFailure` where it does not."""
-    try:
-        return _cubin(source)
-    except CompileFailure as failure:
-        status = Status.TIMEOUT if failure.timed_out else Status.COMPILE_ERROR
-        raise CandidateFailure(status, f"{source.kernel} for {source.arch}: {failure}") from None
-
-
 def profile_launch(launch: host.Launch, arch: str) -> LaunchProfile:
     """A launch as the model sees it: what it does, on average over the blocks that were run, and what it occupies.
     Raises `CandidateFailure` where its kernel does not compile."""
     counts, sampled = launch.counts, max(launch.counts.blocks, 1)
-    occupied, code = _read(compiled(lower(launch.kernel, launch.signature, arch)), arch)
+    occupied, code = _compiled(lower(launch.kernel, launch.signature, arch))
     return LaunchProfile(
         kernel=launch.name,
         blocks=launch.blocks,
@@ -115,17 +103,15 @@ def profile_launch(launch: host.Launch, arch: str) -> LaunchProfile:
 
 
 @cache
-def _read(cubin: bytes, arch: str) -> tuple[Resources, str]:
-    """What a kernel occupies, and the SHA-256 over its instructions."""
-    listed = [*sass.instructions(disassemble(cubin, Path.cwd()))]
+def _compiled(source: Lowered) -> tuple[Resources, str]:
+    """What a kernel occupies, and the SHA-256 over its instructions; another case mostly launches the same kernels."""
+    made = assemble(source, COMPILE_S, Path.cwd())
+    if made.resources is None:
+        status = Status.TIMEOUT if made.timed_out else Status.COMPILE_ERROR
+        raise CandidateFailure(status, f"{source.kernel} for {source.arch}: {made.error}")
+    listed = instructions(made.sass)
     text = "\n".join(f"{one.name} {'.'.join(one.modifiers)} {one.operands}" for one in listed)
-    return resources(cubin, listed, arch), hashlib.sha256(text.encode()).hexdigest()
-
-
-@cache
-def _cubin(source: Lowered) -> bytes:
-    """What is made of `source`; another case mostly launches the same kernels."""
-    return cubin_of(source, COMPILE_S, Path.cwd())
+    return made.resources, hashlib.sha256(text.encode()).hexdigest()
 
 
 def listed_call(candidate: Candidate, arguments: dict[str, Any]) -> list[dict[str, Any]]:

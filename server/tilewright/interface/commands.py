@@ -11,13 +11,8 @@ from rich.text import Text
 
 from tilewright import __version__, doctor
 from tilewright.files import write_atomically
-from tilewright.kernelcommands import kernel_app, one_each
-from tilewright.programcommands import program_app
-from tilewright.rules import rules_from
-from tilewright.session.checkout import Checkout
-from tilewright.session.reports import NAME_LIMIT, StatusReport
-from tilewright.skillcommands import skills_app
-from tilewright.terminal import (
+from tilewright.interface.programs import program_app
+from tilewright.interface.terminal import (
     HERE,
     Root,
     asked,
@@ -30,7 +25,7 @@ from tilewright.terminal import (
     print_progress,
 )
 from tilewright.interface.toolcommands import Group, add_tools
-from tilewright.session.checkout import Checkout, CheckoutBusy
+from tilewright.session.checkout import Checkout
 from tilewright.skillpack import install
 from tilewright.task import case_label
 from tilewright.tools import table
@@ -294,7 +289,7 @@ def report(
     root: Root = HERE,
 ) -> None:
     """Print the report of a session as Markdown, and write it as a page to sandbox/report.html."""
-    from tilewright.ledger import LedgerError
+    from tilewright.ledger import JournalAltered
     from tilewright.profile.peers import compare as run
     from tilewright.session import report as reports
     from tilewright.session.beginning import usable_backend
@@ -306,7 +301,7 @@ def report(
     folder = done(lambda: session_folder(checkout, session))
     try:
         data = reports.report_of(checkout.sandbox, folder.name, checkout.repository)
-    except LedgerError as error:
+    except JournalAltered as error:
         raise failed(str(error)) from None
     if not pr:
         reports.write(checkout.sandbox, folder.name, checkout.repository)
@@ -372,13 +367,4 @@ def export(
     console.print(done(lambda: export_session(Checkout(root), target)))
 
 
-def _print_status(report: StatusReport) -> None:
-    console.print(as_commands(report.summary), style="bold")
-    if report.tried:
-        table = Table("iteration", "optimization", "latency_ms", "correctness", "status", "why", box=None)
-        for row in report.tried:
-            table.add_row(str(row.iteration), row.optimization, row.latency, row.correctness, row.status, row.reason)
-        console.print(table)
-    for text in (*report.notes, report.pending, report.budget, f"next: {report.next}"):
-        if text:
-            console.print(as_commands(text))
+add_tools(app)

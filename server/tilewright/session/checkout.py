@@ -16,6 +16,7 @@ from tilewright.errors import UsageError
 from tilewright.files import write_atomically
 from tilewright.ledger import Journal, JournalAltered, render_table
 from tilewright.repository import SANDBOX, Files, Repository, RepositoryError
+from tilewright.session import report
 from tilewright.session.records import ENTRY, Entry, Started
 from tilewright.session.state import State
 from tilewright.text import few
@@ -195,13 +196,14 @@ class Checkout:
                 )
 
     def write_table(self, folder: Path, state: State) -> None:
-        """Render `perf_results.md`: the session's own, and the checkout's. Nothing reads them, so a full disk loses
-        nothing: the next row renders them again."""
+        """Render `perf_results.md` and the report: the session's own, and the checkout's. Nothing reads them, so a full
+        disk loses nothing: the next row renders them again."""
         text = render_table(state.table())
         for path in (folder / "perf_results.md", self.sandbox / "perf_results.md"):
             with contextlib.suppress(OSError):
                 if not path.is_file() or path.read_text(encoding="utf-8") != text:
                     write_atomically(path, text)
+        report.write(self.sandbox, folder.name, self.repository)
 
     def elsewhere(self, state: State) -> str:
         """What to do where another branch than the session's is checked out; empty where it is the session's."""

@@ -9,7 +9,7 @@ from tilewright.commandtask import load
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import CorrectnessResult, Status
 from tilewright.evaluation.seeds import new_secret
-from tilewright.session.beginning import check_tree, need_own, working_candidate
+from tilewright.session.beginning import check_tree, task_path, working_candidate
 from tilewright.session.checkout import Checkout
 from tilewright.session.dumping import COMPILE_S
 from tilewright.session.jobs import Progress
@@ -60,21 +60,6 @@ def _compiled(result: CorrectnessResult, dumped: Dumped) -> CorrectnessResult:
         return result
     why = dumped.message.partition("\n")[0] or "the compiler did not finish"
     return result.model_copy(update={"unseen": [*result.unseen, f"compilation: {why}"]})
-
-
-def _task_around(checkout: Checkout, path: Path) -> PurePosixPath:
-    """The folder of the task that `path` is or lies in, relative to the repository. Raises `UsageError`."""
-    try:
-        given = (checkout.base / path).resolve()
-        there = given.exists()
-    except (OSError, RuntimeError, ValueError):  # too long, a loop of links, a NUL
-        there = False
-    if not there:
-        raise UsageError(f"{path}: no such file or folder in {checkout.base}")
-    for folder in (given, *given.parents):
-        if folder.is_relative_to(checkout.root) and (folder / "task.toml").is_file():
-            return PurePosixPath(folder.relative_to(checkout.root).as_posix())
-    raise UsageError(f"{path} lies in no task's folder of {checkout.root}: there is no task.toml beside it, nor above")
 
 
 async def _run_tests(checkout: Checkout, place: PurePosixPath, progress: Progress) -> CorrectnessResult | None:

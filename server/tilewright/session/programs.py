@@ -17,6 +17,7 @@ from tilewright.programs.format import bare_file, bared, decoded, program_file
 from tilewright.programs.identity import identity
 from tilewright.programs.model import ProgramError, digest_of
 from tilewright.session.records import Entry, Measured, Row, Settled
+from tilewright.task import case_label
 from tilewright.text import few
 
 _FILE = re.compile(r"([0-9a-f]{64})(\.bare)?\.(program|part)")
@@ -45,7 +46,7 @@ def named(entries: list[Entry]) -> dict[str, Named]:
 
     def settle(whole: bool) -> None:
         for run in pending:
-            for one in filter(None, (case.program for case in run.cases)):
+            for one in (one for case in run.cases for one in case.programs):
                 known = found.get(one.sha256, Named(one, number, whole))
                 stored = one if known.stored.note else known.stored  # written by one run, it is there
                 found[one.sha256] = Named(stored, known.iteration, known.whole or whole)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.evaluation.results import Level
+from tilewright.evaluation.results import CAPTURED_ANEW, Level
 from tilewright.policy import Reason, Verdict, VerdictKind, advise, verdict_of_check
 from tilewright.session.records import Row
 from tilewright.session.state import State

@@ -27,7 +27,7 @@ from tilewright.programs.format import program_file
 from tilewright.repository import SANDBOX, Files, Repository, RepositoryError
 from tilewright.rules import DEFAULT, Rules
 from tilewright.session.jobs import in_thread
-from tilewright.session.outcomes import Dumped, DumpedKernel, RaceResult, SurveyResult
+from tilewright.session.outcomes import Dumped, DumpedKernel, ModelResult, RaceResult
 from tilewright.session.records import Started
 from tilewright.session.whole import CasePrograms
 from tilewright.task import Backend, Case, Frontend, TaskError, Work

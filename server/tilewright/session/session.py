@@ -19,7 +19,7 @@ from tilewright.repository import Files, RepositoryError
 from tilewright.session import whole
 from tilewright.session.beginning import go_back
 from tilewright.session.checkout import ANCHOR, Checkout, EditableFiles, journal_ref, refs_of
-from tilewright.session.programs import programs_folder, tidy
+from tilewright.session.programs import files_of_version, programs_folder, tidy
 from tilewright.session.records import (
     ENTRY,
     Begun,
@@ -196,7 +196,8 @@ class Session:
         store = programs_folder(self.checkout.sandbox, state.started.session)
         left_s = self._time_left()
 
-        first = await runs.benchmark(files, incumbent, secret, left_s, tell, confirms=False, store=store)
+        kept = files_of_version(store, state.incumbent_result) if incumbent is not None else {}
+        first = await runs.benchmark(files, incumbent, secret, left_s, tell, confirms=False, store=store, kept=kept)
         replayed = [one.case for one in first.cases if one.level is Level.REPLAYED]
         sizes = again = None
         if state.sizes_due(first):
@@ -207,7 +208,7 @@ class Session:
             left_s -= first.seconds
             how = _after("confirming the gain", tell)
             again = await runs.benchmark(
-                files, incumbent, again_secret(secret), left_s, how, confirms=True, store=store
+                files, incumbent, again_secret(secret), left_s, how, confirms=True, store=store, kept=kept
             )
         if sizes is not None:
             self._keep_revoked(sizes)

@@ -79,7 +79,12 @@ def agrees(state: State) -> bool | None:
     """Whether the direct ratio and the product of the keeps have intervals that overlap. None where there is no direct
     ratio."""
     direct = ratio_of(state.ended.direct) if state.ended is not None and state.ended.direct is not None else None
-    return None if direct is None else agree(direct, product(state.keeps))
+    if direct is None:
+        return None
+    together = product(state.keeps)
+    if any(len(case.programs) > 1 for keep in state.keeps for case in keep.cases):
+        return direct.high >= together.low  # a keep of what tunes is the least that it may have gained
+    return agree(direct, together)
 
 
 def told(state: State) -> list[str]:

@@ -16,10 +16,10 @@ from tilewright.evaluation.results import (
     Sustained,
 )
 from tilewright.ledger import Journal
-from tilewright.policy import Advice, Reason, Verdict, VerdictKind, agree, product, ratio_of
+from tilewright.policy import Advice, Reason, Verdict, VerdictKind
 from tilewright.roofline.bounds import Ceilings
 from tilewright.rules import Rules
-from tilewright.session.history import ENTRY, Checked, Ended, Entry, Kept, Measured, Row, Started, WholeCompared
+from tilewright.session.records import ENTRY, Begun, Checked, Ended, Entry, Measured, Row, Settled, Started
 from tilewright.task import Backend
 
 CASE = {"N": 4096, "dtype": "float32"}
@@ -32,7 +32,8 @@ def started(session: str = "scale-1", **more: Any) -> Started:
         python="3.12", ceilings=ceilings, **more.pop("environment", {}),
     )  # fmt: skip
     values: dict[str, Any] = {
-        "session": session, "task": "task", "task_name": "scale", "branch": "perf/scale", "base": "b" * 40,
+        "session": session, "entry": "kernel:scale", "task": "task", "task_name": "scale",
+        "branch": "perf/scale", "base": "b" * 40,
         "baseline": "b" * 40, "editable": ["task/kernel.py"], "backend": Backend.CUDA, "arch": "sm_90",
         "environment": environment, "intensity": 1.0, "intensity_class": "memory-bound", "rules": Rules(),
     }  # fmt: skip
@@ -73,25 +74,20 @@ def trial(
     identity, commit = f"{number:016x}", commit or f"{number:040x}"
     passed = reason not in (Reason.INCORRECT, Reason.CRASHED)
     checked = CorrectnessResult(status=Status.PASSED if passed else Status.WRONG_VALUES)
-    records: list[Entry] = [Checked(candidate=identity, commit=commit, secret="s", result=checked, verdict=None)]
+    records: list[Entry] = [
+        Begun(run="check", candidate=identity, commit=commit, secret_sha256="0" * 64),
+        Checked(candidate=identity, secret="s", result=checked),
+    ]
     if measured is not None:
-        records.append(Measured(candidate=identity, incumbent=None, secret="s", result=measured, verdict=verdict))
-    if reason is Reason.GAIN:
-        records.append(Kept(candidate=identity, commit=commit))
+        records.append(Measured(candidate=identity, incumbent=None, secret="s", first=measured))
+    if number > 0:
+        records.append(Settled(commit=commit if reason is Reason.GAIN else ""))
     row = Row(
-        iteration=number, optimization=name, latency_ms=measured.latency_ms if measured else None,
+        iteration=number, candidate=identity, optimization=name, latency_ms=measured.latency_ms if measured else None,
         modelled=measured is not None and measured.modelled, passed=passed, verdict=verdict,
         advice=Advice(action="continue", reason="go on"), trust=trust,
     )  # fmt: skip
     return [*records, row]
-
-
-def compared(keeps: list[BenchmarkResult], direct: BenchmarkResult) -> WholeCompared:
-    """The last program against the first."""
-    ratio, together = ratio_of(direct), product(keeps)
-    assert ratio is not None
-    agrees = agree(ratio, together)
-    return WholeCompared(candidate="f" * 16, secret="s", result=direct, product=together, agrees=agrees)
 
 
 def session(first: Started | None = None, name: str = "tile of 256") -> list[Entry]:
@@ -111,17 +107,15 @@ def session(first: Started | None = None, name: str = "tile of 256") -> list[Ent
 
 def ended(entries: list[Entry], direct: float) -> list[Entry]:
     """A session whose comparison of the first program with the last gave the speedup `direct`."""
-    keeps = [entry.result for entry in entries if isinstance(entry, Measured) and entry.verdict]
-    keeps = [keep for keep in keeps if keep.speedup is not None and keep.speedup > 1]
-    return [*entries, compared(keeps, result(1.0 / direct, direct)), Ended(reason="done")]
+    return [*entries, Ended(reason="done", secret="s", direct=result(1.0 / direct, direct))]
 
 
 def write(sandbox: Path, entries: list[Entry]) -> Path:
     """The journal of these records in its session's folder."""
     assert isinstance(entries[0], Started)
     path = sandbox / entries[0].session / "journal.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
     journal = Journal(path, ENTRY)
     for entry in entries:
         journal.append(entry)
-    journal.close()
     return path

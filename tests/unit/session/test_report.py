@@ -17,7 +17,7 @@ from tilewright.programs.format import bared, program_file, write
 from tilewright.programs.identity import identity
 from tilewright.repository import Repository
 from tilewright.session import report
-from tilewright.session.history import Entry, Started
+from tilewright.session.records import Entry, Started
 from tilewright.session.report import html, markdown
 from tilewright.session.report.data import Outcome, ReportData
 from tilewright.session.report.occupancy import kernels_of
@@ -279,7 +279,7 @@ def test_a_stored_program_says_what_its_kernels_occupy(tmp_path: Path, bare: boo
     else:
         (tmp_path / "draft").rename(path)
     stored = StoredProgram(identity=identity(program), sha256=sha256, size=1)
-    (use,) = kernels_of(journals.timing(1.0, program=stored), tmp_path)
+    (use,) = kernels_of(journals.timing(1.0, programs=[stored]), tmp_path)
     assert (use.name, use.stack_bytes, use.max_warps_per_sm) == ("fill", 0, 64)
     assert use.registers > 0
     assert use.warps_per_sm == 32
@@ -289,4 +289,4 @@ def test_a_stored_program_says_what_its_kernels_occupy(tmp_path: Path, bare: boo
 def test_a_stored_program_that_is_none_costs_its_figures_alone(tmp_path: Path) -> None:
     program_file(tmp_path, "a" * 64).write_bytes(b"TWPROG")
     stored = StoredProgram(identity="b" * 64, sha256="a" * 64, size=1)
-    assert kernels_of(journals.timing(1.0, program=stored), tmp_path) == []
+    assert kernels_of(journals.timing(1.0, programs=[stored]), tmp_path) == []

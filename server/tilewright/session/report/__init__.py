@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 
 from tilewright.files import write_atomically
-from tilewright.ledger import LedgerError
+from tilewright.ledger import JournalAltered
 from tilewright.repository import Repository
 from tilewright.session.report import adapter, html, markdown
 from tilewright.session.report.data import ReportData, Session
@@ -15,7 +15,7 @@ FILES = ("report.html", "report.md")
 
 
 def report_of(sandbox: Path, session: str, repository: Repository | None) -> ReportData:
-    """A session, and after it the other sessions of its task, the latest first. Raises `LedgerError`."""
+    """A session, and after it the other sessions of its task, the latest first. Raises `JournalAltered`."""
     first = adapter.session_of(sandbox / session / "journal.jsonl", repository)
     others: list[Session] = []
     unread = []
@@ -24,8 +24,10 @@ def report_of(sandbox: Path, session: str, repository: Repository | None) -> Rep
             continue
         try:
             other = adapter.session_of(journal, repository)
-        except (LedgerError, OSError) as error:
-            unread.append(f"{journal.parent.name}: {str(error).removeprefix(f'{journal}:')}")
+        except JournalAltered as error:
+            unread.append(f"{journal.parent.name}: {error.problem.removeprefix(f'{journal}:')}")
+        except OSError as error:
+            unread.append(f"{journal.parent.name}: {error}")
         else:
             others += [other] if other.task == first.task else []
     others.sort(key=lambda other: other.began, reverse=True)

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tilewright.evaluation.results import BenchmarkResult, geometric_mean
-from tilewright.ledger import LedgerError, read_entries, shown_latency
+from tilewright.ledger import Journal, JournalAltered, shown_latency
 from tilewright.policy import VerdictKind, multiplied, product, ratio_of
 from tilewright.repository import Files, Repository
 from tilewright.session import whole
-from tilewright.session.history import ENTRY, Checked, Measured, Row, Started, State
+from tilewright.session.records import ENTRY, Checked, Measured, Row, Started
 from tilewright.session.report.data import Iteration, Outcome, Session
 from tilewright.session.report.figures import cases_of, changes, configs, diff, sustained_of, together
+from tilewright.session.state import Attempt, State
 
 OUTCOMES = {VerdictKind.KEEP: Outcome.KEPT, VerdictKind.CRASH: Outcome.CRASHED}
 
@@ -24,37 +25,37 @@ OUTCOMES = {VerdictKind.KEEP: Outcome.KEPT, VerdictKind.CRASH: Outcome.CRASHED}
 class _Trial(NamedTuple):
     """What an iteration was judged by: its runs, and the incumbent and the keeps that it met."""
 
-    checked: Checked | None
-    measured: Measured | None
+    attempt: Attempt
     incumbent: str
     result: BenchmarkResult | None
     keeps: list[BenchmarkResult]
 
 
 def session_of(journal: Path, repository: Repository | None) -> Session:
-    """A session; without a repository its diffs and configs are left out. Raises `LedgerError`."""
-    entries = read_entries(journal, ENTRY)
+    """A session; without a repository its diffs and configs are left out. Raises `JournalAltered`."""
+    entries = Journal(journal, ENTRY).entries
     if not entries or not isinstance(started := entries[0], Started):
-        raise LedgerError(f"{journal} does not begin with a session's start")
+        raise JournalAltered(f"{journal} does not begin with a session's start")
     state, trials = State(started), list[_Trial]()
     met: tuple[str, BenchmarkResult | None, list[BenchmarkResult]] = (started.baseline, None, [])
     for entry in entries[1:]:
         if isinstance(entry, Row):
-            trials.append(_Trial(state.checked, state.measured, *met))
+            trials.append(_Trial(state.attempt, *met))
         state.apply(entry)
         if isinstance(entry, Checked | Measured | Row):
             met = (state.incumbent_commit, state.incumbent_result, [*state.keeps])
     editable = tuple(started.editable)
     last, environment = state.incumbent_result, started.environment
-    direct = None if state.whole is None else ratio_of(state.whole.result)
-    total = state.whole.result if state.whole and direct else together(state.keeps, state.baseline_result)
+    last_to_first = state.ended.direct if state.ended is not None else None
+    direct = None if last_to_first is None else ratio_of(last_to_first)
+    total = last_to_first if direct else together(state.keeps, state.baseline_result)
     with journal.open(encoding="utf-8") as file:
         began = str(json.loads(file.readline())["time"])
     return Session(
         name=started.session,
         task=started.task_name,
         began=began,
-        ended=state.ended or "",
+        ended=state.ended.reason if state.ended is not None else "",
         branch=started.branch,
         base=started.baseline,
         device=environment.device,
@@ -77,8 +78,9 @@ def session_of(journal: Path, repository: Repository | None) -> Session:
 
 
 def _iteration(row: Row, trial: _Trial, state: State, programs: Path, repository: Repository | None) -> Iteration:
-    editable, commit = tuple(state.started.editable), trial.checked.commit if trial.checked is not None else ""
-    result = trial.measured.result if trial.measured is not None and row.latency_ms is not None else None
+    editable, attempt = tuple(state.started.editable), trial.attempt
+    commit = attempt.begun.commit if attempt.begun is not None else ""
+    result = attempt.measured.result if attempt.measured is not None and row.latency_ms is not None else None
     speedup = None if result is None else ratio_of(result)
     figures = ("", result.sustained if result is not None else "")
     outcome = OUTCOMES.get(row.verdict.kind, Outcome.REVERTED if row.passed else Outcome.WRONG)
@@ -104,13 +106,12 @@ def _doubts(state: State) -> Iterator[str]:
     """What to know before the session's figures are trusted."""
     if changed := state.started.rules.differences():
         yield f"rules that differ from the default: {', '.join(changed)}"
-    if state.whole is None or state.whole.agrees is not True:
+    if whole.agrees(state) is not True:
         yield from whole.told(state)
     if state.started.environment.unprotected:
         yield f"{state.started.environment.unprotected}: {state.started.environment.isolation}"
     yield from state.started.notes
     yield from (f"{label} was left out: {why}" for label, why in state.left_out.items())
-    yield from (f"{notice.what}: {notice.detail}" for notice in state.notices)
 
 
 @lru_cache(maxsize=512)
