@@ -402,7 +402,14 @@ def test_a_measured_gain_has_to_show_twice(make_task: Callable[..., Path], monke
     stores: set[Path] = set()
 
     async def measured(
-        _: Runs, files: Files, incumbent: Files | None, secret: str, *__: object, confirms: bool, store: Path
+        _: Runs,
+        files: Files,
+        incumbent: Files | None,
+        secret: str,
+        *__: object,
+        confirms: bool,
+        store: Path,
+        ordinary: object,
     ) -> BenchmarkResult:
         secrets.append(secret)
         asked.append(confirms)

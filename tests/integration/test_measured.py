@@ -17,6 +17,7 @@ from tests.integration.test_program_benchmark import BARE, broken, taking, task_
 from tests.unit.programs.made import OUT, clear, copied, fill, program
 from tilewright.evaluation.comparison import Comparison as Verdict
 from tilewright.evaluation.measurement import Phases
+from tilewright.evaluation.ordinary import Ordinary
 from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Level, Raced, Status, StoredProgram
 from tilewright.evaluation.seeds import Seeds
@@ -37,7 +38,8 @@ from tilewright.referee.measured import LABELS, Measuring, Run
 from tilewright.referee.replayer import Replayer
 from tilewright.roofline.bounds import Ceilings
 from tilewright.rules import DEFAULT, Rules
-from tilewright.task import Values, case_label
+from tilewright.task import Values
+from tilewright.wire.messages import Outputs, Recorded
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 CASES = {"N": 256, "part": 0}, {"N": 256, "part": 1}
@@ -48,6 +50,8 @@ FAST, SLOW = taking(20), taking(30)
 WRONG = program([clear(), fill(OUT, 20)])
 REFUSED = program([copied(), fill(OUT, 20).model_copy(update={"shared": 1 << 20})])
 IN_PROCESS_MS = 0.5
+US = 40.0
+"""Of an ordinary call, and of a replay, by their launches."""
 
 
 def calls(*programs: Program | CallCaptured) -> list[CallCaptured]:
@@ -55,15 +59,17 @@ def calls(*programs: Program | CallCaptured) -> list[CallCaptured]:
     return [one if isinstance(one, CallCaptured) else CallCaptured((one,), peak_bytes=4096) for one in programs]
 
 
-class Captured(Programs):
-    """Programs of a candidate and an incumbent, which are captured here: `ordinary` says how their ordinary calls
-    differ, `further` what further captures of the candidate give, and `asked` whose were captured."""
+class Captured:
+    """Stands for the programs of a candidate and an incumbent; `ordinary` says how their ordinary calls differ, and
+    `us` what they take."""
 
     def __init__(self, mine: Sequence[CallCaptured], theirs: Sequence[CallCaptured]) -> None:
         super().__init__(None)  # type: ignore[arg-type]
         self._of = {"candidate": mine, "incumbent": theirs}
         self.further: Sequence[CallCaptured] = ()
         self.ordinary: dict[str, Exception] = {}
+        self.us = dict.fromkeys(LABELS, US)
+        self.host_us = 3.0
         self.confirmed: list[tuple[str, int]] = []
         self.asked: list[str] = []
 
@@ -76,12 +82,45 @@ class Captured(Programs):
         found = self.further if again else self._of[label]
         return [found[one["part"]] for one in cases]
 
-    def confirm(self, code: Any, snapshot: Snapshot, cases: Any, programs: Sequence[Any], label: str) -> None:
+    def with_inputs(self, code: Any, case: Any, program: Program) -> Program:
+        return Programs(None).with_inputs(code, case, program)  # type: ignore[arg-type]
+
+    def public(self, code: Any, case: Any) -> list[bytes]:
+        return [b"public"]
+
+    def confirm(
+        self, code: Any, snapshot: Snapshot, cases: Any, programs: Sequence[Program], label: str
+    ) -> list[Recorded]:
         assert snapshot.id == label
         assert [len(cases)] * 2 == [len(programs), len({one["part"] for one in cases})]
         self.confirmed.append((label, len(cases)))
         if label in self.ordinary:
             raise self.ordinary[label]
+        us = self.us[label]
+        return [Recorded(launches=[], us=[us, us, 9 * us], host_us=[self.host_us]) for _ in cases]
+
+
+class Recording:
+    """Stands for a replayer that records: a replay's launches take `US` in all, or nothing is recorded."""
+
+    def __init__(self, us: float) -> None:
+        self._us = us
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def begin(self) -> None:
+        pass
+
+    def load(self, programs: Sequence[Program], draws: Any) -> None:
+        assert (len(programs), draws) == (1, [[b"public"]])
+
+    def alone(self, arm: int, draw: int, calls: int, limit_s: float) -> tuple[Outputs, None]:
+        us = [[self._us / 4, 3 * self._us / 4]] * calls if self._us else []
+        return Outputs(events=[1.0], wall=[1.0], us=us, not_recorded="" if us else "no CUPTI"), None
 
 
 class InOwnProcess:
@@ -109,6 +148,7 @@ class Stage:
         self.replayer = replayer
         self.in_process: list[InOwnProcess] = []
         self.programs = Captured([], [])
+        self.host_us = 3.0
         self.told: list[str] = []
         self.recorder: Any = SimpleNamespace(
             own=set(), sample=lambda: None, busy_strangers=lambda: set(), result=lambda: Telemetry(blocks=[])
@@ -146,14 +186,21 @@ class Stage:
         theirs: Sequence[CallCaptured] = (),
         ordinary: dict[str, Exception] | None = None,
         run: Run | None = None,
+        us: dict[str, float] | None = None,
+        replayed_us: float = US,
+        ordinary_of: Sequence[Ordinary] = (),
         **how: Any,
     ) -> BenchmarkResult:
-        """Measure a candidate against the incumbent, or alone where that has nothing."""
+        """Measure a candidate against the incumbent, or alone where that has nothing. `us`: of their ordinary calls."""
         self.programs = Captured(mine, theirs)
         self.programs.ordinary = ordinary or {}
-        measuring = Measuring(self.programs, self.replayer)
+        self.programs.us |= us or {}
+        self.programs.host_us = self.host_us
+        recording: Any = Recording(replayed_us)
+        measuring = Measuring(self.programs, self.replayer, lambda: recording)  # type: ignore[arg-type]
         incumbent = SNAPSHOTS["incumbent"] if theirs else None
-        return measuring.benchmarked(run or self.run(alone=not theirs, **how), SNAPSHOTS["candidate"], incumbent)
+        run = run or self.run(alone=not theirs, ordinary=ordinary_of, **how)
+        return measuring.benchmarked(run, SNAPSHOTS["candidate"], incumbent)
 
     def assert_nothing_was_timed(self) -> None:
         assert (self.replayer.starts, self.in_process) == (0, [])
@@ -368,7 +415,7 @@ def test_a_gain_is_confirmed_by_what_an_ordinary_call_launches(
     result = stage.measure(calls(FAST, FAST), calls(SLOW, SLOW), ordinary, confirms=True)
     assert (result.status, result.message, result.unconfirmed) == (status, message, unconfirmed)
     assert result.speedup is not None, "what was measured is on record"
-    asked = [*LABELS] if ordinary.get("candidate") is UNSEEN else ["candidate"]
+    asked = ["candidate"] if ordinary.get("candidate") is OTHER else [*LABELS]
     assert stage.programs.confirmed == [(label, 2) for label in asked]
     verdict = settled(result, DEFAULT, alone=False, confirms=True)
     assert verdict is not None
@@ -413,12 +460,58 @@ def test_classes_on_which_the_incumbent_is_wrong_are_named(stage: Stage, wrong_o
 def test_only_what_gains_and_was_replayed_is_compared_with_an_ordinary_call(stage: Stage) -> None:
     ordinary: dict[str, Exception] = {"candidate": OTHER}
     assert stage.measure(calls(SLOW, SLOW), calls(FAST, FAST), ordinary, confirms=True).passed
-    assert stage.measure(calls(FAST, FAST), ordinary=ordinary, confirms=True).passed
     assert stage.measure(calls(FAST, FAST), calls(SLOW, SLOW), ordinary).passed
     assert stage.measure(calls(WAITS, WAITS), calls(WAITS, WAITS), ordinary, confirms=True).passed
     assert stage.programs.confirmed == []
     mixed = stage.measure(calls(FAST, WAITS), calls(SLOW, WAITS), ordinary, confirms=True)
     assert (mixed.status, stage.programs.confirmed) == (Status.OTHER_LAUNCHES, [("candidate", 1)])
+
+
+def ordinary_calls(result: BenchmarkResult) -> list[tuple[float, float, float] | None]:
+    return [one.ordinary and (one.ordinary.us, one.ordinary.replayed_us, one.ordinary.host_us) for one in result.cases]
+
+
+def test_a_baseline_s_ordinary_calls_are_on_record_if_they_can_be_had(stage: Stage) -> None:
+    result = stage.measure(calls(FAST, WAITS), us={"candidate": 44.0})
+    assert (result.status, ordinary_calls(result)) == (Status.PASSED, [(44.0, US, 3.0), None])
+    for why in (OTHER, UNSEEN, FAILED):
+        result = stage.measure(calls(FAST, FAST), ordinary={"candidate": why})
+        assert (result.status, result.unconfirmed, ordinary_calls(result)) == (Status.PASSED, "", [None, None])
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_gain_that_an_ordinary_call_does_not_show_is_refused(stage: Stage, recorded: bool) -> None:
+    """By the incumbent's ordinary calls that are on record, or by new ones."""
+
+    def confirmed(mine: float, theirs: float) -> BenchmarkResult:
+        known = [Ordinary(us=theirs, replayed_us=US, host_us=3.0)] * 2 if recorded else []
+        us = {"candidate": mine, "incumbent": 7.0 if recorded else theirs}
+        result = stage.measure(calls(FAST, FAST), calls(SLOW, SLOW), us=us, confirms=True, ordinary_of=known)
+        assert stage.programs.confirmed == [(label, 2) for label in (LABELS[:1] if recorded else LABELS)]
+        return result
+
+    honest = confirmed(44.4, 44.0)
+    assert (honest.status, honest.uncompared, ordinary_calls(honest)) == (Status.PASSED, "", [(44.4, US, 3.0)] * 2)
+    assert confirmed(40.0, 44.0).passed, "faster outside is no harm"
+    refused = confirmed(46.0, 40.0)
+    assert refused.status is Status.OTHER_LAUNCHES
+    assert refused.message.startswith("N=256 part=0: an ordinary call takes 46.0 us, a replay 40.0 us: beside ")
+
+
+def test_host_time_that_a_gain_adds_is_named(stage: Stage) -> None:
+    known = [Ordinary(us=US, replayed_us=US, host_us=host_us) for host_us in (45.0, 10.0)]
+    for host_us, said in ((48.0, "+38 us on the host, host-bound"), (11.0, "")):
+        stage.host_us = host_us
+        result = stage.measure(calls(FAST, FAST), calls(SLOW, SLOW), confirms=True, ordinary_of=known)
+        assert (result.status, result.host) == (Status.PASSED, said)
+
+
+def test_durations_that_were_not_compared_are_named(stage: Stage) -> None:
+    short = {"candidate": 9.0, "incumbent": 6.0}
+    result = stage.measure(calls(FAST, FAST), calls(SLOW, FAST), us=short, replayed_us=6.0, confirms=True)
+    assert (result.status, result.uncompared) == (Status.PASSED, "N=256 part=0: a call of 9.0 us is too short")
+    result = stage.measure(calls(FAST, FAST), calls(SLOW, FAST), replayed_us=0.0, confirms=True)
+    assert (result.status, result.uncompared) == (Status.PASSED, "N=256 part=0: no records of both versions")
 
 
 def test_programs_are_written_once_by_what_is_in_them(stage: Stage, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from tilewright.evaluation.ordinary import Ordinary
 from tilewright.gpu.telemetry import Telemetry
 from tilewright.roofline.bounds import Ceilings
 from tilewright.roofline.model import CallProfile
@@ -270,9 +271,8 @@ class CaseTiming(Record):
     peak_bytes: int | None = Field(
         None, description="most bytes of the GPU's memory that the candidate's call took beyond its arguments"
     )
-    programs: list[StoredProgram] = Field(
-        [], description="the candidate's, where it was replayed: several where it tunes, the one that was timed first"
-    )
+    program: StoredProgram | None = Field(None, description="the candidate's, where it was replayed")
+    ordinary: Ordinary | None = Field(None, description="an ordinary call beside a replay, of a baseline or a keep")
     roofline_percent: float | None = Field(None, description="share of the bound by measured ceilings")
     bound: str | None = Field(None, description="what the roofline is bound by: memory or compute")
     kernels: list[KernelUse] = Field([], description="what a modelled call's kernels occupy; a program holds its own")
@@ -296,6 +296,8 @@ class BenchmarkResult(Record):
         "machine code is launched in the same way",
     )
     unconfirmed: str = Field("", description="why it is not known whether an ordinary call launches the same")
+    uncompared: str = Field("", description="why an ordinary call's duration was not compared with a replay's")
+    host: str = Field("", description="host time that the candidate adds to an ordinary call, in a few words")
     unjudged: list[str] = Field([], description="classes of values that were left out on a replayed case, with why")
     latency_ms: float | None = Field(None, description="geometric mean over the cases")
     speedup: float | None = Field(None, description="geometric mean over the cases, paired")

@@ -31,8 +31,8 @@ from tilewright.referee.captures import (
 )
 from tilewright.referee.variants import capture_variants
 from tilewright.task import Case, case_label
-from tilewright.wire.channel import as_bytes
-from tilewright.wire.launches import Launch
+from tilewright.wire.channel import Sent, as_bytes
+from tilewright.wire.messages import Recorded
 
 PUBLIC_BYTES = 4 << 30
 """Of arguments by public draws that are kept: to draw them and to bring them to the host takes its time."""
@@ -53,8 +53,9 @@ class Programs:
 
     def __init__(self, server: ForkServer) -> None:
         self._server = server
-        self._last: tuple[str, list[CallCaptured]] = "", []
-        self._launched: dict[str, list[list[Launch]]] = {}
+        self._after = after
+        self._known: dict[str, list[CallCaptured]] = {}
+        self._ahead: dict[str, list[CallCaptured]] = {}
         self._public: dict[str, tuple[Arguments, Arguments]] = {}
         self._peaks: dict[str, int] = {}
 
@@ -119,19 +120,20 @@ class Programs:
         return [found[case_label(case)] for case in cases]
 
     def confirm(
-        self,
-        code: TaskCode,
-        snapshot: Snapshot,
-        cases: Sequence[Case],
-        programs: Sequence[Sequence[Program]],
-        label: str,
-    ) -> None:
-        """Raises `OtherLaunches` where an ordinary call launches other things than any of its programs, `InProcess`
-        where what it launches cannot be recorded, and `WorkerFailure` where it fails."""
-        recorded = self._launched.get(_key(code, snapshot, cases))
-        if recorded is None:
-            recorded = self._recorded(code, snapshot, cases, label)
+        self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], programs: Sequence[Program], label: str
+    ) -> list[Recorded]:
+        """What ordinary calls launch, and how long they take: nothing else goes on meanwhile. Raises `OtherLaunches`
+        where one launches other things than its program, `InProcess` where what it launches cannot be recorded, and
+        `WorkerFailure` where it fails."""
+        draws = [self._draws(code, case)[0] for case in cases]
+        with self._failing(label, None):
+            recorded = ordinary_calls(self._server, entry_of(code, snapshot), draws, code.task.file.timeout_s)
         confirm_launches(recorded, programs)
+        return recorded
+
+    def public(self, code: TaskCode, case: Case) -> Sequence[Sent]:
+        """The contents of the inputs of an ordinary call."""
+        return self._draws(code, case)[0].tensors
 
     def with_inputs(self, code: TaskCode, case: Case, program: Program) -> Program:
         """A case's program, with the arguments of a public draw as the contents of its inputs."""
@@ -171,23 +173,6 @@ class Programs:
             self._last = key, found
 
         due = key != self._last[0] and self._fits(code, cases, room)
-        return self._aside(work, take, room) if due else contextlib.nullcontext()
-
-    def recorded_aside(self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], room: int) -> Aside:
-        """The same for what ordinary calls launch, of a candidate whose calls were captured."""
-        key = _key(code, snapshot, cases)
-        captured = self._last[1] if key == self._last[0] else []
-
-        def work(stop: Stop) -> list[list[Launch]]:
-            recorded = self._recorded(code, snapshot, cases, "", stop)
-            confirm_launches(recorded, [one.programs for one in captured])
-            return recorded
-
-        def take(found: list[list[Launch]]) -> None:
-            self._launched = {key: found}
-
-        fixed = bool(captured) and all(one.fixed for one in captured)
-        due = fixed and key not in self._launched and self._fits(code, cases, room)
         return self._aside(work, take, room) if due else contextlib.nullcontext()
 
     @contextlib.contextmanager
@@ -247,13 +232,6 @@ class Programs:
             place = _place(code, case)
             self._peaks[place] = max(self._peaks.get(place, 0), one.peak_bytes)
         return found
-
-    def _recorded(
-        self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], label: str, stop: Stop | None = None
-    ) -> list[list[Launch]]:
-        draws = [self._draws(code, case)[0] for case in cases]
-        with self._failing(label):
-            return ordinary_calls(self._server, entry_of(code, snapshot), draws, code.task.file.timeout_s, stop)
 
     @contextlib.contextmanager
     def _failing(self, label: str) -> Iterator[None]:

@@ -26,7 +26,6 @@ from tilewright.programs.model import Program, ProgramError, checked
 from tilewright.referee.capture_worker import CaptureWorker, Entry, EntryFailed, InProcess, Stop
 from tilewright.text import printable
 from tilewright.wire.channel import ChannelError, Sent
-from tilewright.wire.launches import Launch
 from tilewright.wire.memory import Memory
 from tilewright.wire.messages import (
     CallArgument,
@@ -297,32 +296,30 @@ def captured_call(worker: CaptureWorker, draw: Arguments, limit_s: float) -> tup
     return program, found
 
 
-def ordinary_calls(
-    server: ForkServer, entry: Entry, draws: Sequence[Arguments], limit_s: float, stop: Stop | None = None
-) -> list[list[Launch]]:
-    """What each call launches, one after the other in a fresh process that captures nothing, with torch's own allocator
-    and without what was compiled or tuned before. `limit_s`: for an import, or for one of the calls. `stop`
-    gives it up.
+def ordinary_calls(server: ForkServer, entry: Entry, draws: Sequence[Arguments], limit_s: float) -> list[Recorded]:
+    """What each call launches and how long it takes, one after the other in a fresh process that captures nothing, with
+    torch's own allocator and without what was compiled or tuned before. `limit_s`: for an import, or for the calls on
+    one of the draws.
 
     Raises `EntryFailed`, `InProcess` where the launches cannot be recorded, and RuntimeError where no worker can start.
     """
     with (
         tempfile.TemporaryDirectory(prefix="tilewright-ordinary-", ignore_cleanup_errors=True) as folder,
-        CaptureWorker(server, entry, Path(folder), "ordinary", stop) as worker,
+        CaptureWorker(server, entry, Path(folder), "ordinary") as worker,
     ):
         recorded = []
         for draw in draws:
             set_arguments(worker, draw, 1, limit_s)
-            recorded.append(worker.ask(RecordCall(), Recorded, (), limit_s)[0].launches)
+            recorded.append(worker.ask(RecordCall(), Recorded, (), limit_s)[0])
     return recorded
 
 
-def confirm_launches(recorded: Sequence[list[Launch]], programs: Sequence[Sequence[Program]]) -> None:
-    """Raises `OtherLaunches` where an ordinary call launched other things than any of its programs does, and
-    `InProcess` where that cannot be told."""
-    for launches, each in zip(recorded, programs, strict=True):
+def confirm_launches(recorded: Sequence[Recorded], programs: Sequence[Program]) -> None:
+    """Raises `OtherLaunches` where an ordinary call launched other things than its program does, and `InProcess` where
+    that cannot be told."""
+    for call, program in zip(recorded, programs, strict=True):
         try:
-            found = min((launch_differences(program, launches) for program in each), key=len)
+            found = launch_differences(program, call.launches)
         except ProgramError as error:
             raise InProcess(str(error)) from None
         if found:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tilewright.evaluation import statistics
 from tilewright.evaluation.measurement import TIME_LIMIT_S, Bench, Phases, need_possible
+from tilewright.evaluation.ordinary import Ordinary
 from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import (
     LEVELS,
@@ -35,7 +36,8 @@ from tilewright.referee import kept
 from tilewright.referee.benchmark import CANDIDATE, INCUMBENT, ProgramBench, Timed, values_of
 from tilewright.referee.candidates import Programs
 from tilewright.referee.capture_worker import InProcess
-from tilewright.referee.captures import CallCaptured, OtherLaunches
+from tilewright.referee.captures import CallCaptured
+from tilewright.referee.outside import Outside
 from tilewright.referee.race import ProgramRace
 from tilewright.referee.replayer import Replayer
 from tilewright.roofline.bounds import Ceilings, roofline_share
@@ -52,9 +54,9 @@ Pair = tuple[Program, Program]
 @dataclass(frozen=True)
 class Run:
     """What a benchmark run is to go by. `deadline`: by `time.monotonic`. `store`: where programs are written, if they
-    are kept, `with_inputs` of a public draw. `kept`: by case, the files of the incumbent's programs. `confirms`: the
-    candidate is captured anew, and one that gains has to launch the same in an ordinary call. `in_process`: gives what
-    times both versions in their own processes. `settle`: waits until no other process of ours starts."""
+    are kept, `with_inputs` of a public draw. `confirms`: a candidate that gains has to launch the same in an ordinary
+    call. `in_process`: gives what times both versions in their own processes. `settle`: waits until no other process of
+    ours starts. `ordinary`: the incumbent's ordinary calls by case, from its own record, if they are there."""
 
     code: TaskCode
     rules: Rules
@@ -70,7 +72,7 @@ class Run:
     confirms: bool = False
     store: Path | None = None
     with_inputs: bool = False
-    kept: Mapping[str, Sequence[Path]] = field(default_factory=dict)
+    ordinary: Sequence[Ordinary | None] = ()
 
     def look(self, pid: int | None) -> None:
         """Raises `WorkerFailure` where the time is used up, or where processes beside ours, of which the replayer is
@@ -92,9 +94,16 @@ class Run:
 class Measuring:
     """Measures candidates of any task, on one replayer."""
 
-    def __init__(self, programs: Programs, replayer: Replayer) -> None:
+    def __init__(
+        self,
+        programs: Programs,
+        replayer: Replayer,
+        recording: Callable[[], Replayer] = lambda: Replayer(records=True),
+    ) -> None:
+        """`recording` gives a replayer that records."""
         self._programs = programs
         self._replayer = replayer
+        self._outside = Outside(programs, replayer, recording)
 
     def benchmarked(self, run: Run, candidate: Snapshot, incumbent: Snapshot | None) -> BenchmarkResult:
         """A candidate's latencies and, if there is an incumbent, its speedup over it. Raises `WorkerFailure`."""
@@ -153,8 +162,11 @@ class Measuring:
                 result = self._sustained(run, result, pairs)
         if gains and incumbent is not None:
             with run.phases("ordinary call"):
-                run.tell("comparing with what an ordinary call launches")
-                result = self._confirmed(run, result, candidate, incumbent, mine, theirs)
+                run.tell("comparing with an ordinary call")
+                result = self._outside.confirmed(run, result, (candidate, mine), (incumbent, theirs))
+        elif incumbent is None and not run.with_inputs:
+            with run.phases("ordinary call"):
+                result = self._outside.known(run, result, candidate, mine)
         return result
 
     def whole(self, run: Run, pairs: Sequence[tuple[Case, Path, Path]]) -> BenchmarkResult:
@@ -286,41 +298,6 @@ class Measuring:
             except InProcess as why:
                 cases[number] = timing.model_copy(update={"note": "; ".join(filter(None, [timing.note, str(why)]))})
         return result.model_copy(update={"cases": cases})
-
-    def _confirmed(
-        self,
-        run: Run,
-        result: BenchmarkResult,
-        candidate: Snapshot,
-        incumbent: Snapshot,
-        mine: Sequence[CallCaptured],
-        theirs: Sequence[CallCaptured | None],
-    ) -> BenchmarkResult:
-        """The result, if an ordinary call launches what was timed. Where launches can be recorded of neither version,
-        it says so; where they cannot be of the candidate alone, that is the candidate's doing."""
-        places = [number for number, one in enumerate(result.cases) if one.level is Level.REPLAYED]
-        cases = [result.cases[number].case for number in places]
-
-        def confirm(snapshot: Snapshot, captured: Sequence[CallCaptured | None], label: str) -> None:
-            programs = [one.programs for number in places if (one := captured[number]) and one.programs]
-            self._programs.confirm(run.code, snapshot, cases, programs, label)
-
-        if not places:
-            return result
-        try:
-            confirm(candidate, mine, LABELS[0])
-            return result
-        except OtherLaunches as found:
-            why = str(found)
-        except InProcess as error:
-            why = f"what it launches in an ordinary call is not known: {error}"
-            try:
-                confirm(incumbent, theirs, LABELS[1])
-            except InProcess:
-                return result.model_copy(update={"unconfirmed": str(error)})
-            except (OtherLaunches, WorkerFailure):
-                pass  # they can be recorded
-        return result.model_copy(update={"status": Status.OTHER_LAUNCHES, "message": why})
 
 
 def _demanded(run: Run, other: CallCaptured | None) -> bool:

@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 
 from tilewright.evaluation.measurement import Bench, Phases
-from tilewright.evaluation.pool import WorkerPool, cpus
+from tilewright.evaluation.ordinary import Ordinary
+from tilewright.evaluation.pool import WorkerPool
 from tilewright.evaluation.results import BenchmarkResult, Environment, Raced
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
@@ -60,8 +61,8 @@ class OnGpu:
         self.server = capture_server()
         self._replayer = Replayer(folder)
         self._replayer.begin()
-        self._programs = Programs(self.server)
-        self._measuring = Measuring(self._programs, self._replayer)
+        self._programs = Programs(self.server, kill_orphans)
+        self._measuring = Measuring(self._programs, self._replayer, lambda: Replayer(folder, records=True))
 
     def benchmark(self, code: TaskCode, message: Message, environment: Environment, phases: Phases) -> BenchmarkResult:
         """Measure the candidate of a request against its incumbent, if it names one. Raises `WorkerFailure`."""
@@ -69,12 +70,11 @@ class OnGpu:
         with self._run(code, message, environment, phases) as run:
             return self._measuring.benchmarked(run, snapshots[0], snapshots[1] if len(snapshots) > 1 else None)
 
-    def aside(self, code: TaskCode, snapshot: Snapshot, widely: bool) -> Aside:
+    def aside(self, code: TaskCode, snapshot: Snapshot) -> Aside:
         """While the block checks a candidate, until it sets what it is given, if anything: capture what a benchmark
-        will need, or, where it checks `widely`, record what ordinary calls launch, which is what a keep needs then."""
+        will need."""
         memory, cases = torch.cuda.get_device_properties(0).total_memory, code.task.benchmark_cases(Backend.CUDA)
-        work = self._programs.recorded_aside if widely else self._programs.captured_aside
-        return work(code, snapshot, cases, memory)
+        return self._programs.captured_aside(code, snapshot, cases, memory)
 
     def side_by_side(self, code: TaskCode) -> int:
         """How many workers a check takes, if the GPU has room for them and for trials that are made ahead."""
@@ -136,5 +136,5 @@ class OnGpu:
                 confirms=message.get("confirms", False),
                 store=Path(message["store"]) if message.get("store") else None,
                 with_inputs=message.get("with_inputs", False),
-                kept={case: [*map(Path, files)] for case, files in message.get("kept", {}).items()},
+                ordinary=[Ordinary.model_validate(one) if one else None for one in message.get("ordinary", [])],
             )

@@ -9,6 +9,7 @@ from tilewright.session.state import State
 
 HARNESS_TRUSTED = "harness-trusted"
 UNCONFIRMED = "launches not confirmed"
+UNCOMPARED = "durations not compared"
 UNJUDGED = "not on all values"
 VISIBLE_ONLY = "visible sizes only"
 UNSAID_LUCK = 0.0008
@@ -71,6 +72,10 @@ def _trust(state: State) -> str:
         said.append(result.level)
     if result is not None and result.unconfirmed:
         said.append(UNCONFIRMED)
+    if result is not None and result.uncompared:
+        said.append(UNCOMPARED)
+    if result is not None and result.host:
+        said.append(result.host)
     if result is not None and result.unjudged:
         said.append(UNJUDGED)
     if result is not None and any(CAPTURED_ANEW in case.note for case in result.cases):

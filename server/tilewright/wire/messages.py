@@ -222,16 +222,19 @@ class Captured(Message):
 
 
 class RecordCall(Message):
-    """Call the entry point until it is warm, then record what a further call launches."""
+    """Call the entry point until it is warm, then record what further calls launch, and how long they take."""
 
     kind: Literal["record-call"] = "record-call"
 
 
 class Recorded(Message):
-    """What an ordinary call launched, in no order."""
+    """What an ordinary call launched, in no order; for each of some calls from a cold cache, what its launches took on
+    the GPU together; and for each of some others, how long the host took to launch it."""
 
     kind: Literal["recorded"] = "recorded"
     launches: list[Launch] = Field(max_length=MAX_LAUNCHES)
+    us: list[Us] = Field(min_length=1, max_length=MAX_PAIRS)
+    host_us: list[Us] = Field(min_length=1, max_length=MAX_PAIRS)
 
 
 class NotCaptured(Message):

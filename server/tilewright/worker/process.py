@@ -1,5 +1,5 @@
 """A worker imports one entry point and calls it. One kind describes a call as a device program, another one says what
-an ordinary call launches.
+an ordinary call launches and how long it takes.
 
 It is a fork of a process that has imported this module. What it says of its candidate is a claim: the referee reads it
 strictly, and another worker has to claim the same.
@@ -8,7 +8,9 @@ strictly, and another worker has to claim the same.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +48,15 @@ from tilewright.worker.allocator import Arena
 from tilewright.worker.capture import WARM_CALLS, capture
 from tilewright.worker.graphs import nest_own_graphs
 from tilewright.worker.images import Images, LoadedModules
-from tilewright.worker.launches import LaunchRecorder
+from tilewright.worker.launches import Flush, LaunchRecorder
 from tilewright.worker.nodes import NotCapturable
 
+WARM_S = 0.1
+"""Of calls before those that are timed: the GPU raises its clock."""
+TIMED_CALLS, TIMED_S = 20, 2.0
+"""Calls whose launches are timed, and the seconds within which they begin."""
+HOST_CALLS, HOST_S = 200, 1.0
+"""The same for calls whose time on the host is taken."""
 Answer = tuple[Message, list[bytes]]
 
 
@@ -192,29 +200,47 @@ class CapturingWorker(Worker):
 
 
 class OrdinaryWorker(Worker):
-    """Calls as a user's process does, with torch's own allocator, and says what a call launches."""
+    """Calls as a user's process does, with torch's own allocator, and says what a call launches and how long that
+    takes."""
 
     def __init__(self, recorder: LaunchRecorder | NotRecorded) -> None:
         super().__init__()
         self._recorder = recorder
-
-    def _bound(self, memory_bytes: int) -> None:
-        total = torch.cuda.get_device_properties(0).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(memory_bytes / total, 1.0))
+        self._flush: Flush | None = None
 
     def _call(self, message: CaptureCall | RecordCall, candidate: Candidate) -> Answer:
         if not isinstance(message, RecordCall):
             raise ChannelError("a worker that makes ordinary calls captures none")
-        if isinstance(self._recorder, NotRecorded):
-            raise self._recorder
+        recorder = self._recorder
+        if isinstance(recorder, NotRecorded):
+            raise recorder
 
-        def call() -> None:
+        def call() -> float:
+            began = time.perf_counter()
             candidate(self._arguments)
+            took = time.perf_counter() - began
             candidate.wait()
+            return 1e6 * took
+
+        def timed() -> float:
+            flush()
+            return math.fsum((one.end - one.start) / 1e3 for one in recorder.record(call))
 
         for _ in range(WARM_CALLS):
             call()
-        return Recorded(launches=self._recorder.record(call)), []
+        launches = [one.launch for one in recorder.record(call)]
+        flush = self._flush = self._flush or Flush()
+        _again(call, 10**6, WARM_S)
+        us = _again(timed, TIMED_CALLS, TIMED_S)
+        return Recorded(launches=launches, us=us, host_us=_again(call, HOST_CALLS, HOST_S)), []
+
+
+def _again(call: Callable[[], float], most: int, limit_s: float) -> list[float]:
+    """What up to `most` calls give that begin within `limit_s` seconds, one at least."""
+    found, until = [call()], time.monotonic() + limit_s
+    while len(found) < most and time.monotonic() < until:
+        found.append(call())
+    return found
 
 
 def _value(argument: CallArgument, buffers: Sequence[Received]) -> Any:

@@ -36,7 +36,7 @@ def asked(name: str) -> tuple[Entry, Arguments]:
 def recorded(name: str) -> list[Launch]:
     entry, draw = asked(name)
     with exclusive_gpu():
-        return ordinary_calls(api._capture_server(), entry, [draw], LIMIT_S)[0]
+        return ordinary_calls(api._capture_server(), entry, [draw], LIMIT_S)[0].launches
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -375,7 +375,7 @@ TWICE = program([copied(), fill(OUT, 20), fill(OUT, 21)])
 
 
 def told(*launches: Any) -> Claim:
-    return lambda *_: (Recorded(launches=[*launches]), [])
+    return lambda *_: (Recorded(launches=[*launches], us=[5.0], host_us=[9.0]), [])
 
 
 def test_an_ordinary_call_is_made_by_a_worker_of_its_own(
@@ -396,7 +396,7 @@ def test_an_ordinary_call_is_made_by_a_worker_of_its_own(
 
     monkeypatch.setattr(capture_worker, "ChildProcess", process)
     server: Any = Server()
-    assert ordinary_calls(server, ENTRY, DRAWS, 5.0) == [launches_of(ONE)] * 2
+    assert [one.launches for one in ordinary_calls(server, ENTRY, DRAWS, 5.0)] == [launches_of(ONE)] * 2
     assert [message.kind for message in asked] == ["load-entry", *["set-arguments", "record-call"] * 2]
     assert kinds == ["ordinary"]
     monkeypatch.setattr(capture_worker, "ChildProcess", lambda start, folder: start(None) or stand_in(start, folder))

@@ -19,6 +19,7 @@ from tilewright.referee.candidates import Programs
 from tilewright.referee.capture_worker import EntryFailed, InProcess, Stop
 from tilewright.referee.captures import Arguments, CallCaptured, OtherLaunches
 from tilewright.task import Backend, TaskError, load_task
+from tilewright.wire.messages import Recorded
 
 TOML = """
 name = "first"
@@ -157,16 +158,6 @@ def test_what_goes_wrong_beside_a_check_is_tried_again(code: TaskCode, monkeypat
     assert answers == []
 
 
-def test_what_ordinary_calls_launch_is_not_recorded_beside_a_check_where_a_tuner_may_choose_otherwise(
-    code: TaskCode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(candidates, "capture_calls", lambda *_: [CallCaptured((ONE,), tuned=True)])
-    made = programs()
-    made.of(code, OTHER, [PLAIN], "candidate")
-    with made.recorded_aside(code, OTHER, [PLAIN], ROOM) as stop:
-        assert stop is None
-
-
 def test_work_beside_a_check_ends_soon_after_it(code: TaskCode, monkeypatch: pytest.MonkeyPatch) -> None:
     def capture(*arguments: Any) -> list[CallCaptured]:
         stop = arguments[5]
@@ -184,31 +175,14 @@ def test_work_beside_a_check_ends_soon_after_it(code: TaskCode, monkeypatch: pyt
     assert made.of(code, OTHER, [PLAIN], "candidate") == [CallCaptured((ONE,))]
 
 
-def test_what_an_ordinary_call_launches_is_recorded_beside_a_check_and_used_if_it_agrees(
-    code: TaskCode, captured: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers: list[Any] = [[[]], [launches_of(ONE)], InProcess("CUPTI cannot be loaded"), [launches_of(ONE)]]
-    stops: list[Any] = []
-
-    def called(*arguments: Any) -> Any:
-        stops.append(arguments[-1])
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(candidates, "ordinary_calls", called)
+def test_ordinary_calls_are_made_anew_each_time(code: TaskCode, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = [Recorded(launches=launches_of(ONE), us=[us], host_us=[9.0]) for us in (5.0, 6.0)]
+    answers = [[one] for one in calls]
+    monkeypatch.setattr(candidates, "ordinary_calls", lambda *_: answers.pop(0))
     made = programs()
-    for snapshot in (SNAPSHOT, OTHER):
-        made.of(code, snapshot, [PLAIN], "candidate")
-        for _ in range(2):  # first other launches and an error, which count for nothing; then what agrees, once
-            with made.recorded_aside(code, snapshot, [PLAIN], ROOM):
-                pass
-        made.confirm(code, snapshot, [PLAIN], [[ONE]], "candidate")
-        with pytest.raises(OtherLaunches):
-            made.confirm(code, snapshot, [PLAIN], [[program([copied(), fill(OUT, 20), fill(OUT, 21)])]], "candidate")
-    assert answers == []
-    assert len(stops) == 4
+    assert made.confirm(code, SNAPSHOT, [PLAIN], [ONE], "candidate") == calls[:1]
+    with pytest.raises(OtherLaunches):
+        made.confirm(code, SNAPSHOT, [PLAIN], [program([copied(), fill(OUT, 20), fill(OUT, 21)])], "candidate")
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -82,7 +82,9 @@ EXAMPLES: list[Message] = [
             KernelLaunch(symbol="_Z4fillPf", grid=(3, 1, 1)),
             MemsetLaunch(size=64),
             CopyLaunch(size=8, way="to the host"),
-        ]
+        ],
+        us=[12.5],
+        host_us=[8.0],
     ),
     Captured(program=0, peak_bytes=5),
     NotCaptured(reason="it copies between the host and the GPU"),

@@ -171,7 +171,7 @@ def test_kernels_by_which_the_driver_sets_memory_are_its_own() -> None:
 
 
 def test_two_marks_are_needed_and_a_third_is_the_candidates() -> None:
-    mark, own = (known(kernel(name)).launch for name in (MARK, "own"))
+    mark, own = (known(kernel(name)) for name in (MARK, "own"))
     assert without_marks([mark, own, mark]) == [own]
     assert without_marks([mark, mark, own, mark]) == [own, mark]
     for seen in ([], [own], [mark, own]):
@@ -224,7 +224,8 @@ def test_what_a_call_does_is_recorded_and_nothing_before_it(cupti: StandIn) -> N
 
     for _ in range(3):  # buffers are used again
         found = recorder.record(call)
-        assert [getattr(one, "symbol", one.kind) for one in found] == ["a", "memset", "copy", "b"]
+        assert [getattr(one.launch, "symbol", one.launch.kind) for one in found] == ["a", "memset", "copy", "b"]
+        assert [one.end - one.start for one in found] == [5, 6, 0, 5]
     assert recorder.record(lambda: None) == []
     assert len(recorder._recorder._buffers) < 12
 
@@ -238,7 +239,7 @@ def test_a_call_that_raises_leaves_nothing_behind(cupti: StandIn) -> None:
 
     with pytest.raises(ValueError, match="no such size"):
         recorder.record(call)
-    assert recorder.record(lambda: cupti.does(kernel("own")))[0].symbol == "own"  # type: ignore[union-attr]
+    assert recorder.record(lambda: cupti.does(kernel("own")))[0].launch.symbol == "own"  # type: ignore[union-attr]
 
 
 def test_other_threads_may_ask_for_buffers(cupti: StandIn) -> None:
@@ -250,7 +251,7 @@ def test_other_threads_may_ask_for_buffers(cupti: StandIn) -> None:
         thread.join()
         cupti.does(kernel("b"))
 
-    assert sorted(one.symbol for one in recorder.record(call)) == ["a", "b"]  # type: ignore[union-attr]
+    assert sorted(one.launch.symbol for one in recorder.record(call)) == ["a", "b"]  # type: ignore[union-attr]
 
 
 def test_records_that_are_lost_or_cut_off_are_no_record(cupti: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ import torch
 
 from tests.unit.programs.made import OUT, copied, fill, program
 from tilewright.evaluation.candidate import CandidateFailure
-from tilewright.gpu.cupti import NotRecorded
+from tilewright.gpu.cupti import Activity, NotRecorded
 from tilewright.programs.model import Program
 from tilewright.wire.channel import ChannelError
-from tilewright.wire.launches import CopyLaunch, Launch
+from tilewright.wire.launches import CopyLaunch
 from tilewright.wire.messages import (
     CallArgument,
     CaptureCall,
@@ -30,7 +30,7 @@ from tilewright.wire.messages import (
 from tilewright.worker import process
 from tilewright.worker.capture import WARM_CALLS
 from tilewright.worker.nodes import NotCapturable
-from tilewright.worker.process import CapturingWorker, OrdinaryWorker
+from tilewright.worker.process import HOST_CALLS, TIMED_CALLS, CapturingWorker, OrdinaryWorker
 
 ONE = program([copied(), fill(OUT, 20)])
 ENTRY = """
@@ -47,17 +47,15 @@ def entry(size):
 
 
 class Recorder:
-    """Stands for CUPTI's records: says that each call copies as many bytes as calls came before it."""
+    """Stands for CUPTI's records: says that each call copies as many bytes as calls came before it, in two copies that
+    take 3 us and 4.5 us."""
 
-    def __init__(self) -> None:
-        self.before = -1
-
-    def record(self, call: Callable[[], object]) -> list[Launch]:
+    def record(self, call: Callable[[], object]) -> list[Activity]:
         import calls_of_a_worker
 
-        self.before = len(calls_of_a_worker.calls)
+        before = len(calls_of_a_worker.calls)
         call()
-        return [CopyLaunch(size=self.before)]
+        return [Activity(CopyLaunch(size=before), 1, 0, at, end) for at, end in ((1000, 4000), (9000, 13_500))]
 
 
 @pytest.fixture
@@ -80,14 +78,31 @@ def arguments(size: int) -> SetArguments:
     return SetArguments(zone=1, arguments=[CallArgument(name="size", value=size)])
 
 
-def test_an_ordinary_call_is_recorded_once_it_is_warm(entry: LoadEntry) -> None:
+def test_an_ordinary_call_is_recorded_once_it_is_warm(entry: LoadEntry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And timed from a cold cache, and on the host."""
+    flushed: list[int] = []
+
+    def flush() -> None:
+        import calls_of_a_worker
+
+        flushed.append(len(calls_of_a_worker.calls))
+
+    monkeypatch.setattr(process, "Flush", lambda: flush)
     recorder: Any = Recorder()
     worker = OrdinaryWorker(recorder)
     with pytest.raises(ChannelError, match="nothing is loaded"):
         worker.answer(RecordCall(), [])
     assert worker.answer(entry, []) == (Done(), [])
     assert worker.answer(arguments(3), []) == (Done(), [])
-    assert worker.answer(RecordCall(), []) == (Recorded(launches=[CopyLaunch(size=WARM_CALLS)]), [])
+    answer, buffers = worker.answer(RecordCall(), [])
+    assert isinstance(answer, Recorded) and buffers == []
+    assert answer.launches == [CopyLaunch(size=WARM_CALLS)] * 2
+    assert set(answer.us) == {7.5}
+    assert flushed == [*range(flushed[0], flushed[0] + len(answer.us))], "once before each timed call"
+    assert flushed[0] > WARM_CALLS + 1
+    assert len(answer.us) <= TIMED_CALLS
+    assert len(answer.host_us) <= HOST_CALLS
+    assert min(answer.host_us) > 0
     worker.answer(arguments(-1), [])
     with pytest.raises(CandidateFailure, match="no such size"):
         worker.answer(RecordCall(), [])
@@ -171,9 +186,3 @@ def test_a_worker_beside_other_work_takes_no_more_memory_than_it_may(
     monkeypatch.setattr(capturing, "_watch", lambda: None)
     capturing.answer(bounded, [])
     assert arena.limit == 3 << 30
-    shares: list[float] = []
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=24 << 30))
-    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", shares.append)
-    recorder: Any = Recorder()
-    OrdinaryWorker(recorder).answer(bounded, [])
-    assert shares == [1 / 8]
