@@ -236,7 +236,8 @@ def advise(
     if iteration >= rules.max_iterations:
         return Advice(action="stop", reason=f"{rules.max_iterations} iterations are done")
     reached = result.roofline_percent if result is not None and verdict.kind is VerdictKind.KEEP else None
-    if ceilings_measured and reached is not None and reached >= rules.ceiling_percent:
+    credible = result is not None and all((case.roofline_percent or 0.0) <= 100 for case in result.cases)
+    if ceilings_measured and reached is not None and reached >= rules.ceiling_percent and credible:
         return Advice(
             action="stop", reason=f"{reached:.1f}% of the measured ceiling: the rest is not worth an iteration"
         )

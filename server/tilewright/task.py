@@ -53,12 +53,14 @@ class Work:
     """The compulsory work of a case: each input read once, each output written once.
 
     `bytes` in bytes, `flops` in floating-point operations (a multiply-add is two), `dtype` the name of the
-    torch dtype whose arithmetic rate bounds the flops.
+    torch dtype whose arithmetic rate bounds the flops. `written`: of the bytes, those that are written; the evaluator
+    takes those of the outputs.
     """
 
     bytes: float
     flops: float
     dtype: str
+    written: float | None = None
 
     @property
     def intensity(self) -> float:

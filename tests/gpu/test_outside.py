@@ -9,6 +9,7 @@ import pytest
 from tests.bench import Bench, body, opened
 from tests.conftest import SCALE_KERNEL, SCALE_TOML
 from tilewright.evaluation.results import BenchmarkResult, Status
+from tilewright.gpu.specs import spec_by_name
 from tilewright.task import Backend
 
 pytestmark = pytest.mark.gpu
@@ -71,6 +72,14 @@ def test_what_takes_as_long_outside_is_kept(bench: Bench) -> None:
     assert ordinary is not None
     assert 0.8 < ordinary.us / ordinary.replayed_us < 1.25, ordinary
     assert ordinary.host_us > 0
+
+
+def test_the_ceilings_are_those_of_several_mixes(bench: Bench) -> None:
+    ceilings, device = bench.environment().ceilings, spec_by_name(bench.environment().device)
+    assert [share for share, _ in ceilings.mixes] == [0.0, 0.5, pytest.approx(2 / 3), 0.75, 1.0]
+    assert dict(ceilings.mixes)[0.5] == ceilings.copy_bytes_per_s
+    if device is not None:
+        assert all(0.6 < rate / device.dram_bytes_per_s < 1.01 for _, rate in ceilings.mixes), ceilings.mixes
 
 
 def test_a_baseline_s_ordinary_calls_are_recorded(bench: Bench) -> None:

@@ -305,6 +305,7 @@ def test_the_budget_the_ceiling_and_an_unknown_cause_end_the_loop() -> None:
     assert action(WRONG, None, [], iteration=25) == "stop"
     assert action(KEPT, measured(1.08, roofline=96.0), []) == "stop"
     assert action(KEPT, measured(1.08, roofline=96.0), [], measured=False) == "continue"
+    assert action(KEPT, measured(1.08, roofline=100.3), []) == "continue", "the ceiling is wrong"
     assert action(KEPT, measured(1.08), [], root_cause="unknown") == "escalate"
     assert action(NOISE, measured(1.0), [], root_cause="scheduling") == "escalate"
     assert action(KEPT, measured(1.08), [], root_cause="memory") == "continue"

@@ -13,7 +13,7 @@ import random
 import statistics as plain_statistics
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseTiming, Environment, Level, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.statistics import Evidence, Pair
-from tilewright.evaluation.taskcode import Inputs, TaskCode
+from tilewright.evaluation.taskcode import Inputs, TaskCode, tensor_bytes
 from tilewright.gpu.specs import DeviceSpec, spec_by_name
 from tilewright.gpu.telemetry import Recorder, named
 from tilewright.roofline.bounds import floor_ms, roofline_share
@@ -96,7 +96,7 @@ class Bench:
             latencies, evidence = self._pairs(turns, calls, looks, limit_s)
             self._turn(turns, 0, 1, checked=True)
         latency = plain_statistics.median(latencies)
-        work = self._code.work(case)
+        work = replace(self._code.work(case), written=tensor_bytes(dict(enumerate(turns.contract))))
         percent, bound = roofline_share(latency, work, self._environment.ceilings)
         need_possible(case, latency, work, self._device)
         notes = (

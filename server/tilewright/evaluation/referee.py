@@ -24,8 +24,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -48,7 +47,7 @@ from tilewright.evaluation.results import (
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.surroundings import environment, gpu_of_torch
-from tilewright.evaluation.taskcode import TaskCode
+from tilewright.evaluation.taskcode import TaskCode, tensor_bytes
 from tilewright.evaluation.unseen import unseen, unshown
 from tilewright.frontends.protocol import FRONTENDS, Choice
 from tilewright.gpu.lease import GpuBusy, lease
@@ -104,8 +103,11 @@ class Referee:
         """The compulsory work of the cases that are benchmarked, of a task whose functions were tried on every case."""
         code = self._task(message)
         code.try_out_all(self._backend)
-        found = [code.work(case) for case in code.task.benchmark_cases(self._backend)]
-        return {"work": [{"bytes": work.bytes, "flops": work.flops, "dtype": work.dtype} for work in found]}
+        found = []
+        for case in code.task.benchmark_cases(self._backend):
+            outputs = code.contract(case, code.cached_inputs(case, seed=0))
+            found.append(asdict(code.work(case)) | {"written": tensor_bytes(dict(enumerate(outputs)))})
+        return {"work": found}
 
     def correctness(self, message: Message) -> Message:
         """Check a candidate over visible and hidden cases, with the server's secret seeds."""

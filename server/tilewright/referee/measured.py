@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilewright.evaluation import statistics
@@ -224,10 +224,11 @@ class Measuring:
             raise InProcess(own.reason, CANDIDATE)
         if other is not None and not other.programs:
             raise InProcess(f"of the incumbent: {other.reason}", INCUMBENT)
-        theirs = other.programs if other is not None else ()
-        timed = self._bench(run).case(case, own.programs, theirs, run.seeds)
-        values = values_of(timed, alone=other is None)
-        work = run.code.work(case)
+        incumbent = other.program if other is not None else None
+        timed = self._bench(run).case(case, own.program, incumbent, run.seeds)
+        values = values_of(timed, alone=incumbent is None)
+        written = sum(tensor.size for tensor in own.program.layout.outputs)
+        work = replace(run.code.work(case), written=written)
         need_possible(case, values["latency_ms"], work, run.device)
         percent, bound = roofline_share(values["latency_ms"], work, run.ceilings)
         slowest = timed.programs[1]
@@ -239,9 +240,9 @@ class Measuring:
             case=case,
             roofline_percent=percent,
             bound=bound,
-            peak_bytes=max(own.peak_bytes, sum(tensor.size for tensor in slowest.layout.outputs)),
-            programs=[kept.stored(one, run.store) for one in programs],
-            note="; ".join(filter(None, notes)),
+            peak_bytes=max(own.peak_bytes, written),
+            program=_stored(stored, run.store),
+            note="" if bound else "no measured ceiling applies",
             **values,
         )
         return timing, timed

@@ -22,6 +22,18 @@ class Ceilings(Record):
     copy_bytes_per_s: float
     flops: dict[str, float] = Field(description="by dtype, in flop/s")
     measured: bool
+    mixes: list[tuple[float, float]] = Field([], description="share of the bytes that is read, and bytes/s, in order")
+
+    def bytes_per_s(self, work: Work) -> float:
+        """The rate for the work's own mix of reads and writes: between those of the nearest mixes that were measured. A
+        copy's where no mix is known."""
+        if work.written is None or not self.mixes:
+            return self.copy_bytes_per_s
+        read = 1 - min(work.written / work.bytes, 1.0)
+        below = max((mix for mix in self.mixes if mix[0] <= read), default=self.mixes[0])
+        above = min((mix for mix in self.mixes if mix[0] >= read), default=self.mixes[-1])
+        weight = (read - below[0]) / (above[0] - below[0]) if above[0] > below[0] else 0.0
+        return (1 - weight) * below[1] + weight * above[1]
 
 
 def intensity_class(work: Work) -> Literal["memory-bound", "balanced", "compute-bound"]:
@@ -38,7 +50,7 @@ def roofline_ms(work: Work, ceilings: Ceilings) -> tuple[float, Literal["memory"
 
     Source: S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model", CACM 2009.
     """
-    memory = work.bytes / ceilings.copy_bytes_per_s * 1e3
+    memory = work.bytes / ceilings.bytes_per_s(work) * 1e3
     rate = ceilings.flops.get(work.dtype)
     if rate is None:
         return (memory, "memory") if intensity_class(work) == "memory-bound" else None
