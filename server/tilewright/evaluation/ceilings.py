@@ -16,9 +16,8 @@ COPY = 0.5
 
 
 def measured_ceilings(tell: Callable[[str], None]) -> Ceilings:
-    """What this GPU reaches right now: for each mix of reads and writes the fastest of 15 calls, since what slows a call
-    is no ceiling; and the median of large matrix products by dtype (cuBLAS), which slow down as the card reaches its
-    power limit."""
+    """What this GPU reaches right now: the fastest of 15 calls for each mix of reads and writes, since what slows one
+    is no ceiling, and the median of large matrix products by dtype (cuBLAS), which slow down at the power limit."""
     tell("measuring the device's ceilings")
     mixes = _mixes()
     flops = {}
