@@ -151,7 +151,7 @@ class Stage:
         self.host_us = 3.0
         self.told: list[str] = []
         self.recorder: Any = SimpleNamespace(
-            own=set(), sample=lambda: None, busy_strangers=lambda: set(), result=lambda: Telemetry(blocks=[])
+            own=set(), sample=lambda: None, busy_strangers=lambda: set(), result=lambda: Telemetry()
         )
 
     def run(
@@ -217,6 +217,7 @@ def test_two_cases_are_replayed(stage: Stage) -> None:
     assert [case.case for case in result.cases] == [*CASES]
     for case in result.cases:
         assert (case.level, case.same, case.bounded, case.peak_bytes) == (Level.REPLAYED, False, False, 4096)
+        assert (case.same_bytes, case.error_used) == (True, 0.0)
         assert case.program == StoredProgram(
             identity=identity(FAST), sha256=digest_of(encoded(FAST)), size=len(encoded(FAST))
         )

@@ -60,6 +60,17 @@ def test_one_wrong_element_is_found_and_placed() -> None:
     assert "17..17 of 64 x 5..5 of 48" in found.message
 
 
+def test_what_passes_says_how_much_of_the_error_allowed_it_uses() -> None:
+    expected = torch.ones(64, 48, dtype=torch.float64)
+    allowed = Tolerance(atol=0.0, rtol=1e-2, rel_l2=1.0)
+    actual = expected.clone()
+    assert compare("out", actual, expected, allowed).used == 0.0
+    actual[3, 4] += 4e-3
+    assert compare("out", actual, expected, allowed).used == pytest.approx(0.4)
+    norm = allowed.model_copy(update={"rel_l2": 1e-4})  # the norm of the error is 4e-3 of sqrt(3072)
+    assert compare("out", actual, expected, norm).used == pytest.approx(40 / 3072**0.5)
+
+
 def test_nan_and_infinity_agree_only_with_themselves() -> None:
     expected = reference()
     expected[0, 0], expected[0, 1] = float("nan"), float("inf")

@@ -52,7 +52,8 @@ BLOCK_SHARE = 0.6
 @dataclass(frozen=True)
 class Comparison:
     """One output against its reference: the status, the cause, and how large the errors are. `open`: how many elements
-    were not compared, since the inputs do not determine them."""
+    were not compared, since the inputs do not determine them. `used`: the share of the error allowed, where it
+    passed."""
 
     status: Status
     message: str = ""
@@ -60,6 +61,7 @@ class Comparison:
     rel_l2_error: float | None = None
     wrong_fraction: float | None = None
     open: int = 0
+    used: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,8 @@ def compare(
             "are larger than rounding explains: too low a precision there, or roundings that add up",
             *measured,
         )
-    return Comparison(Status.PASSED, "", *measured)
+    used = float(torch.where(error > 0, error / limits.element, 0.0).max())
+    return Comparison(Status.PASSED, "", *measured, used=max(used, l2 / limits.norm if l2 else 0.0))
 
 
 def _unseen(dtype: torch.dtype, rms: float) -> float:

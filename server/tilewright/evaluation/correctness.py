@@ -260,8 +260,10 @@ def judge(
         found = compare(name, output, wanted, task.file.tolerance, scales[index], table)
         if found.status is not Status.PASSED:
             return found
+        used = max(found.used, worst.used if worst else 0.0)
         if worst is None or (found.rel_l2_error or 0.0) > (worst.rel_l2_error or 0.0):
             worst = found
+        worst = replace(worst, used=used)
     assert worst is not None
     return worst
 

@@ -257,6 +257,8 @@ class CaseTiming(Record):
     bounded: bool = Field(False, description="the gain is the wall clock's, which is smaller than the events'")
     mhz: int = Field(0, description="the SM clock behind the calls; 0 where it was not measured")
     steady: bool = Field(True, description="whether no call ran at a lower clock than an idle GPU has")
+    same_bytes: bool = Field(False, description="all calls of both versions gave the same bytes on the same inputs")
+    error_used: float | None = Field(None, description="of the error allowed, the largest share in what was judged")
     sustained: Sustained | None = Field(None, description="in calls without a rest, where the clock falls in these")
     empty_ms: float | None = Field(None, description="of a program that does nothing: the floor of a replayed one")
     pairs: int = Field(

@@ -55,12 +55,12 @@ _STATUS = {
 class Timed(NamedTuple):
     """What a case's rounds say. Microseconds for a call by events, of the incumbent, the candidate and an empty
     program; without an incumbent, or where both are the same program, the first two are both the candidate's.
-    `programs`: of the incumbent and of the candidate, those whose figures these are."""
+    `error_used`: the largest share of the error allowed in what was judged."""
 
     found: Comparison
     pairs: int
     same: bool
-    programs: tuple[Program, Program]
+    error_used: float
 
     @property
     def speedup(self) -> Interval:
@@ -108,10 +108,9 @@ class ProgramBench:
         incumbent = [] if same else incumbent
         with self._phases("inputs"):
             drawn = [drawn_for(self._code, case, seeds.next()) for _ in range(DRAWS)]
-        arms = [*(incumbent or candidate), *candidate]
-        firsts = len(incumbent or candidate)
-        looks = LOOKS if incumbent else LOOKS[:1]
-        contract = self._code.contract(case, drawn[0])
+        first = candidate if incumbent is None else incumbent
+        looks = LOOKS if incumbent is not None else LOOKS[:1]
+        contract, used = self._code.contract(case, drawn[0]), [0.0]
 
         def verdict(program: Program, draw: int, outputs: list[memoryview]) -> Verdict:
             return judge_drawn(self._code, case, drawn[draw], opened(self._code, program, outputs), contract)
@@ -126,6 +125,7 @@ class ProgramBench:
                 found = verdict(arms[arm], draw, outputs)
             if found.status is not Status.PASSED:
                 raise _Wrong(draw, found)
+            used.append(found.used)
 
         try:
             with self._phases("inputs"):
@@ -156,8 +156,7 @@ class ProgramBench:
             raise WorkerFailure(Status.VOID if same else Status.NONDETERMINISTIC, text) from None
         except ReplayerGone as gone:
             raise WorkerFailure(Status.VOID, str(gone)) from None
-        first, second = found.arms
-        return Timed(found, pairs, same, (arms[first], arms[second]))
+        return Timed(found, pairs, same, max(used))
 
     def judge_classes(self, case: Case, candidate: Program, incumbent: Program | None, seeds: Seeds) -> list[str]:
         """Replay a program once on each class of values, off the clock, and judge its outputs. Returns the classes that
@@ -294,6 +293,7 @@ def values_of(timed: Timed, alone: bool) -> dict[str, Any]:
             "speedup_high": high,
             "same": timed.same,
             "bounded": not timed.same and found.bounded,
+            "same_bytes": found.same_bytes,
         }
     return values | {
         "level": Level.REPLAYED,
@@ -301,6 +301,7 @@ def values_of(timed: Timed, alone: bool) -> dict[str, Any]:
         "empty_ms": found.mean_us(EMPTY) / 1e3,
         "mhz": round(found.mhz),
         "steady": not found.unsteady,
+        "error_used": float(f"{timed.error_used:.3g}"),
         "pairs": timed.pairs,
         "samples": [
             tuple(

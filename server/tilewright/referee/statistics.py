@@ -127,6 +127,8 @@ class Comparison:
     """What counts: the floor, and how far the clocks may disagree."""
     unsteady: int = 0
     """Rounds in which the SM clock was not steady, however long the GPU rested."""
+    same_bytes: bool = False
+    """Whether all calls of both versions gave the same bytes on each draw."""
 
     @property
     def by_events(self) -> Interval:

@@ -311,9 +311,11 @@ def _timing(case: CaseTiming) -> TimedCase:
 def _doubt(case: CaseTiming) -> str:
     if case.same:
         return "the same program as the incumbent"
-    notes = ["by the wall clock; the events show more"] * case.bounded + [f"clock not steady ({case.mhz} MHz)"] * (
-        not case.steady
-    )
+    notes = ["by the wall clock; the events show more"] * case.bounded
+    notes += [f"clock not steady ({case.mhz} MHz)"] * (not case.steady)
+    notes += ["the incumbent's bytes"] * case.same_bytes
+    if case.error_used:
+        notes.append(f"{case.error_used:.0%} of the error allowed")
     return "; ".join(notes)
 
 

@@ -16,13 +16,16 @@ OUTPUT = b"\x07" * 16
 
 
 class Replayer:
-    """Answers rounds of 10 us against 12 us. `digests`: what each round after the first says of arm 1 on draw 0.
-    `clocks`: MHz of both arms in each round after the first."""
+    """Answers rounds of 10 us against 12 us. `digests`: what each round after the first says of arm 1 on draw 0, and
+    `first` of arm 0 on both draws and of arm 1 on draw 1. `clocks`: MHz of both arms in each round after the first."""
 
-    def __init__(self, digests: Sequence[str] = (), clocks: Sequence[tuple[float, float]] = ()) -> None:
+    def __init__(
+        self, digests: Sequence[str] = (), clocks: Sequence[tuple[float, float]] = (), first: Sequence[str] = ()
+    ) -> None:
         self.asked: list[tuple[int, float, tuple[int, ...]]] = []
         self.idle_mhz = 1980.0
         self._digests = digests
+        self._first = first
         self._clocks = clocks
 
     def round(self, pairs: int, limit_s: float, pause_s: float = 0.0) -> Round:
@@ -35,7 +38,11 @@ class Replayer:
         one, other = self._clocks[(number - 1) % len(self._clocks)] if self._clocks and number else (1980.0, 1980.0)
         copies = [Copy(1, draw, [memoryview(OUTPUT)]) for draw in (0, 1) if arms]
         digests = [Digest(arm=1, draw=0, digest=one * 16) for one in self._digests[number - 1 : number]]
-        digests += [Digest(arm=0, draw=0, digest=f"{number:016x}")]
+        digests += [
+            Digest(arm=arm, draw=draw, digest=one * 16)
+            for one in self._first[number - 1 : number]
+            for arm, draw in ((0, 0), (0, 1), (1, 1))
+        ]
         mhz = [[one] * 2, [other] * 2, [1980.0]]
         return Round(events=times, wall=times, mhz=mhz, digests=digests), copies
 
@@ -79,3 +86,17 @@ def test_a_call_that_gives_something_else_in_a_later_round_is_found() -> None:
     assert len(played(Replayer("aaaaaaab"), looks=(8,), judge=lambda *_: None, steady=False).rounds) == 8
     with pytest.raises(Unsteady):
         played(Replayer("aaaaaaab"), looks=(8,), judge=lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("aaaaaaaa", "aaaaaaaa", True),
+        ("aaaaaaaa", "bbbbbbbb", False),
+        ("aaaaaaab", "aaaaaaaa", False),
+        ("aaaaaaab", "aaaaaaab", False),
+        ("", "", False),
+    ],
+)
+def test_both_give_the_same_bytes_if_all_calls_on_a_draw_do(first: str, second: str, same: bool) -> None:
+    assert played(Replayer(second, first=first), looks=(8,)).same_bytes is same
