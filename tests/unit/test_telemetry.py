@@ -1,4 +1,4 @@
-"""Who else uses the GPU."""
+"""Who else uses the GPU, and how it is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.gpu.telemetry import RECENT_US, Recorder, named
+from tilewright.gpu.telemetry import RECENT_US, Recorder, Telemetry, named
 
 
 @pytest.fixture
@@ -59,3 +59,50 @@ def test_strangers_are_named(other: subprocess.Popen[bytes]) -> None:
     """No process has a number as high as the second one."""
     found = named({(1 << 22) + 1, other.pid})
     assert re.fullmatch(rf"{other.pid} \(python[\d.]*\), {(1 << 22) + 1} \(gone\)", found)
+
+
+HEALTHY = {
+    "nvmlDeviceGetClockInfo": [1980, 1965, None, 1980],
+    "nvmlDeviceGetCurrentClocksThrottleReasons": [0x1, 0x4, None, 0x2],
+    "nvmlDeviceGetTemperature": [41],
+    "nvmlDeviceGetPowerUsage": [312_000],
+    "nvmlDeviceGetEnforcedPowerLimit": [700_000],
+    "nvmlDeviceGetTotalEccErrors": [0],
+}
+
+
+def watched(monkeypatch: pytest.MonkeyPatch, answers: dict[str, list[int | None]]) -> Telemetry:
+    """What a recorder says after four samples of a GPU that answers so."""
+    recorder = Recorder("GPU-1", set())
+    left = {query: [*several] for query, several in answers.items()}
+    monkeypatch.setattr(recorder, "_read", lambda query, *_: left[query].pop(0) if query in left else None)
+    for _ in range(4):
+        recorder.sample()
+    return recorder.result()
+
+
+def test_what_nvml_says_of_a_gpu_is_on_record_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = watched(monkeypatch, HEALTHY)
+    assert found == Telemetry(
+        sm_clock_mhz=(1965, 1980),
+        temperature_c=41,
+        power_w=312.0,
+        power_limit_w=700.0,
+        throttled=["power limit"],
+        ecc_errors=0,
+    )
+    assert found.off == []
+    assert watched(monkeypatch, {}) == Telemetry()
+
+
+def test_what_is_wrong_with_a_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    hot = {"nvmlDeviceGetCurrentClocksThrottleReasons": [0x4, 0x20, 0x80, 0x0], "nvmlDeviceGetTotalEccErrors": [2]}
+    found = watched(monkeypatch, HEALTHY | hot)
+    assert found.off == ["GPU: thermal slowdown", "GPU: power brake", "GPU: 2 memory errors"]
+
+
+def test_energy_is_in_joules(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder("GPU-1", set())
+    for answer, joules in ((2500, 2.5), (None, None)):
+        monkeypatch.setattr(recorder, "_read", lambda query, answer=answer: answer)
+        assert recorder.joules() == joules

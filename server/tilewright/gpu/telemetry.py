@@ -17,8 +17,17 @@ from tilewright.wire.record import Record
 
 MIN_DRIVER = 580
 """CUDA 13's driver branch, which cuda-tile needs to launch a kernel."""
-_HARMLESS_THROTTLE = 0x1  # idle
 RECENT_US = 3_000_000
+THROTTLED = {
+    0x4: "power limit",
+    0x8: "hardware slowdown",
+    0x20: "thermal slowdown",
+    0x40: "thermal slowdown of the hardware",
+    0x80: "power brake",
+}
+"""NVML's reasons for a lower clock. The others, such as an idle GPU, are a setting or no limit."""
+EXPECTED = THROTTLED[0x4]
+"""The reason that a heavy kernel gives any GPU: a gain without a rest shows what it does."""
 
 
 class Telemetry(Record):
@@ -27,11 +36,16 @@ class Telemetry(Record):
     sm_clock_mhz: tuple[int, int] | None = Field(None, description="lowest and highest seen")
     temperature_c: int | None = None
     power_w: float | None = None
-    throttle: str = Field("", description="NVML's throttle reasons seen, as a hexadecimal mask; empty for none")
+    power_limit_w: float | None = None
+    throttled: list[str] = Field([], description="why the clock was lowered at times")
+    ecc_errors: int | None = Field(None, description="uncorrected ones of memory since the driver was loaded")
     foreign_processes: list[int] = Field([], description="compute processes that are not this evaluator's")
-    blocks: list[tuple[int, int, float, int]] = Field(
-        [], description="for each pair of blocks: SM clock in MHz, temperature in °C, power in W, throttle reasons"
-    )
+
+    @property
+    def off(self) -> list[str]:
+        """What a reader of a figure should know, in a few words each."""
+        said = [f"GPU: {reason}" for reason in self.throttled if reason != EXPECTED]
+        return said + ([f"GPU: {self.ecc_errors} memory errors"] if self.ecc_errors else [])
 
 
 @dataclass(frozen=True)
@@ -142,7 +156,7 @@ def named(pids: Iterable[int]) -> str:
 
 
 class Recorder:
-    """Samples the GPU `uuid` between measured blocks; a reading that the driver refuses is left out.
+    """Samples the GPU `uuid` while it measures; a reading that the driver refuses is left out.
 
     A context manager: the driver's management library stays open within. Processes in `own` are not foreign.
     """
@@ -150,7 +164,8 @@ class Recorder:
     def __init__(self, uuid: str, own: set[int]) -> None:
         self._uuid = uuid
         self.own = own
-        self._blocks: list[tuple[int, int, float, int]] = []
+        self._clocks: list[int] = []
+        self._throttled = 0
         self._foreign: set[int] = set()
         self._stack = contextlib.ExitStack()
         self._handle: Any = None
@@ -168,15 +183,14 @@ class Recorder:
         self._stack.close()
 
     def sample(self) -> None:
-        """Read clock, temperature, power and throttle reasons; one row for each pair of blocks."""
-        self._blocks.append(
-            (
-                int(self._read("nvmlDeviceGetClockInfo", 1) or 0),  # 1: NVML_CLOCK_SM
-                int(self._read("nvmlDeviceGetTemperature", 0) or 0),
-                (self._read("nvmlDeviceGetPowerUsage") or 0) / 1000,
-                int(self._read("nvmlDeviceGetCurrentClocksThrottleReasons") or 0) & ~_HARMLESS_THROTTLE,
-            )
-        )
+        """Read the clock, and why it is lowered."""
+        self._clocks += filter(None, [self._read("nvmlDeviceGetClockInfo", 1)])  # 1: NVML_CLOCK_SM
+        self._throttled |= int(self._read("nvmlDeviceGetCurrentClocksThrottleReasons") or 0)
+
+    def joules(self) -> float | None:
+        """Energy that the GPU took since the driver was loaded; None where it does not say."""
+        millijoules = self._read("nvmlDeviceGetTotalEnergyConsumption")
+        return None if millijoules is None else millijoules / 1000
 
     def busy_strangers(self) -> set[int]:
         """Compute processes on the GPU that are not ours, live, and have used it within the last seconds: the driver
@@ -197,18 +211,17 @@ class Recorder:
         return {int(entry.pid) for entry in used if entry.smUtil and entry.timeStamp > recent} & strangers
 
     def result(self) -> Telemetry:
-        """What was seen so far."""
-        clocks = [row[0] for row in self._blocks if row[0]]
-        throttle = 0
-        for row in self._blocks:
-            throttle |= row[3]
+        """What was seen so far, and how the GPU is now."""
+        temperature = self._read("nvmlDeviceGetTemperature", 0)
+        power, limit = (self._read(f"nvmlDeviceGet{name}") for name in ("PowerUsage", "EnforcedPowerLimit"))
         return Telemetry(
-            sm_clock_mhz=(min(clocks), max(clocks)) if clocks else None,
-            temperature_c=self._blocks[-1][1] if self._blocks else None,
-            power_w=self._blocks[-1][2] if self._blocks else None,
-            throttle=hex(throttle) if throttle else "",
+            sm_clock_mhz=(min(self._clocks), max(self._clocks)) if self._clocks else None,
+            temperature_c=temperature,
+            power_w=None if power is None else power / 1000,
+            power_limit_w=None if limit is None else limit / 1000,
+            throttled=[reason for bit, reason in THROTTLED.items() if self._throttled & bit],
+            ecc_errors=self._read("nvmlDeviceGetTotalEccErrors", 1, 0),  # 1: uncorrected, 0: volatile
             foreign_processes=sorted(self._foreign),
-            blocks=self._blocks,
         )
 
     def _read(self, query: str, *arguments: int) -> Any:

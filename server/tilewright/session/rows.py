@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from tilewright.evaluation.results import CAPTURED_ANEW, Level
-from tilewright.policy import Reason, Verdict, VerdictKind, advise, verdict_of_check
-from tilewright.session.records import Row
-from tilewright.session.state import State
+from tilewright.evaluation.results import BenchmarkResult, Level
+from tilewright.policy import Reason, Verdict, VerdictKind, advise
+from tilewright.session.history import Kept, Row, State
 
 HARNESS_TRUSTED = "harness-trusted"
 UNCONFIRMED = "launches not confirmed"
 UNCOMPARED = "durations not compared"
 UNJUDGED = "not on all values"
+UNSTEADY = "clock not steady"
 VISIBLE_ONLY = "visible sizes only"
 UNSAID_LUCK = 0.0008
 """A row says how probable luck is if that is more than this: 36 sizes and 25 wrong results bound it by 0.00079."""
@@ -68,20 +68,8 @@ def _trust(state: State) -> str:
     if started.eased:
         said.append(f"eased: {', '.join(started.eased)}")
     result = state.measured.result if state.measured is not None else None
-    if result is not None and result.level is Level.IN_PROCESS:
-        said.append(result.level)
-    if result is not None and result.unconfirmed:
-        said.append(UNCONFIRMED)
-    if result is not None and result.uncompared:
-        said.append(UNCOMPARED)
-    if result is not None and result.host:
-        said.append(result.host)
-    if result is not None and result.unjudged:
-        said.append(UNJUDGED)
-    if result is not None and any(CAPTURED_ANEW in case.note for case in result.cases):
-        said.append(CAPTURED_ANEW)
-    if result is not None and result.sustained:
-        said.append(result.sustained)
+    if result is not None:
+        said += remarks(result)
     if not started.sizes:
         said.append(VISIBLE_ONLY)
     elif state.measured is not None and (sizes := state.measured.sizes) is not None and sizes.passed:
@@ -98,6 +86,19 @@ def _trust(state: State) -> str:
     if started.environment.unprotected:
         said.append(started.environment.unprotected)
     return "; ".join(said)
+
+
+def remarks(result: BenchmarkResult) -> list[str]:
+    """What a reader of a benchmark's figures should know, in a few words each."""
+    said = {
+        result.level or "": result.level is Level.IN_PROCESS,
+        UNCONFIRMED: bool(result.unconfirmed),
+        UNCOMPARED: bool(result.uncompared),
+        UNJUDGED: bool(result.unjudged),
+        UNSTEADY: not all(case.steady for case in result.cases),
+    }
+    off = result.telemetry.off if result.telemetry is not None else []
+    return [*(words for words, holds in said.items() if holds), *off, *filter(None, [result.host, result.sustained])]
 
 
 def luck(sizes: int, tries: int) -> float:
