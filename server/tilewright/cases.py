@@ -135,11 +135,13 @@ class Draw(Strict):
 
 
 class CaseEntry(BaseModel):
-    """One `[[cases]]` table: the case itself, and the backend it is for (any, where none is named)."""
+    """One `[[cases]]` table: the case itself, the backend it is for (any, where none is named), and how much it counts
+    beside other cases in what is said of all."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     __pydantic_extra__: dict[str, CaseValue]
     backend: Backend | None = None
+    weight: float = Field(1.0, gt=0, allow_inf_nan=False)
 
     @property
     def case(self) -> Case:

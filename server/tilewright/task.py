@@ -225,6 +225,10 @@ class Task:
         common = [entry.case for entry in self.file.cases if entry.backend is None]
         return common or self.correctness_cases(backend)
 
+    def weight(self, case: Case) -> float:
+        """How much a visible case counts in what is said of all."""
+        return next(entry.weight for entry in self.file.cases if entry.case == case)
+
     def hidden_cases(self, backend: Backend, seed: int, count: int) -> list[Case]:
         """`count` cases drawn from the hidden ranges for `backend`; the same seed draws the same ones."""
         source = random.Random(seed)

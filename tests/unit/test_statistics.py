@@ -37,6 +37,15 @@ def decided_at_a_look(sample: np.ndarray, only: bool = False) -> Interval:
     return found.speedup
 
 
+def test_cases_are_combined_by_their_weights() -> None:
+    one, other = Interval(0.3, 0.2, 0.4, 0.02, 8, 7), Interval(0.1, 0.0, 0.2, 0.04, 12, 11)
+    found = combined([one, other], weights=[3.0, 1.0])
+    assert (found.mean, found.error) == (pytest.approx(0.25), pytest.approx(math.hypot(0.06, 0.04) / 4))
+    assert combined([one, other], weights=[2.0, 2.0]) == combined([one, other])
+    with pytest.raises(ValueError, match="zip"):
+        combined([one, other], weights=[1.0])
+
+
 def test_identical_arms_look_different_as_rarely_as_a_session_allows() -> None:
     source = np.random.default_rng(1)
     trials = 3000

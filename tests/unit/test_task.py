@@ -22,6 +22,16 @@ def task_of(text: str) -> Task:
     return Task(parse_task(text, ORIGIN), Path())
 
 
+def test_a_case_counts_by_its_weight(tmp_path: Path) -> None:
+    cases = "[[cases]]\nN = 1\nweight = 3\n[[cases]]\nN = 2"
+    file = parse_task(f'name = "a"\nentry = "k:f"\neditable = ["k.py"]\n{cases}', tmp_path)
+    task = Task(file, tmp_path)
+    assert [task.weight(case) for case in task.benchmark_cases(Backend.CUDA)] == [3.0, 1.0]
+    for wrong in ("0", "-1", "inf", "nan", '"three"'):
+        with pytest.raises(TaskError, match="weight"):
+            parse_task(f'name = "a"\nentry = "k:f"\neditable = ["k.py"]\n{cases.replace("3", wrong)}', tmp_path)
+
+
 def test_a_backend_uses_its_own_cases_where_it_has_any() -> None:
     task = task_of(SCALE_TOML)
     assert task.correctness_cases(Backend.CPU) == [{"N": 512, "dtype": "float32"}]

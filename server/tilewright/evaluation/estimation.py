@@ -142,6 +142,7 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec, resolutio
             CaseTiming(
                 case=case,
                 level=Level.MODELLED,
+                weight=code.task.weight(case),
                 latency_ms=latency,
                 roofline_percent=percent,
                 bound=bound,
@@ -153,14 +154,15 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec, resolutio
             )
         )
     overall: dict[str, Any] = {}
+    weights = [timing.weight for timing in timings]
     if len(arms) == 2:
         ends = ("speedup", "speedup_low", "speedup_high")
-        overall = {name: geometric_mean([getattr(timing, name) for timing in timings]) for name in ends}
+        overall = {name: geometric_mean([getattr(timing, name) for timing in timings], weights) for name in ends}
     return BenchmarkResult(
         status=Status.PASSED,
         message=TWO_MODELS if two_models else "",
         level=Level.MODELLED,
-        latency_ms=geometric_mean([timing.latency_ms for timing in timings]),
+        latency_ms=geometric_mean([timing.latency_ms for timing in timings], weights),
         cases=timings,
         same=len(arms) == 2 and arms[0] == arms[1] and all(profile.launches for profile in arms[0].values()),
         **overall,

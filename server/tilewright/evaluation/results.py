@@ -248,6 +248,7 @@ class CaseTiming(Record):
 
     case: Case
     level: Level
+    weight: float = Field(1.0, gt=0, description="in what is said of all cases")
     latency_ms: float = Field(gt=0)
     incumbent_ms: float | None = Field(None, gt=0)
     speedup: float | None = Field(None, description="incumbent over candidate, paired; 1.05 is 5% faster")
@@ -301,8 +302,8 @@ class BenchmarkResult(Record):
     uncompared: str = Field("", description="why an ordinary call's duration was not compared with a replay's")
     host: str = Field("", description="host time that the candidate adds to an ordinary call, in a few words")
     unjudged: list[str] = Field([], description="classes of values that were left out on a replayed case, with why")
-    latency_ms: float | None = Field(None, description="geometric mean over the cases")
-    speedup: float | None = Field(None, description="geometric mean over the cases, paired")
+    latency_ms: float | None = Field(None, description="geometric mean over the cases, by weight")
+    speedup: float | None = Field(None, description="geometric mean over the cases, by weight, paired")
     speedup_low: float | None = None
     speedup_high: float | None = None
     cases: list[CaseTiming] = Field(default_factory=list)
@@ -338,7 +339,8 @@ class BenchmarkResult(Record):
     def roofline_percent(self) -> float | None:
         """The geometric mean of the cases' shares of their bound."""
         shares = [case.roofline_percent for case in self.cases if case.roofline_percent]
-        return geometric_mean(shares) if shares and len(shares) == len(self.cases) else None
+        weights = [case.weight for case in self.cases]
+        return geometric_mean(shares, weights) if shares and len(shares) == len(self.cases) else None
 
 
 class Environment(Record):
@@ -373,11 +375,13 @@ DRAWS = 6
 4: hidden cases come in the order of their sizes. 6: large cases reach up to the visible sizes."""
 
 
-def geometric_mean(values: Sequence[float]) -> float:
-    """The geometric mean of positive numbers. Raises ValueError on an empty list."""
+def geometric_mean(values: Sequence[float], weights: Sequence[float] = ()) -> float:
+    """The weighted geometric mean of positive numbers. Raises ValueError on an empty list."""
     if not values:
         raise ValueError("a geometric mean needs at least one value")
-    return math.exp(sum(math.log(value) for value in values) / len(values))
+    weights = weights or [1.0] * len(values)
+    total = sum(weight * math.log(value) for weight, value in zip(weights, values, strict=True))
+    return math.exp(total / sum(weights))
 
 
 ORIGINAL = 0

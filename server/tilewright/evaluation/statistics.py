@@ -146,13 +146,16 @@ def _central(angle: float, freedom: int) -> float:
     return 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
 
 
-def combined(intervals: Sequence[Interval], error_probability: float = ERROR_PROBABILITY) -> Interval:
-    """The mean over independent cases of their log-ratios. Raises ValueError where there is none."""
+def combined(
+    intervals: Sequence[Interval], error_probability: float = ERROR_PROBABILITY, weights: Sequence[float] = ()
+) -> Interval:
+    """The weighted mean over independent cases of their log-ratios. Raises ValueError where there is none."""
     if not intervals:
         raise ValueError("nothing to combine")
-    count = len(intervals)
-    mean = math.fsum(found.mean for found in intervals) / count
-    error = math.sqrt(math.fsum(found.error**2 for found in intervals)) / count
+    weights = weights or [1.0] * len(intervals)
+    weighed, total = [*zip(weights, intervals, strict=True)], math.fsum(weights)
+    mean = math.fsum(weight * found.mean for weight, found in weighed) / total
+    error = math.sqrt(math.fsum((weight * found.error) ** 2 for weight, found in weighed)) / total
     samples, freedom = min(found.samples for found in intervals), min(found.freedom for found in intervals)
     half = _critical(freedom, error_probability) * error
     return Interval(mean, mean - half, mean + half, error, samples, freedom)

@@ -344,15 +344,15 @@ def _timed_in_process(
 
 
 def _together(run: Run, timings: list[CaseTiming], intervals: Sequence[Interval], error: float) -> BenchmarkResult:
-    found = {}
+    found, weights = {}, [run.code.task.weight(timing.case) for timing in timings]
     if intervals:
-        speedup, low, high = statistics.combined(intervals, error).ratio()
+        speedup, low, high = statistics.combined(intervals, error, weights).ratio()
         found = {"speedup": speedup, "speedup_low": low, "speedup_high": high}
     return BenchmarkResult(
         status=Status.PASSED,
         level=max((timing.level for timing in timings), key=LEVELS.index),
-        latency_ms=geometric_mean([timing.latency_ms for timing in timings]),
-        cases=timings,
+        latency_ms=geometric_mean([timing.latency_ms for timing in timings], weights),
+        cases=[one.model_copy(update={"weight": each}) for one, each in zip(timings, weights, strict=True)],
         telemetry=run.recorder.result(),
         **found,
     )
