@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tilewright.interface.terminal import console, failed
+from tilewright.errors import UsageError
+from tilewright.terminal import console, failed
 
 if TYPE_CHECKING:
     from tilewright.programs.model import Program
@@ -43,6 +44,9 @@ def diff(first: File, second: Annotated[Path, typer.Argument(help="another one")
 def replay(
     file: File,
     against: Annotated[Path | None, typer.Option(help="a second program, which is compared with the first")] = None,
+    sanitize: Annotated[
+        bool, typer.Option("--sanitize", help="do not time it: look for memory errors and races by compute-sanitizer")
+    ] = False,
 ) -> None:
     """Run a program on this machine's GPU, without the code that it was captured from, and time it.
 
@@ -55,6 +59,8 @@ def replay(
     from tilewright.referee.replayer import Fault, Replayer, ReplayerGone, exclusive_gpu
 
     program = _read(file)
+    if sanitize:
+        raise typer.Exit(_sanitized(file))
     try:
         with exclusive_gpu(), Replayer() as replayer:
             if against is not None:
@@ -78,6 +84,22 @@ def replay(
     console.print(f"median of {CALLS} calls on {ready.gpu} ({ready.arch}, CUDA {ready.driver})", markup=False)
     whole = hashlib.sha256(b"".join(map(bytes, copy.outputs))).hexdigest()
     console.print(f"outputs: SHA-256 {whole}", markup=False)
+
+
+def _sanitized(file: Path) -> int:
+    """Say what compute-sanitizer finds in a program. Returns 1 if that is anything."""
+    from tilewright.profile.sanitizer import sanitized
+
+    total = 0
+    try:
+        for tool, count, text in sanitized(file):
+            total += count
+            console.print(f"{tool}: {count} errors", markup=False)
+            if count:
+                console.print(text, markup=False, highlight=False, soft_wrap=True)
+    except UsageError as error:
+        raise failed(str(error)) from None
+    return int(total > 0)
 
 
 def _read(file: Path, bare: bool = False) -> Program:
