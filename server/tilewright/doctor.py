@@ -14,6 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from tilewright.compiler.tools import REINSTALL, TOOLKIT, find_nvdisasm, find_tileiras, known_archs, mixed
+from tilewright.errors import UsageError
+from tilewright.files import storage_problem
 from tilewright.gpu.telemetry import MIN_DRIVER, Gpu, find_gpu, torch_cuda
 
 SUPPORTED_PYTHON = ((3, 11), (3, 12))
@@ -76,6 +78,19 @@ def examine(machine: Machine) -> list[Finding]:
 def protections() -> list[Finding]:
     """What keeps a candidate's code and an agent's processes out of a session, tried on this machine."""
     return [_confinement(), _memory()]
+
+
+def resolutions() -> list[str]:
+    """What the clock resolves on this machine's GPU, in words. Raises `UsageError`."""
+    from tilewright.gpu.lease import GpuBusy
+    from tilewright.referee.clock import resolved
+    from tilewright.referee.replayer import Fault, Replayer, ReplayerGone, exclusive_gpu
+
+    try:
+        with exclusive_gpu(), Replayer() as replayer:
+            return [*resolved(replayer)]
+    except (Fault, GpuBusy, ReplayerGone) as error:
+        raise UsageError(f"{error}; `tilewright doctor` says what is missing") from None
 
 
 def _broken(packages: dict[str, str]) -> dict[str, str]:

@@ -186,9 +186,17 @@ def setup(
 
 
 @app.command(name="doctor")
-def doctor_command() -> None:
+def doctor_command(
+    clock: Annotated[
+        bool, typer.Option("--clock", help="say only what the clock resolves on this machine's GPU, in some seconds")
+    ] = False,
+) -> None:
     """Say what this machine has, what is missing, and the command that fixes it."""
-    findings = [*doctor.examine(doctor.this_machine()), *doctor.protections()]
+    if clock:
+        for line in told(doctor.resolutions):
+            console.print(line, markup=False, highlight=False)
+        return
+    findings = doctor.examine(doctor.this_machine())
     colours = {doctor.State.OK: "green", doctor.State.LIMITED: "yellow", doctor.State.MISSING: "red"}
     for finding in findings:
         console.print(Text(f"{finding.state:8}", style=colours[finding.state]), f"{finding.name:10}", finding.detail)
