@@ -151,7 +151,11 @@ class Stage:
         self.host_us = 3.0
         self.told: list[str] = []
         self.recorder: Any = SimpleNamespace(
-            own=set(), sample=lambda: None, busy_strangers=lambda: set(), result=lambda: Telemetry()
+            own=set(),
+            sample=lambda: None,
+            busy_strangers=lambda: set(),
+            result=lambda: Telemetry(),
+            joules=lambda: None,
         )
 
     def run(
@@ -700,6 +704,7 @@ def test_the_first_programs_of_a_session_are_replayed_against_the_last(whole: Wh
     assert result.speedup == pytest.approx((32 / 22) ** 0.5, rel=0.05)
     assert result.speedup_low is not None
     assert 1 < result.speedup_low <= result.speedup
+    assert result.resolution is not None and 0 <= result.resolution < 0.02
 
 
 def test_a_session_whose_last_programs_are_its_first_gained_nothing(whole: Whole) -> None:

@@ -209,8 +209,19 @@ def test_a_gain_is_measured_without_a_rest_where_the_clock_falls(
     assert found is not None
     assert found.low <= found.speedup <= found.high
     assert found.speedup == pytest.approx(92 / 62)
-    assert found.mhz == 2000
+    assert (found.mhz, found.joules) == (2000, None)
+    answers = [100.0, 170.0]
+    bench._joules = lambda: answers.pop(0)
+    found = bench.sustained(CASE, *versions, Seeds("secret"), (92.0, 62.0))
+    assert found is not None
+    busy_us = 2 * benchmark.BLOCK_QUADS * sum(us * int(2000 / us) for us in (92.0, 62.0))
+    assert found.joules == pytest.approx(70 / busy_us * 62, rel=0.05)
+    assert str(found).endswith(f"at 2000 MHz, {found.joules:.3g} J a call")
     assert bench.sustained(CASE, taking(10), taking(9), Seeds("secret"), (11.0, 12.0)) is None  # it waits for the host
+
+
+def test_a_program_differs_from_itself_by_no_more_than_the_clock_resolves(bench: ProgramBench) -> None:
+    assert 0 <= bench.resolution(CASE, taking(60), Seeds("secret")) < 0.02
 
 
 def test_wrong_outputs_are_not_charged_where_the_incumbents_are_wrong_too(bench: ProgramBench) -> None:

@@ -221,9 +221,11 @@ class Sustained(Record):
     low: float
     high: float
     mhz: int = Field(description="the SM clock behind the candidate's calls")
+    joules: float | None = Field(None, description="of a call of the candidate, at the mean power of both versions")
 
     def __str__(self) -> str:
-        return f"sustained {100 * (self.speedup - 1):+.2f}% at {self.mhz} MHz"
+        text = f"sustained {100 * (self.speedup - 1):+.2f}% at {self.mhz} MHz"
+        return text if self.joules is None else f"{text}, {self.joules:.3g} J a call"
 
 
 class KernelUse(Record):
@@ -306,6 +308,7 @@ class BenchmarkResult(Record):
     speedup: float | None = Field(None, description="geometric mean over the cases, by weight, paired")
     speedup_low: float | None = None
     speedup_high: float | None = None
+    resolution: float | None = Field(None, description="of a session's last program against itself: half width")
     cases: list[CaseTiming] = Field(default_factory=list)
     telemetry: Telemetry | None = None
     output: str = ""

@@ -88,16 +88,19 @@ class ProgramBench:
         after_round: Callable[[], None] = lambda: None,
         phases: Phases | None = None,
         settle: Callable[[], None] = lambda: None,
+        joules: Callable[[], float | None] = lambda: None,
     ) -> None:
         """`error`: the probability that an interval misses the truth over all looks; default: by `rules`. `phases`
         takes down where the seconds of a case go: "inputs" (drawn and handed over), "judge" and "replay". `settle`
-        waits, before anything is timed, until no other process of ours starts."""
+        waits, before anything is timed, until no other process of ours starts. `joules`: the energy that the GPU has
+        taken, if it says."""
         self._code = code
         self._replayer = replayer
         self._rules = rules
         self._error = error_probability(rules) if error is None else error
         self._after_round = after_round
         self._settle = settle
+        self._joules = joules
         self._phases = Phases() if phases is None else phases
 
     def case(self, case: Case, candidate: Sequence[Program], incumbent: Sequence[Program], seeds: Seeds) -> Timed:
@@ -196,7 +199,9 @@ class ProgramBench:
             self._after_round()
             if alone.mhz[0] >= FALLEN * self._replayer.idle_mhz:
                 return None
+            before = self._joules()
             found = self._replayer.blocks([(arm, calls[arm]) for arm in order], BLOCK_LIMIT_S)
+            after = self._joules()
             self._after_round()
         except Fault as fault:  # they ran to their end with a rest, and with what they hold put back
             raise InProcess(f"not measured without a rest: {fault}", CANDIDATE) from None
@@ -209,7 +214,21 @@ class ProgramBench:
             ratios.append(math.log(first / second))
         speedup, low, high = interval(ratios, SUSTAINED_ERROR).ratio()
         clocks = [mhz for arm, mhz in zip(order, found.mhz, strict=True) if arm == CANDIDATE]
-        return Sustained(speedup=speedup, low=low, high=high, mhz=round(math.fsum(clocks) / len(clocks)))
+        joules = None
+        if before is not None and after is not None:
+            own = [us for arm, us in zip(order, found.us, strict=True) if arm == CANDIDATE]
+            busy_us = math.fsum(us * calls[arm] for arm, us in zip(order, found.us, strict=True))
+            joules = (after - before) / busy_us * math.fsum(own) / len(own)
+        mhz = round(math.fsum(clocks) / len(clocks))
+        return Sustained(speedup=speedup, low=low, high=high, mhz=mhz, joules=joules)
+
+    def resolution(self, case: Case, program: Program, seeds: Seeds) -> float:
+        """How far a program differs from itself at most, as a log-ratio: the half width of an interval that ends as any
+        comparison does. Raises `Fault`, `ReplayerGone`."""
+        self._load(case, [program, program], [drawn_for(self._code, case, seeds.next()) for _ in range(DRAWS)])
+        comparison = Comparison(error_probability=self._error, rules=self._rules)
+        found, _ = replayed_in_turns(self._replayer, DRAWS, comparison, after_round=self._after_round)
+        return found.by_events.half_width
 
     def _on_trial(self, case: Case, program: Program, trial: Trial) -> Verdict:
         """What one call of a program gives on a trial's inputs. Raises `InProcess`, and `WorkerFailure` (void)."""

@@ -39,7 +39,7 @@ from tilewright.referee.capture_worker import InProcess
 from tilewright.referee.captures import CallCaptured
 from tilewright.referee.outside import Outside
 from tilewright.referee.race import ProgramRace
-from tilewright.referee.replayer import Replayer
+from tilewright.referee.replayer import Fault, Replayer, ReplayerGone
 from tilewright.roofline.bounds import Ceilings, roofline_share
 from tilewright.rules import Rules
 from tilewright.task import Backend, Case, case_label
@@ -186,7 +186,12 @@ class Measuring:
                 raise WorkerFailure(Status.VOID, f"{case_label(case)}: {error}") from None
             timings.append(CaseTiming(case=case, sustained=sustained, **values_of(timed, alone=False)))
             intervals.append(timed.speedup)
-        return _together(run, timings, intervals, run.rules.end_error)
+        run.tell("the last program against itself")
+        resolution = None
+        with contextlib.suppress(InProcess, OSError, ProgramError, Fault, ReplayerGone):
+            resolution = bench.resolution(pairs[0][0], _read(pairs[0][2]), run.seeds)
+        result = _together(run, timings, intervals, run.rules.end_error)
+        return result.model_copy(update={"resolution": resolution})
 
     def raced(self, run: Run, snapshots: Sequence[Snapshot], room: int, whole: bool) -> list[list[Raced]]:
         """How each version does in each case, the first of which is the original. `room`: bytes of the GPU's memory for
@@ -262,7 +267,14 @@ class Measuring:
 
     def _bench(self, run: Run, error: float | None = None) -> ProgramBench:
         return ProgramBench(
-            run.code, self._replayer, run.rules, error, lambda: run.look(self._replayer.pid), run.phases, run.settle
+            run.code,
+            self._replayer,
+            run.rules,
+            error,
+            lambda: run.look(self._replayer.pid),
+            run.phases,
+            run.settle,
+            run.recorder.joules,
         )
 
     def _judged_on_classes(
