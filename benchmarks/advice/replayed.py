@@ -30,8 +30,8 @@ from benchmarks.recorded import header, read, write
 
 from tilewright.autotune.searching import SAME, Wanted, search
 from tilewright.evaluation.results import ORIGINAL, BenchmarkResult, CorrectnessResult, Environment, Raced, Status
+from tilewright.evaluation.statistics import Figures
 from tilewright.referee.race import FAR, Rounds, halve, pooled
-from tilewright.referee.statistics import Figures
 from tilewright.repository import Files
 from tilewright.roofline.bounds import Ceilings
 from tilewright.session.beginning import working_candidate

@@ -27,6 +27,7 @@ from tests.gpu.replaying.conftest import CONSTANT, EXAMPLES, differing, function
 from tilewright.api import capture
 from tilewright.bundled import examples
 from tilewright.demo import edits_of
+from tilewright.evaluation.statistics import LOOKS, Comparison, Figures, figures, pairs_for, pause_for
 from tilewright.programs.draws import draws_of
 from tilewright.programs.format import encoded
 from tilewright.programs.identity import identity
@@ -34,7 +35,6 @@ from tilewright.programs.model import Program
 from tilewright.referee.capture_worker import EntryFailed, InProcess
 from tilewright.referee.compare import CALL_LIMIT_S, SCOUT, compare
 from tilewright.referee.replayer import Fault, Replayer, ReplayerGone
-from tilewright.referee.statistics import LOOKS, Comparison, Figures, figures, pairs_for, pause_for
 
 ENTRIES = (
     ("rmsnorm", 0), ("rmsnorm", 4096), ("rmsnorm", 256), ("matmul", 0), ("cublas", 0), ("softmax", 0),

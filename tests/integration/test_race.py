@@ -13,10 +13,10 @@ from tests.unit.programs.made import OUT, clear, fill, program
 from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import Raced, Status
 from tilewright.evaluation.seeds import Seeds
+from tilewright.evaluation.statistics import Figures
 from tilewright.programs.model import Program
 from tilewright.referee.race import CUTS, ProgramRace, Rounds, halve, pooled, survivors
 from tilewright.referee.replayer import Fault, Replayer
-from tilewright.referee.statistics import Figures
 from tilewright.wire.messages import Round
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tilewright.evaluation.results import BenchmarkResult, Status
-from tilewright.evaluation.statistics import LOOKS
+from tilewright.evaluation.statistics import PAIR_LOOKS
 from tilewright.harness.comparison import Comparison, Measured, alone
 from tilewright.harness.figures import Figure
 from tilewright.policy import Reason, VerdictKind, settled
@@ -32,7 +32,7 @@ def recorded() -> Logs:
 def decided(logs: Logs) -> Comparison:
     """The production loop on these pairs: it stops at the first look that decides."""
     found = Comparison()
-    for look in LOOKS:
+    for look in PAIR_LOOKS:
         for row in logs[len(found) : look]:
             arms = [[Figure({"of": f"case {i}"}, 2.0 * math.exp(s * x)) for i, x in enumerate(row)] for s in (-1, 0)]
             found.add(*(Measured(arm, 1.0) for arm in arms))
@@ -43,11 +43,12 @@ def decided(logs: Logs) -> Comparison:
 
 def kept(source: random.Random, logs: Logs, gain: float) -> bool:
     """Whether a session would keep a candidate whose pairs are drawn from `logs`: it has to win, and win again."""
-    first, again = (
-        decided(logs[[source.randrange(len(logs)) for _ in range(LOOKS[-1])]] + gain).result() for _ in range(2)
-    )
-    verdict = settled(first, None, again, Rules())
-    return verdict is not None and verdict.kind is VerdictKind.KEEP
+    for confirms in (False, True):
+        drawn = logs[[source.randrange(len(logs)) for _ in range(PAIR_LOOKS[-1])]] + gain
+        verdict = settled(decided(drawn).result(), Rules(), alone=False, confirms=confirms)
+        if verdict is not None and verdict.kind is not VerdictKind.KEEP:
+            return False
+    return True
 
 
 def test_identical_arms_are_kept_in_at_most_one_of_a_hundred_trials_at_the_fixtures_noise() -> None:
@@ -64,7 +65,7 @@ def test_cases_that_share_their_runs_luck_are_not_taken_for_independent() -> Non
     source = np.random.default_rng(3)
     wrong = 0
     for _ in range(400):
-        luck = source.normal(0, 0.02, (LOOKS[0], 1))
+        luck = source.normal(0, 0.02, (PAIR_LOOKS[0], 1))
         found = Comparison()
         for row in np.repeat(luck, 20, axis=1):
             figures = [Figure({"of": f"case {i}"}, math.exp(x)) for i, x in enumerate(row)]
@@ -75,8 +76,8 @@ def test_cases_that_share_their_runs_luck_are_not_taken_for_independent() -> Non
 
 def test_a_gain_overall_with_a_loss_on_one_case_is_a_regression() -> None:
     source = np.random.default_rng(4)
-    logs = np.stack([source.normal(0.5, 0.01, LOOKS[-1]), source.normal(-0.05, 0.01, LOOKS[-1])], axis=1)
-    verdict = settled(decided(logs).result(), None, None, Rules())
+    logs = np.stack([source.normal(0.5, 0.01, PAIR_LOOKS[-1]), source.normal(-0.05, 0.01, PAIR_LOOKS[-1])], axis=1)
+    verdict = settled(decided(logs).result(), Rules(), alone=False, confirms=False)
     assert verdict is not None
     assert (verdict.kind, verdict.reason) == (VerdictKind.REVERT, Reason.REGRESSION)
     assert "of=case 1" in verdict.detail
@@ -84,7 +85,7 @@ def test_a_gain_overall_with_a_loss_on_one_case_is_a_regression() -> None:
 
 def test_a_case_that_may_be_slower_keeps_the_question_open() -> None:
     source = np.random.default_rng(5)
-    clear = source.normal(0.5, 0.01, LOOKS[0])
+    clear = source.normal(0.5, 0.01, PAIR_LOOKS[0])
     doubtful = np.array([-0.2, 0.1, -0.15, 0.12, -0.2, 0.1, -0.1, 0.05])
     open_question = decided(np.stack([clear, doubtful], axis=1))
     assert not open_question.is_decided()
@@ -93,9 +94,9 @@ def test_a_case_that_may_be_slower_keeps_the_question_open() -> None:
 
 def test_what_can_gain_nothing_worth_a_run_is_not_measured_on() -> None:
     source = np.random.default_rng(6)
-    found = decided(source.normal(0.0, 0.004, (LOOKS[-1], 1)))
-    assert len(found) <= LOOKS[1]
-    verdict = settled(found.result(), None, None, Rules())
+    found = decided(source.normal(0.0, 0.004, (PAIR_LOOKS[-1], 1)))
+    assert len(found) <= PAIR_LOOKS[1]
+    verdict = settled(found.result(), Rules(), alone=False, confirms=False)
     assert verdict is not None and verdict.reason is Reason.INCONCLUSIVE
 
 

@@ -17,7 +17,7 @@ from tilewright.evaluation.measurement import TIME_LIMIT_S, Bench, Phases, _Turn
 from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.seeds import Seeds
-from tilewright.evaluation.statistics import LOOKS
+from tilewright.evaluation.statistics import PAIR_LOOKS
 from tilewright.evaluation.taskcode import TaskCode
 from tilewright.roofline.bounds import Ceilings
 from tilewright.rules import DEFAULT
@@ -72,10 +72,10 @@ class Timeless(Bench):
 
     def taken(self) -> int:
         """Pairs until the end."""
-        return len(self._pairs(None, 1, LOOKS, TIME_LIMIT_S)[1].pairs)  # type: ignore[arg-type]
+        return len(self._pairs(None, 1, PAIR_LOOKS, TIME_LIMIT_S)[1].pairs)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("pair_s", "pairs"), [(0.01, LOOKS[-1]), (0.1, 81), (0.5, 17), (30.0, LOOKS[0])])
+@pytest.mark.parametrize(("pair_s", "pairs"), [(0.01, PAIR_LOOKS[-1]), (0.1, 81), (0.5, 17), (30.0, PAIR_LOOKS[0])])
 def test_pairs_end_at_the_time_limit_but_not_before_the_first_look(
     pair_s: float, pairs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

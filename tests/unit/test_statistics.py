@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tilewright.evaluation.statistics import (
     ERROR_PROBABILITY,
-    LOOKS,
+    PAIR_LOOKS,
+    TRIMMED_PAIRS,
     Evidence,
     Interval,
     Pair,
@@ -23,6 +24,10 @@ from tilewright.evaluation.statistics import (
 from tilewright.rules import DEFAULT, Rules
 
 
+def of_pairs(log_ratios: list[float]) -> Interval:
+    return interval(log_ratios, ERROR_PROBABILITY / len(PAIR_LOOKS), TRIMMED_PAIRS)
+
+
 def evidence_of(ratios: np.ndarray) -> Evidence:
     """Pairs whose log-ratios are these."""
     return Evidence([Pair(1.0, math.exp(one)) for one in ratios])
@@ -30,7 +35,7 @@ def evidence_of(ratios: np.ndarray) -> Evidence:
 
 def decided_at_a_look(sample: np.ndarray, only: bool = False) -> Interval:
     """What the production loop ends with: it stops at the first look that decides."""
-    for look in LOOKS:
+    for look in PAIR_LOOKS:
         found = evidence_of(sample[:look])
         if found.is_decided(only):
             break
@@ -49,14 +54,14 @@ def test_cases_are_combined_by_their_weights() -> None:
 def test_identical_arms_look_different_as_rarely_as_a_session_allows() -> None:
     source = np.random.default_rng(1)
     trials = 3000
-    wrong = sum(decided_at_a_look(source.normal(0, 0.01, LOOKS[-1])).excludes_zero for _ in range(trials))
+    wrong = sum(decided_at_a_look(source.normal(0, 0.01, PAIR_LOOKS[-1])).excludes_zero for _ in range(trials))
     assert wrong / trials <= ERROR_PROBABILITY + 3 * math.sqrt(ERROR_PROBABILITY / trials)
 
 
 def test_a_gain_of_one_percent_is_found_through_half_a_percent_of_noise() -> None:
     source = np.random.default_rng(2)
     trials = 500
-    ends = [decided_at_a_look(source.normal(0.01, 0.005, LOOKS[-1])) for _ in range(trials)]
+    ends = [decided_at_a_look(source.normal(0.01, 0.005, PAIR_LOOKS[-1])) for _ in range(trials)]
     assert sum(one.low > DEFAULT.resolution for one in ends) / trials >= 0.95
 
 
@@ -73,7 +78,7 @@ def test_intervals_follow_the_rules_of_the_session() -> None:
 def test_a_lone_case_without_a_gain_is_closed_sooner_and_a_gain_is_found_as_often() -> None:
     def ends(gain: float, only: bool) -> list[Interval]:
         source = np.random.default_rng(7)
-        return [decided_at_a_look(source.normal(gain, 0.004, LOOKS[-1]), only) for _ in range(300)]
+        return [decided_at_a_look(source.normal(gain, 0.004, PAIR_LOOKS[-1]), only) for _ in range(300)]
 
     slow, quick = ends(0.0, only=False), ends(0.0, only=True)
     assert sum(one.samples for one in quick) < 0.6 * sum(one.samples for one in slow)
@@ -88,16 +93,16 @@ def test_a_lone_case_without_a_gain_is_closed_sooner_and_a_gain_is_found_as_ofte
 def test_pairs_that_the_machine_disturbed_do_not_carry_the_interval() -> None:
     source = np.random.default_rng(4)
     sample = source.normal(0.01, 0.001, 32)
-    calm = interval(list(sample))
+    calm = of_pairs(list(sample))
     sample[[3, 17]] = [1.5, -0.8]
-    assert interval(list(sample)).mean == pytest.approx(calm.mean, abs=5e-4)
+    assert of_pairs(list(sample)).mean == pytest.approx(calm.mean, abs=5e-4)
 
 
 @given(st.lists(st.floats(-0.5, 0.5), min_size=2, max_size=60))
 def test_an_interval_holds_its_mean_and_turns_around_with_the_arms(values: list[float]) -> None:
-    found = interval(values)
+    found = of_pairs(values)
     assert found.low <= found.mean <= found.high
-    mirrored = interval([-value for value in values])
+    mirrored = of_pairs([-value for value in values])
     assert math.isclose(mirrored.low, -found.high, abs_tol=1e-9)
     ratio, low, high = found.ratio()
     assert low <= ratio <= high
@@ -113,7 +118,7 @@ def test_cases_combine_to_their_mean(means: list[float]) -> None:
 
 def test_too_little_data_is_refused() -> None:
     with pytest.raises(ValueError, match="at least two"):
-        interval([0.1])
+        of_pairs([0.1])
     with pytest.raises(ValueError, match="nothing"):
         combined([])
 

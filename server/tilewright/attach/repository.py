@@ -16,7 +16,7 @@ from tilewright.attach.reading import Reading, fitting, quoted, shown
 from tilewright.attach.trial import Trial, Tried
 from tilewright.commandtask import CommandTask, parse_command_task
 from tilewright.errors import UsageError
-from tilewright.evaluation.statistics import LOOKS
+from tilewright.evaluation.statistics import PAIR_LOOKS
 from tilewright.harness.outcomes import Outcome, Test
 from tilewright.repository import Files, Repository, RepositoryError
 from tilewright.rules import DEFAULT
@@ -27,7 +27,7 @@ from tilewright.text import cut
 LIMIT_S = 1800.0
 RUNS = 3
 """Of the benchmark, to tell its noise."""
-NEEDED_RUNS = 4 * LOOKS[0]
+NEEDED_RUNS = 4 * PAIR_LOOKS[0]
 """Of the benchmark in an iteration at least: two arms, and a gain is confirmed by as many."""
 BUDGET_S = 60 * DEFAULT.iteration_minutes
 OF_FUNCTION = "make a task of one function: tilewright init module:function --shape 4096x8192"

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from tilewright.commandtask import JUNIT, OUT, Command, CommandTask, Parser, holds, load
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Level, Status
 from tilewright.evaluation.snapshot import SNAPSHOTS
-from tilewright.evaluation.statistics import LOOKS
+from tilewright.evaluation.statistics import PAIR_LOOKS
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.telemetry import Gpu, Recorder, find_gpu
 from tilewright.harness import surroundings
@@ -154,12 +154,12 @@ class HarnessReferee:
             runs.append(self._measured(arms[0], message, deadline))
             self._need_same(runs[-1], runs[0], "one run of the baseline", "another")
         slowest = max(one.seconds for one in runs)
-        needed, there = 4 * LOOKS[0] * slowest, message["limit_s"]
+        needed, there = 4 * PAIR_LOOKS[0] * slowest, message["limit_s"]
         if needed > there:
             raise Failure(
                 Status.VOID,
-                f"one run of the benchmark command takes {slowest:.0f} s; a comparison makes at least {2 * LOOKS[0]}, "
-                f"and a gain is confirmed by as many: {needed / 60:.0f} minutes, of an iteration's "
+                f"one run of the benchmark command takes {slowest:.0f} s; a comparison makes at least "
+                f"{2 * PAIR_LOOKS[0]}, and a gain is confirmed by as many: {needed / 60:.0f} minutes, of an iteration's "
                 f"{there / 60:.0f}. Restrict it to fewer shapes (-k, --benchmark-select), or raise iteration_minutes",
             )
         return alone(runs)
@@ -168,9 +168,9 @@ class HarnessReferee:
         found = Comparison(Rules.model_validate(message["rules"]))
         until = time.monotonic() + SHARE * (deadline - time.monotonic())
         with self._recorder() as recorder:
-            for look in LOOKS:
-                while len(found) < look and (len(found) < LOOKS[0] or time.monotonic() < until):
-                    self._tell(f"pair {len(found) + 1} of at most {LOOKS[-1]}")
+            for look in PAIR_LOOKS:
+                while len(found) < look and (len(found) < PAIR_LOOKS[0] or time.monotonic() < until):
+                    self._tell(f"pair {len(found) + 1} of at most {PAIR_LOOKS[-1]}")
                     order = [0, 1]
                     self._order.shuffle(order)
                     pair: dict[int, Measured] = {}

@@ -15,7 +15,7 @@ from tilewright.evaluation.measurement import Phases
 from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import Level, Status, Sustained
 from tilewright.evaluation.seeds import Seeds
-from tilewright.evaluation.statistics import Interval, error_probability
+from tilewright.evaluation.statistics import LOOKS, Comparison, Interval, error_probability, interval
 from tilewright.evaluation.taskcode import Inputs, TaskCode
 from tilewright.evaluation.tensors import TensorSpec, from_buffer
 from tilewright.programs.digests import widened
@@ -25,7 +25,6 @@ from tilewright.referee.arguments import described, drawn_inputs
 from tilewright.referee.capture_worker import InProcess
 from tilewright.referee.compare import CALL_LIMIT_S, DRAWS, Unsteady, replayed_in_turns
 from tilewright.referee.replayer import Fault, Replayer, ReplayerGone
-from tilewright.referee.statistics import LOOKS, Comparison, interval
 from tilewright.rules import DEFAULT, Rules
 from tilewright.task import Case, Values, case_label
 from tilewright.wire.channel import Sent

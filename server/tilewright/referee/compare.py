@@ -9,12 +9,8 @@ from collections.abc import Callable, Sequence
 
 from pydantic import Field
 
-from tilewright.evaluation.statistics import ERROR_PROBABILITY
-from tilewright.programs.draws import draws_of
-from tilewright.programs.identity import identity
-from tilewright.programs.model import Program
-from tilewright.referee.replayer import Replayer
-from tilewright.referee.statistics import (
+from tilewright.evaluation.statistics import (
+    ERROR_PROBABILITY,
     LOOKS,
     PAUSE_S,
     Comparison,
@@ -25,6 +21,10 @@ from tilewright.referee.statistics import (
     pairs_for,
     pause_for,
 )
+from tilewright.programs.draws import draws_of
+from tilewright.programs.identity import identity
+from tilewright.programs.model import Program
+from tilewright.referee.replayer import Replayer
 from tilewright.rules import DEFAULT, Rules
 from tilewright.wire.channel import Sent
 from tilewright.wire.messages import Round
@@ -141,6 +141,7 @@ def replayed_in_turns(
     source = random.SystemRandom()
     one_of = source.randrange(looks[0])
     given: dict[tuple[int, int], set[str]] = {}
+    rounds: list[Figures] = []
 
     def ran(pairs: int, limit_s: float, pause_s: float) -> Round:
         if judge is None or not (len(rounds) == one_of or source.random() < share):
@@ -161,7 +162,7 @@ def replayed_in_turns(
             for one in answer.digests:
                 known = given.setdefault((one.arm, one.draw), set())
                 known.add(one.digest)
-                if steady and judge and one.arm == 1 and len(known) > 1:
+                if steady and judge and one.arm in judged and len(known) > 1:
                     raise Unsteady
             after_round()
             of_round = figures(answer)
@@ -175,7 +176,7 @@ def replayed_in_turns(
         found.rounds = [one.of(*found.arms) for one in rounds]
         if found.decided:
             break
-    by_arm = [[given.get((arm, draw)) for draw in range(draws)] for arm in (0, 1)]
+    by_arm = [[given.get((arm, draw)) for draw in range(draws)] for arm in found.arms]
     found.same_bytes = by_arm[0] == by_arm[1] and all(known and len(known) == 1 for known in by_arm[0])
     return found, pairs
 

@@ -348,7 +348,7 @@ def _timed_in_process(
                 if bench is None:
                     run.settle()
                     bench = stack.enter_context(run.in_process())
-                timing, evidence = bench.case(case, run.seeds, statistics.LOOKS, TIME_LIMIT_S / len(cases))
+                timing, evidence = bench.case(case, run.seeds, statistics.PAIR_LOOKS, TIME_LIMIT_S / len(cases))
                 timing = timing.model_copy(update={"note": "; ".join(filter(None, [one, timing.note]))})
                 one = timing, evidence.speedup if evidence.pairs else None
             timed.append(one)

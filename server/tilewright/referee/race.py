@@ -21,14 +21,23 @@ from tilewright.evaluation.correctness import judge_drawn
 from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import ORIGINAL, Raced, Status
 from tilewright.evaluation.seeds import Seeds
-from tilewright.evaluation.statistics import Interval, student_quantile
+from tilewright.evaluation.statistics import (
+    CALL_OVERHEAD_US,
+    LOOKS,
+    PAUSE_S,
+    PAUSED_US,
+    Comparison,
+    Figures,
+    Interval,
+    figures,
+    student_quantile,
+)
 from tilewright.evaluation.taskcode import Inputs, TaskCode
 from tilewright.programs.identity import identity
 from tilewright.programs.model import Program
 from tilewright.referee.benchmark import drawn_for, fault_status, memory_of, opened
 from tilewright.referee.compare import CALL_LIMIT_S, DRAWS, LIMIT_TIMES
 from tilewright.referee.replayer import Draws, Fault, Replayer, ReplayerGone
-from tilewright.referee.statistics import CALL_OVERHEAD_US, LOOKS, PAUSE_S, PAUSED_US, Comparison, Figures, figures
 from tilewright.task import Case, case_label
 from tilewright.wire.messages import MAX_ARMS
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tilewright.referee.statistics import (
+from tilewright.evaluation.statistics import (
     LOOKS,
     Comparison,
     Figures,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tilewright.referee.statistics import LOOKS, Comparison, Figures, opponents
+from tilewright.evaluation.statistics import LOOKS, Comparison, Figures, opponents
 from tilewright.rules import DEFAULT
 
 US = 100.0

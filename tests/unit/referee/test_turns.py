@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tilewright.evaluation.statistics import Comparison
 from tilewright.referee.compare import SCOUT, Unsteady, replayed_in_turns
 from tilewright.referee.replayer import Copy
-from tilewright.referee.statistics import Comparison
 from tilewright.wire.messages import Digest, Round
 
 OUTPUT = b"\x07" * 16
