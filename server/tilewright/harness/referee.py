@@ -159,8 +159,9 @@ class HarnessReferee:
             raise Failure(
                 Status.VOID,
                 f"one run of the benchmark command takes {slowest:.0f} s; a comparison makes at least "
-                f"{2 * PAIR_LOOKS[0]}, and a gain is confirmed by as many: {needed / 60:.0f} minutes, of an iteration's "
-                f"{there / 60:.0f}. Restrict it to fewer shapes (-k, --benchmark-select), or raise iteration_minutes",
+                f"{2 * PAIR_LOOKS[0]}, and a gain is confirmed by as many: {needed / 60:.0f} minutes, of an "
+                f"iteration's {there / 60:.0f}. Restrict it to fewer shapes (-k, --benchmark-select), or raise "
+                "iteration_minutes",
             )
         return alone(runs)
 

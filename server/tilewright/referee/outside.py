@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+
+import torch
 
 from tilewright.evaluation.ordinary import Ordinary, added_host_time, is_short, slower_outside
 from tilewright.evaluation.pool import WorkerFailure
@@ -30,6 +33,8 @@ OVERHEAD_US = 500.0
 """Around a replay."""
 CALLS = 3, 20
 """Fewest and most replays that count."""
+LAUNCHES = 50_000
+"""That are recorded of a program at most, about."""
 Version = tuple[Snapshot, Sequence[CallCaptured | None]]
 """A version, and what was captured of it in each case."""
 
@@ -51,12 +56,7 @@ class Outside:
         if not places:
             return result
         try:
-            with self._recording() as recording:
-                recording.begin()
-                mine = self._of(run, result, places, candidate, "candidate", recording)
-                theirs = {number: one for number, one in enumerate(run.ordinary) if one is not None}
-                if mine and not theirs:
-                    theirs = self._of(run, result, places, incumbent, "incumbent", recording)
+            mine = self._of(run, result, places, candidate, "candidate")
         except OtherLaunches as found:
             return _refused(result, str(found))
         except InProcess as error:
@@ -67,6 +67,10 @@ class Outside:
             except (OtherLaunches, WorkerFailure):
                 pass  # they can be recorded
             return _refused(result, f"what it launches in an ordinary call is not known: {error}")
+        theirs = {number: one for number, one in enumerate(run.ordinary) if one is not None}
+        if mine and not theirs:
+            with contextlib.suppress(OtherLaunches, InProcess, WorkerFailure):
+                theirs = self._of(run, result, places, incumbent, "incumbent")
         return compared(with_ordinary(result, mine), theirs)
 
     def known(
@@ -75,37 +79,30 @@ class Outside:
         """The result of a version without an incumbent, with its ordinary calls: later ones are compared with them.
         Without them where they cannot be had, or launch something else."""
         places = _replayed(result)
-        try:
-            with self._recording() as recording:
-                recording.begin()
-                return with_ordinary(result, self._of(run, result, places, (version, calls), "candidate", recording))
-        except (OtherLaunches, InProcess, WorkerFailure):
-            return result
+        with contextlib.suppress(OtherLaunches, InProcess, WorkerFailure):
+            return with_ordinary(result, self._of(run, result, places, (version, calls), "candidate"))
+        return result
 
     def _of(
-        self,
-        run: Run,
-        result: BenchmarkResult,
-        places: Sequence[int],
-        version: Version,
-        label: str,
-        recording: Replayer,
+        self, run: Run, result: BenchmarkResult, places: Sequence[int], version: Version, label: str
     ) -> dict[int, Ordinary]:
         """By the number of the case, ordinary calls beside replays. Those whose replay cannot be recorded are left out.
         Raises `OtherLaunches`, `InProcess`, `WorkerFailure`."""
         if not places:
             return {}
         found = {}
-        recorded = self._calls(run, result, places, version, label)
-        for number, call in zip(places, recorded, strict=True):
-            timing, captured = result.cases[number], version[1][number]
-            assert captured is not None and captured.program is not None
-            inputs = self._programs.public(run.code, timing.case)
-            replayed = self._replayed_us(recording, captured.program, inputs, 1e3 * timing.latency_ms)
-            us = statistics.median(call.us)
-            if us > 0 and replayed > 0:
-                host = max(statistics.median(call.host_us), 1e-3)
-                found[number] = Ordinary(us=round(us, 3), replayed_us=round(replayed, 3), host_us=round(host, 3))
+        with self._recording() as recording:
+            recording.begin()
+            recorded = self._calls(run, result, places, version, label)
+            for number, call in zip(places, recorded, strict=True):
+                timing, captured = result.cases[number], version[1][number]
+                assert captured is not None and captured.program is not None
+                inputs = self._programs.public(run.code, timing.case)
+                replayed = self._replayed_us(recording, captured.program, inputs, 1e3 * timing.latency_ms)
+                us = statistics.median(call.us)
+                if us > 0 and replayed > 0:
+                    host = max(statistics.median(call.host_us), 1e-3)
+                    found[number] = Ordinary(us=round(us, 3), replayed_us=round(replayed, 3), host_us=round(host, 3))
         return found
 
     def _calls(
@@ -118,23 +115,20 @@ class Outside:
 
     def _replayed_us(self, recording: Replayer, program: Program, inputs: Sequence[Sent], us: float) -> float:
         """What the launches of a replay take together, by the median; 0 where that cannot be recorded."""
-        try:
-            return replayed_us(recording, program, inputs, us)
-        except Fault:
+        for _ in range(2):
+            with contextlib.suppress(Fault, ReplayerGone):
+                return replayed_us(recording, program, inputs, us)
             self._replayer.close()  # its memory may be what is missing
-        except ReplayerGone:
-            return 0.0
-        try:
-            return replayed_us(recording, program, inputs, us)
-        except (Fault, ReplayerGone):
-            return 0.0
+            torch.cuda.empty_cache()
+        return 0.0
 
 
 def replayed_us(replayer: Replayer, program: Program, inputs: Sequence[Sent], us: float) -> float:
     """What the launches of a replay on these inputs take together, by the median of some replays behind others; 0 where
     that cannot be recorded. `us`: what one takes, about. Raises `Fault`, `ReplayerGone`."""
-    each_s = (us + OVERHEAD_US) / 1e6
-    warm, counted = max(int(WARM_S / each_s), 1), min(max(int(TIMED_S / each_s), CALLS[0]), CALLS[1])
+    each_s, room = (us + OVERHEAD_US) / 1e6, max(LAUNCHES // max(len(program.layout.nodes), 1), CALLS[0] + 1)
+    counted = min(max(int(TIMED_S / each_s), CALLS[0]), CALLS[1], room - 1)
+    warm = min(max(int(WARM_S / each_s), 1), room - counted)
     replayer.load([program], [inputs])
     answer, _ = replayer.alone(0, 0, warm + counted, CALL_LIMIT_S)
     return statistics.median(map(math.fsum, answer.us[-counted:])) if answer.us else 0.0
