@@ -503,6 +503,15 @@ def test_a_gain_that_an_ordinary_call_does_not_show_is_refused(stage: Stage, rec
     assert refused.message.startswith("N=256 part=0: an ordinary call takes 46.0 us, a replay 40.0 us: beside ")
 
 
+@pytest.mark.parametrize("us", [0.0, 1e-4])
+def test_a_call_that_is_said_to_take_no_time_is_refused(stage: Stage, us: float) -> None:
+    """A worker's word, whose candidate may lie."""
+    stage.host_us = us
+    result = stage.measure(calls(FAST, FAST), calls(SLOW, SLOW), us={"candidate": us}, confirms=True)
+    assert result.status is Status.OTHER_LAUNCHES
+    assert result.message == "N=256 part=0: an ordinary call is said to take no time"
+
+
 def test_host_time_that_a_gain_adds_is_named(stage: Stage) -> None:
     known = [Ordinary(us=US, replayed_us=US, host_us=host_us) for host_us in (45.0, 10.0)]
     for host_us, said in ((48.0, "+38 us on the host, host-bound"), (11.0, "")):

@@ -25,7 +25,7 @@ class Ordinary(Record):
 
     us: float = Field(gt=0, description="of the call's kernels, copies and memsets together, by CUPTI")
     replayed_us: float = Field(gt=0, description="the same of a replay")
-    host_us: float = Field(gt=0, description="that the host takes to launch the call, with CUPTI's records")
+    host_us: float = Field(ge=0, description="that the host takes to launch the call, with CUPTI's records")
 
     @property
     def host_bound(self) -> bool:

@@ -39,7 +39,6 @@ class Telemetry(Record):
     power_limit_w: float | None = None
     throttled: list[str] = Field([], description="why the clock was lowered at times")
     ecc_errors: int | None = Field(None, description="uncorrected ones of memory since the driver was loaded")
-    foreign_processes: list[int] = Field([], description="compute processes that are not this evaluator's")
 
     @property
     def off(self) -> list[str]:
@@ -166,7 +165,6 @@ class Recorder:
         self.own = own
         self._clocks: list[int] = []
         self._throttled = 0
-        self._foreign: set[int] = set()
         self._stack = contextlib.ExitStack()
         self._handle: Any = None
 
@@ -203,7 +201,6 @@ class Recorder:
         if not running & self.own:
             return set()
         strangers = set(filter(_lives, running - self.own))
-        self._foreign |= strangers
         used = self._read("nvmlDeviceGetProcessUtilization", 0) if strangers else None
         if used is None:
             return strangers
@@ -221,7 +218,6 @@ class Recorder:
             power_limit_w=None if limit is None else limit / 1000,
             throttled=[reason for bit, reason in THROTTLED.items() if self._throttled & bit],
             ecc_errors=self._read("nvmlDeviceGetTotalEccErrors", 1, 0),  # 1: uncorrected, 0: volatile
-            foreign_processes=sorted(self._foreign),
         )
 
     def _read(self, query: str, *arguments: int) -> Any:

@@ -99,10 +99,11 @@ class Outside:
                 assert captured is not None and captured.program is not None
                 inputs = self._programs.public(run.code, timing.case)
                 replayed = self._replayed_us(recording, captured.program, inputs, 1e3 * timing.latency_ms)
-                us = statistics.median(call.us)
-                if us > 0 and replayed > 0:
-                    host = max(statistics.median(call.host_us), 1e-3)
-                    found[number] = Ordinary(us=round(us, 3), replayed_us=round(replayed, 3), host_us=round(host, 3))
+                us, host_us = (round(statistics.median(several), 3) for several in (call.us, call.host_us))
+                if replayed > 0:
+                    if us <= 0:
+                        raise OtherLaunches(f"{case_label(timing.case)}: an ordinary call is said to take no time")
+                    found[number] = Ordinary(us=us, replayed_us=replayed, host_us=host_us)
         return found
 
     def _calls(
@@ -131,7 +132,7 @@ def replayed_us(replayer: Replayer, program: Program, inputs: Sequence[Sent], us
     warm = min(max(int(WARM_S / each_s), 1), room - counted)
     replayer.load([program], [inputs])
     answer, _ = replayer.alone(0, 0, warm + counted, CALL_LIMIT_S)
-    return statistics.median(map(math.fsum, answer.us[-counted:])) if answer.us else 0.0
+    return round(statistics.median(map(math.fsum, answer.us[-counted:])), 3) if answer.us else 0.0
 
 
 def with_ordinary(result: BenchmarkResult, found: dict[int, Ordinary]) -> BenchmarkResult:
