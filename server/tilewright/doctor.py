@@ -15,7 +15,6 @@ from pathlib import Path
 
 from tilewright.compiler.tools import REINSTALL, TOOLKIT, find_nvdisasm, find_tileiras, known_archs, mixed
 from tilewright.errors import UsageError
-from tilewright.files import storage_problem
 from tilewright.gpu.telemetry import MIN_DRIVER, Gpu, find_gpu, torch_cuda
 
 SUPPORTED_PYTHON = ((3, 11), (3, 12))

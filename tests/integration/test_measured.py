@@ -38,7 +38,7 @@ from tilewright.referee.measured import LABELS, Measuring, Run
 from tilewright.referee.replayer import Replayer
 from tilewright.roofline.bounds import Ceilings
 from tilewright.rules import DEFAULT, Rules
-from tilewright.task import Values
+from tilewright.task import Values, case_label
 from tilewright.wire.messages import Outputs, Recorded
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
@@ -59,9 +59,10 @@ def calls(*programs: Program | CallCaptured) -> list[CallCaptured]:
     return [one if isinstance(one, CallCaptured) else CallCaptured((one,), peak_bytes=4096) for one in programs]
 
 
-class Captured:
-    """Stands for the programs of a candidate and an incumbent; `ordinary` says how their ordinary calls differ, and
-    `us` what they take."""
+class Captured(Programs):
+    """Programs of a candidate and an incumbent, which are captured here: `ordinary` says how their ordinary calls
+    differ, `us` what they take, `further` what further captures of the candidate give, and `asked` whose were
+    captured."""
 
     def __init__(self, mine: Sequence[CallCaptured], theirs: Sequence[CallCaptured]) -> None:
         super().__init__(None)  # type: ignore[arg-type]
@@ -82,29 +83,29 @@ class Captured:
         found = self.further if again else self._of[label]
         return [found[one["part"]] for one in cases]
 
-    def with_inputs(self, code: Any, case: Any, program: Program) -> Program:
-        return Programs(None).with_inputs(code, case, program)  # type: ignore[arg-type]
-
     def public(self, code: Any, case: Any) -> list[bytes]:
         return [b"public"]
 
     def confirm(
-        self, code: Any, snapshot: Snapshot, cases: Any, programs: Sequence[Program], label: str
-    ) -> list[Recorded]:
+        self, code: Any, snapshot: Snapshot, cases: Any, programs: Sequence[Sequence[Program]], label: str
+    ) -> list[tuple[Recorded, list[Program]]]:
         assert snapshot.id == label
         assert [len(cases)] * 2 == [len(programs), len({one["part"] for one in cases})]
         self.confirmed.append((label, len(cases)))
         if label in self.ordinary:
             raise self.ordinary[label]
         us = self.us[label]
-        return [Recorded(launches=[], us=[us, us, 9 * us], host_us=[self.host_us]) for _ in cases]
+        recorded = Recorded(launches=[], us=[us, us, 9 * us], host_us=[self.host_us])
+        return [(recorded, [*each]) for each in programs]
 
 
 class Recording:
-    """Stands for a replayer that records: a replay's launches take `US` in all, or nothing is recorded."""
+    """Stands for a replayer that records: a replay's launches take so long in all, all programs' or each program's, by
+    its identity; or nothing is recorded."""
 
-    def __init__(self, us: float) -> None:
-        self._us = us
+    def __init__(self, us: float | dict[str, float]) -> None:
+        self._of = us
+        self._us = 0.0
 
     def __enter__(self) -> Recording:
         return self
@@ -117,6 +118,7 @@ class Recording:
 
     def load(self, programs: Sequence[Program], draws: Any) -> None:
         assert (len(programs), draws) == (1, [[b"public"]])
+        self._us = self._of[identity(programs[0])] if isinstance(self._of, dict) else self._of
 
     def alone(self, arm: int, draw: int, calls: int, limit_s: float) -> tuple[Outputs, None]:
         us = [[self._us / 4, 3 * self._us / 4]] * calls if self._us else []
@@ -191,7 +193,7 @@ class Stage:
         ordinary: dict[str, Exception] | None = None,
         run: Run | None = None,
         us: dict[str, float] | None = None,
-        replayed_us: float = US,
+        replayed_us: float | dict[str, float] = US,
         ordinary_of: Sequence[Ordinary] = (),
         **how: Any,
     ) -> BenchmarkResult:
@@ -201,7 +203,7 @@ class Stage:
         self.programs.us |= us or {}
         self.programs.host_us = self.host_us
         recording: Any = Recording(replayed_us)
-        measuring = Measuring(self.programs, self.replayer, lambda: recording)  # type: ignore[arg-type]
+        measuring = Measuring(self.programs, self.replayer, lambda: recording)
         incumbent = SNAPSHOTS["incumbent"] if theirs else None
         run = run or self.run(alone=not theirs, ordinary=ordinary_of, **how)
         return measuring.benchmarked(run, SNAPSHOTS["candidate"], incumbent)
@@ -221,7 +223,7 @@ def test_two_cases_are_replayed(stage: Stage) -> None:
     assert [case.case for case in result.cases] == [*CASES]
     for case in result.cases:
         assert (case.level, case.same, case.bounded, case.peak_bytes) == (Level.REPLAYED, False, False, 4096)
-        assert (case.same_bytes, case.error_used) == (True, 0.0)
+        assert (case.same_bytes, case.error_used) == (False, 0.0)
         assert case.program == StoredProgram(
             identity=identity(FAST), sha256=digest_of(encoded(FAST)), size=len(encoded(FAST))
         )
@@ -659,8 +661,9 @@ def test_a_candidate_is_captured_anew_before_it_is_kept(stage: Stage, files: Kep
     kept = files([SLOW], [SLOW])
     run = stage.run(confirms=True, kept=kept)
     stage.programs = Captured([tuned(FAST)] * 2, [])
-    stage.programs.further = [tuned(FAST, taking(40)), tuned(FAST)]
-    measuring = Measuring(stage.programs, stage.replayer)
+    stage.programs.further = [tuned(FAST, TWICE), tuned(FAST)]
+    recording: Any = Recording(US)
+    measuring = Measuring(stage.programs, stage.replayer, lambda: recording)
     result = measuring.benchmarked(run, SNAPSHOTS["candidate"], SNAPSHOTS["incumbent"])
     assert stage.programs.asked == ["candidate", "candidate"]
     assert [len(case.programs) for case in result.cases] == [2, 1]
@@ -671,10 +674,30 @@ def test_a_candidate_is_captured_anew_before_it_is_kept(stage: Stage, files: Kep
 def test_a_baseline_is_captured_as_often_as_what_is_kept(stage: Stage, tmp_path: Path) -> None:
     run = stage.run(alone=True, store=tmp_path / "programs")
     stage.programs = Captured([tuned(FAST)] * 2, [])
-    stage.programs.further = [tuned(SLOW), tuned(FAST)]
-    result = Measuring(stage.programs, stage.replayer).benchmarked(run, SNAPSHOTS["candidate"], None)
+    stage.programs.further = [tuned(program([copied(), fill(OUT, 15), fill(OUT, 15)])), tuned(FAST)]
+    recording: Any = Recording(US)
+    measuring = Measuring(stage.programs, stage.replayer, lambda: recording)
+    result = measuring.benchmarked(run, SNAPSHOTS["candidate"], None)
     assert [len(case.programs) for case in result.cases] == [2, 1]
     assert [case.latency_ms for case in result.cases] == pytest.approx([0.032, 0.022], rel=0.1)
+
+
+@pytest.mark.parametrize(("us", "beside"), [(21.0, 20.0), (39.0, 40.0), (48.0, None)])
+def test_an_ordinary_call_of_a_function_that_tunes_is_compared_with_one_of_its_programs(
+    stage: Stage, us: float, beside: float | None
+) -> None:
+    replayed = {identity(FAST): 20.0, identity(taking(25)): 40.0}
+    known = [Ordinary(us=US, replayed_us=US, host_us=3.0)] * 2
+    result = stage.measure(
+        [tuned(FAST, taking(25))] * 2,
+        calls(SLOW, SLOW),
+        us={"candidate": us},
+        replayed_us=replayed,
+        ordinary_of=known,
+        confirms=True,
+    )
+    assert ordinary_calls(result) == [(us, beside or 40.0, 3.0)] * 2
+    assert result.status is (Status.PASSED if beside else Status.OTHER_LAUNCHES)
 
 
 def test_every_program_of_a_candidate_has_to_be_right(stage: Stage, wrong_on: set[tuple[str, int]]) -> None:

@@ -150,11 +150,11 @@ def test_at_the_ceiling_there_is_nothing_to_try() -> None:
     found = modelled(call, bound / 0.97)
     assert found.stop.startswith("97% of what the ceilings allow")
     assert not found.treatments
-    assert found.evidence[0].startswith("measured: ")
-    over = diagnose(facts(call, bound / 1.03), H200, CEILINGS, [])
+    assert found.evidence[0].startswith("modelled: ")
+    over = modelled(call, bound / 1.03)
     assert not over.stop
     assert over.evidence[0].endswith("memory bound, which is too low for this call")
-    near = diagnose(facts(call, bound / 0.84), H200, CEILINGS, [])
+    near = modelled(call, bound / 0.84)
     assert "84% of what the ceilings allow: at most 1.19x is left" in near.stop
     assert near.treatments
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Status
+from tilewright.evaluation.ordinary import Ordinary
+from tilewright.evaluation.results import CaseCheck, CaseTiming, CorrectnessResult, Level, Status
 from tilewright.session import show
 from tilewright.session.records import Checked, Started
 from tilewright.session.state import State
@@ -52,3 +53,23 @@ def test_a_text_that_is_cut_says_where_all_of_it_is() -> None:
 def test_names_that_are_left_out_are_counted() -> None:
     assert few(["a", "b"]) == "a, b"
     assert few(list("abcdefg")) == "a, b, c, d, e and 2 more"
+
+
+def test_a_case_says_what_its_figure_does_not() -> None:
+    plain = CaseTiming(case={"N": 1}, level=Level.REPLAYED, latency_ms=1.0, note="eager")
+    assert show._timing(plain).note == "eager"
+    more = {
+        "weight": 3.0,
+        "steady": False,
+        "mhz": 1410,
+        "same_bytes": True,
+        "error_used": 0.314,
+        "ordinary": Ordinary(us=10.0, replayed_us=10.0, host_us=42.0),
+    }
+    case = plain.model_copy(update=more)
+    assert show._timing(case).note == (
+        "weight 3; clock not steady (1410 MHz); the incumbent's bytes; 31% of the error allowed; "
+        "host-bound: 42 us on the host; eager"
+    )
+    same = case.model_copy(update={"same": True})
+    assert show._timing(same).note == "the same program as the incumbent; weight 3; eager"

@@ -146,6 +146,7 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec, resolutio
                 latency_ms=latency,
                 roofline_percent=percent,
                 bound=bound,
+                work_bytes=work.bytes,
                 kernels=_kernels(calls[0]),
                 note=f"{_searched(calls[0])}modelled: mostly {estimates[0].limit} "
                 f"({_terms(estimates[0])}); moves {moved / 1e6:.1f} MB, the work is {work.bytes / 1e6:.1f} MB; the "

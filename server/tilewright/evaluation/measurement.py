@@ -110,6 +110,7 @@ class Bench:
             latency_ms=latency,
             roofline_percent=percent,
             bound=bound,
+            work_bytes=work.bytes,
             note="; ".join(filter(None, notes)),
             **(paired(evidence) if evidence.pairs else {}),
         )

@@ -276,10 +276,13 @@ class CaseTiming(Record):
     peak_bytes: int | None = Field(
         None, description="most bytes of the GPU's memory that the candidate's call took beyond its arguments"
     )
-    program: StoredProgram | None = Field(None, description="the candidate's, where it was replayed")
+    programs: list[StoredProgram] = Field(
+        [], description="the candidate's, where it was replayed: several where it tunes, the one that was timed first"
+    )
     ordinary: Ordinary | None = Field(None, description="an ordinary call beside a replay, of a baseline or a keep")
     roofline_percent: float | None = Field(None, description="share of the bound by measured ceilings")
     bound: str | None = Field(None, description="what the roofline is bound by: memory or compute")
+    work_bytes: float | None = Field(None, description="that a call has to move")
     kernels: list[KernelUse] = Field([], description="what a modelled call's kernels occupy; a program holds its own")
     note: str = ""
 

@@ -193,10 +193,10 @@ def doctor_command(
 ) -> None:
     """Say what this machine has, what is missing, and the command that fixes it."""
     if clock:
-        for line in told(doctor.resolutions):
-            console.print(line, markup=False, highlight=False)
+        for line in done(doctor.resolutions):
+            console.print(line)
         return
-    findings = doctor.examine(doctor.this_machine())
+    findings = [*doctor.examine(doctor.this_machine()), *doctor.protections()]
     colours = {doctor.State.OK: "green", doctor.State.LIMITED: "yellow", doctor.State.MISSING: "red"}
     for finding in findings:
         console.print(Text(f"{finding.state:8}", style=colours[finding.state]), f"{finding.name:10}", finding.detail)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tilewright.errors import UsageError
-from tilewright.terminal import console, failed
+from tilewright.interface.terminal import console, failed
 
 if TYPE_CHECKING:
     from tilewright.programs.model import Program

@@ -79,17 +79,22 @@ class Facts(NamedTuple):
     products: frozenset[str] = frozenset()
 
 
-def diagnose(facts: Facts, device: DeviceSpec, ceilings: Ceilings, findings: Sequence[Finding]) -> CaseDiagnosis:
-    """What bounds a case. `findings` are those of the compiled kernels, the likely dearest first."""
-    share, reached = _roofline_share(facts, ceilings)
+def diagnose(facts: Facts, device: DeviceSpec, ceilings: Ceilings) -> CaseDiagnosis:
+    """What bounds a case."""
+    bound = roofline_ms(facts.work, ceilings)
+    share = bound[0] / facts.latency_ms if bound is not None else None
     near = share is not None and NEAR_CEILING <= share <= 1
-    signs = _signs(facts, device)
-    rule, evidence = (_at_roofline(facts, ceilings), "") if near else holding(signs)
-    without = rule if near else holding(signs._replace(counters=NOTHING))[0]
-    main = _main(facts.profile, device)
-    remedies, more = _remedies(rule, facts, main, device, near, findings)
+    profile = facts.profile
+    kernel = _measured_kernel(facts) if profile is None else _modelled_kernel(profile, device)
+    if near:
+        rule, evidence = _at_roofline(facts.work, ceilings), ""
+    elif profile is None:
+        rule, evidence = holding(_measured_signs(facts, kernel, device))
+    else:
+        rule, evidence = _modelled_bound(profile, facts, kernel, device)
+    remedies, more = _remedies(rule, facts, kernel, device, near)
     stop = ""
-    if share is not None and share >= AT_CEILING:
+    if share is not None and near and share >= AT_CEILING:
         stop = f"{share:.0%} of what the ceilings allow: the rest is not worth an iteration"
         remedies = []
     elif share is not None and near:
@@ -125,13 +130,10 @@ def _reached(facts: Facts, ceilings: Ceilings) -> str:
     if bound is None:
         return f"{how}: {ms:.4f} ms; no ceiling is known for {work.dtype}"
     of = "measured ceilings" if ceilings.measured else "assumed ceilings"
-    rate = (
-        f"{facts.work.bytes / facts.latency_ms / 1e9:.2f} TB/s"
-        if bound[1] == "memory"
-        else f"{facts.work.flops / facts.latency_ms / 1e9:.0f} TFLOP/s"
-    )
-    said = f"{how}: {facts.latency_ms:.4f} ms, {rate} of compulsory work: {share:.0%} of the {of}' {bound[1]} bound"
-    return share, said if share <= 1 else f"{said}, which is too low for this call"
+    rate = f"{work.bytes / ms / 1e9:.2f} TB/s" if bound[1] == "memory" else f"{work.flops / ms / 1e9:.0f} TFLOP/s"
+    share = bound[0] / ms
+    said = f"{how}: {ms:.4f} ms, {rate} of compulsory work: {share:.0%} of the {of}' {bound[1]} bound"
+    return said if share <= 1 else f"{said}, which is too low for this call"
 
 
 def _at_roofline(work: Work, ceilings: Ceilings) -> Rule:

@@ -54,11 +54,13 @@ _STATUS = {
 class Timed(NamedTuple):
     """What a case's rounds say. Microseconds for a call by events, of the incumbent, the candidate and an empty
     program; without an incumbent, or where both are the same program, the first two are both the candidate's.
-    `error_used`: the largest share of the error allowed in what was judged."""
+    `programs`: of the incumbent and of the candidate, those whose figures these are. `error_used`: the largest share of
+    the error allowed in what was judged."""
 
     found: Comparison
     pairs: int
     same: bool
+    programs: tuple[Program, Program]
     error_used: float
 
     @property
@@ -110,8 +112,9 @@ class ProgramBench:
         incumbent = [] if same else incumbent
         with self._phases("inputs"):
             drawn = [drawn_for(self._code, case, seeds.next()) for _ in range(DRAWS)]
-        first = candidate if incumbent is None else incumbent
-        looks = LOOKS if incumbent is not None else LOOKS[:1]
+        arms = [*(incumbent or candidate), *candidate]
+        firsts = len(incumbent or candidate)
+        looks = LOOKS if incumbent else LOOKS[:1]
         contract, used = self._code.contract(case, drawn[0]), [0.0]
 
         def verdict(program: Program, draw: int, outputs: list[memoryview]) -> Verdict:
@@ -158,7 +161,8 @@ class ProgramBench:
             raise WorkerFailure(Status.VOID if same else Status.NONDETERMINISTIC, text) from None
         except ReplayerGone as gone:
             raise WorkerFailure(Status.VOID, str(gone)) from None
-        return Timed(found, pairs, same, max(used))
+        first, second = found.arms
+        return Timed(found, pairs, same, (arms[first], arms[second]), max(used))
 
     def judge_classes(self, case: Case, candidate: Program, incumbent: Program | None, seeds: Seeds) -> list[str]:
         """Replay a program once on each class of values, off the clock, and judge its outputs. Returns the classes that

@@ -53,9 +53,7 @@ class Programs:
 
     def __init__(self, server: ForkServer) -> None:
         self._server = server
-        self._after = after
-        self._known: dict[str, list[CallCaptured]] = {}
-        self._ahead: dict[str, list[CallCaptured]] = {}
+        self._last: tuple[str, list[CallCaptured]] = "", []
         self._public: dict[str, tuple[Arguments, Arguments]] = {}
         self._peaks: dict[str, int] = {}
 
@@ -120,16 +118,20 @@ class Programs:
         return [found[case_label(case)] for case in cases]
 
     def confirm(
-        self, code: TaskCode, snapshot: Snapshot, cases: Sequence[Case], programs: Sequence[Program], label: str
-    ) -> list[Recorded]:
-        """What ordinary calls launch, and how long they take: nothing else goes on meanwhile. Raises `OtherLaunches`
-        where one launches other things than its program, `InProcess` where what it launches cannot be recorded, and
-        `WorkerFailure` where it fails."""
+        self,
+        code: TaskCode,
+        snapshot: Snapshot,
+        cases: Sequence[Case],
+        programs: Sequence[Sequence[Program]],
+        label: str,
+    ) -> list[tuple[Recorded, list[Program]]]:
+        """What an ordinary call launches in each case, and how long it takes, with those of the case's programs that
+        launch the same: nothing else goes on meanwhile. Raises `OtherLaunches` where none does, `InProcess` where what
+        a call launches cannot be recorded, and `WorkerFailure` where it fails."""
         draws = [self._draws(code, case)[0] for case in cases]
-        with self._failing(label, None):
+        with self._failing(label):
             recorded = ordinary_calls(self._server, entry_of(code, snapshot), draws, code.task.file.timeout_s)
-        confirm_launches(recorded, programs)
-        return recorded
+        return [*zip(recorded, confirm_launches(recorded, programs), strict=True)]
 
     def public(self, code: TaskCode, case: Case) -> Sequence[Sent]:
         """The contents of the inputs of an ordinary call."""

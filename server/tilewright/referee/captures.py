@@ -314,14 +314,18 @@ def ordinary_calls(server: ForkServer, entry: Entry, draws: Sequence[Arguments],
     return recorded
 
 
-def confirm_launches(recorded: Sequence[Recorded], programs: Sequence[Program]) -> None:
-    """Raises `OtherLaunches` where an ordinary call launched other things than its program does, and `InProcess` where
-    that cannot be told."""
-    for call, program in zip(recorded, programs, strict=True):
+def confirm_launches(recorded: Sequence[Recorded], programs: Sequence[Sequence[Program]]) -> list[list[Program]]:
+    """Of each call's programs, those that launch what the ordinary call did. Raises `OtherLaunches` where none does,
+    and `InProcess` where that cannot be told."""
+    confirmed = []
+    for call, each in zip(recorded, programs, strict=True):
         try:
-            found = launch_differences(program, call.launches)
+            found = [launch_differences(program, call.launches) for program in each]
         except ProgramError as error:
             raise InProcess(str(error)) from None
-        if found:
-            why = printable("; ".join(found))
+        confirmed.append([program for program, differences in zip(each, found, strict=True) if not differences])
+        if not confirmed[-1]:
+            least = min(found, key=lambda differences: len(differences))
+            why = printable("; ".join(least))
             raise OtherLaunches(f"launches other kernels outside capture; write the tuned config down: {why}")
+    return confirmed

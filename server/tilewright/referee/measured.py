@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tilewright.evaluation import statistics
@@ -54,9 +54,10 @@ Pair = tuple[Program, Program]
 @dataclass(frozen=True)
 class Run:
     """What a benchmark run is to go by. `deadline`: by `time.monotonic`. `store`: where programs are written, if they
-    are kept, `with_inputs` of a public draw. `confirms`: a candidate that gains has to launch the same in an ordinary
-    call. `in_process`: gives what times both versions in their own processes. `settle`: waits until no other process of
-    ours starts. `ordinary`: the incumbent's ordinary calls by case, from its own record, if they are there."""
+    are kept, `with_inputs` of a public draw. `kept`: by case, the files of the incumbent's programs. `confirms`: the
+    candidate is captured anew, and one that gains has to launch the same in an ordinary call. `in_process`: gives what
+    times both versions in their own processes. `settle`: waits until no other process of ours starts. `ordinary`: the
+    incumbent's ordinary calls by case, from its own record, if they are there."""
 
     code: TaskCode
     rules: Rules
@@ -73,6 +74,7 @@ class Run:
     store: Path | None = None
     with_inputs: bool = False
     ordinary: Sequence[Ordinary | None] = ()
+    kept: Mapping[str, Sequence[Path]] = field(default_factory=dict)
 
     def look(self, pid: int | None) -> None:
         """Raises `WorkerFailure` where the time is used up, or where processes beside ours, of which the replayer is
@@ -189,7 +191,7 @@ class Measuring:
         run.tell("the last program against itself")
         resolution = None
         with contextlib.suppress(InProcess, OSError, ProgramError, Fault, ReplayerGone):
-            resolution = bench.resolution(pairs[0][0], _read(pairs[0][2]), run.seeds)
+            resolution = bench.resolution(pairs[0][0], kept.read(pairs[0][2]), run.seeds)
         result = _together(run, timings, intervals, run.rules.end_error)
         return result.model_copy(update={"resolution": resolution})
 
@@ -229,14 +231,14 @@ class Measuring:
             raise InProcess(own.reason, CANDIDATE)
         if other is not None and not other.programs:
             raise InProcess(f"of the incumbent: {other.reason}", INCUMBENT)
-        incumbent = other.program if other is not None else None
-        timed = self._bench(run).case(case, own.program, incumbent, run.seeds)
-        values = values_of(timed, alone=incumbent is None)
-        written = sum(tensor.size for tensor in own.program.layout.outputs)
+        theirs = other.programs if other is not None else ()
+        timed = self._bench(run).case(case, own.programs, theirs, run.seeds)
+        slowest = timed.programs[1]
+        values = values_of(timed, alone=other is None)
+        written = sum(tensor.size for tensor in slowest.layout.outputs)
         work = replace(run.code.work(case), written=written)
         need_possible(case, values["latency_ms"], work, run.device)
         percent, bound = roofline_share(values["latency_ms"], work, run.ceilings)
-        slowest = timed.programs[1]
         programs = [slowest, *(one for one in own.programs if one is not slowest)]
         if run.with_inputs:
             programs = [self._programs.with_inputs(run.code, case, one) for one in programs]
@@ -245,9 +247,10 @@ class Measuring:
             case=case,
             roofline_percent=percent,
             bound=bound,
+            work_bytes=work.bytes,
             peak_bytes=max(own.peak_bytes, written),
-            program=_stored(stored, run.store),
-            note="" if bound else "no measured ceiling applies",
+            programs=[kept.stored(one, run.store) for one in programs],
+            note="; ".join(filter(None, notes)),
             **values,
         )
         return timing, timed

@@ -13,7 +13,7 @@ import torch
 
 from tilewright.evaluation.measurement import Bench, Phases
 from tilewright.evaluation.ordinary import Ordinary
-from tilewright.evaluation.pool import WorkerPool
+from tilewright.evaluation.pool import WorkerPool, cpus
 from tilewright.evaluation.results import BenchmarkResult, Environment, Raced
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
@@ -61,7 +61,7 @@ class OnGpu:
         self.server = capture_server()
         self._replayer = Replayer(folder)
         self._replayer.begin()
-        self._programs = Programs(self.server, kill_orphans)
+        self._programs = Programs(self.server)
         self._measuring = Measuring(self._programs, self._replayer, lambda: Replayer(folder, records=True))
 
     def benchmark(self, code: TaskCode, message: Message, environment: Environment, phases: Phases) -> BenchmarkResult:
@@ -137,4 +137,5 @@ class OnGpu:
                 store=Path(message["store"]) if message.get("store") else None,
                 with_inputs=message.get("with_inputs", False),
                 ordinary=[Ordinary.model_validate(one) if one else None for one in message.get("ordinary", [])],
+                kept={case: [*map(Path, files)] for case, files in message.get("kept", {}).items()},
             )

@@ -93,25 +93,24 @@ class Outside:
         found = {}
         with self._recording() as recording:
             recording.begin()
-            recorded = self._calls(run, result, places, version, label)
-            for number, call in zip(places, recorded, strict=True):
-                timing, captured = result.cases[number], version[1][number]
-                assert captured is not None and captured.program is not None
+            confirmed = self._calls(run, result, places, version, label)
+            for number, (call, programs) in zip(places, confirmed, strict=True):
+                timing = result.cases[number]
                 inputs = self._programs.public(run.code, timing.case)
-                replayed = self._replayed_us(recording, captured.program, inputs, 1e3 * timing.latency_ms)
+                replays = [self._replayed_us(recording, one, inputs, 1e3 * timing.latency_ms) for one in programs]
                 us, host_us = (round(statistics.median(several), 3) for several in (call.us, call.host_us))
-                if replayed > 0:
+                if all(replays):
                     if us <= 0:
                         raise OtherLaunches(f"{case_label(timing.case)}: an ordinary call is said to take no time")
-                    found[number] = Ordinary(us=us, replayed_us=replayed, host_us=host_us)
+                    found[number] = Ordinary(us=us, replayed_us=nearest(us, replays), host_us=host_us)
         return found
 
     def _calls(
         self, run: Run, result: BenchmarkResult, places: Sequence[int], version: Version, label: str
-    ) -> list[Recorded]:
+    ) -> list[tuple[Recorded, list[Program]]]:
         snapshot, captured = version
         cases: list[Case] = [result.cases[number].case for number in places]
-        programs = [one.program for number in places if (one := captured[number]) and one.program]
+        programs = [one.programs for number in places if (one := captured[number]) and one.programs]
         return self._programs.confirm(run.code, snapshot, cases, programs, label)
 
     def _replayed_us(self, recording: Replayer, program: Program, inputs: Sequence[Sent], us: float) -> float:
@@ -133,6 +132,12 @@ def replayed_us(replayer: Replayer, program: Program, inputs: Sequence[Sent], us
     replayer.load([program], [inputs])
     answer, _ = replayer.alone(0, 0, warm + counted, CALL_LIMIT_S)
     return round(statistics.median(map(math.fsum, answer.us[-counted:])), 3) if answer.us else 0.0
+
+
+def nearest(us: float, replays: Sequence[float]) -> float:
+    """Of the replays that launch what an ordinary call of `us` did, the one that takes about as long. A function that
+    tunes may call any of its programs, and its figure is that of the slowest."""
+    return min(replays, key=lambda replay: abs(math.log(us / replay)))
 
 
 def with_ordinary(result: BenchmarkResult, found: dict[int, Ordinary]) -> BenchmarkResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.evaluation.results import BenchmarkResult, Level
+from tilewright.evaluation.results import CAPTURED_ANEW, BenchmarkResult, Level
 from tilewright.policy import Reason, Verdict, VerdictKind, advise
 from tilewright.session.history import Kept, Row, State
 
@@ -95,6 +95,7 @@ def remarks(result: BenchmarkResult) -> list[str]:
         UNCONFIRMED: bool(result.unconfirmed),
         UNCOMPARED: bool(result.uncompared),
         UNJUDGED: bool(result.unjudged),
+        CAPTURED_ANEW: any(CAPTURED_ANEW in case.note for case in result.cases),
         UNSTEADY: not all(case.steady for case in result.cases),
     }
     off = result.telemetry.off if result.telemetry is not None else []

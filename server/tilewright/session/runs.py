@@ -150,15 +150,17 @@ class Runs:
         confirms: bool = False,
         store: Path | None = None,
         with_inputs: bool = False,
+        kept: Mapping[str, Sequence[str]] | None = None,
         ordinary: Sequence[Ordinary | None] = (),
     ) -> BenchmarkResult:
         """Measure a candidate against the incumbent, or alone. `confirms`: on a GPU, one that gains has to launch the
         same in an ordinary call, and to take as long beside a replay as the incumbent did, whose `ordinary` calls these
         are; default: they are made anew. `store`: the folder to which its programs are written, `with_inputs` of a
-        public draw; default: none."""
+        public draw; default: none. `kept`: by case, the files of the incumbent's programs; without them it is
+        captured."""
         arms = [files] if incumbent is None else [files, incumbent]
         rules, session = self._rules.model_dump(), self._session
-        more = {"confirms": confirms, "store": str(store or ""), "with_inputs": with_inputs}
+        more = {"confirms": confirms, "store": str(store or ""), "with_inputs": with_inputs, "kept": kept or {}}
         more |= {"session": session, "rules": rules, "ordinary": [one and one.model_dump() for one in ordinary]}
         result = await self._run("benchmark", limit_s, tell, arms, secret=secret, **more)
         return BenchmarkResult.model_validate(result)

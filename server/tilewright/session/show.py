@@ -309,13 +309,16 @@ def _timing(case: CaseTiming) -> TimedCase:
 
 
 def _doubt(case: CaseTiming) -> str:
+    weight = [f"weight {case.weight:g}"] * (case.weight != 1)
     if case.same:
-        return "the same program as the incumbent"
-    notes = ["by the wall clock; the events show more"] * case.bounded
+        return "; ".join(["the same program as the incumbent", *weight])
+    notes = weight + ["by the wall clock; the events show more"] * case.bounded
     notes += [f"clock not steady ({case.mhz} MHz)"] * (not case.steady)
     notes += ["the incumbent's bytes"] * case.same_bytes
     if case.error_used:
         notes.append(f"{case.error_used:.0%} of the error allowed")
+    if case.ordinary is not None and case.ordinary.host_bound:
+        notes.append(f"host-bound: {case.ordinary.host_us:.0f} us on the host")
     return "; ".join(notes)
 
 

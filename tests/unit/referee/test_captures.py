@@ -407,8 +407,10 @@ def test_an_ordinary_call_is_made_by_a_worker_of_its_own(
 
 def test_a_program_is_confirmed_by_what_an_ordinary_call_launches(worker: Callable[[Claim], list[Message]]) -> None:
     worker(told(*launches_of(ONE)[::-1]))
-    confirm_launches(ordinary_calls(SERVER, ENTRY, DRAWS, 5.0), [[ONE], [ONE, TWICE]])
-    confirm_launches([launches_of(TWICE)], [[ONE, TWICE]])
+    confirmed = confirm_launches(ordinary_calls(SERVER, ENTRY, DRAWS, 5.0), [[ONE], [TWICE, ONE, ONE]])
+    assert [[*map(id, each)] for each in confirmed] == [[id(ONE)], [id(ONE)] * 2]
+    twice = Recorded(launches=launches_of(TWICE), us=[5.0], host_us=[9.0])
+    assert confirm_launches([twice], [[ONE, TWICE]])[0][0] is TWICE
     other = KernelLaunch(symbol="other\x1b[2J", grid=(128, 1, 1))
     worker(told(*launches_of(ONE), other))
     with pytest.raises(OtherLaunches) as refused:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.referee.outside import replayed_us
+from tilewright.referee.outside import nearest, replayed_us
 from tilewright.wire.messages import Outputs
 
 
@@ -43,3 +43,7 @@ def test_the_median_of_those_that_count_is_what_a_replay_takes() -> None:
     for recorded, expected in ((True, 12.0), (False, 0.0)):
         replayer: Any = Recording(recorded)
         assert replayed_us(replayer, program, ["inputs"], 1e6) == expected  # type: ignore[list-item]
+
+
+def test_of_the_programs_of_a_function_that_tunes_the_one_that_was_called_is_the_one_that_takes_as_long() -> None:
+    assert [nearest(us, [12.0, 30.0]) for us in (5.0, 13.0, 28.0, 90.0)] == [12.0, 12.0, 30.0, 30.0]

@@ -175,14 +175,18 @@ def test_work_beside_a_check_ends_soon_after_it(code: TaskCode, monkeypatch: pyt
     assert made.of(code, OTHER, [PLAIN], "candidate") == [CallCaptured((ONE,))]
 
 
+MORE = program([copied(), fill(OUT, 20), fill(OUT, 21)])
+"""It launches more than `ONE` does."""
+
+
 def test_ordinary_calls_are_made_anew_each_time(code: TaskCode, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = [Recorded(launches=launches_of(ONE), us=[us], host_us=[9.0]) for us in (5.0, 6.0)]
     answers = [[one] for one in calls]
     monkeypatch.setattr(candidates, "ordinary_calls", lambda *_: answers.pop(0))
     made = programs()
-    assert made.confirm(code, SNAPSHOT, [PLAIN], [ONE], "candidate") == calls[:1]
+    assert made.confirm(code, SNAPSHOT, [PLAIN], [[MORE, ONE]], "candidate") == [(calls[0], [ONE])]
     with pytest.raises(OtherLaunches):
-        made.confirm(code, SNAPSHOT, [PLAIN], [program([copied(), fill(OUT, 20), fill(OUT, 21)])], "candidate")
+        made.confirm(code, SNAPSHOT, [PLAIN], [[MORE]], "candidate")
 
 
 @pytest.mark.parametrize("fails", [False, True])
