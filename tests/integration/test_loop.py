@@ -409,7 +409,8 @@ def test_a_measured_gain_has_to_show_twice(make_task: Callable[..., Path], monke
         *__: object,
         confirms: bool,
         store: Path,
-        ordinary: object,
+        kept: object,
+        ordinary: object = (),
     ) -> BenchmarkResult:
         secrets.append(secret)
         asked.append(confirms)

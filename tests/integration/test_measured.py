@@ -50,6 +50,9 @@ FAST, SLOW = taking(20), taking(30)
 WRONG = program([clear(), fill(OUT, 20)])
 REFUSED = program([copied(), fill(OUT, 20).model_copy(update={"shared": 1 << 20})])
 IN_PROCESS_MS = 0.5
+GAIN = BenchmarkResult(
+    status=Status.PASSED, level=Level.REPLAYED, latency_ms=0.022, speedup=1.4, speedup_low=1.3, speedup_high=1.5
+)
 US = 40.0
 """Of an ordinary call, and of a replay, by their launches."""
 
@@ -252,7 +255,7 @@ def test_a_baseline_is_replayed_alone(stage: Stage) -> None:
 def test_the_same_programs_are_not_timed(stage: Stage) -> None:
     result = stage.measure(calls(FAST, SLOW), calls(FAST, SLOW), confirms=True)
     assert result == BenchmarkResult(status=Status.PASSED, level=Level.REPLAYED, same=True)
-    assert (verdict := settled(result, DEFAULT, alone=False, confirms=False)) is not None
+    assert (verdict := settled(result, None, None, DEFAULT)) is not None
     assert verdict.reason is Reason.SAME_PROGRAM
     stage.assert_nothing_was_timed()
     assert stage.programs.confirmed == []
@@ -424,7 +427,7 @@ def test_a_gain_is_confirmed_by_what_an_ordinary_call_launches(
     assert result.speedup is not None, "what was measured is on record"
     asked = ["candidate"] if ordinary.get("candidate") is OTHER else [*LABELS]
     assert stage.programs.confirmed == [(label, 2) for label in asked]
-    verdict = settled(result, DEFAULT, alone=False, confirms=True)
+    verdict = settled(GAIN, None, result, DEFAULT)
     assert verdict is not None
     assert verdict.reason is (Reason.GAIN if status is Status.PASSED else Reason.OTHER_LAUNCHES)
 

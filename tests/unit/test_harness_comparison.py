@@ -43,12 +43,11 @@ def decided(logs: Logs) -> Comparison:
 
 def kept(source: random.Random, logs: Logs, gain: float) -> bool:
     """Whether a session would keep a candidate whose pairs are drawn from `logs`: it has to win, and win again."""
-    for confirms in (False, True):
-        drawn = logs[[source.randrange(len(logs)) for _ in range(PAIR_LOOKS[-1])]] + gain
-        verdict = settled(decided(drawn).result(), Rules(), alone=False, confirms=confirms)
-        if verdict is not None and verdict.kind is not VerdictKind.KEEP:
-            return False
-    return True
+    first, again = (
+        decided(logs[[source.randrange(len(logs)) for _ in range(PAIR_LOOKS[-1])]] + gain).result() for _ in range(2)
+    )
+    verdict = settled(first, None, again, Rules())
+    return verdict is not None and verdict.kind is VerdictKind.KEEP
 
 
 def test_identical_arms_are_kept_in_at_most_one_of_a_hundred_trials_at_the_fixtures_noise() -> None:
@@ -77,7 +76,7 @@ def test_cases_that_share_their_runs_luck_are_not_taken_for_independent() -> Non
 def test_a_gain_overall_with_a_loss_on_one_case_is_a_regression() -> None:
     source = np.random.default_rng(4)
     logs = np.stack([source.normal(0.5, 0.01, PAIR_LOOKS[-1]), source.normal(-0.05, 0.01, PAIR_LOOKS[-1])], axis=1)
-    verdict = settled(decided(logs).result(), Rules(), alone=False, confirms=False)
+    verdict = settled(decided(logs).result(), None, None, Rules())
     assert verdict is not None
     assert (verdict.kind, verdict.reason) == (VerdictKind.REVERT, Reason.REGRESSION)
     assert "of=case 1" in verdict.detail
@@ -96,7 +95,7 @@ def test_what_can_gain_nothing_worth_a_run_is_not_measured_on() -> None:
     source = np.random.default_rng(6)
     found = decided(source.normal(0.0, 0.004, (PAIR_LOOKS[-1], 1)))
     assert len(found) <= PAIR_LOOKS[1]
-    verdict = settled(found.result(), Rules(), alone=False, confirms=False)
+    verdict = settled(found.result(), None, None, Rules())
     assert verdict is not None and verdict.reason is Reason.INCONCLUSIVE
 
 

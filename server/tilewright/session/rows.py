@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tilewright.evaluation.results import CAPTURED_ANEW, BenchmarkResult, Level
-from tilewright.policy import Reason, Verdict, VerdictKind, advise
-from tilewright.session.history import Kept, Row, State
+from tilewright.policy import Reason, Verdict, VerdictKind, advise, verdict_of_check
+from tilewright.session.records import Row
+from tilewright.session.state import State
 
 HARNESS_TRUSTED = "harness-trusted"
 UNCONFIRMED = "launches not confirmed"

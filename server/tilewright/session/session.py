@@ -207,8 +207,17 @@ class Session:
         if incumbent is not None and state.gains(first) and not first.modelled and (sizes is None or sizes.passed):
             left_s -= first.seconds
             how = _after("confirming the gain", tell)
+            known = state.incumbent_result.cases if state.incumbent_result is not None else []
             again = await runs.benchmark(
-                files, incumbent, again_secret(secret), left_s, how, confirms=True, store=store, kept=kept
+                files,
+                incumbent,
+                again_secret(secret),
+                left_s,
+                how,
+                confirms=True,
+                store=store,
+                kept=kept,
+                ordinary=[case.ordinary for case in known],
             )
         if sizes is not None:
             self._keep_revoked(sizes)

@@ -96,10 +96,10 @@ def told(state: State) -> list[str]:
         return [f"{_NOT}: {result.message or result.status}"]
     keeps = f"{len(state.keeps)} keep{'s' if len(state.keeps) > 1 else ''}"
     slowed = f"; {result.sustained}" if result.sustained else ""
-    figures = f"{direct} measured directly{slowed}, {state.whole.product} as the product of {keeps}"
+    figures = f"{direct} measured directly{slowed}, {product(state.keeps)} as the product of {keeps}"
     if result.resolution is not None:
         figures += f"; this machine resolves {100 * result.resolution:.2g}% today"
-    if state.whole.agrees:
+    if agrees(state):
         return [f"the last program against the first: {figures}"]
     return [f"THE KEEPS DO NOT ADD UP: the last program against the first is {figures}: {MEANING}"]
 

@@ -23,6 +23,7 @@ from tilewright.session.records import ENTRY, Begun, Checked, Ended, Entry, Meas
 from tilewright.task import Backend
 
 CASE = {"N": 4096, "dtype": "float32"}
+WORK_BYTES = 2e9
 
 
 def started(session: str = "scale-1", **more: Any) -> Started:
@@ -50,6 +51,7 @@ def timing(
         figures = {"incumbent_ms": ms * speedup, "speedup": speedup, **ends}
     use = KernelUse(name="scale_kernel", registers=registers, stack_bytes=0, shared_bytes=0, warps_per_sm=48)
     known: dict[str, Any] = {"level": Level.REPLAYED, "roofline_percent": 50.0, "bound": "memory", "kernels": [use]}
+    known["work_bytes"] = WORK_BYTES
     return CaseTiming(case=CASE, latency_ms=ms, **known | figures | more)
 
 

@@ -134,6 +134,16 @@ def test_what_not_to_trust_is_on_the_page_and_in_the_text(tmp_path: Path) -> Non
         assert f"[{note}]" in row
 
 
+def test_cases_have_the_rate_of_their_own_work_and_count_by_their_weight(tmp_path: Path) -> None:
+    (case,) = data_of(tmp_path, journals.ended(journals.session(), 2.0)).sessions[0].cases
+    assert (case.rate_before, case.rate, case.percent) == ("2000 GB/s", "4000 GB/s", pytest.approx(50))
+    both = [journals.timing(1.0, weight=3.0), journals.timing(16.0)]
+    first = journals.result(2.0).model_copy(update={"cases": both})
+    entries = [journals.started("scale-2"), *journals.trial(0, "baseline", first, Reason.BASELINE)]
+    session = data_of(tmp_path, entries).sessions[0]
+    assert (session.before_ms, session.after_ms) == (pytest.approx(2.0), 2.0)
+
+
 def test_a_modelled_session_says_that_nothing_was_timed(tmp_path: Path) -> None:
     entries = [
         journals.started(),

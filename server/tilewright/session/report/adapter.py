@@ -49,6 +49,8 @@ def session_of(journal: Path, repository: Repository | None) -> Session:
     last_to_first = state.ended.direct if state.ended is not None else None
     direct = None if last_to_first is None else ratio_of(last_to_first)
     total = last_to_first if direct else together(state.keeps, state.baseline_result)
+    cases = total.cases if total else []
+    firsts, weights = [case.incumbent_ms or case.latency_ms for case in cases], [case.weight for case in cases]
     with journal.open(encoding="utf-8") as file:
         began = str(json.loads(file.readline())["time"])
     return Session(
@@ -64,7 +66,7 @@ def session_of(journal: Path, repository: Repository | None) -> Session:
         product=product(state.keeps),
         direct=direct is not None,
         sustained=sustained_of(total),
-        before_ms=geometric_mean([case.incumbent_ms or case.latency_ms for case in total.cases]) if total else None,
+        before_ms=geometric_mean(firsts, weights) if firsts else None,
         after_ms=total.latency_ms if total else None,
         doubts=tuple(_doubts(state)),
         cases=tuple(cases_of(total, state.baseline_result, environment.ceilings)),

@@ -59,8 +59,8 @@ def cases_of(result: BenchmarkResult | None, before: BenchmarkResult | None, kno
             bound=bound,
             percent_before=percents[0],
             percent=percents[1],
-            rate_before=_rate(percents[0], bound, timing, known),
-            rate=_rate(percents[1], bound, timing, known),
+            rate_before=_rate(percents[0], timing.incumbent_ms, known_share, known),
+            rate=_rate(percents[1], timing.latency_ms, known_share, known),
             memory_before=sources[1].peak_bytes if sources[1:] else None,
             memory=timing.peak_bytes,
             note="; ".join([*doubts, *filter(None, [timing.note])]),
@@ -73,13 +73,13 @@ def _ratio(timing: CaseTiming) -> Ratio | None:
     return Ratio(speedup=timing.speedup, low=timing.speedup_low, high=timing.speedup_high)
 
 
-def _rate(percent: float | None, bound: str, timing: CaseTiming, known: Ceilings) -> str:
-    """What a call moves or computes a second, from its share of the ceiling that binds it."""
-    flops = known.flops.get(str(timing.case.get("dtype", "")))
-    if percent is None:
+def _rate(percent: float | None, ms: float | None, timing: CaseTiming | None, known: Ceilings) -> str:
+    """What a call of `ms` moves or computes a second, by a run that says what binds it; `percent`: of that ceiling."""
+    if percent is None or ms is None or timing is None:
         return ""
-    if bound == "memory":
-        return f"{percent / 100 * known.copy_bytes_per_s / 1e9:.0f} GB/s"
+    flops = known.flops.get(str(timing.case.get("dtype", "")))
+    if timing.bound == "memory":
+        return f"{timing.work_bytes / ms / 1e6:.0f} GB/s" if timing.work_bytes else ""
     return f"{percent / 100 * flops / 1e12:.1f} TFLOP/s" if flops else ""
 
 
