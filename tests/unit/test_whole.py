@@ -72,5 +72,6 @@ def test_a_keep_of_what_tunes_is_the_least_that_it_may_have_gained() -> None:
 
     for programs, direct, agrees in ((1, 1.2, False), (2, 1.2, True), (2, 1.05, False), (1, 1.1, True)):
         ended = SimpleNamespace(direct=gained(direct, 1))
-        state: Any = SimpleNamespace(keeps=[gained(1.1, programs)], ended=ended)
-        assert whole.agrees(state) is agrees
+        for baseline, kept in ((1, programs), (programs, 1)):
+            state: Any = SimpleNamespace(keeps=[gained(1.1, kept)], baseline_result=gained(1.0, baseline), ended=ended)
+            assert whole.agrees(state) is agrees

@@ -82,8 +82,9 @@ def agrees(state: State) -> bool | None:
     if direct is None:
         return None
     together = product(state.keeps)
-    if any(len(case.programs) > 1 for keep in state.keeps for case in keep.cases):
-        return direct.high >= together.low  # a keep of what tunes is the least that it may have gained
+    runs = [*state.keeps, *filter(None, [state.baseline_result])]
+    if any(len(case.programs) > 1 for run in runs for case in run.cases):
+        return direct.high >= together.low  # a keep of or beside what tunes is the least that it may have gained
     return agree(direct, together)
 
 
