@@ -146,7 +146,7 @@ class ProgramRace:
         try:
             self._scout(racing)
             best = min(racing.alone_us.values())
-            near = [arm for arm, us in racing.alone_us.items() if arm != ORIGINAL and us <= FAR * best]
+            near = [arm for arm, us in racing.alone_us.items() if arm != ORIGINAL and (whole or us <= FAR * best)]
             rounds, stayed = halve(near, lambda arms, count: self._in_groups(racing, arms, count), whole)
         except ReplayerGone as gone:
             raise WorkerFailure(Status.VOID, str(gone)) from None
