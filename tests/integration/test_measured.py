@@ -559,6 +559,11 @@ def test_a_program_is_written_with_the_inputs_of_a_public_draw(stage: Stage, tmp
         assert identity(program) == identity(FAST)
 
 
+def test_a_program_beside_a_file_that_has_just_gone_is_not_written(tmp_path: Path) -> None:
+    (tmp_path / "gone.part").symlink_to(tmp_path / "nowhere")
+    assert kept.stored(FAST, tmp_path).note == "not written: No such file or directory"
+
+
 def test_a_session_keeps_only_so_much(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "STORED_BYTES", len(encoded(FAST)) + 10)
     fast, slow = stage.measure(calls(FAST, SLOW), store=tmp_path / "programs").cases

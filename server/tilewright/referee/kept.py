@@ -29,10 +29,10 @@ def stored(program: Program, folder: Path | None) -> StoredProgram:
         folder.mkdir(parents=True, exist_ok=True)
     path = program_file(folder, found.sha256)
     if not path.is_file():
-        if sum(file.stat().st_size for file in folder.glob("*")) + len(data) > STORED_BYTES:
-            note = f"not written: the session's programs would take over {STORED_BYTES >> 20} MiB"
-            return found.model_copy(update={"note": note})
         try:
+            if sum(file.stat().st_size for file in folder.glob("*")) + len(data) > STORED_BYTES:
+                note = f"not written: the session's programs would take over {STORED_BYTES >> 20} MiB"
+                return found.model_copy(update={"note": note})
             path.with_suffix(".part").write_bytes(data)
             path.with_suffix(".part").rename(path)
         except OSError as error:
