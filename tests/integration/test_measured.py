@@ -748,6 +748,17 @@ def test_the_first_programs_of_a_session_are_replayed_against_the_last(whole: Wh
     assert result.resolution is not None and 0 <= result.resolution < 0.02
 
 
+def test_what_comes_after_the_comparison_does_not_end_it(whole: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    def disturbed(*_: object) -> None:
+        raise WorkerFailure(Status.VOID, "other processes used the GPU meanwhile")
+
+    for name in ("sustained", "resolution"):
+        monkeypatch.setattr(ProgramBench, name, disturbed)
+    result = whole([SLOW, SLOW], [FAST, SLOW])
+    assert (result.status, result.resolution) == (Status.PASSED, None)
+    assert result.speedup is not None
+
+
 def test_a_session_whose_last_programs_are_its_first_gained_nothing(whole: Whole) -> None:
     result = whole([SLOW, SLOW], [SLOW, SLOW])
     assert (result.speedup, result.speedup_low, result.speedup_high) == (1.0, 1.0, 1.0)

@@ -182,7 +182,7 @@ class Measuring:
                 programs = kept.read(last), kept.read(first)
                 timed = bench.case(case, programs[:1], programs[1:], run.seeds)
                 us, sustained = [timed.found.mean_us(arm) for arm in (INCUMBENT, CANDIDATE)], None
-                with contextlib.suppress(InProcess):
+                with contextlib.suppress(InProcess, WorkerFailure):
                     sustained = None if timed.same else bench.sustained(case, *programs, run.seeds, us)
             except (InProcess, OSError, ProgramError) as error:
                 raise WorkerFailure(Status.VOID, f"{case_label(case)}: {error}") from None
@@ -190,7 +190,7 @@ class Measuring:
             intervals.append(timed.speedup)
         run.tell("the last program against itself")
         resolution = None
-        with contextlib.suppress(InProcess, OSError, ProgramError, Fault, ReplayerGone):
+        with contextlib.suppress(InProcess, WorkerFailure, OSError, ProgramError, Fault, ReplayerGone):
             resolution = bench.resolution(pairs[0][0], kept.read(pairs[0][2]), run.seeds)
         result = _together(run, timings, intervals, run.rules.end_error)
         return result.model_copy(update={"resolution": resolution})
