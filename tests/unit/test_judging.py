@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from tilewright.evaluation import crew as crews
+from tilewright.evaluation import tuners
 from tilewright.evaluation.correctness import Run
 from tilewright.evaluation.crew import Check, shared_out
 from tilewright.evaluation.judging import DISTURBED, judged_fairly, judged_undisturbed, judged_widely
@@ -209,6 +210,12 @@ def test_classes_of_values_come_first_and_leave_the_sizes_their_time(monkeypatch
     cut_off = Crew(monkeypatch, 1).judged(sizes, 0.0, classes)
     assert [check.message for check in cut_off.cases] == ["run 100", "run 0"]
     assert cut_off.notes == ["time was enough for 1 of 3 classes of values on visible cases"]
+    own = cut_off.cases[0].model_copy(update={"case": {"N": 9}})
+    tuned = CorrectnessResult(status=Status.PASSED, cases=[own, *cut_off.cases[:1]])
+    with monkeypatch.context() as patched:
+        patched.setattr(tuners, "checked", lambda *_: (tuned, None, []))
+        by = replace(ALONE, tunes=True, start=lambda **_: contextlib.nullcontext([]))
+        assert judged_widely(by, classes, 0.0).notes == cut_off.notes, "the benchmarked case is of no class"
     crew = Crew(monkeypatch, 1)
     crew.ends[101] = Status.WRONG_VALUES
     wrong = crew.judged(sizes, classes=classes)
