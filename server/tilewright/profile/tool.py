@@ -30,7 +30,7 @@ async def run_tool(arguments: Sequence[str], folder: Path, limit_s: float) -> tu
     except TimeoutError:
         return None, f"{Path(arguments[0]).name} was stopped after {limit_s:.0f} s"
     finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        if process.returncode is None:
+        if process.returncode is None:  # else its number may be another group's by now
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
