@@ -145,7 +145,6 @@ def test_without_a_gpu_the_model_ranks(tmp_path: Path) -> None:
         ({}, ["128"], {"TILE": 128}),
         ({"128": Status.WRONG_VALUES}, ["128", "64", "32"], {"TILE": 32}),
         ({"128": Status.CRASHED, "32": Status.CRASHED}, ["128", "64", "32", "16"], {"TILE": 16}),
-        ({"128": Status.VOID}, ["128", "32"], {"TILE": 32}),
         ({"128": Status.CRASHED, "64": Status.TIMEOUT}, ["128", "64", "32"], {"TILE": 32}),
     ],
 )
@@ -171,6 +170,27 @@ def test_what_is_wrong_as_it_is_ends_the_search(tmp_path: Path) -> None:
 
     result = searched(Wrong(), {"TILE": [16, 32]}, tmp_path)
     assert (result.status, result.tried) == (Status.WRONG_VALUES, [])
+
+
+@pytest.mark.parametrize("voids", [1, 2])
+@pytest.mark.parametrize("run", ["correctness", "benchmark"])
+def test_a_void_run_is_made_once_more_and_is_no_config_s_fault(run: str, voids: int, tmp_path: Path) -> None:
+    class Disturbed(Runs):
+        left = voids
+
+    async def disturbed(self: Disturbed, *arguments: Any) -> Any:
+        if self.left:
+            self.left -= 1
+            kind = CorrectnessResult if run == "correctness" else BenchmarkResult
+            return kind(status=Status.VOID, message="the GPU is in use")
+        return await getattr(Runs, run)(self, *arguments)
+
+    setattr(Disturbed, run, disturbed)
+    result = searched(Disturbed(), {"TILE": [16, 32]}, tmp_path)
+    if voids == 1:
+        assert (result.status, result.best) == (Status.PASSED, {"TILE": 32})
+    else:
+        assert (result.status, result.message) == (Status.VOID, "the GPU is in use")
 
 
 def test_a_gain_that_is_gone_when_measured_anew_is_none(tmp_path: Path) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.autotune.report import SearchResult, Speedup, Tried, geometric, label
 from tilewright.autotune.space import Kind, declared, kind_of, proposed
-from tilewright.evaluation.results import ORIGINAL, CorrectnessResult, Raced, Status
+from tilewright.evaluation.results import ORIGINAL, BenchmarkResult, CorrectnessResult, Raced, Status
 from tilewright.evaluation.seeds import new_secret
 from tilewright.knobs import Knobs, SpaceError, Value
 from tilewright.repository import Files
@@ -26,6 +26,7 @@ CONFIRMED_AT_MOST = 6
 SAME = "the same program as "
 """How the reason begins why a config is left out of which another's measurement says all."""
 Tell = Callable[[str], None]
+Result = TypeVar("Result", BenchmarkResult, CorrectnessResult)
 
 
 class SearchFailed(Exception):
@@ -54,8 +55,8 @@ class Wanted:
 
 
 async def search(wanted: Wanted, backend: Backend, runs: Runs, tell: Tell) -> SearchResult:
-    """Search the space. A config that fails is data; a candidate that fails as it is ends the search with its status.
-    Raises `SpaceError` and `UsageError`."""
+    """Search the space. A config that fails is data; a candidate that fails as it is ends the search with its status,
+    and so does a run that is void twice. Raises `SpaceError` and `UsageError`."""
     started = time.monotonic()
     knobs, environment = wanted.knobs(), await runs.environment()
     space = (
@@ -198,21 +199,36 @@ class _Search:
         found = await self._check(number)
         if found.status is Status.PASSED:
             return ""
-        if not self._original_passed and found.status is not Status.VOID:
+        if not self._original_passed:
             self._tell("a config is wrong: checking the candidate as it is")
             original = await self._check(ORIGINAL)
-            if original.status not in (Status.PASSED, Status.VOID, Status.TIMEOUT):
+            if original.status not in (Status.PASSED, Status.TIMEOUT):
                 raise SearchFailed(original.status, original.message)
             self._original_passed = True
         return f"{found.status}: {found.message}"
 
     async def _check(self, number: int) -> CorrectnessResult:
-        return await self._runs.correctness(self._variants[number], new_secret(), LIMIT_S, self._tell)
+        return await self._twice(
+            lambda: self._runs.correctness(self._variants[number], new_secret(), LIMIT_S, self._tell)
+        )
+
+    async def _twice(self, run: Callable[[], Awaitable[Result]]) -> Result:
+        """What a run gives, made once more where it is void, which is no config's fault. Raises `SearchFailed` where it
+        is void again."""
+        found = await run()
+        if found.status is Status.VOID:
+            self._tell(f"void, and run again: {found.message}")
+            found = await run()
+        if found.status is Status.VOID:
+            raise SearchFailed(Status.VOID, found.message)
+        return found
 
     async def _measured_anew(self, number: int) -> Speedup | str:
         """A config against the original once more, or why that shows no gain."""
         original = self._variants[ORIGINAL]
-        found = await self._runs.benchmark(self._variants[number], original, new_secret(), LIMIT_S, self._tell)
+        found = await self._twice(
+            lambda: self._runs.benchmark(self._variants[number], original, new_secret(), LIMIT_S, self._tell)
+        )
         if found.same:
             return "it compiles to the same program as the original"
         if found.speedup is None or found.speedup_low is None or found.speedup_high is None:
