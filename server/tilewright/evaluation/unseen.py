@@ -43,9 +43,10 @@ class Tuners:
         """Add those that a worker, whose word is not trusted, has listed."""
         for tuner in _listed(said):
             match tuner:
-                case [str(name), int(configs), [*taken], int(first)] if configs > 1:
+                case [str(name), int(configs), [*taken], int() | None as first] if configs > 1:
                     name = printable(cut(name, PLACE_LIMIT))
-                    self.first[tuner_key(name, configs)] = first % configs
+                    if first is not None:
+                        self.first[tuner_key(name, configs)] = first % configs
                     self.configs[name] = max(configs, self.configs.get(name, 0))
                     known = {printable(cut(str(one), PLACE_LIMIT)): None for one in taken[:configs]}
                     self.taken.setdefault(name, {}).update(known)

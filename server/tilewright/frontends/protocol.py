@@ -19,12 +19,13 @@ class MissingPackage(UsageError):
 
 
 class Tuner(NamedTuple):
-    """A tuner that ran: of how many configs it took which, and the number of the one that it took first."""
+    """A tuner that ran: of how many configs it took which, and the number of the one that it took first; None where
+    that is not one of them."""
 
     name: str
     configs: int
     taken: list[str]
-    first: int
+    first: int | None
 
 
 class Choice(NamedTuple):

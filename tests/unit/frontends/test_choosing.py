@@ -13,6 +13,7 @@ from cuda.tile._execution import kernel
 from tilewright.evaluation import tuners
 from tilewright.evaluation.correctness import Run
 from tilewright.evaluation.results import CorrectnessResult, Status
+from tilewright.evaluation.unseen import Tuners
 from tilewright.frontends.cutile.runtime import CuTileRuntime
 from tilewright.frontends.protocol import Choice, Tuner
 from tilewright.interpreter.search import untimed
@@ -38,17 +39,32 @@ def taken(space: list[Any]) -> Any:
     return tune.exhaustive_search(space, None, None, None, None).best.config
 
 
+SEARCH = f"exhaustive_search at test_choosing.py:{taken.__code__.co_firstlineno + 1}"
+
+
+def test_two_searches_of_as_many_configs_are_two_tuners(searched: list[list[Any]]) -> None:
+    runtime = CuTileRuntime()
+    runtime.watch()
+    assert taken([64, 128]) == 128
+    elsewhere = tune.exhaustive_search([7, 5], None, None, None, None)
+    assert elsewhere.best.config == 5
+    assert [(one.configs, one.taken) for one in runtime.tuners()] == [(2, ["128"]), (2, ["5"])]
+    runtime.choose(Choice(0, known={f"{SEARCH} of 2": 0}))
+    assert taken([64, 128]) == 64
+    assert tune.exhaustive_search([7, 5], None, None, None, None).best.config == 5, "it is not the one that is known"
+
+
 def test_a_search_of_cutile_takes_elsewhere_what_it_took_first(searched: list[list[Any]]) -> None:
     runtime = CuTileRuntime()
     runtime.watch()
     assert taken([64, 128, 256]) == 128
-    assert runtime.tuners() == [Tuner("exhaustive_search", 3, ["128"], 1)]
-    runtime.choose(Choice(0, known={"exhaustive_search of 3": 1}))
+    assert runtime.tuners() == [Tuner(SEARCH, 3, ["128"], 1)]
+    runtime.choose(Choice(0, known={f"{SEARCH} of 3": 1}))
     assert taken([5, 6, 7]) == 6
     assert searched == [[64, 128, 256]], "nothing more was searched"
     assert taken([8, 9]) == 9
     assert searched[1:] == [[8, 9]], "but a space that nobody knows"
-    assert runtime.tuners()[0] == Tuner("exhaustive_search", 3, ["128", "6"], 1)
+    assert runtime.tuners()[0] == Tuner(SEARCH, 3, ["128", "6"], 1)
     runtime.choose(Choice(5))
     assert taken([8, 9]) == 9
     assert len(searched) == 2
@@ -79,6 +95,20 @@ def test_a_tuner_of_triton_takes_elsewhere_what_it_took_first(monkeypatch: pytes
     assert timed == []
     assert Autotuner._bench(strange, config=one) == [7.0] * 3
     assert timed == [one]
+
+
+def test_a_config_that_pruning_made_has_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    from tilewright.frontends.triton import runtime
+
+    base = SimpleNamespace(__name__="f")
+    tuner_of = [SimpleNamespace(base_fn=base, configs=["a", "b"], cache={0: first}) for first in ("b", "pruned")]
+    monkeypatch.setattr(runtime, "_living", lambda *_: tuner_of)
+    found = runtime.TritonRuntime().tuners()
+    assert [one.first for one in found] == [1, None]
+    known = Tuners()
+    known.add([[*one] for one in found[1:]])
+    assert (known.first, known.configs) == ({}, {"f": 2})
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Collection, Iterator
 from functools import cached_property
+from pathlib import PurePath
 from types import CodeType
 from typing import Any
 
@@ -27,7 +29,7 @@ class CuTileRuntime:
 
     def __init__(self) -> None:
         self._choice: Choice | None = None
-        self._searched: dict[int, dict[str, int]] = {}
+        self._searched: dict[tuple[str, int], dict[str, int]] = {}
 
     def watch_images(self) -> LoadedImages:
         return self._images
@@ -71,20 +73,30 @@ class CuTileRuntime:
         kernel._compile = compiled
 
         def choosing(search_space: Any, *arguments: Any, **options: Any) -> Any:
-            found = self._chosen(search_space, *arguments, **options) if search_space else None
+            caller = sys._getframe(1)
+            name = f"{SEARCH} at {PurePath(caller.f_code.co_filename).name}:{caller.f_lineno}"
+            found = self._chosen(name, search_space, *arguments, **options) if search_space else None
             found = found or search(search_space, *arguments, **options)
             if (count := len(search_space)) > 1:
                 number = [*search_space].index(found.best.config)
-                self._searched.setdefault(count, {}).setdefault(str(found.best.config), number)
+                self._searched.setdefault((name, count), {}).setdefault(str(found.best.config), number)
             return found
 
         tune.exhaustive_search = tune._tune.exhaustive_search = choosing
 
     def _chosen(
-        self, space: Any, stream: Any, grid_fn: Any, kernel: Any, args_fn: Any, hints_fn: Any = None, **options: Any
+        self,
+        name: str,
+        space: Any,
+        stream: Any,
+        grid_fn: Any,
+        kernel: Any,
+        args_fn: Any,
+        hints_fn: Any = None,
+        **options: Any,
     ) -> Any:
         """What a search answers that is told which config to take, if it is."""
-        number = self._choice.of(SEARCH, len(space)) if self._choice is not None else None
+        number = self._choice.of(name, len(space)) if self._choice is not None else None
         if self._choice is None or number is None:
             return None
         for config in space if self._choice.rehearsed else ():
@@ -97,7 +109,7 @@ class CuTileRuntime:
         return launched
 
     def tuners(self) -> list[Tuner]:
-        return [Tuner(SEARCH, count, [*taken], next(iter(taken.values()))) for count, taken in self._searched.items()]
+        return [Tuner(*search, [*taken], next(iter(taken.values()))) for search, taken in self._searched.items()]
 
     def choose(self, choice: Choice) -> None:
         self._choice = choice

@@ -78,7 +78,7 @@ class TritonRuntime:
                 one.base_fn.__name__,
                 len(one.configs),
                 sorted(set(map(str, one.cache.values()))),
-                one.configs.index(next(iter(one.cache.values()))),
+                _place(one.configs, next(iter(one.cache.values()))),
             )
             for one in tuners
         ]
@@ -106,6 +106,11 @@ class TritonRuntime:
     def _search(self) -> Any:
         """How a tuner times a config by itself."""
         return Autotuner._bench
+
+
+def _place(configs: list[Any], config: Any) -> int | None:
+    """The number of a config; None for one that an `early_config_prune` made."""
+    return configs.index(config) if config in configs else None
 
 
 def _living(module: str, name: str) -> list[Any]:
