@@ -25,7 +25,7 @@ from tilewright.gpu.cupti import NotRecorded
 from tilewright.isolation.confinement import confine
 from tilewright.isolation.limits import apply_limits
 from tilewright.programs.format import encoded
-from tilewright.programs.model import digest_of
+from tilewright.programs.model import Kernel, digest_of
 from tilewright.wire.channel import Channel, ChannelClosed, ChannelError, Received
 from tilewright.wire.messages import (
     CallArgument,
@@ -190,8 +190,10 @@ class CapturingWorker(Worker):
         program = capture(call, inputs, self._arena, images, self._arch)
         peak = max(self._arena.peak_bytes - before, 0)
         loaded = {digest_of(image) for source in self._sources for image in source.images()}
-        spare, self._counted = len(loaded - self._counted - images.used.keys()), loaded
-        told = Captured(program=0, peak_bytes=peak, spare_images=spare, libraries=[*images.libraries])
+        spare, self._counted = len(loaded - self._counted - program.images.keys()), loaded
+        symbols = {node.symbol for node in program.layout.nodes if isinstance(node, Kernel)}
+        libraries = [symbol for symbol in images.libraries if symbol in symbols]  # other captures may have had more
+        told = Captured(program=0, peak_bytes=peak, spare_images=spare, libraries=libraries)
         return told, [encoded(program)]
 
     def _blame_memory(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.unit.programs.made import OUT, copied, fill, program
+from tests.unit.programs.made import OUT, copied, cubin, fill, program
 from tilewright.evaluation.candidate import CandidateFailure
 from tilewright.gpu.cupti import Activity, NotRecorded
 from tilewright.programs.model import Program
@@ -152,19 +152,20 @@ def test_a_worker_that_captures_takes_another_entry_point_once_no_memory_is_in_u
 
 
 @pytest.mark.parametrize(
-    ("loaded", "spare"), [([b"own"], 0), ([b"own", b"own", b"first try", b"second try"], 2), ([], 0)]
+    ("loaded", "spare"), [([cubin()], 0), ([cubin(), cubin(), b"first try", b"second try"], 2), ([], 0)]
 )
 def test_images_that_a_call_loads_beside_those_of_its_program_are_counted(
     entry: LoadEntry, monkeypatch: pytest.MonkeyPatch, loaded: list[bytes], spare: int
 ) -> None:
     """A tuner's, which may do so when it is imported. What was counted before does not count again; an image that is
-    loaded twice is one."""
+    loaded twice is one. What another capture of the call launched is none of the program's."""
     kept: list[bytes] = []
-    source = SimpleNamespace(images=lambda: [*kept], of=lambda handle: b"own", own=lambda: {"fill"})
+    source = SimpleNamespace(images=lambda: [*kept], of=[b"first try", cubin()].__getitem__, own=lambda: {"own"})
     arena: Any = SimpleNamespace(reset_peak=lambda: None, alive_bytes=0, peak_bytes=5)
 
     def captured(call: Any, inputs: Any, arena: Any, images: Any, arch: str) -> Program:
         kept.extend(loaded)
+        images.of([0], "sgemm")  # in a capture after which the call had to be captured again
         images.of([1], "fill")
         return ONE
 
@@ -174,7 +175,7 @@ def test_images_that_a_call_loads_beside_those_of_its_program_are_counted(
     worker.answer(entry, [])
     for expected in (spare, 0):
         answer, _ = worker.answer(CaptureCall(), [])
-        assert answer == Captured(program=0, peak_bytes=5, spare_images=expected)
+        assert answer == Captured(program=0, peak_bytes=5, spare_images=expected, libraries=["fill"])
 
 
 def test_a_worker_beside_other_work_takes_no_more_memory_than_it_may(
