@@ -661,6 +661,7 @@ def test_of_a_function_that_tunes_the_slowest_program_counts_against_the_fastest
     assert several.program == several.programs[0]
     assert all(program_file(tmp_path / "programs", one.sha256).is_file() for one in several.programs)
     assert (same.same, same.speedup) == (True, 1.0), "what it drew is one of the incumbent's"
+    assert [one.identity for one in same.programs] == [identity(SLOW), identity(taking(40))], "as before"
     drawn = stage.measure([tuned(SLOW, taking(40))] * 2, calls(SLOW, SLOW), kept=files([SLOW], [SLOW]))
     assert (drawn.speedup_high or 9) < 1, "a worse draw is no gain of the one before"
 

@@ -239,7 +239,9 @@ class Measuring:
         work = replace(run.code.work(case), written=written)
         need_possible(case, values["latency_ms"], work, run.device)
         percent, bound = roofline_share(values["latency_ms"], work, run.ceilings)
-        programs = [slowest, *(one for one in own.programs if one is not slowest)]
+        known = other.programs if other is not None and timed.same else own.programs  # a part is no better luck
+        first = next(one for one in known if identity(one) == identity(slowest))
+        programs = [first, *(one for one in known if one is not first)]
         if run.with_inputs:
             programs = [self._programs.with_inputs(run.code, case, one) for one in programs]
         notes = ["" if bound else "no measured ceiling applies", other.note if other is not None else ""]
