@@ -75,6 +75,7 @@ class Captured(Programs):
         self.us = dict.fromkeys(LABELS, US)
         self.host_us = 3.0
         self.confirmed: list[tuple[str, int]] = []
+        self.recording: Recording | None = None
         self.asked: list[str] = []
 
     def anew(
@@ -93,6 +94,7 @@ class Captured(Programs):
         self, code: Any, snapshot: Snapshot, cases: Any, programs: Sequence[Sequence[Program]], label: str
     ) -> list[tuple[Recorded, list[Program]]]:
         assert snapshot.id == label
+        assert self.recording is None or self.recording.started, "nothing starts while calls are timed"
         assert [len(cases)] * 2 == [len(programs), len({one["part"] for one in cases})]
         self.confirmed.append((label, len(cases)))
         if label in self.ordinary:
@@ -109,6 +111,7 @@ class Recording:
     def __init__(self, us: float | dict[str, float]) -> None:
         self._of = us
         self._us = 0.0
+        self.started = False
 
     def __enter__(self) -> Recording:
         return self
@@ -116,8 +119,8 @@ class Recording:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def begin(self) -> None:
-        pass
+    def start(self) -> None:
+        self.started = True
 
     def load(self, programs: Sequence[Program], draws: Any) -> None:
         assert (len(programs), draws) == (1, [[b"public"]])
@@ -206,6 +209,7 @@ class Stage:
         self.programs.us |= us or {}
         self.programs.host_us = self.host_us
         recording: Any = Recording(replayed_us)
+        self.programs.recording = recording
         measuring = Measuring(self.programs, self.replayer, lambda: recording)
         incumbent = SNAPSHOTS["incumbent"] if theirs else None
         run = run or self.run(alone=not theirs, ordinary=ordinary_of, **how)

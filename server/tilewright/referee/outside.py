@@ -92,7 +92,8 @@ class Outside:
             return {}
         found = {}
         with self._recording() as recording:
-            recording.begin()
+            with contextlib.suppress(ReplayerGone):  # it is tried again below
+                recording.start()  # before an ordinary call is timed: it makes a CUDA context, and compiles
             confirmed = self._calls(run, result, places, version, label)
             for number, (call, programs) in zip(places, confirmed, strict=True):
                 timing = result.cases[number]
