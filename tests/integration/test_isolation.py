@@ -46,6 +46,7 @@ FORBIDDEN = {
     "follow the referee's files": "os.listdir(f'/proc/{os.getppid()}/cwd')",
     "signal the referee": "os.kill(os.getppid(), 0)",
     "slow the referee": "os.sched_setaffinity(os.getppid(), [0])",
+    "watch a folder": "check(libc.inotify_init() < 0)",
     "slow all of this user": "os.setpriority(os.PRIO_USER, 0, os.getpriority(os.PRIO_USER, 0))",
     "connect by TCP": "socket.create_connection(('127.0.0.1', PORT), timeout=2)",
     "open a UDP socket": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM)",
@@ -57,6 +58,7 @@ FORBIDDEN = {
     "make a user namespace": "check(libc.unshare(0x10000000))",
     "leave memory to later processes": "check(libc.shmget(0x7471, 4096, 0o1600) < 0)",
     "change who may use a file": "os.setxattr(torch.__file__, 'user.mark', b'1')",
+    "mark a file by its flags": "fcntl.ioctl(os.open(torch.__file__, 0), 0x80086601, bytes(8))",
     "control others' memory": "check(libc.shmctl(0, 14, ctypes.create_string_buffer(256)) < 0)",
     "leave messages to later processes": "check(libc.msgget(0x7471, 0o1600) < 0)",
 }
@@ -85,7 +87,7 @@ def test_what_a_candidate_may_not_do(bench: Bench, tmp_path: Path) -> None:
             "SERVER": os.getpid(),
         }
         top = (
-            "import ctypes, os, socket, threading\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+            "import ctypes, fcntl, os, socket, threading\nlibc = ctypes.CDLL(None, use_errno=True)\n"
             "def check(result):\n    if result: raise OSError(ctypes.get_errno(), 'refused')\n"
             "refused = []\n"
             f"def attempts(x):\n    for what, code in {list(FORBIDDEN.items())!r}:\n"

@@ -74,9 +74,10 @@ _REFUSED = {name: numbers for name, numbers in _SOCKETS.items() if name not in _
     "msgctl": (71, 187), "mq_open": (240, 180), "mq_unlink": (241, 181), "truncate": (76, 45),
     "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "removexattr": (197, 14),
     "lremovexattr": (198, 15), "fremovexattr": (199, 16), "setxattrat": (463, 463), "removexattrat": (466, 466),
+    "file_setattr": (469, 469), "inotify_init": (253, _NONE), "inotify_init1": (294, 26), "fanotify_init": (300, 262),
 }  # fmt: skip
-"""System calls that no kernel needs: to reach other processes, the network, mounts or the kernel itself where Landlock
-does not look. What needs root's powers is not listed: a worker has none."""
+"""System calls that no kernel needs: to reach other processes, the network, mounts or the kernel itself, to mark files,
+or to watch them, where Landlock does not look. What needs root's powers is not listed: a worker has none."""
 _FEIGNED = {
     "flock": (73, 32), "chmod": (90, _NONE), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
     "chown": (92, _NONE), "fchown": (93, 55), "lchown": (94, _NONE), "fchownat": (260, 54), "utime": (132, _NONE),
@@ -91,11 +92,11 @@ _UNKNOWN = {"openat2": (437, 437), "clone3": (435, 435)}
 _JUDGED = {
     "prlimit64": (302, 261), "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119),
     "sched_setparam": (142, 118), "sched_setattr": (314, 274), "setpriority": (141, 140),
-    "open": (2, _NONE), "openat": (257, 56), "clone": (56, 220),
+    "open": (2, _NONE), "openat": (257, 56), "ioctl": (16, 29), "clone": (56, 220),
 }  # fmt: skip
 """Judged by their arguments, as some of those on sockets are."""
-_WORD, _TYPE, _NAMESPACES, _ACCESS, _O_TRUNC = 2**32 - 1, 0xF, 0x7E020000, 0o3, 0o1000
-"""Masks: a whole word, a socket's type, flags of clone and open."""
+_WORD, _TYPE, _NAMESPACES, _ACCESS, _O_TRUNC, _REQUEST_KIND = 2**32 - 1, 0xF, 0x7E020000, 0o3, 0o1000, 0xFF00
+"""Masks: a whole word, a socket's type, flags of clone and open, an ioctl's request."""
 _ALLOWED_IF = (
     # call, place of the argument, byte of it where a word begins, mask, value
     ("prlimit64", 0, 0, _WORD, 0), ("sched_setaffinity", 0, 0, _WORD, 0), ("sched_setscheduler", 0, 0, _WORD, 0),
@@ -108,6 +109,7 @@ _ALLOWED_IF = (
 _REFUSED_IF = (
     *(("open", 1, 0, _ACCESS | _O_TRUNC, access | _O_TRUNC) for access in (0, 3)),  # Landlock 1 and 2 do not see
     *(("openat", 2, 0, _ACCESS | _O_TRUNC, access | _O_TRUNC) for access in (0, 3)),  # what is not opened to write
+    *(("ioctl", 1, 0, _REQUEST_KIND, kind << 8) for kind in (*b"fXv", 0x94)),  # file systems': they mark files
 )
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
