@@ -9,13 +9,14 @@ description sorts first; then the one that waits for earlier nodes.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tilewright.programs.model import Copy, Edge, Kernel, Memset, ProgramError
 
 AnyNode = Kernel | Memset | Copy
 Data = tuple[int, int, int]
+Description = tuple[str, ...]
 
 
 class Graph(NamedTuple):
@@ -25,7 +26,16 @@ class Graph(NamedTuple):
     edges: Sequence[Edge]
 
 
-def canonical(graph: Graph) -> tuple[tuple[AnyNode, ...], tuple[Edge, ...]]:
+def _described(node: AnyNode) -> Description:
+    """By what nodes are sorted: first what an edit of the code leaves alone, so that two versions launch alike."""
+    if isinstance(node, Kernel):
+        return (node.kind, node.symbol, *(value.hex() for value in node.parameters), node.model_dump_json())
+    return (node.kind, node.model_dump_json())
+
+
+def canonical(
+    graph: Graph, described_by: Callable[[AnyNode], Description] = _described
+) -> tuple[tuple[AnyNode, ...], tuple[Edge, ...]]:
     """The nodes and edges in the one order, without those that do nothing. Raises `ProgramError` for a circle. Equal
     nodes that wait for the same ones, and differ in what waits for them, keep the order of the graph: two captures can
     differ then, and are no program."""
@@ -36,7 +46,7 @@ def canonical(graph: Graph) -> tuple[tuple[AnyNode, ...], tuple[Edge, ...]]:
         before[other].append(one)
         after[one].append(other)
     height = _heights(before, after)
-    described = [_described(node) for node in nodes]
+    described = [described_by(node) for node in nodes]
     ranks = {text: rank for rank, text in enumerate(sorted({*described}))}
     place: dict[int, int] = {}
 
@@ -86,13 +96,6 @@ def _without_empty(graph: Graph) -> tuple[list[AnyNode], dict[tuple[int, int], D
     place = {number: at for at, number in enumerate(kept)}
     nodes = [node for node in graph.nodes if node is not None]
     return nodes, {(place[one], place[other]): data for (one, other), data in arrows.items()}
-
-
-def _described(node: AnyNode) -> tuple[str, ...]:
-    """By what nodes are sorted: first what an edit of the code leaves alone, so that two versions launch alike."""
-    if isinstance(node, Kernel):
-        return (node.kind, node.symbol, *(value.hex() for value in node.parameters), node.model_dump_json())
-    return (node.kind, node.model_dump_json())
 
 
 def _heights(before: list[list[int]], after: list[list[int]]) -> list[int]:

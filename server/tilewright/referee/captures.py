@@ -108,7 +108,11 @@ class CallCaptured:
             return other if self.programs else self
         programs = [*self.programs]
         for one in other.programs:
-            if all(agreed(one, known) is None for known in programs):
+            for place, known in enumerate(programs):
+                if (program := agreed(known, one)) is not None:
+                    programs[place] = program
+                    break
+            else:
                 programs.append(one)
         return CallCaptured(
             tuple(programs),

@@ -20,6 +20,7 @@ import tilewright
 from tests.unit.programs.made import OUT, VECTOR, copied, fill, program
 from tilewright import api
 from tilewright.errors import UsageError
+from tilewright.programs.agreement import agreed
 from tilewright.programs.format import encoded
 from tilewright.programs.launches import launches_of
 from tilewright.programs.model import Kernel, Program
@@ -223,6 +224,9 @@ def test_further_captures_add_what_they_chose() -> None:
     assert one.joined(one) == one
     assert one.joined(other) == CallCaptured((ONE, OTHER), peak_bytes=7)
     assert one.joined(other).joined(one).programs == (ONE, OTHER)
+    first, more = (with_struct(b"set", left) for left in (1, 2))
+    (joined,) = CallCaptured((first,)).joined(CallCaptured((more,))).programs
+    assert joined == agreed(first, more) != first, "what differs now is zero"
     waits = CallCaptured(reason="it waits for the host")
     assert one.joined(waits) == waits.joined(one) == waits
 
