@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.unit.programs.made import OUT, X, clear, copied, fill, program
+from tests.unit.programs.made import OUT, W, X, clear, copied, fill, program
 from tilewright.evaluation.calibration import Trial
 from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import Level, Status
@@ -187,6 +187,16 @@ def test_a_program_that_both_versions_have_is_not_charged_to_one_of_them(bench: 
         with pytest.raises(WorkerFailure, match="both versions") as failed:
             bench.case(CASE, [one], [one], Seeds("secret"))
         assert failed.value.status is Status.VOID
+
+
+def test_the_same_program_with_other_contents_is_charged_for_what_it_holds(bench: ProgramBench) -> None:
+    """The first number of the outputs comes from memory that was filled before the call."""
+    right, wrong = (program([copied(), copied(source=W, width=4)], held=held * 64) for held in (b"\x00", b"\x40"))
+    assert bench.case(CASE, [right], [wrong], Seeds("secret")).same
+    for incumbent, status in ((right, Status.WRONG_VALUES), (wrong, Status.VOID)):
+        with pytest.raises(WorkerFailure) as failed:
+            bench.case(CASE, [wrong], [incumbent], Seeds("secret"))
+        assert failed.value.status is status
 
 
 def test_a_fault_without_a_rest_leaves_the_gain_as_it_is(bench: ProgramBench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,10 +69,11 @@ class Timed(NamedTuple):
 
 
 class _Wrong(Exception):
-    """A call that was replayed on this draw gave wrong outputs."""
+    """A call of a program that was replayed on this draw gave wrong outputs."""
 
-    def __init__(self, draw: int, verdict: Verdict) -> None:
+    def __init__(self, program: Program, draw: int, verdict: Verdict) -> None:
         super().__init__(verdict.message)
+        self.program = program
         self.draw = draw
         self.verdict = verdict
 
@@ -109,7 +110,7 @@ class ProgramBench:
         its slowest is compared with the incumbent's fastest. Raises `InProcess` where they cannot be replayed, and
         `WorkerFailure` where the candidate is wrong or fails, or the incumbent does (void)."""
         same = {*map(identity, candidate)} <= {*map(identity, incumbent)}
-        incumbent = [] if same else incumbent
+        theirs, incumbent = incumbent, [] if same else incumbent
         with self._phases("inputs"):
             drawn = [drawn_for(self._code, case, seeds.next()) for _ in range(DRAWS)]
         arms = [*(incumbent or candidate), *candidate]
@@ -129,7 +130,7 @@ class ProgramBench:
             with self._phases("judge"):
                 found = verdict(arms[arm], draw, outputs)
             if found.status is not Status.PASSED:
-                raise _Wrong(draw, found)
+                raise _Wrong(arms[arm], draw, found)
             used.append(found.used)
 
         try:
@@ -145,7 +146,9 @@ class ProgramBench:
                     self._replayer, DRAWS, comparison, looks, judge, steady, share, self._after_round, firsts
                 )
         except _Wrong as wrong:
-            if same or (incumbent and all(wrong_too(one, wrong.draw) for one in incumbent)):
+            if same:  # but for what they hold
+                theirs = [one for one in theirs if identity(one) == identity(wrong.program)]
+            if theirs and all(wrong_too(one, wrong.draw) for one in theirs):
                 text = f"{case_label(case)}: on other values, both versions are wrong when they are replayed"
                 raise WorkerFailure(Status.VOID, text) from None
             text = f"{case_label(case)}, in a call that was replayed on other values: {wrong.verdict.message}"
