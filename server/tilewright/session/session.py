@@ -99,19 +99,26 @@ class Session:
             self._repository.keep(journal_ref(session), commit)
 
     def repair(self) -> None:
-        """Bring branch, index, files and table to what the last record says. A fresh edit is never touched. Raises
-        `UsageError` where another hand moved the branch."""
+        """Bring branch, index, files and table to what the last record says. A fresh edit is never touched, nor are
+        index and files while another branch is checked out. Raises `UsageError` where another hand moved the branch."""
         state, repository = self.state, self._repository
         branch, editable = state.started.branch, state.started.editable
+        away = bool(self.checkout.elsewhere(state))
         if moved := self.checkout.branch_moved(state):
             raise UsageError(moved)
         if state.moved_from:
             if repository.resolve(f"refs/heads/{branch}") == state.moved_from:
                 repository.advance(branch, state.incumbent_commit, state.moved_from)
-            with contextlib.suppress(RepositoryError):  # another git command holds the index: it is staged later
-                repository.stage(state.incumbent_commit, editable)
+            if not away:
+                with contextlib.suppress(RepositoryError):  # another git command holds the index: it is staged later
+                    repository.stage(state.incumbent_commit, editable)
         last = self._journal.entries[-1]
-        if isinstance(last, Settled) and last.recovery and self.tree.present() == self.tree.at(last.recovery):
+        if (
+            not away
+            and isinstance(last, Settled)
+            and last.recovery
+            and self.tree.present() == self.tree.at(last.recovery)
+        ):
             repository.restore(state.incumbent_commit, editable)
         if isinstance(last, Row):
             self.checkout.write_table(self._journal.path.parent, state)
