@@ -142,9 +142,11 @@ class Repository:
         return found
 
     def worktrees(self) -> list[Path]:
-        """The folders of all worktrees of this repository."""
+        """The folders of all worktrees of this repository. Git lists the git directory instead of the main worktree
+        where that directory lies elsewhere, as a submodule's does."""
         lines = self._run("worktree", "list", "--porcelain").splitlines()
-        return [Path(line.removeprefix("worktree ")) for line in lines if line.startswith("worktree ")]
+        listed = (Path(line.removeprefix("worktree ")) for line in lines if line.startswith("worktree "))
+        return sorted({self.root, *(folder.resolve() for folder in listed)})
 
     def submodule_of(self, name: PurePosixPath) -> PurePosixPath | None:
         """The submodule or other repository in this one that a path is or lies in."""

@@ -126,3 +126,17 @@ def test_a_worktree_has_its_own_git_directory(repository: Repository, tmp_path: 
     (other.root / "sandbox").mkdir()
     (other.root / "sandbox" / "x").write_text("x")
     assert git(other.root, "status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize("submodule", [True, False])
+def test_a_git_directory_elsewhere_is_no_worktree(make_task: Callable[..., Path], submodule: bool) -> None:
+    source = make_task()
+    root = source.parent / "above"
+    if submodule:
+        root.mkdir()
+        git(root, "init", "--quiet")
+        git(root, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(source), "inner")
+        root /= "inner"
+    else:
+        git(source, "clone", "--quiet", f"--separate-git-dir={source.parent / 'elsewhere'}", str(source), str(root))
+    assert root.resolve() in Repository(root).worktrees()
