@@ -87,7 +87,7 @@ class Session:
         self.state.apply(entry)
         if not isinstance(entry, Begun):
             self._anchor()
-        if isinstance(entry, Row) or self.state.moved_from:
+        if isinstance(entry, Row | Ended) or self.state.moved_from:
             self.checkout.write_table(self._journal.path.parent, self.state)
 
     def _anchor(self) -> None:
