@@ -46,3 +46,16 @@ def test_the_index_of_another_branch_stays(root: Path) -> None:
 
     play(root, scene)
     assert git(root, "status", "--porcelain") == ""
+
+
+def test_an_end_after_a_kill_leaves_no_branch_behind(root: Path) -> None:
+    state = state_of(root)
+    branch = f"refs/heads/{state.started.branch}"
+    git(root, "update-ref", branch, state.moved_from)  # as a kill after the row leaves it
+
+    async def scene(loop: Loop) -> None:
+        await loop.end("enough", quiet)
+
+    play(root, scene)
+    assert git(root, "rev-parse", branch) == state.incumbent_commit
+    assert not [line for line in verify(Checkout(root)) if line.mark is Mark.FAIL]

@@ -360,15 +360,15 @@ class Loop:
     def _run(
         self, work: Callable[[Session, Job], Coroutine[Any, Any, None]], as_it_is: bool = False
     ) -> Callable[[Job], Coroutine[Any, Any, None]]:
-        """Work of a job, which holds the checkout and has the session as it is then. `as_it_is`: git may stay as it
-        is."""
+        """Work of a job, which holds the checkout and has the session as it is then. `as_it_is`: also where git cannot
+        be brought to what the last record says."""
 
         async def run(job: Job) -> None:
             with self.checkout.held():
                 session = Session.current(self.checkout, self._standby)
                 if session is None or not session.under_way:
                     raise UsageError("the session has ended meanwhile; call session_status")
-                if not as_it_is:
+                with contextlib.suppress(*((UsageError, OSError) if as_it_is else ())):
                     session.repair()
                 await work(session, job)
 
