@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import SCALE_KERNEL, git
+from tests.conftest import git
 from tests.forging import WRONG_KERNEL
 from tests.stage import edit, play, quiet, start
 from tilewright.errors import UsageError
@@ -59,3 +59,45 @@ def test_an_end_after_a_kill_leaves_no_branch_behind(root: Path) -> None:
     play(root, scene)
     assert git(root, "rev-parse", branch) == state.incumbent_commit
     assert not [line for line in verify(Checkout(root)) if line.mark is Mark.FAIL]
+
+
+def test_a_revert_that_was_killed_between_two_files_is_finished(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = session_of(root)
+    state, repository = session.state, session.checkout.repository
+    state.started = state.started.model_copy(update={"editable": ["README.md", "task/kernel.py"]})
+    session.tree = EditableFiles(repository, state.started)
+    (root / "README.md").write_text("edited\n")
+    edit(root, WRONG_KERNEL + "# edited\n")
+    commit = state.incumbent_commit
+    session.record(Begun(run="check", candidate="c" * 64, commit=commit, secret_sha256=commitment("x")))
+    wrong = CorrectnessResult(status=Status.WRONG_VALUES)
+    session.record(Checked(candidate="c" * 64, secret="x", result=wrong))
+
+    def killed(path: Path, data: bytes) -> None:
+        if path.name == "kernel.py":
+            raise KeyboardInterrupt
+        path.write_bytes(data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tilewright.repository.write_atomically", killed)
+        with pytest.raises(KeyboardInterrupt):
+            session.revert()
+    assert (root / "task" / "kernel.py").read_text() == WRONG_KERNEL + "# edited\n"
+    session.repair()
+    assert session.tree.present() == session.tree.at(state.incumbent_commit)
+    assert git(root, "status", "--porcelain") == ""
+
+
+def test_what_a_revert_took_away_may_be_the_next_edit(root: Path) -> None:
+    source = WRONG_KERNEL + "# edited\n"
+
+    async def scene(loop: Loop) -> None:
+        edit(root, source)
+        assert (await loop.run_correctness(quiet)).status is Status.WRONG_VALUES
+        recovery = loop.revert().recovery
+        git(root, "restore", f"--source={recovery}", "--", "task/kernel.py")
+        git(root, "update-ref", "-d", recovery)
+        await loop.append_result("adds", quiet)
+
+    play(root, scene)
+    assert (root / "task" / "kernel.py").read_text() == source

@@ -112,16 +112,28 @@ class Session:
             if not away:
                 with contextlib.suppress(RepositoryError):  # another git command holds the index: it is staged later
                     repository.stage(state.incumbent_commit, editable)
-        last = self._journal.entries[-1]
-        if (
-            not away
-            and isinstance(last, Settled)
-            and last.recovery
-            and self.tree.present() == self.tree.at(last.recovery)
-        ):
-            repository.restore(state.incumbent_commit, editable)
-        if isinstance(last, Row):
+        if not away:
+            self._finish_revert()
+        if isinstance(self._journal.entries[-1], Row):
             self.checkout.write_table(self._journal.path.parent, state)
+
+    @property
+    def _reverting(self) -> str:
+        """The ref of what the files held, while a revert changes them."""
+        return f"{refs_of(self.state.started.session)}/reverting"
+
+    def _finish_revert(self) -> None:
+        """Do what is missing of a revert that was broken off between two files. A file that was edited since stays."""
+        state, repository = self.state, self._repository
+        saved = repository.resolve(self._reverting)
+        if saved is None:
+            return
+        if state.checked is None or state.attempt.settled is not None:  # else the revert is not on record
+            present, incumbent, before = self.tree.present(), self.tree.at(state.incumbent_commit), self.tree.at(saved)
+            names = [name for name in incumbent if present.get(name) in (None, before[name], incumbent[name])]
+            if names:
+                repository.restore(state.incumbent_commit, names)
+        repository.forget(self._reverting, saved)
 
     # Runs
 
@@ -270,17 +282,19 @@ class Session:
         """Put the editable files back to the incumbent's. Gives the ref that keeps what they held, if that was another
         content."""
         state, repository = self.state, self._repository
-        present, recovery = self.tree.present(), ""
+        present, recovery, saved = self.tree.present(), "", ""
         if present != self.tree.at(state.incumbent_commit):
             message = self._message(f"tilewright: before revert {state.iteration}")
             saved = repository.commit(present, state.incumbent_commit, message)
             recovery = f"{refs_of(state.started.session)}/reverted/{state.iteration}-{saved[:12]}"
             repository.keep(recovery, saved)
+            repository.keep(self._reverting, saved)
         if state.checked is not None and state.attempt.settled is None:
             self.record(Settled(recovery=recovery))
             tidy(programs_folder(self.checkout.sandbox, state.started.session), self._journal.entries)
         if recovery:
             repository.restore(state.incumbent_commit, state.started.editable)
+            repository.forget(self._reverting, saved)
         return recovery
 
     def close(self, name: str, root_cause: str | None) -> None:
