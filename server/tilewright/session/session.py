@@ -340,7 +340,8 @@ class Session:
         except UsageError as error:
             return str(error), "", None
         secret = self._drawn("end", state.incumbent_candidate, state.incumbent_commit)
-        return "", secret, await runs.whole(pairs, folder, secret, self._time_left(), tell)
+        limit_s = 60 * state.started.rules.iteration_minutes
+        return "", secret, await runs.whole(pairs, folder, secret, limit_s, tell)
 
     def finish(self, reason: str, why_not: str = "", secret: str = "", direct: BenchmarkResult | None = None) -> None:
         """Put the end on record; the referee and its workers go in the background. `why_not`: why the first program was
