@@ -17,7 +17,7 @@ from tilewright.programs.format import bared, program_file, write
 from tilewright.programs.identity import identity
 from tilewright.repository import Repository
 from tilewright.session import report
-from tilewright.session.records import Entry, Started
+from tilewright.session.records import Entry, Row, Started
 from tilewright.session.report import html, markdown
 from tilewright.session.report.data import Outcome, ReportData
 from tilewright.session.report.occupancy import kernels_of
@@ -276,6 +276,15 @@ def test_a_report_that_cannot_be_made_leaves_no_older_one(tmp_path: Path) -> Non
     journal.write_text(journal.read_text().replace("more warps", "less warps"))
     report.write(tmp_path, "scale-1", None)
     assert not [*tmp_path.glob("**/report.*")]
+
+
+def test_a_journal_whose_records_do_not_belong_together_costs_no_report(tmp_path: Path) -> None:
+    journals.write(tmp_path, journals.session())
+    *_, kept = journals.trial(0, "baseline", journals.result(1.0), Reason.BASELINE)
+    assert isinstance(kept, Row)
+    journals.write(tmp_path, [journals.started("scale-0"), kept.model_copy(update={"commit": "c" * 40})])
+    report.write(tmp_path, "scale-1", None)
+    assert "Not shown: scale-0: no session (IndexError: " in Page((tmp_path / "report.html").read_text()).text
 
 
 @pytest.mark.parametrize("bare", [False, True])

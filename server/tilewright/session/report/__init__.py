@@ -28,6 +28,8 @@ def report_of(sandbox: Path, session: str, repository: Repository | None) -> Rep
             unread.append(f"{journal.parent.name}: {error.problem.removeprefix(f'{journal}:')}")
         except OSError as error:
             unread.append(f"{journal.parent.name}: {error}")
+        except Exception as error:  # its hashes are right, but its records do not belong together
+            unread.append(f"{journal.parent.name}: no session ({type(error).__name__}: {error})")
         else:
             others += [other] if other.task == first.task else []
     others.sort(key=lambda other: other.began, reverse=True)
