@@ -296,7 +296,8 @@ def report(
     ] = False,
     root: Root = HERE,
 ) -> None:
-    """Print the report of a session as Markdown, and write it as a page to sandbox/report.html."""
+    """Print the report of a session as Markdown, and write it as a page into its folder: of the current session to
+    sandbox/report.html, too."""
     from tilewright.ledger import JournalAltered
     from tilewright.profile.peers import compare as run
     from tilewright.session import report as reports
@@ -312,8 +313,11 @@ def report(
     except JournalAltered as error:
         raise failed(str(error)) from None
     if not pr:
-        reports.write(checkout.sandbox, folder.name, checkout.repository)
+        current = folder == checkout.current_folder()
+        written = reports.write(checkout.sandbox, folder.name, checkout.repository, current)
         typer.echo(reports.markdown.render(data))
+        if not written:
+            raise failed(f"{folder.relative_to(checkout.root)}/report.html cannot be written")
         errors.print(f"the page: {folder.relative_to(checkout.root)}/report.html")
         return
     compared = ""

@@ -309,3 +309,14 @@ def test_a_stored_program_that_is_none_costs_its_figures_alone(tmp_path: Path) -
     program_file(tmp_path, "a" * 64).write_bytes(b"TWPROG")
     stored = StoredProgram(identity="b" * 64, sha256="a" * 64, size=1)
     assert kernels_of(journals.timing(1.0, programs=[stored]), tmp_path) == []
+
+
+def test_a_report_of_an_older_session_leaves_that_of_the_current_one(tmp_path: Path) -> None:
+    for name in ("scale-1", "scale-2"):
+        journals.write(tmp_path, journals.session(journals.started(name)))
+    assert report.write(tmp_path, "scale-2", None)
+    page = (tmp_path / "report.html").read_text()
+    assert report.write(tmp_path, "scale-1", None, current=False)
+    assert (tmp_path / "scale-1" / "report.html").is_file()
+    assert (tmp_path / "report.html").read_text() == page
+    assert not report.write(tmp_path, "nothing", None, current=False)

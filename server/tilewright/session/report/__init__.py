@@ -36,17 +36,20 @@ def report_of(sandbox: Path, session: str, repository: Repository | None) -> Rep
     return ReportData(first.task, (first, *others), tuple(unread))
 
 
-def write(sandbox: Path, session: str, repository: Repository | None) -> None:
-    """Write both files into the sandbox, and into the session's folder. A report must not stop a session: where these
-    cannot be written, there are none, since stale ones would mislead."""
-    folders = (sandbox / session, sandbox)
+def write(sandbox: Path, session: str, repository: Repository | None, current: bool = True) -> bool:
+    """Write both files into the session's folder, and into the sandbox if the session is the `current` one. A report
+    must not stop a session: where these cannot be written, there are none, since stale ones would mislead. Returns
+    whether they were written."""
+    folders = (sandbox / session, sandbox) if current else (sandbox / session,)
     try:
         data = report_of(sandbox, session, repository)
         texts = (html.render(data), markdown.render(data))
         for folder in folders:
             for name, text in zip(FILES, texts, strict=True):
                 write_atomically(folder / name, text)
+        return True
     except Exception:
         for path in (folder / name for folder in folders for name in FILES):
             with contextlib.suppress(OSError):
                 path.unlink()
+        return False
