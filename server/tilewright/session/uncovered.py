@@ -9,6 +9,9 @@ from tilewright.evaluation.results import CorrectnessResult
 from tilewright.repository import Files
 
 SHOWN = 3
+TOO_DEEP = (RecursionError, MemoryError)
+"""What Python raises on a syntax tree that is nested too deep."""
+UNKNOWN = "whether a case ran all that the edit changes"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -18,8 +21,13 @@ def same_syntax(before: Files, after: Files) -> bool:
 
 
 def _alike(before: bytes, after: bytes) -> bool:
-    trees = _parsed(before), _parsed(after)
-    return before == after or (None not in trees and len({ast.dump(tree) for tree in trees if tree is not None}) == 1)
+    if before == after:
+        return True
+    try:
+        trees = _parsed(before), _parsed(after)
+        return None not in trees and len({ast.dump(tree) for tree in trees if tree is not None}) == 1
+    except TOO_DEEP:
+        return False
 
 
 def with_uncovered(
@@ -28,11 +36,13 @@ def with_uncovered(
     """The result of a check of `after`, with a note on what differs from `before` there and did not run. `ran_before`:
     what ran of `before`, if that is known."""
     if result.ran is None:
-        unknown = [*result.unseen, "whether a case ran all that the edit changes"] if result.unseen else []
-        return result.model_copy(update={"unseen": unknown})
-    names = not_run(before, after, result.ran)
-    if ran_before is not None:
-        names += [f"{name} (gone)" for name in not_run(after, before, ran_before) if name in _gone(before, after)]
+        return result.model_copy(update={"unseen": [*result.unseen, UNKNOWN] if result.unseen else []})
+    try:
+        names = not_run(before, after, result.ran)
+        if ran_before is not None:
+            names += [f"{name} (gone)" for name in not_run(after, before, ran_before) if name in _gone(before, after)]
+    except TOO_DEEP:
+        return result.model_copy(update={"unseen": [*result.unseen, UNKNOWN]})
     if not names:
         return result
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
