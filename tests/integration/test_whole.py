@@ -344,3 +344,27 @@ def test_the_comparison_has_the_time_of_a_whole_iteration(
 
     play(root, scene)
     assert limits == [60 * Rules().iteration_minutes]
+
+
+def test_a_baseline_that_hidden_sizes_show_to_be_wrong_ends_the_session(
+    make_task: Callable[..., Path], evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_task()
+    wrong = CorrectnessResult(status=Status.VOID, message="N=3", baseline_wrong=True)
+    answers = [CorrectnessResult(status=Status.PASSED), wrong]
+
+    async def widely(*_: object, **__: object) -> CorrectnessResult:
+        return answers.pop(0)
+
+    monkeypatch.setattr(Runs, "widely", widely)
+
+    async def scene(loop: Loop) -> None:
+        await start(loop)
+        edit(root, FASTER_KERNEL)
+        evaluator.speedups = [1.2, 1.2]
+        await loop.run_correctness(quiet)
+        await loop.run_benchmark(quiet)
+        status = loop.status()
+        assert (status.phase, "the baseline itself is wrong: N=3" in status.summary) == ("ended", True)
+
+    play(root, scene)

@@ -195,8 +195,7 @@ class Session:
         self._keep_revoked(result)
         self.record(Checked(candidate=identity, secret=secret, result=result, same=same))
         self.repair()
-        if result.baseline_wrong:
-            self.finish(f"the baseline itself is wrong: {cut(result.message, 300)}; fix it, and start a new session")
+        self._end_of_baseline(result)
 
     async def measure(self, files: Files, tell: Tell) -> None:
         """Measure a candidate against the incumbent. One that gains has to be right on many more hidden cases, and to
@@ -252,6 +251,13 @@ class Session:
             )
         )
         self.repair()
+        if sizes is not None:
+            self._end_of_baseline(sizes)
+
+    def _end_of_baseline(self, result: CorrectnessResult) -> None:
+        """End the session if a check shows that its baseline is wrong: nothing can be judged then."""
+        if result.baseline_wrong:
+            self.finish(f"the baseline itself is wrong: {cut(result.message, 300)}; fix it, and start a new session")
 
     def _versions(self) -> list[Files]:
         """The baseline, and then what was kept, the latest first: what a candidate fails on is run on these."""
