@@ -16,9 +16,10 @@ from tilewright.evaluation.seeds import commitment
 from tilewright.session.checkout import Checkout, EditableFiles
 from tilewright.session.loop import Loop
 from tilewright.session.records import Begun, Checked
+from tilewright.session.runs import Runs
 from tilewright.session.session import Session
 from tilewright.session.standby import Standby
-from tilewright.session.state import State
+from tilewright.session.state import IN_VAIN, State
 from tilewright.session.verification import Mark, verify
 
 
@@ -101,3 +102,21 @@ def test_what_a_revert_took_away_may_be_the_next_edit(root: Path) -> None:
 
     play(root, scene)
     assert (root / "task" / "kernel.py").read_text() == source
+
+
+def test_checks_without_a_result_are_bounded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def void(*_: object) -> CorrectnessResult:
+        return CorrectnessResult(status=Status.VOID, message="the GPU is busy")
+
+    monkeypatch.setattr(Runs, "correctness", void)
+
+    async def scene(loop: Loop) -> None:
+        edit(root, WRONG_KERNEL + "# void\n")
+        for _ in range(IN_VAIN):
+            assert (await loop.run_correctness(quiet)).status is Status.VOID
+        with pytest.raises(UsageError, match="5 runs of this iteration ended without a result; call revert"):
+            await loop.run_correctness(quiet)
+        loop.revert()
+        await loop.append_result("adds", quiet)
+
+    play(root, scene)

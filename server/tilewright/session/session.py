@@ -172,6 +172,7 @@ class Session:
     async def check(self, files: Files, tell: Tell) -> None:
         """Check a candidate, and keep it reachable in git."""
         state, repository = self.state, self._repository
+        self._need_results()
         identity = content_id(files)
         commit = repository.commit(files, state.incumbent_commit, self._message(f"tilewright: candidate {identity}"))
         place = f"{refs_of(state.started.session)}/candidates/{state.iteration}-{identity[:16]}"
@@ -202,11 +203,7 @@ class Session:
         gain again on other inputs; then the figures of that second run count, by which it was not chosen."""
         state = self.state
         attempt, identity = state.attempt, content_id(files)
-        if state.rows and attempt.in_vain + (attempt.running is not None) >= IN_VAIN:
-            raise UsageError(
-                f"{IN_VAIN} runs of this iteration ended without a result; call revert, then append_result. If other "
-                "processes use the GPU, end them first"
-            )
+        self._need_results()
         incumbent = self.tree.at(state.incumbent_commit) if state.rows else None
         assert attempt.begun is not None
         secret = self._drawn("benchmark", identity, attempt.begun.commit)
@@ -258,6 +255,17 @@ class Session:
         """End the session if a check shows that its baseline is wrong: nothing can be judged then."""
         if result.baseline_wrong:
             self.finish(f"the baseline itself is wrong: {cut(result.message, 300)}; fix it, and start a new session")
+
+    def _need_results(self) -> None:
+        """Raises `UsageError` after too many runs of the iteration that ended without a result."""
+        state, attempt = self.state, self.state.attempt
+        if not state.rows or attempt.in_vain + (attempt.running is not None) < IN_VAIN:
+            return
+        then = "call revert, then append_result" if state.checked is not None else "`tilewright session end` ends it"
+        raise UsageError(
+            f"{IN_VAIN} runs of this iteration ended without a result; {then}. If other processes use the GPU, end "
+            "them first"
+        )
 
     def _versions(self) -> list[Files]:
         """The baseline, and then what was kept, the latest first: what a candidate fails on is run on these."""
