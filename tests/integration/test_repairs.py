@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -120,3 +121,9 @@ def test_checks_without_a_result_are_bounded(root: Path, monkeypatch: pytest.Mon
         await loop.append_result("adds", quiet)
 
     play(root, scene)
+
+
+def test_what_did_not_pass_is_not_measured(root: Path) -> None:
+    session = session_of(root)
+    with pytest.raises(UsageError, match="did not pass the last check"):
+        asyncio.run(session.measure(session.tree.read(), lambda _: None))

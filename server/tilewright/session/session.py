@@ -204,6 +204,9 @@ class Session:
         state = self.state
         attempt, identity = state.attempt, content_id(files)
         self._need_results()
+        checked = state.checked
+        if checked is None or not checked.result.passed or checked.candidate != identity:
+            raise UsageError("these files did not pass the last check; call run_correctness on them first")
         incumbent = self.tree.at(state.incumbent_commit) if state.rows else None
         assert attempt.begun is not None
         secret = self._drawn("benchmark", identity, attempt.begun.commit)
