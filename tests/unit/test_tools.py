@@ -327,3 +327,12 @@ def test_a_new_tool_is_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     assert command("say-hello", "you", "--words", "x").stderr.startswith("words: 'x': ")
     monkeypatch.setattr("tests.commandline.app", commands.app)
     assert all(command(name, "--help").returncode == 0 for name in table() if name != "say_hello")
+
+
+def test_texts_of_a_command_line_become_values() -> None:
+    tool = Tool("say_hello", "Say hello", Effect.READS, Greet, Greeting, greet)
+    given = tool.parse({"name": "you", "words": ["a=true", "b=2"], "lists": ["c=false,2"]})
+    assert (given.words, given.lists) == ({"a": True, "b": 2}, {"c": [False, 2]})
+    for words in (["floor=0,01"], ["a=1", "a=2"]):
+        with pytest.raises(UsageError, match="takes one value"):
+            tool.parse({"name": "you", "words": words})

@@ -94,8 +94,10 @@ def _pairs(value: Any) -> Any:
     """Texts of a command line such as `M=700` as the object that they mean."""
     if not isinstance(value, list):
         return value
-    flags = {"true": True, "false": False}
-    return {name: flags.get(values[-1], values[-1]) for name, values in _lists(value).items()}
+    lists = _lists(value)
+    if several := [name for name, values in lists.items() if len(values) > 1]:
+        raise ValueError(f"{several[0]} takes one value, written NAME=VALUE; a decimal has a point, as in 0.01")
+    return {name: values[0] for name, values in lists.items()}
 
 
 def _lists(value: Any) -> Any:
@@ -104,7 +106,9 @@ def _lists(value: Any) -> Any:
         return value
     from tilewright.knobs import parse_values
 
-    return parse_values(map(str, value))
+    flags = {"true": True, "false": False}
+    lists = parse_values(map(str, value))
+    return {name: [flags.get(one, one) if isinstance(one, str) else one for one in lists[name]] for name in lists}
 
 
 Scalar = int | float | bool | str
