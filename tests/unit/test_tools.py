@@ -336,3 +336,13 @@ def test_texts_of_a_command_line_become_values() -> None:
     for words in (["floor=0,01"], ["a=1", "a=2"]):
         with pytest.raises(UsageError, match="takes one value"):
             tool.parse({"name": "you", "words": words})
+
+
+@pytest.mark.parametrize("name", ["a\0", "\ud800", '["a\\u0000"]'])
+def test_what_no_file_can_hold_is_no_text(name: str) -> None:
+    tool = Tool("say_hello", "Say hello", Effect.READS, Greet, Greeting, greet)
+    with pytest.raises(UsageError, match="holds a NUL or half a surrogate pair"):
+        tool.parse({"name": name})
+    assert tool.parse({"name": "a\\u0000"}).name == "a\\u0000"
+    with pytest.raises(UsageError, match="name"):
+        tool.parse({"name": Path("you")})
