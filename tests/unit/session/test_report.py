@@ -320,3 +320,10 @@ def test_a_report_of_an_older_session_leaves_that_of_the_current_one(tmp_path: P
     assert (tmp_path / "scale-1" / "report.html").is_file()
     assert (tmp_path / "report.html").read_text() == page
     assert not report.write(tmp_path, "nothing", None, current=False)
+
+
+def test_what_was_withdrawn_without_a_check_is_not_wrong(tmp_path: Path) -> None:
+    *records, row = journals.trial(1, "tile of 48", None, Reason.WITHDRAWN)
+    entries = [journals.started(), *journals.trial(0, "baseline", journals.result(1.0), Reason.BASELINE), *records]
+    data = data_of(tmp_path, [*entries, row.model_copy(update={"passed": False})])
+    assert data.sessions[0].iterations[1].outcome is Outcome.REVERTED

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tilewright.evaluation.results import BenchmarkResult, geometric_mean
 from tilewright.ledger import Journal, JournalAltered, shown_latency
-from tilewright.policy import VerdictKind, multiplied, product, ratio_of
+from tilewright.policy import Reason, VerdictKind, multiplied, product, ratio_of
 from tilewright.repository import Files, Repository
 from tilewright.session import whole
 from tilewright.session.records import ENTRY, Checked, Measured, Row, Started
@@ -85,7 +85,8 @@ def _iteration(row: Row, trial: _Trial, state: State, programs: Path, repository
     result = attempt.measured.result if attempt.measured is not None and row.latency_ms is not None else None
     speedup = None if result is None else ratio_of(result)
     figures = ("", result.sustained if result is not None else "")
-    outcome = OUTCOMES.get(row.verdict.kind, Outcome.REVERTED if row.passed else Outcome.WRONG)
+    right = row.passed or row.verdict.reason is Reason.WITHDRAWN
+    outcome = OUTCOMES.get(row.verdict.kind, Outcome.REVERTED if right else Outcome.WRONG)
     return Iteration(
         number=row.iteration,
         name=row.optimization,
