@@ -99,3 +99,20 @@ def test_a_version_that_a_later_check_shows_to_be_wrong_is_revoked() -> None:
     assert (state.incumbent_commit, state.moved_from) == ("0" * 40, "e" * 40)
     assert (state.rows[1].passed, state.rows[1].verdict.reason) == (False, Reason.INCORRECT)
     assert state.tried["b"].detail.startswith("revoked in iteration 2")
+
+
+def test_what_lost_against_a_version_that_is_revoked_may_be_tried_again() -> None:
+    state = measured_baseline()
+    for entry in (begun("b"), checked("b"), begun("b", "benchmark"), measured("b", 1.3), Settled(commit="f" * 40)):
+        state.apply(entry)
+    state.apply(row(state, "b", Reason.GAIN, "e" * 40))
+    for candidate, reason in (("c", Reason.REGRESSION), ("d", Reason.INCORRECT)):
+        for entry in (begun(candidate), checked(candidate), Settled()):
+            state.apply(entry)
+        state.apply(row(state, candidate, reason))
+    wrong = CorrectnessResult.model_validate(
+        {"status": "wrong_values", "faulty": 1, "cases": [{"case": {"N": 3}, "hidden": True, "status": "wrong_values"}]}
+    )
+    state.apply(begun("g"))
+    state.apply(Checked(candidate="g", secret="", result=wrong))
+    assert state.tried.keys() == {"a", "b", "d"}

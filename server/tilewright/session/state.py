@@ -181,6 +181,9 @@ class State:
             new = {"latency_ms": None, "passed": False, "verdict": verdict, "trust": trust}
             self.rows[keep.iteration] = row.model_copy(update=new)
             self.revoked[keep.candidate] = self.tried[keep.candidate] = verdict
+            for later in self.rows[keep.iteration + 1 :]:  # lost against what was wrong
+                if later.verdict.reason is not Reason.INCORRECT:
+                    self.tried.pop(later.candidate, None)
 
     @property
     def attempt(self) -> Attempt:
