@@ -16,7 +16,7 @@ from tilewright.evaluation.results import CorrectnessResult, Status
 from tilewright.evaluation.seeds import commitment
 from tilewright.session.checkout import Checkout, EditableFiles
 from tilewright.session.loop import Loop
-from tilewright.session.records import Begun, Checked
+from tilewright.session.records import Begun, Checked, Ended
 from tilewright.session.runs import Runs
 from tilewright.session.session import Session
 from tilewright.session.standby import Standby
@@ -127,3 +127,29 @@ def test_what_did_not_pass_is_not_measured(root: Path) -> None:
     session = session_of(root)
     with pytest.raises(UsageError, match="did not pass the last check"):
         asyncio.run(session.measure(session.tree.read(), lambda _: None))
+
+
+@pytest.mark.usefixtures("asked_once")
+def test_a_start_after_a_baseline_that_failed_begins_where_the_user_was(
+    make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if a kill left the branch of the session that ended."""
+    root = make_task()
+    before = git(root, "symbolic-ref", "--short", "HEAD")
+
+    async def killed(*_: object) -> None:
+        raise UsageError("killed")
+
+    monkeypatch.setattr(Session, "baseline", killed)
+
+    async def scene(loop: Loop) -> None:
+        with pytest.raises(UsageError, match="killed"):
+            await start(loop)
+
+    play(root, scene)
+    first = state_of(root).started
+    session_of(root).record(Ended(reason="the baseline itself failed"))
+    play(root, scene)
+    second = state_of(root).started
+    assert second.session != first.session
+    assert (second.came_from, second.branch) == (before, first.branch)

@@ -223,41 +223,43 @@ async def begin(
         need_confinement(environment.confined or runs.unconfined, environment.isolation)
         repository.exclude_sandbox()
         branch = repository.start_branch(f"perf/{found.name}-{date}")
-        if baseline != head:
-            try:
+        try:
+            if baseline != head:
                 repository.advance(branch, baseline, head)
                 repository.stage(baseline, editable)
-            except BaseException:
-                go_back(checkout, branch, came_from or "", head)
-                raise
+            started = Started(
+                session=session,
+                task=folder.as_posix(),
+                task_name=found.name,
+                entry=entry,
+                branch=branch,
+                base=head,
+                came_from=came_from or "",
+                baseline=baseline,
+                editable=editable,
+                backend=backend,
+                arch=environment.arch,
+                environment=environment,
+                intensity=min(work.intensity, 1e9) if work else 0.0,
+                intensity_class=intensity_class(work)
+                if work
+                else "unknown: a repository task says nothing of its work",
+                rules=rules,
+                eased=eased,
+                notes=[
+                    *_unprotected(environment),
+                    *([f"rules that decide were eased by an argument: {', '.join(eased)}"] if eased else []),
+                    *(_notes(found, backend) if isinstance(found, Task) else _lacking(found, backend)),
+                ],
+                sizes=len(found.wide_cases(backend, 0, rules.hidden_cases_to_keep)) if isinstance(found, Task) else 0,
+                harness=work is None,
+            )
+        except BaseException:
+            go_back(checkout, branch, came_from or "", head)
+            raise
     except BaseException:
         await runs.close()
         raise
-    started = Started(
-        session=session,
-        task=folder.as_posix(),
-        task_name=found.name,
-        entry=entry,
-        branch=branch,
-        base=head,
-        came_from=came_from or "",
-        baseline=baseline,
-        editable=editable,
-        backend=backend,
-        arch=environment.arch,
-        environment=environment,
-        intensity=min(work.intensity, 1e9) if work else 0.0,
-        intensity_class=intensity_class(work) if work else "unknown: a repository task says nothing of its work",
-        rules=rules,
-        eased=eased,
-        notes=[
-            *_unprotected(environment),
-            *([f"rules that decide were eased by an argument: {', '.join(eased)}"] if eased else []),
-            *(_notes(found, backend) if isinstance(found, Task) else _lacking(found, backend)),
-        ],
-        sizes=len(found.wide_cases(backend, 0, rules.hidden_cases_to_keep)) if isinstance(found, Task) else 0,
-        harness=work is None,
-    )
     return started, runs
 
 
@@ -300,6 +302,17 @@ def go_back(checkout: Checkout, branch: str, back: str, base: str) -> None:
         return
     repository.switch(back)
     repository.forget(own, repository.resolve(own) or "")
+
+
+def leave_without_rows(checkout: Checkout) -> None:
+    """Go back from the branch of a session that ended without a row, where a killed process left it checked out. A
+    branch with commits of the user's stays."""
+    state = checkout.peek()
+    if state is None or state.ended is None or state.rows:
+        return
+    started = state.started
+    if checkout.repository.resolve(f"refs/heads/{started.branch}") == started.baseline:
+        go_back(checkout, started.branch, started.came_from, started.base)
 
 
 def _notes(task: Task, backend: Backend) -> list[str]:

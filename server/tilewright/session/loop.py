@@ -22,7 +22,7 @@ from tilewright.ledger import JournalAltered
 from tilewright.policy import ROOT_CAUSES
 from tilewright.rules import Rules
 from tilewright.session import show, whole
-from tilewright.session.beginning import begin, go_back, task_path
+from tilewright.session.beginning import begin, go_back, leave_without_rows, task_path
 from tilewright.session.checkout import Checkout
 from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress
 from tilewright.session.programs import programs_folder
@@ -114,6 +114,7 @@ class Loop:
         with self.checkout.held():
             job.tell("starting the referee")
             await self._standby.drop()
+            leave_without_rows(self.checkout)
             started, runs = await begin(self.checkout, task, backend, arch, rules, include_dirty, unconfined)
             self._standby.take(started.session, runs)
             try:
