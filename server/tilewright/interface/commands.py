@@ -39,7 +39,7 @@ app = typer.Typer(
 session_app = typer.Typer(
     cls=Group,
     no_args_is_help=True,
-    help="End the current session, carry it to another machine, or give its task room for more wrong results.",
+    help="End the current session, or carry it to another machine.",
 )
 app.add_typer(session_app, name="session")
 skills_app = typer.Typer(no_args_is_help=True, help="The skills for agents.")

@@ -78,7 +78,6 @@ class Dumper:
             arms["incumbent"] = self._incumbent(folder)
         about = f"{folder} {found.head} {' '.join(archs)} {compile_s:g} {sorted((case or {}).items())}"
         keys = {arm: f"{about} {content_id(files)}" for arm, files in arms.items()}
-        self._dumps = {key: self._dumps[key] for key in keys.values() if key in self._dumps}
 
         async def work(job: Job) -> None:
             if self._runs is None or self._runs_for != (folder, found.head):
@@ -88,8 +87,9 @@ class Dumper:
                 if key not in self._dumps:
                     self._dumps[key] = await self._runs.dump(arms[arm], archs, compile_s, LIMIT_S, job.tell, case)
 
-        if self._dumps.keys() != {*keys.values()}:
+        if not self._dumps.keys() >= {*keys.values()}:
             job = self._jobs.start("dump_ir", " / ".join(keys.values()), work)
+            self._dumps = {key: self._dumps[key] for key in keys.values() if key in self._dumps}
             if not await job.attend(wait_s, progress):
                 return DumpReport(summary=f"still compiling: {job.message}", state="running", next=job.again)
         dumps = {arm: self._dumps[key] for arm, key in keys.items()}

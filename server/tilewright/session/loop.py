@@ -75,8 +75,10 @@ class Loop:
         session = Session.current(self.checkout, self._standby)
         if session is not None and session.state.stops and session.under_way and self._running is None:
             with self.checkout.held():
-                session.repair()
-                session.finish(session.state.rows[-1].advice.reason, NOT_COMPARED)
+                session = Session.current(self.checkout, self._standby)
+                if session is not None and session.state.stops and session.under_way:
+                    session.repair()
+                    session.finish(session.state.rows[-1].advice.reason, NOT_COMPARED)
         if session is not None and session.under_way:
             state = session.state
             if PurePosixPath(state.started.task) != task_path(self.checkout, task):
