@@ -188,12 +188,11 @@ class Judge:
 
     def _measured(self, source: str, incumbent: str, made: Outcome, which: str = "") -> Verdict | None:
         """The verdict on a candidate that could be measured, as a session settles it: of a gain by a second run."""
-        for stage in ("benchmark", "confirmation"):
-            confirms = stage == "confirmation"
-            result = self.measure(source, incumbent, confirms)
-            verdict = settled(result, Rules(), alone=False, confirms=confirms)
-            if verdict is not None or not result.passed:
-                break
+        stage, first = "benchmark", self.measure(source, incumbent)
+        result, verdict = first, settled(first, None, None, Rules())
+        if verdict is None and first.passed:
+            stage, result = "confirmation", self.measure(source, incumbent, confirms=True)
+            verdict = settled(first, None, result, Rules())
         made.speedup, made.level = result.speedup, result.level or ""
         made.note = next((one.note for one in result.cases if one.level is Level.IN_PROCESS), result.unconfirmed)
         made.outcome = str(verdict.reason) if verdict else str(result.status)
