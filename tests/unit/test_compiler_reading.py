@@ -190,6 +190,19 @@ def test_findings_come_with_the_dearest_first_and_their_evidence() -> None:
     assert findings(matmul((128, 256, 64), "sm_100")) == []
 
 
+def test_a_small_output_tile_is_told_to_be_larger() -> None:
+    for tile, hints, named in (
+        ((64, 64, 64), {}, True),
+        ((64, 128, 64), {}, True),
+        ((16, 128, 64), {}, False),  # for a matrix of few rows
+        ((64, 64, 64), {"num_ctas": 2}, False),  # its blocks share what they load
+        ((128, 128, 64), {}, False),
+    ):
+        found = findings(matmul(tile, "sm_90", **hints))
+        assert any(finding.treatment is Treatment.TILE_SHAPE for finding in found) == named, (tile, hints)
+        assert not named or f"tile of {tile[0]}x{tile[1]}, " in found[0].evidence
+
+
 def renamed(text: str) -> str:
     """The same cuTile IR under other names, numbered otherwise."""
     text = re.sub(r"\$(\d+)", lambda match: f"${int(match[1]) + 1000}", text)

@@ -194,7 +194,7 @@ def test_a_product_whose_tile_is_too_small_is_told_to_take_a_larger_one(tmp_path
     arguments, work = product(8192, 8192, 8192)
     told = diagnosed(entry(MATMUL, tmp_path, {}), arguments, work)
     assert told.bound in ("DRAM bandwidth", "L2 bandwidth")
-    assert "one of 128x128 does 64" in told.treatments[0]
+    assert "an output tile of 64x64" in told.treatments[0]
     assert "-> tile-shape: " in told.treatments[0]
     assert not any("narrower storage" in one for one in told.treatments)
     assert any("MB move, and the work is 402.7 MB" in one for one in told.evidence)

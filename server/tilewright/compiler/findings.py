@@ -9,12 +9,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
 
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.remarks import Remark
 from tilewright.compiler.resources import has_tma
-from tilewright.compiler.reuse import Shapes, larger_tile
 from tilewright.compiler.sass import LineMix
 from tilewright.compiler.treatments import DO, DO_IN_TRITON, Finding, Treatment, for_more_warps
 
@@ -28,17 +26,18 @@ NARROW_BYTES = 4
 FULL_BYTES = 16
 FEW_ELEMENTS = 64
 """Of a gather, up to which it is held to be of indices or lengths where a kernel loads tiles besides."""
+SMALL_EXTENT, LARGE_TILE = 32, 128 * 128
+"""Output tiles of fewer rows or columns are for matrices that have no more; tiles of so many elements are large."""
 MANY_NARROW = 16
 MANY_PERMUTES = 32
 MANY_CALLS = 4
 
 
-def findings(made: Compilation, shapes: Shapes = MappingProxyType({})) -> list[Finding]:
-    """What costs time in `made`, launched with tensors of these shapes, the likely dearest first."""
+def findings(made: Compilation) -> list[Finding]:
+    """What costs time in `made`, the likely dearest first."""
     looks = _LOOKS if made.cutile_ir else _CODE_LOOKS
     do = DO | DO_IN_TRITON if made.is_triton else DO
     found = [_finding(*one, do) for look in looks for one in look(made)]
-    found += [_finding(*one, do) for one in _reuse(made, shapes)]
     return sorted(found, key=lambda one: -one.cost)
 
 
@@ -114,20 +113,20 @@ def _operands(made: Compilation) -> Iterator[_Found]:
             yield Treatment.EIGHT_BIT_OPERANDS, one.where, evidence, 3.0
 
 
-def _reuse(made: Compilation, shapes: Shapes) -> Iterator[_Found]:
-    """Products whose tile is so small that the L2 cache is too slow for what they load."""
-    found = larger_tile(made, shapes)
-    if found is None:
+def _tile_shape(made: Compilation) -> Iterator[_Found]:
+    """A kernel of one matmul on tensor cores whose output tile leaves registers free."""
+    results = re.findall(r"Tile\[\w+,\((\d+),(\d+)\)\] = tile_mma\(", made.cutile_ir)
+    held = made.resources
+    if held is None or not held.tensor_core or held.spill_bytes or held.cluster_ctas > 1 or len(results) != 1:
         return
-    now, then, needed = found.flops_a_byte
-    tile, larger = ("x".join(map(str, one)) for one in (found.tile, found.larger))
-    evidence = (
-        f"an output tile of {tile} does {now:.0f} flops for each byte that it loads, and the tensor cores need "
-        f"{needed:.0f} at the L2 cache's rate; one of {larger} does {then:.0f}, and fits: {found.gain:.1f} times as "
-        "fast by the model"
-    )
-    where = max(made.mix, key=lambda one: one.tensor_core, default=None)
-    yield Treatment.TILE_SHAPE, where.where if where else "", evidence, found.gain
+    rows, columns = map(int, results[0])
+    if min(rows, columns) >= SMALL_EXTENT and rows * columns < LARGE_TILE:
+        where = max(made.mix, key=lambda line: line.tensor_core, default=None)
+        evidence = (
+            f"an output tile of {rows}x{columns}, without spills: one of 128x128 reads each input less often, if the "
+            "matrices are larger than a tile and the grid still fills the SMs"
+        )
+        yield Treatment.TILE_SHAPE, where.where if where else "", evidence, 1.4
 
 
 def _without_tma(made: Compilation) -> Iterator[_Found]:
@@ -237,7 +236,7 @@ def _largest_tile(made: Compilation) -> str:
 
 
 _LOOKS: tuple[Callable[[Compilation], Iterator[_Found]], ...] = (
-    _timeouts, _spills, _products, _operands, _without_tma, _gathers, _occupancy, _divisions, _narrow,
+    _timeouts, _spills, _products, _operands, _tile_shape, _without_tma, _gathers, _occupancy, _divisions, _narrow,
 )  # fmt: skip
 _CODE_LOOKS = (_timeouts, _spills, _products, _divisions, _narrow)
 """Those that rest on the machine code alone."""

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import math
-
 from pydantic import Field
 
 from tilewright.wire.record import Record
 
 FIRST_TMA_ARCH = 90
-TENSOR_MEMORY_ARCHS = range(100, 120)
-"""Whose products lie in tensor memory, and not in registers."""
-REGISTERS_PER_THREAD = 255
 
 
 def has_tma(arch: str) -> bool:
     """Whether an architecture such as `sm_90` has the tensor memory accelerator."""
     return int(arch.removeprefix("sm_")) >= FIRST_TMA_ARCH
-
-
-def most_product_bytes(arch: str, threads: int) -> float:
-    """How large a product's result the registers of so many threads hold; any, where it does not lie there."""
-    if int(arch.removeprefix("sm_")) in TENSOR_MEMORY_ARCHS:
-        return math.inf
-    return threads * REGISTERS_PER_THREAD * 4
 
 
 class Resources(Record):

@@ -192,13 +192,3 @@ def names_of(kernel: Any, arguments: Sequence[Any]) -> dict[int, str]:
         for leaf in tree_leaves(argument)
         if isinstance(leaf, torch.Tensor)
     }
-
-
-def shapes_of(kernel: Any, arguments: Sequence[Any]) -> dict[str, list[int]]:
-    """The shapes of its tensors by the kernel's names of them; of those in lists, none."""
-    names = inspect.signature(kernel._pyfunc).parameters
-    return {
-        name: list(argument.shape)
-        for name, argument in zip(names, arguments, strict=False)
-        if isinstance(argument, torch.Tensor)
-    }

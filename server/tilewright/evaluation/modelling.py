@@ -96,7 +96,6 @@ def profile_launch(launch: host.Launch, arch: str) -> LaunchProfile:
         reductions={results: count / sampled for results, count in counts.reductions.items()},
         dram_bytes=launch.dram_bytes(),
         streams=launch.streams(),
-        shapes=launch.shapes,
         resources=occupied,
         code=code,
     )
@@ -135,7 +134,7 @@ def compiled_call(
     distinct = {(launch.kernel, launch.signature.symbol): launch for launch in launches}
     return _assembled(
         [
-            (lower(launch.kernel, launch.signature, arch, root), {"grid": list(launch.grid), "shapes": launch.shapes})
+            (lower(launch.kernel, launch.signature, arch, root), {"grid": list(launch.grid)})
             for launch in distinct.values()
             for arch in archs
         ],

@@ -21,7 +21,7 @@ import torch
 from cuda.tile._compile import compile_tile
 from torch.utils._pytree import tree_leaves
 
-from tilewright.compiler.signature import names_of, shapes_of, signature_of
+from tilewright.compiler.signature import names_of, signature_of
 from tilewright.gpu.specs import DeviceSpec
 from tilewright.interpreter.checker import Checker
 from tilewright.interpreter.flow import Execution
@@ -56,7 +56,6 @@ class Launch:
     grid: BlockIndex
     tensor_bytes: dict[int, int]
     names: dict[int, str] = field(default_factory=dict)
-    shapes: dict[str, list[int]] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
 
     @property
@@ -204,9 +203,7 @@ def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /
         tensors = [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
         storages = [tensor.untyped_storage() for tensor in tensors]
         sizes_by_address = {storage.data_ptr(): storage.nbytes() for storage in storages}
-        launch = Launch(
-            kernel, signature, (x, y, z), sizes_by_address, names_of(kernel, arguments), shapes_of(kernel, arguments)
-        )
+        launch = Launch(kernel, signature, (x, y, z), sizes_by_address, names_of(kernel, arguments))
         if _host.mode is not Mode.CAPTURE and launch.blocks:
             launched.add(kernel._pyfunc.__code__)
             if _host.checker is not None:

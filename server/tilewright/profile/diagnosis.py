@@ -258,10 +258,8 @@ def _remedies(
 
 
 def _findings(facts: Facts) -> list[Finding]:
-    """What costs time in the compiled kernels, the dearest first, at the case's shapes where a model saw them."""
-    launches = facts.profile.launches if facts.profile is not None else []
-    shapes = {launch.kernel: launch.shapes for launch in reversed(launches)}
-    found = [one for made in facts.compiled for one in findings(made, shapes.get(made.kernel, {}))]
+    """What costs time in the compiled kernels, the dearest first."""
+    found = [one for made in facts.compiled for one in findings(made)]
     return sorted(found, key=lambda one: -one.cost)
 
 

@@ -73,7 +73,6 @@ class LaunchProfile(Record):
         description="parameters that neighbouring blocks load other parts of: their bytes, and the bytes so loaded",
     )
     reductions: dict[int, float] = Field(default_factory=dict, description="per block, by how many results each has")
-    shapes: dict[str, list[int]] = Field(default_factory=dict, description="of its tensors, by parameter")
     resources: Resources = Field(description="what its kernel occupies")
     code: str = Field("", description="SHA-256 over its kernel's machine code, without files and lines")
 

@@ -145,7 +145,7 @@ def _remarks_text(made: Compilation) -> str:
 
 def _resources_text(kernel: DumpedKernel) -> str:
     made = kernel.made
-    lines = [made.headline, *(f"- {finding}" for finding in findings(made, kernel.shapes))]
+    lines = [made.headline, *(f"- {finding}" for finding in findings(made))]
     if made.error:
         lines.append(made.error)
     if made.resources is not None:
@@ -219,7 +219,7 @@ def _report(
     for old, new in pairs:
         assert new is not None
         made = new.made
-        found = findings(made, new.shapes)
+        found = findings(made)
         kernels.append(
             KernelReport(
                 kernel=made.kernel,

@@ -16,11 +16,10 @@ Extent = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class DumpedKernel(Record):
-    """A kernel that a call launches, compiled for one architecture, and the grid and the tensors' shapes of its
-    first launch."""
+    """A kernel that a call launches, compiled for one architecture, and the grid of its first
+    launch."""
 
     grid: list[Extent] = Field(max_length=3)
-    shapes: dict[str, Annotated[list[Extent], Field(max_length=16)]] = Field(default_factory=dict)
     made: Compilation
 
 
