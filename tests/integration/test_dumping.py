@@ -133,7 +133,7 @@ def test_stages_of_one_dump_are_compiled_once(make_task: Callable[..., Path]) ->
         try:
             await dumper.dump(FOLDER, ["sm_80", "sm_90"], "resources", quiet)
             job = dumper._jobs._job
-            for stage in ("cutile_ir", "tile_ir", "ptx", "sass", "remarks", "mix"):
+            for stage in ("cutile_ir", "tile_ir", "sass", "remarks", "mix"):
                 report = await dumper.dump(FOLDER, ["sm_80", "sm_90"], stage, quiet)  # type: ignore[arg-type]
                 text = dumper.text(report.resource.rpartition("/")[2])
                 assert text is not None

@@ -1,11 +1,10 @@
-"""What is read from a compilation: machine code by source line, remarks, spills, PTX, findings, differences."""
+"""What is read from a compilation: machine code by source line, remarks, spills, findings, differences."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import re
-import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -20,10 +19,9 @@ from tilewright.compiler.cubin import occupancy
 from tilewright.compiler.cutile import compile_kernel
 from tilewright.compiler.differences import changes, ir_difference, normalised, opcode_difference
 from tilewright.compiler.findings import findings
-from tilewright.compiler.remarks import parse_ptxas, parse_remarks
+from tilewright.compiler.remarks import parse_remarks
 from tilewright.compiler.signature import signature_of
 from tilewright.compiler.texts import raised
-from tilewright.compiler.tools import find_tileiras
 from tilewright.compiler.treatments import Treatment
 from tilewright.gpu.specs import KIB, SM_LIMITS, SmLimits
 from tilewright.skillpack import treatment_pages
@@ -87,29 +85,14 @@ def test_inlined_code_belongs_to_the_line_that_called_it() -> None:
     assert sass.register_counts(listed) == [232]
 
 
-@pytest.mark.slow
-def test_spilled_bytes_and_shared_memory_are_what_ptxas_says(tmp_path: Path) -> None:
-    tool = find_tileiras()
-    assert tool is not None
-    for arch in ("sm_80", "sm_90"):
-        made = matmul((128, 256, 64), arch, num_worker_warps=4)
-        assert made.resources is not None
-        (tmp_path / "kernel.ptx").write_text(made.ptx)
-        target = re.search(r"^\.target (\w+)", made.ptx, re.MULTILINE)
-        assert target is not None
-        command = [
-            Path(tool).with_name("ptxas"), "-v", "-arch", target[1], tmp_path / "kernel.ptx", "-o", tmp_path / "out",
-            "--opt-level", "3", "--enable-extended-smem=true", "-uumn",
-        ]  # fmt: skip
-        said = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stderr
-        numbers = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", said)
-        shared = re.search(r"(\d+) bytes smem", said)
-        assert numbers is not None
-        assert shared is not None
-        found = made.resources
-        ours = (found.stack_bytes, found.spill_bytes, found.spill_load_bytes)
-        assert ours == tuple(map(int, numbers.groups()))
-        assert found.shared_bytes == int(shared[1])
+@pytest.mark.parametrize(
+    ("arch", "told"), [("sm_80", (1112, 1660, 1656, 98304)), ("sm_90", (1808, 4728, 4216, 213128))]
+)
+def test_spilled_bytes_and_shared_memory_are_what_ptxas_says(arch: str, told: tuple[int, ...]) -> None:
+    """`told` is what `ptxas -v` of CUDA 13.4 said of the same PTX: stack, spill stores and loads, shared memory."""
+    found = matmul((128, 256, 64), arch, num_worker_warps=4).resources
+    assert found is not None
+    assert (found.stack_bytes, found.spill_bytes, found.spill_load_bytes, found.shared_bytes) == told
 
 
 def test_occupancy_is_what_runs_out_first() -> None:
@@ -139,12 +122,6 @@ def test_remarks_are_read_once_each() -> None:
     assert str(failed[0]).endswith("Failed to select TMA load instruction: TMA only supports zero padding")
     assert len(remarks) == 3
     assert parse_remarks("") == parse_remarks("--- !Passed\nnot: [yaml") == []
-    log = "ptxas info    : (C7511) Potential Performance Loss: it is slow in the function 'f_K1' in line 9\nother\n"
-    assert [str(remark) for remark in parse_ptxas(log)] == [
-        "- (no line) Potential Performance Loss: it is slow (C7511)"
-    ]
-    serialised = [one for one in matmul((128, 256, 64), "sm_90", num_worker_warps=4).remarks if one.category == "ptxas"]
-    assert "serialized" in serialised[0].text
 
 
 COSTLY = {Treatment.MORE_WORKER_WARPS, Treatment.SMALLER_TILES, Treatment.TENSOR_CORE_DTYPE}
@@ -185,7 +162,6 @@ def test_findings_come_with_the_dearest_first_and_their_evidence() -> None:
     spilled = matmul((128, 256, 64), "sm_90", num_worker_warps=4)
     (finding,) = findings(spilled)
     assert finding.where == first.where
-    assert "ptxas serialised the matmuls" in finding.evidence
     assert str(spilled.resources and spilled.resources.spill_bytes) in finding.evidence
     assert findings(matmul((128, 256, 64), "sm_100")) == []
 
@@ -241,8 +217,7 @@ def test_resources_and_instructions_are_set_side_by_side() -> None:
     assert changes(few, few) == {}
     counted = opcode_difference(few.sass, many.sass)
     assert any(line.startswith("STL.64") and line.endswith("-> 0") for line in counted)
-    assert opcode_difference(few.ptx, few.ptx) == []
-    assert any("wgmma.mma_async" in line for line in opcode_difference(few.ptx, many.ptx))
+    assert opcode_difference(few.sass, few.sass) == []
 
 
 class CompilationError(Exception):

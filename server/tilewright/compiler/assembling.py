@@ -1,8 +1,5 @@
 """From Tile IR bytecode to machine code and all that can be read from it. Runs tileiras, and no Python of a kernel's.
 Triton's kernels are handed on to `tritonback`.
-
-tileiras hands its PTX to ptxas in a temporary file and deletes it. Each compile has a folder for such files of its own,
-and whatever appears there is opened at once: an open file outlives its name.
 """
 
 from __future__ import annotations
@@ -21,11 +18,10 @@ from typing import Literal
 from tilewright.compiler import sass, tritonback
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.cubin import disassemble, resources
-from tilewright.compiler.remarks import parse_ptxas, parse_remarks
+from tilewright.compiler.remarks import parse_remarks
 from tilewright.compiler.texts import TEXT_LIMIT, read_text, tidy
 from tilewright.compiler.tools import REINSTALL, MissingTool, find_tileiras, find_tileirdisasm
 
-POLL_S = 0.003
 ERROR_LIMIT = 2000
 REPORTED_ERROR = re.compile(r'^(?:loc\([^)]*?"?(?P<file>[^":]+)"?:(?P<line>\d+):\d+[^)]*\): )?error: ', re.MULTILINE)
 
@@ -71,13 +67,11 @@ def assemble(source: Lowered, timeout_s: float, folder: Path | None = None) -> C
         (place / "kernel.tileirbc").write_bytes(source.bytecode)
         tile_ir = _tile_ir(place / "kernel.tileirbc", timeout_s)
         started = time.perf_counter()
-        run = _run_tileiras(source, place, timeout_s)
+        error, timed_out = _run_tileiras(source, place, timeout_s)
         seconds = time.perf_counter() - started
-        remarks = read_text(place / "remarks.yaml")
-        said = [*parse_remarks(remarks), *parse_ptxas(run.log)]
-        rest = {"tile_ir": tile_ir, "ptx": tidy(run.ptx), "remarks": said, "seconds": seconds}
-        if error := run.failure(timeout_s):
-            return source.failed(error, timed_out=run.timed_out, **rest)
+        remarks = parse_remarks(read_text(place / "remarks.yaml"))
+        if error:
+            return source.failed(error, timed_out=timed_out, tile_ir=tile_ir, remarks=remarks, seconds=seconds)
         cubin = (place / "kernel.cubin").read_bytes()
         text = disassemble(cubin, place)
         listed = list(sass.instructions(text))
@@ -88,61 +82,41 @@ def assemble(source: Lowered, timeout_s: float, folder: Path | None = None) -> C
             hints=source.hints,
             cutile_ir=source.cutile_ir[:TEXT_LIMIT],
             tile_ir=tile_ir,
-            ptx=tidy(run.ptx),
             sass=tidy(text),
             resources=resources(cubin, listed, source.arch),
-            mix=sass.mix_by_line(listed, [(one.file, one.line) for one in said if one.category == "tensor-core"]),
-            remarks=said,
+            mix=sass.mix_by_line(listed, [(one.file, one.line) for one in remarks if one.category == "tensor-core"]),
+            remarks=remarks,
             seconds=seconds,
         )
 
 
-@dataclass
-class _Run:
-    status: int
-    errors: str
-    ptx: str
-    log: str
-    timed_out: bool
-
-    def failure(self, timeout_s: float) -> str:
-        """Why there is no cubin, or nothing."""
-        if self.timed_out:
-            return f"COMPILE TIMEOUT: tileiras did not finish within {timeout_s:g} s; use smaller tiles"
-        if self.status != 0:
-            return _complaint(self.errors) or f"tileiras ended with status {self.status}"
-        return ""
-
-
-def _run_tileiras(source: Lowered, place: Path, timeout_s: float) -> _Run:
+def _run_tileiras(source: Lowered, place: Path, timeout_s: float) -> tuple[str, bool]:
+    """Why there is no cubin, or nothing; and whether it was time that ran out."""
     tool = find_tileiras()
     if tool is None:
         raise MissingTool(f"tileiras is not there; fix it with: {REINSTALL}")
-    own = place / "own"
-    own.mkdir()
     command = [
         tool, str(place / "kernel.tileirbc"), "-o", str(place / "kernel.cubin"),
         "--gpu-name", source.arch, f"-O{source.opt_level}", "--lineinfo",
         "--remarks=all", "--remark-format=yaml", f"--remarks-output-file={place / 'remarks.yaml'}",
     ]  # fmt: skip
     environment = {name: value for name, value in os.environ.items() if name not in ("CUDA_HOME", "CUDA_PATH")}
-    deadline = time.monotonic() + timeout_s
-    with (place / "errors").open("w+b") as errors, _Catch(own) as caught:
+    with (place / "errors").open("w+b") as errors:
         process = subprocess.Popen(
-            command, env=environment | {"TMPDIR": str(own)}, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors,
+            command, env=environment | {"TMPDIR": str(place)}, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors,
             start_new_session=True,
         )  # fmt: skip
         try:
-            while process.poll() is None and time.monotonic() < deadline:
-                caught.look()
-                time.sleep(POLL_S)
-            timed_out = process.poll() is None
+            process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return f"COMPILE TIMEOUT: tileiras did not finish within {timeout_s:g} s; use smaller tiles", True
         finally:
             _end(process)
-        caught.look()
+        if process.returncode == 0:
+            return "", False
         errors.seek(0)
         text = errors.read(1_000_000).decode("utf-8", "replace")
-        return _Run(process.returncode, text, caught.text(".ptx"), caught.text(".log"), timed_out)
+        return _complaint(text) or f"tileiras ended with status {process.returncode}", False
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -151,34 +125,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-class _Catch:
-    """Files that appear in a folder, held open before they are deleted."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._held: dict[tuple[str, int], int] = {}
-
-    def __enter__(self) -> _Catch:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for handle in self._held.values():
-            os.close(handle)
-
-    def look(self) -> None:
-        with os.scandir(self._folder) as entries:
-            for entry in entries:
-                key = (entry.name, entry.inode())
-                if key not in self._held and entry.name.endswith((".ptx", ".log")):
-                    with contextlib.suppress(OSError):
-                        self._held[key] = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-
-    def text(self, suffix: str) -> str:
-        """The longest of the files whose names end so; the compiler makes an empty one before the real one."""
-        found = [os.pread(handle, TEXT_LIMIT, 0) for (name, _), handle in self._held.items() if name.endswith(suffix)]
-        return max(found, key=len, default=b"").decode("utf-8", "replace")
 
 
 def _tile_ir(bytecode: Path, timeout_s: float) -> str:

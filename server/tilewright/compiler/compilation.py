@@ -25,7 +25,7 @@ class Compilation(Record):
     tile_ir: str = ""
     ttir: str = Field("", description="Triton's IR, of a Triton kernel; the two above are empty then")
     ttgir: str = ""
-    ptx: str = ""
+    ptx: str = Field("", description="of a Triton kernel")
     sass: str = ""
     resources: Resources | None = None
     mix: list[LineMix] = Field(default_factory=list)

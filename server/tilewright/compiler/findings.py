@@ -59,19 +59,12 @@ def _timeouts(made: Compilation) -> Iterator[_Found]:
 
 def _spills(made: Compilation) -> Iterator[_Found]:
     found = made.resources
-    if found is None:
-        return
-    serialised = next((remark.text for remark in made.remarks if remark.category == "ptxas"), "")
-    if not found.spill_bytes:
-        if serialised:
-            yield Treatment.MORE_WORKER_WARPS, "", serialised, 2.0
+    if found is None or not found.spill_bytes:
         return
     worst = max(made.mix, key=lambda one: one.local, default=None)
     evidence = f"{found.spill_bytes} bytes stored and {found.spill_load_bytes} loaded back by each thread"
     if worst is not None:
         evidence += f"; {worst.local} of {found.local_memory} local accesses belong to this line"
-    if serialised:
-        evidence += "; ptxas serialised the matmuls"
     share = found.local_memory / max(found.instructions, 1)
     worst_case = FMA_COST - 0.1 if any(_on_fma(made)) else SPILL_COST  # tensor cores need no registers for FMA's terms
     yield _relief(made), worst.where if worst else "", evidence, min(worst_case, 1.0 + 40 * share)

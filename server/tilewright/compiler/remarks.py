@@ -1,4 +1,4 @@
-"""What the compiler says of its own choices: tileiras' remarks, and ptxas' warnings about lost performance."""
+"""What the compiler says of its own choices: tileiras' remarks."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from tilewright.wire.record import Record
 _PLACE = re.compile(r"File: '?([^',]*)'?, Line: (\d+)")
 _FIELD = re.compile(r"^(?:  - )?(\w+):\s+(.*)$")
 _LOCATED = re.compile(r'^loc\("[^"]*":\d+:\d+\): ')
-_PTXAS = re.compile(r"^(?:ptxas )?(?:info|warning)\s*:\s*(?:\((C\d+)\)\s*)?(Potential Performance Loss: .*)$")
-_SYMBOL = re.compile(r" in the function '[^']*'(?: in line \d+)?")
 
 
 class Remark(Record):
     """One choice that the compiler made, and why."""
 
     good: bool = Field(description="the choice that one would wish for")
-    category: str = Field(description="memory, tensor-core or ptxas")
+    category: str = Field(description="memory or tensor-core")
     file: str = ""
     line: int = 0
     text: str
@@ -75,16 +73,3 @@ def _remark(document: str) -> Remark | None:
         shape=fields.get("Shape", ""),
         reasons=reasons,
     )
-
-
-def parse_ptxas(text: str) -> list[Remark]:
-    """What ptxas warns of in its log, such as products that it had to serialise."""
-    found = []
-    for row in text.splitlines():
-        if match := _PTXAS.match(row.strip()):
-            said = _SYMBOL.sub("", match[2]).strip()
-            code = f" ({match[1]})" if match[1] else ""
-            remark = Remark(good=False, category="ptxas", text=said + code)
-            if remark not in found:
-                found.append(remark)
-    return found

@@ -134,7 +134,7 @@ def _of_cutile(made: Compilation, text: str) -> str:
 
 
 def _of_triton(made: Compilation, text: str) -> str:
-    return text if made.is_triton else "(only Triton kernels have this stage: ask for cutile_ir or tile_ir)"
+    return text if made.is_triton else "(only Triton kernels have this stage: ask for cutile_ir, tile_ir or sass)"
 
 
 def _remarks_text(made: Compilation) -> str:
@@ -158,7 +158,7 @@ _STAGE_TEXT: dict[Stage, Callable[[Compilation], str]] = {
     "tile_ir": lambda made: _of_cutile(made, made.tile_ir),
     "ttir": lambda made: _of_triton(made, made.ttir),
     "ttgir": lambda made: _of_triton(made, made.ttgir),
-    "ptx": lambda made: made.ptx or "(ptxas ended before its input could be read; ask again)",
+    "ptx": lambda made: _of_triton(made, made.ptx),
     "sass": lambda made: made.sass,
     "remarks": _remarks_text,
     "mix": lambda made: mix_table(made.mix) if made.mix else "(no machine code)",

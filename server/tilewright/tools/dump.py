@@ -20,7 +20,7 @@ class DumpIr(Params):
     task: str = Field("", description=TASK)
     arch: list[Arch] = Field([], max_length=12, description="architectures")
     stage: Literal["resources", "cutile_ir", "tile_ir", "ttir", "ttgir", "ptx", "sass", "remarks", "mix"] = Field(
-        "resources", description="what to show; mix: instructions per source line; ttir, ttgir: of Triton"
+        "resources", description="what to show; mix: instructions per source line; ttir, ttgir, ptx: of Triton"
     )
     compare: Literal["incumbent"] | None = Field(None, description="show what changed against the session's incumbent")
     compile_seconds: float = Field(60.0, ge=1, le=300, description="for each kernel and architecture")
