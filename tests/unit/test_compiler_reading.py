@@ -17,7 +17,7 @@ from tilewright.compiler import sass
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.cubin import occupancy
 from tilewright.compiler.cutile import compile_kernel
-from tilewright.compiler.differences import changes, ir_difference, normalised, opcode_difference
+from tilewright.compiler.differences import changes, ir_difference, opcode_difference
 from tilewright.compiler.findings import findings
 from tilewright.compiler.remarks import parse_remarks
 from tilewright.compiler.signature import signature_of
@@ -179,32 +179,15 @@ def test_a_small_output_tile_is_told_to_be_larger() -> None:
         assert not named or f"tile of {tile[0]}x{tile[1]}, " in found[0].evidence
 
 
-def renamed(text: str) -> str:
-    """The same cuTile IR under other names, numbered otherwise."""
-    text = re.sub(r"\$(\d+)", lambda match: f"${int(match[1]) + 1000}", text)
-    return re.sub(r"\btotal\b", "accumulated", re.sub(r"\b([ab])_(\d)", r"other_\1_\2", text))
-
-
-def test_names_make_no_difference_and_meaning_does() -> None:
+def test_names_of_values_make_no_difference_and_operations_do() -> None:
     small, large = matmul((64, 64, 64), "sm_90"), matmul((128, 64, 64), "sm_90", num_worker_warps=8)
-    assert ir_difference(small.cutile_ir, renamed(small.cutile_ir)) == []
+    assert ir_difference(small.cutile_ir, re.sub(r"\$(\d+)", r"$9\1", small.cutile_ir)) == []
     assert ir_difference(small.tile_ir, re.sub(r"%(\w+)_(\d+)", r"%\1_9\2", small.tile_ir)) == []
     told = "\n".join(ir_difference(small.cutile_ir, large.cutile_ir))
-    assert "-    Tile[bfloat16,(64,64)], Token = tile_load(view=make_partition_view<arg0>" in told
-    assert "+    Tile[float32,(128,64)] = tile_mma(x=tile_load<arg0>, y=tile_load<arg5>, acc=carried0" in told
-    assert "$" not in told
+    assert "-    $: Tile[float32,(64,64)] = tile_mma(x=$, y=$, acc=total, use_fast_acc=False)" in told
+    assert "+    $: Tile[float32,(128,64)] = tile_mma(x=$, y=$, acc=total, use_fast_acc=False)" in told
     swapped = small.cutile_ir.replace("tile_bid(axis=0)", "tile_bid(axis=2)")
-    assert any("tile_bid[2]" in line for line in ir_difference(small.cutile_ir, swapped))
-    assert not [line for line in normalised(small.tile_ir) if "%" in line]
-
-
-def test_an_added_operation_changes_only_the_lines_that_use_it() -> None:
-    before = softmax("sm_90").cutile_ir
-    name = re.search(r"(\$\d+): Tile\[float32,\(1,1024\)\], \$\d+: Token = tile_load.*", before)
-    assert name is not None
-    added = f'{name[0]}\n$9999: Tile[float32,(1,1024)] = unaryop(operand={name[1]}, fn="abs")'
-    changed = [line for line in ir_difference(before, before.replace(name[0], added)) if line[0] in "+-"]
-    assert changed == ['+Tile[float32,(1,1024)] = unaryop(operand=tile_load<arg0>, fn="abs")']
+    assert any("tile_bid(axis=2)" in line for line in ir_difference(small.cutile_ir, swapped))
 
 
 def test_resources_and_instructions_are_set_side_by_side() -> None:

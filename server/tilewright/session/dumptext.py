@@ -103,9 +103,7 @@ def _in_short(old: DumpedKernel | None, new: DumpedKernel | None) -> str:
         return f"new in the candidate; {new.made.headline}"
     changed = changes(old.made, new.made)
     if not changed:
-        stage = _first_ir(new.made)
-        same = not ir_difference(getattr(old.made, stage), getattr(new.made, stage))
-        return "compiles to the same" if same else "other IR, but the same resources"
+        return "the same error" if new.made.error else "compiles to the same"
     first = [name for name in _TELLING if name in changed] or list(changed)
     listed = ", ".join(f"{name.replace('_', ' ')} {changed[name]}" for name in first[:5])
     return f"{listed}; now {new.made.headline}"
