@@ -20,10 +20,9 @@ from benchmarks.recorded import header, write
 from tilewright.compiler.assembling import assemble
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.cutile import lower
-from tilewright.compiler.findings import findings
+from tilewright.compiler.findings import Treatment, findings
 from tilewright.compiler.signature import signature_of
 from tilewright.compiler.tools import compiler_version
-from tilewright.compiler.treatments import Treatment
 
 ARCHS = ("sm_80", "sm_90", "sm_100", "sm_120")
 Size = ct.Constant[int]

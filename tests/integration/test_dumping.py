@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from tests.stage import play, quiet
-from tilewright.compiler.treatments import Treatment
+from tilewright.compiler.findings import Treatment
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
 from tilewright.session.dumping import KEPT_TEXTS, Dumper

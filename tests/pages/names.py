@@ -24,9 +24,9 @@ from pydantic import BaseModel
 from tests.pages.page import CODE, COMMENT, ROOT, Page, Problem, read
 from tilewright import task
 from tilewright.autotune import report as autotune_report
+from tilewright.compiler.findings import Finding, Treatment
 from tilewright.compiler.resources import Resources
 from tilewright.compiler.tools import find_tileiras
-from tilewright.compiler.treatments import Finding, Treatment
 from tilewright.evaluation.results import Status
 from tilewright.policy import Reason
 from tilewright.profile import report as profile_report

@@ -13,11 +13,10 @@ from tilewright.compiler import tools
 from tilewright.compiler.assembling import assemble
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.cutile import compile_kernel, lower
-from tilewright.compiler.findings import findings
+from tilewright.compiler.findings import Treatment, findings
 from tilewright.compiler.resources import Resources
 from tilewright.compiler.signature import array_constraint, signature_of
 from tilewright.compiler.tools import MissingTool, known_archs, need_compiler, need_tileiras
-from tilewright.compiler.treatments import Treatment
 
 ARCHS = ["sm_80", "sm_90", "sm_100", "sm_120"]
 Size = ct.Constant[int]

@@ -18,11 +18,10 @@ from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.cubin import occupancy
 from tilewright.compiler.cutile import compile_kernel
 from tilewright.compiler.differences import changes, ir_difference, opcode_difference
-from tilewright.compiler.findings import findings
+from tilewright.compiler.findings import Treatment, findings
 from tilewright.compiler.remarks import parse_remarks
 from tilewright.compiler.signature import signature_of
 from tilewright.compiler.texts import raised
-from tilewright.compiler.treatments import Treatment
 from tilewright.gpu.specs import KIB, SM_LIMITS, SmLimits
 from tilewright.skillpack import treatment_pages
 

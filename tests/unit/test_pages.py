@@ -13,7 +13,7 @@ import pytest
 
 from tests.pages import claims, names, snippets
 from tests.pages.page import ROOT, Page, anchor, documents, pages, read
-from tilewright.compiler.treatments import DO, Treatment
+from tilewright.compiler.findings import DO, Treatment
 
 PAGES = pages()
 LONG = [one.name for one in PAGES if one.path.parent.name == "references" and one.text.count("\n") > 100]

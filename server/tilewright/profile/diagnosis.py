@@ -13,9 +13,8 @@ from typing import NamedTuple
 from pydantic import Field
 
 from tilewright.compiler.compilation import Compilation
-from tilewright.compiler.findings import findings
+from tilewright.compiler.findings import DO, Finding, Treatment, by_cost, findings, for_more_warps
 from tilewright.compiler.resources import Resources
-from tilewright.compiler.treatments import DO, Finding, Treatment, for_more_warps
 from tilewright.gpu.specs import DeviceSpec
 from tilewright.policy import RootCause
 from tilewright.profile.counters import KernelCounters
@@ -258,9 +257,8 @@ def _remedies(
 
 
 def _findings(facts: Facts) -> list[Finding]:
-    """What costs time in the compiled kernels, the dearest first."""
-    found = [one for made in facts.compiled for one in findings(made)]
-    return sorted(found, key=lambda one: -one.cost)
+    """What costs time in the compiled kernels, by the order of treatments."""
+    return by_cost([finding for made in facts.compiled for finding in findings(made)])
 
 
 def _more_in_flight(kernel: Kernel, device: DeviceSpec) -> list[str]:

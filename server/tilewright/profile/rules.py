@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from tilewright.compiler.treatments import DO_IN_TRITON, Treatment
+from tilewright.compiler.findings import DO_IN_TRITON, Treatment
 from tilewright.gpu.specs import SECTOR_BYTES
 from tilewright.policy import RootCause
 from tilewright.profile.counters import KernelCounters

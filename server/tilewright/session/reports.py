@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PlainSerializer
 
-from tilewright.compiler.treatments import Finding
+from tilewright.compiler.findings import Finding
 from tilewright.evaluation.results import Status
 from tilewright.policy import Advice, Verdict
 from tilewright.wire.record import Record
