@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -16,9 +15,9 @@ import torch
 
 from tests.unit import kernels
 from tilewright.gpu.specs import spec_by_arch
-from tilewright.interpreter import flow, host, memory
-from tilewright.interpreter.machine import Counts, KernelFault
-from tilewright.interpreter.sampling import SAMPLED_BLOCKS, UNEVEN_BLOCKS, sample
+from tilewright.interpreter import flow, host
+from tilewright.interpreter.machine import KernelFault
+from tilewright.interpreter.sampling import SAMPLED_BLOCKS, sample
 
 RANDOM = torch.Generator().manual_seed(7)
 
@@ -96,11 +95,11 @@ def test_host_code_sees_a_cuda_device() -> None:
 
 
 def test_sampling_runs_a_few_blocks_and_capture_none() -> None:
-    x, out = randn(4096), torch.zeros(4096)
+    x, out = randn(8192), torch.zeros(8192)
     with host.running(host.Mode.SAMPLE) as launches:
-        ct.launch(0, (128,), kernels.casts, (x, out, 32))
-    assert (launches[0].blocks, launches[0].counts.blocks) == (128, SAMPLED_BLOCKS)
-    assert launches[0].dram_bytes() == pytest.approx(2 * 4096 * 4)
+        ct.launch(0, (256,), kernels.casts, (x, out, 32))
+    assert (launches[0].blocks, launches[0].counts.blocks) == (256, SAMPLED_BLOCKS)
+    assert launches[0].dram_bytes() == pytest.approx(2 * 8192 * 4)
     with host.running(host.Mode.CAPTURE) as launches:
         ct.launch(0, (128,), kernels.casts, (x, torch.zeros(4096), 32))
     assert launches[0].counts.blocks == 0
@@ -112,8 +111,8 @@ def test_blocks_of_different_work_are_sampled_more_and_alike_for_every_seed() ->
     for seed in range(12):
         with host.running(host.Mode.SAMPLE, seed) as launches:
             ct.launch(0, (64, 3, 2), kernels.triangle, (x, out))
-        assert launches[0].counts.blocks == UNEVEN_BLOCKS
-        trips.append(launches[0].counts.loop_trips / UNEVEN_BLOCKS)
+        assert launches[0].counts.blocks == SAMPLED_BLOCKS
+        trips.append(launches[0].counts.loop_trips / SAMPLED_BLOCKS)
     whole = (1 + 64) / 2
     assert max(trips) < 1.06 * whole
     assert min(trips) > 0.94 * whole
@@ -131,54 +130,14 @@ def test_a_sample_with_many_blocks_at_an_edge_leaves_nothing_out() -> None:
 
 def test_a_sample_covers_every_axis_and_what_axes_have_together() -> None:
     for seed in range(50):
-        numbers = sample((68, 34, 3), UNEVEN_BLOCKS, random.Random(seed)).tolist()
-        assert len(numbers) == UNEVEN_BLOCKS
+        numbers = sample((68, 34, 3), random.Random(seed)).tolist()
+        assert len(numbers) == SAMPLED_BLOCKS
         assert {number % 68 // 2 for number in numbers} == set(range(34))
         assert {number // 68 % 34 for number in numbers} >= set(range(34))
         assert {number // (68 * 34) for number in numbers} == set(range(3))
-        triangle = sample((64, 64, 1), UNEVEN_BLOCKS, random.Random(seed)).tolist()
+        triangle = sample((64, 64, 1), random.Random(seed)).tolist()
         assert 0.45 < sum(number % 64 >= number // 64 for number in triangle) / len(triangle) < 0.56
-    assert sample((6, 2, 1), UNEVEN_BLOCKS, random.Random(0)).tolist() == [*range(12)]
-    assert sample((7, 1, 1), SAMPLED_BLOCKS, random.Random(0)).tolist() == [*range(7)]
-    for seed in range(50):
-        few = sample((8, 1, 1), SAMPLED_BLOCKS, random.Random(seed)).tolist()
-        assert 4 <= len(few) <= SAMPLED_BLOCKS
-        assert few[-1] < 8
-
-
-@pytest.mark.parametrize(
-    ("rows", "columns", "height"), [(1024, 1, 8), (10, 49, 8), (10, 97, 8), (63, 32, 2), (7, 64, 4), (17, 16, 8)]
-)
-def test_what_neighbours_share_is_not_upset_by_where_bands_end(rows: int, columns: int, height: int) -> None:
-    """As for a product of `rows` by `columns` tiles in bands: another tile of `a` with each block, of `b` with each
-    column of a band, the last of which has fewer rows."""
-    blocks, band = rows * columns, height * columns
-    for seed in range(200):
-        numbers = sample((blocks, 1, 1), SAMPLED_BLOCKS, random.Random(seed)).tolist()
-        a, b = {}, {}
-        for number in numbers:
-            first = number // band * height
-            inside = min(rows - first, height)
-            a[number] = Counter({(0, first + number % band % inside): 1})
-            b[number] = Counter({(1, number % band // inside): 1})
-        launch = host.Launch(None, None, (blocks, 1, 1), {1: 100, 2: 200}, {1: "a", 2: "b"})
-        launch.counts = Counts(blocks=len(numbers), loaded=Counter({1: 60, 2: 60}), parts={1: a, 2: b})
-        assert launch.streams() == {"a": (100.0, pytest.approx(60 * blocks / len(numbers)))}
-
-
-def test_a_tile_is_the_same_part_however_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, y, out = randn(512, 16), randn(16, 512), torch.zeros(512, 512)
-    monkeypatch.setattr(flow, "GROUP_ELEMENTS", 4 * 16 * 16)  # of seven blocks, four and three run together
-
-    def streams(seed: int) -> dict[str, tuple[float, float]]:
-        with host.running(host.Mode.SAMPLE, seed) as launches:
-            ct.launch(0, (32 * 32,), kernels.banded, (x, y, out, 16, 4))
-        return launches[0].streams()
-
-    found = [streams(seed) for seed in range(30)]  # some groups' tiles are read at once, some element by element
-    assert {name for one in found for name in one} == {"x"}
-    monkeypatch.setattr(memory.Tile, "windows", lambda *_, **__: None)
-    assert [streams(seed) for seed in range(30)] == found
+    assert sample((6, 2, 1), random.Random(0)).tolist() == [*range(12)]
 
 
 def test_a_search_without_a_clock_takes_the_first_config_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:

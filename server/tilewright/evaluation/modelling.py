@@ -95,7 +95,6 @@ def profile_launch(launch: host.Launch, arch: str) -> LaunchProfile:
         loop_trips=counts.loop_trips / sampled,
         reductions={results: count / sampled for results, count in counts.reductions.items()},
         dram_bytes=launch.dram_bytes(),
-        streams=launch.streams(),
         resources=occupied,
         code=code,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -112,7 +111,7 @@ def _tile_load(op: Any) -> Step:
     unmasked = any(op.inbounds)
 
     def step(machine: Machine, values: Values) -> Any:
-        if machine.watched or unmasked:
+        if machine.checker is not None or unmasked:
             return _load_tile(machine, op, values)
         view: View = values[name]
         windows = memory.window(view, [values[position] for position in index])
@@ -131,17 +130,15 @@ def _load_tile(machine: Machine, op: Any, values: Values) -> Any:
     view: View = values[op.view.name]
     index = _index(machine, op, values)
     shape = shape_of(op.result_vars[0])
-    size = torch.tensor([math.prod(shape)])
-    part = None if _is_gather(view) else [view.base.offset, size, *index]  # one name for a tile, however it is read
-    if machine.checker is None and part is not None and not any(op.inbounds):
+    if machine.checker is None and not _is_gather(view) and not any(op.inbounds):
         windows = Tile(view, index).windows()
         if windows is not None:
-            machine.loads_from(view.base.buffer.data_ptr(), part)
+            machine.counts.loads += machine.group.size
             moved = windows.elements * machine.group.size * int(view.dtype.bitwidth) // 8
             machine.counts.loaded[view.base.buffer.data_ptr()] += moved
             return _copied(view, windows).reshape(-1, *shape), None
     place, found = _place(machine, op, view, index)
-    loaded = memory.read(machine, view.base, place, part)
+    loaded = memory.read(machine, view.base, place)
     if place.inside is not None:
         loaded = torch.where(place.inside, loaded, memory.padding_of(view).to(loaded.dtype))
         if machine.checker is not None:

@@ -11,7 +11,6 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from statistics import median_low
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,7 +28,7 @@ from tilewright.interpreter.hostops import paused, watching
 from tilewright.interpreter.machine import BlockIndex, Counts
 from tilewright.interpreter.memory import flat_buffer
 from tilewright.interpreter.numerics import UnsupportedOperation, held_dtype
-from tilewright.interpreter.sampling import SAMPLED_BLOCKS, UNEVEN_BLOCKS, WHOLE, sample, uneven
+from tilewright.interpreter.sampling import SAMPLED_BLOCKS, sample
 from tilewright.interpreter.search import first_config
 from tilewright.interpreter.torchcuda import CudaOnCpu, stand_in
 from tilewright.interpreter.unshown import launched
@@ -66,33 +65,14 @@ class Launch:
     def blocks(self) -> int:
         return self.grid[0] * self.grid[1] * self.grid[2]
 
-    def streams(self) -> dict[str, tuple[float, float]]:
-        """Parameters of which most blocks and their neighbours in the grid load other parts: their bytes, and what all
-        blocks together load of such parts, each block a part once."""
-        found = {}
-        scale = self.blocks / max(self.counts.blocks, 1)
-        for address, by_block in self.counts.parts.items():
-            pairs = [(by_block[one], by_block[one + 1]) for one in by_block if one + 1 in by_block]
-            own = [len(mine.keys() - theirs.keys()) / mine.total() for mine, theirs in pairs]
-            if own and (share := median_low(own)):
-                moved = self.counts.loaded[address] * scale * share
-                found[self.names.get(address, "")] = (float(self.tensor_bytes.get(address, moved)), moved)
-        return found
-
     def dram_bytes(self) -> float:
         """Bytes that reach DRAM if each tensor's are read at most once and written at most once."""
-        return sum(min(moved, size) for moved, size in self._moved())
-
-    def moves_less(self) -> bool:
-        """Whether a tensor is not loaded, or not stored, as a whole."""
-        return any(moved < WHOLE * size for moved, size in self._moved())
-
-    def _moved(self) -> Iterator[tuple[float, float]]:
-        """For each tensor that is loaded and each that is stored, how many bytes are, and how many it has."""
         scale = self.blocks / max(self.counts.blocks, 1)
-        for counter in (self.counts.loaded, self.counts.stored):
-            for address, moved in counter.items():
-                yield moved * scale, self.tensor_bytes.get(address, moved * scale)
+        return sum(
+            min(moved * scale, self.tensor_bytes.get(address, moved * scale))
+            for counter in (self.counts.loaded, self.counts.stored)
+            for address, moved in counter.items()
+        )
 
 
 @dataclass
@@ -210,18 +190,13 @@ def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /
                 _host.checker.next_launch()
                 _host.checker.names |= launch.names
             flat = flatten_arguments(arguments, signature)
+            machine = Execution(_host.programs[key], launch.grid, _host.checker)
             sampled = _host.mode is Mode.SAMPLE and launch.blocks > SAMPLED_BLOCKS
-            for count in (SAMPLED_BLOCKS, UNEVEN_BLOCKS):
-                machine = Execution(_host.programs[key], launch.grid, _host.checker)
-                few = sample(launch.grid, count, _host.source) if sampled else None
-                try:
-                    parts, launch.counts = launch.counts.parts, machine.run(flat, few)
-                finally:
-                    blocks = sorted(machine.printed)
-                    print("".join(text for number in blocks for text in machine.printed[number]), end="")
-                launch.counts.parts = parts or launch.counts.parts  # the first sample is the one of neighbours
-                if not sampled or not (uneven(launch.counts) or launch.moves_less()):
-                    break
+            try:
+                launch.counts = machine.run(flat, sample(launch.grid, _host.source) if sampled else None)
+            finally:
+                blocks = sorted(machine.printed)
+                print("".join(text for number in blocks for text in machine.printed[number]), end="")
         if _host.launches is not None:
             _host.launches.append(launch)
 

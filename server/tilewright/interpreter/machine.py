@@ -77,7 +77,7 @@ def shape_of(var: Any) -> tuple[int, ...]:
 @dataclass
 class Counts:
     """What the executed blocks did: bytes loaded and stored by buffer (its address), flops by dtype, reductions by the
-    number of their results. Of a sample, `parts`: the parts of each buffer that each block loads, by its number."""
+    number of their results."""
 
     blocks: int = 0
     loaded: Counter[int] = field(default_factory=Counter)
@@ -88,7 +88,6 @@ class Counts:
     loads: int = 0
     loop_trips: int = 0
     reductions: Counter[int] = field(default_factory=Counter)
-    parts: dict[int, dict[int, Counter[tuple[int, ...]]]] = field(default_factory=dict)
 
 
 class Watcher(Protocol):
@@ -127,11 +126,6 @@ class Machine(ABC):
         self.taint: torch.Tensor | None = None
         self.sampled = False
 
-    @property
-    def watched(self) -> bool:
-        """Whether anything but results and totals is asked of an access: findings, or which part it is of."""
-        return self.sampled or self.checker is not None
-
     def fault(self, what: str, who: torch.Tensor | None = None, kind: str = "out_of_bounds") -> None:
         """A fault of the present operation in the blocks where `who` (blocks or 1) holds. Raises `KernelFault`, unless
         a checker takes it."""
@@ -140,20 +134,6 @@ class Machine(ABC):
             self.checker.report(kind, self.op.loc, what, self.group.shown(position))
             return
         raise KernelFault(f"{self.op.loc}: {what} (block {self.group.shown(position)})")
-
-    def loads_from(self, address: int, places: list[torch.Tensor]) -> None:
-        """Count a load of each block from a buffer; in a sample, keep which part: `places`, each (blocks or 1, ...)."""
-        self.counts.loads += self.group.size
-        if not self.sampled:
-            return
-        keys = zip(*(self._each(place) for place in places), strict=True)
-        by_block = self.counts.parts.setdefault(address, {})
-        for number, key in zip(self.group.numbers.tolist(), keys, strict=True):
-            by_block.setdefault(number, Counter())[key] += 1
-
-    def _each(self, place: torch.Tensor) -> list[int]:
-        sums = place.to(torch.int64).reshape(place.shape[0], -1).sum(1)
-        return [int(one) for one in sums.expand(self.group.size).tolist()]
 
     def bounds(self, pointer: Pointer) -> tuple[int, int]:
         """The elements of its buffer that a pointer may reach: with a checker, its tensor's; else the whole storage's,

@@ -233,20 +233,14 @@ def bytes_of(dtype: DType) -> int:
     return max(int(dtype.bitwidth) // 8, 1)
 
 
-def read(
-    machine: Machine,
-    pointer: Pointer,
-    place: Place,
-    part: Sequence[torch.Tensor] | None = None,
-) -> torch.Tensor:
-    """The elements at `place`; an element that is not inside is undefined. `part` identifies this part of the buffer,
-    each (blocks or 1, ...): the place itself, if it is not given."""
+def read(machine: Machine, pointer: Pointer, place: Place) -> torch.Tensor:
+    """The elements at `place`; an element that is not inside is undefined."""
     if not pointer.buffer.numel():
         return torch.zeros(place.offset.shape, dtype=held_dtype(pointer.dtype))
     if machine.checker is not None:
         machine.taint = machine.checker.loaded(machine, pointer, place.offset, place.inside)
     _count(machine.counts.loaded, machine, pointer, place)
-    machine.loads_from(pointer.buffer.data_ptr(), [place.offset] if part is None else [*part])
+    machine.counts.loads += machine.group.size
     return from_memory(pointer.buffer[place.offset], pointer.dtype)
 
 

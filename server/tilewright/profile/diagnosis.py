@@ -22,7 +22,7 @@ from tilewright.profile.kernels import CallKernels, own_name
 from tilewright.profile.kernels import evidence as recorded
 from tilewright.profile.rules import NOTHING, SWIZZLE, TERMS, UNEXPLAINED, WIDER_LOADS, Bound, Rule, Signs, holding
 from tilewright.roofline.bounds import Ceilings, roofline_ms
-from tilewright.roofline.model import CallProfile, LaunchProfile, estimate_call, estimate_launch, traffic_bytes
+from tilewright.roofline.model import CallProfile, LaunchProfile, estimate_call, estimate_launch
 from tilewright.task import Work
 from tilewright.wire.launches import KernelLaunch
 from tilewright.wire.record import Record
@@ -234,7 +234,7 @@ def _remedies(
     found = _findings(facts)
     matmuls = kernel is not None and kernel.products
     if facts.profile is not None:
-        moved, by = traffic_bytes(facts.profile, device), "counted"
+        moved, by = facts.profile.dram_bytes, "counted"
     else:
         moved, by = sum(launch.dram_read + launch.dram_write for launch in facts.counters), "ncu"
     if rule.bound == "DRAM bandwidth" and not near and moved > EXCESS * facts.work.bytes:

@@ -172,7 +172,7 @@ RULES = (
         "instruction issue", "compute", lambda s, c: c.issue_percent >= max(60, c.dram_percent),
         "ncu: instructions issue {c.issue_percent:.0f}% of the time",
         (f"{Treatment.WIDER_ACCESS}: fewer, wider loads", "num_worker_warps=8, so that more warps issue"),
-        ("rows and strides that are multiples of 16: wider loads", "num_warps=8"), "instruction issue",
+        ("rows and strides that are multiples of 16: wider loads", "num_warps=8"),
     ),
     Rule(
         "shared memory", "memory", lambda s, c: c.shared_percent >= 60,

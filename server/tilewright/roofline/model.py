@@ -2,14 +2,13 @@
 
 Its constants were fitted to sweeps of five kernels on an H200, 123 configurations of rmsnorm, matmul, rope, attention
 and softmax (benchmarks/evidence/sweeps.json.gz; `python -m benchmarks.advice.model compare` sets the two side by side).
-Six of them (LOAD_CYCLES, EXCHANGE_CYCLES, CYCLES_PER_INSTRUCTION, SCALAR_PER_CYCLE_PER_WARP,
-LOCAL_BYTES_PER_CYCLE_PER_SM, OVERLAP) were fitted again without each kernel, and rank it by 0.97, 0.94, 0.95, 0.86 and
-0.91 (Spearman); the terms were chosen, and the others set, with its sweep in view. Elsewhere the data sheet's rates
-take the place of the H200's, and nothing was checked.
+The terms were chosen with these sweeps in view. Elsewhere the data sheet's rates take the place of the H200's, and
+nothing was checked.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from pydantic import Field
@@ -18,7 +17,7 @@ from tilewright.compiler.resources import Resources
 from tilewright.gpu.specs import DeviceSpec
 from tilewright.wire.record import Record
 
-KERNEL_ERROR = (0.57, 1.60)
+KERNEL_ERROR = (0.49, 1.28)
 """A kernel's modelled latency over its measured one: the least and the most of the 123 configurations
 (benchmarks/evidence/model-ranks.json). Torch operations are taken to reach the full rates; none was compared."""
 
@@ -33,7 +32,6 @@ LOCAL_BYTES_PER_CYCLE_PER_SM = 30.0
 """Spilled registers: most of them pass the first-level cache, which shared memory leaves little of."""
 SPECIAL_PER_CYCLE_PER_SM = 16.0
 SCALAR_PER_CYCLE_PER_SM = 128.0
-ISSUES_PER_CYCLE_PER_SM = 4.0
 LOAD_CYCLES = 1400.0
 """From asking DRAM for a batch of bytes to having it, or from a block's last stores to its end, on a busy device."""
 PIPELINED_ROUNDS = 8
@@ -68,10 +66,6 @@ class LaunchProfile(Record):
     special_functions: float = Field(ge=0)
     loop_trips: float = Field(ge=0)
     dram_bytes: float = Field(ge=0, description="of the whole launch, each tensor read and written at most once")
-    streams: dict[str, tuple[float, float]] = Field(
-        default_factory=dict,
-        description="parameters that neighbouring blocks load other parts of: their bytes, and the bytes so loaded",
-    )
     reductions: dict[int, float] = Field(default_factory=dict, description="per block, by how many results each has")
     resources: Resources = Field(description="what its kernel occupies")
     code: str = Field("", description="SHA-256 over its kernel's machine code, without files and lines")
@@ -126,120 +120,70 @@ class Estimate(NamedTuple):
 
 
 def estimate_launch(profile: LaunchProfile, device: DeviceSpec) -> Estimate:
-    """One launch: what its blocks take together where they fill the device (the slowest of DRAM, L2, matrix, scalar and
-    special-function work and instruction issue), over what each takes by itself, divided by those that share an SM; by
-    a ragged last wave; plus the traffic of spilled registers, and the launch itself."""
-    if not profile.blocks:
+    """One launch: the slowest unit where blocks fill the device, over what a block takes by itself, divided by those
+    that share an SM; by a ragged last wave; plus the traffic of spilled registers, and the launch itself."""
+    blocks, resources = profile.blocks, profile.resources
+    if not blocks:
         return Estimate(LAUNCH_MS, {"launch": LAUNCH_MS})
-    resources = profile.resources
-    resident = max(resources.ctas_per_sm or 1, 1)
-    ctas = profile.blocks * resources.cluster_ctas
-    waves = ctas / (device.sms * resident)
-    raggedness = -(-waves // 1) / waves if waves > 1 else 1.0
-    cycles = CLOCK_HZ * min(device.sms, ctas)
-    together = _together(profile, device, cycles)
-    by_itself = _by_itself(profile, device)
-    turns = profile.blocks / cycles / min(resident, max(ctas / device.sms, 1.0)) * raggedness * 1e3
-    terms = {name: seconds * raggedness * 1e3 for name, seconds in together.items()}
-    alone = {name: figure * turns for name, figure in by_itself.items()}
-    waiting, working = alone.pop("bytes in flight"), sum(alone.values())
-    own = max(waiting, working) if _is_pipelined(profile) else waiting + working
-    most = max(terms.values())
-    both = (most**OVERLAP + own**OVERLAP) ** (1 / OVERLAP)
-    terms["bytes in flight"] = waiting
-    for name, ms in alone.items():
-        terms[name] = max(terms.get(name, 0.0), ms)
-    local_bytes = resources.local_memory * 4 * 32 * _workers(resources) * _repeats(profile)
-    spills_ms = ctas * local_bytes / (LOCAL_BYTES_PER_CYCLE_PER_SM * cycles) * 1e3
-    return Estimate(both + spills_ms + LAUNCH_MS, terms | {"spills": spills_ms, "launch": LAUNCH_MS})
-
-
-def _together(profile: LaunchProfile, device: DeviceSpec, cycles: float) -> dict[str, float]:
-    """Seconds that each unit is busy for; `cycles` are those of all SMs with work in a second."""
-    resources = profile.resources
-    on_tensor_cores, elsewhere = _products(profile, device, cycles)
-    found = _worked(profile, device, cycles, on_tensor_cores if resources.tensor_core else elsewhere)
-    instructions = 0.0 if _copies_in_bulk(resources) else resources.instructions * _repeats(profile)
-    warps = _workers(resources) * resources.cluster_ctas
-    issued = profile.blocks * instructions * warps / (ISSUES_PER_CYCLE_PER_SM * cycles)
-    return found | {"instruction issue": issued}
-
-
-def _worked(sample: LaunchProfile, device: DeviceSpec, cycles: float, products_s: float) -> dict[str, float]:
-    """The same of the units whose work is known of any machine code, and of products."""
-    arithmetic = sample.scalar_flops / SCALAR_PER_CYCLE_PER_SM + sample.special_functions / SPECIAL_PER_CYCLE_PER_SM
-    moved = sample.blocks * (sample.bytes_loaded + sample.bytes_stored)
-    return {
-        "DRAM bandwidth": _dram_bytes(sample, device) / (device.dram_bytes_per_s * DRAM_EFFICIENCY),
-        "L2 bandwidth": moved / (L2_BYTES_PER_CYCLE_PER_SM * cycles),
-        "matmuls": products_s,
-        "arithmetic": sample.blocks * arithmetic / cycles,
+    clusters, workers, bulk = resources.cluster_ctas, _workers(resources), _copies_in_bulk(resources)
+    ctas = blocks * clusters
+    cycles = CLOCK_HZ * min(device.sms, ctas)  # of all SMs with work, in a second
+    waves = ctas / (device.sms * max(resources.ctas_per_sm or 1, 1))
+    ragged = math.ceil(waves) / waves if waves > 1 else 1.0
+    peaks = sum(flops / device.peak_flops(dtype) for dtype, flops in profile.matrix_flops.items()) / MATRIX_EFFICIENCY
+    matmuls = peaks * CLOCK_HZ * device.sms
+    if not resources.tensor_core:
+        matmuls = sum(profile.matrix_flops.values()) / (2 * SCALAR_PER_CYCLE_PER_SM)
+    arithmetic = profile.scalar_flops / SCALAR_PER_CYCLE_PER_SM + profile.special_functions / SPECIAL_PER_CYCLE_PER_SM
+    moved = (profile.bytes_loaded + profile.bytes_stored) / L2_BYTES_PER_CYCLE_PER_SM
+    terms = {
+        "DRAM bandwidth": profile.dram_bytes / (device.dram_bytes_per_s * DRAM_EFFICIENCY) * 1e3,
+        "L2 bandwidth": blocks * moved / cycles * 1e3,
+        "matmuls": blocks * matmuls / cycles * 1e3,
+        "arithmetic": blocks * arithmetic / cycles * 1e3,
     }
+    terms = {name: ms * ragged for name, ms in terms.items()}
+    busiest = max(terms.values())
 
-
-def _products(sample: LaunchProfile, device: DeviceSpec, cycles: float) -> tuple[float, float]:
-    """Seconds that products take, on tensor cores and without them."""
-    share = cycles / CLOCK_HZ / device.sms
-    peaks = (flops / device.peak_flops(dtype) for dtype, flops in sample.matrix_flops.items())
-    without = sum(sample.matrix_flops.values()) / (2 * SCALAR_PER_CYCLE_PER_SM * cycles)
-    return sample.blocks * sum(peaks) / (MATRIX_EFFICIENCY * share), sample.blocks * without
-
-
-def _by_itself(profile: LaunchProfile, device: DeviceSpec) -> dict[str, float]:
-    """Cycles of a block whose CTAs have their SMs to themselves, by what they are spent on, one after the other."""
-    resources = profile.resources
-    workers = _workers(resources)
-    fetched = max(_dram_bytes(profile, device) / profile.blocks - profile.bytes_stored, 0.0)
+    fetched = max(profile.dram_bytes / blocks - profile.bytes_stored, 0.0)
     batches = 1.0 if profile.load_rounds else 0.0
     if profile.loop_trips > 1 and profile.load_rounds > 1:
         round_bytes = profile.bytes_loaded / profile.load_rounds
         ahead = PIPELINED_ROUNDS * round_bytes
-        if _copies_in_bulk(resources):
-            ahead = min(ahead, resources.shared_bytes * resources.cluster_ctas)
+        if bulk:
+            ahead = min(ahead, resources.shared_bytes * clusters)
         batches = max(fetched / max(ahead, round_bytes), 1.0)
     if profile.bytes_stored:  # a block ends when its last store has left
         batches += 1
-    taken = (fetched + profile.bytes_stored) / (L2_BYTES_PER_CYCLE_PER_SM * resources.cluster_ctas)
-    waiting = batches * LOAD_CYCLES + taken
+    # cycles of a block whose CTAs have their SMs to themselves
+    waiting = batches * LOAD_CYCLES + (fetched + profile.bytes_stored) / (L2_BYTES_PER_CYCLE_PER_SM * clusters)
+    if profile.loop_trips <= 1 and not bulk:  # no other loads are asked for meanwhile
+        waiting += resources.instructions * CYCLES_PER_INSTRUCTION
     scalar = profile.scalar_flops / min(workers * SCALAR_PER_CYCLE_PER_WARP, SCALAR_PER_CYCLE_PER_SM)
     special = profile.special_functions / (SPECIAL_PER_CYCLE_PER_SM * min(workers / GROUP_WARPS, 1.0))
-    arithmetic = (scalar + special) / resources.cluster_ctas
-    products = sum(
-        flops * device.sms * CLOCK_HZ / (device.peak_flops(dtype) * MATRIX_EFFICIENCY)
-        for dtype, flops in profile.matrix_flops.items()
-    )
-    products /= max(workers / GROUP_WARPS, 1.0) * resources.cluster_ctas
     rows = PRODUCT_ROWS_PER_WARP if profile.matrix_flops else 1
-    exchanged = sum(count for results, count in profile.reductions.items() if results < rows * workers)
-    if profile.loop_trips <= 1 and not _copies_in_bulk(resources):  # no other loads are asked for meanwhile
-        waiting += resources.instructions * CYCLES_PER_INSTRUCTION
-    return {
-        "bytes in flight": waiting,
-        "arithmetic": arithmetic,
-        "matmuls that wait for arithmetic": min(products, arithmetic),
-        "exchanges between warps": exchanged * EXCHANGE_CYCLES if workers > 1 else 0.0,
+    exchanges = sum(count for results, count in profile.reductions.items() if results < rows * workers)
+    exchanging = exchanges * EXCHANGE_CYCLES if workers > 1 else 0.0
+    turns = blocks / cycles / min(max(resources.ctas_per_sm or 1, 1), max(ctas / device.sms, 1.0)) * ragged * 1e3
+    alone = {
+        "bytes in flight": waiting * turns,
+        "arithmetic": (scalar + special) / clusters * turns,
+        "exchanges between warps": exchanging * turns,
     }
+    working = alone["arithmetic"] + alone["exchanges between warps"]
+    pipelined = bulk and profile.loop_trips > 1
+    own = max(alone["bytes in flight"], working) if pipelined else alone["bytes in flight"] + working
 
-
-def traffic_bytes(call: CallProfile, device: DeviceSpec) -> float:
-    """What a call moves to and from DRAM: with what its blocks have driven from the L2 cache before its next use."""
-    return sum(_dram_bytes(launch, device) for launch in call.launches) + sum(work.bytes for work in call.host)
-
-
-def _dram_bytes(profile: LaunchProfile, device: DeviceSpec) -> float:
-    """What reaches DRAM: each tensor once, and again those that the blocks between two readers of a part have driven
-    from the L2 cache."""
-    again = sum(max(read - size, 0.0) for size, read in profile.streams.values())
-    return profile.dram_bytes + (again if sum(size for size, _ in profile.streams.values()) > device.l2_bytes else 0.0)
+    spilled = ctas * resources.local_memory * 4 * 32 * workers * _repeats(profile)
+    spills = spilled / (LOCAL_BYTES_PER_CYCLE_PER_SM * cycles) * 1e3
+    terms = {name: max(terms.get(name, 0.0), alone.get(name, 0.0)) for name in terms | alone}
+    both = (busiest**OVERLAP + own**OVERLAP) ** (1 / OVERLAP)
+    return Estimate(both + spills + LAUNCH_MS, terms | {"spills": spills, "launch": LAUNCH_MS})
 
 
 def _copies_in_bulk(resources: Resources) -> bool:
     """Whether other warps than those that compute fetch what a block reads."""
     return any(name.startswith(("UTMALDG", "UBLKCP")) for name in resources.tma)
-
-
-def _is_pipelined(profile: LaunchProfile) -> bool:
-    return _copies_in_bulk(profile.resources) and profile.loop_trips > 1
 
 
 def _workers(resources: Resources) -> int:
