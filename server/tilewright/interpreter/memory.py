@@ -12,7 +12,6 @@ from cuda.tile import PaddingMode
 from tilewright.interpreter.machine import Machine
 from tilewright.interpreter.numerics import (
     MEMORY_VIEW,
-    DType,
     UnsupportedOperation,
     from_memory,
     held_dtype,
@@ -226,11 +225,6 @@ def checked(machine: Machine, pointer: Pointer, place: Place) -> Place:
     if inside is not None:
         offset = torch.where(inside, offset, 0)
     return Place(offset, inside)
-
-
-def bytes_of(dtype: DType) -> int:
-    """Bytes of an element; of those that share one, one."""
-    return max(int(dtype.bitwidth) // 8, 1)
 
 
 def read(machine: Machine, pointer: Pointer, place: Place) -> torch.Tensor:
