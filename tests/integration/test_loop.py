@@ -366,7 +366,7 @@ def test_the_status_says_what_the_working_tree_needs(make_task: Callable[..., Pa
         assert "git restore --source=" in loop.status().next
         git(root, "checkout", "--", "README.md", "task/task.py")
         edit(root, FASTER_KERNEL)
-        assert loop.status().next == "call run_correctness on the edited files"
+        assert loop.status().next == "call run_iteration on the edited files"
 
     play(root, scene)
 
@@ -476,6 +476,6 @@ def test_an_escalation_is_in_the_status_until_the_next_edit(make_task: Callable[
         assert "ask the user" in then
         assert "the root cause is unknown" in then
         edit(root, FASTER_KERNEL)
-        assert loop.status().next == "call run_correctness on the edited files"
+        assert loop.status().next == "call run_iteration on the edited files"
 
     play(root, scene)

@@ -25,6 +25,7 @@ from tilewright.isolation.supervisor import descendants
 TOOLS = {
     "start_session",
     "session_status",
+    "run_iteration",
     "run_correctness",
     "run_benchmark",
     "git_checkpoint",
@@ -415,7 +416,7 @@ def test_all_ends_with_the_server_and_the_next_one_says_so(
         assert status["state"] == "done"
         assert (status["phase"], status["iteration"], len(status["tried"])) == ("ready", 1, 1)
         assert "the last run (check) was broken off" in status["summary"]
-        assert status["next"] == "call run_correctness on the edited files"
+        assert status["next"] == "call run_iteration on the edited files"
     finally:
         server.process.kill()
         server.process.wait()

@@ -95,7 +95,7 @@ def test_a_run_that_nobody_asks_for_ends_and_the_same_call_begins_anew(make_task
                 await asyncio.sleep(0.1)
             status = loop.status()
             assert "the last run (check) was broken off and counts for nothing" in status.summary
-            assert (status.phase, status.next) == ("ready", "call run_correctness on the edited files")
+            assert (status.phase, status.next) == ("ready", "call run_iteration on the edited files")
             assert not [pid for pid in descendants(os.getpid()) if name_of(pid) == "tw-fork-server"]
             assert (await loop.run_correctness(quiet)).status is Status.PASSED
             assert "broken off" not in loop.status().summary

@@ -22,6 +22,7 @@ from tilewright.errors import UsageError
 from tilewright.interface.commands import app
 from tilewright.isolation.process import KEPT_VARIABLES
 from tilewright.session.runs import UNCONFINED
+from tilewright.tools import table
 
 TOOLS = ["session_status", "revert"]
 by_client = pytest.mark.parametrize("client", CLIENTS, ids=lambda one: one.name)
@@ -247,4 +248,4 @@ def test_the_command_says_what_it_wrote(tmp_path: Path) -> None:
     assert ".mcp.json is as it should be" in allowing.output
     allowed = json.loads((tmp_path / ".claude" / "settings.json").read_text())["permissions"]["allow"]
     assert "mcp__tilewright__run_benchmark" in allowed
-    assert len(allowed) == 10
+    assert len(allowed) == len(table())

@@ -19,7 +19,6 @@ from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
 from tilewright.gpu.lease import whose
 from tilewright.ledger import JournalAltered
-from tilewright.policy import ROOT_CAUSES
 from tilewright.rules import Rules
 from tilewright.session import show, whole
 from tilewright.session.beginning import begin, go_back, leave_without_rows, task_path
@@ -27,7 +26,6 @@ from tilewright.session.checkout import Checkout
 from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress
 from tilewright.session.programs import programs_folder
 from tilewright.session.reports import (
-    NAME_LIMIT,
     AppendReport,
     BenchmarkReport,
     CheckpointReport,
@@ -35,13 +33,14 @@ from tilewright.session.reports import (
     RevertReport,
     StatusReport,
 )
+from tilewright.session.rows import named
 from tilewright.session.session import Session
 from tilewright.session.standby import Standby
 from tilewright.session.state import Phase, State
 from tilewright.session.steps import what_next, wrong_of
 from tilewright.session.wrong import used_up
 from tilewright.task import Backend
-from tilewright.text import few, printable
+from tilewright.text import few
 
 DEFAULT_ARCH = "sm_90"
 NOT_COMPARED = "the server ended before it"
@@ -242,15 +241,7 @@ class Loop:
         state = self._concluding()
         if state is None:
             with self._acting("append_result", Phase.RESOLVED) as session:
-                name = " ".join(optimization.split())
-                if not name or len(name) > NAME_LIMIT or printable(name) != name:
-                    raise UsageError(
-                        "name the optimization in a few words, such as `TMA instead of gather`: at most "
-                        f"{NAME_LIMIT} characters, all of them visible"
-                    )
-                if root_cause is not None and root_cause not in ROOT_CAUSES:
-                    raise UsageError(f"root_cause is one of {', '.join(ROOT_CAUSES)}")
-                session.close(name, root_cause)
+                session.close(*named(optimization, root_cause))
                 state = session.state
                 if state.stops and not whole.due(state):
                     with contextlib.suppress(OSError):  # the row is on record, and the next call ends the session

@@ -153,6 +153,19 @@ class AppendReport(Record):
     next: str
 
 
+class IterationReport(Record):
+    """A whole iteration, or where it stopped."""
+
+    summary: str
+    state: RunState = "done"
+    verdict: str | None = Field(None, description="keep, revert or crash; none where no row was added")
+    row: str | None = None
+    advice: Advice | None = None
+    message: str | None = Field(None, description="where and how the candidate failed")
+    bound: str | None = Field(None, description="what bounds the candidate's cases")
+    next: str
+
+
 class KernelReport(Record):
     """One kernel compiled for one architecture; its line in the report's summary has the answer."""
 

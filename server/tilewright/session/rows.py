@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from tilewright.evaluation.results import CAPTURED_ANEW, BenchmarkResult, Level
-from tilewright.policy import Reason, Verdict, VerdictKind, advise, verdict_of_check
+from tilewright.errors import UsageError
+from tilewright.evaluation.results import CAPTURED_ANEW, Level
+from tilewright.policy import ROOT_CAUSES, Reason, Verdict, VerdictKind, advise, verdict_of_check
 from tilewright.session.records import Row
+from tilewright.session.reports import NAME_LIMIT
 from tilewright.session.state import State
+from tilewright.text import printable
 
 HARNESS_TRUSTED = "harness-trusted"
 UNCONFIRMED = "launches not confirmed"
@@ -15,6 +18,19 @@ UNSTEADY = "clock not steady"
 VISIBLE_ONLY = "visible sizes only"
 UNSAID_LUCK = 0.0008
 """A row says how probable luck is if that is more than this: 36 sizes and 25 wrong results bound it by 0.00079."""
+
+
+def named(optimization: str, root_cause: str | None) -> tuple[str, str | None]:
+    """The optimization's name and the cause, as a row has them. Raises `UsageError` for what a row cannot have."""
+    name = " ".join(optimization.split())
+    if not name or len(name) > NAME_LIMIT or printable(name) != name:
+        raise UsageError(
+            "name the optimization in a few words, such as `TMA instead of gather`: at most "
+            f"{NAME_LIMIT} characters, all of them visible"
+        )
+    if root_cause is not None and root_cause not in ROOT_CAUSES:
+        raise UsageError(f"root_cause is one of {', '.join(ROOT_CAUSES)}")
+    return name, root_cause
 
 
 def close_iteration(state: State, name: str, root_cause: str | None) -> Row:

@@ -8,6 +8,9 @@ from tilewright.session.checkout import Checkout, EditableFiles
 from tilewright.session.state import Phase, State
 from tilewright.session.wrong import used_up, wrong_results
 
+STEP = "run_iteration"
+"""The tool that takes an edit to its row. The tools of its stages go on with what it left, and it with theirs."""
+
 
 def what_next(checkout: Checkout, state: State) -> str:
     """What to do now, with an eye on the working tree."""
@@ -50,8 +53,8 @@ def next_step(state: State, edited: bool = False, checked: bool = True) -> str:
             return "call start_session again: the baseline is not measured yet"
         case Phase.READY:
             if edited:
-                return "call run_correctness on the edited files"
-            go_on = f"apply ONE optimization to {', '.join(state.started.editable)}, then call run_correctness"
+                return f"call {STEP} on the edited files"
+            go_on = f"apply ONE optimization to {', '.join(state.started.editable)}, then call {STEP}"
             if state.rows[-1].advice.action == "escalate":
                 return f"stop here and ask the user how to go on: {state.rows[-1].advice.reason}. Then {go_on}"
             return go_on

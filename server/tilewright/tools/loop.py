@@ -15,6 +15,7 @@ from tilewright.session.reports import (
     BenchmarkReport,
     CheckpointReport,
     CorrectnessReport,
+    IterationReport,
     RevertReport,
     StatusReport,
 )
@@ -23,6 +24,8 @@ from tilewright.tools.tool import Arch, Effect, Params, Settings, Tell, Tool
 from tilewright.tools.workspace import Workspace
 
 Device = Literal["auto", "cuda", "cpu"]
+WHAT = "what was tried, in a few words"
+CAUSE = "what bounds the kernel, if known; scheduling and unknown escalate"
 
 
 def backend_of(device: Device) -> Backend | None:
@@ -45,6 +48,15 @@ class SessionStatus(Params):
     """The incumbent, every iteration and how it ended, what is pending, the budget, and what to do next."""
 
 
+class RunIteration(Params):
+    """Take the edit to its row in one call: check, benchmark, keep or revert, log. It stops where somebody has to
+    decide; the same call again goes on from there, and after a time-out."""
+
+    optimization: str = Field(min_length=1, max_length=NAME_LIMIT, description=WHAT)
+    root_cause: RootCause | None = Field(None, description=CAUSE)
+    go_on: bool = Field(False, description="what the last answer stopped for is decided, as its `next` says")
+
+
 class RunCorrectness(Params):
     """Check the edited files against the float64 reference: visible and hidden cases, secret seeds. Of a repository
     task, by its own tests."""
@@ -65,10 +77,8 @@ class Revert(Params):
 class AppendResult(Params):
     """Close the iteration with one row of the table, in the server's own figures; says whether to go on."""
 
-    optimization: str = Field(min_length=1, max_length=NAME_LIMIT, description="what was tried, in a few words")
-    root_cause: RootCause | None = Field(
-        None, description="what bounds the kernel, if known; scheduling and unknown escalate"
-    )
+    optimization: str = Field(min_length=1, max_length=NAME_LIMIT, description=WHAT)
+    root_cause: RootCause | None = Field(None, description=CAUSE)
 
 
 async def _start(workspace: Workspace, given: StartSession, tell: Tell) -> StatusReport:
@@ -80,6 +90,14 @@ async def _start(workspace: Workspace, given: StartSession, tell: Tell) -> Statu
 
 async def _status(workspace: Workspace, given: SessionStatus, tell: Tell) -> StatusReport:
     return workspace.loop.status()
+
+
+async def _iteration(workspace: Workspace, given: RunIteration, tell: Tell) -> IterationReport:
+    from tilewright.session.iteration import run_iteration
+
+    return await run_iteration(
+        workspace.loop, given.optimization, tell, given.root_cause, given.go_on, workspace.wait_s
+    )
 
 
 async def _correctness(workspace: Workspace, given: RunCorrectness, tell: Tell) -> CorrectnessReport:
@@ -123,6 +141,10 @@ TOOLS: tuple[Tool[Any, Any], ...] = (
     Tool(
         "session_status", "Where the loop stands", Effect.READS, SessionStatus, StatusReport, _status, "status",
         _status_lines,
+    ),
+    Tool(
+        "run_iteration", "Try one edit", Effect.DISCARDS, RunIteration, IterationReport, _iteration, "try",
+        passed=lambda report: report.verdict == "keep",
     ),
     Tool("run_correctness", "Check the candidate", Effect.REPEATS, RunCorrectness, CorrectnessReport, _correctness),
     Tool("run_benchmark", "Measure the candidate", Effect.REPEATS, RunBenchmark, BenchmarkReport, _benchmark),

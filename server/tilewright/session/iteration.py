@@ -1,0 +1,174 @@
+"""A whole iteration in one call: check, measurement, keep or revert, row.
+
+It takes the steps of the loop, and knows nothing of its own: each call begins at the stage on record. It stops where
+somebody has to decide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from tilewright.errors import UsageError
+from tilewright.evaluation.results import Status
+from tilewright.evaluation.snapshot import content_id
+from tilewright.ledger import render_row
+from tilewright.policy import VerdictKind
+from tilewright.session import show, whole
+from tilewright.session.checkout import EditableFiles
+from tilewright.session.jobs import UNATTENDED_S, WAIT_S, Progress
+from tilewright.session.loop import Loop
+from tilewright.session.reports import AppendReport, IterationReport
+from tilewright.session.rows import named
+from tilewright.session.state import IN_VAIN, Phase, State
+from tilewright.session.steps import STEP, what_next
+from tilewright.text import cut, few
+
+AGAIN = f"call {STEP} again, the same way"
+GO_ON = f"call {STEP} with go_on=true"
+MESSAGE_LIMIT = 600
+
+
+async def run_iteration(
+    loop: Loop,
+    optimization: str,
+    progress: Progress,
+    root_cause: str | None = None,
+    go_on: bool = False,
+    wait_s: float = WAIT_S,
+) -> IterationReport:
+    """Take the edited files to their row, from the stage on record. `go_on`: what the last answer stopped for is
+    decided."""
+    name, _ = named(optimization, root_cause)
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + wait_s
+    state = loop.checkout.peek()
+    number = state.iteration if state is not None else 0
+    stop = _decision(loop, state) if state is not None else None
+    if state is not None and stop is not None and not go_on:
+        return _stopped(state, *stop)
+    gives_up = stop is not None and state is not None and state.phase is not Phase.READY
+    if state is not None and state.phase is Phase.READY and not state.stops and _has_row(loop, state, name):
+        return _finished(loop, state, number - 1)
+    while True:
+        state = loop.checkout.peek()
+        if state is not None and state.iteration > number:  # a call beside this one closed it
+            return _finished(loop, state, number)
+        phase = state.phase if state is not None else Phase.READY
+        if state is not None and (phase is Phase.RESOLVED or state.stops):
+            appended = await loop.append_result(name, progress, root_cause, deadline - clock())
+            return _closed(loop, appended)
+        if gives_up or (state is not None and phase is Phase.FAILED and not state.stopped):
+            loop.revert()
+        elif phase is Phase.MEASURED:
+            loop.checkpoint()
+        else:
+            edited = state is None or phase is not Phase.CHECKED or not _is_checked(loop, state)
+            run = loop.run_correctness if edited else loop.run_benchmark
+            try:
+                report = await run(progress, deadline - clock())
+            except UsageError:
+                if (now := loop.checkout.peek()) is None or now.iteration == number:
+                    raise
+                continue
+            if report.state == "running":
+                again = f"{AGAIN}, to go on waiting; work that no call waits for ends after {UNATTENDED_S:g} s"
+                return IterationReport(summary=report.summary, state="running", next=again)
+            if (after := loop.checkout.peek()) is not None and after.phase is Phase.ENDED:
+                return IterationReport(summary=report.summary, message=report.message or None, next=report.next)
+            if after is not None and (stop := _decision(loop, after, ran=True)) is not None:
+                return _stopped(after, *stop)
+
+
+def _decision(loop: Loop, state: State, ran: bool = False) -> tuple[str, str] | None:
+    """Why the iteration stands until somebody decides, and what there is to choose. `ran`: it began in this call."""
+    started, attempt, tree = state.started, state.attempt, EditableFiles(loop.checkout.repository, state.started)
+    gives_up = f"{GO_ON} to take the edit back with its row"
+    if state.stopped:
+        if not (changed := tree.protected_changes()):
+            return None
+        how = f"{tree.how_to_restore(changed)}; then {AGAIN}. Or {gives_up}"
+        return f"protected files differ from the baseline's: {few(changed)}", how
+    if state.phase in (Phase.FAILED, Phase.MEASURED) and not _is_checked(loop, state):
+        assert attempt.begun is not None
+        back = f"`git restore --source={attempt.begun.commit[:12]} -- {' '.join(started.editable)}`"
+        how = f"bring back with {back} what was judged, then {AGAIN}. Or {gives_up}: what the files hold is kept, too"
+        return "the editable files changed since they were judged", how
+    if state.phase is Phase.CHECKED:
+        void = state.measured is not None and state.verdict is None
+        if not void and attempt.in_vain < IN_VAIN:
+            return None
+        text = state.measured.result.message if state.measured is not None else f"{IN_VAIN} runs gave no result"
+        return f"the benchmark is void: {text}", f"{AGAIN}, to measure again when nothing disturbs it. Or {gives_up}"
+    if state.phase is not Phase.READY:
+        return None
+    if ran:  # READY after a check: it was void
+        text = state.checked.result.message if state.checked is not None else "it has no result"
+        return f"the check is void: {text}", f"{AGAIN}: the evaluation failed, not the kernel"
+    last = state.rows[-1].advice
+    if last.action != "escalate":
+        return None
+    return f"this session waits for its user: {last.reason}", f"ask the user how to go on; then {GO_ON}"
+
+
+def _is_checked(loop: Loop, state: State) -> bool:
+    """Whether the editable files are as they were checked."""
+    present = EditableFiles(loop.checkout.repository, state.started).present()
+    return state.checked is not None and content_id(present) == state.checked.candidate
+
+
+def _has_row(loop: Loop, state: State, name: str) -> bool:
+    """Whether the last row is this call's: a call that was cancelled may have been answered by nobody."""
+    tree = EditableFiles(loop.checkout.repository, state.started)
+    unedited = tree.present() == tree.at(state.incumbent_commit)
+    return unedited and state.iteration > 1 and state.rows[-1].optimization == name
+
+
+def _stopped(state: State, why: str, how: str) -> IterationReport:
+    summary = cut(f"DECIDE: iteration {state.iteration}: {why}", show.SUMMARY_LIMIT)
+    return IterationReport(summary=show.said(summary, state.started), next=how)
+
+
+def _closed(loop: Loop, appended: AppendReport) -> IterationReport:
+    """The answer after the last row; where that ends the session, the same call again waits for its end."""
+    state = loop.checkout.peek()
+    assert state is not None
+    report = _finished(loop, state, state.iteration - 1)
+    if appended.state == "running":
+        return report.model_copy(update={"state": "running", "next": f"{AGAIN}: the session's end is under way"})
+    return report
+
+
+def _finished(loop: Loop, state: State, number: int) -> IterationReport:
+    """The answer to an iteration whose row is on record."""
+    row, attempt, shown = state.rows[number], state.attempts[number], render_row(state.table()[number])
+    result = attempt.measured.result if attempt.measured is not None else None
+    text = f"{row.verdict.kind.upper()} ({row.verdict.reason}: {row.verdict.detail})"
+    if row.verdict.kind is VerdictKind.KEEP and result is not None and result.roofline_percent is not None:
+        text += f"; {'~' if row.modelled else ''}{result.roofline_percent:.1f}% of the roofline"
+    text = cut(f"iteration {number}: {text}", show.SUMMARY_LIMIT)
+    bounds = dict.fromkeys(case.bound for case in result.cases if case.bound) if result is not None else {}
+    then = {
+        "continue": what_next(loop.checkout, state),
+        "stop": "stop: report the table to the user",
+        "escalate": f"ask the user how to go on; then edit, and {GO_ON}",
+    }[row.advice.action]
+    return IterationReport(
+        summary=show.said(whole.beside(state, text), state.started),
+        verdict=row.verdict.kind,
+        row=shown,
+        advice=row.advice,
+        message=_message(state, number),
+        bound=", ".join(bounds) or None,
+        next=then,
+    )
+
+
+def _message(state: State, number: int) -> str | None:
+    """How a candidate failed, beyond the first line, which the verdict has."""
+    attempt = state.attempts[number]
+    results = [attempt.checked.result if attempt.checked is not None else None]
+    if attempt.measured is not None:
+        results.append(attempt.measured.sizes)
+    failed = [result for result in results if result is not None and result.status is not Status.PASSED]
+    rest = failed[0].message.partition("\n")[2].strip() if failed else ""
+    return cut(rest, MESSAGE_LIMIT) or None
