@@ -65,7 +65,7 @@ def refused(root: Path, words: str) -> None:
     before = journal_of(root).read_bytes()
     play(root, scene)
     assert journal_of(root).read_bytes() == before
-    shown = tilewright("status", cwd=root)
+    shown = tilewright("session", "status", cwd=root)
     assert re.search(words, shown.stdout + shown.stderr)
     lines = [line for line in verify(Checkout(root)) if line.mark == "FAIL"]
     assert any(re.search(words, line.detail) for line in lines), lines

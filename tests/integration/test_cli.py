@@ -33,8 +33,8 @@ def test_a_person_can_play_a_session(make_task: Callable[..., Path]) -> None:
         assert found.returncode == 0, found.stdout + found.stderr
         return found.stdout
 
-    assert "'auto', 'cuda', 'cpu'" in tilewright("start-session", "task", "--backend", "tpu", cwd=root).stderr
-    assert "iteration 1" in done("start-session", "task", "--backend", "cpu", "--rules", "max_iterations=2")
+    assert "'auto', 'cuda', 'cpu'" in tilewright("session", "start", "task", "--backend", "tpu", cwd=root).stderr
+    assert "iteration 1" in done("session", "start", "task", "--backend", "cpu", "--rules", "max_iterations=2")
     (root / "task" / "kernel.py").write_text(FASTER_KERNEL)
     assert "PASS" in done("run-correctness")
     assert "KEEP" in done("run-benchmark")
@@ -63,10 +63,53 @@ def test_a_person_can_play_a_session(make_task: Callable[..., Path]) -> None:
     assert "there is no session nothing" in tilewright("report", "nothing", cwd=root).stderr
 
 
+def test_a_person_tries_edits_and_reads_the_log(make_task: Callable[..., Path]) -> None:
+    root = make_task()
+
+    def done(*arguments: str, status: int = 0) -> str:
+        found = tilewright(*arguments, cwd=root)
+        assert found.returncode == status, found.stdout + found.stderr
+        return found.stdout
+
+    for command in (["log"], ["show", "1"], ["diff", "1"]):
+        assert "no session yet: `tilewright session start" in tilewright(*command, cwd=root).stderr
+    assert "no session yet" in done("session", "list")
+    done("session", "start", "task", "--backend", "cpu")
+    (root / "task" / "kernel.py").write_text(SCALE_KERNEL.replace("values * factor", "values + factor"))
+    assert "iteration 1: REVERT (incorrect" in done("try", "adds instead", status=1)
+    (root / "task" / "kernel.py").write_text(FASTER_KERNEL)
+    assert "iteration 2: KEEP (gain" in done("try", "a larger tile")
+    assert "nothing was edited" in tilewright("try", "nothing", cwd=root).stderr
+
+    log = done("log")
+    assert re.search(r"1 +wrong +- +- +adds instead +Its results are wrong", log)
+    assert re.search(r"2 +kept +~[\d.]+ +~[\d.]+× +a larger tile +Significantly faster", log)
+    data = json.loads(done("log", "--json"))
+    assert [row["outcome"] for row in data["iterations"]] == ["baseline", "wrong", "kept"]
+    row = json.loads(done("show", "2", "--json"))
+    assert row == data["iterations"][2]
+    shown = done("show", "2")
+    assert "bring it back: git restore --source=" in shown
+    assert "N=1048576 dtype=float32" in shown
+    assert "+TILE = 1024" in done("diff", "2")
+    assert json.loads(done("diff", "2", "--json")) == {"iteration": 2, "diff": row["diff"]}
+    assert "has no iteration 3: its rows are 0 to 2" in tilewright("show", "3", cwd=root).stderr
+    assert "there is no session nothing" in tilewright("log", "nothing", cwd=root).stderr
+
+    ended = json.loads(done("session", "end", "--json"))["summary"]
+    assert "ended after 3 rows" in ended
+    (listed,) = json.loads(done("session", "list", "--json"))
+    assert (listed["iterations"], listed["kept"], listed["current"]) == (2, 1, True)
+    assert re.search(r"\* +scale-.* 1 of 2 .* ended: ended by the user", done("session", "list"))
+    assert {line["mark"] for line in json.loads(done("verify", "--json"))} <= {"ok", "warn"}
+    for command in (["check", "task"], ["doctor"], ["report"], ["session", "status"]):
+        assert json.loads(tilewright(*command, "--json", cwd=root).stdout)
+
+
 @pytest.mark.slow
 def test_a_person_can_look_and_end(make_task: Callable[..., Path]) -> None:
     root = make_task()
-    assert "no session yet" in tilewright("status", cwd=root).stdout
+    assert "no session yet" in tilewright("session", "status", cwd=root).stdout
     refused = tilewright("run-correctness", cwd=root)
     assert refused.returncode == 2
     assert "call start_session" in refused.stderr
@@ -82,21 +125,21 @@ def test_a_person_can_look_and_end(make_task: Callable[..., Path]) -> None:
     measured = tilewright("run-benchmark", cwd=root)
     assert measured.returncode == 0
     assert "KEEP" in measured.stdout
-    status = json.loads(tilewright("status", "--json", cwd=root).stdout)
+    status = json.loads(tilewright("session", "status", "--json", cwd=root).stdout)
     assert status["phase"] == "measured"
     ended = tilewright("session", "end", "--reason", "enough", cwd=root)
     assert "ended after 1 row: ended by the user: enough" in ended.stdout
-    assert "ended by the user: enough. scale" in tilewright("status", cwd=root).stdout
+    assert "ended by the user: enough. scale" in tilewright("session", "status", cwd=root).stdout
     again = tilewright("session", "end", cwd=root)
     assert (again.returncode, "nothing to do: the session has ended" in again.stdout) == (0, True)
-    for said in (ended.stdout, tilewright("status", cwd=root).stdout, again.stdout):
+    for said in (ended.stdout, tilewright("session", "status", cwd=root).stdout, again.stdout):
         back = re.search(
             r"\. task/kernel.py holds what was not kept; `(git restore --source=\w+ -- [\w/.]+)` brings", said
         )
         assert back is not None, said
     subprocess.run(back[1].split(), cwd=root, check=True)
     assert (root / "task" / "kernel.py").read_text() == SCALE_KERNEL
-    assert "not kept" not in tilewright("status", cwd=root).stdout
+    assert "not kept" not in tilewright("session", "status", cwd=root).stdout
     archive = root.parent / "out.tgz"
     assert "name the file to write" in tilewright("session", "export", str(root.parent), cwd=root).stderr
     assert tilewright("session", "export", str(archive), cwd=root).returncode == 0
@@ -180,7 +223,7 @@ def test_a_task_is_found_from_every_folder(make_task: Callable[..., Path]) -> No
     assert "lies outside the repository" in tilewright("check", str(root.parent), cwd=root).stderr
     assert "no spills" in tilewright("dump-ir", ".", "--arch", "sm_90", cwd=root / "task").stdout
     assert "no spills" in tilewright("dump-ir", "task/kernel.py", "--arch", "sm_90", cwd=root).stdout
-    started = tilewright("start-session", "kernel.py", "--backend", "cpu", cwd=root / "task")
+    started = tilewright("session", "start", "kernel.py", "--backend", "cpu", cwd=root / "task")
     assert started.returncode == 0, started.stderr
     assert "task: task\n" in started.stdout
 
@@ -195,8 +238,8 @@ def test_doctor_and_help_answer() -> None:
     assert "cuda-tile" in done.stdout
     assert done.returncode in (0, 1)
     assert tilewright("--version").stdout.strip()
-    for command in ("serve", "demo", "doctor", "status", "dump-ir", "session"):
-        assert tilewright(command, "--help").returncode == 0
+    for command in ("serve", "demo", "doctor", "session start", "dump-ir", "start_session", "start-session", "try"):
+        assert tilewright(*command.split(), "--help").returncode == 0
     causes = "".join(tilewright("append-result", "--help").stdout.split())
     assert all(cause in causes for cause in ROOT_CAUSES)
     assert "no such folder" in tilewright("serve", "--root", "/nowhere").stderr

@@ -82,7 +82,7 @@ def test_recorded_rules_that_were_changed_do_not_verify(root: Path) -> None:
 
 def test_the_command_takes_rules_by_name(make_task: Callable[..., Path]) -> None:
     root = make_task()
-    options = ("start-session", "task", "--backend", "cpu")
+    options = ("session", "start", "task", "--backend", "cpu")
     for rule, words in (
         ("acept=0.1", "there is no rule 'acept'; did you mean accept?"),
         ("accept", "rules: 'accept': "),
@@ -93,5 +93,7 @@ def test_the_command_takes_rules_by_name(make_task: Callable[..., Path]) -> None
     done = tilewright(*options, "--rules", "stop_on_minor_gain=false", "--rules", "iteration_minutes=5", cwd=root)
     assert done.returncode == 0, done.stderr
     assert recorded(root) == DEFAULT.model_dump() | {"stop_on_minor_gain": False, "iteration_minutes": 5}
-    assert "stop_on_minor_gain = false (default true)" in " ".join(tilewright("status", cwd=root).stdout.split())
-    assert json.loads(tilewright("status", "--json", cwd=root).stdout)["phase"] == "ready"
+    assert "stop_on_minor_gain = false (default true)" in " ".join(
+        tilewright("session", "status", cwd=root).stdout.split()
+    )
+    assert json.loads(tilewright("session", "status", "--json", cwd=root).stdout)["phase"] == "ready"

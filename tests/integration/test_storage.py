@@ -123,7 +123,7 @@ def limited(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "command",
     [
-        ("start-session", "task", "--backend", "cpu"),
+        ("session", "start", "task", "--backend", "cpu"),
         ("check", "task"),
         ("dump-ir", "task"),
         ("skills", "install"),

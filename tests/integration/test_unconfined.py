@@ -28,7 +28,7 @@ def tilewright(root: Path, call: str, *arguments: str) -> tuple[int, str]:
 @pytest.mark.parametrize("call", ["landlock", "seccomp"])
 def test_a_session_on_a_machine_that_confines_nothing_is_refused(make_task: Callable[..., Path], call: str) -> None:
     root = make_task()
-    status, text = tilewright(root, call, "start-session", "task", "--backend", "cpu")
+    status, text = tilewright(root, call, "session", "start", "task", "--backend", "cpu")
     assert status == 2
     assert "cannot confine a candidate's code" in text and "--allow-unconfined" in text
     assert not (root / "sandbox").exists()
@@ -79,7 +79,12 @@ def test_the_end_of_a_process_is_seen_without_a_handle_of_it(tmp_path: Path, cal
 @pytest.mark.slow
 def test_a_session_needs_no_handles_of_processes(make_task: Callable[..., Path]) -> None:
     root, call = make_task(), "pidfd"
-    for command in (["start-session", "task", "--backend", "cpu"], ["run-correctness"], ["check", "task"], ["doctor"]):
+    for command in (
+        ["session", "start", "task", "--backend", "cpu"],
+        ["run-correctness"],
+        ["check", "task"],
+        ["doctor"],
+    ):
         if command[0] == "run-correctness":
             edit(root, FASTER_KERNEL)
         status, text = tilewright(root, call, *command)
@@ -89,7 +94,7 @@ def test_a_session_needs_no_handles_of_processes(make_task: Callable[..., Path])
 @pytest.mark.slow
 def test_a_session_that_confines_nothing_by_wish_says_so(make_task: Callable[..., Path]) -> None:
     root, call = make_task(), "landlock"
-    status, text = tilewright(root, call, "start-session", "task", "--backend", "cpu", "--allow-unconfined")
+    status, text = tilewright(root, call, "session", "start", "task", "--backend", "cpu", "--allow-unconfined")
     assert status == 0, text
     assert "[unconfined]" in text
     edit(root, FASTER_KERNEL)

@@ -316,7 +316,7 @@ def test_a_new_tool_is_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     from tilewright.interface.toolcommands import Group, add_tools
 
     app = typer.Typer(cls=Group)
-    add_tools(app)
+    add_tools(app, session=typer.Typer())
     monkeypatch.setattr("tests.commandline.app", app)
     for name in ("say-hello", "say_hello"):
         done = command(name, "you", "--loudly", "--words", "a=1", "--words", "b=true", "--lists", "c=1,2")

@@ -12,8 +12,10 @@ from rich.text import Text
 from tilewright import __version__, doctor
 from tilewright.files import write_atomically
 from tilewright.interface.programs import program_app
+from tilewright.interface.sessioncommands import add_session_commands
 from tilewright.interface.terminal import (
     HERE,
+    Json,
     Root,
     asked,
     console,
@@ -21,7 +23,7 @@ from tilewright.interface.terminal import (
     errors,
     failed,
     in_loop,
-    print_lines,
+    print_json,
     print_progress,
 )
 from tilewright.interface.toolcommands import Group, add_tools
@@ -36,11 +38,7 @@ app = typer.Typer(
     cls=Group, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
     help="Makes a GPU kernel faster, one verified experiment at a time.",
 )  # fmt: skip
-session_app = typer.Typer(
-    cls=Group,
-    no_args_is_help=True,
-    help="End the current session, or carry it to another machine.",
-)
+session_app = typer.Typer(no_args_is_help=True, help="Start, look at, end, list or export sessions.")
 app.add_typer(session_app, name="session")
 skills_app = typer.Typer(no_args_is_help=True, help="The skills for agents.")
 app.add_typer(skills_app, name="skills")
@@ -138,7 +136,7 @@ def init(
     runs = "the function on the cases for the cpu" if beside else "its tests once"
     console.print(
         f"written. Next: git add {made.folder} && git commit -m 'task', then tilewright check {made.folder}, which "
-        f"runs {runs}. Then tilewright start-session {made.folder}"
+        f"runs {runs}. Then tilewright session start {made.folder}"
     )
 
 
@@ -186,19 +184,17 @@ def setup(
 
 
 @app.command(name="doctor")
-def doctor_command(
-    clock: Annotated[
-        bool, typer.Option("--clock", help="say only what the clock resolves on this machine's GPU, in some seconds")
-    ] = False,
-) -> None:
+def doctor_command(as_json: Json = False) -> None:
     """Say what this machine has, what is missing, and the command that fixes it."""
     if clock:
         for line in done(doctor.resolutions):
             console.print(line)
         return
     findings = [*doctor.examine(doctor.this_machine()), *doctor.protections()]
+    if as_json:
+        print_json(findings)
     colours = {doctor.State.OK: "green", doctor.State.LIMITED: "yellow", doctor.State.MISSING: "red"}
-    for finding in findings:
+    for finding in [] if as_json else findings:
         console.print(Text(f"{finding.state:8}", style=colours[finding.state]), f"{finding.name:10}", finding.detail)
         if finding.remedy:
             console.print(f"{'':20}to fix it: {finding.remedy}")
@@ -206,32 +202,10 @@ def doctor_command(
 
 
 @app.command()
-def verify(
-    session: Annotated[str, typer.Argument(help="a folder of sandbox/; default: the current session")] = "",
-    root: Root = HERE,
-) -> None:
-    """Check that a session's journal, commits, verdicts and table are unaltered."""
-    from tilewright.session.verification import verify as run
-
-    print_lines(done(lambda: run(Checkout(root), session)))
-
-
-@app.command()
-def rerun(
-    iteration: Annotated[int, typer.Argument(min=0, help="the iteration to run again")],
-    session: Annotated[str, typer.Option(help="a folder of sandbox/; default: the current session")] = "",
-    root: Root = HERE,
-) -> None:
-    """Run an iteration's check again on the same inputs, and a fresh benchmark; compare both with the log."""
-    from tilewright.session.rerun import rerun as run
-
-    print_lines(done(lambda: asyncio.run(run(Checkout(root), iteration, session, print_progress))))
-
-
-@app.command()
 def check(
     task: Annotated[str, typer.Argument(help=TASK)] = "",
     root: Root = HERE,
+    as_json: Json = False,
 ) -> None:
     """Look for races, unwritten memory, padding, bounds and overflow in the kernels of a task. Needs no GPU.
 
@@ -244,6 +218,9 @@ def check(
         return await check_task(root, loop.checkout.root / loop.task_of(task)[0], print_progress)
 
     result = in_loop(root, work)
+    if as_json:
+        print_json(result)
+        raise typer.Exit(0 if result.passed else 1)
     for defect in result.defects:
         typer.echo(f"{defect.text}; {case_label(defect.case)}")
     if not result.defects:
@@ -263,6 +240,7 @@ def compare(
         str, typer.Option(help="commit that has the kernel before; default: where the branch's session began, or HEAD")
     ] = "",
     root: Root = HERE,
+    as_json: Json = False,
 ) -> None:
     """Time a task's kernel before and after, torch, torch.compile and others in one run; a table for a pull request."""
     from tilewright.profile.peers import compare as run
@@ -278,60 +256,15 @@ def compare(
         return await run(loop.checkout, folder, device, arch, named, print_progress, before)
 
     comparison = in_loop(root, work)
+    if as_json:
+        print_json(comparison._asdict())
+        raise typer.Exit(1 if comparison.failures else 0)
     typer.echo(comparison.markdown)
     for note in comparison.notes:
         errors.print(note, style="yellow")
     for failure in comparison.failures:
         errors.print(failure, style="red")
     raise typer.Exit(1 if comparison.failures else 0)
-
-
-@app.command()
-def report(
-    session: Annotated[str, typer.Argument(help="a folder of sandbox/; default: the current session")] = "",
-    pr: Annotated[bool, typer.Option("--pr", help="the body of a pull request: tables alone")] = False,
-    closes: Annotated[int | None, typer.Option(min=1, help="of the body: the issue that it closes")] = None,
-    timed: Annotated[
-        bool, typer.Option("--compare", help="of the body: time before, after and torch anew, as `compare` does")
-    ] = False,
-    root: Root = HERE,
-) -> None:
-    """Print the report of a session as Markdown, and write it as a page into its folder: of the current session to
-    sandbox/report.html, too."""
-    from tilewright.ledger import JournalAltered
-    from tilewright.profile.peers import compare as run
-    from tilewright.session import report as reports
-    from tilewright.session.beginning import usable_backend
-    from tilewright.session.verification import session_folder
-
-    if session and timed:
-        raise failed("--compare times what the working tree has: name no session with it")
-    checkout = done(lambda: Checkout(root))
-    folder = done(lambda: session_folder(checkout, session))
-    try:
-        data = reports.report_of(checkout.sandbox, folder.name, checkout.repository)
-    except JournalAltered as error:
-        raise failed(str(error)) from None
-    if not pr:
-        current = folder == checkout.current_folder()
-        written = reports.write(checkout.sandbox, folder.name, checkout.repository, current)
-        typer.echo(reports.markdown.render(data))
-        if not written:
-            raise failed(f"{folder.relative_to(checkout.root)}/report.html cannot be written")
-        errors.print(f"the page: {folder.relative_to(checkout.root)}/report.html")
-        return
-    compared = ""
-    if timed:
-
-        async def work(loop: Any) -> Any:
-            task, arch = loop.task_of("")
-            return await run(loop.checkout, task, usable_backend(None), arch, {}, print_progress)
-
-        comparison = in_loop(root, work)
-        compared = comparison.markdown
-        for text in (*comparison.notes, *comparison.failures):
-            errors.print(text, style="yellow")
-    typer.echo(reports.markdown.pr_body(data.sessions[0], closes, compared))
 
 
 @skills_app.callback()
@@ -350,33 +283,5 @@ def install_(
         console.print(f"installed {folder}")
 
 
-@session_app.command()
-def end(
-    reason: Annotated[str, typer.Option(help="why, for the record")] = "",
-    compare: Annotated[
-        bool, typer.Option(help="replay the first program against the last, if the GPU is free and something was kept")
-    ] = True,
-    root: Root = HERE,
-) -> None:
-    """End the current session; its branch, journal and table stay."""
-
-    why = f"ended by the user{f': {reason}' if reason else ''}"  # never to be taken for the loop's own reason
-
-    async def work(loop: Any) -> str:
-        text: str = await loop.end(why, print_progress, compare)
-        return text
-
-    console.print(in_loop(root, work))
-
-
-@session_app.command(name="export")
-def export(
-    target: Annotated[Path, typer.Argument(help="archive to write, as in session.tgz")], root: Root = HERE
-) -> None:
-    """Write the current session (branch, candidates, journal, table, programs) to one archive, for tar and git."""
-    from tilewright.session.export import export_session
-
-    console.print(done(lambda: export_session(Checkout(root), target)))
-
-
-add_tools(app)
+add_session_commands(app, session_app)
+add_tools(app, session=session_app)

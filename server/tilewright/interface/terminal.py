@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from pydantic_core import to_json
 from rich.console import Console
 from rich.text import Text
 
@@ -24,6 +25,7 @@ errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
 ResultT = TypeVar("ResultT")
 Root = Annotated[Path, typer.Option("--root", help="the checkout to work in", file_okay=False, exists=True)]
 HERE = Path()
+Json = Annotated[bool, typer.Option("--json", help="as JSON")]
 
 
 class _Progress:
@@ -76,9 +78,16 @@ def in_loop(root: Path, work: Callable[[Any], Awaitable[ResultT]]) -> ResultT:
     return done(lambda: asyncio.run(run()))
 
 
-def print_lines(lines: list[Line]) -> None:
+def print_json(value: Any) -> None:
+    """Models, dataclasses, and lists and tables of them."""
+    typer.echo(to_json(value, indent=2).decode())
+
+
+def print_lines(lines: list[Line], as_json: bool) -> None:
     """What was checked, a line each; ends the command, with 1 where anything failed."""
     colours = {"ok": "green", "warn": "yellow", "FAIL": "red"}
-    for line in lines:
+    if as_json:
+        print_json(lines)
+    for line in [] if as_json else lines:
         console.print(Text(f"{line.mark:5}", style=colours[line.mark]), f"{line.what:16}", printable(line.detail))
     raise typer.Exit(1 if any(line.mark == "FAIL" for line in lines) else 0)

@@ -10,32 +10,33 @@ import typer
 from pydantic.fields import FieldInfo
 from typer.core import TyperGroup
 
-from tilewright.interface.terminal import HERE, Root, console, done, print_progress
+from tilewright.interface.terminal import HERE, Json, Root, console, done, print_json, print_progress
 from tilewright.text import printable
 from tilewright.tools import table
 from tilewright.tools.lines import fields
 from tilewright.tools.tool import Tool
 from tilewright.tools.workspace import call
 
-Json = Annotated[bool, typer.Option("--json", help="the whole report as JSON")]
-
 
 class Group(TyperGroup):
-    """Commands that are found by their tool's name, too: replies name the tool that comes next."""
+    """Commands that are found by their tool's name, too: answers name the tool that comes next."""
 
     def get_command(self, ctx: Any, name: str) -> Any:
-        tool = table().get(name)
-        return super().get_command(ctx, name if tool is None else command_of(tool))
+        tool = table().get(name.replace("-", "_"))
+        group, _, command = command_of(tool).rpartition(" ") if tool is not None else ("", "", name)
+        owner: Any = self.commands.get(group)
+        return owner.commands[command] if owner is not None else super().get_command(ctx, command)
 
 
 def command_of(tool: Tool[Any, Any]) -> str:
     return tool.command or tool.name.replace("_", "-")
 
 
-def add_tools(app: typer.Typer) -> None:
-    """Make each tool a command of `app`."""
+def add_tools(app: typer.Typer, **groups: typer.Typer) -> None:
+    """Make each tool a command of `app`, or of one of its groups."""
     for tool in table().values():
-        app.command(command_of(tool), help=tool.description)(_command(tool))
+        group, _, command = command_of(tool).rpartition(" ")
+        (groups[group] if group else app).command(command, help=tool.description)(_command(tool))
 
 
 def _command(tool: Tool[Any, Any]) -> Any:
@@ -43,7 +44,7 @@ def _command(tool: Tool[Any, Any]) -> Any:
         given = {name: value for name, value in values.items() if value not in (None, "", [])}
         report = done(lambda: call(tool, root, given, print_progress))
         if as_json:
-            typer.echo(report.model_dump_json(indent=2))
+            print_json(report)
         else:
             for number, line in enumerate((tool.lines or fields)(report)):
                 text = printable(line) if isinstance(line, str) else line

@@ -137,10 +137,13 @@ def _is_ready(report: StatusReport) -> bool:
 
 
 TOOLS: tuple[Tool[Any, Any], ...] = (
-    Tool("start_session", "Start a session", Effect.ADDS, StartSession, StatusReport, _start, passed=_is_ready),
     Tool(
-        "session_status", "Where the loop stands", Effect.READS, SessionStatus, StatusReport, _status, "status",
-        _status_lines,
+        "start_session", "Start a session", Effect.ADDS, StartSession, StatusReport, _start, "session start",
+        passed=_is_ready,
+    ),
+    Tool(
+        "session_status", "Where the loop stands", Effect.READS, SessionStatus, StatusReport, _status,
+        "session status", _status_lines,
     ),
     Tool(
         "run_iteration", "Try one edit", Effect.DISCARDS, RunIteration, IterationReport, _iteration, "try",

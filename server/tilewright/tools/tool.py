@@ -57,7 +57,7 @@ class Tool(Generic[ParamsT, ReportT]):
     report: type[ReportT]
     work: Callable[[Workspace, ParamsT, Tell], Awaitable[ReportT]]
     command: str = ""
-    """The command's name, if it differs from the tool's."""
+    """The command's name, after its group's if it has one, where it differs from the tool's."""
     lines: Callable[[ReportT], Iterable[Any]] | None = None
     """What the command prints, if it is not the report's fields: texts and what rich can print."""
     passed: Callable[[ReportT], bool] = lambda report: getattr(report, "status", "passed") == "passed"

@@ -1,0 +1,128 @@
+"""A session's log for a terminal: the table, one iteration, and the list of sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.table import Table
+from rich.text import Text
+
+from tilewright.ledger import JournalAltered
+from tilewright.session.checkout import Checkout
+from tilewright.session.report import adapter
+from tilewright.session.report.data import Iteration, Outcome, Session, factor, times
+from tilewright.text import cut, printable
+
+COLOURS = {
+    Outcome.BASELINE: "dim", Outcome.KEPT: "green", Outcome.REVERTED: "yellow", Outcome.WRONG: "red",
+    Outcome.CRASHED: "red",
+}  # fmt: skip
+WIDE = 100
+"""Columns from which the reason has a column of its own; below, it stands under the optimization."""
+
+WHY_LIMIT = 160
+"""Characters of a reason in the table; `show` has all."""
+
+
+def log_table(session: Session, width: int) -> Table:
+    """Each iteration: what was tried, what became of it, its latency, its speed against the baseline's, and why."""
+    mark = "~" if session.modelled else ""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("result", no_wrap=True)
+    table.add_column("latency, ms", justify="right", no_wrap=True)
+    table.add_column("total", justify="right", no_wrap=True)
+    table.add_column("optimization and reason" if width < WIDE else "optimization", overflow="fold", ratio=2)
+    if width >= WIDE:
+        table.add_column("why", overflow="fold", ratio=3)
+    for row in session.iterations:
+        name, why = Text(printable(row.name)), Text(printable(cut(_why(row), WHY_LIMIT)))
+        total = factor(row.total, mark) if row.total is not None else "-"
+        what = [name, why] if width >= WIDE else [Text("\n").join([name, Text(str(why), "dim")])]
+        table.add_row(str(row.number), Text(row.outcome, COLOURS[row.outcome]), row.latency, total, *what)
+    return table
+
+
+def _why(row: Iteration) -> str:
+    doubts = f" [{'; '.join(row.doubts)}]" if row.doubts else ""
+    return f"{row.why}{f': {row.detail}' if row.detail else ''}{doubts}"
+
+
+def iteration_lines(row: Iteration, session: Session) -> Iterator[str | Table]:
+    """All that is known of one iteration. The diff is a command of its own."""
+    mark = "~" if session.modelled else ""
+    yield f"iteration {row.number} of {session.name}: {row.name}"
+    yield f"{row.outcome}: {_why(row)}"
+    if row.speedup is not None:
+        total = f", {times(row.total, mark)} the baseline's" if row.total is not None else ""
+        yield f"{row.latency} ms, {times(row.speedup, mark)} the speed of the version before{total}"
+    if row.sustained is not None:
+        yield f"sustained, without rests: {times(row.sustained)} at {row.sustained.mhz} MHz"
+    if row.cases:
+        table = Table("case", box=None, pad_edge=False)
+        for name in ("before, ms", "after, ms", "speed", "of the ceiling"):
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("bound")
+        for case in row.cases:
+            before = "-" if case.before_ms is None else f"{mark}{case.before_ms:.6f}"
+            speed = factor(case.speedup, mark) if case.speedup is not None else "-"
+            share = "-" if case.percent is None else f"{case.percent:.1f}%"
+            table.add_row(printable(case.label), before, f"{mark}{case.after_ms:.6f}", speed, share, case.bound)
+        yield table
+    for change in row.kernels:
+        uses = [use for use in (change.before, change.after) if use is not None]
+        for what, name in (("registers", "registers"), ("stack_bytes", "B of stack"), ("warps_per_sm", "warps a SM")):
+            values = dict.fromkeys(str(getattr(use, what)) for use in uses)
+            if len(values) > 1:
+                yield f"{change.name}: {' -> '.join(values)} {name}"
+    if row.diff:
+        yield f"what it changed: tilewright diff {row.number}"
+    if row.restore:
+        yield f"bring it back: {row.restore}"
+
+
+@dataclass(frozen=True)
+class ListedSession:
+    """A session, in a line."""
+
+    name: str
+    task: str
+    began: str
+    iterations: int
+    kept: int
+    speedup: str
+    state: str
+    current: bool
+
+
+def sessions_of(checkout: Checkout) -> tuple[list[ListedSession], list[str]]:
+    """The sessions of a checkout, the latest first, and why others cannot be shown."""
+    current, sessions, unread = checkout.current_folder(), list[ListedSession](), list[str]()
+    for journal in sorted(checkout.sandbox.glob("*/journal.jsonl")):
+        try:
+            session = adapter.session_of(journal, None)
+        except (JournalAltered, OSError) as error:
+            unread.append(f"{journal.parent.name}: {getattr(error, 'problem', error)}")
+            continue
+        sessions.append(
+            ListedSession(
+                name=session.name,
+                task=session.task,
+                began=session.began[:16].replace("T", " "),
+                iterations=max(len(session.iterations) - 1, 0),
+                kept=session.count(Outcome.KEPT),
+                speedup=factor(session.speedup, "~" if session.modelled else "") if session.gained else "-",
+                state=f"ended: {session.ended}" if session.ended else "under way",
+                current=journal.parent == current,
+            )
+        )
+    return sorted(sessions, key=lambda session: session.began, reverse=True), unread
+
+
+def sessions_table(sessions: list[ListedSession]) -> Table:
+    table = Table("", "session", "begun, UTC", "kept", "total", "state", box=None, pad_edge=False)
+    for one in sessions:
+        kept = f"{one.kept} of {one.iterations}"
+        table.add_row("*" if one.current else "", one.name, one.began, kept, one.speedup, printable(one.state))
+    return table

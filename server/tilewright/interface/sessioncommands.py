@@ -1,0 +1,210 @@
+"""Commands that look at sessions, check them, and end them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tilewright.interface.terminal import (
+    HERE,
+    Json,
+    Root,
+    console,
+    done,
+    errors,
+    failed,
+    in_loop,
+    print_json,
+    print_lines,
+    print_progress,
+)
+from tilewright.session.checkout import Checkout
+from tilewright.text import printable
+
+if TYPE_CHECKING:
+    from tilewright.session.report.data import Iteration, ReportData, Session
+
+NAME = "a folder of sandbox/; default: the current session"
+Name = Annotated[str, typer.Argument(help=NAME)]
+NameOption = Annotated[str, typer.Option("--session", help=NAME)]
+Number = Annotated[int, typer.Argument(min=0, help="the iteration")]
+NO_SESSION = "no session yet: `tilewright session start FOLDER` begins one, with the folder of a task"
+
+
+def add_session_commands(app: typer.Typer, group: typer.Typer) -> None:
+    """Make those of one session commands of `app`, and those of sessions as such commands of `group`."""
+    for command in (log, show, diff, report, verify, rerun):
+        app.command()(command)
+    group.command(name="list")(list_)
+    group.command()(end)
+    group.command()(export)
+
+
+def log(session: Name = "", root: Root = HERE, as_json: Json = False) -> None:
+    """Show a session's log: each iteration, what became of it, and why."""
+    from tilewright.interface.logtable import log_table
+    from tilewright.session.report import markdown
+
+    shown = _report(root, session).sessions[0]
+    if as_json:
+        print_json(shown)
+        return
+    console.print(markdown.headline(shown).replace("`", ""), style="bold", soft_wrap=False)
+    console.print(log_table(shown, console.width), soft_wrap=False)
+    for text in shown.doubts:
+        console.print(printable(text), style="yellow", soft_wrap=False)
+
+
+def show(iteration: Number, session: NameOption = "", root: Root = HERE, as_json: Json = False) -> None:
+    """Show one iteration: what was tried, what became of it and why, its figures, and how to bring it back."""
+    from tilewright.interface.logtable import iteration_lines
+
+    of, row = _iteration(root, session, iteration)
+    if as_json:
+        print_json(row)
+        return
+    for number, line in enumerate(iteration_lines(row, of)):
+        console.print(
+            printable(line) if isinstance(line, str) else line, style=None if number else "bold", soft_wrap=False
+        )
+
+
+def diff(iteration: Number, session: NameOption = "", root: Root = HERE, as_json: Json = False) -> None:
+    """Show what an iteration changed, against the version before it."""
+    _, row = _iteration(root, session, iteration)
+    if as_json:
+        print_json({"iteration": row.number, "diff": row.diff})
+        return
+    colours = {"+": "green", "-": "red", "@": "cyan"}
+    for line in row.diff.splitlines():
+        console.print(printable(line), style=None if line[:3] in ("+++", "---") else colours.get(line[:1]))
+
+
+def _report(root: Path, session: str) -> ReportData:
+    """A session, and the others of its task. A session that is not there, or not to be trusted, ends the command."""
+    from tilewright.session import report as reports
+    from tilewright.session.verification import session_folder
+
+    def read() -> ReportData:
+        checkout = Checkout(root)
+        if not session and checkout.current_folder() is None:
+            raise failed(NO_SESSION)
+        return reports.report_of(checkout.sandbox, session_folder(checkout, session).name, checkout.repository)
+
+    return done(read)
+
+
+def _iteration(root: Path, session: str, number: int) -> tuple[Session, Iteration]:
+    shown = _report(root, session).sessions[0]
+    if number >= len(shown.iterations):
+        raise failed(f"{shown.name} has no iteration {number}: its rows are 0 to {len(shown.iterations) - 1}")
+    return shown, shown.iterations[number]
+
+
+def report(
+    session: Name = "",
+    pr: Annotated[bool, typer.Option("--pr", help="the body of a pull request: tables alone")] = False,
+    closes: Annotated[int | None, typer.Option(min=1, help="of the body: the issue that it closes")] = None,
+    timed: Annotated[
+        bool, typer.Option("--compare", help="of the body: time before, after and torch anew, as `compare` does")
+    ] = False,
+    root: Root = HERE,
+    as_json: Json = False,
+) -> None:
+    """Print the report of a session as Markdown, and write it as a page to sandbox/report.html."""
+    from tilewright.profile.peers import compare as run
+    from tilewright.session import report as reports
+    from tilewright.session.beginning import usable_backend
+    from tilewright.session.verification import session_folder
+
+    if session and timed:
+        raise failed("--compare times what the working tree has: name no session with it")
+    data = _report(root, session)
+    if as_json:
+        print_json(data)
+        return
+    if not pr:
+        checkout = done(lambda: Checkout(root))
+        folder = session_folder(checkout, session)
+        reports.write(checkout.sandbox, folder.name, checkout.repository)
+        typer.echo(reports.markdown.render(data))
+        errors.print(f"the page: {folder.relative_to(checkout.root)}/report.html")
+        return
+    compared = ""
+    if timed:
+
+        async def work(loop: Any) -> Any:
+            task, arch = loop.task_of("")
+            return await run(loop.checkout, task, usable_backend(None), arch, {}, print_progress)
+
+        comparison = in_loop(root, work)
+        compared = comparison.markdown
+        for text in (*comparison.notes, *comparison.failures):
+            errors.print(text, style="yellow")
+    typer.echo(reports.markdown.pr_body(data.sessions[0], closes, compared))
+
+
+def verify(session: Name = "", root: Root = HERE, as_json: Json = False) -> None:
+    """Check that a session's journal, commits, verdicts and table are unaltered."""
+    from tilewright.session.verification import verify as run
+
+    print_lines(done(lambda: run(Checkout(root), session)), as_json)
+
+
+def rerun(iteration: Number, session: NameOption = "", root: Root = HERE, as_json: Json = False) -> None:
+    """Run an iteration's check again on the same inputs, and a fresh benchmark; compare both with the log."""
+    from tilewright.session.rerun import rerun as run
+
+    print_lines(done(lambda: asyncio.run(run(Checkout(root), iteration, session, print_progress))), as_json)
+
+
+def list_(root: Root = HERE, as_json: Json = False) -> None:
+    """List the sessions of this checkout, the latest first; `*` marks the current one."""
+    from tilewright.interface.logtable import sessions_of, sessions_table
+
+    sessions, unread = done(lambda: sessions_of(Checkout(root)))
+    if as_json:
+        print_json(sessions)
+        return
+    console.print(sessions_table(sessions) if sessions else NO_SESSION, soft_wrap=False)
+    for text in unread:
+        errors.print(printable(text), style="yellow")
+
+
+def end(
+    reason: Annotated[str, typer.Option(help="why, for the record")] = "",
+    compare: Annotated[
+        bool, typer.Option(help="replay the first program against the last, if the GPU is free and something was kept")
+    ] = True,
+    root: Root = HERE,
+    as_json: Json = False,
+) -> None:
+    """End the current session; its branch, journal and table stay."""
+    why = f"ended by the user{f': {reason}' if reason else ''}"  # never to be taken for the loop's own reason
+
+    async def work(loop: Any) -> str:
+        text: str = await loop.end(why, print_progress, compare)
+        return text
+
+    _say(in_loop(root, work), as_json)
+
+
+def export(
+    target: Annotated[Path, typer.Argument(help="archive to write, as in session.tgz")],
+    root: Root = HERE,
+    as_json: Json = False,
+) -> None:
+    """Write the current session (branch, candidates, journal, table, programs) to one archive, for tar and git."""
+    from tilewright.session.export import export_session
+
+    _say(done(lambda: export_session(Checkout(root), target)), as_json)
+
+
+def _say(summary: str, as_json: bool) -> None:
+    if as_json:
+        print_json({"summary": summary})
+    else:
+        console.print(summary)

@@ -1,0 +1,81 @@
+"""The log on a terminal, at the widths that terminals have."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from tilewright.interface.logtable import WHY_LIMIT, iteration_lines, log_table
+from tilewright.policy import Ratio, Reason
+from tilewright.session.report.data import CaseFigures, Iteration, Outcome, Session
+
+GAIN = Ratio(speedup=3.58, low=3.5, high=3.66)
+CASE = CaseFigures("N=4", 2.0, 1.0, GAIN, None, "memory", 40.0, 80.0, "", "", None, None, "")
+
+
+def iteration(number: int, name: str, outcome: Outcome, reason: Reason, detail: str = "") -> Iteration:
+    ratio = GAIN if outcome is Outcome.KEPT else None
+    cases = (CASE,) if ratio else ()
+    return Iteration(
+        number, name, outcome, reason, detail, "1.000000" if ratio else "-", ratio, ratio, None, ("harness-trusted",),
+        cases, (), "+a", "git restore --source=0123456789ab -- kernel.py",
+    )  # fmt: skip
+
+
+SESSION = Session(
+    name="scale-1", task="scale", began="", ended="", branch="", base="", device="", level=None, speedup=GAIN,
+    product=GAIN, direct=False, sustained=None, before_ms=2.0, after_ms=1.0, doubts=(), cases=(), configs=(),
+    environment=(),
+    iterations=(
+        iteration(0, "baseline", Outcome.BASELINE, Reason.BASELINE),
+        iteration(1, "one tile for the whole row, so that each row is read once", Outcome.KEPT, Reason.GAIN, "+258%"),
+        iteration(2, "adds\u202e" + "x" * 60, Outcome.WRONG, Reason.INCORRECT, "word " * 100),
+    ),
+)  # fmt: skip
+
+
+def printed(what: object, width: int, colour: bool = False) -> list[str]:
+    console = Console(
+        file=io.StringIO(), width=width, force_terminal=colour, markup=False, highlight=False,
+        _environ={} if colour else {"NO_COLOR": "1"},
+    )  # fmt: skip
+    console.print(what)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_the_log_fits_its_terminal(width: int) -> None:
+    lines = printed(log_table(SESSION, width), width)
+    assert max(map(len, lines)) <= width
+    text = " ".join(" ".join(lines).split())
+    assert "1 kept 1.000000 3.58×" in text
+    assert "Significantly faster: +258%" in text
+    assert "\u202e" not in text
+    assert text.count("word") < WHY_LIMIT / 4
+    assert ("why" in lines[0].split()) is (width == 140)
+
+
+def test_colours_are_left_out_where_they_are_not_wanted() -> None:
+    assert "\x1b[" in "".join(printed(log_table(SESSION, 80), 80, colour=True))
+    assert "\x1b[" not in "".join(printed(log_table(SESSION, 80), 80))
+
+
+def test_one_iteration_says_what_why_figures_and_how_to_bring_it_back() -> None:
+    lines = list(iteration_lines(SESSION.iterations[1], SESSION))
+    texts = [line for line in lines if isinstance(line, str)]
+    assert texts[0].startswith("iteration 1 of scale-1: one tile")
+    assert texts[1] == "kept: Significantly faster: +258% [harness-trusted]"
+    assert (
+        texts[2] == "1.000000 ms, 3.58× (3.50 to 3.66) the speed of the version before, 3.58× (3.50 to 3.66) the "
+        "baseline's"
+    )
+    assert texts[-2:] == [
+        "what it changed: tilewright diff 1", "bring it back: git restore --source=0123456789ab -- kernel.py",
+    ]  # fmt: skip
+    (table,) = (line for line in lines if not isinstance(line, str))
+    assert printed(table, 80)[1].split() == ["N=4", "2.000000", "1.000000", "3.58×", "80.0%", "memory"]
+    refused = list(iteration_lines(SESSION.iterations[2], SESSION))
+    assert "word " * 50 in str(refused[1])
