@@ -93,7 +93,7 @@ class _Play:
             report = await self._try(edit, self._repository / status["editable"][0])
             if report is None:
                 continue
-            ended = report["row"].split("|")[5].strip()
+            ended = report["verdict"]
             statuses.append((edit.aim, ended))
             if ended != STATUSES.get(edit.aim, ended):
                 problems.append(f"{edit.name!r} {edit.aim} and ended as {ended}")
@@ -119,13 +119,10 @@ class _Play:
         lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), n=1, lineterm=""))[2:]
         for line in [*lines[:DIFF_LINES], *(["..."] if len(lines) > DIFF_LINES else [])]:
             self._say(line, {"+": "green", "-": "red", "@": "cyan"}.get(line[0], "dim"))
-        report = await self._call("run_correctness")
-        if report["status"] == "passed":
-            report = await self._call("run_benchmark")
+        report = await self._call("run_iteration", optimization=edit.name)
+        if "row" not in report:
+            raise Refused(f"{report['summary']}; {report['next']}")
         self._say(report["summary"])
-        is_kept = (report.get("verdict") or {}).get("kind") == "keep"
-        await self._call("git_checkpoint" if is_kept else "revert")
-        report = await self._call("append_result", optimization=edit.name)
         self._say(report["row"], "cyan")
         return report
 

@@ -88,11 +88,10 @@ def test_a_function_goes_from_its_task_to_its_review(
     (package / "ops.py").write_text(OPS)
     call("git init --quiet --initial-branch=main && git add mypkg && git commit --quiet --message ops")
     assert play("function.md") >= 3
-    call("tilewright start-session perf/gelu --rules stop_on_minor_gain=false")
+    call("tilewright session start perf/gelu --rules stop_on_minor_gain=false")
     assert play("profile.md") >= 6
     (package / "ops.py").write_text(OPS.replace("TILE = 256", "TILE = 4096"))
-    call("tilewright run-correctness && tilewright run-benchmark && tilewright git-checkpoint")
-    call("tilewright append-result 'larger tiles' && tilewright session end")
+    call("tilewright try 'larger tiles' && tilewright session end")
     assert play("review.md") >= 6
     assert play("tune.md") >= 3
     assert play("read-the-log.md") == 0

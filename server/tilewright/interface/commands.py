@@ -184,7 +184,12 @@ def setup(
 
 
 @app.command(name="doctor")
-def doctor_command(as_json: Json = False) -> None:
+def doctor_command(
+    clock: Annotated[
+        bool, typer.Option("--clock", help="say only what the clock resolves on this machine's GPU, in some seconds")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Say what this machine has, what is missing, and the command that fixes it."""
     if clock:
         for line in done(doctor.resolutions):

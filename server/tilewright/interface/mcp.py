@@ -32,12 +32,13 @@ from tilewright.tools.tool import Effect, Tool, answer_schema, arguments_schema
 from tilewright.tools.workspace import Workspace
 
 INSTRUCTIONS = """Tilewright makes a GPU kernel faster, one verified experiment at a time.
-The loop: start_session once; then for each iteration edit the editable files (ONE optimization), run_correctness,
-run_benchmark, and as the verdict says git_checkpoint or revert, then append_result. session_status always tells what
-to do next. Every figure in the log is the server's own measurement. In answers, `state` running means: make the same
-call again to wait; `status` is passed, or how the candidate failed; a field without a value is left out. A cancelled
-or timed-out call leaves its work running: the same call again waits for it and gets its result. Work that no call waits
-for ends after two minutes, or when another call needs the machine."""
+The loop: start_session once; then for each iteration edit the editable files (ONE optimization) and call run_iteration,
+which checks, measures, keeps or reverts, and logs. Its stages are tools, too: run_correctness, run_benchmark,
+git_checkpoint or revert, append_result. session_status always tells what to do next. Every figure in the log is the
+server's own measurement. In answers, `state` running means: make the same call again to wait; `status` is passed, or
+how the candidate failed; a field without a value is left out. A cancelled or timed-out call leaves its work running:
+the same call again waits for it and gets its result. Work that no call waits for ends after two minutes, or when
+another call needs the machine."""
 
 RESOURCE_NOT_FOUND = -32002
 """The code for an unknown resource before revision 2026-07-28, which has `INVALID_PARAMS`."""

@@ -114,7 +114,8 @@ def report(
     root: Root = HERE,
     as_json: Json = False,
 ) -> None:
-    """Print the report of a session as Markdown, and write it as a page to sandbox/report.html."""
+    """Print the report of a session as Markdown, and write it as a page into its folder: of the current session to
+    sandbox/report.html, too."""
     from tilewright.profile.peers import compare as run
     from tilewright.session import report as reports
     from tilewright.session.beginning import usable_backend
@@ -129,8 +130,11 @@ def report(
     if not pr:
         checkout = done(lambda: Checkout(root))
         folder = session_folder(checkout, session)
-        reports.write(checkout.sandbox, folder.name, checkout.repository)
+        current = folder == checkout.current_folder()
+        written = reports.write(checkout.sandbox, folder.name, checkout.repository, current)
         typer.echo(reports.markdown.render(data))
+        if not written:
+            raise failed(f"{folder.relative_to(checkout.root)}/report.html cannot be written")
         errors.print(f"the page: {folder.relative_to(checkout.root)}/report.html")
         return
     compared = ""

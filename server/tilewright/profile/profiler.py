@@ -177,12 +177,12 @@ def _report(environment: Environment, facts: list[Facts], left_out: list[str], c
     worst = min(diagnoses, key=lambda one: one.roofline_percent if one.roofline_percent is not None else 100.0)
     share = f" ({worst.roofline_percent:.0f}% of its roofline)" if worst.roofline_percent is not None else ""
     if worst.root_cause in ("unknown", "scheduling"):
-        advice = "ask the user how to go on: the cause is not known (append_result takes it as root_cause)"
+        advice = "ask the user how to go on: the cause is not known (run_iteration takes it as root_cause)"
     elif worst.stop and not worst.treatments:
         advice = "stop: this is the ceiling"
     else:
         first = worst.treatments[0] if worst.treatments else worst.stop
-        advice = f"try first: {first}; then check and measure it (append_result takes root_cause={worst.root_cause})"
+        advice = f"try first: {first}; then run_iteration (it takes root_cause={worst.root_cause})"
     return ProfileReport(
         summary=f"bound by {worst.bound}: {worst.case}, {'~' if modelled else ''}{worst.latency_ms:.6f} ms{share}",
         status=Status.PASSED,

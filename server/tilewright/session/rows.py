@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.errors import UsageError
-from tilewright.evaluation.results import CAPTURED_ANEW, Level
+from tilewright.evaluation.results import CAPTURED_ANEW, BenchmarkResult, Level
 from tilewright.policy import ROOT_CAUSES, Reason, Verdict, VerdictKind, advise, verdict_of_check
 from tilewright.session.records import Row
 from tilewright.session.reports import NAME_LIMIT
