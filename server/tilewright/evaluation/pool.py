@@ -24,6 +24,7 @@ from tilewright.frontends.protocol import Choice
 from tilewright.isolation.confinement import Isolation
 from tilewright.isolation.fork_server import ForkServer
 from tilewright.isolation.process import ChildProcess, worker_environment
+from tilewright.isolation.traces import frames
 from tilewright.task import Task
 from tilewright.text import printable
 from tilewright.wire.channel import Buffer, ChannelClosed, ChannelError, ChannelTimeout, Message
@@ -125,7 +126,8 @@ class WorkerHandle:
         except ChannelClosed:
             reason = self._process.exit_reason() or "closed its channel"
             self.close()
-            raise self._failure(Status.CRASHED, f"the process {reason} {_DOING[op]}") from None
+            where = f", in {frames(self.output())}" if frames(self.output()) else ""
+            raise self._failure(Status.CRASHED, f"the process {reason} {_DOING[op]}{where}") from None
         except ChannelError as error:
             self.close()
             raise self._failure(Status.CRASHED, f"the process sent no valid answer {_DOING[op]}: {error}") from None

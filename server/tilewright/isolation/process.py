@@ -16,6 +16,7 @@ from typing import IO, Protocol
 
 from tilewright.isolation.limits import overuse
 from tilewright.isolation.supervisor import kill_group
+from tilewright.isolation.traces import trimmed
 from tilewright.wire.channel import Channel
 
 KEPT_VARIABLES = (
@@ -138,7 +139,7 @@ class ChildProcess:
     def output(self) -> str:
         """The last of what the process printed. For people to read: no verdict depends on it."""
         self._drain.join(1.0 if self._process.poll() is not None else 0.05)  # let it catch up
-        return bytes(self._tail).decode("utf-8", "replace")
+        return trimmed(bytes(self._tail).decode("utf-8", "replace"))
 
     def kill(self) -> None:
         """End the process and its group, and wait for it."""

@@ -14,6 +14,7 @@ from tilewright.evaluation.caches import compiler_variables
 from tilewright.evaluation.results import OURS, Status
 from tilewright.isolation.fork_server import ForkServer
 from tilewright.isolation.process import ChildProcess, worker_environment
+from tilewright.isolation.traces import frames
 from tilewright.text import printable
 from tilewright.wire.channel import ChannelClosed, ChannelError, ChannelTimeout, Received, Sent
 from tilewright.wire.messages import (
@@ -185,5 +186,6 @@ class CaptureWorker:
 
     def _why(self, text: str) -> str:
         said = [line for line in printable(self._process.output()).splitlines() if line.strip()]
-        last = [line for line in said if not line.startswith("Extension modules:")][-1:]  # ends each trace of a crash
+        where = frames("\n".join(said))
+        last = [f"in {where}"] if where else said[-1:]
         return ": ".join(filter(None, [text, self._process.exit_reason(), *last]))
