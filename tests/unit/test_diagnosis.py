@@ -80,3 +80,14 @@ def test_integers_and_scalars_are_explained_too() -> None:
     wanted = torch.arange(64)
     assert "all 64" in explain(wanted + 1, wanted, torch.ones(64, dtype=torch.bool))
     assert explain(torch.tensor(2.0), torch.tensor(1.0), torch.tensor(True)) == ""
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(slice(16, 32), slice(32, 48)), (slice(0, 64), slice(48, 64))])
+def test_operations_on_whole_tensors_have_no_tiles(rows: slice, columns: slice) -> None:
+    wanted = reference(64, 64)
+    found = wanted.to(torch.float32)
+    found[rows, columns] += noise(rows.stop - rows.start, 16).to(torch.float32)
+    kernels, whole = (compare("out", found, wanted, Tolerance(), tiles=tiles).message for tiles in (True, False))
+    words = ("tile", "block", "mask", "grid")
+    assert any(word in kernels for word in words)
+    assert not any(word in whole for word in words)

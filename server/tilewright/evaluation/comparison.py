@@ -81,6 +81,7 @@ def compare(
     tolerance: Tolerance,
     honest: Honest | None = None,
     table: Allowance | None = None,
+    tiles: bool = True,
 ) -> Comparison:
     """Compare `actual`, in its own dtype, with `expected` in float64 (or exactly, for integers and bools).
 
@@ -88,14 +89,16 @@ def compare(
     dtype (or of `table`); what `tolerance` says goes first. NaN agrees only with NaN and an infinity only with itself;
     on other values than the task's own draw, where a reference is not finite, anything agrees, and on all values, where
     it is out of the dtype's range, what has its sign and is as large, or is not finite.
-    The message says where the output first differs, and what that usually means.
+    The message says where the output first differs, and what that usually means, of a kernel's `tiles` too.
     """
     if actual.numel() == 0:
         return Comparison(Status.PASSED, "", 0.0, 0.0, 0.0)
     if actual.is_complex():
-        return compare(name, torch.view_as_real(actual), torch.view_as_real(expected), tolerance, table=table)
+        return compare(
+            name, torch.view_as_real(actual), torch.view_as_real(expected), tolerance, table=table, tiles=tiles
+        )
     if not actual.dtype.is_floating_point and not expected.dtype.is_floating_point and tolerance.atol is None:
-        return _compare_exactly(name, actual, expected)
+        return _compare_exactly(name, actual, expected, tiles)
     found = actual.to(torch.float64)
     wanted = expected.to(torch.float64)
     most = float(torch.finfo(actual.dtype).max) if actual.dtype.is_floating_point else math.inf
@@ -107,7 +110,7 @@ def compare(
         return Comparison(
             Status.NON_FINITE,
             f"{name}: {count} of {bad.numel()} elements are {kind}, the first at {_first(bad)}: they were never "
-            f"written, or the arithmetic overflowed; {explain(found, wanted, bad)}",
+            f"written, or the arithmetic overflowed; {explain(found, wanted, bad, tiles)}",
             wrong_fraction=count / bad.numel(),
         )
     differs = torch.where(torch.isnan(wanted), ~torch.isnan(found), (found != wanted) & ~finite)
@@ -127,7 +130,7 @@ def compare(
     rel_l2 = l2 / norm if norm else (0.0 if l2 == 0 else math.inf)
     measured = (float(error.max()), min(rel_l2, 1e300), count / wrong.numel())
     if count:
-        return _wrong(name, actual, expected, wrong, measured)
+        return _wrong(name, actual, expected, wrong, measured, tiles)
     if l2 > limits.norm:
         return Comparison(
             Status.WRONG_VALUES,
@@ -240,6 +243,7 @@ def _wrong(
     expected: torch.Tensor,
     wrong: torch.Tensor,
     measured: tuple[float | None, float | None, float],
+    tiles: bool,
 ) -> Comparison:
     where = _first(wrong)
     found, wanted = _value(actual, where), _value(expected, where)
@@ -247,17 +251,17 @@ def _wrong(
         found, wanted = f"{float(actual[where]):.9g}", f"{float(expected[where]):.9g}"
     text = (
         f"{name}: {int(wrong.sum())} of {wrong.numel()} elements are wrong ({measured[2]:.2%}), the first at {where}: "
-        f"{found} instead of {wanted}; {explain(actual, expected, wrong)}"
+        f"{found} instead of {wanted}; {explain(actual, expected, wrong, tiles)}"
     )
     return Comparison(Status.WRONG_VALUES, text, *measured)
 
 
-def _compare_exactly(name: str, actual: torch.Tensor, expected: torch.Tensor) -> Comparison:
+def _compare_exactly(name: str, actual: torch.Tensor, expected: torch.Tensor, tiles: bool) -> Comparison:
     wrong = actual.to(torch.int64) != expected.to(torch.int64)
     count = int(wrong.sum())
     if not count:
         return Comparison(Status.PASSED, "", 0.0, 0.0, 0.0)
-    return _wrong(name, actual, expected, wrong, (None, None, count / wrong.numel()))
+    return _wrong(name, actual, expected, wrong, (None, None, count / wrong.numel()), tiles)
 
 
 def _first(mask: torch.Tensor) -> tuple[int, ...]:

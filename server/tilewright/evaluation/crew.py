@@ -170,7 +170,11 @@ class Runs:
             return CorrectnessResult(status=Status.PASSED, cases=checks, notes=notes)
         checks = [check for number, check in sorted(self._checks.items()) if number <= self._first_failure]
         last = checks[-1]
-        text = f"{last.label}: {last.message}{what_passed(checks)}" if last.message else ""
+        text = (
+            f"{last.label}: {last.message}{what_passed(checks, self._by.code.task.file.frontend)}"
+            if last.message
+            else ""
+        )
         return CorrectnessResult(status=last.status, message=text, cases=checks, output=self._output)
 
     def _work_together(self, workers: Sequence[WorkerHandle]) -> None:

@@ -15,14 +15,15 @@ _SAMPLE = 2**22
 """Above so many elements no other layout of the output is tried: explanations are to cost less than the check."""
 
 
-def explain(found: torch.Tensor, wanted: torch.Tensor, wrong: torch.Tensor) -> str:
+def explain(found: torch.Tensor, wanted: torch.Tensor, wrong: torch.Tensor, tiles: bool = True) -> str:
     """The extent of the wrong elements (`wrong`: a mask that holds at least one) and the likely cause, in words.
 
-    `found` and `wanted` are of one shape, of any dtype. At most `SHOWN` characters.
+    `found` and `wanted` are of one shape, of any dtype. At most `SHOWN` characters. `tiles`: whether they may come from
+    a kernel with blocks, and not from operations on whole tensors.
     """
     places = [_places(wrong, axis) for axis in range(wrong.ndim)]
     parts = [_extent(places, wrong.shape)] if wrong.ndim else []
-    causes = [*_by_values(found.to(torch.float64), wanted.to(torch.float64), wrong), *_by_place(places, wrong)]
+    causes = [*_by_values(found.to(torch.float64), wanted.to(torch.float64), wrong), *_by_place(places, wrong, tiles)]
     return "; ".join([*parts, *causes[:2]])[:SHOWN]
 
 
@@ -43,7 +44,7 @@ def _extent(places: list[list[int]], shape: torch.Size) -> str:
     return "wrong elements span " + " x ".join(parts)
 
 
-def _by_place(places: list[list[int]], wrong: torch.Tensor) -> Iterator[str]:
+def _by_place(places: list[list[int]], wrong: torch.Tensor, tiles: bool) -> Iterator[str]:
     """What the place of the wrong elements suggests."""
     whole = [len(indices) == size for indices, size in zip(places, wrong.shape, strict=True)]
     count = int(wrong.sum())
@@ -63,7 +64,10 @@ def _by_place(places: list[list[int]], wrong: torch.Tensor) -> Iterator[str]:
     rest = all(whole[axis] or axis in tails for axis in range(wrong.ndim))
     if tails and rest and count > box // 2:
         named = " and ".join(f"axis {axis} from {places[axis][0]} on" for axis in tails)
-        yield f"only the tail of {named}: the last block, its mask or padding, or a grid or loop that ends too early"
+        cause = "the last block, its mask or padding, or a grid or loop that ends too early"
+        yield f"only the tail of {named}: {cause if tiles else 'a slice or a length that ends too early'}"
+        return
+    if not tiles:
         return
     tile = _tile(places, wrong.shape)
     if tile and count > box // 2:
