@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from tilewright.compiler.resources import Resources
+from tilewright.evaluation.estimation import in_parts
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.roofline.model import (
     KERNEL_ERROR,
+    Estimate,
     HostWork,
     LaunchProfile,
     estimate_launch,
@@ -103,3 +105,11 @@ def test_no_latency_is_below_what_the_data_sheet_allows() -> None:
     assert estimate_launch(profile(blocks=0), H200).limit == "launch"
     only_writes = profile(bytes_loaded=0.0, load_rounds=0.0, dram_bytes=16384 * 16384.0)
     assert found.ms / 2.5 < estimate_launch(only_writes, H200).ms < found.ms
+
+
+def test_the_parts_of_a_latency_come_with_what_they_make_up() -> None:
+    estimate = Estimate(0.05, {"launch": 0.0001, "bytes in flight": 0.02, "DRAM bandwidth": 0.04})
+    assert in_parts(estimate) == (
+        "DRAM bandwidth ~0.0400 ms, bytes in flight ~0.0200 ms: ~0.0500 ms in all, with what overlaps counted once"
+    )
+    assert in_parts(Estimate(0.05, {"torch operations": 0.05})) == "torch operations ~0.0500 ms"

@@ -148,8 +148,8 @@ def estimate(code: TaskCode, arms: list[Profiles], device: DeviceSpec, resolutio
                 bound=bound,
                 work_bytes=work.bytes,
                 kernels=_kernels(calls[0]),
-                note=f"{_searched(calls[0])}modelled: mostly {estimates[0].limit} "
-                f"({_terms(estimates[0])}); moves {moved / 1e6:.1f} MB, the work is {work.bytes / 1e6:.1f} MB; the "
+                note=f"{_searched(calls[0])}modelled: mostly {estimates[0].limit} ({in_parts(estimates[0])}); moves "
+                f"{moved / 1e6:.1f} MB, the work is {work.bytes / 1e6:.1f} MB; the "
                 f"interval is the model's {f'error: {TWO_MODELS}' if here else 'resolution'}",
                 **paired,
             )
@@ -176,9 +176,12 @@ def _searched(profile: CallProfile) -> str:
     return f"the entry point's own search has no clock here and took its first config, {taken}; " if taken else ""
 
 
-def _terms(estimate: Estimate) -> str:
+def in_parts(estimate: Estimate) -> str:
+    """The parts of a latency, and what they come to: units work at the same time, so that parts overlap."""
     found = sorted(estimate.terms.items(), key=lambda item: -item[1])
-    return ", ".join(f"{name} ~{ms:.4f} ms" for name, ms in found if ms > 0.01 * estimate.ms)
+    parts = [f"{name} ~{ms:.4f} ms" for name, ms in found if ms > 0.01 * estimate.ms]
+    whole = f": ~{estimate.ms:.4f} ms in all, with what overlaps counted once" if parts[1:] else ""
+    return f"{', '.join(parts)}{whole}"
 
 
 def _two_models(calls: list[CallProfile]) -> bool:
