@@ -22,6 +22,7 @@ from rich.text import Text
 
 from tilewright.bundled import examples
 from tilewright.clients import VARIABLES
+from tilewright.files import is_folder
 
 EXAMPLES = 2
 """How many examples are played if none is named."""
@@ -158,7 +159,7 @@ async def run_demo(console: Console, backend: str, folder: Path | None, only: st
     if not chosen:
         console.print(f"no example starts with {only!r}: there are {', '.join(names)}", style="red", markup=False)
         return 2
-    if folder is not None and folder.exists() and any(folder.iterdir()):
+    if folder is not None and is_folder(folder) and any(folder.iterdir()):
         console.print(
             f"{folder} is not empty: give a folder that is, or that does not exist", style="red", markup=False
         )

@@ -12,6 +12,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,8 @@ from tilewright.policy import ROOT_CAUSES
 from tilewright.session.dumping import Dumper
 from tilewright.session.loop import Loop
 from tilewright.task import Frontend, load_task
+
+LONG = "n" * 300
 
 
 def test_a_person_can_play_a_session(make_task: Callable[..., Path]) -> None:
@@ -346,3 +349,15 @@ def test_a_dump_that_takes_longer_than_a_call_is_continued(make_task: Callable[.
             await dumper.close()
 
     play(root, scene)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("init", LONG), ("init", "ops:gelu", "--shape", "4x4", "--name", LONG), ("demo", "--folder", LONG)],
+    ids=["target", "name", "folder"],
+)
+def test_a_name_that_no_file_can_have_is_refused_in_a_sentence(make_task: Callable[..., Path], arguments: Any) -> None:
+    refused = tilewright(*arguments, cwd=make_task())
+    assert refused.returncode == 2
+    assert len(refused.stderr) < 240
+    assert refused.stderr.count("\n") == 1

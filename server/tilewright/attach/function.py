@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tilewright.attach.finding import Source, read_sources
 from tilewright.attach.following import kernels_of
 from tilewright.attach.limits import LIMIT_S, confirmed, probed, tried_out
-from tilewright.attach.repository import Proposal, committed, named_after, need_own
+from tilewright.attach.repository import Proposal, committed, named_after, need_name, need_own
 from tilewright.attach.trial import Trial
 from tilewright.attach.writing import frozen_copy, task_py, task_toml
 from tilewright.errors import UsageError
@@ -54,6 +54,7 @@ def propose(
     `shapes` are written 4096x8192 for all tensors, or x=4096x8192; `arguments` eps=1e-6. With `test`, a file of tests,
     both and the dtype are taken from the calls that its tests make. Raises `UsageError`.
     """
+    need_name(name)
     repository, files = committed(root)
     sources = read_sources(files)
     module, _, function = entry.partition(":")

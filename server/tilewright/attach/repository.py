@@ -21,8 +21,8 @@ from tilewright.harness.outcomes import Outcome, Test
 from tilewright.repository import Files, Repository, RepositoryError
 from tilewright.rules import DEFAULT
 from tilewright.session.runs import backend_here
-from tilewright.task import Backend
-from tilewright.text import cut
+from tilewright.task import NAME, Backend
+from tilewright.text import cut, printable
 
 LIMIT_S = 1800.0
 RUNS = 3
@@ -62,6 +62,7 @@ def propose(root: Path, wishes: Wishes, tell: Any) -> Proposal:
     `tell` is told what goes on. Raises `UsageError` where a choice is the user's, or where something fails when it is
     run.
     """
+    need_name(wishes.name)
     repository, files = committed(root)
     found = _choice(read_sources(files), wishes)
     need_own(repository, found.kernel.path, "")
@@ -129,6 +130,15 @@ def named_after(word: str) -> str:
     """A task's name made of a file's or a function's: what is no ASCII letter or digit is left out."""
     plain = unicodedata.normalize("NFKD", word.casefold()).encode("ascii", "ignore").decode()
     return re.sub(r"[^a-z0-9_-]", "_", plain).strip("_-")[:64] or "kernel"
+
+
+def need_name(name: str) -> None:
+    """Raises `UsageError` where a name that the user gave is no task's; an empty one stands for the default."""
+    if name and not re.fullmatch(NAME, name):
+        raise UsageError(
+            f"--name {cut(printable(name), 80)}: at most 64 lower case letters, digits, _ and -, the first a letter "
+            "or digit"
+        )
 
 
 def _choice(sources: dict[str, Source], wishes: Wishes) -> Exercise:

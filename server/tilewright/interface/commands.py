@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from tilewright import __version__, doctor
-from tilewright.files import write_atomically
+from tilewright.files import is_folder, write_atomically
 from tilewright.interface.programs import program_app
 from tilewright.interface.sessioncommands import add_session_commands
 from tilewright.interface.terminal import (
@@ -79,7 +79,7 @@ def demo(
     """Run a scripted session on an example (01 and 02 without --only) over MCP, with real edits and real verdicts."""
     from tilewright.demo import run_demo
 
-    raise typer.Exit(asyncio.run(run_demo(console, backend, folder, only)))
+    raise typer.Exit(done(lambda: asyncio.run(run_demo(console, backend, folder, only))))
 
 
 @app.command()
@@ -114,7 +114,7 @@ def init(
         made, beside = done(
             lambda: function.propose(root, target, shapes, dtype, arguments, reference, name, test, tell)
         )
-    elif not (root / target).is_dir():
+    elif not done(lambda: is_folder(root / target)):
         raise failed(str(done(lambda: function.functions_of(root, target))))
     else:
         wishes = repository.Wishes(kernel, test, bench, select, name)
