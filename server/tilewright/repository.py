@@ -261,6 +261,25 @@ class Repository:
             raise
         return candidate
 
+    def name_branch(self, name: str, commit: str) -> bool:
+        """Create a branch at a commit, and check nothing out. False where it is there already, at that commit."""
+        if self._run("check-ref-format", "--branch", name, check=False).strip() != name:
+            raise RepositoryError(f"{name!r} is no name of a branch")
+        there = self.resolve(f"refs/heads/{name}")
+        if there == commit:
+            return False
+        if there is not None:
+            raise RepositoryError(
+                f"branch {name} is there with other commits; name another (--branch), or `git branch -D {name}` first"
+            )
+        self._run("update-ref", f"refs/heads/{name}", commit, "0" * 40)
+        return True
+
+    def remote(self) -> str:
+        """The remote that a push goes to: `origin`, else the first; empty where there is none."""
+        names = self._run("remote").split()
+        return "origin" if "origin" in names else next(iter(names), "")
+
     def switch(self, branch: str) -> None:
         """Point HEAD at a branch whose commit is the one that is checked out; no file changes."""
         self._run("symbolic-ref", "HEAD", f"refs/heads/{branch}")
@@ -278,9 +297,12 @@ class Repository:
             tree = self._run("write-tree", extra=index).strip()
         return self._run("commit-tree", tree, "-p", parent, "-m", message).strip()
 
-    def recommit(self, commit: str, parent: str, message: str) -> str:
-        """A commit object on `parent` that has the tree of another commit; no ref moves."""
-        return self._run("commit-tree", f"{commit}^{{tree}}", "-p", parent, "-m", message).strip()
+    def recommit(self, commit: str, parent: str, message: str, dated: str = "") -> str:
+        """A commit object on `parent` that has the tree of another commit; no ref moves. `dated`: the commit whose date
+        it has, by default today's, so that the same call gives the same commit."""
+        date = self._run("log", "-1", "--format=%aI", dated).strip() if dated else ""
+        dates = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date} if date else {}
+        return self._run("commit-tree", f"{commit}^{{tree}}", "-p", parent, "-m", message, extra=dates).strip()
 
     def advance(self, branch: str, new: str, old: str) -> None:
         """Move a branch from `old` to `new`. Raises where another hand moved it."""

@@ -43,6 +43,12 @@ def anchor(message: str) -> str:
     return next((line.partition(": ")[2].strip() for line in lines if line.startswith(f"{ANCHOR}: ")), "")
 
 
+def without_anchor(message: str) -> str:
+    """A commit's message without that trailer."""
+    lines = [line for line in message.splitlines() if not line.startswith(f"{ANCHOR}: ")]
+    return "\n".join(lines).strip() + "\n"
+
+
 class CheckoutBusy(UsageError):
     """Another process holds the checkout."""
 
