@@ -301,7 +301,7 @@ def parse_values(texts: Iterable[str]) -> dict[str, list[Value]]:
     for text in texts:
         name, equals, listed = text.partition("=")
         if not equals or not name.isidentifier() or not listed:
-            raise SpaceError(f"{text!r}: a tunable parameter and its values are written NAME=1,2,4")
+            raise SpaceError(f"{text[:80]!r}: a tunable parameter and its values are written NAME=1,2,4")
         found.setdefault(name, []).extend(_value(one.strip()) for one in listed.split(","))
     return found
 
