@@ -9,9 +9,9 @@ from pathlib import Path
 from tilewright.errors import UsageError
 from tilewright.files import write_atomically
 from tilewright.repository import SANDBOX
+from tilewright.session.archive import BUNDLE
 from tilewright.session.checkout import Checkout
 
-BUNDLE = "repository.bundle"
 _COMPRESSION = 3
 """Of gzip's nine levels: programs hold up to 2 GiB, most of it weights, of which no level makes less."""
 

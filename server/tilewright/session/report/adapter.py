@@ -14,6 +14,7 @@ from tilewright.ledger import Journal, JournalAltered, shown_latency
 from tilewright.policy import Reason, VerdictKind, multiplied, product, ratio_of
 from tilewright.repository import Files, Repository
 from tilewright.session import whole
+from tilewright.session.archive import carried
 from tilewright.session.records import ENTRY, Checked, Measured, Row, Started
 from tilewright.session.report.data import Iteration, Outcome, Session
 from tilewright.session.report.figures import cases_of, changes, configs, diff, sustained_of, together
@@ -68,7 +69,7 @@ def session_of(journal: Path, repository: Repository | None) -> Session:
         sustained=sustained_of(total),
         before_ms=geometric_mean(firsts, weights) if firsts else None,
         after_ms=total.latency_ms if total else None,
-        doubts=tuple(_doubts(state)),
+        doubts=(*carried(journal.parent), *_doubts(state)),
         cases=tuple(cases_of(total, state.baseline_result, environment.ceilings)),
         iterations=tuple(
             _iteration(row, trial, state, journal.parent / "programs", repository)
