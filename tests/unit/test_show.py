@@ -10,6 +10,7 @@ from tilewright.evaluation.results import CaseCheck, CaseTiming, CorrectnessResu
 from tilewright.session import show
 from tilewright.session.records import Checked, Started
 from tilewright.session.state import State
+from tilewright.session.steps import not_now
 from tilewright.text import few
 
 ENVIRONMENT = SimpleNamespace(unprotected="")
@@ -39,6 +40,32 @@ def test_cases_that_are_left_out_are_counted_and_failures_come_first() -> None:
     many = report([Status.WRONG_VALUES] * 12 + [Status.PASSED])
     assert many.cases_shown.startswith("8 of 13; 4 of the rest did not pass either, and all are in")
     assert report([Status.PASSED] * 8).cases_shown == ""
+
+
+def test_hidden_sizes_that_passed_are_counted_and_not_named() -> None:
+    cases = [
+        CaseCheck(case={"N": 64}, hidden=False, status=Status.PASSED),
+        CaseCheck(case={"N": 977}, hidden=True, status=Status.PASSED),
+        CaseCheck(case={"N": 1013}, hidden=True, status=Status.PASSED),
+    ]
+    state = State(STARTED)
+    state.apply(
+        Checked(candidate="0" * 64, secret="s", result=CorrectnessResult(status=Status.PASSED, cases=cases, seconds=1))
+    )
+    found = show.correctness(state, "next")
+    assert found.summary == "PASS: 3 runs, 2 of them on hidden cases, in 1.0 s"
+    assert not any(size in found.model_dump_json() for size in ("977", "1013"))
+    cases[1] = cases[1].model_copy(update={"status": Status.WRONG_VALUES})
+    state.apply(
+        Checked(candidate="0" * 64, secret="s", result=CorrectnessResult(status=Status.WRONG_VALUES, cases=cases))
+    )
+    assert [case.case for case in show.correctness(state, "next").cases] == ["N=977", "N=64"]
+
+
+def test_a_refusal_names_only_what_comes_before_the_refused_tool() -> None:
+    then = "call revert, then append_result"
+    assert not_now("append_result", then) == "append_result does not come now: call revert"
+    assert not_now("run_benchmark", then) == f"run_benchmark does not come now: {then}"
 
 
 def test_a_text_that_is_cut_says_where_all_of_it_is() -> None:

@@ -21,8 +21,10 @@ from tilewright.gpu.lease import whose
 from tilewright.ledger import JournalAltered
 from tilewright.rules import Rules
 from tilewright.session import show, whole
-from tilewright.session.beginning import begin, go_back, leave_without_rows, task_path
+from tilewright.session.archive import carried
+from tilewright.session.beginning import begin, go_back, task_path
 from tilewright.session.checkout import Checkout
+from tilewright.session.ending import left_behind
 from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress
 from tilewright.session.programs import programs_folder
 from tilewright.session.reports import (
@@ -37,7 +39,7 @@ from tilewright.session.rows import named
 from tilewright.session.session import Session
 from tilewright.session.standby import Standby
 from tilewright.session.state import Phase, State
-from tilewright.session.steps import what_next, wrong_of
+from tilewright.session.steps import not_now, refuse_repeats, run_key, what_next, wrong_of
 from tilewright.session.wrong import used_up
 from tilewright.task import Backend
 from tilewright.text import few
@@ -69,15 +71,17 @@ class Loop:
         include_dirty: bool = False,
         allow_unconfined: bool = False,
         wait_s: float = WAIT_S,
+        resume: bool = False,
     ) -> StatusReport:
-        """Begin a session on the task at `task` (a path under the root), or go on with the one that is there."""
+        """Begin a session on the task at `task` (a path under the root), or go on with the one that is there; with
+        `resume` also where that has ended."""
         session = Session.current(self.checkout, self._standby)
         if session is not None and session.state.stops and session.under_way and self._running is None:
             with self.checkout.held():
-                session = Session.current(self.checkout, self._standby)
-                if session is not None and session.state.stops and session.under_way:
-                    session.repair()
-                    session.finish(session.state.rows[-1].advice.reason, NOT_COMPARED)
+                session.repair()
+                session.finish(session.state.rows[-1].advice.reason, NOT_COMPARED)
+        if resume and (session is None or not session.under_way):
+            return self._resumed(session, task)
         if session is not None and session.under_way:
             state = session.state
             if PurePosixPath(state.started.task) != task_path(self.checkout, task):
@@ -86,10 +90,7 @@ class Loop:
                     "with `tilewright session end`"
                 )
             if state.phase is not Phase.BASELINE:
-                report = self.status()
-                note = "this session was under way: the arguments of start_session are ignored, its own rules hold"
-                summary = f"resumed: {report.summary}"
-                return report.model_copy(update={"summary": summary, "notes": [*report.notes, note]})
+                return self._as_it_was("this session was under way")
             work = self._run(lambda session, job: session.baseline(job.tell))
         else:
             work = partial(self._open, task, backend, arch, rules or Rules(), include_dirty, allow_unconfined)
@@ -100,6 +101,19 @@ class Loop:
         if not await job.attend(wait_s, progress):
             return show.starting(job, self.checkout.peek())
         return self.status()
+
+    def _resumed(self, session: Session | None, task: str) -> StatusReport:
+        """Take up the current session, which has ended."""
+        with self.checkout.held():
+            if session is None or PurePosixPath(session.state.started.task) != task_path(self.checkout, task):
+                raise UsageError("the last session here was on no such task; call start_session without resume")
+            session.resume()
+        return self._as_it_was("this session had ended")
+
+    def _as_it_was(self, why: str) -> StatusReport:
+        report = self.status()
+        report.notes.append(f"{why}: the other arguments of start_session are ignored, its own rules hold")
+        return report.model_copy(update={"summary": f"resumed: {report.summary}"})
 
     async def _open(
         self,
@@ -140,6 +154,7 @@ class Loop:
         )
         if programs_folder(self.checkout.sandbox, state.started.session).is_dir():
             report.files["programs"] = f"sandbox/{state.started.session}/programs"
+        report.notes.extend(carried(self.checkout.sandbox / state.started.session))
         moved = "" if state.ended is not None else self.checkout.branch_moved(state)
         return show.with_findings(report, [moved] if moved else [])
 
@@ -149,14 +164,14 @@ class Loop:
             state, files = session.state, session.tree.read()
             identity = content_id(files)
             known = state.checked if state.checked and state.checked.result.status is not Status.VOID else None
-            key = _key(state, identity)
+            key = run_key(state, identity)
             running = self._running is not None and self._running.answers("run_correctness", key)
             mended = state.stopped and not session.tree.protected_changes()
             again = running or mended or known is None or known.candidate != identity
             if again and not running:
                 if state.phase in (Phase.FAILED, Phase.MEASURED) and not mended:
-                    raise UsageError(f"run_correctness does not come now: {what_next(self.checkout, state)}")
-                self._refuse_repeats(state, identity)
+                    raise UsageError(not_now("run_correctness", what_next(self.checkout, state)))
+                refuse_repeats(state, identity)
                 if text := used_up(wrong_of(self.checkout, state), state.started.rules.wrong_results):
                     raise UsageError(text)
         if again:
@@ -185,7 +200,7 @@ class Loop:
                 files = session.tree.read()
                 if content_id(files) != state.checked.candidate:
                     raise UsageError("the editable files changed since they passed; call run_correctness on them first")
-                key = _key(state, state.checked.candidate)
+                key = run_key(state, state.checked.candidate)
         if not settled:
             work = self._run(lambda session, job: session.measure(files, job.tell))
             self._job = job = self.jobs.start("run_benchmark", key, work)
@@ -211,7 +226,7 @@ class Loop:
                     )
                 session.keep()
             elif not done.commit:
-                raise UsageError(f"git_checkpoint does not come now: {what_next(self.checkout, state)}")
+                raise UsageError(not_now("git_checkpoint", what_next(self.checkout, state)))
             return show.checkpoint(state, what_next(self.checkout, state))
 
     def revert(self) -> RevertReport:
@@ -289,7 +304,7 @@ class Loop:
         if session is None:
             raise UsageError("there is no session to end")
         if not session.under_way:
-            return f"nothing to do: {self._ended(session.state)}"
+            return "\n".join([f"nothing to do: {self._ended(session.state)}", *left_behind(session.state)])
         why_not = "" if compare else "it was not asked for"
         if compare and (who := whose(session.state.started.environment.device_uuid)):
             why_not = f"the GPU is in use by {who}"
@@ -298,7 +313,7 @@ class Loop:
         state = self._state()
         rows = f"{len(state.rows)} row{'s' if len(state.rows) != 1 else ''}"
         text = whole.beside(state, f"session {state.started.session} ended after {rows}: {reason}")
-        return f"{text}{self.checkout.not_kept(state)}"
+        return "\n".join([f"{text}{self.checkout.not_kept(state)}", *left_behind(state)])
 
     async def close(self) -> None:
         """Let go of everything: a running evaluation ends, the checkout is free."""
@@ -329,7 +344,7 @@ class Loop:
                 how = session.tree.how_to_restore(changed)
                 raise UsageError(f"protected files differ from the baseline's: {few(changed)}; {how}")
             if state.phase not in phases:
-                raise UsageError(f"{tool} does not come now: {what_next(self.checkout, state)}")
+                raise UsageError(not_now(tool, what_next(self.checkout, state)))
             yield session
 
     def _taken_up(self, repaired: bool = True) -> Session:
@@ -342,7 +357,9 @@ class Loop:
             if session.state.stops:
                 session.finish(session.state.rows[-1].advice.reason, NOT_COMPARED)
         if not session.under_way:
-            raise UsageError(f"{self._ended(session.state)}; call start_session to begin another")
+            raise UsageError(
+                f"{self._ended(session.state)}; call start_session to begin another, or with resume to go on"
+            )
         return session
 
     def _ended(self, state: State) -> str:
@@ -373,17 +390,3 @@ class Loop:
         if state is None:
             raise UsageError("the session was set aside meanwhile; call session_status")
         return state
-
-    def _refuse_repeats(self, state: State, identity: str) -> None:
-        if identity == state.incumbent_candidate:
-            raise UsageError("nothing was edited: the editable files equal the incumbent's")
-        if (verdict := state.tried.get(identity)) is not None:
-            raise UsageError(
-                f"this very content was tried before and ended as {verdict.kind} ({verdict.reason}: {verdict.detail}); "
-                "another try would measure the same thing. Change something, or revert"
-            )
-
-
-def _key(state: State, identity: str) -> str:
-    """What identifies a run of a candidate: in another iteration it is another run."""
-    return f"{state.iteration} {identity}"

@@ -143,8 +143,14 @@ class Ended(Record):
     note: str = Field("", description="why the two were not compared")
 
 
+class Resumed(Record):
+    """The session had ended, and goes on from what it kept. Its rules count iterations anew."""
+
+    kind: Literal["resumed"] = "resumed"
+
+
 Entry = Annotated[
-    Started | Begun | Checked | Measured | Settled | Row | Ended,
+    Started | Begun | Checked | Measured | Settled | Row | Ended | Resumed,
     Field(discriminator="kind"),
 ]
 ENTRY: TypeAdapter[Entry] = TypeAdapter(Entry)

@@ -59,8 +59,8 @@ def close_iteration(state: State, name: str, root_cause: str | None) -> Row:
         advice=advise(
             verdict,
             result,
-            [row.verdict for row in state.rows],
-            state.iteration,
+            [row.verdict for row in state.rows[state.resumed_at :]],
+            state.spent + bool(state.rows),
             started.rules,
             root_cause,
             started.environment.ceilings.measured,

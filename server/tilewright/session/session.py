@@ -27,6 +27,7 @@ from tilewright.session.records import (
     Ended,
     Entry,
     Measured,
+    Resumed,
     Row,
     RunKind,
     Settled,
@@ -87,7 +88,7 @@ class Session:
         self.state.apply(entry)
         if not isinstance(entry, Begun):
             self._anchor()
-        if isinstance(entry, Row | Ended) or self.state.moved_from:
+        if isinstance(entry, Row | Ended | Resumed) or self.state.moved_from:
             self.checkout.write_table(self._journal.path.parent, self.state)
 
     def _anchor(self) -> None:
@@ -368,6 +369,15 @@ class Session:
         note = "" if direct is not None else whole.note(state, why_not)
         self.record(Ended(reason=reason, secret=secret, direct=direct, note=note))
         self._standby.drop_later()
+
+    def resume(self) -> None:
+        """Take up a session that has ended. Raises `UsageError` where git is not as it left it."""
+        if not self.state.rows:
+            raise UsageError("the baseline of that session failed; call start_session without resume")
+        if branch := self.checkout.elsewhere(self.state):
+            raise UsageError(branch)
+        self.repair()
+        self.record(Resumed())
 
     @property
     def under_way(self) -> bool:

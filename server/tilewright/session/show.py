@@ -6,6 +6,7 @@ from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CaseTiming
 from tilewright.ledger import render_row, shown_latency
 from tilewright.policy import Verdict, VerdictKind
 from tilewright.session import whole
+from tilewright.session.ending import gain, next_of
 from tilewright.session.jobs import Job
 from tilewright.session.records import Row, Started
 from tilewright.session.reports import (
@@ -73,7 +74,7 @@ def status(state: State, then: str, job: Job | None, wrong: str, holder: str = "
     if holder:
         summary = f"{summary}. (only looking: this checkout is in use by {holder})"
     minutes = max(rules.iteration_minutes - state.attempt.seconds / 60, 0)
-    left = max(rules.max_iterations - done, 0)
+    left = max(rules.max_iterations - state.spent, 0)
     return StatusReport(
         summary=said(summary, started),
         session=started.session,
@@ -146,7 +147,7 @@ def correctness(state: State, then: str) -> CorrectnessReport:
     else:
         first = result.message.splitlines()[0] if result.message else ""
         summary = cut(f"{result.status.upper()}: {first}", SUMMARY_LIMIT)
-    cases = sorted(result.cases, key=_by_use)
+    cases = sorted((case for case in result.cases if not case.hidden or case.status != "passed"), key=_by_use)
     failed = sum(case.status != "passed" for case in cases[CASES_SHOWN:])
     rest = f"{failed} of the rest did not pass either" if failed else "the rest passed"
     return CorrectnessReport(
@@ -239,10 +240,12 @@ def appended(state: State, then: str, job: Job | None = None) -> AppendReport:
     text = render_row(state.table()[-1])
     then = {
         "continue": then,
-        "stop": job.again if job is not None else "stop: report the table to the user",
+        "stop": job.again if job is not None else f"stop: show the user the table, and say: {next_of(state)}",
         "escalate": "stop here and ask the user how to go on",
     }[row.advice.action]
     summary = f"iteration {row.iteration}: {shown.status} ({shown.reason}); {row.advice.action}: {row.advice.reason}"
+    if row.advice.action == "stop" and state.kept:
+        summary += f"; kept {len(state.kept)}: {gain(state)}, on {state.started.branch}"
     if job is not None:
         summary += f"; the row is on record; still running: {job.message}"
     return AppendReport(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Level, Status
 from tilewright.ledger import JournalAltered, TableRow
 from tilewright.policy import Reason, Verdict, VerdictKind, gains, settled, verdict_of_check
-from tilewright.session.records import Begun, Checked, Ended, Entry, Measured, Row, Settled, Started
+from tilewright.session.records import Begun, Checked, Ended, Entry, Measured, Resumed, Row, Settled, Started
 from tilewright.task import case_label
 
 IN_VAIN = 5
@@ -107,6 +107,8 @@ class State:
         self.attempts = [Attempt(started.baseline, [started.baseline])]
         """The iterations; the last is under way."""
         self.ended: Ended | None = None
+        self.resumed_at = 0
+        """How many rows there were when it was last taken up again."""
         self.moved_from = ""
         """Where the branch was before the last record, if that moved it."""
 
@@ -145,6 +147,10 @@ class State:
                 self._row(entry)
             case Ended():
                 self.ended = entry
+            case Resumed():
+                if self.attempt.running is not None and self.attempt.running.run == "end":
+                    self.attempt.running = None
+                self.ended, self.resumed_at = None, len(self.rows)
             case Started():
                 raise JournalAltered(f"session {entry.session} starts twice")
         self.moved_from = before if before != self.incumbent_commit else ""
@@ -268,8 +274,13 @@ class State:
 
     @property
     def stops(self) -> bool:
-        """Whether the last row says that the session is over."""
-        return bool(self.rows) and self.rows[-1].advice.action == "stop"
+        """Whether the last row says that the session is over, and nobody has taken it up since."""
+        return len(self.rows) > self.resumed_at and self.rows[-1].advice.action == "stop"
+
+    @property
+    def spent(self) -> int:
+        """How many iterations are over since the session began, or was last taken up."""
+        return max(self.iteration - max(self.resumed_at, 1), 0)
 
     @property
     def stopped(self) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from tilewright.errors import UsageError
 from tilewright.evaluation.snapshot import content_id
 from tilewright.session import whole
 from tilewright.session.checkout import Checkout, EditableFiles
+from tilewright.session.ending import next_of
 from tilewright.session.state import Phase, State
 from tilewright.session.wrong import used_up, wrong_results
 
@@ -36,6 +38,27 @@ def what_next(checkout: Checkout, state: State) -> str:
     return next_step(state, present != tree.at(state.incumbent_commit), checked)
 
 
+def not_now(tool: str, then: str) -> str:
+    """Why a tool is refused, and what to do instead: only what comes before that tool's own turn."""
+    return f"{tool} does not come now: {then.removesuffix(f', then {tool}')}"
+
+
+def run_key(state: State, identity: str) -> str:
+    """What identifies a run of a candidate: in another iteration it is another run."""
+    return f"{state.iteration} {identity}"
+
+
+def refuse_repeats(state: State, identity: str) -> None:
+    """Raises `UsageError` for a candidate whose verdict is known."""
+    if identity == state.incumbent_candidate:
+        raise UsageError("nothing was edited: the editable files equal the incumbent's")
+    if (verdict := state.tried.get(identity)) is not None:
+        raise UsageError(
+            f"this very content was tried before and ended as {verdict.kind} ({verdict.reason}: {verdict.detail}); "
+            "another try would measure the same thing. Change something, or revert"
+        )
+
+
 def wrong_of(checkout: Checkout, state: State) -> int:
     """Wrong results of the session's entry point, in all sessions of the repository."""
     return wrong_results(checkout.repository, state.started.entry, state.started.backend).count
@@ -48,7 +71,7 @@ def next_step(state: State, edited: bool = False, checked: bool = True) -> str:
         case Phase.ENDED:
             if not state.rows:
                 return "tell the user what the summary says; when it is fixed and committed, call start_session again"
-            return "nothing: the session has ended; show the user sandbox/perf_results.md"
+            return f"the session has ended; show the user sandbox/report.html, and say: {next_of(state)}"
         case Phase.BASELINE:
             return "call start_session again: the baseline is not measured yet"
         case Phase.READY:

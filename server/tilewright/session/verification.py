@@ -20,7 +20,7 @@ from tilewright.repository import Repository
 from tilewright.session import whole
 from tilewright.session.checkout import Checkout, EditableFiles, anchor, journal_ref, refs_of
 from tilewright.session.programs import missing_or_altered, named, not_written, programs_folder
-from tilewright.session.records import Begun, Checked, Ended, Entry, Measured, Row, RunKind, Settled, Started
+from tilewright.session.records import Begun, Checked, Ended, Entry, Measured, Resumed, Row, RunKind, Settled, Started
 from tilewright.session.rows import close_iteration
 from tilewright.session.state import State
 from tilewright.text import few
@@ -272,7 +272,9 @@ def _verdicts(entries: list[Entry]) -> Iterator[str]:
             elif entry != row:
                 names = [name for name in Row.model_fields if getattr(entry, name) != getattr(row, name)]
                 yield f"{where}: the row's {', '.join(names)} do not follow from the records before it"
-        if state.ended is not None:
+        if isinstance(entry, Resumed) and (state.ended is None or not state.rows):
+            yield f"{where}: the session was taken up again, and had not ended, or had no baseline"
+        elif state.ended is not None and not isinstance(entry, Resumed):
             yield f"{where}: a record after the end of the session"
         state.apply(entry)
 

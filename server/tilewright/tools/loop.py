@@ -42,6 +42,7 @@ class StartSession(Params):
     rules: Settings = Field({}, description=f"by name, before task.toml's [rules] and the default: {defaults()}")
     include_dirty: bool = Field(False, description="take uncommitted edits into the baseline")
     allow_unconfined: bool = Field(False, description="go on where this machine cannot confine a candidate's code")
+    resume: bool = Field(False, description="take up the last session again, which has ended: a stop is advice")
 
 
 class SessionStatus(Params):
@@ -84,7 +85,7 @@ class AppendResult(Params):
 async def _start(workspace: Workspace, given: StartSession, tell: Tell) -> StatusReport:
     return await workspace.loop.start(
         given.task, tell, backend_of(given.backend), given.arch, rules_from(given.rules), given.include_dirty,
-        given.allow_unconfined, workspace.wait_s,
+        given.allow_unconfined, workspace.wait_s, given.resume,
     )  # fmt: skip
 
 
