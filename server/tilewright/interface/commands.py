@@ -289,34 +289,6 @@ def install_(
         console.print(f"installed {folder}")
 
 
-@session_app.command()
-def end(
-    reason: Annotated[str, typer.Option(help="why, for the record")] = "",
-    compare: Annotated[
-        bool, typer.Option(help="replay the first program against the last, if the GPU is free and something was kept")
-    ] = True,
-    root: Root = HERE,
-) -> None:
-    """End the current session; its branch, journal and table stay."""
-
-    why = f"ended by the user{f': {reason}' if reason else ''}"  # never to be taken for the loop's own reason
-
-    async def work(loop: Any) -> str:
-        text: str = await loop.end(why, print_progress, compare)
-        return text
-
-    console.print(in_loop(root, work))
-
-
-@session_app.command(name="export")
-def export(
-    target: Annotated[Path, typer.Argument(help="archive to write, as in session.tgz")], root: Root = HERE
-) -> None:
-    """Write the current session (branch, candidates, journal, table, programs) to one archive, for tar and git."""
-    from tilewright.session.export import export_session
-
-    console.print(done(lambda: export_session(Checkout(root), target)))
-
-
+add_session_commands(app, session_app)
 app.command()(finish)
-add_tools(app)
+add_tools(app, session=session_app)

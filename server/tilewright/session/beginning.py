@@ -248,6 +248,7 @@ async def begin(
                 eased=eased,
                 notes=[
                     *_unprotected(environment),
+                    *([f"dirty baseline: it holds uncommitted edits, beside {head[:12]}"] if baseline != head else []),
                     *([f"rules that decide were eased by an argument: {', '.join(eased)}"] if eased else []),
                     *(_notes(found, backend) if isinstance(found, Task) else _lacking(found, backend)),
                 ],
@@ -260,32 +261,6 @@ async def begin(
     except BaseException:
         await runs.close()
         raise
-    started = Started(
-        session=session,
-        task=folder.as_posix(),
-        task_name=found.name,
-        entry=entry,
-        branch=branch,
-        base=head,
-        came_from=came_from or "",
-        baseline=baseline,
-        editable=editable,
-        backend=backend,
-        arch=environment.arch,
-        environment=environment,
-        intensity=min(work.intensity, 1e9) if work else 0.0,
-        intensity_class=intensity_class(work) if work else "unknown: a repository task says nothing of its work",
-        rules=rules,
-        eased=eased,
-        notes=[
-            *_unprotected(environment),
-            *([f"dirty baseline: it holds uncommitted edits, beside commit {head[:12]}"] if baseline != head else []),
-            *([f"rules that decide were eased by an argument: {', '.join(eased)}"] if eased else []),
-            *(_notes(found, backend) if isinstance(found, Task) else _lacking(found, backend)),
-        ],
-        sizes=len(found.wide_cases(backend, 0, rules.hidden_cases_to_keep)) if isinstance(found, Task) else 0,
-        harness=work is None,
-    )
     return started, runs
 
 

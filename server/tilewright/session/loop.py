@@ -22,7 +22,7 @@ from tilewright.ledger import JournalAltered
 from tilewright.rules import Rules
 from tilewright.session import show, whole
 from tilewright.session.archive import carried
-from tilewright.session.beginning import begin, go_back, task_path
+from tilewright.session.beginning import begin, go_back, leave_without_rows, task_path
 from tilewright.session.checkout import Checkout
 from tilewright.session.ending import left_behind
 from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress
@@ -78,8 +78,10 @@ class Loop:
         session = Session.current(self.checkout, self._standby)
         if session is not None and session.state.stops and session.under_way and self._running is None:
             with self.checkout.held():
-                session.repair()
-                session.finish(session.state.rows[-1].advice.reason, NOT_COMPARED)
+                session = Session.current(self.checkout, self._standby)
+                if session is not None and session.state.stops and session.under_way:
+                    session.repair()
+                    session.finish(session.state.rows[-1].advice.reason, NOT_COMPARED)
         if resume and (session is None or not session.under_way):
             return self._resumed(session, task)
         if session is not None and session.under_way:
