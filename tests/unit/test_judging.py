@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from threading import Event
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -19,9 +20,10 @@ from tilewright.evaluation.crew import Check, shared_out
 from tilewright.evaluation.judging import DISTURBED, judged_fairly, judged_undisturbed, judged_widely
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Status
-from tilewright.task import Backend, Case, Values
+from tilewright.task import Backend, Case, Frontend, Values
 
-ALONE = Check(cast(Any, None), Backend.CPU, cast(Any, None), cast(Any, None))
+CODE: Any = SimpleNamespace(task=SimpleNamespace(file=SimpleNamespace(frontend=Frontend.CUTILE)))
+ALONE = Check(CODE, Backend.CPU, cast(Any, None), cast(Any, None))
 
 
 class Checking:
@@ -185,7 +187,7 @@ class Crew:
         def start(*, count: int = 1) -> Iterator[list[WorkerHandle]]:
             yield [cast(WorkerHandle, worker) for worker in self.workers[:count]]
 
-        by = Check(cast(Any, None), Backend.CPU, start, quiet, workers=len(self.workers))
+        by = Check(CODE, Backend.CPU, start, quiet, workers=len(self.workers))
         planned = [*classes, *(replace(run, hidden=True) for run in runs)]
         deadline = time.monotonic() + 60
         return judged_fairly(lambda some: judged_widely(by, some, limit_s), planned, [], deadline, widely=True)
@@ -324,7 +326,7 @@ class Versions:
         def start(*, count: int = 1) -> Iterator[list[WorkerHandle]]:
             yield [cast(WorkerHandle, worker)]
 
-        return Check(cast(Any, None), Backend.CPU, start, quiet)
+        return Check(CODE, Backend.CPU, start, quiet)
 
     def _check_case(self, worker: Any, code: object, run: Run, *_: object) -> CaseCheck:
         end = worker.ends.get(run.seed, Status.PASSED)
