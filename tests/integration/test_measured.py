@@ -126,7 +126,7 @@ class Recording:
         assert (len(programs), draws) == (1, [[b"public"]])
         self._us = self._of[identity(programs[0])] if isinstance(self._of, dict) else self._of
 
-    def alone(self, arm: int, draw: int, calls: int, limit_s: float) -> tuple[Outputs, None]:
+    def alone(self, arm: int, draw: int, calls: int, limit_s: float, pause_s: float = 0.0) -> tuple[Outputs, None]:
         us = [[self._us / 4, 3 * self._us / 4]] * calls if self._us else []
         return Outputs(events=[1.0], wall=[1.0], us=us, not_recorded="" if us else "no CUPTI"), None
 

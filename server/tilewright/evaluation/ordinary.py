@@ -53,8 +53,9 @@ def slower_outside(mine: Ordinary, incumbents: Ordinary) -> str:
 
 
 def added_host_time(mine: Ordinary, incumbents: Ordinary) -> str:
-    """In a few words, what a version adds to the host's time. Empty if that cannot be told from noise."""
+    """In a few words, what a version adds to the host's time. Empty if that cannot be told from noise, or if the GPU
+    takes over twice as long: then nobody waits for the host."""
     added = mine.host_us - incumbents.host_us
-    if added <= max(ADDED * incumbents.host_us, ADDED_US):
+    if added <= max(ADDED * incumbents.host_us, ADDED_US) or mine.host_us < mine.us / 2:
         return ""
     return f"{added:+.0f} us on the host" + (", host-bound" if mine.host_bound else "")

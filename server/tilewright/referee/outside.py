@@ -14,6 +14,7 @@ from tilewright.evaluation.ordinary import Ordinary, added_host_time, is_short, 
 from tilewright.evaluation.pool import WorkerFailure
 from tilewright.evaluation.results import BenchmarkResult, Level, Status
 from tilewright.evaluation.snapshot import Snapshot
+from tilewright.evaluation.statistics import PAUSE_S, PAUSED_US
 from tilewright.programs.model import Program
 from tilewright.referee.candidates import Programs
 from tilewright.referee.capture_worker import InProcess
@@ -127,11 +128,12 @@ class Outside:
 def replayed_us(replayer: Replayer, program: Program, inputs: Sequence[Sent], us: float) -> float:
     """What the launches of a replay on these inputs take together, by the median of some replays behind others; 0 where
     that cannot be recorded. `us`: what one takes, about. Raises `Fault`, `ReplayerGone`."""
-    each_s, room = (us + OVERHEAD_US) / 1e6, max(LAUNCHES // max(len(program.layout.nodes), 1), CALLS[0] + 1)
+    rest_s = PAUSE_S if us > PAUSED_US else 0.0  # as in rounds: a call that follows another has less power
+    each_s, room = (us + OVERHEAD_US) / 1e6 + rest_s, max(LAUNCHES // max(len(program.layout.nodes), 1), CALLS[0] + 1)
     counted = min(max(int(TIMED_S / each_s), CALLS[0]), CALLS[1], room - 1)
     warm = min(max(int(WARM_S / each_s), 1), room - counted)
     replayer.load([program], [inputs])
-    answer, _ = replayer.alone(0, 0, warm + counted, CALL_LIMIT_S)
+    answer, _ = replayer.alone(0, 0, warm + counted, CALL_LIMIT_S, rest_s)
     return round(statistics.median(map(math.fsum, answer.us[-counted:])), 3) if answer.us else 0.0
 
 

@@ -160,11 +160,11 @@ class Replayer:
             raise self._blamed(fault, limit_s) from None
         return answer, [self._copy(*place, held) for place, held in zip(places, memory, strict=True)]
 
-    def alone(self, arm: int, draw: int, calls: int, limit_s: float) -> tuple[Outputs, Copy]:
-        """Run one arm on one draw. Raises `Fault`, `ReplayerGone`."""
+    def alone(self, arm: int, draw: int, calls: int, limit_s: float, pause_s: float = 0.0) -> tuple[Outputs, Copy]:
+        """Run one arm on one draw; the GPU rests for `pause_s` before each call. Raises `Fault`, `ReplayerGone`."""
         memory = Memory(self._room(arm))
-        ask = RunAlone(room=Room(arm=arm, draw=draw, memory=0), calls=calls, limit_s=limit_s)
-        answer = self._ask(ask, Outputs, [memory], SLACK_S + calls * limit_s)
+        ask = RunAlone(room=Room(arm=arm, draw=draw, memory=0), calls=calls, limit_s=limit_s, pause_s=pause_s)
+        answer = self._ask(ask, Outputs, [memory], SLACK_S + calls * (limit_s + pause_s))
         return answer, self._copy(arm, draw, memory)
 
     def blocks(self, blocks: Sequence[tuple[int, int]], limit_s: float) -> Blocks:

@@ -140,9 +140,9 @@ class Replayer:
         arm, draw = message.room.arm, message.room.draw
         memory = self._room(message.room, buffers)
         program, recording = self._programs[arm], Recording(self._recorder)
-        many, limit_s = message.calls, message.limit_s
+        many, limit_s, rest_s = message.calls, message.limit_s, message.pause_s
         try:
-            calls = run_alone(self._device, program, self._draws, draw, many, limit_s, memory, recording.watch)
+            calls = run_alone(self._device, program, self._draws, draw, many, limit_s, memory, recording.watch, rest_s)
         except Blamed as blamed:
             raise Blamed(arm, blamed.cause) from None
         return Outputs(

@@ -193,13 +193,18 @@ def run_alone(
     limit_s: float,
     room: memoryview,
     watch: Callable[[Callable[[], list[Call]]], list[Call]] = lambda run: run(),
+    pause_s: float = 0.0,
 ) -> list[Call]:
-    """Calls of one program, and the outputs of the last one in the `room`. `watch` has them run. Raises `OutOfMemory`,
-    `Blamed` (arm 0)."""
+    """Calls of one program, each after a rest of `pause_s`, and the outputs of the last one in the `room`. `watch` has
+    them run. Raises `OutOfMemory`, `Blamed` (arm 0)."""
     poisoned = mapped([program])
+
+    def once(arm: Arm) -> Call:
+        return call(device, arm, arm.loaded.graph, draw, poisoned, limit_s, 0, pause_s)
+
     with laid_out(device, [program], draws, limit_s) as (arm,):
         try:
-            made = watch(lambda: [call(device, arm, arm.loaded.graph, draw, poisoned, limit_s) for _ in range(calls)])
+            made = watch(lambda: [once(arm) for _ in range(calls)])
             read_outputs(device, arm, room)
             return made
         except Exception as error:

@@ -108,6 +108,7 @@ class RunAlone(Message):
     room: Room
     calls: int = Field(3, ge=1, le=MAX_PAIRS)
     limit_s: float = Field(gt=0, le=3600)
+    pause_s: float = Field(0.0, ge=0, le=1)
 
 
 class Block(Message):

@@ -55,8 +55,10 @@ WARM_S = 0.1
 """Of calls before those that are timed: the GPU raises its clock."""
 TIMED_CALLS, TIMED_S = 20, 2.0
 """Calls whose launches are timed, and the seconds within which they begin."""
+RESTED_US, REST_S = 100.0, 0.01
+"""Calls from which on the GPU rests before each that is timed, and for how long: as where they are replayed."""
 HOST_CALLS, HOST_S = 200, 1.0
-"""The same for calls whose time on the host is taken."""
+"""Calls whose time on the host is taken, and the seconds within which they begin."""
 Answer = tuple[Message, list[bytes]]
 
 
@@ -226,13 +228,15 @@ class OrdinaryWorker(Worker):
 
         def timed() -> float:
             flush()
+            time.sleep(rest_s)
             return math.fsum((one.end - one.start) / 1e3 for one in recorder.record(call))
 
         for _ in range(WARM_CALLS):
             call()
         launches = [one.launch for one in recorder.record(call)]
         flush = self._flush = self._flush or Flush()
-        _again(call, 10**6, WARM_S)
+        warm = _again(call, 10**6, WARM_S)
+        rest_s = REST_S if RESTED_US * len(warm) < 1e6 * WARM_S else 0.0
         us = _again(timed, TIMED_CALLS, TIMED_S)
         return Recorded(launches=launches, us=us, host_us=_again(call, HOST_CALLS, HOST_S)), []
 
