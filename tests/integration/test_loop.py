@@ -206,6 +206,9 @@ def test_a_kill_after_each_record_ends_in_what_it_says(make_task: Callable[..., 
         assert git(root, "log", "-1", "--format=%s").startswith("scale: large tiles")
         assert (root / "sandbox" / "perf_results.md").is_file()
         loop.revert()
+        refs = f"refs/tilewright/{journal_of(root).parent.name}"
+        saved = git(root, "for-each-ref", "--format=%(objectname)", f"{refs}/reverted")
+        git(root, "update-ref", f"{refs}/reverting", saved)
         edit(root, SLOWER_KERNEL)  # killed before the files were put back
 
     async def goes_on(loop: Loop) -> None:

@@ -72,7 +72,13 @@ class Outside:
         if mine and not theirs:
             with contextlib.suppress(OtherLaunches, InProcess, WorkerFailure):
                 theirs = self._of(run, result, places, incumbent, "incumbent")
-        return compared(with_ordinary(result, mine), theirs)
+        judged = compared(with_ordinary(result, mine), theirs)
+        if judged.status is Status.OTHER_LAUNCHES:  # both now: what was recorded at a keep is of the machine as it was
+            with contextlib.suppress(OtherLaunches, InProcess, WorkerFailure):
+                theirs = self._of(run, result, places, incumbent, "incumbent")
+                mine = self._of(run, result, places, candidate, "candidate")
+                judged = compared(with_ordinary(result, mine), theirs)
+        return judged
 
     def known(
         self, run: Run, result: BenchmarkResult, version: Snapshot, calls: Sequence[CallCaptured]
