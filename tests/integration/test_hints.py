@@ -81,6 +81,8 @@ def test_each_tool_does_no_more_than_its_hints_say(make_task: Callable[..., Path
             await call(client, "run_correctness")
             await call(client, "revert")
             await call(client, "append_result", optimization="a line end")
+            edit(root, SCALE_KERNEL.replace("values * factor", "values + factor"))
+            await call(client, "run_iteration", optimization="adds instead")
             await call(client, "dump_ir", stage="sass")
             await call(client, "profile")
             edit(root, SCALE_KERNEL)

@@ -139,7 +139,8 @@ class Dumper:
         path = self._folder / f"{stage}-{identity}.txt"
         self._checkout.repository.exclude_sandbox()
         self._folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, whole)
+        if not path.is_file():  # its name says what it holds
+            write_atomically(path, whole)
         others = sorted(
             (other for other in self._folder.glob("*.txt") if other != path), key=lambda other: other.stat().st_mtime
         )
