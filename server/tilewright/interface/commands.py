@@ -197,14 +197,16 @@ def doctor_command(
             console.print(line)
         return
     findings = [*doctor.examine(doctor.this_machine()), *doctor.protections()]
+    missing = any(finding.state is doctor.State.MISSING for finding in findings)
     if as_json:
         print_json(findings)
+        raise typer.Exit(1 if missing else 0)
     colours = {doctor.State.OK: "green", doctor.State.LIMITED: "yellow", doctor.State.MISSING: "red"}
-    for finding in [] if as_json else findings:
+    for finding in findings:
         console.print(Text(f"{finding.state:8}", style=colours[finding.state]), f"{finding.name:10}", finding.detail)
         if finding.remedy:
             console.print(f"{'':20}to fix it: {finding.remedy}")
-    raise typer.Exit(1 if any(finding.state is doctor.State.MISSING for finding in findings) else 0)
+    raise typer.Exit(1 if missing else 0)
 
 
 @app.command()

@@ -18,6 +18,7 @@ import torch
 
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.results import Status
+from tilewright.evaluation.statistics import PAUSE_S, PAUSED_US
 from tilewright.evaluation.tensors import TensorSpec, from_buffer
 from tilewright.frontends.protocol import FRONTENDS, ImageSource, MissingPackage, need_packages
 from tilewright.gpu.addresses import OutOfAddresses
@@ -55,8 +56,6 @@ WARM_S = 0.1
 """Of calls before those that are timed: the GPU raises its clock."""
 TIMED_CALLS, TIMED_S = 20, 2.0
 """Calls whose launches are timed, and the seconds within which they begin."""
-RESTED_US, REST_S = 100.0, 0.01
-"""Calls from which on the GPU rests before each that is timed, and for how long: as where they are replayed."""
 HOST_CALLS, HOST_S = 200, 1.0
 """Calls whose time on the host is taken, and the seconds within which they begin."""
 Answer = tuple[Message, list[bytes]]
@@ -236,7 +235,7 @@ class OrdinaryWorker(Worker):
         launches = [one.launch for one in recorder.record(call)]
         flush = self._flush = self._flush or Flush()
         warm = _again(call, 10**6, WARM_S)
-        rest_s = REST_S if RESTED_US * len(warm) < 1e6 * WARM_S else 0.0
+        rest_s = PAUSE_S if PAUSED_US * len(warm) < 1e6 * WARM_S else 0.0  # as where they are replayed
         us = _again(timed, TIMED_CALLS, TIMED_S)
         return Recorded(launches=launches, us=us, host_us=_again(call, HOST_CALLS, HOST_S)), []
 
