@@ -701,7 +701,7 @@ def test_a_baseline_is_captured_as_often_as_what_is_kept(stage: Stage, tmp_path:
 def test_an_ordinary_call_of_a_function_that_tunes_is_compared_with_one_of_its_programs(
     stage: Stage, us: float, beside: float | None
 ) -> None:
-    replayed = {identity(FAST): 20.0, identity(taking(25)): 40.0}
+    replayed = {identity(FAST): 20.0, identity(taking(25)): 40.0, identity(SLOW): US}
     known = [Ordinary(us=US, replayed_us=US, host_us=3.0)] * 2
     result = stage.measure(
         [tuned(FAST, taking(25))] * 2,
