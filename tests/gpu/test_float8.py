@@ -23,7 +23,7 @@ def test_a_kernel_in_8_bit_floats_is_checked_and_replayed(dtype: str, tmp_path_f
     try:
         result = bench.check(KERNEL)
         assert result.passed, result.message
-        bench.assert_fails(KERNEL.replace("* factor)", "* (factor + 1.0))"), Status.WRONG_VALUES, "elements are wrong")
+        bench.assert_fails(KERNEL.replace("* factor)", "* (factor + 4.0))"), Status.WRONG_VALUES, "elements are wrong")
         timing = bench.measure(KERNEL, None)
         assert timing.passed, timing.message
         assert [case.level for case in timing.cases] == [Level.REPLAYED]
