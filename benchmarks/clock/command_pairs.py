@@ -19,27 +19,29 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tilewright.commandtask import CommandTask, load
-from tilewright.harness.checkouts import Checkout
+from tilewright.harness.checkouts import fresh_copy
 from tilewright.harness.commands import Place, environment_of, read_result, run
 from tilewright.harness.figures import read_figures
+from tilewright.harness.outcomes import properties_of
 
 ROOT = Path(__file__).parents[2]
 
 
-def figures(task: CommandTask, checkout: Checkout, scratch: Path) -> tuple[dict[str, float], float]:
+def figures(task: CommandTask, snapshot: Path, root: Path, scratch: Path) -> tuple[dict[str, float], float]:
     """One run of the benchmark command: ms by case, and the seconds that it took."""
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
-    checkout.renew()
+    fresh_copy(snapshot, root)
     benchmark = task.file.benchmark
     words = [word.replace("{junit}", str(scratch / "junit.xml")) for word in benchmark.command]
-    roots = [checkout.root / root for root in task.import_roots()]
-    place = Place(checkout.root, checkout.root, scratch)
+    roots = [root / name for name in task.import_roots()]
+    place = Place(root, root, scratch)
     ran = run(words, place, environment_of(scratch, roots, task.file.environment), benchmark.timeout_s)
     assert ran.status == 0, ran.last_words
-    text = read_result(scratch / "junit.xml", scratch, 2**24)
-    assert text is not None
-    return {figure.label: figure.milliseconds for figure in read_figures(text, benchmark)}, ran.seconds
+    report = read_result(scratch / "junit.xml", scratch, 2**24)
+    assert report is not None
+    found = read_figures(properties_of(report, benchmark.property), benchmark)
+    return {figure.label: figure.milliseconds for figure in found}, ran.seconds
 
 
 def main() -> None:
@@ -50,15 +52,13 @@ def main() -> None:
     options = parser.parse_args()
     pairs, order = [], random.SystemRandom()
     with tempfile.TemporaryDirectory() as folder:
-        baseline = shutil.copytree(ROOT / "tests/repositories" / options.repository, Path(folder) / "baseline")
-        arms = [Path(shutil.copytree(baseline, Path(folder) / name)) for name in ("one", "other")]
-        checkouts = [Checkout(arm, Checkout(Path(baseline))) for arm in arms]
-        task = load(arms[0])
+        snapshot, root = ROOT / "tests/repositories" / options.repository, Path(folder) / "checkout"
+        task = load(snapshot)
         assert isinstance(task, CommandTask)
         for _ in range(options.pairs):
             turns = [0, 1]
             order.shuffle(turns)
-            pair = {turn: figures(task, checkouts[turn], Path(folder) / "scratch") for turn in turns}
+            pair = {turn: figures(task, snapshot, root, Path(folder) / "scratch") for turn in turns}
             pairs.append([[[*pair[turn][0].values()], round(pair[turn][1], 3)] for turn in (0, 1)])
     arguments = f"--pairs {options.pairs} --repository {options.repository}"
     recorded = {

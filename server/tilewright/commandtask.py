@@ -9,9 +9,8 @@ import posixpath
 import re
 import tomllib
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
@@ -20,20 +19,8 @@ from tilewright.rules import Rules
 from tilewright.task import NAME, Task, is_command_task, load_task, relative
 from tilewright.taskerrors import TaskError, problems
 
-
-class Parser(StrEnum):
-    """What reads the figures of a benchmark command."""
-
-    JUNIT = "junit-property"
-    PYTEST_BENCHMARK = "pytest-benchmark"
-    JSON = "json"
-    CSV = "perf-report"
-    PRINTED = "printed"
-    REGEX = "regex"
-
-
 MILLISECONDS = {"s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
-"""What one of each unit is, in ms."""
+"""What one of each unit is, in ms; a group of this name in a benchmark's pattern is a latency."""
 JUNIT, OUT = "{junit}", "{out}"
 """What stands in a command for the file that pytest's JUnit report goes to, and for the benchmark's own result file."""
 _LOADED_UNASKED = ("conftest.py", "sitecustomize.py", "usercustomize.py")
@@ -65,49 +52,30 @@ class Command(Strict):
 class Benchmark(Command):
     """The benchmark command, and how its figures are read. One figure is one case."""
 
-    parser: Parser = Field(description="what reads the figures, above")
-    unit: Literal["s", "ms", "us", "ns"] | None = Field(
-        None, description="of the figures; pytest-benchmark's is s; printed: of those whose text names none"
+    pattern: str = Field(
+        description="regular expression whose group `ms` (or `us`, `ns`, `s`) is a latency; other named groups name "
+        "its case"
     )
-    statistic: str = Field("median", description="which of a figure's statistics counts")
-    property: str = Field("benchmark", description="junit-property: the property that holds the figures")
+    property: str = Field(
+        "", description="search what tests recorded under this name with record_property; needs --junitxml={junit}"
+    )
     file: Annotated[str, AfterValidator(_inside)] = Field(
-        "",
-        description="json, perf-report, printed, regex: the file that is written; empty: {out}, or standard output",
+        "", description="search this file, which the command writes; empty: {out}, or standard output"
     )
-    pattern: str = Field("", description="regex: has a group `value`; its other named groups make the case's name")
-    select: list[str] = Field([], description="words that a figure's name must hold, such as the backend's; else all")
 
     @model_validator(mode="after")
     def _readable(self) -> Benchmark:
-        if self.unit is None and self.parser not in (Parser.PYTEST_BENCHMARK, Parser.PRINTED):
-            raise ValueError('add unit = "ms" (or s, us, ns), the unit that the figures are in')
-        if self.unit not in (None, "s") and self.parser is Parser.PYTEST_BENCHMARK:
-            raise ValueError('pytest-benchmark writes seconds: leave unit out, or write unit = "s"')
-        if self.parser is Parser.JUNIT and not holds(self.command, JUNIT):
-            raise ValueError("junit-property reads pytest's report: add --junitxml={junit} to the command")
-        if self.parser is Parser.PYTEST_BENCHMARK and not holds(self.command, OUT):
-            raise ValueError("pytest-benchmark's figures are read from its file: add --benchmark-json={out}")
-        if self.parser is Parser.CSV and not (self.file or holds(self.command, OUT)):
-            raise ValueError('perf-report writes a CSV file: name it, as in file = "results/softmax.csv"')
-        if self.file and holds(self.command, OUT):
-            raise ValueError("give either file, or {out} in the command, not both")
-        if self.parser is Parser.CSV and not self.select:
-            raise ValueError("perf-report: name the columns that hold figures in select, as in ['Triton']")
-        if (self.parser is Parser.REGEX) != bool(self.pattern):
-            raise ValueError("parser = 'regex' and a pattern belong together")
-        if self.pattern:
-            try:
-                groups = re.compile(self.pattern).groupindex
-            except re.error as error:
-                raise ValueError(f"pattern is no regular expression: {error}") from None
-            if "value" not in groups:
-                raise ValueError("pattern needs a group named value, as in (?P<value>[0-9.]+) ms")
+        if self.property and not holds(self.command, JUNIT):
+            raise ValueError("property is read from pytest's report: add --junitxml={junit} to the command")
+        if len([*filter(None, (self.property, self.file, holds(self.command, OUT)))]) > 1:
+            raise ValueError("give one of property, file, and {out} in the command")
+        try:
+            groups = re.compile(self.pattern).groupindex
+        except re.error as error:
+            raise ValueError(f"pattern is no regular expression: {error}") from None
+        if len(groups.keys() & MILLISECONDS.keys()) != 1:
+            raise ValueError("pattern needs one group named ms, us, ns or s, as in (?P<ms>[0-9.]+)")
         return self
-
-    def milliseconds(self) -> float:
-        """What one unit of the figures is, in ms."""
-        return MILLISECONDS[self.unit or "s"]
 
 
 class CommandTaskFile(Strict):

@@ -14,12 +14,12 @@ from tilewright.attach.finding import exercises, read_sources
 from tilewright.attach.function import shapes_of
 from tilewright.attach.probe import _named
 from tilewright.attach.reading import fitting, quoted
-from tilewright.attach.repository import Wishes, _choice, _need_passed, _node_id, _restricted
+from tilewright.attach.repository import Wishes, _choice, _need_passed
 from tilewright.attach.trial import Tried
 from tilewright.attach.writing import frozen_copy
 from tilewright.errors import UsageError
 from tilewright.harness.commands import Ran
-from tilewright.harness.outcomes import Outcome, Test, read_report
+from tilewright.harness.outcomes import read_report
 from tilewright.repository import Files
 from tilewright.task import Backend
 
@@ -120,78 +120,36 @@ def test_a_run_that_wants_what_is_not_there_says_what_to_do(
 
 
 LOG = "## gelu\n\n| m | dtype | latency (us) | tflops |\n|---|---|---|---|\n| 256 | f16 | 12.5 | 1.5 |\n"
-
-
-@pytest.mark.parametrize(
-    ("seen", "expected", "figures"),
-    [
-        (
-            tried(report=junit(repr({"cutile": {"forward": GYM}, "torch": {"forward": GYM}})).replace("[cutile-", "[")),
-            {"parser": "junit-property", "property": "benchmark", "unit": "ms", "select": ["cutile"]},
-            [3.78988],
-        ),
-        (
-            tried(out='{"benchmarks": [{"fullname": "a", "stats": {"median": 0.002}}]}'),
-            {"parser": "pytest-benchmark"},
-            [2.0],
-        ),
-        (
-            tried(stdout="Cutile: {'forward': {'mean': 3.5}} ms\n"),
-            {"parser": "regex", "pattern": r"^(?P<framework>\w+): (?P<value>\{.*\})(?: ms)?$", "unit": "ms",
-             "statistic": "mean", "select": ["cutile"]},
-            [3.5],
-        ),
-        (
-            tried(stdout='warm\n{"op": "gelu", "latency_ms": 0.25}\n'),
-            {"parser": "printed"},
-            [0.25],
-        ),
-        (
-            tried(ln_csv="N,Triton,Torch\n256.0,0.125,0.25\n512.0,0.25,0.5\n"),
-            {"parser": "perf-report", "select": ["Triton"], "unit": "ms", "file": "ln.csv"},
-            [0.125, 0.25],
-        ),
-        (
-            tried(profile_run_log=LOG),
-            {"parser": "printed", "file": "profile_run.log"},
-            [0.0125],
-        ),
-    ],
-)  # fmt: skip
-def test_the_parser_that_fits_is_found(seen: Tried, expected: dict[str, Any], figures: list[float]) -> None:
-    command = [*COMMAND, *(["--benchmark-json={out}"] if seen.out else [])]
-    found = fitting(seen, command, ["cutile"])
-    assert found is not None
-    assert found.keys == expected
-    assert [figure.milliseconds for figure in found.figures] == pytest.approx(figures)
-
-
-def test_a_row_of_keys_and_values_gets_a_pattern_that_reads_other_rows_too() -> None:
-    log = "".join(f"op=gelu | m={m} | tag=ours | latency_ms={ms} | tflops=1.5\n" for m, ms in ((256, 0.25), (512, 1)))
-    found = fitting(tried(profile_run_log=log), COMMAND, [])
-    assert found is not None
-    assert {figure.label: figure.milliseconds for figure in found.figures} == {
-        "op=gelu m=256 tag=ours": 0.25,
-        "op=gelu m=512 tag=ours": 1.0,
-    }
-
-
 RATED = {"tflops": {"mean": 512.3}, "latency_ms": {"mean": 0.25}, "speedup": {"mean": 2.0}, "memory": {"mean": 9.0}}
 
 
 @pytest.mark.parametrize(
-    ("seen", "select"),
+    ("seen", "keys", "figures"),
     [
-        (tried(stdout=json.dumps([{"name": "gemm"} | RATED])), ["latency_ms"]),
-        (tried(report=junit(repr({"cutile": RATED}))), ["cutile", "latency_ms"]),
-        (tried(stdout=f"triton: {RATED}\n"), ["latency_ms"]),
-        (tried(gemm_csv="N,Triton (TFLOPS),time_ms\n256.0,512.5,0.25\n"), ["time_ms"]),
+        (tried(report=junit(repr({"cutile": {"forward": GYM}, "torch": {"forward": GYM}}))), ["property"], [3.78988]),
+        (tried(report=junit("0.25", name="latency")), ["property"], [0.25]),
+        (tried(report=junit(repr({"cutile": RATED}))), ["property"], [0.25]),
+        (tried(out='{"benchmarks": [{"fullname": "a", "stats": {"median": 0.002}}]}'), [], [2.0]),
+        (tried(stdout='warm\n{"op": "gelu", "latency_ms": 0.25}\n'), [], [0.25]),
+        (tried(stdout="gelu M=256: 12.5 us, 1.5 TFLOPS\ngelu M=512: 25 us, 1.4 TFLOPS\n"), [], [0.0125, 0.025]),
+        (tried(ln_csv="N,Triton,Torch\n256.0,0.125,0.25\n512.0,0.25,0.5\n"), ["file"], [0.125, 0.25]),
+        (tried(gemm_csv="N,Triton (TFLOPS),time_ms\n256.0,512.5,0.25\n"), ["file"], [0.25]),
+        (tried(profile_run_log=LOG), ["file"], [0.0125]),
+        (
+            tried(
+                profile_run_log="".join(f"op=gelu | m={m} | latency_ms={m / 1024} | tflops=1.5\n" for m in (256, 512))
+            ),
+            ["file"],
+            [0.25, 0.5],
+        ),
     ],
 )
-def test_of_several_metrics_the_latency_is_chosen(seen: Tried, select: list[str]) -> None:
-    found = fitting(seen, COMMAND, ["cutile"])
+def test_the_pattern_that_fits_is_found(seen: Tried, keys: list[str], figures: list[float]) -> None:
+    command = [*COMMAND, *(["--benchmark-json={out}"] if seen.out else [])]
+    found = fitting([seen, seen], command, ["cutile"])
     assert found is not None
-    assert (found.keys["select"], [figure.milliseconds for figure in found.figures]) == (select, [0.25])
+    assert [*found.keys] == [*keys, "pattern"]
+    assert [figure.milliseconds for figure in found.figures] == pytest.approx(figures)
 
 
 def test_a_rate_is_never_chosen() -> None:
@@ -202,24 +160,15 @@ def test_a_rate_is_never_chosen() -> None:
         tried(stdout=json.dumps(alone)),
         tried(stdout=f"triton: {alone}\n"),
         tried(stdout="op=gemm | time_speedup=1.5 | tflops=3.5\n"),
-        tried(gemm_tflops_csv="N,Triton,Torch\n256.0,512.5,300.5\n"),
+        tried(gemm_csv="N,TFLOPS,speedup\n256.0,512.5,300.5\n"),
     ):
-        assert fitting(seen, COMMAND, []) is None
+        assert fitting([seen], COMMAND, []) is None
 
 
-def test_where_nothing_reads_a_latency_nothing_is_made_up() -> None:
-    assert fitting(tried(stdout="3 passed in 0.12 parsecs\n", notes_log="hello"), COMMAND, []) is None
-
-
-def test_fewer_shapes_are_taken_where_all_take_longer_than_an_iteration_has() -> None:
-    [bench] = [one for one in read_sources(files()).values() if one.path == "tests/test_rms_norm.py"]
-    cases = "".join(f'<testcase classname="tests.test_rms_norm.TestIt" name="test_perf[{n}]"/>' for n in range(10))
-    report = f"<testsuite>{cases}</testsuite>"
-    assert _restricted(tried(report=report, seconds=10.0), bench) == []
-    chosen = _restricted(tried(report=report, seconds=60.0), bench)
-    assert chosen == ["tests/test_rms_norm.py::TestIt::test_perf[0]", "tests/test_rms_norm.py::TestIt::test_perf[5]"]
-    plain = Test("tests.test_rms_norm::test_perf", Outcome.PASSED, "", ())
-    assert _node_id(plain, bench) == "tests/test_rms_norm.py::test_perf"
+def test_where_nothing_reads_the_same_cases_twice_nothing_is_made_up() -> None:
+    assert fitting([tried(stdout="3 passed in 0.12 parsecs\n", notes_log="hello")], COMMAND, []) is None
+    runs = [tried(stdout=f"{rate} GB/s: 0.25 ms\n") for rate in (510.2, 511.9)]
+    assert fitting(runs, COMMAND, []) is None, "the rate before it would name the case"
 
 
 def test_a_call_is_noted_by_what_can_be_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +223,8 @@ def test_a_shape_may_be_written_as_a_list_and_several_at_once() -> None:
 
 def test_a_pattern_is_written_so_that_toml_leaves_it_alone() -> None:
     assert quoted(r"^\d+$") == r"'^\d+$'"
-    assert quoted(r"it's \d") == r'"it' + r"'s \\d" + '"'
+    assert quoted(r"it's \d") == r"'''it's \d'''"
+    assert quoted(r"\d'") == '"' + r"\\d'" + '"'
     assert quoted(["a", "b"]) == '["a", "b"]'
 
 

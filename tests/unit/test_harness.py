@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,72 +11,36 @@ import pytest
 
 from tests.conftest import commit_all, git
 from tests.stage import running
-from tilewright.harness.checkouts import Checkout, Spoiled
+from tilewright.harness.checkouts import fresh_copy
 from tilewright.harness.commands import Place, Ran, environment_of, isolation_here, read_result, run
-from tilewright.harness.surroundings import startup_files
-from tilewright.harness.watching import Watch
 from tilewright.isolation.confinement import python_folders
 from tilewright.repository import Repository
 
 
-def tree(root: Path) -> dict[str, str]:
-    return {path.relative_to(root).as_posix(): path.read_text() for path in root.rglob("*") if path.is_file()}
-
-
 @pytest.fixture
-def arms(tmp_path: Path) -> tuple[Path, Checkout]:
-    """A baseline, and an arm of it with another kernel; gives the arm's folder and checkout."""
-    for name, kernel in (("baseline", "one"), ("arm", "two")):
-        folder = tmp_path / name
-        (folder / "tests").mkdir(parents=True)
-        (folder / "kernel.py").write_text(kernel)
-        (folder / "tests/test_it.py").write_text("test")
-        (folder / "run.sh").write_text("#!/bin/sh\n")
-        (folder / "profile_run.log").write_text("latency 0.1")
-    arm = tmp_path / "arm"
-    return arm, Checkout(arm, Checkout(tmp_path / "baseline"), ["kernel.py"], [arm / "profile_run.log"])
+def snapshot(tmp_path: Path) -> Path:
+    folder = tmp_path / "snapshot"
+    (folder / "tests").mkdir(parents=True)
+    (folder / "kernel.py").write_text("one")
+    (folder / "run.sh").write_text("#!/bin/sh\n")
+    (folder / "profile_run.log").write_text("latency 0.1")
+    return folder
 
 
-def test_a_checkout_is_the_same_before_every_run(arms: tuple[Path, Checkout]) -> None:
-    arm, checkout = arms
-    before = tree(arm)
-    assert before["pytest.ini"] == "[pytest]\n"
-    assert "profile_run.log" not in before, "a result that was committed is not this run's"
-    assert os.access(arm / "run.sh", os.X_OK)
-
-    (arm / "conftest.py").write_text("evil")
-    (arm / "tests/test_it.py").write_text("pass")
-    (arm / "kernel.py").unlink()
-    (arm / "cache/deep").mkdir(parents=True)
-    (arm / "cache/deep/file").write_text("x")
-    (arm / "link").symlink_to("/etc/passwd")
-    (arm / "profile_run.log").write_text("latency 0.001")
-    os.utime(arm / "tests/test_it.py", ns=(0, 0))
-    checkout.renew()
-    assert tree(arm) == before
-    assert not (arm / "link").is_symlink()
-    checkout.renew()
-    assert tree(arm) == before
-
-
-def test_a_folder_that_was_replaced_or_closed_comes_back(arms: tuple[Path, Checkout]) -> None:
-    arm, checkout = arms
-    before = tree(arm)
-    (arm / "tests").rename(arm / "elsewhere")
-    (arm / "tests").symlink_to(arm / "elsewhere")
-    checkout.renew()
-    assert tree(arm) == before
-    (arm / "tests").chmod(0)
-    checkout.renew()
-    assert tree(arm) == before
-
-
-def test_the_baseline_that_files_are_restored_from_must_be_untouched(arms: tuple[Path, Checkout]) -> None:
-    arm, checkout = arms
-    (arm / "tests/test_it.py").write_text("pass")
-    (arm.parent / "baseline/tests/test_it.py").write_text("pass")
-    with pytest.raises(Spoiled, match=r"tests/test_it\.py of the baseline"):
-        checkout.renew()
+def test_a_version_is_the_same_before_every_run(snapshot: Path, tmp_path: Path) -> None:
+    into = tmp_path / "checkout"
+    for _ in range(2):
+        fresh_copy(snapshot, into, ["profile_run.log", "not/there"])
+        assert sorted(path.relative_to(into).as_posix() for path in into.rglob("*")) == [
+            "kernel.py", "pytest.ini", "run.sh", "tests",
+        ]  # fmt: skip
+        assert (into / "kernel.py").read_text() == "one"
+        assert os.access(into / "run.sh", os.X_OK)
+        (into / "conftest.py").write_text("evil")
+        (into / "kernel.py").unlink()
+        (into / "tests").rmdir()
+        (into / "tests").symlink_to("/etc")
+    assert (snapshot / "profile_run.log").exists()
 
 
 @pytest.mark.parametrize(
@@ -90,10 +53,9 @@ def test_the_baseline_that_files_are_restored_from_must_be_untouched(arms: tuple
     ],
 )
 def test_pytest_looks_for_its_settings_no_further_up(tmp_path: Path, name: str, text: str, stops: bool) -> None:
-    for folder in ("baseline", "arm"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / name).write_text(text)
-    Checkout(tmp_path / "arm", Checkout(tmp_path / "baseline"))
+    (tmp_path / "snapshot").mkdir()
+    (tmp_path / "snapshot" / name).write_text(text)
+    fresh_copy(tmp_path / "snapshot", tmp_path / "arm")
     assert (tmp_path / "arm" / name).read_text() == text
     assert (tmp_path / "arm/pytest.ini").exists() == (stops or name == "pytest.ini")
 
@@ -185,60 +147,15 @@ def test_of_pythons_path_nothing_below_the_working_tree_is_readable_but_the_inte
 def test_settings_of_pytest_above_the_checkouts_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --collect-only\n")
     (tmp_path / "conftest.py").write_text("raise SystemExit('from above')\n")
-    for name in ("baseline", "arm"):
-        (tmp_path / name / "tests").mkdir(parents=True)
-        (tmp_path / name / "tests/test_it.py").write_text("def test_it(): ...\n")
+    (tmp_path / "snapshot/tests").mkdir(parents=True)
+    (tmp_path / "snapshot/tests/test_it.py").write_text("def test_it(): ...\n")
     (tmp_path / "scratch").mkdir()
-    arm = Checkout(tmp_path / "arm", Checkout(tmp_path / "baseline"))
+    root = tmp_path / "checkout"
+    fresh_copy(tmp_path / "snapshot", root)
     words = ["python", "-m", "pytest", "-p", "no:hypothesispytest", "tests"]
-    place = Place(arm.root, arm.root, tmp_path / "scratch")
-    found = run(words, place, environment_of(tmp_path / "scratch", [arm.root], {}), 60)
+    place = Place(root, root, tmp_path / "scratch")
+    found = run(words, place, environment_of(tmp_path / "scratch", [root], {}), 60)
     assert (found.status, "1 passed" in found.stdout) == (0, True), found.last_words
-
-
-def test_what_is_opened_is_seen_from_outside(tmp_path: Path) -> None:
-    for name in ("a.py", "b.py"):
-        (tmp_path / name).write_text("x = 1\n")
-    watch, both = Watch(), [tmp_path / "a.py", tmp_path / "b.py"]
-    with watch.over(both):
-        assert watch.unopened() == both
-        subprocess.run([sys.executable, "-B", "-c", "import a"], cwd=tmp_path, check=True)
-        assert watch.unopened() == [tmp_path / "b.py"]
-        (tmp_path / "b.py").read_text()  # seen by nobody: the period ends
-    (tmp_path / "a.py").read_text()
-    with watch.over(both):
-        assert watch.unopened() == both, "what was opened before or between two periods is not of the second"
-        (tmp_path / "b.py").unlink()
-    (tmp_path / "b.py").write_text("x = 2\n")
-    with watch.over(both):
-        (tmp_path / "b.py").read_text()
-        assert watch.unopened() == [tmp_path / "a.py"]
-    with pytest.raises(OSError, match="inotify"), watch.over([tmp_path / "a.py", tmp_path / "gone.py"]):
-        pass
-    with watch.over([tmp_path / "a.py"]):
-        for _ in range(40_000):  # more than the queue holds, and alike: the kernel makes one of them
-            (tmp_path / "a.py").open().close()
-    with watch.over(both):
-        (tmp_path / "b.py").read_text()
-        assert watch.unopened() == [tmp_path / "a.py"]
-    watch.close()
-
-
-def test_a_path_file_that_python_loads_unasked_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), str(tmp_path / "tree/src")])
-    (tmp_path / "site").mkdir()
-    (tmp_path / "tree/src").mkdir(parents=True)
-    before = startup_files(tmp_path / "tree")
-    (tmp_path / "tree/src/torch.py").write_text("")
-    assert startup_files(tmp_path / "tree") == before
-    (tmp_path / "site/evil.pth").write_text("import os")
-    changed = startup_files(tmp_path / "tree")
-    assert {name for name in changed if changed[name] != before.get(name)} == {
-        str(tmp_path / "site/evil.pth"),
-        f"the names in {tmp_path / 'site'}",
-    }
-    (tmp_path / "site/evil.pth").write_text("import sys")
-    assert startup_files(tmp_path / "tree") != changed
 
 
 def test_a_whole_commit_holds_its_submodules_at_the_commits_that_it_names(tmp_path: Path) -> None:

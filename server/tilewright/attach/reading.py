@@ -1,24 +1,24 @@
-"""Which parser fits what a benchmark wrote, tried in turn: the first that reads a figure is taken."""
+"""Which pattern reads the figures of a benchmark: a list is tried in turn, and the first that fits is taken."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
 
 from tilewright.attach.trial import Tried
-from tilewright.commandtask import MILLISECONDS as UNITS
-from tilewright.commandtask import Benchmark, Parser
+from tilewright.commandtask import MILLISECONDS, Benchmark
 from tilewright.harness.figures import Figure, FigureError, read_figures
-from tilewright.harness.metrics import Metric, metric
-from tilewright.harness.printed import MILLISECONDS, unit_of
+from tilewright.harness.outcomes import properties_of
+from tilewright.task import Case
 
-STATISTICS = ("median", "mean", "min", "latency_ms", "latency", "time_ms", "time")
-_FRACTION = re.compile(r"^\d*\.\d+(e[-+]?\d+)?$|^\d+e[-+]?\d+$", re.IGNORECASE)
-_PRINTED = r"^(?P<framework>\w+): (?P<value>\{.*\})(?: ms)?$"
+NUMBER = r"\d*\.?\d+(?:[eE][-+]?\d+)?"
+STATISTICS = ("median", "mean", "min")
+_NAMES = r"(?:latency|time|elapsed|duration|median|mean)"
+_RATE = re.compile(r"flops|gb/?s|bandwidth|throughput|speedup|memory|error|ops", re.IGNORECASE)
+Texts = list[tuple[Case, str]]
 
 
 @dataclass(frozen=True)
@@ -29,73 +29,80 @@ class Reading:
     figures: list[Figure]
 
 
-def fitting(tried: Tried, command: list[str], words: list[str]) -> Reading | None:
-    """The first way to read the figures of a run; `words`, such as a backend's name, narrow them where they occur."""
-    for keys, text in _ways(tried):
-        for statistic in STATISTICS if "statistic" in keys else ("",):
-            full = keys | ({"statistic": statistic} if statistic else {})
-            for select in (words, []) if words and keys["parser"] != Parser.CSV else ([],):
-                found = _read(text, full | ({"select": select} if select else {}), command)
-                if found is not None:
-                    return _told_apart(found, text, command)
+def fitting(runs: Sequence[Tried], command: list[str], words: list[str]) -> Reading | None:
+    """The first way to read figures that gives the same cases in each run; `words`, such as a backend's name, narrow
+    them where they occur."""
+    for chosen in (words, []) if words else ([],):
+        ways = [dict(_ways(run, chosen)) for run in runs]
+        for keys in ways[0]:
+            if not all(keys in way for way in ways):
+                continue
+            try:
+                benchmark = Benchmark.model_validate({"command": command} | dict(keys))
+                read = [read_figures(way[keys], benchmark) for way in ways]
+            except (FigureError, ValueError):
+                continue
+            rates = any(_RATE.search(str(figure.case.get("name", ""))) for figure in read[0])
+            if not rates and len({tuple(sorted(figure.label for figure in figures)) for figures in read}) == 1:
+                return Reading(dict(keys), read[0])
     return None
 
 
-def _told_apart(found: Reading, text: str, command: list[str]) -> Reading:
-    """The same reading with the key that names the latency in `select`, where all its figures have one."""
-    last = {str(figure.case.get("of", "")).rpartition(" ")[2].casefold() for figure in found.figures}
-    key = last.pop() if len(last) == 1 else ""
-    if found.keys["parser"] == Parser.CSV or not re.fullmatch(r"[a-z0-9_.+]+", key):
-        return found
-    if metric(key) is not Metric.LATENCY or key in found.keys.get("select", []):
-        return found
-    narrowed = _read(text, found.keys | {"select": [*found.keys.get("select", []), key]}, command)
-    return narrowed if narrowed is not None and narrowed.figures == found.figures else found
-
-
-def _read(text: str, keys: dict[str, Any], command: list[str]) -> Reading | None:
-    try:
-        benchmark = Benchmark.model_validate({"command": command} | keys)
-        telling = {name: value for name, value in keys.items() if (name, value) != ("statistic", "median")}
-        return Reading(telling, read_figures(text, benchmark))
-    except (FigureError, ValueError):
-        return None
-
-
-def _ways(tried: Tried) -> Iterator[tuple[dict[str, Any], str]]:
-    """Keys to try, `statistic` among them where it is open, and the text that they are about."""
+def _ways(tried: Tried, words: list[str]) -> Iterator[tuple[tuple[tuple[str, str], ...], Texts]]:
+    """Keys to try, and the texts that they search."""
+    word = words[0] if words else ""
     if tried.out:
-        yield {"parser": "pytest-benchmark", "statistic": ""}, tried.out
+        for statistic in STATISTICS:  # pytest-benchmark's file, in seconds
+            pattern = rf'"fullname": "(?P<test>[^"]*{re.escape(word)}[^"]*)"(?s:.*?)"{statistic}": (?P<s>{NUMBER})'
+            yield (("pattern", pattern),), [({}, tried.out)]
     for name in dict.fromkeys(name for test in tried.tests for name, _ in test.properties):
-        unit = _unit(name)
-        yield {"parser": "junit-property", "property": name, "unit": unit, "statistic": ""}, tried.junit
-    for name, text in [*tried.written.items(), ("", tried.ran.stdout)]:
-        file = {"file": name} if name else {}
-        if PurePosixPath(name).suffix == ".csv":
-            yield from _columns(text, file)
-        yield {"parser": "regex", "pattern": _PRINTED, "unit": "ms", "statistic": "", **file}, text
-        yield {"parser": "printed", **file}, text
-        if "{" in text or "[" in text:
-            yield {"parser": "json", "unit": "ms", "statistic": "", **file}, text
-        yield {"parser": "printed", "unit": "ms", **file}, text
+        texts = properties_of(tried.junit, name)
+        for pattern in _nested(word) if not _RATE.search(name) else ():
+            yield (("property", name), ("pattern", pattern)), texts
+    for file, text in [*tried.written.items(), ("", tried.ran.stdout)]:
+        for pattern in _printed(text, word):
+            yield ((("file", file),) if file else ()) + (("pattern", pattern),), [({}, text)]
 
 
-def _columns(text: str, file: dict[str, str]) -> Iterator[tuple[dict[str, Any], str]]:
-    """A perf_report's providers: columns that hold fractions, one at a time, as one benchmark names one."""
-    lines = [line.split(",") for line in text.splitlines() if line.strip()]
-    stem = PurePosixPath(file.get("file", "")).stem  # a plot's name, such as gemm-tflops
-    for number, name in enumerate(lines[0] if lines else []):
-        cells = [row[number] for row in lines[1:] if number < len(row)]
-        if Metric.OTHER in (metric(name), metric(stem)) and metric(name) is not Metric.LATENCY:
+def _nested(word: str) -> Iterator[str]:
+    """Patterns for a recorded value: a number, or a dict with a statistic somewhere below the word."""
+    if not word:
+        yield rf"^(?P<ms>{NUMBER})$"
+    below = rf"'{re.escape(word)}'.*?" if word else ""
+    for name in ("latency_ms", "latency", "time_ms"):
+        yield rf"{below}'{name}': (?:\{{[^}}]*?'(?:median|mean)': )?(?P<ms>{NUMBER})"
+    inner = r"[^{}]*?'(?P<name>\w+)': \{"
+    block = rf"'{re.escape(word)}': \{{(?:{inner})?" if word else r"'(?P<name>\w+)': \{"
+    for statistic in STATISTICS:
+        yield rf"{block}[^{{}}]*?'{statistic}': (?P<ms>{NUMBER})"
+
+
+def _printed(text: str, word: str) -> Iterator[str]:
+    """Patterns for lines with a time: its unit in its name or behind it, or a table's column."""
+    case = rf"^(?P<case>[^\n]*?{re.escape(word)}[^\n]*?)" if word else r"^(?P<case>[^\n]*?)"
+    for unit in MILLISECONDS:
+        yield rf"{case}[\s|,{{\"'(]*\b{_NAMES}_{unit}[\"']?\s*[=:]\s*(?P<{unit}>{NUMBER})"
+    for unit in MILLISECONDS:
+        yield rf"{case}[\s:=|,(]+(?P<{unit}>{NUMBER})\s?{unit}\b"
+    for separator in ("|", ","):
+        yield from _columns(text, separator, word)
+
+
+def _columns(text: str, separator: str, word: str) -> Iterator[str]:
+    """For each column that may hold times: those before it name the case. Without a unit in its name, it is taken to be
+    in ms."""
+    lines = [line.strip().strip("|") for line in text.splitlines() if line.count(separator) > 1 or separator == ","]
+    header = [name.strip() for name in lines[0].split(separator)] if lines else []
+    cell = rf"[^{re.escape(separator)}\n]+"
+    for number, name in enumerate(header[1:], 1):
+        unit = next((unit for unit in MILLISECONDS if re.search(rf"(?:\(|_){unit}\b", name)), "")
+        named = unit or separator == ","
+        if not named or _RATE.search(name) or word.casefold() not in name.casefold():
             continue
-        if cells and all(_FRACTION.match(cell.strip()) for cell in cells) and any(float(c) % 1 for c in cells):
-            yield {"parser": "perf-report", "select": [name.strip()], "unit": _unit(name), **file}, text
-
-
-def _unit(name: str) -> str:
-    """The unit that a name says, as a task writes it; `ms` where it says none."""
-    scale = MILLISECONDS.get(unit_of(name), 1.0)
-    return next(unit for unit, milliseconds in UNITS.items() if milliseconds == scale)
+        start = r"^\|?\s*" if separator == "|" else "^"
+        before = rf"{cell}(?:{re.escape(separator)}{cell}){{{number - 1}}}"
+        end = rf"\s*(?:{re.escape(separator)}|$)"
+        yield rf"{start}(?P<case>{before}){re.escape(separator)}\s*(?P<{unit or 'ms'}>{NUMBER}){end}"
 
 
 def shown(keys: dict[str, Any]) -> str:
@@ -107,4 +114,6 @@ def quoted(value: object) -> str:
     """A string or list of strings in TOML; text with a backslash as a literal where it can be one."""
     if isinstance(value, str) and "\\" in value and "'" not in value:
         return f"'{value}'"
+    if isinstance(value, str) and "\\" in value and "'''" not in value and not value.endswith("'"):
+        return f"'''{value}'''"
     return json.dumps(value, ensure_ascii=False)

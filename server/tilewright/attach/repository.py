@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import statistics
 import sys
 import unicodedata
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -14,10 +13,10 @@ from tilewright.attach.finding import Exercise, Source, exercises, read_sources
 from tilewright.attach.limits import WANTS_GPU
 from tilewright.attach.reading import Reading, fitting, quoted, shown
 from tilewright.attach.trial import Trial, Tried
-from tilewright.commandtask import CommandTask, parse_command_task
+from tilewright.commandtask import MILLISECONDS, CommandTask, parse_command_task
 from tilewright.errors import UsageError
 from tilewright.evaluation.statistics import PAIR_LOOKS
-from tilewright.harness.outcomes import Outcome, Test
+from tilewright.harness.outcomes import Outcome
 from tilewright.repository import Files, Repository, RepositoryError
 from tilewright.rules import DEFAULT
 from tilewright.session.runs import backend_here
@@ -25,8 +24,6 @@ from tilewright.task import NAME, Backend
 from tilewright.text import cut, printable
 
 LIMIT_S = 1800.0
-RUNS = 3
-"""Of the benchmark, to tell its noise."""
 NEEDED_RUNS = 4 * PAIR_LOOKS[0]
 """Of the benchmark in an iteration at least: two arms, and a gain is confirmed by as many."""
 BUDGET_S = 60 * DEFAULT.iteration_minutes
@@ -76,36 +73,20 @@ def propose(root: Path, wishes: Wishes, tell: Any) -> Proposal:
         check = _check_command(test, wishes)
         tested = trial.run(check, roots, LIMIT_S)
         _need_passed(tested, check, "the tests")
-        tell(f"running the benchmark {bench.path}")
-        command = _bench_command(bench, wishes)
-        tried = trial.run(command, roots, LIMIT_S)
-        if not tried.tests and "-m" in command:  # no test: a script
-            command = ["python", bench.path]
-            tried = trial.run(command, roots, LIMIT_S)
-        _need_ran(tried, command)
-        reading = _need_figures(tried, command, words)
-        if "select" in reading.keys and not wishes.select and len(tried.tests) > len(reading.figures):
-            narrow = _bench_command(bench, replace(wishes, select=words[0]))  # what no figure is taken from, is not run
-            again = trial.run(narrow, roots, LIMIT_S)
-            found_again = fitting(again, narrow, words) if again.ran.status == 0 else None
-            if found_again is not None and _by_label(found_again).keys() == _by_label(reading).keys():
-                command, tried, reading = narrow, again, found_again
-        if restricted := _restricted(tried, bench):
-            command = ["python", "-m", "pytest", *restricted, "--junitxml={junit}"]
-            tell(f"one run takes {tried.ran.seconds:.0f} s: trying {len(restricted)} of its tests")
-            tried = trial.run(command, roots, LIMIT_S)
-            reading = _need_figures(tried, command, words)
-        times, labels = [tried.ran.seconds], _by_label(reading)
-        for number in range(1, RUNS):
-            tell(f"benchmark run {number + 1} of {RUNS}")
-            again = trial.run(command, roots, LIMIT_S)
-            times.append(again.ran.seconds)
-            for label, value in _by_label(_need_figures(again, command, words)).items():
-                labels.setdefault(label, []).extend(value)
+        for command in _bench_commands(bench, wishes, words):
+            tell(f"running the benchmark {bench.path}")
+            runs = [trial.run(command, roots, LIMIT_S)]
+            if fitting(runs, command, words) or (runs[0].tests and not wishes.select and "-k" not in command):
+                break
+        _need_ran(runs[0], command)
+        _need_figures(runs, command, words)
+        tell("running it again: its cases have to be the same")
+        runs.append(trial.run(command, roots, LIMIT_S))
+        _need_ran(runs[1], command)
+    reading = _need_figures(runs, command, words)
     text = _text(name, found, check, command, reading)
     parse_command_task(text, Path("task.toml"))
-    seen = [*_seen(tested, tried, reading), *_cost(times, labels), *_others(found)]
-    return Proposal(folder, text, seen)
+    return Proposal(folder, text, [*_seen(tested, runs, reading), *_others(found)])
 
 
 def committed(root: Path) -> tuple[Repository, Files]:
@@ -182,7 +163,7 @@ def _words(kernel: Source, wishes: Wishes) -> list[str]:
 def _roots(kernel: Source, name: str, root: Path) -> list[str]:
     draft = (
         f'name = "{name}"\neditable = [{quoted(kernel.path)}]\n[correctness]\ncommand = ["x"]\n'
-        '[benchmark]\ncommand = ["x"]\nparser = "json"\nunit = "ms"\n'
+        '[benchmark]\ncommand = ["x"]\npattern = "(?P<ms>x)"\n'
     )
     return CommandTask(parse_command_task(draft, Path("task.toml")), root).import_roots()
 
@@ -198,11 +179,14 @@ def _check_command(test: Source, wishes: Wishes) -> list[str]:
     return _pytest(wishes.test or test.path, f"not {measured}" if perf else "", wishes.select)
 
 
-def _bench_command(bench: Source, wishes: Wishes) -> list[str]:
+def _bench_commands(bench: Source, wishes: Wishes, words: list[str]) -> list[list[str]]:
+    """Commands to try in turn: only the tests whose names hold the backend, all tests, the file as a script."""
     perf = sorted(set(bench.perf_functions)) if bench.is_test else []
     named = f"({' or '.join(perf)})" if len(perf) > 1 else "".join(perf)
-    command = _pytest(wishes.bench or bench.path, named, wishes.select)
-    return [*command, "--benchmark-json={out}"] if "pytest_benchmark" in bench.imports | bench.words else command
+    report = ["--benchmark-json={out}"] if "pytest_benchmark" in bench.imports | bench.words else []
+    chosen = [*words, ""] if not wishes.select else [wishes.select]
+    commands = [[*_pytest(wishes.bench or bench.path, named, word), *report] for word in chosen]
+    return [*commands, ["python", bench.path]]
 
 
 def _need_passed(tested: Tried, command: list[str], what: str) -> None:
@@ -239,38 +223,16 @@ def _again(command: list[str]) -> str:
     return f"it was `{' '.join(command)}`, on a copy of what is committed; steer it with --test, --bench, --select"
 
 
-def _need_figures(tried: Tried, command: list[str], words: list[str]) -> Reading:
-    _need_ran(tried, command)
-    found = fitting(tried, command, words)
+def _need_figures(runs: list[Tried], command: list[str], words: list[str]) -> Reading:
+    found = fitting(runs, command, words)
     if found is None:
-        files = ", ".join(tried.written) or "no file"
+        files = ", ".join(runs[0].written) or "no file"
         raise UsageError(
-            f"no parser reads a latency from what the benchmark recorded, printed or wrote ({files}); write the task "
-            f"by hand, with parser = 'regex' and a pattern: see the README. It printed:\n{tried.ran.stdout[-1200:]}"
+            f"no known pattern reads the same latencies twice from what the benchmark recorded, printed or wrote "
+            f"({files}); write the task by hand, with a pattern of its own: see docs/reference/task.md. It printed:\n"
+            f"{runs[0].ran.stdout[-1200:]}"
         )
     return found
-
-
-def _by_label(reading: Reading) -> dict[str, list[float]]:
-    return {figure.label: [figure.milliseconds] for figure in reading.figures}
-
-
-def _restricted(tried: Tried, bench: Source) -> list[str]:
-    """Node ids of fewer tests, where all of them take longer than an iteration has time for; else none."""
-    if NEEDED_RUNS * tried.ran.seconds <= BUDGET_S or not tried.tests:
-        return []
-    passed = [test for test in tried.tests if test.outcome is Outcome.PASSED]
-    wanted = BUDGET_S / NEEDED_RUNS * 0.8
-    count = max(int(len(passed) * wanted / tried.ran.seconds), 1)
-    step = len(passed) / count
-    return [_node_id(passed[int(number * step)], bench) for number in range(count)]
-
-
-def _node_id(test: Test, bench: Source) -> str:
-    """The id that pytest takes on its command line, from a report's: the class, where there is one, and the name."""
-    classes, _, name = test.id.partition("::")
-    own = classes.split(".")[len(PurePosixPath(bench.path).with_suffix("").parts) :]
-    return "::".join([bench.path, *own, name])
 
 
 def _text(name: str, found: Exercise, check: list[str], command: list[str], reading: Reading) -> str:
@@ -288,31 +250,23 @@ command = {quoted(command)}
 """
 
 
-def _seen(tested: Tried, tried: Tried, reading: Reading) -> list[str]:
+def _seen(tested: Tried, runs: list[Tried], reading: Reading) -> list[str]:
     counted = {outcome: sum(test.outcome is outcome for test in tested.tests) for outcome in Outcome}
+    seconds = max(run.ran.seconds for run in runs)
+    needed = NEEDED_RUNS * seconds
+    fits = "" if needed <= BUDGET_S else f": more than the {BUDGET_S / 60:.0f} that it has; narrow it with --select"
+    unit = next(unit for unit in MILLISECONDS if f"(?P<{unit}>" in reading.keys["pattern"])
     lines = [
         f"tests: {counted[Outcome.PASSED]} passed, {counted[Outcome.SKIPPED]} skipped, in {tested.ran.seconds:.1f} s",
-        f"benchmark: {len(reading.figures)} figures by {reading.keys['parser']}, in {tried.ran.seconds:.1f} s a run",
+        f"benchmark: {len(reading.figures)} figures, taken to be in {unit}, in {seconds:.1f} s a run",
+        f"an iteration that is kept takes {needed / 60:.1f} minutes or more{fits}",
     ]
-    if "unit" in reading.keys:
-        lines.append(f"the figures are taken to be in {reading.keys['unit']}: change `unit` if they are not")
     for figure in reading.figures[:8]:
-        lines.append(f"  {figure.label}: {figure.milliseconds:.6f} ms, from {figure.written} in")
+        lines.append(f"  {figure.label}: {figure.milliseconds:.6f} ms, from")
         lines.append(f"    {cut(' '.join(figure.line.split()), 160)}")
     if (more := len(reading.figures) - 8) > 0:
         lines.append(f"  and {more} more")
     return lines
-
-
-def _cost(times: list[float], labels: dict[str, list[float]]) -> list[str]:
-    spreads = [max(values) / min(values) - 1 for values in labels.values()]
-    needed = NEEDED_RUNS * statistics.median(times)
-    fits = "" if needed <= BUDGET_S else f": more than the {BUDGET_S / 60:.0f} that it has; narrow it with --select"
-    return [
-        f"noise: {len(times)} runs differ by {100 * statistics.median(spreads):.1f}% (median over the cases), by "
-        f"{100 * max(spreads):.1f}% at most",
-        f"cost: an iteration that is kept takes {needed / 60:.1f} minutes or more{fits}",
-    ]
 
 
 def _others(found: Exercise) -> list[str]:

@@ -364,9 +364,6 @@ class Environment(Record):
     isolation: str = Field("not recorded", description="what the kernel enforces on a worker, and what it cannot")
     confined: bool = Field(True, description="files and system calls of a worker are restricted")
     unprotected: str = Field("", description="in two words, that a worker is not confined, or not in all")
-    startup: str = Field(
-        "", description="of a repository task: SHA-256 over what Python loads unasked, and its packages"
-    )
     ceilings: Ceilings
     draws: int = Field(1, description="the rules (`DRAWS`) by which a native task's runs are drawn from a secret")
 

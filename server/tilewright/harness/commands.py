@@ -1,6 +1,6 @@
 """One run of a repository's command: a clean environment, confined, limited in time and memory, and nothing left of it.
 
-What the command prints is read through pipes, which it cannot rewrite; what it writes, from a folder made for the run.
+What the command writes is read from a folder made for the run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +27,6 @@ STDOUT_LIMIT = 16 * 2**20
 STDERR_TAIL = 16 * 1024
 WATCH_S = 1.0
 """Between two looks at what a run uses."""
-DRAIN_S = 2.0
 _PROGRAMS = {"python": [], "python3": [], "pytest": ["-m", "pytest"], "py.test": ["-m", "pytest"]}
 
 
@@ -84,45 +83,46 @@ def run(words: list[str], place: Place, environment: Mapping[str, str], timeout_
         confine(writable=[place.root, place.scratch], readable=[], hidden=place.hidden)
 
     started = time.monotonic()
-    process = subprocess.Popen(
-        words,
-        cwd=place.folder,
-        env=dict(environment),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        preexec_fn=prepare,
-    )
-    assert process.stdout is not None and process.stderr is not None
-    held = _tasks_of(process.pid)
-    printed = _Drain(process.stdout, STDOUT_LIMIT, from_end=False)
-    complained = _Drain(process.stderr, STDERR_TAIL, from_end=True)
-    ended, timed_out = "", False
-    try:
-        ended, timed_out = _wait(process, place.scratch, started + timeout_s)
-        seconds = time.monotonic() - started
-    finally:
-        _end(process)
-        printed.close()
-        complained.close()
-        if held is not None:
-            os.close(held)
-    status = process.returncode if not ended else None
-    if not ended and process.returncode < 0:
-        known = -process.returncode in set(signal.Signals)
-        name = signal.Signals(-process.returncode).name if known else f"signal {-process.returncode}"
-        status, ended = None, f"was killed by {name}"
-    if printed.overflowed and not ended:
-        status, ended = None, f"printed more than {STDOUT_LIMIT >> 20} MiB"
-    return Ran(
-        status=status,
-        ended=ended or f"exited with status {status}",
-        timed_out=timed_out,
-        stdout=printed.text(),
-        stderr=complained.text(),
-        seconds=seconds,
-    )
+    with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as complained:
+        process = subprocess.Popen(
+            words,
+            cwd=place.folder,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=complained,
+            start_new_session=True,
+            preexec_fn=prepare,
+        )
+        held = _tasks_of(process.pid)
+        try:
+            ended, timed_out = _wait(process, place.scratch, started + timeout_s)
+            seconds = time.monotonic() - started
+        finally:
+            kill_group(process.pid)
+            process.wait()
+            if held is not None:
+                os.close(held)
+        status = process.returncode if not ended else None
+        if not ended and process.returncode < 0:
+            known = -process.returncode in set(signal.Signals)
+            name = signal.Signals(-process.returncode).name if known else f"signal {-process.returncode}"
+            status, ended = None, f"was killed by {name}"
+        if printed.seek(0, os.SEEK_END) > STDOUT_LIMIT and not ended:
+            status, ended = None, f"printed more than {STDOUT_LIMIT >> 20} MiB"
+        return Ran(
+            status=status,
+            ended=ended or f"exited with status {status}",
+            timed_out=timed_out,
+            stdout=_text(printed, 0, STDOUT_LIMIT),
+            stderr=_text(complained, max(complained.seek(0, os.SEEK_END) - STDERR_TAIL, 0), STDERR_TAIL),
+            seconds=seconds,
+        )
+
+
+def _text(file: IO[bytes], start: int, limit: int) -> str:
+    file.seek(start)
+    return file.read(limit).decode("utf-8", "replace")
 
 
 def _tasks_of(pid: int) -> int | None:
@@ -172,54 +172,14 @@ def read_result(path: Path, inside: Path, limit: int) -> str | None:
     return data.decode("utf-8")  # a UnicodeDecodeError is a ValueError
 
 
-class _Drain:
-    """Reads a pipe to its end in the background, and keeps its first or last bytes."""
-
-    def __init__(self, stream: IO[bytes], limit: int, from_end: bool) -> None:
-        self._stream = stream
-        self._limit = limit
-        self._from_end = from_end
-        self._data = bytearray()
-        self.overflowed = False
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def _read(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            while chunk := os.read(self._stream.fileno(), 65536):
-                self.overflowed |= len(self._data) + len(chunk) > self._limit
-                if self._from_end:
-                    self._data += chunk
-                    del self._data[: -self._limit]
-                else:
-                    self._data += chunk[: self._limit - len(self._data)]
-
-    def close(self) -> None:
-        """Wait for the end; a process that has detached itself may hold the pipe open."""
-        self._thread.join(DRAIN_S)
-        if not self._thread.is_alive():
-            self._stream.close()
-
-    def text(self) -> str:
-        return bytes(self._data).decode("utf-8", "replace")
-
-
 def _wait(process: subprocess.Popen[bytes], scratch: Path, deadline: float) -> tuple[str, bool]:
     """Wait for the end. Why the process had to be ended, in words, and whether that was for its time."""
-    waiting = threading.Thread(target=process.wait, daemon=True)
-    waiting.start()
     while True:
         left = deadline - time.monotonic()
         if left <= 0:
             return "did not end in time", True
-        waiting.join(min(WATCH_S, left))
-        if not waiting.is_alive():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(min(WATCH_S, left))
             return "", False
-        if found := overuse(process.pid, scratch):
-            return found, False
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process, and all that it started."""
-    kill_group(process.pid)
-    process.wait()
+        if problem := overuse(process.pid, scratch):
+            return problem, False

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from tilewright.evaluation.results import CaseCheck, Status
 from tilewright.harness.commands import Ran
+from tilewright.task import Case
 from tilewright.text import cut
 
 SHOWN = 5
@@ -63,6 +64,11 @@ def read_report(text: str) -> list[Test]:
             test = Test(test.id, worst.outcome, worst.message, known.properties + test.properties)
         found[test.id] = test
     return list(found.values())
+
+
+def properties_of(text: str, name: str) -> list[tuple[Case, str]]:
+    """What the tests of a JUnit report recorded under a name, each with its test's id. Raises `ReportError`."""
+    return [({"test": test.id}, value) for test in read_report(text) for key, value in test.properties if key == name]
 
 
 def _test(case: ElementTree.Element) -> Test:

@@ -1,6 +1,6 @@
-"""The process that runs a repository's commands for both arms and says what came of it. It runs no candidate code.
+"""The process that runs a repository's commands for both versions and says what came of it. It runs no candidate code.
 
-Takes the place of `evaluation.referee` for command tasks, and answers the same requests over the same channel.
+Takes the place of `evaluation.referee` for repository tasks, and answers the same requests over the same channel.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tilewright.commandtask import JUNIT, OUT, Command, CommandTask, Parser, holds, load
+from tilewright.commandtask import JUNIT, OUT, Command, CommandTask, holds, load
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Level, Status
 from tilewright.evaluation.snapshot import SNAPSHOTS
 from tilewright.evaluation.statistics import PAIR_LOOKS
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.telemetry import Gpu, Recorder, find_gpu
 from tilewright.harness import surroundings
-from tilewright.harness.checkouts import Checkout, Spoiled
+from tilewright.harness.checkouts import fresh_copy
 from tilewright.harness.commands import Place, Ran, environment_of, isolation_here, read_result, run
 from tilewright.harness.comparison import Comparison, Measured, alone
 from tilewright.harness.figures import FigureError, read_figures
-from tilewright.harness.outcomes import Judged, Outcome, judge
-from tilewright.harness.watching import Watch
+from tilewright.harness.outcomes import Judged, Outcome, ReportError, judge, properties_of
 from tilewright.rules import Rules
 from tilewright.task import Backend, TaskError
 from tilewright.wire.channel import Channel, Message
@@ -45,6 +44,8 @@ ALONE_RUNS = 3
 SHARE = 0.5
 """Of an iteration's time that is left: what one comparison may take, so that a gain can be confirmed in the rest."""
 RESULT_LIMIT = 64 * 2**20
+UNUSABLE = b"raise ImportError('Tilewright asks whether anything reads this file')\n"
+"""What an editable file holds where it is asked whether a command uses it."""
 
 
 class Failure(Exception):
@@ -56,16 +57,20 @@ class Failure(Exception):
         self.output = output
 
 
-class Arm(NamedTuple):
-    """A checkout with its task, and the folder in it that commands run in."""
+class Version(NamedTuple):
+    """The snapshot of a version, its task, and the folder in it that commands run in, relative to it."""
 
-    checkout: Checkout
+    snapshot: Path
     task: CommandTask
-    workplace: Path
+    workplace: str
 
-    @property
-    def editable(self) -> list[Path]:
-        return [self.workplace / name for name in self.task.file.editable]
+
+class Finished(NamedTuple):
+    """A run of a command that ended: its JUnit report, if it left one, and the text that its figures are in."""
+
+    ran: Ran
+    junit: str | None
+    text: str | None
 
 
 class HarnessReferee:
@@ -77,11 +82,8 @@ class HarnessReferee:
         self._folder = folder
         self._tell = tell
         self._gpu: Gpu | None = find_gpu() if backend is Backend.CUDA else None
-        self._startup: dict[str, str] = {}
         self._baseline: dict[str, Outcome] | None = None
         self._order = random.SystemRandom()
-        self._watch = Watch()
-        self._pristine: Checkout | None = None
         self._commands_s = 0.0
 
     def isolation(self, message: Message) -> Message:
@@ -89,12 +91,9 @@ class HarnessReferee:
         return {"isolation": isolation_here(Path(message["hidden"]), self._scratch()).model_dump()}
 
     def environment(self, message: Message) -> Message:
-        """Where this runs, and what Python would load unasked."""
-        hidden = Path(message["hidden"])
-        self._startup = surroundings.startup_files(hidden)
-        isolation = isolation_here(hidden, self._scratch())
-        found = surroundings.environment(self._backend, self._gpu, isolation, surroundings.digest(self._startup))
-        return {"environment": found.model_dump()}
+        """Where this runs."""
+        isolation = isolation_here(Path(message["hidden"]), self._scratch())
+        return {"environment": surroundings.environment(self._backend, self._gpu, isolation).model_dump()}
 
     def correctness(self, message: Message) -> Message:
         """Run the tests on a candidate, and hold them against how they ended on the baseline."""
@@ -102,22 +101,22 @@ class HarnessReferee:
         deadline = started + message["limit_s"]
         output, judged = "", Judged(Status.VOID, "", [])
         try:
-            with self._device(), self._steady_python(message):
-                [arm] = self._arms(message)
+            with self._device():
+                version = self._version(message, message["arms"][0]["id"])
                 own = message["arms"][0]["id"] == message["baseline_id"]
                 if self._baseline is None and not own:
                     self._tell("running the tests on the baseline")
-                    base, ran = self._tested(self._arm(message, self._baseline_checkout()), message, deadline, None)
+                    base, ran = self._tested(self._version(message, "baseline"), message, deadline, None)
                     if base.status is not Status.PASSED:
                         raise Failure(Status.VOID, f"the baseline's own tests fail now: {base.message}", ran.last_words)
                     self._baseline = {test.id: test.outcome for test in base.tests}
                 self._tell("running the tests")
-                known = None if own else self._baseline
-                judged, ran = self._tested(arm, message, deadline, known)
+                judged, ran = self._tested(version, message, deadline, None if own else self._baseline)
                 output = ran.last_words
                 if own and judged.status is Status.PASSED:
+                    self._need_used(version, message, deadline)
                     self._baseline = {test.id: test.outcome for test in judged.tests}
-        except (Failure, Spoiled, GpuBusy) as failure:
+        except (Failure, GpuBusy, OSError) as failure:
             status = failure.status if isinstance(failure, Failure) else Status.VOID
             judged, output = Judged(status, str(failure), []), getattr(failure, "output", "")
         result = CorrectnessResult(
@@ -133,11 +132,11 @@ class HarnessReferee:
         """Measure a candidate against the incumbent, in pairs of runs; or alone, for the baseline."""
         started, self._commands_s = time.monotonic(), 0.0
         try:
-            with self._device(), self._steady_python(message):
-                arms = self._arms(message)
-                compare = self._compared if len(arms) == 2 else self._alone
-                result = compare(arms, message, started + message["limit_s"])
-        except (Failure, Spoiled, GpuBusy) as failure:
+            with self._device():
+                versions = [self._version(message, snapshot["id"]) for snapshot in message["arms"]]
+                compare = self._compared if len(versions) == 2 else self._alone
+                result = compare(versions, message, started + message["limit_s"])
+        except (Failure, GpuBusy, OSError) as failure:
             status = failure.status if isinstance(failure, Failure) else Status.VOID
             output = getattr(failure, "output", "")
             result = BenchmarkResult(status=status, level=Level.HARNESS, message=str(failure), output=output)
@@ -147,11 +146,11 @@ class HarnessReferee:
 
     # Runs
 
-    def _alone(self, arms: list[Arm], message: Message, deadline: float) -> BenchmarkResult:
+    def _alone(self, versions: list[Version], message: Message, deadline: float) -> BenchmarkResult:
         runs: list[Measured] = []
         for number in range(ALONE_RUNS):
             self._tell(f"benchmark run {number + 1} of {ALONE_RUNS}")
-            runs.append(self._measured(arms[0], message, deadline))
+            runs.append(self._measured(versions[0], message, deadline))
             self._need_same(runs[-1], runs[0], "one run of the baseline", "another")
         slowest = max(one.seconds for one in runs)
         needed, there = 4 * PAIR_LOOKS[0] * slowest, message["limit_s"]
@@ -165,7 +164,7 @@ class HarnessReferee:
             )
         return alone(runs)
 
-    def _compared(self, arms: list[Arm], message: Message, deadline: float) -> BenchmarkResult:
+    def _compared(self, versions: list[Version], message: Message, deadline: float) -> BenchmarkResult:
         found = Comparison(Rules.model_validate(message["rules"]))
         until = time.monotonic() + SHARE * (deadline - time.monotonic())
         with self._recorder() as recorder:
@@ -177,7 +176,7 @@ class HarnessReferee:
                     pair: dict[int, Measured] = {}
                     for index in order:
                         try:
-                            pair[index] = self._measured(arms[index], message, deadline)
+                            pair[index] = self._measured(versions[index], message, deadline)
                         except Failure as failure:
                             if index == 0 or failure.status is Status.VOID:
                                 raise
@@ -191,10 +190,10 @@ class HarnessReferee:
         result = found.result()
         return result.model_copy(update={"telemetry": recorder.result()}) if recorder is not None else result
 
-    def _measured(self, arm: Arm, message: Message, deadline: float) -> Measured:
+    def _measured(self, version: Version, message: Message, deadline: float) -> Measured:
         """One run of the benchmark command. Raises `Failure`."""
-        benchmark = arm.task.file.benchmark
-        ran, junit, written = self._run(arm, benchmark, message, deadline)
+        benchmark = version.task.file.benchmark
+        ran, junit, text = self._run(version, benchmark, message, deadline)
         if ran.timed_out and time.monotonic() >= deadline:
             raise Failure(
                 Status.TIMEOUT,
@@ -209,57 +208,71 @@ class HarnessReferee:
                 raise Failure(judged.status, f"benchmark: {judged.message}", ran.last_words)
         elif ran.status != 0:
             raise Failure(Status.CRASHED, f"the benchmark {ran.ended}\n{ran.last_words[-600:]}", ran.last_words)
-        text = junit if benchmark.parser is Parser.JUNIT else written
         if text is None:
             raise Failure(Status.CRASHED, f"the benchmark wrote no {benchmark.file or 'result file'}", ran.last_words)
         try:
-            return Measured(read_figures(text, benchmark), ran.seconds)
-        except FigureError as error:
+            texts = properties_of(text, benchmark.property) if benchmark.property else [({}, text)]
+            return Measured(read_figures(texts, benchmark), ran.seconds)
+        except (FigureError, ReportError) as error:
             raise Failure(Status.CRASHED, f"the benchmark's figures: {error}", ran.last_words) from None
 
     def _tested(
-        self, arm: Arm, message: Message, deadline: float, baseline: dict[str, Outcome] | None
+        self, version: Version, message: Message, deadline: float, baseline: dict[str, Outcome] | None, broken: str = ""
     ) -> tuple[Judged, Ran]:
-        """One run of the tests."""
-        command = arm.task.file.correctness
-        ran, junit, _ = self._run(arm, command, message, deadline)
+        """One run of the tests. `broken`: an editable file that is made unusable first."""
+        command = version.task.file.correctness
+        ran, junit, _ = self._run(version, command, message, deadline, broken)
         return judge(ran, junit, holds(command.command, JUNIT), baseline), ran
 
-    def _run(self, arm: Arm, command: Command, message: Message, deadline: float) -> tuple[Ran, str | None, str | None]:
-        """Run a command on a checkout as committed. How it ended, its JUnit report, and what its figures are read from.
+    def _need_used(self, version: Version, message: Message, deadline: float) -> None:
+        """Raises `Failure` where the tests pass without an editable file: they run another copy of it, or none."""
+        for name in version.task.file.editable:
+            self._tell(f"running the tests without {name}, which has to fail")
+            judged, ran = self._tested(version, message, deadline, None, broken=name)
+            if judged.status is Status.PASSED:
+                raise Failure(
+                    Status.VOID,
+                    f"the tests pass without {name}: they do not use the file in this repository. An installed copy or "
+                    "a conftest.py may take its place: see python_path. If no test needs the file, take it out of "
+                    "editable",
+                    ran.last_words,
+                )
 
-        Raises `Failure` where no time is left, where it cannot start, and where it did not import what it is about.
-        """
+    def _run(self, version: Version, command: Command, message: Message, deadline: float, broken: str = "") -> Finished:
+        """Run a command on a fresh copy of a version. Raises `Failure` where no time is left, or it cannot start."""
         left = deadline - time.monotonic()
         if left <= 0:
             raise Failure(Status.TIMEOUT, "the evaluation time of this iteration is used up")
-        scratch = self._scratch()
-        arm.checkout.renew()
-        place = Place(arm.checkout.root, arm.workplace, scratch, Path(message["hidden"]))
+        root, scratch, file = self._folder / "checkout", self._scratch(), version.task.file
+        result = file.benchmark.file
+        fresh_copy(version.snapshot, root, [posixpath.join(version.workplace, result)] if result else [])
+        workplace = root / version.workplace
+        if broken:
+            (workplace / broken).write_bytes(UNUSABLE)
+        place = Place(root, workplace, scratch, Path(message["hidden"]))
         files = {JUNIT: scratch / "junit.xml", OUT: scratch / "out"}
         words = [_filled(word, files) for word in command.command]
-        roots = [arm.workplace / root for root in arm.task.import_roots()]
+        environment = environment_of(
+            scratch, [workplace / folder for folder in version.task.import_roots()], file.environment
+        )
         try:
-            with self._watch.over(arm.editable):
-                environment = environment_of(scratch, roots, arm.task.file.environment)
-                ran = run(words, place, environment, min(command.timeout_s, left))
-                unopened = self._watch.unopened()
+            ran = run(words, place, environment, min(command.timeout_s, left))
         except OSError as error:
             raise Failure(Status.VOID, f"{command.command[0]} cannot be started: {error}") from None
         self._commands_s += ran.seconds
-        if unopened and not ran.timed_out:
-            raise Failure(Status.VOID, _not_imported(arm, unopened, ran, message["hidden"]), ran.last_words)
         try:
             junit = read_result(files[JUNIT], scratch, RESULT_LIMIT)
-            written: str | None = ran.stdout
-            benchmark = arm.task.file.benchmark
-            if command is benchmark and benchmark.file:
-                written = read_result(arm.workplace / benchmark.file, arm.checkout.root, RESULT_LIMIT)
-            elif holds(command.command, OUT):
-                written = read_result(files[OUT], scratch, RESULT_LIMIT)
+            text: str | None = ran.stdout
+            if command is file.benchmark:
+                if file.benchmark.property:
+                    text = junit
+                elif result:
+                    text = read_result(workplace / result, root, RESULT_LIMIT)
+                elif holds(command.command, OUT):
+                    text = read_result(files[OUT], scratch, RESULT_LIMIT)
         except ValueError as error:
             raise Failure(Status.CRASHED, f"what the command wrote: {error}", ran.last_words) from None
-        return ran, junit, written
+        return Finished(ran, junit, text)
 
     def _need_same(self, one: Measured, other: Measured, name: str, other_name: str) -> None:
         ours, theirs = ({figure.label for figure in run.figures} for run in (one, other))
@@ -271,29 +284,12 @@ class HarnessReferee:
 
     # Surroundings
 
-    def _arms(self, message: Message) -> list[Arm]:
-        baseline = self._baseline_checkout()
-        return [self._arm(message, baseline, snapshot["id"]) for snapshot in message["arms"]]
-
-    def _baseline_checkout(self) -> Checkout:
-        """The baseline's as it was when this process first looked: it is written once for each such process."""
-        if self._pristine is None:
-            self._pristine = Checkout(self._folder / SNAPSHOTS / "baseline")
-        return self._pristine
-
-    def _arm(self, message: Message, baseline: Checkout, identity: str = "") -> Arm:
-        """The arm of a snapshot, or of the baseline, whose files are copied: no run is to write to its own."""
-        root = self._folder / SNAPSHOTS / (identity or "unedited")
-        if not identity:
-            shutil.rmtree(root, ignore_errors=True)
-            shutil.copytree(baseline.root, root)
-        folder = Path(message["task"]).relative_to(baseline.root)
-        task = load(root / folder)
+    def _version(self, message: Message, identity: str) -> Version:
+        folder = Path(message["task"]).relative_to(self._folder / SNAPSHOTS / "baseline")
+        snapshot = self._folder / SNAPSHOTS / identity
+        task = load(snapshot / folder)
         assert isinstance(task, CommandTask)
-        workplace = Path(posixpath.normpath(root / folder / task.file.root))
-        results = (workplace / task.file.benchmark.file,) if task.file.benchmark.file else ()
-        own = [(workplace / name).relative_to(root).as_posix() for name in task.file.editable]
-        return Arm(Checkout(root, baseline, own, results), task, workplace)
+        return Version(snapshot, task, posixpath.normpath((folder / task.file.root).as_posix()))
 
     def _scratch(self) -> Path:
         """A new folder for one run; the one before is gone."""
@@ -301,27 +297,6 @@ class HarnessReferee:
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(mode=0o700, parents=True)
         return scratch
-
-    @contextlib.contextmanager
-    def _steady_python(self, message: Message) -> Iterator[None]:
-        """Raises `Failure` where what Python loads unasked is not what it was when the session began, before or after
-        what is done within."""
-        hidden = Path(message["hidden"])
-        self._startup = self._startup or surroundings.startup_files(hidden)
-        self._need_steady(hidden)
-        yield
-        self._need_steady(hidden)
-
-    def _need_steady(self, hidden: Path) -> None:
-        now = surroundings.startup_files(hidden)
-        if changed := sorted(
-            name for name in now.keys() | self._startup.keys() if now.get(name) != self._startup.get(name)
-        ):
-            raise Failure(
-                Status.VOID,
-                f"what Python loads unasked has changed since the session began: {', '.join(changed[:3])}; undo that, "
-                "or end the session and start another",
-            )
 
     @contextlib.contextmanager
     def _device(self) -> Iterator[None]:
@@ -344,20 +319,6 @@ def _filled(word: str, files: dict[str, Path]) -> str:
     for placeholder, path in files.items():
         word = word.replace(placeholder, str(path))
     return word
-
-
-def _not_imported(arm: Arm, unopened: list[Path], ran: Ran, hidden: str) -> str:
-    names = ", ".join(path.relative_to(arm.workplace).as_posix() for path in unopened)
-    text = f"the command never read {names} from its checkout: what it ran is something else. "
-    if hidden in ran.stdout + ran.stderr:
-        return text + (
-            "An editable install seems to send imports to the working tree, which no run may read: install the package "
-            "without -e, or set python_path in task.toml"
-        )
-    return text + (
-        "If the module is imported from elsewhere, set python_path in task.toml to the folders that hold it; if the "
-        "command does not use it, take it out of editable, or widen the command"
-    )
 
 
 def main(arguments: list[str]) -> None:

@@ -67,9 +67,3 @@ def need_alike(started: Started, here: Environment) -> None:
             f"{started.environment.unprotected or 'confined'} when the session began: go on where it began, or end it "
             "with `tilewright session end` and start another"
         )
-    if here.startup != started.environment.startup:
-        raise UsageError(
-            "the packages that this Python can import, or what it loads unasked, are not those that the session began "
-            "with: undo that (`pip uninstall`, new .pth files), or end the session with `tilewright session end` and "
-            "start another"
-        )
