@@ -557,6 +557,7 @@ def test_programs_are_written_once_by_what_is_in_them(stage: Stage, tmp_path: Pa
 def test_a_program_is_written_with_the_inputs_of_a_public_draw(stage: Stage, tmp_path: Path) -> None:
     store, run = tmp_path / "programs", stage.run(alone=True, store=tmp_path / "programs", with_inputs=True)
     result = stage.measure(calls(FAST, FAST), run=run)
+    assert "classes" not in run.phases.seconds, "who asks for inputs wants figures, and no verdict"
     for timing in result.cases:
         assert timing.program is not None
         program = decoded(program_file(store, timing.program.sha256).read_bytes())

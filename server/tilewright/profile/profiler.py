@@ -6,6 +6,7 @@ and the machine code of the kernel that takes longest is read. Without a GPU a m
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import tempfile
@@ -100,6 +101,7 @@ class Profiler:
             finally:
                 await runs.close()
             programs = [_program(store, timing) for timing in benchmark.cases]
+            triton = found.task.file.frontend is Frontend.TRITON
             files = found.committed | found.files
             try:
                 with contextlib.ExitStack() as held:
@@ -107,11 +109,12 @@ class Profiler:
                     job.tell("recording the kernels of a call")
                     kernels, why_not = await in_thread(record_kernels, programs, function_names(files))
                     job.tell("reading counters with ncu")
-                    self.counters = await read_counters(programs)
+                    longest = [one.longest for one in kernels]
+                    self.counters, (code, unread) = await asyncio.gather(
+                        read_counters(programs), read_code(programs, longest, triton)
+                    )
             except GpuBusy as busy:
                 return _failed(Status.VOID, str(busy))
-            triton = found.task.file.frontend is Frontend.TRITON
-            code, unread = await read_code(programs, [one.longest for one in kernels], triton)
         products = _products(files)
         counted = self.counters.cases or [[] for _ in programs]
         facts = [

@@ -156,7 +156,7 @@ class Measuring:
             error_probability(run.rules),
         )
         gains = run.confirms and incumbent is not None and (result.speedup_low or 0.0) > 1
-        if gains or incumbent is None:
+        if gains or (incumbent is None and not run.with_inputs):
             with run.phases("classes"):
                 result = self._judged_on_classes(run, result, mine, theirs)
         if gains:
