@@ -17,9 +17,10 @@ from pydantic import Field
 from typer.testing import CliRunner
 
 from tests.pages.page import ROOT
+from tilewright.errors import UsageError
 from tilewright.interface.commands import app
 from tilewright.interface.mcp import build_server
-from tilewright.skillpack import HOST, Skill, SkillError, install, load_skill, skill_names
+from tilewright.skillpack import HOST, install, load_skill, skill_names
 from tilewright.tools.workspace import Workspace
 
 NAMES = ["autotuning", "perf-loop", "tune"]
@@ -122,11 +123,11 @@ def test_what_is_no_copy_is_left_alone(tmp_path: Path) -> None:
     mine = tmp_path / "tune" / "SKILL.md"
     mine.parent.mkdir()
     mine.write_text("---\nname: my-own\ndescription: mine\n---\n")
-    with pytest.raises(SkillError, match="is no copy of the skill; move it away"):
+    with pytest.raises(UsageError, match="is no copy of the skill; move it away"):
         install([], tmp_path)
     assert mine.read_text().startswith("---\nname: my-own")
     assert not (tmp_path / "perf-loop").exists()
-    with pytest.raises(SkillError, match="there are autotuning, perf-loop, tune"):
+    with pytest.raises(UsageError, match="there are autotuning, perf-loop, tune"):
         install(["perf"], tmp_path / "else")
 
 
@@ -185,11 +186,3 @@ def test_the_server_offers_the_skills_as_they_are_installed_and_each_page_once(t
             assert "run_correctness" in text
 
     asyncio.run(scene())
-
-
-def test_a_skill_never_names_a_file_outside_itself() -> None:
-    for name in NAMES:
-        skill: Skill = load_skill(name)
-        for place, data in skill.files.items():
-            assert not posixpath.normpath(place).startswith(("..", "/"))
-            assert b"../../references" not in data

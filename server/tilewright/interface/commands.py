@@ -286,7 +286,7 @@ def install_(
         Path, typer.Option("--to", help=".claude/skills for Claude Code, .agents/skills for others, or any folder")
     ] = Path(".agents/skills"),
 ) -> None:
-    """Write self-contained copies of the skills: references inside, links made to fit."""
+    """Write self-contained copies of the skills: each holds the pages and examples that it links to."""
     for folder in done(lambda: install(names or [], to)):
         console.print(f"installed {folder}")
 
