@@ -8,7 +8,6 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -20,6 +19,7 @@ from tilewright.gpu.telemetry import MIN_DRIVER, Gpu, find_gpu, torch_cuda
 SUPPORTED_PYTHON = ((3, 11), (3, 12))
 PACKAGES = {"torch": "torch", "cuda-tile": "cuda.tile"}
 """The module of each package that a session imports."""
+DISASSEMBLER = "pip install --force-reinstall nvidia-cuda-nvdisasm"
 
 
 class State(StrEnum):
@@ -70,8 +70,14 @@ def this_machine() -> Machine:
 
 def examine(machine: Machine) -> list[Finding]:
     """Judge the facts. What is only missing for speed on a GPU is `limited`: the `cpu` backend works without it."""
-    judges = (_system, _processes, _python, _git, _torch, _cuda_tile, _tileiras, _nvdisasm, _gpu, _driver)
-    return [finding for judge in judges for finding in judge(machine)]
+    return [_judged(*row) for row in _table(machine)]
+
+
+def _judged(name: str, well: str, troubles: list[_Trouble]) -> Finding:
+    trouble = next((one for one in troubles if one.there), None)
+    if trouble is None:
+        return Finding(name, State.OK, well)
+    return Finding(name, trouble.state, trouble.detail, trouble.remedy)
 
 
 def protections() -> list[Finding]:
@@ -141,116 +147,103 @@ def _memory() -> Finding:
     )  # fmt: skip
 
 
-def _system(machine: Machine) -> Iterator[Finding]:
-    if machine.system == "Linux":
-        yield Finding("system", State.OK, "Linux")
-    else:
-        yield Finding(
-            "system", State.MISSING, f"{machine.system} is not supported: isolation of kernels rests on Linux",
-            "use Linux, WSL 2 on Windows, or a Linux machine over ssh",
-        )  # fmt: skip
+@dataclass(frozen=True)
+class _Trouble:
+    """What may be wrong with a thing, and what mends it."""
+
+    there: bool
+    detail: str
+    remedy: str = ""
+    state: State = State.MISSING
 
 
-def _processes(machine: Machine) -> Iterator[Finding]:
-    if why := machine.broken.get("processes"):
-        remedy = "use a newer container runtime, or run the container with `--security-opt seccomp=unconfined`"
-        yield Finding("processes", State.MISSING, f"those of a session cannot be started: {why}", remedy)
-    else:
-        yield Finding("processes", State.OK, "those of a session can be started")
-
-
-def _python(machine: Machine) -> Iterator[Finding]:
-    shown = ".".join(map(str, machine.python))
-    if machine.python in SUPPORTED_PYTHON:
-        yield Finding("python", State.OK, shown)
-    else:
-        state = State.MISSING if machine.python < SUPPORTED_PYTHON[0] else State.LIMITED
-        yield Finding("python", state, f"{shown} is not tested", "use Python 3.11 or 3.12: `uv venv --python 3.12`")
-
-
-def _git(machine: Machine) -> Iterator[Finding]:
-    if machine.git:
-        yield Finding("git", State.OK, machine.git)
-    else:
-        yield Finding("git", State.MISSING, "not found", "install it: `apt-get install git`")
-
-
-def _absent(machine: Machine, name: str) -> Finding | None:
-    """What is wrong with a package that is missing or broken."""
-    if name not in machine.packages:
-        return Finding(name, State.MISSING, "not installed", f"pip install {name}")
-    if why := machine.broken.get(name):
-        remedy = f"pip install --force-reinstall {name}"
-        return Finding(name, State.MISSING, f"{machine.packages[name]} cannot be imported: {why}", remedy)
-    return None
-
-
-def _torch(machine: Machine) -> Iterator[Finding]:
-    if absent := _absent(machine, "torch"):
-        yield absent
-    elif machine.torch_cuda is None and (machine.gpu is not None or machine.pci_gpu):
-        yield Finding(
-            "torch", State.LIMITED, "it is built without CUDA, beside a GPU: only the cpu backend works",
-            "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu130",
-        )  # fmt: skip
-    else:
-        build = f"CUDA {machine.torch_cuda}" if machine.torch_cuda else "CPU only"
-        yield Finding("torch", State.OK, f"{machine.packages['torch']}, {build}")
-
-
-def _cuda_tile(machine: Machine) -> Iterator[Finding]:
-    yield _absent(machine, "cuda-tile") or Finding("cuda-tile", State.OK, machine.packages["cuda-tile"])
-
-
-def _tileiras(machine: Machine) -> Iterator[Finding]:
-    releases = {name: machine.packages[name] for name in TOOLKIT if name in machine.packages}
+def _table(machine: Machine) -> list[tuple[str, str, list[_Trouble]]]:
+    """Each thing's name, what is said of it where nothing is wrong, and its troubles, the first of which counts."""
+    gpu, broken, packages = machine.gpu, machine.broken, machine.packages
+    version = ".".join(map(str, machine.python))
+    releases = {name: packages[name] for name in TOOLKIT if name in packages}
     release = releases.get("nvidia-cuda-tileiras", "from a CUDA toolkit")
-    why = mixed(releases)
-    if not why and machine.tileiras is None:
-        why = "the compiler is not there"
-    elif not why and "tileiras" in machine.broken:
-        why = f"{machine.tileiras} does not run: {machine.broken['tileiras']}"
-    elif not why and machine.gpu is not None and machine.archs and machine.gpu.arch not in machine.archs:
-        why = f"{release} does not compile for {machine.gpu.arch}"
-    yield (
-        Finding("tileiras", State.MISSING, why, REINSTALL)
-        if why
-        else Finding("tileiras", State.OK, f"{release}, {machine.tileiras}")
-    )
+    conflict = mixed(releases)
+    build = f"CUDA {machine.torch_cuda}" if machine.torch_cuda else "CPU only"
+    return [
+        ("system", "Linux", [
+            _Trouble(
+                machine.system != "Linux", f"{machine.system} is not supported: isolation of kernels rests on Linux",
+                "use Linux, WSL 2 on Windows, or a Linux machine over ssh",
+            ),
+        ]),
+        ("processes", "those of a session can be started", [
+            _Trouble(
+                "processes" in broken, f"those of a session cannot be started: {broken.get('processes')}",
+                "use a newer container runtime, or run the container with `--security-opt seccomp=unconfined`",
+            ),
+        ]),
+        ("python", version, [
+            _Trouble(
+                machine.python not in SUPPORTED_PYTHON, f"{version} is not tested",
+                "use Python 3.11 or 3.12: `uv venv --python 3.12`",
+                State.MISSING if machine.python < SUPPORTED_PYTHON[0] else State.LIMITED,
+            ),
+        ]),
+        ("git", machine.git or "", [
+            _Trouble(not machine.git, "not found", "install it: `apt-get install git`"),
+        ]),
+        ("torch", f"{packages.get('torch')}, {build}", [
+            *_of_package(machine, "torch"),
+            _Trouble(
+                machine.torch_cuda is None and (gpu is not None or machine.pci_gpu),
+                "it is built without CUDA, beside a GPU: only the cpu backend works",
+                "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu130",
+                State.LIMITED,
+            ),
+        ]),
+        ("cuda-tile", packages.get("cuda-tile", ""), _of_package(machine, "cuda-tile")),
+        ("tileiras", f"{release}, {machine.tileiras}", [
+            _Trouble(bool(conflict), conflict, REINSTALL),
+            _Trouble(machine.tileiras is None, "the compiler is not there", REINSTALL),
+            _Trouble(
+                "tileiras" in broken, f"{machine.tileiras} does not run: {broken.get('tileiras')}", REINSTALL
+            ),
+            _Trouble(
+                gpu is not None and bool(machine.archs) and gpu.arch not in machine.archs,
+                f"{release} does not compile for {gpu.arch if gpu else ''}", REINSTALL,
+            ),
+        ]),
+        ("nvdisasm", machine.nvdisasm or "", [
+            _Trouble(machine.nvdisasm is None, "not found", DISASSEMBLER),
+            _Trouble(
+                "nvdisasm" in broken, f"{machine.nvdisasm} does not run: {broken.get('nvdisasm')}", DISASSEMBLER
+            ),
+        ]),
+        ("GPU", f"{gpu.name}, {gpu.arch}" if gpu else "", [
+            _Trouble(
+                gpu is None and machine.pci_gpu,
+                "an NVIDIA GPU is on the bus, but no driver shows it: only the cpu backend works",
+                "install the driver: `apt-get install nvidia-driver-580-open`, or run the container with --gpus all",
+                State.LIMITED,
+            ),
+            _Trouble(
+                gpu is None, "none here: the cpu backend interprets kernels and models latency", state=State.LIMITED
+            ),
+        ]),
+        ("driver", gpu.driver if gpu else "", [
+            _Trouble(gpu is None, "none", state=State.LIMITED),
+            _Trouble(
+                gpu is not None and not gpu.driver_is_recent,
+                f"{gpu.driver if gpu else ''} is too old for CUDA 13, which cuTile kernels are launched with",
+                f"install release {MIN_DRIVER} or later: `apt-get install nvidia-driver-{MIN_DRIVER}-open`; or use "
+                "backend cpu",
+            ),
+        ]),
+    ]  # fmt: skip
 
 
-def _nvdisasm(machine: Machine) -> Iterator[Finding]:
-    if machine.nvdisasm is not None and "nvdisasm" not in machine.broken:
-        yield Finding("nvdisasm", State.OK, machine.nvdisasm)
-    else:
-        why = f"{machine.nvdisasm} does not run: {machine.broken['nvdisasm']}" if machine.nvdisasm else "not found"
-        yield Finding("nvdisasm", State.MISSING, why, "pip install --force-reinstall nvidia-cuda-nvdisasm")
-
-
-def _gpu(machine: Machine) -> Iterator[Finding]:
-    if machine.gpu is not None:
-        yield Finding("GPU", State.OK, f"{machine.gpu.name}, {machine.gpu.arch}")
-    elif machine.pci_gpu:
-        yield Finding(
-            "GPU", State.LIMITED, "an NVIDIA GPU is on the bus, but no driver shows it: only the cpu backend works",
-            "install the driver: `apt-get install nvidia-driver-580-open`, or run the container with --gpus all",
-        )  # fmt: skip
-    else:
-        yield Finding("GPU", State.LIMITED, "none here: the cpu backend interprets kernels and models latency")
-
-
-def _driver(machine: Machine) -> Iterator[Finding]:
-    if machine.gpu is None:
-        yield Finding("driver", State.LIMITED, "none")
-    elif machine.gpu.driver_is_recent:
-        yield Finding("driver", State.OK, machine.gpu.driver)
-    else:
-        yield Finding(
-            "driver", State.MISSING,
-            f"{machine.gpu.driver} is too old for CUDA 13, which cuTile kernels are launched with",
-            f"install release {MIN_DRIVER} or later: `apt-get install nvidia-driver-{MIN_DRIVER}-open`; or use "
-            "backend cpu",
-        )  # fmt: skip
+def _of_package(machine: Machine, name: str) -> list[_Trouble]:
+    version, why = machine.packages.get(name), machine.broken.get(name)
+    return [
+        _Trouble(version is None, "not installed", f"pip install {name}"),
+        _Trouble(bool(why), f"{version} cannot be imported: {why}", f"pip install --force-reinstall {name}"),
+    ]
 
 
 def _version(package: str) -> str | None:
