@@ -100,6 +100,13 @@ def rules() -> str:
     return _keys(Rules)
 
 
+def configuration() -> str:
+    """The keys of `[tool.tilewright]` in pyproject.toml."""
+    from tilewright.configuration import Configuration
+
+    return _keys(Configuration)
+
+
 def python() -> str:
     """The functions and classes that scripts and task files import."""
     from tilewright import autotune, capture, compare_programs, run
@@ -130,6 +137,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "task": task,
     "repository": repository,
     "rules": rules,
+    "configuration": configuration,
     "python": python,
 }
 

@@ -28,7 +28,7 @@ LAYERS = [
     {"programs"},
     {"isolation", "gpu", "ledger"},
     {"wire", "repository", "knobs"},
-    {"task", "cases", "commandtask", "taskerrors", "bundled", "rules", "skillpack"},
+    {"task", "cases", "commandtask", "configuration", "taskerrors", "bundled", "rules", "skillpack"},
     {"errors", "files", "text"},
 ]
 # fmt: on

@@ -83,15 +83,12 @@ def called(name: str, root: Path, arguments: dict[str, Any]) -> Any:
     return asyncio.run(tool.work(Workspace(root), tool.parse(arguments), silent))
 
 
-NEEDS_TASK = "start_session needs task: folder of task.toml, or a file in it, relative to the server's root"
 SCALAR = "must be a number, true or false, or a text"
 
 
 @pytest.mark.parametrize(
     ("tool", "arguments", "text"),
     [
-        ("start_session", {}, NEEDS_TASK),
-        ("start_session", {"task": None}, NEEDS_TASK),
         ("start_session", {"task": 3}, "task: must be a valid string, not 3"),
         ("start_session", {"task": "t", "backend": "gpu"}, "backend: must be 'auto', 'cuda' or 'cpu', not \"gpu\""),
         ("start_session", {"task": "t", "rules": 3}, "rules: must be a table, not 3"),

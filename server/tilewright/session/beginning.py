@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 
 from tilewright.commandtask import JUNIT, CommandTask, definition_of, editable_of, holds, load
+from tilewright.configuration import configuration_of
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import Environment
 from tilewright.frontends.protocol import FRONTENDS, need_packages
@@ -68,10 +69,11 @@ def session_on(checkout: Checkout, folder: PurePosixPath) -> Started | None:
 
 
 def backend_for(checkout: Checkout, folder: PurePosixPath, backend: Backend | None) -> Backend:
-    """The backend asked for, else that of the session on the task in `folder`, else what this machine has. Raises
-    `UsageError` for `cuda` without a GPU."""
+    """The backend asked for, else that of the session on the task in `folder`, else the repository's default, else what
+    this machine has. Raises `UsageError` for `cuda` without a GPU."""
     session = session_on(checkout, folder)
-    return usable_backend(backend or (session.backend if session is not None else None))
+    own = session.backend if session is not None else None
+    return usable_backend(backend or own or configuration_of(checkout.root).device)
 
 
 def usable_backend(backend: Backend | None) -> Backend:

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from tilewright.configuration import configuration_of
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
@@ -286,7 +287,9 @@ class Loop:
         """The folder of a task, by default the session's, and the architecture to look at."""
         state = self.checkout.peek()
         if not task and state is None:
-            raise UsageError("no session yet: give the path of a task's folder, which `tilewright init` writes")
+            task = configuration_of(self.checkout.root).task
+            if not task:
+                raise UsageError("no session yet: give the path of a task's folder, which `tilewright init` writes")
         known = state is not None and not state.started.harness  # a command task's may be the CPU's
         arch = state.started.arch if state is not None and known else DEFAULT_ARCH
         return (task_path(self.checkout, task) if task or state is None else PurePosixPath(state.started.task)), arch

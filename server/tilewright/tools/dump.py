@@ -6,11 +6,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from tilewright.configuration import CONFIGURED, FOLDER
 from tilewright.session.reports import DumpReport
 from tilewright.tools.tool import Arch, Effect, Params, Settings, Tell, Tool
 from tilewright.tools.workspace import Workspace
 
-TASK = "folder of task.toml, or a file in it; default: the session's"
+TASK = f"{FOLDER}; default: the session's, else {CONFIGURED}"
 CONFIG = "tunable parameters to set for this call, as in autotune's space"
 
 

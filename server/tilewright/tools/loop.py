@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from tilewright.configuration import CONFIGURED, FOLDER, configuration_of
+from tilewright.errors import UsageError
 from tilewright.policy import RootCause
 from tilewright.rules import defaults, rules_from
 from tilewright.session.reports import (
@@ -36,7 +38,7 @@ def backend_of(device: Device) -> Backend | None:
 class StartSession(Params):
     """Begin a session: its branch, environment check, and the baseline as iteration 0. Resumes one under way."""
 
-    task: str = Field(description="folder of task.toml, or a file in it, relative to the server's root")
+    task: str = Field("", description=f"{FOLDER}, relative to the server's root; default: {CONFIGURED}")
     backend: Device = Field("auto", description="cuda measures; cpu interprets and models")
     arch: Arch = Field("sm_90", description="what cpu models")
     rules: Settings = Field({}, description=f"by name, before task.toml's [rules] and the default: {defaults()}")
@@ -83,9 +85,13 @@ class AppendResult(Params):
 
 
 async def _start(workspace: Workspace, given: StartSession, tell: Tell) -> StatusReport:
+    configured = configuration_of(workspace.loop.checkout.root)
+    if not (task := given.task or configured.task):
+        raise UsageError(f"start_session needs task: {FOLDER}; or set {CONFIGURED}")
     return await workspace.loop.start(
-        given.task, tell, backend_of(given.backend), given.arch, rules_from(given.rules), given.include_dirty,
-        given.allow_unconfined, workspace.wait_s, given.resume,
+        task, tell, backend_of(given.backend) or configured.device, given.arch,
+        rules_from(given.rules).over(configured.rules), given.include_dirty, given.allow_unconfined, workspace.wait_s,
+        given.resume,
     )  # fmt: skip
 
 

@@ -1,0 +1,58 @@
+"""What a repository says once for all its sessions: the table `[tool.tilewright]` of its pyproject.toml."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, Field, ValidationError
+
+from tilewright.cases import Backend, Strict
+from tilewright.errors import UsageError
+from tilewright.rules import Rules
+from tilewright.taskerrors import problems
+
+FILE = "pyproject.toml"
+CONFIGURED = "task in [tool.tilewright] of pyproject.toml"
+FOLDER = "folder of task.toml, or a file in it"
+
+
+class Configuration(Strict):
+    """Arguments of tools and commands, for calls that leave them out."""
+
+    task: str = Field("", description=f"{FOLDER}, relative to pyproject.toml")
+    backend: Literal["auto", "cuda", "cpu"] = Field("auto", description="cuda measures; cpu interprets and models")
+    rules: Rules = Field(Rules(), description="rules by name, before those of task.toml")
+
+    @property
+    def device(self) -> Backend | None:
+        """The backend that is named; None: what this machine has."""
+        return None if self.backend == "auto" else Backend(self.backend)
+
+
+class _Tools(BaseModel):
+    tilewright: Configuration = Configuration()
+
+
+class _Project(BaseModel):
+    """Of pyproject.toml, what is read here."""
+
+    tool: _Tools = _Tools()
+
+
+_KNOWN = {"": list(Configuration.model_fields), "rules": list(Rules.model_fields)}
+
+
+def configuration_of(root: Path) -> Configuration:
+    """The configuration of the repository at `root`; its task is an absolute path. Raises `UsageError`."""
+    try:
+        project = _Project.model_validate(tomllib.loads((root / FILE).read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return Configuration()
+    except ValidationError as error:
+        raise UsageError("; ".join(f"{FILE}: {line}" for line in problems(error, _KNOWN))) from None
+    except ValueError as error:
+        raise UsageError(f"{FILE} cannot be read: {error}") from None
+    found = project.tool.tilewright
+    return found.model_copy(update={"task": str(root / found.task)}) if found.task else found
