@@ -5,26 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
-_SOURCE = _PACKAGE.parent.parent
+_IN_WHEEL = (_PACKAGE / "bundled").is_dir()
+_ROOT = _PACKAGE / "bundled" if _IN_WHEEL else _PACKAGE.parent.parent
 
 
 def examples() -> Path:
     """The folder of the example tasks."""
-    return _first(_PACKAGE / "bundled" / "examples", _SOURCE / "assets" / "examples")
+    return _ROOT / ("examples" if _IN_WHEEL else "assets/examples")
 
 
 def skills() -> Path:
     """The folder of the skills."""
-    return _first(_PACKAGE / "bundled" / "skills", _SOURCE / "skills")
+    return _ROOT / "skills"
 
 
 def references() -> Path:
     """The folder of the pages that skills refer to."""
-    return _first(_PACKAGE / "bundled" / "references", _SOURCE / "references")
-
-
-def _first(*places: Path) -> Path:
-    for place in places:
-        if place.exists():
-            return place
-    raise FileNotFoundError(f"none of {', '.join(map(str, places))} exists; reinstall tilewright")
+    return _ROOT / "references"

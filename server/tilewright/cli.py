@@ -10,8 +10,11 @@ from pathlib import Path
 def main() -> None:
     """The console script `tilewright`."""
     try:
-        if sys.argv[1:2] == ["serve"] and not {"-h", "--help"} & set(sys.argv):
-            raise SystemExit(_serve(sys.argv[2:]))
+        match sys.argv[1:]:
+            case ["serve"]:
+                raise SystemExit(serve_at(None))
+            case ["serve", "--root", root]:
+                raise SystemExit(serve_at(Path(root)))
         from tilewright.interface.commands import app
 
         app(prog_name="tilewright")
@@ -20,22 +23,15 @@ def main() -> None:
         raise SystemExit(2) from None
 
 
-def _serve(arguments: list[str]) -> int:
-    import argparse
-
-    parser = argparse.ArgumentParser(prog="tilewright serve")
-    parser.add_argument("--root", type=Path)
-    return serve_at(parser.parse_args(arguments).root)
-
-
 def serve_at(given: Path | None) -> int:
     """Serve the folder that `choose_root` finds until the client leaves. Return the exit status."""
-    from tilewright.serveroot import NoRepository, choose_root
+    from tilewright.errors import UsageError
+    from tilewright.serveroot import choose_root
 
-    root: Path | NoRepository
+    root: Path | UsageError
     try:
         root = choose_root(given, Path.cwd(), os.environ)
-    except NoRepository as refusal:
+    except UsageError as refusal:
         print(f"tilewright serve: {refusal}", file=sys.stderr)
         if given is not None:
             return 2

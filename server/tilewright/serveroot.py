@@ -8,27 +8,23 @@ from pathlib import Path
 from tilewright.errors import UsageError
 
 
-class NoRepository(UsageError):
-    """The client names no repository to work in; the text says how to name one."""
-
-
 def choose_root(given: Path | None, here: Path, environment: Mapping[str, str]) -> Path:
     """Return `given`; without it the first of `here` and `PWD` that lies in a repository of the user.
 
     A client that runs the server as a plugin starts it in the plugin's own folder and gives that folder's path in
     `PLUGIN_ROOT`. The folder may be a git repository too, but it is never the user's. `PWD` is then the folder in which
-    the client was started. Raises `NoRepository` where neither will do.
+    the client was started. Raises `UsageError` where neither will do.
     """
     if given is not None:
         if not given.is_dir():
-            raise NoRepository(f"--root {given}: no such folder")
+            raise UsageError(f"--root {given}: no such folder")
         return given.resolve()
     plugin, asked = environment.get("PLUGIN_ROOT", ""), environment.get("PWD", "")
     for folder in (here, Path(asked)):
         if folder.is_absolute() and _is_in_repository(folder) and not _is_within(folder, plugin):
             return folder.resolve()
     place = "the plugin's own folder" if _is_within(here, plugin) else "not in a git repository"
-    raise NoRepository(
+    raise UsageError(
         f"Tilewright was started in {here}, which is {place}, and PWD ({asked or 'unset'}) names no repository of "
         "yours: have the client run `tilewright serve --root DIR`, where DIR is your repository (in Codex: "
         "`codex mcp add tilewright -- tilewright serve --root DIR`)"

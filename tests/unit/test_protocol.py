@@ -11,8 +11,8 @@ import pytest
 from mcp import Client, MCPError
 
 from tests.pages.page import ROOT
+from tilewright.errors import UsageError
 from tilewright.interface.mcp import build_server
-from tilewright.serveroot import NoRepository
 from tilewright.tools.workspace import Workspace
 
 MODES = ["legacy", "auto"]
@@ -69,9 +69,9 @@ def test_what_is_unknown_is_refused_with_the_revisions_code(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_resources_of_a_session_say_why_there_is_none(mode: str, tmp_path: Path) -> None:
-    for place, words in ((tmp_path, "is not in a git repository"), (NoRepository("name it"), "name it")):
+    for place, words in ((tmp_path, "is not in a git repository"), (UsageError("name it"), "name it")):
 
-        async def scene(place: Path | NoRepository = place, words: str = words) -> None:
+        async def scene(place: Path | UsageError = place, words: str = words) -> None:
             async with Client(build_server(Workspace(place)), mode=mode) as client:
                 for name in ("results", "journal", "dump/12"):
                     error = await refused(client.read_resource(f"tilewright://{name}"))

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.serveroot import NoRepository, choose_root
+from tilewright.errors import UsageError
+from tilewright.serveroot import choose_root
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,7 +50,7 @@ def test_without_a_plugin_the_current_folder_comes_first(tmp_path: Path, mine: P
     assert choose_root(None, nowhere, {"PWD": str(mine)}) == mine
     assert choose_root(other, mine, {"PWD": str(mine)}) == other
     assert choose_root(nowhere, mine, {}) == nowhere, "what is named is taken: the tools say what it lacks"
-    with pytest.raises(NoRepository, match=r"--root .*gone: no such folder"):
+    with pytest.raises(UsageError, match=r"--root .*gone: no such folder"):
         choose_root(tmp_path / "gone", mine, {"PWD": str(mine)})
 
 
@@ -72,7 +73,7 @@ def test_a_plugin_that_knows_no_repository_says_how_to_name_one(
     environment = {"PLUGIN_ROOT": str(plugin)}
     if stale != "unset":
         environment["PWD"] = "mine" if stale == "relative" else str(mine.parent / places[stale])
-    with pytest.raises(NoRepository) as refused:
+    with pytest.raises(UsageError) as refused:
         choose_root(None, plugin, environment)
     said = str(refused.value)
     assert "the plugin's own folder" in said
