@@ -102,8 +102,6 @@ def test_a_session_over_stdio(make_task: Callable[..., Path]) -> None:
             assert "no such file or folder" in await refusal(connected, "start_session", task="nowhere")
             misspelt = await refusal(connected, "start_session", task="task", rule={})
             assert misspelt == 'start_session has no argument "rule"; did you mean rules?'
-            strange = await refusal(connected, "start_session", task="task", arch="x; rm -rf")
-            assert strange == "arch: must match pattern '^sm_\\d{2,3}$', not \"x; rm -rf\""
 
             seen: list[tuple[float, str | None]] = []
 
@@ -147,8 +145,6 @@ def test_a_session_over_stdio(make_task: Callable[..., Path]) -> None:
             assert f"instructions {changed}" in compared["summary"]
             assert re.search(r"^\+.*Tile\[float32,\(64\)\]", compared["text"], re.MULTILINE)
             assert re.search(r"^-.*Tile\[float32,\(1024\)\]", compared["text"], re.MULTILINE)
-            long = await refusal(connected, "dump_ir", compile_seconds=1e6)
-            assert long == "compile_seconds: must be at most 300, not 1000000.0"
             bound = await content(connected, "profile")
             assert bound["cases"][0]["root_cause"] in bound["next"]
             assert bound["modelled"]
