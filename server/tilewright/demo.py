@@ -22,6 +22,7 @@ from rich.text import Text
 
 from tilewright.bundled import examples
 from tilewright.clients import VARIABLES
+from tilewright.errors import UsageError
 from tilewright.files import is_folder
 
 EXAMPLES = 2
@@ -152,22 +153,30 @@ def _scratch(parent: Path, example: str) -> Path:
     return repository
 
 
-async def run_demo(console: Console, backend: str, folder: Path | None, only: str = "") -> int:
-    """Run the demo; 0 if nothing went otherwise than it promises, else 1."""
+@dataclass(frozen=True)
+class Played:
+    """A demo: its scratch repositories, by example, and what went otherwise than it promises."""
+
+    summary: str
+    status: str
+    repositories: dict[str, Path]
+    problems: list[str]
+    next: str
+
+
+async def run_demo(console: Console, backend: str, folder: Path | None, only: str = "") -> Played:
+    """Run the demo. Raises `UsageError` where there is no such example, or no room in the folder."""
     names = sorted(path.parent.name for path in examples().glob("*/demo.toml"))
     chosen = [name for name in names if name.startswith(only)]
     if not chosen:
-        console.print(f"no example starts with {only!r}: there are {', '.join(names)}", style="red", markup=False)
-        return 2
+        raise UsageError(f"no example starts with {only!r}: there are {', '.join(names)}")
     if folder is not None and is_folder(folder) and any(folder.iterdir()):
-        console.print(
-            f"{folder} is not empty: give a folder that is, or that does not exist", style="red", markup=False
-        )
-        return 2
+        raise UsageError(f"{folder} is not empty: give a folder that is, or that does not exist")
     parent = folder or Path(tempfile.mkdtemp(prefix="tilewright-demo-"))
     problems: list[str] = []
+    repositories: dict[str, Path] = {}
     for example in chosen if only else chosen[:EXAMPLES]:
-        repository = _scratch(parent, example)
+        repository = repositories[example] = _scratch(parent, example)
         console.print(f"\n{example} in {repository}", style="bold", markup=False, highlight=False, soft_wrap=True)
         environment = {name: os.environ[name] for name in VARIABLES if name in os.environ}
         serve = ["-m", "tilewright", "serve", "--root", str(repository)]
@@ -177,11 +186,9 @@ async def run_demo(console: Console, backend: str, folder: Path | None, only: st
             except Refused as error:
                 problems.append(f"{example}: {error}")
                 break
-    console.print(
-        f"\nThe scratch repositories stay in {parent}: each has its branch perf/<task>-<date> and its journal.\n"
-        "Next: `tilewright init module:function --shape ...` writes a task for a kernel of yours.",
-        markup=False, highlight=False, soft_wrap=True,
-    )  # fmt: skip
+    stays = f"The scratch repositories stay in {parent}: each has its branch perf/<task>-<date> and its journal."
+    then = "`tilewright init module:function --shape ...` writes a task for a kernel of yours"
+    console.print(f"\n{stays}\nNext: {then}.", markup=False, highlight=False, soft_wrap=True)
     for problem in problems:
         console.print(f"not as promised: {problem}", style="red", markup=False, highlight=False, soft_wrap=True)
-    return 1 if problems else 0
+    return Played(stays, "failed" if problems else "passed", repositories, problems, then)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -344,15 +345,20 @@ def test_what_a_function_lacks_is_asked_for(package: Path) -> None:
     assert "--dtype is one of bf16" in init(package, "mypkg.ops:gelu", "--shape", "8x8", "--dtype", "fp23").stderr
     assert "--arg n=" in init(package, "mypkg.ops:times", "--shape", "8x8").stderr
     assert "write a function that takes such alone" in init(package, "mypkg.ops:joined", "--shape", "8x8").stderr
-    grouped = init(package, "mypkg.ops:grouped", "--shape", "64x4096", "--yes")
+    grouped = init(package, "mypkg.ops:grouped", "--shape", "64x4096", "--yes", "--json")
     assert grouped.returncode == 0, grouped.stderr
-    task = tomllib.loads((package / "perf/grouped/task.toml").read_text())
+    answer, folder = json.loads(grouped.stdout), package / "perf/grouped"
+    assert (answer["status"], answer["folder"]) == ("passed", "perf/grouped")
+    assert answer["files"] == {path.name: path.read_text() for path in folder.iterdir()}
+    task = tomllib.loads((folder / "task.toml").read_text())
     assert [case for case in task["cases"] if "backend" in case][1] == {
         "backend": "cpu", "M": 5, "N": 2080, "dtype": "bfloat16",
     }  # fmt: skip
     assert "by hand, with outputs" in init(package, "mypkg.ops:doubled", "--shape", "8x8").stderr
-    narrow = init(package, "mypkg.ops:times", "--shape", "8x8", "--arg", "n=3", answer="n\n")
-    assert "called in float64 it returns float32" in narrow.stdout
+    narrow = json.loads(init(package, "mypkg.ops:times", "--shape", "8x8", "--arg", "n=3", "--json").stdout)
+    assert "called in float64 it returns float32" in " ".join(narrow["seen"])
+    assert (narrow["summary"].partition(":")[0], narrow["next"]) == ("not written", "--yes writes the files")
+    assert not (package / narrow["folder"]).exists()
     assert "no committed Python file is module other" in init(package, "other:f", "--shape", "8").stderr
 
 

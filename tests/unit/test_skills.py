@@ -134,8 +134,8 @@ def test_what_is_no_copy_is_left_alone(tmp_path: Path) -> None:
 def test_the_command_installs(tmp_path: Path) -> None:
     run = CliRunner()
     target = tmp_path / ".claude" / "skills"
-    done = run.invoke(app, ["skills", "install", "perf-loop", "--to", str(target)])
-    assert done.exit_code == 0
+    done = run.invoke(app, ["skills", "install", "perf-loop", "--to", str(target), "--json"])
+    assert (done.exit_code, json.loads(done.stdout)) == (0, {"summary": f"installed {target / 'perf-loop'}"})
     assert (target / "perf-loop" / "SKILL.md").read_bytes() == load_skill("perf-loop").files["SKILL.md"]
     (target / "tune").mkdir()
     (target / "tune" / "mine.txt").write_text("mine")

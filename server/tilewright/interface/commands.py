@@ -10,6 +10,7 @@ import typer
 from rich.text import Text
 
 from tilewright import __version__, doctor
+from tilewright.configuration import configuration_of
 from tilewright.files import is_folder, write_atomically
 from tilewright.interface.finish import finish
 from tilewright.interface.programs import program_app
@@ -24,6 +25,7 @@ from tilewright.interface.terminal import (
     errors,
     failed,
     in_loop,
+    print_answer,
     print_json,
     print_progress,
 )
@@ -76,11 +78,15 @@ def demo(
     backend: Annotated[Device, typer.Option(help="cpu interprets and models")] = "auto",
     folder: Annotated[Path | None, typer.Option(help="where to make the scratch repository")] = None,
     only: Annotated[str, typer.Option(help="only the example whose name starts so, as in 03")] = "",
+    as_json: Json = False,
 ) -> None:
     """Run a scripted session on an example (01 and 02 without --only) over MCP, with real edits and real verdicts."""
     from tilewright.demo import run_demo
 
-    raise typer.Exit(done(lambda: asyncio.run(run_demo(console, backend, folder, only))))
+    played = done(lambda: asyncio.run(run_demo(errors if as_json else console, backend, folder, only)))
+    if as_json:
+        print_json(played)
+    raise typer.Exit(1 if played.problems else 0)
 
 
 @app.command()
@@ -101,8 +107,12 @@ def init(
         bool, typer.Option("--yes", "-y", help="write without asking, unless the function fails its trial")
     ] = False,
     root: Root = HERE,
+    as_json: Json = False,
 ) -> None:
-    """Write a task for a repository's tests and benchmark, or for one function. Both are tried first."""
+    """Write a task for a repository's tests and benchmark, or for one function. Both are tried first.
+
+    With --json nothing is asked: with --yes the files are written, else they are shown.
+    """
     from tilewright.attach import function, repository
 
     beside: dict[str, str] = {}
@@ -121,24 +131,30 @@ def init(
         wishes = repository.Wishes(kernel, test, bench, select, name)
         made = done(lambda: repository.propose(root / target, wishes, tell))
     top = done(lambda: Checkout(root if ":" in target else root / target)).root
-    for line in made.seen:
-        console.print(line)
     files = {"task.toml": made.text} | beside
     if there := [file for file in files if (top / made.folder / file).exists()]:
         raise failed(f"{made.folder}/{there[0]} is there already: choose another --name, or remove it")
-    console.print(f"\n{made.folder}/task.toml{''.join(f', {file}' for file in beside)}:\n\n{made.text}")
+    listed = f"{made.folder}/task.toml{''.join(f', {file}' for file in beside)}"
+    for line in [] if as_json else [*made.seen, f"\n{listed}:\n\n{made.text}"]:
+        console.print(line)
     if yes and made.failed:
         raise failed("not written, since the function failed its trial; without --yes you are asked")
+    answer = {"folder": str(made.folder), "seen": made.seen, "files": files}
+    if as_json and not yes:
+        status = "failed" if made.failed else "passed"
+        print_json({"summary": f"not written: {listed}", "status": status, **answer, "next": "--yes writes the files"})
+        raise typer.Exit(int(made.failed))
     if not (yes or typer.confirm("write it?", default=not made.failed)):
         raise typer.Exit(1)
     (top / made.folder).mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
         write_atomically(top / made.folder / file, text)
     runs = "the function on the cases for the cpu" if beside else "its tests once"
-    console.print(
-        f"written. Next: git add {made.folder} && git commit -m 'task', then tilewright check {made.folder}, which "
-        f"runs {runs}. Then tilewright session start {made.folder}"
+    then = (
+        f"git add {made.folder} && git commit -m 'task', then tilewright check {made.folder}, which runs {runs}. Then "
+        f"tilewright session start {made.folder}"
     )
+    print_answer(as_json, [f"written. Next: {then}"], f"written: {listed}", status="passed", **answer, next=then)
 
 
 @app.command()
@@ -151,6 +167,7 @@ def setup(
     ] = None,
     show: Annotated[bool, typer.Option("--print", help="print what the files need, and write nothing")] = False,
     root: Root = HERE,
+    as_json: Json = False,
 ) -> None:
     """Write an agent client's configuration into the repository: the server, and the tools that may run unasked."""
     from tilewright import clients
@@ -167,21 +184,23 @@ def setup(
             f"{chosen.title} asks before each call of a tool that runs code or writes files, all night. "
             f"Let it call Tilewright's {len(tools)} tools without a question?",
             "give --allow-tools, and the client runs the tools without a question, or --no-allow-tools, and it asks",
+            as_json,
         )
     wanted = clients.settings(chosen, clients.server_command(), tools if allow_tools else [])
     texts = done(lambda: clients.texts(root, wanted, merge=not show))
     if not show:
         done(lambda: clients.write(texts))
+    lines, files = [], []
     for path, (before, after) in texts.items():
         holds = "; ".join(one.holds for one in wanted if root / one.path == path)
-        verb = "is as it should be" if after == before else "needs" if show else "was written"
-        console.print(f"{path.relative_to(root)} {verb}: {holds}", markup=False, soft_wrap=True)
-        if show:
-            typer.echo(after)
+        state = "is as it should be" if after == before else "needs" if show else "was written"
+        lines += [f"{path.relative_to(root)} {state}: {holds}", *([after] if show else [])]
+        files.append({"path": str(path.relative_to(root)), "state": state, "holds": holds, "text": after})
+    summary = "; ".join(f"{file['path']} {file['state']}" for file in files)
     if not allow_tools:
-        console.print(f"{chosen.title} will ask before each call; --allow-tools changes that", markup=False)
-    if not show:
-        console.print(clients.what_next(chosen), markup=False)
+        lines.append(f"{chosen.title} will ask before each call; --allow-tools changes that")
+    then = [] if show else [clients.what_next(chosen)]
+    print_answer(as_json, [*lines, *then], summary, client=chosen.name, files=files, next="".join(then))
 
 
 @app.command(name="doctor")
@@ -193,19 +212,21 @@ def doctor_command(
 ) -> None:
     """Say what this machine has, what is missing, and the command that fixes it."""
     if clock:
-        for line in done(doctor.resolutions):
-            console.print(line)
+        resolved = done(doctor.resolutions)
+        print_answer(as_json, resolved, "; ".join(resolved))
         return
     findings = [*doctor.examine(doctor.this_machine()), *doctor.protections()]
-    missing = any(finding.state is doctor.State.MISSING for finding in findings)
-    if as_json:
-        print_json(findings)
-        raise typer.Exit(1 if missing else 0)
+    missing = [finding for finding in findings if finding.state is doctor.State.MISSING]
     colours = {doctor.State.OK: "green", doctor.State.LIMITED: "yellow", doctor.State.MISSING: "red"}
+    lines: list[Text | str] = []
     for finding in findings:
-        console.print(Text(f"{finding.state:8}", style=colours[finding.state]), f"{finding.name:10}", finding.detail)
-        if finding.remedy:
-            console.print(f"{'':20}to fix it: {finding.remedy}")
+        what = Text.assemble((f"{finding.state:8}", colours[finding.state]), f" {finding.name:10} {finding.detail}")
+        lines += [what, *([f"{'':20}to fix it: {finding.remedy}"] if finding.remedy else [])]
+    print_answer(
+        as_json, lines, f"missing: {', '.join(finding.name for finding in missing) or 'nothing'}",
+        status="failed" if missing else "passed", findings=findings,
+        next="; ".join(dict.fromkeys(finding.remedy for finding in missing)),
+    )  # fmt: skip
     raise typer.Exit(1 if missing else 0)
 
 
@@ -260,7 +281,7 @@ def compare(
 
     async def work(loop: Any) -> Any:
         folder, arch = loop.task_of(task)
-        device = usable_backend(backend_of(backend))
+        device = usable_backend(backend_of(backend) or configuration_of(loop.checkout.root).device)
         return await run(loop.checkout, folder, device, arch, named, print_progress, before)
 
     comparison = in_loop(root, work)
@@ -285,10 +306,11 @@ def install_(
     to: Annotated[
         Path, typer.Option("--to", help=".claude/skills for Claude Code, .agents/skills for others, or any folder")
     ] = Path(".agents/skills"),
+    as_json: Json = False,
 ) -> None:
     """Write self-contained copies of the skills: each holds the pages and examples that it links to."""
-    for folder in done(lambda: install(names or [], to)):
-        console.print(f"installed {folder}")
+    lines = [f"installed {folder}" for folder in done(lambda: install(names or [], to))]
+    print_answer(as_json, lines, "; ".join(lines))
 
 
 add_session_commands(app, session_app)

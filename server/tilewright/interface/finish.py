@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tilewright.interface.terminal import HERE, Root, done
+from tilewright.interface.terminal import HERE, Json, Root, done, print_answer
 from tilewright.session.checkout import Checkout
 
 
@@ -17,6 +17,7 @@ def finish(
     ] = False,
     branch: Annotated[str, typer.Option(help="the branch's name; default: the session's with -clean after it")] = "",
     root: Root = HERE,
+    as_json: Json = False,
 ) -> None:
     """Make a clean branch of a session's kept commits, on the commit it began from, and say how to open a pull request.
 
@@ -24,5 +25,5 @@ def finish(
     """
     from tilewright.session.finish import finish as run
 
-    for line in done(lambda: run(Checkout(root), session, branch, squash)):
-        typer.echo(line)
+    lines = list(done(lambda: run(Checkout(root), session, branch, squash)))
+    print_answer(as_json, lines, lines[0], next="\n".join(lines[1:]))

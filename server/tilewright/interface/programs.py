@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tilewright.errors import UsageError
-from tilewright.interface.terminal import console, failed
+from tilewright.interface.terminal import Json, done, failed, print_answer
 
 if TYPE_CHECKING:
     from tilewright.programs.model import Program
@@ -22,22 +21,26 @@ LIMIT_S = 20.0
 
 
 @program_app.command()
-def show(file: File) -> None:
+def show(file: File, as_json: Json = False) -> None:
     """Show what a program launches, in which order, on which memory. Needs no GPU."""
+    from tilewright.programs.identity import identity
     from tilewright.programs.text import shown
 
-    console.print(shown(_read(file, bare=True)), markup=False, highlight=False, soft_wrap=True)
+    program = _read(file, bare=True)
+    text = shown(program)
+    print_answer(as_json, [text], text.splitlines()[0], identity=identity(program), text=text)
 
 
 @program_app.command()
-def diff(first: File, second: Annotated[Path, typer.Argument(help="another one")]) -> None:
+def diff(first: File, second: Annotated[Path, typer.Argument(help="another one")], as_json: Json = False) -> None:
     """Show where two programs differ. The exit status is 1 if they do. Needs no GPU."""
     from tilewright.programs.identity import identity
     from tilewright.programs.text import compared
 
     one, other = _read(first, bare=True), _read(second, bare=True)
-    console.print(compared(one, other), markup=False, highlight=False, soft_wrap=True)
-    raise typer.Exit(int(identity(one) != identity(other)))
+    same, text = identity(one) == identity(other), compared(one, other)
+    print_answer(as_json, [text], text if same else "they differ", same=same, text=text)
+    raise typer.Exit(int(not same))
 
 
 @program_app.command()
@@ -47,6 +50,7 @@ def replay(
     sanitize: Annotated[
         bool, typer.Option("--sanitize", help="do not time it: look for memory errors and races by compute-sanitizer")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Run a program on this machine's GPU, without the code that it was captured from, and time it.
 
@@ -60,11 +64,12 @@ def replay(
 
     program = _read(file)
     if sanitize:
-        raise typer.Exit(_sanitized(file))
+        raise typer.Exit(_sanitized(file, as_json))
     try:
         with exclusive_gpu(), Replayer() as replayer:
             if against is not None:
-                console.print(str(compare(replayer, program, _read(against), measure_same=True)), markup=False)
+                compared = compare(replayer, program, _read(against), measure_same=True)
+                print_answer(as_json, [str(compared)], str(compared), comparison=compared)
                 return
             ready = replayer.start()
             replayer.load([program], [examples_of(program)])
@@ -77,28 +82,23 @@ def replay(
         raise failed(
             f"{gone}; a program is replayed on the GPU, and `tilewright doctor` says what is missing"
         ) from None
-    middle = statistics.median(found.events)
-    console.print(
-        f"{middle:.2f} us a call by events, {statistics.median(found.wall):.2f} us by the wall clock", markup=False
-    )
-    console.print(f"median of {CALLS} calls on {ready.gpu} ({ready.arch}, CUDA {ready.driver})", markup=False)
-    whole = hashlib.sha256(b"".join(map(bytes, copy.outputs))).hexdigest()
-    console.print(f"outputs: SHA-256 {whole}", markup=False)
+    events, wall = statistics.median(found.events), statistics.median(found.wall)
+    summary = f"{events:.2f} us a call by events, {wall:.2f} us by the wall clock"
+    where = f"median of {CALLS} calls on {ready.gpu} ({ready.arch}, CUDA {ready.driver})"
+    outputs = hashlib.sha256(b"".join(map(bytes, copy.outputs))).hexdigest()
+    lines = [summary, where, f"outputs: SHA-256 {outputs}"]
+    print_answer(as_json, lines, summary, events_us=events, wall_us=wall, where=where, outputs_sha256=outputs)
 
 
-def _sanitized(file: Path) -> int:
+def _sanitized(file: Path, as_json: bool) -> int:
     """Say what compute-sanitizer finds in a program. Returns 1 if that is anything."""
     from tilewright.profile.sanitizer import sanitized
 
-    total = 0
-    try:
-        for tool, count, text in sanitized(file):
-            total += count
-            console.print(f"{tool}: {count} errors", markup=False)
-            if count:
-                console.print(text, markup=False, highlight=False, soft_wrap=True)
-    except UsageError as error:
-        raise failed(str(error)) from None
+    found = done(lambda: list(sanitized(file)))
+    total = sum(count for _, count, _ in found)
+    lines = [line for tool, count, text in found for line in (f"{tool}: {count} errors", *([text] if count else []))]
+    tools = [{"tool": tool, "errors": count, "text": text} for tool, count, text in found]
+    print_answer(as_json, lines, f"{total} errors", tools=tools)
     return int(total > 0)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tilewright.configuration import configuration_of
 from tilewright.interface.terminal import (
     HERE,
     Json,
@@ -17,6 +18,7 @@ from tilewright.interface.terminal import (
     errors,
     failed,
     in_loop,
+    print_answer,
     print_json,
     print_lines,
     print_progress,
@@ -142,7 +144,8 @@ def report(
 
         async def work(loop: Any) -> Any:
             task, arch = loop.task_of("")
-            return await run(loop.checkout, task, usable_backend(None), arch, {}, print_progress)
+            device = usable_backend(configuration_of(loop.checkout.root).device)
+            return await run(loop.checkout, task, device, arch, {}, print_progress)
 
         comparison = in_loop(root, work)
         compared = comparison.markdown
@@ -193,7 +196,8 @@ def end(
         text: str = await loop.end(why, print_progress, compare)
         return text
 
-    _say(in_loop(root, work), as_json)
+    summary = in_loop(root, work)
+    print_answer(as_json, [summary], summary)
 
 
 def export(
@@ -204,11 +208,5 @@ def export(
     """Write the current session (branch, candidates, journal, table, programs) to one archive, for tar and git."""
     from tilewright.session.export import export_session
 
-    _say(done(lambda: export_session(Checkout(root), target)), as_json)
-
-
-def _say(summary: str, as_json: bool) -> None:
-    if as_json:
-        print_json({"summary": summary})
-    else:
-        console.print(summary)
+    summary = done(lambda: export_session(Checkout(root), target))
+    print_answer(as_json, [summary], summary)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -48,11 +48,11 @@ def failed(text: str) -> typer.Exit:
     return typer.Exit(2)
 
 
-def asked(question: str, otherwise: str) -> bool:
-    """What a person answers, by default yes. Without a terminal nothing is asked: the command ends, and says what to do
-    `otherwise`."""
-    if not sys.stdin.isatty():
-        raise failed(f"there is no terminal to ask in: {otherwise}")
+def asked(question: str, otherwise: str, as_json: bool = False) -> bool:
+    """What a person answers, by default yes. Nothing is asked without a terminal, nor of who reads JSON: the command
+    ends, and says what to do `otherwise`."""
+    if as_json or not sys.stdin.isatty():
+        raise failed(f"nobody can be asked here: {otherwise}")
     return typer.confirm(question, default=True)
 
 
@@ -79,8 +79,16 @@ def in_loop(root: Path, work: Callable[[Any], Awaitable[ResultT]]) -> ResultT:
 
 
 def print_json(value: Any) -> None:
-    """Models, dataclasses, and lists and tables of them."""
-    typer.echo(to_json(value, indent=2).decode())
+    """Models, dataclasses, and lists and tables of them. A field without a value is left out."""
+    typer.echo(to_json(value, indent=2, exclude_none=True).decode())
+
+
+def print_answer(as_json: bool, lines: Iterable[Any], summary: str, **fields: Any) -> None:
+    """What a command answers: the lines for people, or an object with a summary, as tools answer."""
+    if as_json:
+        print_json({"summary": summary} | fields)
+    for line in [] if as_json else lines:
+        console.print(line)
 
 
 def print_lines(lines: list[Line], as_json: bool) -> None:

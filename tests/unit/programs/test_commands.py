@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.commandline import tilewright
 from tests.unit.programs.made import OUT, clear, copied, fill, program
 from tilewright.gpu.telemetry import find_gpu
 from tilewright.programs.format import bared, write
+from tilewright.programs.identity import identity
 from tilewright.programs.text import shown
 
 ONE, OTHER = program([fill(OUT, 1), clear(), copied()]), program([fill(OUT, 2), clear(), copied()])
@@ -26,6 +28,11 @@ def files(tmp_path: Path) -> tuple[str, str]:
 def test_a_program_is_shown_and_compared(files: tuple[str, str]) -> None:
     done = tilewright("program", "show", files[0])
     assert (done.returncode, done.stdout.strip()) == (0, shown(ONE).strip())
+    answer = json.loads(tilewright("program", "show", files[0], "--json").stdout)
+    assert (answer["text"], answer["identity"]) == (shown(ONE), identity(ONE))
+    for other in files:
+        answer = json.loads(tilewright("program", "diff", files[0], other, "--json").stdout)
+        assert answer["same"] is (other == files[0])
     same = tilewright("program", "diff", files[0], files[0])
     assert (same.returncode, same.stdout[:17]) == (0, "the same program:")
     differs = tilewright("program", "diff", *files)
