@@ -73,10 +73,6 @@ def edits_of(example: str) -> list[Edit]:
     ]
 
 
-class Refused(Exception):
-    """A tool answered with an error, or the server is gone; the text says why."""
-
-
 class _Play:
     """One example, from scratch repository to finished table."""
 
@@ -86,7 +82,8 @@ class _Play:
         self._repository = repository
 
     async def run(self, example: str, backend: str) -> list[str]:
-        """Play a session on the example, an edit at a time. Returns what went otherwise than it should."""
+        """Play a session on the example, an edit at a time. Returns what went otherwise than it should. Raises
+        `UsageError` with what a tool refused."""
         edits, problems, statuses = edits_of(example), [], []
         rules = {"patience": len(edits) + 1, "stop_on_minor_gain": False}
         status = await self._call("start_session", task=example, backend=backend, rules=rules)
@@ -123,7 +120,7 @@ class _Play:
             self._say(line, {"+": "green", "-": "red", "@": "cyan"}.get(line[0], "dim"))
         report = await self._call("run_iteration", optimization=edit.name)
         if "row" not in report:
-            raise Refused(f"{report['summary']}; {report['next']}")
+            raise UsageError(f"{report['summary']}; {report['next']}")
         self._say(report["summary"])
         self._say(report["row"], "cyan")
         return report
@@ -132,9 +129,9 @@ class _Play:
         try:
             result = await self._client.call_tool(tool, arguments)
         except MCPError as error:
-            raise Refused(f"{tool}: {error}") from None
+            raise UsageError(f"{tool}: {error}") from None
         if result.is_error:
-            raise Refused(f"{tool}: {getattr(result.content[0], 'text', '')}")
+            raise UsageError(f"{tool}: {getattr(result.content[0], 'text', '')}")
         content = dict(result.structured_content or {})
         return await self._call(tool, **arguments) if content.get("state") == "running" else content
 
@@ -183,7 +180,7 @@ async def run_demo(console: Console, backend: str, folder: Path | None, only: st
         async with Client(StdioServerParameters(command=sys.executable, args=serve, env=environment)) as client:
             try:
                 problems += await _Play(console, client, repository).run(example, backend)
-            except Refused as error:
+            except UsageError as error:
                 problems.append(f"{example}: {error}")
                 break
     stays = f"The scratch repositories stay in {parent}: each has its branch perf/<task>-<date> and its journal."

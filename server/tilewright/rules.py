@@ -5,7 +5,6 @@ A task's `[rules]` table and `start_session` may set any of them. A session reco
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 
 from pydantic import ConfigDict, Field, ValidationError
@@ -13,7 +12,6 @@ from pydantic import ConfigDict, Field, ValidationError
 from tilewright.cases import Strict
 from tilewright.errors import UsageError
 from tilewright.taskerrors import problems
-from tilewright.text import cut, printable
 
 
 class Rules(Strict):
@@ -150,16 +148,11 @@ def defaults() -> str:
 
 def rules_from(settings: Mapping[str, object]) -> Rules:
     """Return the rules with these set, by name. Raises `UsageError` for a name or a value that is not allowed."""
-    known = list(Rules.model_fields)
-    for name in settings:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            meant = f"; did you mean {close[0]}?" if close else "."
-            raise UsageError(f"there is no rule {cut(printable(name), 60)!r}{meant} The rules are {', '.join(known)}")
     try:
         return Rules.model_validate(dict(settings))
     except ValidationError as error:
-        raise UsageError("; ".join(f"rules.{line}" for line in problems(error, {"": known}))) from None
+        known = {"": list(Rules.model_fields)}
+        raise UsageError("; ".join(f"rules.{line}" for line in problems(error, known))) from None
 
 
 def _shown(value: object) -> str:

@@ -84,7 +84,7 @@ def test_the_command_takes_rules_by_name(make_task: Callable[..., Path]) -> None
     root = make_task()
     options = ("session", "start", "task", "--backend", "cpu")
     for rule, words in (
-        ("acept=0.1", "there is no rule 'acept'; did you mean accept?"),
+        ("acept=0.1", "rules.acept: unknown key; did you mean 'accept'?"),
         ("accept", "rules: 'accept': "),
         ("accept=much", "rules.accept: must be a valid number"),
     ):
