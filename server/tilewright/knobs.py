@@ -8,6 +8,7 @@ launches.
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -61,30 +62,44 @@ class Kernel:
     named: frozenset[str]
 
 
+class _Source:
+    """A file of the candidate, and where its parts stand."""
+
+    def __init__(self, name: str, content: bytes) -> None:
+        """Raises `SpaceError` for a file that is no Python."""
+        self.content = content
+        self._offsets = [0, *itertools.accumulate(map(len, content.splitlines(keepends=True)))]
+        try:
+            self.tree = ast.parse(content)
+        except (SyntaxError, ValueError) as error:
+            raise SpaceError(f"{name} cannot be read as Python: {error}") from None
+
+    def span(self, node: ast.expr) -> tuple[int, int]:
+        """The bytes from .. to of a part."""
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        start, end = self._offsets[node.lineno - 1], self._offsets[node.end_lineno - 1]
+        return start + node.col_offset, end + node.end_col_offset
+
+
 class Knobs:
     """What can be set in the editable files `files` of a candidate whose entry point is `function` in `module_file`:
     of the kernels there, those that the entry point may launch."""
 
     def __init__(self, files: Files, module_file: str, function: str, only: Collection[str] | None = None) -> None:
         """`only`: the names of the kernels, where they are known. Raises `SpaceError` for a file that is no Python."""
-        self._files = {name: content for name, content in files.items() if name.endswith(".py")}
+        self._sources = {name: _Source(name, content) for name, content in files.items() if name.endswith(".py")}
         self._places: dict[str, list[_Place]] = {}
         self._ambiguous: set[str] = set()
         self._decorators: list[tuple[str, ast.expr, Kernel]] = []
         mentioned: dict[str, set[str]] = {}
-        for name, content in self._files.items():
-            try:
-                tree = ast.parse(content)
-            except (SyntaxError, ValueError) as error:
-                raise SpaceError(f"{name} cannot be read as Python: {error}") from None
-            offsets = _line_offsets(content)
-            for statement in tree.body:
-                self._constants(name, statement, offsets)
+        for name, source in self._sources.items():
+            for statement in source.tree.body:
+                self._constants(name, statement)
                 _mention(statement, mentioned)
                 if isinstance(statement, ast.FunctionDef):
                     self._kernel(name, statement)
                     if (name, statement.name) == (module_file, function):
-                        self._defaults(name, statement, offsets)
+                        self._defaults(name, statement)
         reached = _reached({function, ROOT}, mentioned) if only is None else only
         self._decorators = [one for one in self._decorators if one[2].name in reached] or self._decorators
 
@@ -135,7 +150,7 @@ class Knobs:
         """The Python files that differ, with the config's values in them."""
         found = {}
         for file, edits in self.edits(config).items():
-            content = self._files[file]
+            content = self._sources[file].content
             for start, end, text in sorted(edits, reverse=True):
                 content = content[:start] + text.encode() + content[end:]
             found[file] = content
@@ -156,10 +171,10 @@ class Knobs:
             whole = {**(otherwise or {}).get(kernel.name, {}), **hints}
             wanted = {name: value for name, value in whole.items() if kernel.hints.get(name) != value}
             if wanted:
-                found.setdefault(file, []).extend(_hinted(decorator, wanted, _line_offsets(self._files[file])))
+                found.setdefault(file, []).extend(_hinted(decorator, wanted, self._sources[file]))
         return found
 
-    def _constants(self, file: str, statement: ast.stmt, offsets: list[int]) -> None:
+    def _constants(self, file: str, statement: ast.stmt) -> None:
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
             target, value = statement.targets[0], statement.value
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
@@ -171,27 +186,23 @@ class Knobs:
             pairs = list(zip(target.elts, value.elts, strict=True))
         for one, literal in pairs:
             if isinstance(one, ast.Name):
-                self._note(file, one.id, literal, offsets)
+                self._note(file, one.id, literal)
 
-    def _defaults(self, file: str, function: ast.FunctionDef, offsets: list[int]) -> None:
+    def _defaults(self, file: str, function: ast.FunctionDef) -> None:
         """Keyword parameters of the entry point with a literal default: whoever leaves them out gets the config's."""
         arguments = function.args
         positional = [*arguments.posonlyargs, *arguments.args]
         pairs = [*zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True)]
         pairs += [(one, value) for one, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if value]
         for one, literal in pairs:
-            self._note(file, one.arg, literal, offsets)
+            self._note(file, one.arg, literal)
 
-    def _note(self, file: str, name: str, literal: ast.expr, offsets: list[int]) -> None:
+    def _note(self, file: str, name: str, literal: ast.expr) -> None:
         """A literal that can be set; a name that is given twice cannot."""
         value = _literal(literal)
         if value is None or name.startswith("__") or name in self._ambiguous:
             return
-        assert literal.end_lineno is not None
-        assert literal.end_col_offset is not None
-        start = offsets[literal.lineno - 1] + literal.col_offset
-        end = offsets[literal.end_lineno - 1] + literal.end_col_offset
-        self._places.setdefault(name, []).append(_Place(file, start, end, value))
+        self._places.setdefault(name, []).append(_Place(file, *self._sources[file].span(literal), value))
         if len({place.value for place in self._places[name]}) > 1:
             del self._places[name]
             self._ambiguous.add(name)
@@ -261,32 +272,19 @@ def _literal(node: ast.expr) -> Value | None:
     return None
 
 
-def _hinted(decorator: ast.expr, hints: Mapping[str, Setting], offsets: list[int]) -> list[Edit]:
+def _hinted(decorator: ast.expr, hints: Mapping[str, Setting], source: _Source) -> list[Edit]:
     """The edits that give a decorator these hints."""
-
-    def place(node: ast.expr) -> tuple[int, int]:
-        assert node.end_lineno is not None
-        assert node.end_col_offset is not None
-        return offsets[node.lineno - 1] + node.col_offset, offsets[node.end_lineno - 1] + node.end_col_offset
-
     if not isinstance(decorator, ast.Call):
-        end = place(decorator)[1]
+        end = source.span(decorator)[1]
         return [(end, end, f"({', '.join(f'{name}={value!r}' for name, value in hints.items())})")]
     present = {keyword.arg: keyword.value for keyword in decorator.keywords}
-    edits = [(*place(present[name]), repr(value)) for name, value in hints.items() if name in present]
+    edits = [(*source.span(present[name]), repr(value)) for name, value in hints.items() if name in present]
     added = [f"{name}={value!r}" for name, value in hints.items() if name not in present]
     if added:
-        end = place(decorator)[1] - 1
-        last = max((place(node)[1] for node in (*decorator.args, *present.values())), default=None)
+        end = source.span(decorator)[1] - 1
+        last = max((source.span(node)[1] for node in (*decorator.args, *present.values())), default=None)
         edits.append((end, end, ", ".join(added)) if last is None else (last, last, ", " + ", ".join(added)))
     return edits
-
-
-def _line_offsets(content: bytes) -> list[int]:
-    offsets = [0]
-    for line in content.splitlines(keepends=True):
-        offsets.append(offsets[-1] + len(line))
-    return offsets
 
 
 def _span(values: tuple[int, ...]) -> str:
