@@ -70,11 +70,9 @@ class Draw(Strict):
             found = [value for _ in range(turns) for value in source.sample(self.choices, len(self.choices))][:count]
         else:
             low, high = self._ends
-            shift = min(low - 1, 0)  # zero and below come to lie at 1
-            start, end = math.log(low - shift), math.log(high - shift + 1)
             inner = count - 2 if count > 2 else 1 if count == 1 else 0
-            places = [start + (end - start) * (part + source.random()) / inner for part in range(inner)]
-            drawn = [min(max(int(math.exp(place)) + shift, low + (low < high)), high) for place in places]
+            places = self._by_orders(inner, source)
+            drawn = [min(max(math.floor(place), low + (low < high)), high) for place in places]
             for place, value in enumerate(drawn):
                 if value % 2 == 0 and source.random() < 0.5:
                     drawn[place] = value + 1 if value < high else max(value - 1, low)
@@ -108,14 +106,18 @@ class Draw(Strict):
         if self.choices is not None:
             return self.draw(count, source)
         low, high = self._ends
-        shift = min(low - 1, 0)  # zero and below come to lie at 1
-        start, width = math.log(low - shift), math.log((high - shift + 1) / (low - shift))
         even = count // 2
         places = [low + (high - low + 1) * (part + source.random()) / even for part in range(even)]
-        for part in range(count - even):
-            places.append(math.exp(start + width * (part + source.random()) / (count - even)) + shift)
+        places += self._by_orders(count - even, source)
         found = [min(max(math.floor(place), low), high) * self.multiple_of for place in places]
         return source.sample(found, count)
+
+    def _by_orders(self, count: int, source: random.Random) -> list[float]:
+        """One place, in multiples, from each of `count` strata of the range that have equal width on a log scale."""
+        low, high = self._ends
+        shift = min(low - 1, 0)  # zero and below come to lie at 1
+        start, width = math.log(low - shift), math.log((high - shift + 1) / (low - shift))
+        return [math.exp(start + width * (part + source.random()) / count) + shift for part in range(count)]
 
     def draw_large(self, count: int, share: float, source: random.Random) -> list[CaseValue]:
         """`count` values from the upper half of a range that is cut off at `share` of its maximum, odd where it holds
@@ -164,18 +166,16 @@ class HiddenEntry(BaseModel):
         ranges = [name for name, rule in rules.items() if rule.choices is None]
         longest = max((len(rule.choices) for rule in rules.values() if rule.choices is not None), default=1)
         most = max(volume(case, ranges) for case in visible)
-        found: dict[int, Case] = {}
+        found: list[Case] = []
         for halvings in range(LARGE_HALVINGS):
-            waiting = [turn for turn in range(min(longest, LARGE_CASES) if ranges else 0) if turn not in found]
-            drawn = {name: rules[name].draw_large(len(waiting), 0.5**halvings, source) for name in ranges}
-            for place, turn in enumerate(waiting):
-                case = source.choice(visible) | {name: values[place] for name, values in drawn.items()}
-                if volume(case, ranges) <= most:
-                    found[turn] = case
+            count = (min(longest, LARGE_CASES) if ranges else 0) - len(found)
+            drawn = {name: rules[name].draw_large(count, 0.5**halvings, source) for name in ranges}
+            cases = [
+                source.choice(visible) | {name: values[turn] for name, values in drawn.items()} for turn in range(count)
+            ]
+            found += [case for case in cases if volume(case, ranges) <= most]
         lists = {name: rule.draw(len(found), source) for name, rule in rules.items() if rule.choices}
-        return [
-            case | {name: values[turn] for name, values in lists.items()} for turn, case in enumerate(found.values())
-        ]
+        return [case | {name: values[turn] for name, values in lists.items()} for turn, case in enumerate(found)]
 
     def draw(self, bases: list[Case], source: random.Random) -> list[Case]:
         """One hidden case over each of `bases`, visible cases; the ranges are turned against each other."""
