@@ -73,70 +73,62 @@ def edits_of(example: str) -> list[Edit]:
     ]
 
 
-class _Play:
-    """One example, from scratch repository to finished table."""
+async def _play(console: Console, client: Client, repository: Path, example: str, backend: str) -> list[str]:
+    """Play a session on an example, an edit at a time. Returns what went otherwise than it should. Raises `UsageError`
+    with what a tool refused."""
 
-    def __init__(self, console: Console, client: Client, repository: Path) -> None:
-        self._console = console
-        self._client = client
-        self._repository = repository
+    def say(text: str, style: str = "") -> None:
+        console.print(Text(f"    {text}", style), soft_wrap=True)
 
-    async def run(self, example: str, backend: str) -> list[str]:
-        """Play a session on the example, an edit at a time. Returns what went otherwise than it should. Raises
-        `UsageError` with what a tool refused."""
-        edits, problems, statuses = edits_of(example), [], []
-        rules = {"patience": len(edits) + 1, "stop_on_minor_gain": False}
-        status = await self._call("start_session", task=example, backend=backend, rules=rules)
-        self._say(status["summary"])
-        for edit in edits if status["phase"] == "ready" else []:
-            report = await self._try(edit, self._repository / status["editable"][0])
-            if report is None:
-                continue
-            ended = report["verdict"]
-            statuses.append((edit.aim, ended))
-            if ended != STATUSES.get(edit.aim, ended):
-                problems.append(f"{edit.name!r} {edit.aim} and ended as {ended}")
-            if report["advice"]["action"] == "stop":
-                break
-        else:
-            if statuses and (Aim.GAIN, "keep") not in statuses:
-                problems.append("no gain was kept")
-        status = await self._call("session_status")
-        self._say(f"\n{status['summary']}", "bold")
-        table = (self._repository / status["files"]["table"]).read_text(encoding="utf-8")
-        self._console.print(f"\n{table}", markup=False, highlight=False, soft_wrap=True)
-        return problems
-
-    async def _try(self, edit: Edit, file: Path) -> dict[str, Any] | None:
-        """The report on an edit's row; None if the edit does not apply after what was kept."""
-        before = file.read_text(encoding="utf-8")
-        after = edit.change(before)
-        if after == before:
-            return None
-        file.write_text(after, encoding="utf-8")
-        self._console.print(Text.assemble("\n  ", (edit.name, "bold"), (f" ({edit.aim})", "dim")))
-        lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), n=1, lineterm=""))[2:]
-        for line in [*lines[:DIFF_LINES], *(["..."] if len(lines) > DIFF_LINES else [])]:
-            self._say(line, {"+": "green", "-": "red", "@": "cyan"}.get(line[0], "dim"))
-        report = await self._call("run_iteration", optimization=edit.name)
+    edits, problems, statuses = edits_of(example), [], []
+    rules = {"patience": len(edits) + 1, "stop_on_minor_gain": False}
+    status = await _call(client, "start_session", task=example, backend=backend, rules=rules)
+    say(status["summary"])
+    for edit in edits if status["phase"] == "ready" else []:
+        diff = _edited(edit, repository / status["editable"][0])
+        if not diff:
+            continue
+        console.print(Text.assemble("\n  ", (edit.name, "bold"), (f" ({edit.aim})", "dim")))
+        for line in [*diff[:DIFF_LINES], *(["..."] if len(diff) > DIFF_LINES else [])]:
+            say(line, {"+": "green", "-": "red", "@": "cyan"}.get(line[0], "dim"))
+        report = await _call(client, "run_iteration", optimization=edit.name)
         if "row" not in report:
             raise UsageError(f"{report['summary']}; {report['next']}")
-        self._say(report["summary"])
-        self._say(report["row"], "cyan")
-        return report
+        say(report["summary"])
+        say(report["row"], "cyan")
+        ended = report["verdict"]
+        statuses.append((edit.aim, ended))
+        if ended != STATUSES.get(edit.aim, ended):
+            problems.append(f"{edit.name!r} {edit.aim} and ended as {ended}")
+        if report["advice"]["action"] == "stop":
+            break
+    else:
+        if statuses and (Aim.GAIN, "keep") not in statuses:
+            problems.append("no gain was kept")
+    status = await _call(client, "session_status")
+    say(f"\n{status['summary']}", "bold")
+    table = (repository / status["files"]["table"]).read_text(encoding="utf-8")
+    console.print(f"\n{table}", markup=False, highlight=False, soft_wrap=True)
+    return problems
 
-    async def _call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        try:
-            result = await self._client.call_tool(tool, arguments)
-        except MCPError as error:
-            raise UsageError(f"{tool}: {error}") from None
-        if result.is_error:
-            raise UsageError(f"{tool}: {getattr(result.content[0], 'text', '')}")
-        content = dict(result.structured_content or {})
-        return await self._call(tool, **arguments) if content.get("state") == "running" else content
 
-    def _say(self, text: str, style: str = "") -> None:
-        self._console.print(Text(f"    {text}", style), soft_wrap=True)
+def _edited(edit: Edit, file: Path) -> list[str]:
+    """Make an edit, and return its diff; empty if it does not apply after what was kept."""
+    before = file.read_text(encoding="utf-8")
+    after = edit.change(before)
+    file.write_text(after, encoding="utf-8")
+    return list(difflib.unified_diff(before.splitlines(), after.splitlines(), n=1, lineterm=""))[2:]
+
+
+async def _call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    try:
+        result = await client.call_tool(tool, arguments)
+    except MCPError as error:
+        raise UsageError(f"{tool}: {error}") from None
+    if result.is_error:
+        raise UsageError(f"{tool}: {getattr(result.content[0], 'text', '')}")
+    content = dict(result.structured_content or {})
+    return await _call(client, tool, **arguments) if content.get("state") == "running" else content
 
 
 def _scratch(parent: Path, example: str) -> Path:
@@ -179,7 +171,7 @@ async def run_demo(console: Console, backend: str, folder: Path | None, only: st
         serve = ["-m", "tilewright", "serve", "--root", str(repository)]
         async with Client(StdioServerParameters(command=sys.executable, args=serve, env=environment)) as client:
             try:
-                problems += await _Play(console, client, repository).run(example, backend)
+                problems += await _play(console, client, repository, example, backend)
             except UsageError as error:
                 problems.append(f"{example}: {error}")
                 break
