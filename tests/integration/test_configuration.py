@@ -36,7 +36,9 @@ def test_a_session_begins_with_the_defaults_of_the_file(make_task: Callable[...,
     answer = json.loads(started.stdout)
     eased = "session_error = 0.2 instead of 0.05"
     assert f"rules that decide were eased by an argument: {eased}" in answer["notes"]
-    assert f"eased: {eased}" in (root / "sandbox" / "perf_results.md").read_text()
+    for file in ("report.md", "perf_results.md"):
+        assert f"eased: {eased}" in (root / "sandbox" / file).read_text(), file
+    assert "max_iterations = 3 (default 25)" in " ".join(tilewright("session", "status", cwd=root).stdout.split())
 
 
 @pytest.mark.parametrize(

@@ -208,19 +208,3 @@ def test_an_imported_session_is_named_in_notes_and_report(root: Path) -> None:
         assert any(note.startswith("imported: ") for note in loop.status().notes)
 
     play(there, scene)
-
-
-def test_rules_that_an_argument_eased_stand_in_notes_report_and_rows(make_task: Callable[..., Path]) -> None:
-    root = make_task()
-    eased = Rules(session_error=0.2, regression=0.4, hidden_cases_to_keep=12)
-
-    async def scene(loop: Loop) -> None:
-        report = await start(loop, rules=eased)
-        for name in ("session_error", "regression", "hidden_cases_to_keep"):
-            assert any("eased by an argument" in note and name in note for note in report.notes)
-            assert all(name in row.trust for row in report.tried)
-
-    play(root, scene)
-    for file in ("report.md", "perf_results.md"):
-        text = (root / "sandbox" / file).read_text()
-        assert all(name in text for name in ("session_error", "regression", "hidden_cases_to_keep")), file
