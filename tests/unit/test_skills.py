@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import posixpath
 import re
 from pathlib import Path
 from typing import Any, Literal
@@ -81,18 +80,6 @@ def links(text: str) -> list[str]:
     return [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]
 
 
-def with_addresses(uri: str, text: str) -> str:
-    """A page with its links made addresses, as a client makes them that read it at `uri`."""
-
-    def whole(match: re.Match[str]) -> str:
-        path, hash_, anchor = match[1].partition("#")
-        return f"](skill://{posixpath.normpath(posixpath.join(folder, path)) if path else here}{hash_}{anchor})"
-
-    here = uri.removeprefix("skill://")
-    folder = posixpath.dirname(here)
-    return re.sub(r"\]\((?!\w+://)([^)\s]+)\)", whole, text) if uri.endswith(".md") else text
-
-
 def test_installed_skills_hold_all_they_link_to(tmp_path: Path) -> None:
     written = install([], tmp_path)
     assert [folder.name for folder in written] == NAMES == skill_names()
@@ -160,19 +147,15 @@ def test_the_server_offers_the_skills_as_they_are_installed_and_each_page_once(t
                     (content,) = (await client.read_resource(file["uri"])).contents
                     served = str(getattr(content, "text", "")).encode()
                     addresses.append(file["uri"])
-                    if file["uri"].startswith(f"skill://{HOST}/"):
-                        assert served == installed
-                    absolute = with_addresses(file["uri"], served.decode())
-                    elsewhere = with_addresses(file["uri"], installed.decode())
-                    assert re.sub(r"skill://[\w-]+/", "", absolute) == re.sub(r"skill://[\w-]+/", "", elsewhere)
-                    linked.update(re.findall(r"\]\((skill://[^)#]+)", absolute))
+                    linked.update(re.findall(r"\]\((skill://[^)#]+)", served.decode()))
+                    assert served.replace(f"skill://{HOST}/".encode(), b"") == installed
                     assert file["digest"] == f"sha256:{hashlib.sha256(served).hexdigest()}"
                     assert file["size"] == len(served)
                 got = await client.session.send_request(Getting(params=GetParams(uri=entry["uri"])), Answer)
                 assert got.skill == entry
             places = [uri.split("/", 3)[3] for uri in addresses]
             assert {name for name in places if places.count(name) > 1} == {"SKILL.md"}
-            assert len(linked) > 20
+            assert len(linked) > 10
             assert linked <= {*addresses}
             assert sorted(addresses) == sorted(
                 resource.uri for resource in (await client.list_resources()).resources if "skill://" in resource.uri
