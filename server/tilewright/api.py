@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import UsageError
+from tilewright.evaluation.statistics import ERROR_PROBABILITY
 from tilewright.isolation.fork_server import ForkServer
 from tilewright.programs.model import Program
 from tilewright.referee.capture_worker import Entry
@@ -68,15 +69,13 @@ def capture(
         return capture_twice(_capture_server(), entry, draws, limit_s, examples, kept)
 
 
-def compare_programs(first: Program, second: Program, error_probability: float | None = None) -> ComparisonResult:
+def compare_programs(first: Program, second: Program, error_probability: float = ERROR_PROBABILITY) -> ComparisonResult:
     """The second program beside the first, replayed in turns on this machine's GPU until the question is closed.
 
-    `error_probability`: that the interval of the speedup misses the truth; default: 0.4%. Raises
-    `tilewright.referee.replayer.Fault` for a program that cannot be replayed, and `ReplayerGone` without a GPU.
+    `error_probability`: that the interval of the speedup misses the truth. Raises `tilewright.referee.replayer.Fault`
+    for a program that cannot be replayed, and `ReplayerGone` without a GPU.
     """
     with exclusive_gpu(), Replayer() as replayer:
-        if error_probability is None:
-            return compare(replayer, first, second)
         return compare(replayer, first, second, error_probability=error_probability)
 
 
