@@ -232,9 +232,14 @@ def test_the_command_says_what_it_wrote(tmp_path: Path) -> None:
     assert "tilewright skills install --to .claude/skills" in refused.output
     assert "say: Make the kernel in <task folder> faster with Tilewright." in refused.output
     codex = json.loads(setup("--client", "codex", "--allow-tools", "--json").stdout)
-    assert codex["summary"] == ".codex/config.toml was written"
+    assert codex["summary"].startswith(".codex/config.toml was written: the server")
     assert "tilewright skills install\n" in codex["next"]
-    assert [(tmp_path / file["path"]).read_text() for file in codex["files"]] == [codex["files"][0]["text"]]
+    assert codex["files"] == [{"path": ".codex/config.toml", "written": True, "text": ""}], "it may hold a token"
+    (shown,) = json.loads(setup("--client", "codex", "--print", "--json").stdout)["files"]
+    assert (shown["written"], tomllib.loads(shown["text"])["mcp_servers"][NAME]["args"]) == (
+        False,
+        server_command()[1:],
+    )
     allowing = setup("--client", "claude-code", "--allow-tools")
     assert ".mcp.json is as it should be" in allowing.output
     allowed = json.loads((tmp_path / ".claude" / "settings.json").read_text())["permissions"]["allow"]

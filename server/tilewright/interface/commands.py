@@ -190,17 +190,18 @@ def setup(
     texts = done(lambda: clients.texts(root, wanted, merge=not show))
     if not show:
         done(lambda: clients.write(texts))
-    lines, files = [], []
+    lines, summaries, files = [], [], []
     for path, (before, after) in texts.items():
         holds = "; ".join(one.holds for one in wanted if root / one.path == path)
         state = "is as it should be" if after == before else "needs" if show else "was written"
-        lines += [f"{path.relative_to(root)} {state}: {holds}", *([after] if show else [])]
-        files.append({"path": str(path.relative_to(root)), "state": state, "holds": holds, "text": after})
-    summary = "; ".join(f"{file['path']} {file['state']}" for file in files)
+        summaries.append(f"{path.relative_to(root)} {state}: {holds}")
+        text = after if show else ""  # of a file that is there, another server's token could be in it
+        lines += [summaries[-1], *([text] if show else [])]
+        files.append({"path": str(path.relative_to(root)), "written": state == "was written", "text": text})
     if not allow_tools:
         lines.append(f"{chosen.title} will ask before each call; --allow-tools changes that")
     then = [] if show else [clients.what_next(chosen)]
-    print_answer(as_json, [*lines, *then], summary, client=chosen.name, files=files, next="".join(then))
+    print_answer(as_json, [*lines, *then], "; ".join(summaries), client=chosen.name, files=files, next="".join(then))
 
 
 @app.command(name="doctor")
