@@ -12,7 +12,6 @@ from rich.text import Text
 from tilewright import __version__, doctor
 from tilewright.configuration import configuration_of
 from tilewright.files import is_folder, write_atomically
-from tilewright.interface.finish import finish
 from tilewright.interface.programs import program_app
 from tilewright.interface.sessioncommands import add_session_commands
 from tilewright.interface.terminal import (
@@ -315,5 +314,4 @@ def install_(
 
 
 add_session_commands(app, session_app)
-app.command()(finish)
 add_tools(app, session=session_app)

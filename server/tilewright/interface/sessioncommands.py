@@ -38,7 +38,7 @@ NO_SESSION = "no session yet: `tilewright session start FOLDER` begins one, with
 
 def add_session_commands(app: typer.Typer, group: typer.Typer) -> None:
     """Make those of one session commands of `app`, and those of sessions as such commands of `group`."""
-    for command in (log, show, diff, report, verify, rerun):
+    for command in (log, show, diff, report, verify, rerun, finish):
         app.command()(command)
     group.command(name="list")(list_)
     group.command()(end)
@@ -166,6 +166,25 @@ def rerun(iteration: Number, session: NameOption = "", root: Root = HERE, as_jso
     from tilewright.session.rerun import rerun as run
 
     print_lines(done(lambda: asyncio.run(run(Checkout(root), iteration, session, print_progress))), as_json)
+
+
+def finish(
+    session: Name = "",
+    squash: Annotated[
+        bool, typer.Option("--squash", help="one commit of all; default: one for each kept edit")
+    ] = False,
+    branch: Annotated[str, typer.Option(help="the branch's name; default: the session's with -clean after it")] = "",
+    root: Root = HERE,
+    as_json: Json = False,
+) -> None:
+    """Make a clean branch of a session's kept commits, on the commit it began from, and say how to open a pull request.
+
+    Nothing is checked out, and no file changes; the session may be under way.
+    """
+    from tilewright.session.finish import finish as run
+
+    lines = done(lambda: run(Checkout(root), session, branch, squash))
+    print_answer(as_json, lines, lines[0], next="\n".join(lines[1:]))
 
 
 def list_(root: Root = HERE, as_json: Json = False) -> None:
