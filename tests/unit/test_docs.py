@@ -70,7 +70,8 @@ def test_the_task_of_the_reference_is_the_first_example(tmp_path: Path) -> None:
 def test_the_defaults_of_the_reference_can_be_read(tmp_path: Path) -> None:
     from tilewright.configuration import configuration_of
 
-    (tmp_path / "pyproject.toml").write_text(blocks("toml")[-1])
+    (example,) = blocks('toml title="pyproject.toml"')
+    (tmp_path / "pyproject.toml").write_text(example)
     assert configuration_of(tmp_path).rules.max_iterations == 40
 
 
@@ -79,7 +80,7 @@ def test_the_repository_task_of_the_reference_is_one() -> None:
 
     task = parse_command_task(blocks("toml")[1], TASK_PAGE)
     assert task.benchmark.property == "benchmark"
-    assert parse_command_task("".join(blocks("toml")[1:-1]), TASK_PAGE).rules.accept == 0.1
+    assert parse_command_task("".join(blocks("toml")[1:]), TASK_PAGE).rules.accept == 0.1
     through = len(SURVIVE) + 2  # the clock's trick and the memory's
     trust = " ".join((ROOT / "docs" / "trust.md").read_text().split())
     assert f"{len(STOPPED)} are stopped and {through} get through" in trust
