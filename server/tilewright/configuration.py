@@ -54,5 +54,6 @@ def configuration_of(root: Path) -> Configuration:
         raise UsageError("; ".join(f"{FILE}: {line}" for line in problems(error, _KNOWN))) from None
     except ValueError as error:
         raise UsageError(f"{FILE} cannot be read: {error}") from None
-    found = project.tool.tilewright
-    return found.model_copy(update={"task": str(root / found.task)}) if found.task else found
+    configuration = project.tool.tilewright
+    task = str(root / configuration.task) if configuration.task else ""
+    return configuration.model_copy(update={"task": task})

@@ -94,10 +94,10 @@ def _sanitized(file: Path, as_json: bool) -> int:
     """Say what compute-sanitizer finds in a program. Returns 1 if that is anything."""
     from tilewright.profile.sanitizer import sanitized
 
-    found = done(lambda: list(sanitized(file)))
-    total = sum(count for _, count, _ in found)
-    lines = [line for tool, count, text in found for line in (f"{tool}: {count} errors", *([text] if count else []))]
-    tools = [{"tool": tool, "errors": count, "text": text} for tool, count, text in found]
+    findings = done(lambda: list(sanitized(file)))
+    total = sum(count for _, count, _ in findings)
+    lines = [line for tool, count, text in findings for line in (f"{tool}: {count} errors", *([text] if count else []))]
+    tools = [{"tool": tool, "errors": count, "text": text} for tool, count, text in findings]
     print_answer(as_json, lines, f"{total} errors", tools=tools)
     return int(total > 0)
 
