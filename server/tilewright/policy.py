@@ -148,14 +148,6 @@ def _over_memory(case: CaseTiming, rules: Rules) -> str:
     return f"a call takes {case.peak_bytes / 2**20:.1f} MiB of memory on {case_label(case.case)}; {allowed}"
 
 
-def confirmed(verdict: Verdict | None) -> Verdict | None:
-    """The verdict of a second run, of a candidate that would be kept by the first: a gain has to show in both."""
-    if verdict is None or verdict.reason not in (Reason.GAIN, Reason.INCONCLUSIVE):
-        return verdict
-    said = f"{verdict.detail}, confirmed" if verdict.reason is Reason.GAIN else f"not confirmed: {verdict.detail}"
-    return verdict.model_copy(update={"detail": said})
-
-
 def gains(first: BenchmarkResult, rules: Rules, alone: bool) -> bool:
     """Whether a first benchmark run is a gain, which is then checked on many hidden cases and confirmed. `alone`: the
     baseline's, which has nothing to win against."""
@@ -171,14 +163,18 @@ def settled(
     alone: bool = False,
 ) -> Verdict | None:
     """What a candidate's benchmark settles: nothing where a run of it was void, nor of the baseline. `sizes`: the check
-    on many hidden cases of one that gains; `again`: its second run."""
+    on many hidden cases of one that gains; `again`: its second run, in which the gain has to show, too."""
     if sizes is not None and not sizes.passed:
         return verdict_of_check(sizes)
     if alone:
         return None
     if first.modelled or not gains(first, rules, alone):
         return verdict_of_benchmark(first, rules)
-    return confirmed(verdict_of_benchmark(again, rules)) if again is not None else None
+    verdict = verdict_of_benchmark(again, rules) if again is not None else None
+    if verdict is None or verdict.reason not in (Reason.GAIN, Reason.INCONCLUSIVE):
+        return verdict
+    detail = f"{verdict.detail}, confirmed" if verdict.reason is Reason.GAIN else f"not confirmed: {verdict.detail}"
+    return verdict.model_copy(update={"detail": detail})
 
 
 class Ratio(Record):
