@@ -96,11 +96,11 @@ def verdict_of_benchmark(result: BenchmarkResult, rules: Rules) -> Verdict | Non
         if result.modelled:
             text = "the same machine code as the incumbent, launched in the same way in every case"
         return Verdict(kind=VerdictKind.REVERT, reason=Reason.SAME_PROGRAM, detail=text)
-    if result.speedup is None or result.speedup_low is None or result.speedup_high is None:
+    ratio = ratio_of(result)
+    if ratio is None:
         return None
     mark = "~" if result.modelled else ""
-    low, high = _percent(result.speedup_low, mark), _percent(result.speedup_high, mark)
-    shown = f"{_percent(result.speedup, mark)} speed ({low} to {high})"
+    shown = f"{_percent(ratio.speedup, mark)} speed ({_percent(ratio.low, mark)} to {_percent(ratio.high, mark)})"
     for case in result.cases:
         if case.speedup is not None and case.speedup_high is not None and case.speedup_high < 1 - rules.regression:
             detail = f"{_percent(case.speedup, mark)} speed on {case_label(case.case)}"
@@ -110,30 +110,26 @@ def verdict_of_benchmark(result: BenchmarkResult, rules: Rules) -> Verdict | Non
             return Verdict(kind=VerdictKind.REVERT, reason=Reason.REGRESSION, detail=detail)
         if text := _over_memory(case, rules):
             return Verdict(kind=VerdictKind.REVERT, reason=Reason.MEMORY, detail=text)
-    gains, loses = _beyond(result, rules)
+    gains, loses = _beyond(ratio, result.level, rules)
     if gains:
         return Verdict(kind=VerdictKind.KEEP, reason=Reason.GAIN, detail=shown)
     if loses:
         return Verdict(kind=VerdictKind.REVERT, reason=Reason.REGRESSION, detail=shown)
     why = (result.message or "within the model's resolution") if result.modelled else "the interval holds zero"
-    if result.speedup_low > 1 or result.speedup_high < 1:
+    if ratio.low > 1 or ratio.high < 1:
         least = rules.floor if result.level is Level.REPLAYED else rules.resolution
         why = f"equal versions can differ by {100 * math.expm1(least):.2f}%"
     return Verdict(kind=VerdictKind.REVERT, reason=Reason.INCONCLUSIVE, detail=f"{shown}: {why}")
 
 
-def _beyond(result: BenchmarkResult, rules: Rules) -> tuple[bool, bool]:
-    """Whether a result is a gain that counts, and whether it is a loss that does. Between replayed programs the gain
+def _beyond(ratio: Ratio, level: Level | None, rules: Rules) -> tuple[bool, bool]:
+    """Whether a speedup is a gain that counts, and whether it is a loss that does. Between replayed programs the gain
     itself has to reach the floor, elsewhere the whole interval has to lie beyond the resolution."""
-    assert result.speedup is not None and result.speedup_low is not None and result.speedup_high is not None
-    if result.level is Level.REPLAYED:
+    if level is Level.REPLAYED:
         least = math.exp(rules.floor)
-        return (
-            result.speedup_low > 1 and result.speedup >= least,
-            result.speedup_high < 1 and result.speedup <= 1 / least,
-        )
-    least = 1.0 if result.modelled else math.exp(rules.resolution)
-    return result.speedup_low > least, result.speedup_high < 1 / least
+        return ratio.low > 1 and ratio.speedup >= least, ratio.high < 1 and ratio.speedup <= 1 / least
+    least = 1.0 if level is Level.MODELLED else math.exp(rules.resolution)
+    return ratio.low > least, ratio.high < 1 / least
 
 
 def _over_memory(case: CaseTiming, rules: Rules) -> str:
