@@ -92,7 +92,7 @@ def dumped(root: Path, sources: dict[str, tuple[str, list[str], str]]) -> dict[s
             for name, (source, archs, stage) in sources.items():
                 (root / "task" / "kernel.py").write_text(source)
                 report = await dumper.dump(FOLDER, archs, stage, quiet)  # type: ignore[arg-type]
-                found[name] = report, dumper.text(report.resource.rpartition("/")[2]) or ""
+                found[name] = report, (root / report.file).read_text() if report.file else ""
         finally:
             await dumper.close()
 

@@ -31,53 +31,31 @@ def dumped(*made: Compilation) -> Dumped:
     return Dumped(status=Status.PASSED, case="N=1", kernels=[DumpedKernel(grid=[1, 1, 1], made=one) for one in made])
 
 
-@pytest.mark.parametrize("count", [1, 2, 5, 30])
-@pytest.mark.parametrize("stage", ["resources", "cutile_ir"])
-def test_a_report_keeps_to_its_budget(count: int, stage: dumptext.Stage) -> None:
+@pytest.mark.parametrize("count", [1, 4, 30])
+def test_a_report_shows_the_start_and_says_where_the_rest_is(count: int) -> None:
     held = dumped(*(compilation(f"kernel_{number}") for number in range(count)))
-    whole = dumptext.whole_text(held, stage)
-    report = dumptext.report(held, stage, "tilewright://dump/x", whole, "a file")
-    assert len(report.model_dump_json()) <= dumptext.SHOWN_CHARACTERS
+    whole = dumptext.whole_text(held, None, "cutile_ir")
+    report = dumptext.report(held, None, "cutile_ir", whole, "a file")
     assert report.summary.startswith("kernel_0 on sm_90: spills 4728 bytes a thread")
-    assert report.kernels[0].findings
-    if stage == "cutile_ir":
-        assert report.text.startswith("==== kernel_0 for sm_90: cutile_ir ====")
-        assert "characters more in a file" in report.text
-    else:
-        assert report.text == ""
-        assert whole.count("-> zero-padding") == 8 * count
-    if len(report.kernels) < count:
-        assert f"only the first {len(report.kernels)} of {count} kernels are listed" in report.message
-
-
-@pytest.mark.parametrize("count", [1, 20])
-def test_what_was_cut_is_where_the_report_says(count: int) -> None:
-    held = dumped(*(compilation(f"kernel_{number}") for number in range(count)))
-    whole, place = dumptext.whole_text(held, "cutile_ir"), "sandbox/dumps/cutile_ir-0123456789abcdef.txt"
-    for made in (
-        dumptext.report(held, "cutile_ir", "tilewright://dump/x", whole, place),
-        dumptext.comparison(held, held, "tilewright://dump/x", whole, place),
-    ):
-        assert len(made.model_dump_json()) <= dumptext.SHOWN_CHARACTERS
-        assert made.text.endswith(f" characters more in {place}")
-        assert made.resource == "tilewright://dump/x"
-        if count > dumptext.MOST_LINES:
-            assert made.summary.endswith(f"kernels more in {place}")
-
-
-def test_the_first_findings_stay_and_the_rest_are_counted() -> None:
-    held = dumped(compilation())
-    (kernel,) = dumptext.report(held, "resources", "", "", "").kernels
-    assert len(kernel.findings) == 5
-    assert kernel.more_findings > 0
-    assert "barriers" not in (kernel.resources or {})  # zero
+    assert report.text.startswith("==== kernel_0 for sm_90: cutile_ir ====")
+    assert report.text.endswith(f"\n... {len(whole) - dumptext.TEXT_SHOWN} characters more in a file")
+    assert report.file == "a file"
+    shown = min(count, dumptext.KERNELS_SHOWN)
+    assert [len(kernel.findings) > 0 for kernel in report.kernels] == [True] * shown
+    assert sum(len(kernel.findings) for kernel in report.kernels) <= dumptext.FINDINGS_SHOWN
+    assert report.message == (f"{count - shown} kernels more; ask for fewer architectures" if count > shown else "")
+    assert report.summary.endswith("... 14 kernels more") == (count == 30)
+    assert "barriers" not in (report.kernels[0].resources or {})  # zero
+    whole = dumptext.whole_text(held, None, "resources")
+    assert dumptext.report(held, None, "resources", whole, "").text == ""
+    assert whole.count("-> zero-padding") == 8 * count
 
 
 def test_kernels_are_paired_by_name_and_what_came_or_went_is_said() -> None:
     before = dumped(compilation("same"), compilation("gone"))
     after = dumped(compilation("new"), compilation("same", resources=RESOURCES.model_copy(update={"registers": 168})))
-    whole = dumptext.whole_comparison(before, after, "resources")
-    report = dumptext.comparison(before, after, "tilewright://dump/x", whole, "a file")
+    whole = dumptext.whole_text(after, before, "resources")
+    report = dumptext.report(after, before, "resources", whole, "a file")
     new, same, gone = report.summary.splitlines()
     assert new.startswith("new on sm_90: new in the candidate; spills")
     assert same.startswith("same on sm_90: registers 255 -> 168; now spills")
@@ -89,7 +67,7 @@ def test_kernels_are_paired_by_name_and_what_came_or_went_is_said() -> None:
 def test_a_failed_kernel_and_a_slow_one_have_their_statuses() -> None:
     slow = compilation(resources=None, timed_out=True, error="COMPILE TIMEOUT: 1 s")
     wrong = compilation(resources=None, error="tile 48 is no power of two\nmore")
-    assert dumptext.report(dumped(slow), "resources", "", "", "").status is Status.TIMEOUT
-    report = dumptext.report(dumped(slow, wrong), "resources", "", "", "")
+    assert dumptext.report(dumped(slow), None, "resources", "", "").status is Status.TIMEOUT
+    report = dumptext.report(dumped(slow, wrong), None, "resources", "", "")
     assert report.status is Status.COMPILE_ERROR
     assert report.summary.splitlines()[1] == "matmul on sm_90: tile 48 is no power of two"

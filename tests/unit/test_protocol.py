@@ -57,7 +57,6 @@ def test_what_is_unknown_is_refused_with_the_revisions_code(mode: str) -> None:
                 (client.call_tool("nope", {}), INVALID_PARAMS, "no tool 'nope'; the tools are append_result, "),
                 (client.read_resource("tilewright://nope"), absent, "tilewright://nope"),
                 (client.read_resource("skill://perf-loop/nope.md"), absent, "skill://perf-loop/nope.md"),
-                (client.read_resource("tilewright://dump/nope"), absent, "call dump_ir again"),
             ):  # fmt: skip
                 error = await refused(call)
                 assert (error.code, words in error.message) == (code, True), error
@@ -73,7 +72,7 @@ def test_resources_of_a_session_say_why_there_is_none(mode: str, tmp_path: Path)
 
         async def scene(place: Path | UsageError = place, words: str = words) -> None:
             async with Client(build_server(Workspace(place)), mode=mode) as client:
-                for name in ("results", "journal", "dump/12"):
+                for name in ("results", "journal"):
                     error = await refused(client.read_resource(f"tilewright://{name}"))
                     assert error.code == (RESOURCE_NOT_FOUND if mode == "legacy" else INVALID_PARAMS)
                     assert words in error.message

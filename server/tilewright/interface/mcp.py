@@ -42,7 +42,7 @@ another call needs the machine."""
 
 RESOURCE_NOT_FOUND = -32002
 """The code for an unknown resource before revision 2026-07-28, which has `INVALID_PARAMS`."""
-RESULTS, JOURNAL, DUMP = "tilewright://results", "tilewright://journal", "tilewright://dump/"
+RESULTS, JOURNAL = "tilewright://results", "tilewright://journal"
 PROMPT = types.Prompt(
     name="optimise-kernel", title="Make a kernel faster",
     description="Run a whole session on a task, by the rules of the skill perf-loop.",
@@ -72,8 +72,8 @@ def build_server(workspace: Workspace) -> Server[None]:
     server = Server(
         "tilewright", title="Tilewright", version=__version__, instructions=INSTRUCTIONS, lifespan=lifespan,
         on_list_tools=handlers.list_tools, on_call_tool=handlers.call_tool, on_list_resources=handlers.list_resources,
-        on_list_resource_templates=handlers.list_templates, on_read_resource=handlers.read_resource,
-        on_list_prompts=handlers.list_prompts, on_get_prompt=handlers.get_prompt,
+        on_read_resource=handlers.read_resource, on_list_prompts=handlers.list_prompts,
+        on_get_prompt=handlers.get_prompt,
     )  # fmt: skip
     skills.add_to(server)
     return server
@@ -125,13 +125,6 @@ class Handlers:
         ]  # fmt: skip
         return types.ListResourcesResult(resources=[*session, *skills.resources()])
 
-    async def list_templates(self, _: Context, params: Any) -> types.ListResourceTemplatesResult:
-        template = types.ResourceTemplate(
-            uri_template=f"{DUMP}{{identity}}", name="dump", mime_type="text/plain",
-            description="The whole text of an earlier dump_ir.",
-        )  # fmt: skip
-        return types.ListResourceTemplatesResult(resource_templates=[template])
-
     async def read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
@@ -155,11 +148,6 @@ class Handlers:
             folder = self._workspace.loop.checkout.current_folder()
             path = (folder or Path()) / "journal.jsonl"
             return "application/x-ndjson", _content(path, "no session has left a journal yet")
-        if uri.startswith(DUMP):
-            text = self._workspace.dumper.text(uri.removeprefix(DUMP))
-            if text is None:
-                raise UsageError(f"no dump {uri.removeprefix(DUMP)}; call dump_ir again")
-            return "text/plain", text
         return skills.page(uri)
 
     async def list_prompts(self, _: Context, params: Any) -> types.ListPromptsResult:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Literal, get_args
@@ -27,9 +25,6 @@ from tilewright.task import Backend, Case
 
 Compare = Literal["incumbent"]
 COMPARISONS: tuple[Compare, ...] = get_args(Compare)
-IDENTITY = re.compile(r"[0-9a-f]{16}")
-KEPT_TEXTS = 32
-"""Files under `sandbox/dumps/`."""
 COMPILE_S = 60.0
 LIMIT_S = 600.0
 
@@ -37,13 +32,12 @@ __all__ = ["COMPARISONS", "COMPILE_S", "STAGES", "Compare", "Dumper", "Stage"]
 
 
 class Dumper:
-    """Dumps of one checkout's tasks. Whole texts lie as files in the sandbox, and can be read as resources."""
+    """Dumps of one checkout's tasks. The latest text of each stage is a file in the sandbox."""
 
     def __init__(self, checkout: Checkout, jobs: Jobs | None = None) -> None:
         """`jobs` is the server's."""
         self._checkout = checkout
         self._jobs = jobs or Jobs()
-        self._folder = checkout.sandbox / "dumps"
         self._runs: Runs | None = None
         self._runs_for: tuple[PurePosixPath, str] | None = None
         self._dumps: dict[str, Dumped] = {}
@@ -96,20 +90,13 @@ class Dumper:
         for arm, dumped in dumps.items():
             if dumped.status is not Status.PASSED:
                 return _failure(arm, dumped)
-        candidate = dumps["candidate"]
-        if compare:
-            whole = dumptext.whole_comparison(dumps["incumbent"], candidate, stage)
-            uri, place = self._kept(stage, whole)
-            return dumptext.comparison(dumps["incumbent"], candidate, uri, whole, place)
-        whole = dumptext.whole_text(candidate, stage)
-        uri, place = self._kept(stage, whole)
-        return dumptext.report(candidate, stage, uri, whole, place)
-
-    def text(self, identity: str) -> str | None:
-        """The whole text of an earlier dump."""
-        if not IDENTITY.fullmatch(identity):
-            return None
-        return next((path.read_text() for path in self._folder.glob(f"*-{identity}.txt")), None)
+        candidate, before = dumps["candidate"], dumps.get("incumbent")
+        text = dumptext.whole_text(candidate, before, stage)
+        path = self._checkout.sandbox / "dumps" / f"{stage}{'-compared' if compare else ''}.txt"
+        self._checkout.repository.exclude_sandbox()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text)
+        return dumptext.report(candidate, before, stage, text, path.relative_to(self._checkout.root).as_posix())
 
     async def close(self) -> None:
         await self._jobs.close()
@@ -132,21 +119,6 @@ class Dumper:
                 f"the session is on {state.started.task}, and {folder} has no incumbent; leave out compare"
             )
         return EditableFiles(self._checkout.repository, state.started).at(state.incumbent_commit)
-
-    def _kept(self, stage: Stage, whole: str) -> tuple[str, str]:
-        """Keep a text: the URI under which it can be read, and its file."""
-        identity = hashlib.sha256(whole.encode()).hexdigest()[:16]
-        path = self._folder / f"{stage}-{identity}.txt"
-        self._checkout.repository.exclude_sandbox()
-        self._folder.mkdir(parents=True, exist_ok=True)
-        if not path.is_file():  # its name says what it holds
-            write_atomically(path, whole)
-        others = sorted(
-            (other for other in self._folder.glob("*.txt") if other != path), key=lambda other: other.stat().st_mtime
-        )
-        for other in others[: max(len(others) + 1 - KEPT_TEXTS, 0)]:
-            other.unlink(missing_ok=True)
-        return f"tilewright://dump/{identity}", path.relative_to(self._checkout.root).as_posix()
 
 
 def _failure(arm: str, dumped: Dumped) -> DumpReport:

@@ -1,8 +1,7 @@
-"""How a dump is shown: the line that answers, findings, the stage asked for, cut to what an agent can read at once."""
+"""How a dump is shown: the line that answers, findings, and the start of the stage asked for; a file has all of it."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from itertools import zip_longest
 from typing import Any, Literal, get_args
@@ -12,7 +11,7 @@ from tilewright.compiler.differences import changes, ir_difference, opcode_diffe
 from tilewright.compiler.findings import findings
 from tilewright.compiler.sass import mix_table
 from tilewright.evaluation.results import Status
-from tilewright.session import operations
+from tilewright.roofline.model import HostWork
 from tilewright.session.outcomes import Dumped, DumpedKernel
 from tilewright.session.reports import DumpReport, KernelReport
 from tilewright.skillpack import treatment_pages
@@ -21,79 +20,123 @@ from tilewright.text import cut
 Stage = Literal["resources", "cutile_ir", "tile_ir", "ttir", "ttgir", "ptx", "sass", "remarks", "mix"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 
-SHOWN_CHARACTERS = 6000
-"""Of a report as JSON; about 1,500 tokens."""
-SHORTEST_TEXT = 600
-NOTE_ROOM = 50
-"""For the note on what was cut, less the place that it names."""
-MOST_LINES = 16
+TEXT_SHOWN = 2500
+"""Characters of a stage's text in an answer."""
+KERNELS_SHOWN, FINDINGS_SHOWN = 4, 8
+"""Of all kernels together."""
 ERROR_SHOWN = 600
+NOTHING = "plain torch: there is nothing to compile"
 
 Pair = tuple[DumpedKernel | None, DumpedKernel | None]
 
 
-def report(dumped: Dumped, stage: Stage, resource: str, whole: str, place: str) -> DumpReport:
-    """The report on a dump. `whole` is the stage's text in full, which `resource` names; a note on what was cut sends
-    the reader to `place`, its file."""
+def report(dumped: Dumped, before: Dumped | None, stage: Stage, whole: str, place: str) -> DumpReport:
+    """The report on a dump; with `before`, the incumbent's, on what changed since. `whole` is the stage's text in full,
+    which lies in the file `place`."""
+    pairs = [pair for pair in paired(before, dumped) if pair[1] is not None][:KERNELS_SHOWN]
+    kernels = [_kernel(old, new, FINDINGS_SHOWN // len(pairs)) for old, new in pairs if new is not None]
+    needless = kernels and stage == "resources" and before is None
+    explained: dict[str, list[str]] = {}
+    for name in dict.fromkeys(finding.treatment.value for kernel in kernels for finding in kernel.findings):
+        explained.setdefault(treatment_pages()[name], []).append(name)
+    left = len(dumped.kernels) - len(kernels)
+    return DumpReport(
+        summary=_summary(dumped, before),
+        status=_status([kernel.made for kernel in dumped.kernels]),
+        message=f"{left} kernels more; ask for fewer architectures" if left else dumped.message,
+        case=dumped.case,
+        kernels=kernels,
+        text="" if needless else shown(whole, place),
+        file=place,
+        next="; ".join(f"{page} explains {', '.join(names)}" for page, names in explained.items()),
+    )
+
+
+def shown(whole: str, place: str) -> str:
+    """The start of a text, and where the rest is."""
+    left = len(whole) - TEXT_SHOWN
+    return f"{whole[:TEXT_SHOWN]}\n... {left} characters more in {place}" if left > 0 else whole
+
+
+def whole_text(dumped: Dumped, before: Dumped | None, stage: Stage) -> str:
+    """A stage of every kernel, in full; of a torch task, its operations. With `before`, what changed since, where the
+    front end's IR stands for `resources`."""
     if not dumped.kernels:
-        return operations.report(dumped, resource, _cut(whole, SHOWN_CHARACTERS // 2, place))
-    pairs: list[Pair] = [(None, kernel) for kernel in dumped.kernels]
-    lines = [f"{kernel.made.kernel} on {kernel.made.arch}: {kernel.made.headline}" for kernel in dumped.kernels]
-    return _fitted(dumped, "\n".join(lines), pairs, resource, "" if stage == "resources" else whole, place)
-
-
-def comparison(before: Dumped, after: Dumped, resource: str, whole: str, place: str) -> DumpReport:
-    """The report on what changed from the incumbent to the candidate."""
-    if not before.kernels and not after.kernels:
-        return operations.comparison(before, after, resource, _cut(whole, SHOWN_CHARACTERS // 2, place))
-    pairs = paired(before, after)
-    lines = []
-    for old, new in pairs:
-        known = new or old
-        assert known is not None
-        lines.append(f"{known.made.kernel} on {known.made.arch}: {_in_short(old, new)}")
-    return _fitted(after, "\n".join(lines), pairs, resource, whole, place)
-
-
-def whole_text(dumped: Dumped, stage: Stage) -> str:
-    """A stage of every kernel, in full; of a torch task, its operations."""
-    if not dumped.kernels:
-        return operations.table(dumped.operations)
-    parts = []
-    for kernel in dumped.kernels:
-        made = kernel.made
-        text = _resources_text(kernel) if stage == "resources" else _STAGE_TEXT[stage](made)
-        parts.append(f"==== {made.kernel} for {made.arch}: {stage} ====\n{text}")
-    return "\n".join(parts)
-
-
-def whole_comparison(before: Dumped, after: Dumped, stage: Stage) -> str:
-    """What changed in a stage (the front end's IR for `resources`), kernel by kernel, in full; of a torch task, the
-    operations of both."""
-    if not before.kernels and not after.kernels:
-        return operations.difference(before, after)
-    parts = []
-    for old, new in paired(before, after):
-        known = new or old
-        assert known is not None
-        shown: Stage = _first_ir(known.made) if stage == "resources" else stage
-        title = f"==== {known.made.kernel} for {known.made.arch}: {shown}, incumbent against candidate ===="
-        lines = [] if old is None or new is None else _difference(old.made, new.made, shown)
-        parts.append("\n".join([title, *(lines or [_in_short(old, new) if not (old and new) else "no difference"])]))
-    return "\n".join(parts)
-
-
-def paired(before: Dumped, after: Dumped) -> list[Pair]:
-    """The kernels of two dumps side by side, by name and architecture, in the candidate's order; then what is gone."""
-    found: list[Pair] = []
-    names = dict.fromkeys((kernel.made.kernel, kernel.made.arch) for kernel in (*after.kernels, *before.kernels))
-    for name in names:
-        old, new = (
-            [kernel for kernel in dumped.kernels if (kernel.made.kernel, kernel.made.arch) == name]
-            for dumped in (before, after)
+        tables = [table(dumped.operations)]
+        return "\n".join(
+            tables if before is None else ["-- incumbent", table(before.operations), "-- candidate", *tables]
         )
-        found += zip_longest(old, new)
-    return found
+    parts = []
+    for old, new in paired(before, dumped):
+        known = _known(old, new)
+        name = f"==== {known.made.kernel} for {known.made.arch}:"
+        if before is None:
+            text = _resources_text(known) if stage == "resources" else _STAGE_TEXT[stage](known.made)
+            parts += [f"{name} {stage} ====", text]
+            continue
+        of: Stage = ("ttir" if known.made.is_triton else "cutile_ir") if stage == "resources" else stage
+        lines = [_in_short(old, new)] if old is None or new is None else _difference(old.made, new.made, of)
+        parts += [f"{name} {of}, incumbent against candidate ====", *(lines or ["no difference"])]
+    return "\n".join(parts)
+
+
+def table(operations: list[HostWork]) -> str:
+    """A line for each operation of a torch task, in the order of the calls, and one for all."""
+    if not operations:
+        return "(no torch operation)"
+    width = max(len(work.name) for work in operations)
+    lines = [f"{'operation':{width}}  {'dtype':10}  {'bytes':>14}  {'flops':>16}"]
+    rows = [
+        *((work.name, work.dtype, work.bytes, work.flops) for work in operations),
+        ("all", "", *_totals(operations)),
+    ]
+    lines += [f"{name:{width}}  {dtype:10}  {moved:14.0f}  {flops:16.0f}" for name, dtype, moved, flops in rows]
+    return "\n".join(lines)
+
+
+def _totals(operations: list[HostWork]) -> tuple[float, float]:
+    return sum(work.bytes for work in operations), sum(work.flops for work in operations)
+
+
+def _counted(operations: list[HostWork]) -> str:
+    moved, flops = _totals(operations)
+    count = f"{len(operations)} torch operation{'s' if len(operations) != 1 else ''}"
+    return f"{count}, {moved / 1e6:.1f} MB and {flops / 1e9:.1f} Gflop of matmuls"
+
+
+def _summary(dumped: Dumped, before: Dumped | None) -> str:
+    """A line for each kernel; one for a torch task."""
+    if dumped.kernels:
+        lines = []
+        for old, new in paired(before, dumped):
+            made = _known(old, new).made
+            lines.append(f"{made.kernel} on {made.arch}: {made.headline if before is None else _in_short(old, new)}")
+        more = [f"... {len(lines) - 16} kernels more"] if len(lines) > 16 else []
+        return "\n".join([*lines[:16], *more])
+    if before is None:
+        return f"{NOTHING}; {_counted(dumped.operations)}"
+    if before.operations == dumped.operations:
+        return f"{NOTHING}; the same operations as the incumbent's: {_counted(dumped.operations)}"
+    return f"{NOTHING}; {_counted(dumped.operations)}; the incumbent: {_counted(before.operations)}"
+
+
+def paired(before: Dumped | None, after: Dumped) -> list[Pair]:
+    """The kernels of two dumps side by side, by name and architecture, in the candidate's order; then what is gone."""
+    earlier = before.kernels if before is not None else []
+    pairs: list[Pair] = []
+    for name in dict.fromkeys((kernel.made.kernel, kernel.made.arch) for kernel in (*after.kernels, *earlier)):
+        old, new = (
+            [kernel for kernel in kernels if (kernel.made.kernel, kernel.made.arch) == name]
+            for kernels in (earlier, after.kernels)
+        )
+        pairs += zip_longest(old, new)
+    return pairs
+
+
+def _known(old: DumpedKernel | None, new: DumpedKernel | None) -> DumpedKernel:
+    kernel = new or old
+    assert kernel is not None
+    return kernel
 
 
 def _in_short(old: DumpedKernel | None, new: DumpedKernel | None) -> str:
@@ -121,10 +164,6 @@ def _difference(old: Compilation, new: Compilation, stage: Stage) -> list[str]:
         return ir_difference(getattr(old, stage), getattr(new, stage))
     before, after = (_STAGE_TEXT[stage](one) for one in (old, new))
     return [] if before == after else ["-- incumbent", before, "-- candidate", after]
-
-
-def _first_ir(made: Compilation) -> Literal["cutile_ir", "ttir"]:
-    return "ttir" if made.is_triton else "cutile_ir"
 
 
 def _of_cutile(made: Compilation, text: str) -> str:
@@ -170,79 +209,18 @@ def _present(made: Compilation) -> dict[str, Any]:
     return {name: value for name, value in made.resources.model_dump().items() if value}
 
 
-def _fitted(dumped: Dumped, summary: str, pairs: list[Pair], resource: str, whole: str, place: str) -> DumpReport:
-    """The report with as many findings, kernels, and as much of `whole`, as fit; `place` holds what does not."""
-    lines = summary.splitlines()
-    if len(lines) > MOST_LINES:
-        summary = "\n".join([*lines[:MOST_LINES], f"... {len(lines) - MOST_LINES} kernels more in {place}"])
-    least = min(_escaped(whole), SHORTEST_TEXT)
-    known = [pair for pair in pairs if pair[1] is not None]
-    shown = len(known)
-    for most, with_resources in ((5, True), (3, True), (2, True), (1, True), (1, False)):
-        result = _report(dumped, summary, known, resource, most, with_resources)
-        if _length(result) + least <= SHOWN_CHARACTERS:
-            break
-    while _length(result) + least > SHOWN_CHARACTERS and shown > 1:
-        shown -= 1
-        result = _report(dumped, summary, known[:shown], resource, 1, False)
-        note = f"only the first {shown} of {len(known)} kernels are listed; ask for fewer architectures"
-        result = result.model_copy(update={"message": note})
-    return result.model_copy(update={"text": _cut(whole, SHOWN_CHARACTERS - _length(result), place)})
-
-
-def _length(result: DumpReport) -> int:
-    return len(result.model_dump_json())
-
-
-def _escaped(text: str) -> int:
-    """How many characters of JSON a text takes."""
-    return len(json.dumps(text, ensure_ascii=False))
-
-
-def _cut(whole: str, room: int, place: str) -> str:
-    """The start of a text that takes `room` characters of JSON at most, and where the rest is."""
-    if _escaped(whole) <= room:
-        return whole
-    left = room - NOTE_ROOM - len(place)
-    shown = whole[: max(left, 0)]
-    while shown and _escaped(shown) > left:
-        shown = shown[: len(shown) - max((_escaped(shown) - left) // 2, 1)]
-    return f"{shown}\n... {len(whole) - len(shown)} characters more in {place}"
-
-
-def _report(
-    dumped: Dumped, summary: str, pairs: list[Pair], resource: str, most: int, with_resources: bool
-) -> DumpReport:
-    kernels = []
-    for old, new in pairs:
-        assert new is not None
-        made = new.made
-        found = findings(made)
-        kernels.append(
-            KernelReport(
-                kernel=made.kernel,
-                arch=made.arch,
-                grid=new.grid,
-                hints=made.hints,
-                findings=found[:most],
-                more_findings=max(len(found) - most, 0),
-                resources=_present(made) if with_resources and made.resources else None,
-                changes=changes(old.made, made) if old is not None else {},
-                compile_seconds=round(made.seconds, 2),
-                error=cut(made.error, ERROR_SHOWN),
-            )
-        )
-    explained: dict[str, list[str]] = {}
-    for name in dict.fromkeys(finding.treatment.value for kernel in kernels for finding in kernel.findings):
-        explained.setdefault(treatment_pages()[name], []).append(name)
-    return DumpReport(
-        summary=summary,
-        status=_status([kernel.made for kernel in dumped.kernels]),
-        message=dumped.message,
-        case=dumped.case,
-        kernels=kernels,
-        resource=resource,
-        next="; ".join(f"{page} explains {', '.join(names)}" for page, names in explained.items()),
+def _kernel(old: DumpedKernel | None, new: DumpedKernel, most: int) -> KernelReport:
+    made = new.made
+    return KernelReport(
+        kernel=made.kernel,
+        arch=made.arch,
+        grid=new.grid,
+        hints=made.hints,
+        findings=findings(made)[:most],
+        resources=_present(made) if made.resources else None,
+        changes=changes(old.made, made) if old is not None else {},
+        compile_seconds=round(made.seconds, 2),
+        error=cut(made.error, ERROR_SHOWN),
     )
 
 

@@ -176,7 +176,6 @@ class KernelReport(Record):
     findings: list[Finding] = Field(
         default_factory=list, description="what costs time, dearest first: treatment, where, evidence, do, cost"
     )
-    more_findings: int = Field(0, description="how many the resource holds beyond these")
     resources: dict[str, object] | None = Field(None, description="those that are not zero")
     changes: dict[str, str] = Field(default_factory=dict, description="against the incumbent: old -> new")
     compile_seconds: Figure
@@ -192,6 +191,6 @@ class DumpReport(Record):
     message: str = ""
     case: str = ""
     kernels: list[KernelReport] = Field(default_factory=list)
-    text: str = Field("", description="the stage asked for, cut to fit")
-    resource: str = Field("", description="URI of the whole text")
+    text: str = Field("", description="the start of the stage asked for")
+    file: str = Field("", description="which holds all of it")
     next: str = ""

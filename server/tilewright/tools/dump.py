@@ -31,16 +31,13 @@ class DumpIr(Params):
 
 async def _dump(workspace: Workspace, given: DumpIr, tell: Tell) -> DumpReport:
     folder, default = workspace.loop.task_of(given.task)
-    dumper = workspace.dumper
-    report = await dumper.dump(
+    report = await workspace.dumper.dump(
         folder, list(given.arch) or [default], given.stage, tell, workspace.wait_s, given.compare,
         given.compile_seconds, given.case, given.config,
     )  # fmt: skip
-    if not workspace.whole:
+    if not workspace.whole or not report.text:
         return report
-    needless = given.stage == "resources" and not given.compare and report.kernels
-    text = "" if needless else dumper.text(report.resource.rpartition("/")[2]) or ""
-    return report.model_copy(update={"text": text})
+    return report.model_copy(update={"text": (workspace.loop.checkout.root / report.file).read_text()})
 
 
 TOOLS: tuple[Tool[Any, Any], ...] = (
