@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Level, Status, StoredProgram
+from tilewright.evaluation.results import BenchmarkResult, Status
 from tilewright.policy import Ratio, agree, product, ratio_of
-from tilewright.session import whole
 
 
 def keep(speedup: float, half: float = 0.002) -> BenchmarkResult:
@@ -59,19 +56,3 @@ def test_a_loss_that_is_won_back_is_no_gain() -> None:
 )
 def test_a_run_that_failed_has_no_ratio(result: BenchmarkResult) -> None:
     assert ratio_of(result) is None
-
-
-def test_a_keep_of_what_tunes_is_the_least_that_it_may_have_gained() -> None:
-    """Its slowest program was faster than the fastest before, and the programs at the ends may gain more."""
-
-    def gained(speedup: float, programs: int) -> BenchmarkResult:
-        one = StoredProgram(identity="1" * 64, sha256="2" * 64, size=3)
-        timing = CaseTiming(case={"N": 1}, level=Level.REPLAYED, latency_ms=1.0, programs=[one] * programs)
-        figures = {"speedup": speedup, "speedup_low": speedup - 0.01, "speedup_high": speedup + 0.01}
-        return BenchmarkResult(status=Status.PASSED, level=Level.REPLAYED, cases=[timing], **figures)
-
-    for programs, direct, agrees in ((1, 1.2, False), (2, 1.2, True), (2, 1.05, False), (1, 1.1, True)):
-        ended = SimpleNamespace(direct=gained(direct, 1))
-        for baseline, kept in ((1, programs), (programs, 1)):
-            state: Any = SimpleNamespace(keeps=[gained(1.1, kept)], baseline_result=gained(1.0, baseline), ended=ended)
-            assert whole.agrees(state) is agrees

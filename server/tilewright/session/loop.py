@@ -78,11 +78,9 @@ class Loop:
         `resume` also where that has ended."""
         session = Session.current(self.checkout, self._standby)
         if session is not None and session.state.stops and session.under_way and self._running is None:
-            with self.checkout.held():
-                session = Session.current(self.checkout, self._standby)
-                if session is not None and session.state.stops and session.under_way:
-                    session.repair()
-                    session.finish(session.state.rows[-1].advice.reason, NOT_COMPARED)
+            with self.checkout.held(), contextlib.suppress(UsageError):
+                self._taken_up()
+            session = Session.current(self.checkout, self._standby)
         if resume and (session is None or not session.under_way):
             return self._resumed(session, task)
         if session is not None and session.under_way:
@@ -256,32 +254,19 @@ class Loop:
     ) -> AppendReport:
         """Close the iteration with one row; every figure in it is the evaluator's. The row that ends the session stands
         first; then its first program is compared with its last, which the same call again waits for."""
-        state = self._concluding()
-        if state is None:
+        before = self.checkout.peek()
+        key = before.started.session if before is not None else ""
+        if self._job is None or not self._job.answers("append_result", key):
             with self._acting("append_result", Phase.RESOLVED) as session:
                 session.close(*named(optimization, root_cause))
                 state = session.state
-                if state.stops and not whole.due(state):
-                    with contextlib.suppress(OSError):  # the row is on record, and the next call ends the session
-                        session.finish(state.rows[-1].advice.reason)
-                    return show.appended(state, what_next(self.checkout, state))
-        if not state.stops:
-            return show.appended(state, what_next(self.checkout, state))
+            if not state.stops:
+                return show.appended(state, what_next(self.checkout, state))
         work = self._run(lambda session, job: session.conclude(session.state.rows[-1].advice.reason, job.tell))
-        self._job = job = self.jobs.start("append_result", state.started.session, work)
-        if not await job.attend(wait_s, progress):
-            return show.appended(state, what_next(self.checkout, state), job)
+        self._job = job = self.jobs.start("append_result", key, work)
+        done = await job.attend(wait_s, progress)
         state = self._state()
-        return show.appended(state, what_next(self.checkout, state))
-
-    def _concluding(self) -> State | None:
-        """The state of a session whose last row is on record and says that it is over, if its end is not, or if no call
-        was told of it."""
-        session = Session.current(self.checkout, self._standby)
-        if session is None or not session.state.stops:
-            return None
-        untold = self._job is not None and self._job.answers("append_result", session.state.started.session)
-        return session.state if untold or session.under_way else None
+        return show.appended(state, what_next(self.checkout, state), None if done else job)
 
     def task_of(self, task: str) -> tuple[PurePosixPath, str]:
         """The folder of a task, by default the session's, and the architecture to look at."""

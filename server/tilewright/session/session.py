@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from pathlib import Path
 
 from tilewright.errors import UsageError
 from tilewright.evaluation.evaluator import Tell
@@ -80,6 +81,10 @@ class Session:
         session = cls(checkout, journal, standby)
         checkout.write_table(folder, session.state)
         return session
+
+    @property
+    def _programs(self) -> Path:
+        return programs_folder(self.checkout.sandbox, self.state.started.session)
 
     def record(self, entry: Entry) -> None:
         """Put one record on disk and into the state. Raises `OSError`, with nothing on record, where the disk takes no
@@ -212,8 +217,7 @@ class Session:
         assert attempt.begun is not None
         secret = self._drawn("benchmark", identity, attempt.begun.commit)
         runs = await self._standby.ready(state.started)
-        store = programs_folder(self.checkout.sandbox, state.started.session)
-        left_s = self._time_left()
+        store, left_s = self._programs, self._time_left()
 
         kept = files_of_version(store, state.incumbent_result) if incumbent is not None else {}
         first = await runs.benchmark(files, incumbent, secret, left_s, tell, confirms=False, store=store, kept=kept)
@@ -309,7 +313,7 @@ class Session:
             repository.keep(self._reverting, saved)
         if state.checked is not None and state.attempt.settled is None:
             self.record(Settled(recovery=recovery))
-            tidy(programs_folder(self.checkout.sandbox, state.started.session), self._journal.entries)
+            tidy(self._programs, self._journal.entries)
         if recovery:
             repository.restore(state.incumbent_commit, state.started.editable)
             repository.forget(self._reverting, saved)
@@ -339,35 +343,25 @@ class Session:
 
     async def conclude(self, reason: str, tell: Tell, why_not: str = "") -> None:
         """End the session. Its first program is compared with its last, unless `why_not` says why not."""
-        secret, direct = "", None
-        if whole.due(self.state) and not why_not:
-            why_not, secret, direct = await self._compared(tell)
+        pairs, secret, direct = whole.pairs(self.state, self._programs), "", None
+        if not isinstance(pairs, str) and not why_not:
+            tell("comparing the first program with the last")
+            try:
+                runs = await self._standby.ready(self.state.started)
+                secret = self._drawn("end", self.state.incumbent_candidate, self.state.incumbent_commit)
+                limit_s = 60 * self.state.started.rules.iteration_minutes
+                direct = await runs.whole(pairs, self._programs, secret, limit_s, tell)
+            except UsageError as error:
+                why_not = str(error)
         self.finish(reason, why_not, secret, direct)
-
-    async def _compared(self, tell: Tell) -> tuple[str, str, BenchmarkResult | None]:
-        """Why the session's first program cannot be replayed against its last; else the secret, and the result."""
-        state = self.state
-        folder = programs_folder(self.checkout.sandbox, state.started.session)
-        pairs = whole.pairs(state)
-        assert not isinstance(pairs, str)
-        if text := whole.missing(folder, pairs):
-            return text, "", None
-        tell("comparing the first program with the last")
-        try:
-            runs = await self._standby.ready(state.started)
-        except UsageError as error:
-            return str(error), "", None
-        secret = self._drawn("end", state.incumbent_candidate, state.incumbent_commit)
-        limit_s = 60 * state.started.rules.iteration_minutes
-        return "", secret, await runs.whole(pairs, folder, secret, limit_s, tell)
 
     def finish(self, reason: str, why_not: str = "", secret: str = "", direct: BenchmarkResult | None = None) -> None:
         """Put the end on record; the referee and its workers go in the background. `why_not`: why the first program was
         not compared with the last, where both were there."""
-        state = self.state
-        tidy(programs_folder(self.checkout.sandbox, state.started.session), self._journal.entries)
-        note = "" if direct is not None else whole.note(state, why_not)
-        self.record(Ended(reason=reason, secret=secret, direct=direct, note=note))
+        pairs = whole.pairs(self.state, self._programs)
+        tidy(self._programs, self._journal.entries)
+        note = pairs if isinstance(pairs, str) else why_not
+        self.record(Ended(reason=reason, secret=secret, direct=direct, note="" if direct is not None else note))
         self._standby.drop_later()
 
     def resume(self) -> None:

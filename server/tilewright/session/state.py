@@ -129,7 +129,8 @@ class State:
         before = self.incumbent_commit
         match entry:
             case Begun():
-                self.attempt.take(entry)
+                if entry.run != "end":
+                    self.attempt.take(entry)
             case Checked():
                 self.attempt.take(entry)
                 self.ran[entry.candidate] = entry.result.ran
@@ -148,8 +149,6 @@ class State:
             case Ended():
                 self.ended = entry
             case Resumed():
-                if self.attempt.running is not None and self.attempt.running.run == "end":
-                    self.attempt.running = None
                 self.ended, self.resumed_at = None, len(self.rows)
             case Started():
                 raise JournalAltered(f"session {entry.session} starts twice")

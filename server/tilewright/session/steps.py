@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tilewright.errors import UsageError
 from tilewright.evaluation.snapshot import content_id
-from tilewright.session import whole
 from tilewright.session.checkout import Checkout, EditableFiles
 from tilewright.session.ending import next_of
 from tilewright.session.state import Phase, State
@@ -18,8 +17,6 @@ def what_next(checkout: Checkout, state: State) -> str:
     """What to do now, with an eye on the working tree."""
     if state.phase is Phase.ENDED:
         return next_step(state) + checkout.not_kept(state)
-    if state.stops and whole.due(state):
-        return "call append_result again: it compares the first program with the last, and ends the session"
     if state.stops:
         reason = state.rows[-1].advice.reason
         return f"stop and report the table to the user: the loop's next call ends the session ({reason})"

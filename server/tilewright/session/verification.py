@@ -127,19 +127,11 @@ def _programs(checkout: Checkout, entries: list[Entry], state: State) -> list[Li
 
 def _first_to_last(state: State) -> list[Line]:
     """What became of the comparison of the first program with the last, where one belongs to the session."""
-    found = whole.told(state)
-    if not found and state.ended is not None and not isinstance(whole.pairs(state), str):
-        found = ["the session ended, and its first program was never compared with its last"]
-    replayed = all(
-        timing.program for run in (state.baseline_result, state.incumbent_result) if run for timing in run.cases
-    )
     direct = state.ended.direct if state.ended is not None else None
-    mark = Mark.WARN if direct is not None or replayed else Mark.OK
-    if (agrees := whole.agrees(state)) is not None:
-        mark = Mark.OK if agrees else Mark.FAIL
-    elif direct is not None and direct.status is not Status.VOID:
+    mark = Mark.OK if whole.agrees(state) else Mark.WARN
+    if direct is not None and not direct.passed and direct.status is not Status.VOID:
         mark = Mark.FAIL  # what was kept last is wrong, or fails
-    return [Line("first to last", mark, text) for text in found]
+    return [Line("first to last", mark, text) for text in whole.told(state)]
 
 
 def _begun_later(checkout: Checkout, folder: Path) -> list[str]:

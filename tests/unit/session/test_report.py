@@ -122,7 +122,7 @@ def test_what_not_to_trust_is_on_the_page_and_in_the_text(tmp_path: Path) -> Non
     data = data_of(tmp_path, journals.ended(journals.session(first), 1.5))
     notes = ["in-process", "12 of 36 hidden sizes, bound 79.2%"]
     assert [*data.sessions[0].iterations[1].doubts] == notes
-    doubts = [*notes, "the reference is slow", "unconfined", "THE KEEPS DO NOT ADD UP"]
+    doubts = [*notes, "the reference is slow", "unconfined", "the two lie apart"]
     page, text, body = html.render(data), markdown.render(data), markdown.pr_body(data.sessions[0])
     assert not [doubt for doubt in doubts if doubt not in Page(page).text]
     assert not [doubt for doubt in doubts if doubt not in text]
