@@ -30,7 +30,7 @@ from tilewright.rules import Rules
 from tilewright.session import loop as looping
 from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop
-from tilewright.session.reports import AppendReport
+from tilewright.session.reports import IterationReport
 from tilewright.session.runs import Runs
 from tilewright.session.verification import Line, Mark, verify
 from tilewright.session.whole import CasePrograms
@@ -111,7 +111,7 @@ def root(make_task: Callable[..., Path]) -> Path:
     return make_task(toml=SCALE_TOML.partition("[hidden]")[0])
 
 
-async def kept(loop: Loop, evaluator: Evaluator, *speedups: float, wait_s: float = 60) -> AppendReport:
+async def kept(loop: Loop, evaluator: Evaluator, *speedups: float, wait_s: float = 60) -> IterationReport:
     """A session that keeps candidates which say so, until its iterations are done; the last reply."""
     report = None
     if loop.status().phase == "none":
@@ -149,7 +149,7 @@ def test_the_row_that_ends_a_session_compares_its_first_program_with_its_last(ro
             "1.1990x (1.1959 to 1.2021) as the product of 2 keeps; this machine resolves 0.2% today"
         )
         assert report.summary.endswith(said)
-        assert report.summary.startswith("iteration 2: keep")
+        assert report.summary.startswith("iteration 2: KEEP")
         status = loop.status()
         assert (status.phase, said in status.summary) == ("ended", True)
         with pytest.raises(UsageError, match=r"the session has ended .*measured directly"):

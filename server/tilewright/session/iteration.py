@@ -9,23 +9,20 @@ from __future__ import annotations
 import asyncio
 
 from tilewright.errors import UsageError
-from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
-from tilewright.ledger import render_row
-from tilewright.policy import VerdictKind
-from tilewright.session import show, whole
+from tilewright.session import show
 from tilewright.session.checkout import EditableFiles
 from tilewright.session.jobs import UNATTENDED_S, WAIT_S, Progress
 from tilewright.session.loop import Loop
-from tilewright.session.reports import AppendReport, IterationReport
+from tilewright.session.reports import IterationReport
 from tilewright.session.rows import named
+from tilewright.session.show import STEP
 from tilewright.session.state import IN_VAIN, Phase, State
-from tilewright.session.steps import STEP, what_next
+from tilewright.session.steps import what_next
 from tilewright.text import cut, few
 
 AGAIN = f"call {STEP} again, the same way"
 GO_ON = f"call {STEP} with go_on=true"
-MESSAGE_LIMIT = 600
 
 
 async def run_iteration(
@@ -48,15 +45,15 @@ async def run_iteration(
         return _stopped(state, *stop)
     gives_up = stop is not None and state is not None and state.phase is not Phase.READY
     if state is not None and state.phase is Phase.READY and not state.stops and _has_row(loop, state, name):
-        return _finished(loop, state, number - 1)
+        return show.closed(state, number - 1, what_next(loop.checkout, state))
     while True:
         state = loop.checkout.peek()
         if state is not None and state.iteration > number:  # a call beside this one closed it
-            return _finished(loop, state, number)
+            return show.closed(state, number, what_next(loop.checkout, state))
         phase = state.phase if state is not None else Phase.READY
         if state is not None and (phase is Phase.RESOLVED or state.stops):
-            appended = await loop.append_result(name, progress, root_cause, deadline - clock())
-            return _closed(loop, appended)
+            closed = await loop.append_result(name, progress, root_cause, deadline - clock())
+            return closed if closed.state == "done" else closed.model_copy(update={"next": AGAIN})
         if gives_up or (state is not None and phase is Phase.FAILED and not state.stopped):
             loop.revert()
         elif phase is Phase.MEASURED:
@@ -88,7 +85,8 @@ def _decision(loop: Loop, state: State, ran: bool = False) -> tuple[str, str] | 
             return None
         how = f"{tree.how_to_restore(changed)}; then {AGAIN}. Or {gives_up}"
         return f"protected files differ from the baseline's: {few(changed)}", how
-    if state.phase in (Phase.FAILED, Phase.MEASURED) and not _is_checked(loop, state):
+    given_up = state.phase is Phase.FAILED and _is_incumbent(loop, state)  # by a revert that was broken off
+    if state.phase in (Phase.FAILED, Phase.MEASURED) and not given_up and not _is_checked(loop, state):
         assert attempt.begun is not None
         back = f"`git restore --source={attempt.begun.commit[:12]} -- {' '.join(started.editable)}`"
         how = f"bring back with {back} what was judged, then {AGAIN}. Or {gives_up}: what the files hold is kept, too"
@@ -118,57 +116,14 @@ def _is_checked(loop: Loop, state: State) -> bool:
 
 def _has_row(loop: Loop, state: State, name: str) -> bool:
     """Whether the last row is this call's: a call that was cancelled may have been answered by nobody."""
+    return _is_incumbent(loop, state) and state.iteration > 1 and state.rows[-1].optimization == name
+
+
+def _is_incumbent(loop: Loop, state: State) -> bool:
     tree = EditableFiles(loop.checkout.repository, state.started)
-    unedited = tree.present() == tree.at(state.incumbent_commit)
-    return unedited and state.iteration > 1 and state.rows[-1].optimization == name
+    return tree.present() == tree.at(state.incumbent_commit)
 
 
 def _stopped(state: State, why: str, how: str) -> IterationReport:
     summary = cut(f"DECIDE: iteration {state.iteration}: {why}", show.SUMMARY_LIMIT)
     return IterationReport(summary=show.said(summary, state.started), next=how)
-
-
-def _closed(loop: Loop, appended: AppendReport) -> IterationReport:
-    """The answer after the last row; where that ends the session, the same call again waits for its end."""
-    state = loop.checkout.peek()
-    assert state is not None
-    report = _finished(loop, state, state.iteration - 1)
-    if appended.state == "running":
-        return report.model_copy(update={"state": "running", "next": f"{AGAIN}: the session's end is under way"})
-    return report
-
-
-def _finished(loop: Loop, state: State, number: int) -> IterationReport:
-    """The answer to an iteration whose row is on record."""
-    row, attempt, shown = state.rows[number], state.attempts[number], render_row(state.table()[number])
-    result = attempt.measured.result if attempt.measured is not None else None
-    text = f"{row.verdict.kind.upper()} ({row.verdict.reason}: {row.verdict.detail})"
-    if row.verdict.kind is VerdictKind.KEEP and result is not None and result.roofline_percent is not None:
-        text += f"; {'~' if row.modelled else ''}{result.roofline_percent:.1f}% of the roofline"
-    text = cut(f"iteration {number}: {text}", show.SUMMARY_LIMIT)
-    bounds = dict.fromkeys(case.bound for case in result.cases if case.bound) if result is not None else {}
-    then = {
-        "continue": what_next(loop.checkout, state),
-        "stop": "stop: report the table to the user",
-        "escalate": f"ask the user how to go on; then edit, and {GO_ON}",
-    }[row.advice.action]
-    return IterationReport(
-        summary=show.said(whole.beside(state, text), state.started),
-        verdict=row.verdict.kind,
-        row=shown,
-        advice=row.advice,
-        message=_message(state, number),
-        bound=", ".join(bounds) or None,
-        next=then,
-    )
-
-
-def _message(state: State, number: int) -> str | None:
-    """How a candidate failed, beyond the first line, which the verdict has."""
-    attempt = state.attempts[number]
-    results = [attempt.checked.result if attempt.checked is not None else None]
-    if attempt.measured is not None:
-        results.append(attempt.measured.sizes)
-    failed = [result for result in results if result is not None and result.status is not Status.PASSED]
-    rest = failed[0].message.partition("\n")[2].strip() if failed else ""
-    return cut(rest, MESSAGE_LIMIT) or None

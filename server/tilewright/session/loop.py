@@ -29,11 +29,9 @@ from tilewright.session.ending import left_behind
 from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress
 from tilewright.session.programs import programs_folder
 from tilewright.session.reports import (
-    AppendReport,
     BenchmarkReport,
-    CheckpointReport,
     CorrectnessReport,
-    RevertReport,
+    IterationReport,
     StatusReport,
 )
 from tilewright.session.rows import named
@@ -212,7 +210,7 @@ class Loop:
         state = self._state()
         return show.benchmark(state, what_next(self.checkout, state))
 
-    def checkpoint(self) -> CheckpointReport:
+    def checkpoint(self) -> IterationReport:
         """Commit the measured candidate on the session's branch; it becomes the incumbent."""
         with self._acting("git_checkpoint", Phase.MEASURED, Phase.RESOLVED) as session:
             state = session.state
@@ -228,30 +226,34 @@ class Loop:
                 session.keep()
             elif not done.commit:
                 raise UsageError(not_now("git_checkpoint", what_next(self.checkout, state)))
-            return show.checkpoint(state, what_next(self.checkout, state))
+            kept = f"committed {state.incumbent_commit[:12]} on {state.started.branch}: it is the incumbent now"
+            return IterationReport(
+                summary=show.said(kept, state.started),
+                commit=state.incumbent_commit,
+                next=what_next(self.checkout, state),
+            )
 
-    def revert(self) -> RevertReport:
+    def revert(self) -> IterationReport:
         """Put the editable files back to the incumbent's; what they held stays reachable."""
         with self._acting("revert", *(phase for phase in Phase if phase is not Phase.BASELINE)) as session:
             state = session.state
-            done = state.attempt.settled
-            if done is not None and done.commit:
+            if state.attempt.is_kept:
                 raise UsageError("this candidate is committed already; call append_result")
             ready = state.phase is Phase.READY
             recovery = session.revert()
+            done = state.attempt.settled
             if ready and not recovery:
                 raise UsageError("there is nothing to revert: the editable files equal the incumbent's")
-            return RevertReport(
+            return IterationReport(
                 summary=show.said(f"back at {state.incumbent_commit[:12]}", state.started),
-                to=state.incumbent_commit,
-                recovery=recovery or (done.recovery if done is not None else ""),
-                left_alone=session.tree.protected_changes(),
+                recovery=recovery or (done.recovery if done is not None else "") or None,
+                left_alone=session.tree.protected_changes() or None,
                 next=what_next(self.checkout, state),
             )
 
     async def append_result(
         self, optimization: str, progress: Progress, root_cause: str | None = None, wait_s: float = WAIT_S
-    ) -> AppendReport:
+    ) -> IterationReport:
         """Close the iteration with one row; every figure in it is the evaluator's. The row that ends the session stands
         first; then its first program is compared with its last, which the same call again waits for."""
         before = self.checkout.peek()
@@ -261,12 +263,12 @@ class Loop:
                 session.close(*named(optimization, root_cause))
                 state = session.state
             if not state.stops:
-                return show.appended(state, what_next(self.checkout, state))
+                return show.closed(state, state.iteration - 1, what_next(self.checkout, state))
         work = self._run(lambda session, job: session.conclude(session.state.rows[-1].advice.reason, job.tell))
         self._job = job = self.jobs.start("append_result", key, work)
         done = await job.attend(wait_s, progress)
         state = self._state()
-        return show.appended(state, what_next(self.checkout, state), None if done else job)
+        return show.closed(state, state.iteration - 1, what_next(self.checkout, state), None if done else job)
 
     def task_of(self, task: str) -> tuple[PurePosixPath, str]:
         """The folder of a task, by default the session's, and the architecture to look at."""

@@ -124,37 +124,8 @@ class StatusReport(Record):
     files: dict[str, str] = Field(default_factory=dict)
 
 
-class CheckpointReport(Record):
-    """A candidate that became the incumbent."""
-
-    summary: str
-    commit: str
-    branch: str
-    next: str
-
-
-class RevertReport(Record):
-    """A working tree that went back to the incumbent."""
-
-    summary: str
-    to: str
-    recovery: str = Field("", description="ref that keeps what was thrown away")
-    left_alone: list[str] = Field(default_factory=list, description="changed, and not editable")
-    next: str
-
-
-class AppendReport(Record):
-    """A row that was added to the table."""
-
-    summary: str
-    state: RunState = "done"
-    row: str
-    advice: Advice
-    next: str
-
-
 class IterationReport(Record):
-    """A whole iteration, or where it stopped."""
+    """A whole iteration, or a step of it."""
 
     summary: str
     state: RunState = "done"
@@ -163,6 +134,9 @@ class IterationReport(Record):
     advice: Advice | None = None
     message: str | None = Field(None, description="where and how the candidate failed")
     bound: str | None = Field(None, description="what bounds the candidate's cases")
+    commit: str | None = Field(None, description="of what was kept")
+    recovery: str | None = Field(None, description="ref that keeps what was thrown away")
+    left_alone: list[str] | None = Field(None, description="changed, and not editable")
     next: str
 
 

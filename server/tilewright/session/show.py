@@ -10,25 +10,27 @@ from tilewright.session.ending import gain, next_of
 from tilewright.session.jobs import Job
 from tilewright.session.records import Row, Started
 from tilewright.session.reports import (
-    AppendReport,
     BenchmarkReport,
     CheckedCase,
-    CheckpointReport,
     CorrectnessReport,
     IncumbentReport,
+    IterationReport,
     RowReport,
     StatusReport,
     TimedCase,
 )
 from tilewright.session.rows import HARNESS_TRUSTED
-from tilewright.session.state import Phase, State
+from tilewright.session.state import Attempt, Phase, State
 from tilewright.task import case_label
 from tilewright.text import cut
 
 SUMMARY_LIMIT = 400
 MESSAGE_LIMIT = 1500
+FAILURE_LIMIT = 600
 OUTPUT_LIMIT = 800
 CASES_SHOWN = 8
+STEP = "run_iteration"
+"""The tool that takes an edit to its row. The tools of its stages go on with what it left, and it with theirs."""
 
 
 def said(summary: str, started: Started) -> str:
@@ -221,40 +223,46 @@ def benchmark(state: State, then: str) -> BenchmarkReport:
         cases=[_timing(case) for case in cases[:CASES_SHOWN]],
         seconds=result.seconds,
         phases={name: round(seconds, 3) for name, seconds in result.phases.items()},
-        candidate=measured.candidate,
+        candidate=state.checked.candidate if state.checked is not None else "",
         next=then if last.status != "void" else "call run_benchmark again: the evaluation failed, not the kernel",
     )
 
 
-def checkpoint(state: State, then: str) -> CheckpointReport:
-    """What was kept: the incumbent."""
-    branch, commit = state.started.branch, state.incumbent_commit
-    summary = f"committed {commit[:12]} on {branch}: it is the incumbent now"
-    return CheckpointReport(summary=said(summary, state.started), commit=commit, branch=branch, next=then)
-
-
-def appended(state: State, then: str, job: Job | None = None) -> AppendReport:
-    """A row just added. `job` goes on, and ends the session."""
-    row = state.rows[-1]
-    shown = _row(row, state)
-    text = render_row(state.table()[-1])
-    then = {
-        "continue": then,
-        "stop": job.again if job is not None else f"stop: show the user the table, and say: {next_of(state)}",
-        "escalate": "stop here and ask the user how to go on",
-    }[row.advice.action]
-    summary = f"iteration {row.iteration}: {shown.status} ({shown.reason}); {row.advice.action}: {row.advice.reason}"
-    if row.advice.action == "stop" and state.kept:
-        summary += f"; kept {len(state.kept)}: {gain(state)}, on {state.started.branch}"
+def closed(state: State, number: int, then: str, job: Job | None = None) -> IterationReport:
+    """An iteration whose row is on record; of the last one, `then` says how to go on. `job` ends the session."""
+    row, attempt = state.rows[number], state.attempts[number]
+    result = attempt.measured.result if attempt.measured is not None else None
+    text = f"iteration {number}: {_headline(row.verdict)}"
+    if row.verdict.kind is VerdictKind.KEEP and result is not None and result.roofline_percent is not None:
+        text += f"; {'~' if row.modelled else ''}{result.roofline_percent:.1f}% of the roofline"
+    text = cut("; ".join([text, *state.remarks[number]]), SUMMARY_LIMIT)
+    if row.advice.action == "stop":
+        text += f"; {row.advice.reason}"
+        text += f"; kept {len(state.kept)}: {gain(state)}, on {state.started.branch}" if state.kept else ""
+        then = f"stop: show the user the table, and say: {next_of(state)}"
+    elif row.advice.action == "escalate":
+        then = f"ask the user how to go on; then edit, and call {STEP} with go_on=true"
     if job is not None:
-        summary += f"; the row is on record; still running: {job.message}"
-    return AppendReport(
-        summary=said(whole.beside(state, summary), state.started),
+        text, then = f"{text}; the row is on record; still running: {job.message}", job.again
+    bounds = dict.fromkeys(case.bound for case in result.cases if case.bound) if result is not None else {}
+    return IterationReport(
+        summary=said(whole.beside(state, text), state.started),
         state="done" if job is None else "running",
-        row=text,
+        verdict=row.verdict.kind,
+        row=render_row(state.table()[number]),
         advice=row.advice,
+        message=_failure(attempt),
+        bound=", ".join(bounds) or None,
         next=then,
     )
+
+
+def _failure(attempt: Attempt) -> str | None:
+    """How a candidate failed, beyond the first line, which the verdict has."""
+    results = [attempt.checked.result] if attempt.checked is not None else []
+    results += [attempt.measured.sizes] if attempt.measured is not None and attempt.measured.sizes is not None else []
+    failed = [result for result in results if not result.passed]
+    return cut(failed[0].message.partition("\n")[2].strip(), FAILURE_LIMIT) or None if failed else None
 
 
 def _by_use(case: CaseCheck) -> tuple[bool, float]:

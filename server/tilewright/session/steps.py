@@ -6,11 +6,9 @@ from tilewright.errors import UsageError
 from tilewright.evaluation.snapshot import content_id
 from tilewright.session.checkout import Checkout, EditableFiles
 from tilewright.session.ending import next_of
+from tilewright.session.show import STEP
 from tilewright.session.state import Phase, State
 from tilewright.session.wrong import used_up, wrong_results
-
-STEP = "run_iteration"
-"""The tool that takes an edit to its row. The tools of its stages go on with what it left, and it with theirs."""
 
 
 def what_next(checkout: Checkout, state: State) -> str:

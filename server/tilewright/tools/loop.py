@@ -13,12 +13,9 @@ from tilewright.policy import RootCause
 from tilewright.rules import defaults, rules_from
 from tilewright.session.reports import (
     NAME_LIMIT,
-    AppendReport,
     BenchmarkReport,
-    CheckpointReport,
     CorrectnessReport,
     IterationReport,
-    RevertReport,
     StatusReport,
 )
 from tilewright.task import Backend
@@ -115,15 +112,15 @@ async def _benchmark(workspace: Workspace, given: RunBenchmark, tell: Tell) -> B
     return await workspace.loop.run_benchmark(tell, workspace.wait_s)
 
 
-async def _checkpoint(workspace: Workspace, given: GitCheckpoint, tell: Tell) -> CheckpointReport:
+async def _checkpoint(workspace: Workspace, given: GitCheckpoint, tell: Tell) -> IterationReport:
     return workspace.loop.checkpoint()
 
 
-async def _revert(workspace: Workspace, given: Revert, tell: Tell) -> RevertReport:
+async def _revert(workspace: Workspace, given: Revert, tell: Tell) -> IterationReport:
     return workspace.loop.revert()
 
 
-async def _append(workspace: Workspace, given: AppendResult, tell: Tell) -> AppendReport:
+async def _append(workspace: Workspace, given: AppendResult, tell: Tell) -> IterationReport:
     return await workspace.loop.append_result(given.optimization, tell, given.root_cause, workspace.wait_s)
 
 
@@ -158,7 +155,7 @@ TOOLS: tuple[Tool[Any, Any], ...] = (
     ),
     Tool("run_correctness", "Check the candidate", Effect.REPEATS, RunCorrectness, CorrectnessReport, _correctness),
     Tool("run_benchmark", "Measure the candidate", Effect.REPEATS, RunBenchmark, BenchmarkReport, _benchmark),
-    Tool("git_checkpoint", "Keep the candidate", Effect.ADDS, GitCheckpoint, CheckpointReport, _checkpoint),
-    Tool("revert", "Go back to the incumbent", Effect.DISCARDS, Revert, RevertReport, _revert),
-    Tool("append_result", "Log the iteration", Effect.ADDS, AppendResult, AppendReport, _append),
+    Tool("git_checkpoint", "Keep the candidate", Effect.ADDS, GitCheckpoint, IterationReport, _checkpoint),
+    Tool("revert", "Go back to the incumbent", Effect.DISCARDS, Revert, IterationReport, _revert),
+    Tool("append_result", "Log the iteration", Effect.ADDS, AppendResult, IterationReport, _append),
 )  # fmt: skip
