@@ -63,7 +63,9 @@ def test_an_end_after_a_kill_leaves_no_branch_behind(root: Path) -> None:
     assert not [line for line in verify(Checkout(root)) if line.mark is Mark.FAIL]
 
 
-def test_a_revert_that_was_killed_between_two_files_is_finished(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_revert_that_was_killed_between_two_files_is_called_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = session_of(root)
     state, repository = session.state, session.checkout.repository
     state.started = state.started.model_copy(update={"editable": ["README.md", "task/kernel.py"]})
@@ -85,24 +87,9 @@ def test_a_revert_that_was_killed_between_two_files_is_finished(root: Path, monk
         with pytest.raises(KeyboardInterrupt):
             session.revert()
     assert (root / "task" / "kernel.py").read_text() == WRONG_KERNEL + "# edited\n"
-    session.repair()
+    assert session.revert()
     assert session.tree.present() == session.tree.at(state.incumbent_commit)
     assert git(root, "status", "--porcelain") == ""
-
-
-def test_what_a_revert_took_away_may_be_the_next_edit(root: Path) -> None:
-    source = WRONG_KERNEL + "# edited\n"
-
-    async def scene(loop: Loop) -> None:
-        edit(root, source)
-        assert (await loop.run_correctness(quiet)).status is Status.WRONG_VALUES
-        recovery = loop.revert().recovery
-        git(root, "restore", f"--source={recovery}", "--", "task/kernel.py")
-        git(root, "update-ref", "-d", recovery)
-        await loop.append_result("adds", quiet)
-
-    play(root, scene)
-    assert (root / "task" / "kernel.py").read_text() == source
 
 
 def test_checks_without_a_result_are_bounded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ def measured(candidate: str, speedup: float) -> Measured:
     figures = {"speedup": speedup, "speedup_low": speedup - 0.01, "speedup_high": speedup + 0.01}
     result = BenchmarkResult(status=Status.PASSED, level=Level.REPLAYED, latency_ms=1.0, **figures)
     again = result if speedup > 1.02 else None
-    return Measured(candidate=candidate, incumbent="a", secret="", first=result, again=again)
+    return Measured(secret="", first=result, again=again)
 
 
 def row(state: State, candidate: str, reason: Reason, commit: str = "") -> Row:

@@ -22,7 +22,7 @@ from tilewright.session.state import State
 from tilewright.text import few
 
 ANCHOR = "Tilewright-Journal"
-"""The trailer by which a commit of a session names the journal's last record when it was made."""
+"""The trailer by which a commit under a ref of a session names the journal's last record when it was made."""
 PAGES = (".md", ".rst")
 """Suffixes of files that no run imports: an edit of one is no tampering."""
 
@@ -41,12 +41,6 @@ def anchor(message: str) -> str:
     """The hash of the record that a commit's message names; empty if it names none."""
     lines = message.rstrip().rpartition("\n\n")[2].splitlines()
     return next((line.partition(": ")[2].strip() for line in lines if line.startswith(f"{ANCHOR}: ")), "")
-
-
-def without_anchor(message: str) -> str:
-    """A commit's message without that trailer."""
-    lines = [line for line in message.splitlines() if not line.startswith(f"{ANCHOR}: ")]
-    return "\n".join(lines).strip() + "\n"
 
 
 class CheckoutBusy(UsageError):

@@ -7,7 +7,7 @@ import shlex
 from tilewright.errors import UsageError
 from tilewright.policy import product
 from tilewright.repository import Repository
-from tilewright.session.checkout import Checkout, without_anchor
+from tilewright.session.checkout import Checkout
 from tilewright.session.ending import gain
 from tilewright.session.state import State
 from tilewright.session.verification import session_folder
@@ -67,8 +67,7 @@ def _one_each(repository: Repository, state: State) -> str:
     if started.baseline != tip:
         tip = repository.recommit(started.baseline, tip, f"{started.task_name}: {FROM_DIRTY}\n", dated=started.baseline)
     for keep in state.kept:
-        message = without_anchor(repository.message(keep.commit))
-        tip = repository.recommit(keep.commit, tip, message, dated=keep.commit)
+        tip = repository.recommit(keep.commit, tip, repository.message(keep.commit), dated=keep.commit)
     return tip
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from tilewright.evaluation.results import BenchmarkResult, CaseRun, CorrectnessResult, Environment, Status
+from tilewright.evaluation.results import BenchmarkResult, CaseRun, CorrectnessResult, Environment, Level, Status
 from tilewright.policy import Advice, Verdict
 from tilewright.rules import Rules
 from tilewright.task import Backend, Case, case_label
@@ -78,12 +78,9 @@ class Measured(Record):
     seeds of these runs follow from the secret with a word after it."""
 
     kind: Literal["measured"] = "measured"
-    candidate: str
-    incumbent: str | None = Field(description="SHA-256 over its editable files; none of the baseline's")
     secret: str
     first: BenchmarkResult
     sizes: CorrectnessResult | None = None
-    replayed: list[Case] = Field([], description="visible cases whose classes of values the second run replays")
     again: BenchmarkResult | None = None
 
     @property
@@ -96,6 +93,11 @@ class Measured(Record):
         """Hidden cases that the candidate was right on before a keep."""
         cases = self.sizes.cases if self.sizes is not None else []
         return len({case_label(check.case) for check in cases if check.hidden and check.status is Status.PASSED})
+
+
+def replayed_in(first: BenchmarkResult) -> list[Case]:
+    """The visible cases whose classes of values the second run replays, so that the check on many sizes need not."""
+    return [timing.case for timing in first.cases if timing.level is Level.REPLAYED]
 
 
 def sizes_secret(secret: str) -> str:

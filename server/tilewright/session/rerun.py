@@ -17,7 +17,7 @@ from tilewright.repository import Files
 from tilewright.rules import DEFAULT, Rules
 from tilewright.session.beginning import usable_backend
 from tilewright.session.checkout import Checkout, EditableFiles
-from tilewright.session.records import Row, Started, sizes_secret
+from tilewright.session.records import Row, Started, replayed_in, sizes_secret
 from tilewright.session.runs import runs_of
 from tilewright.session.state import SAME_SYNTAX, Attempt, State
 from tilewright.session.verification import Line, Mark, session_folder
@@ -51,15 +51,8 @@ async def rerun(checkout: Checkout, iteration: int, session: str, progress: Prog
     if checked.no_run or checked.same:
         why = SAME_SYNTAX if checked.same else checked.result.message.partition(";")[0]
         return [*lines, Line("check", Mark.WARN, f"no run was made: {why}")]
-    incumbent: Files | None = None
-    if measured is not None and measured.incumbent is not None:
-        what = f"the incumbent of iteration {iteration}"
-        incumbent = _content(checkout, started, attempt.incumbent, measured.incumbent, what)
+    incumbent = _files(checkout, started, attempt.incumbent) if measured is not None and iteration > 0 else None
     usable_backend(started.backend)
-    if checkout.repository.resolve(started.baseline) is None:
-        raise UsageError(
-            f"the baseline, commit {started.baseline[:12]}, is not in this repository; fetch it from a copy"
-        )
     runs = runs_of(started, checkout.repository)
     runs.mismatches = ""  # the session's folder stays as it is
     said: list[str] = []
@@ -79,7 +72,7 @@ async def rerun(checkout: Checkout, iteration: int, session: str, progress: Prog
         lines += compare_checks(checked.result, again, alike)
         if measured is not None and measured.sizes is not None:
             drawn = sizes_secret(measured.secret)
-            again = await runs.widely(candidate, drawn, said.append, versions, limit, measured.replayed)
+            again = await runs.widely(candidate, drawn, said.append, versions, limit, replayed_in(measured.first))
             lines += compare_checks(measured.sizes, again, alike, "sizes")
         if measured is not None:
             confirms = measured.again is not None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tilewright.errors import UsageError
 from tilewright.evaluation.evaluator import Tell
-from tilewright.evaluation.results import BenchmarkResult, CaseRun, CorrectnessResult, Level, Status
+from tilewright.evaluation.results import BenchmarkResult, CaseRun, CorrectnessResult, Status
 from tilewright.evaluation.seeds import commitment, new_secret
 from tilewright.evaluation.snapshot import content_id
 from tilewright.ledger import Journal
@@ -34,6 +34,7 @@ from tilewright.session.records import (
     Settled,
     Started,
     again_secret,
+    replayed_in,
     sizes_secret,
 )
 from tilewright.session.rows import close_iteration, gain_of
@@ -109,37 +110,16 @@ class Session:
         index and files while another branch is checked out. Raises `UsageError` where another hand moved the branch."""
         state, repository = self.state, self._repository
         branch, editable = state.started.branch, state.started.editable
-        away = bool(self.checkout.elsewhere(state))
         if moved := self.checkout.branch_moved(state):
             raise UsageError(moved)
         if state.moved_from:
             if repository.resolve(f"refs/heads/{branch}") == state.moved_from:
                 repository.advance(branch, state.incumbent_commit, state.moved_from)
-            if not away:
+            if not self.checkout.elsewhere(state):
                 with contextlib.suppress(RepositoryError):  # another git command holds the index: it is staged later
                     repository.stage(state.incumbent_commit, editable)
-        if not away:
-            self._finish_revert()
         if isinstance(self._journal.entries[-1], Row):
             self.checkout.write_table(self._journal.path.parent, state)
-
-    @property
-    def _reverting(self) -> str:
-        """The ref of what the files held, while a revert changes them."""
-        return f"{refs_of(self.state.started.session)}/reverting"
-
-    def _finish_revert(self) -> None:
-        """Do what is missing of a revert that was broken off between two files. A file that was edited since stays."""
-        state, repository = self.state, self._repository
-        saved = repository.resolve(self._reverting)
-        if saved is None:
-            return
-        if state.checked is None or state.attempt.settled is not None:  # else the revert is not on record
-            present, incumbent, before = self.tree.present(), self.tree.at(state.incumbent_commit), self.tree.at(saved)
-            names = [name for name in incumbent if present.get(name) in (None, before[name], incumbent[name])]
-            if names:
-                repository.restore(state.incumbent_commit, names)
-        repository.forget(self._reverting, saved)
 
     # Runs
 
@@ -221,11 +201,14 @@ class Session:
 
         kept = files_of_version(store, state.incumbent_result) if incumbent is not None else {}
         first = await runs.benchmark(files, incumbent, secret, left_s, tell, confirms=False, store=store, kept=kept)
-        replayed = [one.case for one in first.cases if one.level is Level.REPLAYED]
         sizes = again = None
         if state.sizes_due(first):
             sizes = await runs.widely(
-                files, sizes_secret(secret), _after("checking more sizes", tell), self._versions(), replayed=replayed
+                files,
+                sizes_secret(secret),
+                _after("checking more sizes", tell),
+                self._versions(),
+                replayed=replayed_in(first),
             )
         if incumbent is not None and state.gains(first) and not first.modelled and (sizes is None or sizes.passed):
             left_s -= first.seconds
@@ -244,17 +227,7 @@ class Session:
             )
         if sizes is not None:
             self._keep_revoked(sizes)
-        self.record(
-            Measured(
-                candidate=identity,
-                incumbent=content_id(incumbent) if incumbent else None,
-                secret=secret,
-                first=first,
-                sizes=sizes,
-                replayed=replayed if sizes is not None else [],
-                again=again,
-            )
-        )
+        self.record(Measured(secret=secret, first=first, sizes=sizes, again=again))
         self.repair()
         if sizes is not None:
             self._end_of_baseline(sizes)
@@ -302,21 +275,19 @@ class Session:
 
     def revert(self) -> str:
         """Put the editable files back to the incumbent's. Gives the ref that keeps what they held, if that was another
-        content."""
+        content. The record comes last: one that is broken off is called again, and names what the first call kept."""
         state, repository = self.state, self._repository
-        present, recovery, saved = self.tree.present(), "", ""
+        present, place = self.tree.present(), f"{refs_of(state.started.session)}/reverted/{state.iteration}-"
+        recovery = ""
         if present != self.tree.at(state.incumbent_commit):
             message = self._message(f"tilewright: before revert {state.iteration}")
             saved = repository.commit(present, state.incumbent_commit, message)
-            recovery = f"{refs_of(state.started.session)}/reverted/{state.iteration}-{saved[:12]}"
+            recovery = f"{place}{saved[:12]}"
             repository.keep(recovery, saved)
-            repository.keep(self._reverting, saved)
-        if state.checked is not None and state.attempt.settled is None:
-            self.record(Settled(recovery=recovery))
-            tidy(self._programs, self._journal.entries)
-        if recovery:
             repository.restore(state.incumbent_commit, state.started.editable)
-            repository.forget(self._reverting, saved)
+        if state.checked is not None and state.attempt.settled is None:
+            self.record(Settled(recovery=recovery or next(iter(repository.refs(f"{place}*")), "")))
+            tidy(self._programs, self._journal.entries)
         return recovery
 
     def close(self, name: str, root_cause: str | None) -> None:
@@ -333,7 +304,7 @@ class Session:
             self.repair()
 
     def _recommit(self, commit: str, text: str) -> str:
-        return self._repository.recommit(commit, self.state.attempt.incumbent, self._message(text))
+        return self._repository.recommit(commit, self.state.attempt.incumbent, f"{text}\n")
 
     def _message(self, text: str) -> str:
         """The message of a commit of the session: it names the record that the journal stands at."""

@@ -43,9 +43,7 @@ class Keep(NamedTuple):
 class Attempt:
     """What is on record of one iteration."""
 
-    def __init__(self, incumbent: str, versions: list[str]) -> None:
-        self.incumbent = incumbent
-        """The commit that it began on."""
+    def __init__(self, versions: list[str]) -> None:
         self.versions = versions
         """The commits of the baseline, and then of what was kept, the latest first, when it began."""
         self.begun: Begun | None = None
@@ -59,6 +57,11 @@ class Attempt:
         self.seconds = 0.0
         self.in_vain = 0
         """Runs that were broken off or void."""
+
+    @property
+    def incumbent(self) -> str:
+        """The commit that it began on."""
+        return self.versions[1] if len(self.versions) > 1 else self.versions[0]
 
     @property
     def is_kept(self) -> bool:
@@ -93,8 +96,6 @@ class State:
         self.baseline_candidate = ""
         self.baseline_result: BenchmarkResult | None = None
         self.kept: list[Keep] = []
-        self.revoked: dict[str, Verdict] = {}
-        """What became of candidates whose keeps were revoked."""
         self.tried: dict[str, Verdict] = {}
         """Verdicts of candidates that need not be tried again."""
         self.left_out: dict[str, str] = {}
@@ -104,7 +105,7 @@ class State:
         """By candidate, the functions that ran in its last check, if they are known."""
         self.remarks: dict[int, list[str]] = {}
         """By iteration, what a reader of its row should know: runs without a result, and what was not looked at."""
-        self.attempts = [Attempt(started.baseline, [started.baseline])]
+        self.attempts = [Attempt([started.baseline])]
         """The iterations; the last is under way."""
         self.ended: Ended | None = None
         self.resumed_at = 0
@@ -172,7 +173,7 @@ class State:
         self.remarks[row.iteration] = notes
         attempt.row = row
         self.rows.append(row)
-        self.attempts.append(Attempt(self.incumbent_commit, self.versions))
+        self.attempts.append(Attempt(self.versions))
 
     def _judged(self, result: CorrectnessResult) -> None:
         """Take into account what a check says of the session's own versions."""
@@ -185,7 +186,7 @@ class State:
             trust = "; ".join(filter(None, [row.trust, where]))
             new = {"latency_ms": None, "passed": False, "verdict": verdict, "trust": trust}
             self.rows[keep.iteration] = row.model_copy(update=new)
-            self.revoked[keep.candidate] = self.tried[keep.candidate] = verdict
+            self.tried[keep.candidate] = verdict
             for later in self.rows[keep.iteration + 1 :]:  # lost against what was wrong
                 if later.verdict.reason is not Reason.INCORRECT:
                     self.tried.pop(later.candidate, None)

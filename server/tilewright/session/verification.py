@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import zip_longest
 from pathlib import Path
 
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.seeds import commitment
 from tilewright.evaluation.snapshot import content_id
-from tilewright.ledger import Journal, JournalAltered, render_table
+from tilewright.ledger import JournalAltered, render_table
 from tilewright.policy import VerdictKind
 from tilewright.repository import Repository
 from tilewright.session import whole
-from tilewright.session.checkout import Checkout, EditableFiles, anchor, journal_ref, refs_of
+from tilewright.session.checkout import Checkout, EditableFiles, journal_ref, refs_of
 from tilewright.session.programs import missing_or_altered, named, not_written, programs_folder
-from tilewright.session.records import Begun, Checked, Ended, Entry, Measured, Resumed, Row, RunKind, Settled, Started
+from tilewright.session.records import Begun, Checked, Ended, Entry, Measured, Resumed, Row, Settled, Started
 from tilewright.session.rows import close_iteration
 from tilewright.session.state import State
 from tilewright.text import few
@@ -66,12 +63,8 @@ def verify(checkout: Checkout, session: str = "") -> list[Line]:
     if not journal.entries:
         raise UsageError(f"the journal of {folder.name} is empty")
     state = State.of(journal.entries)
-    lines = [
-        Line("journal", Mark.OK, f"{len(journal.entries)} records, each continues the chain; the last is "
-             f"{journal.head[:12]}"),
-    ]  # fmt: skip
-    if not session and (later := _begun_later(checkout, folder)):
-        lines.append(Line("sessions", Mark.WARN, f"begun later than this one, in sandbox/: {', '.join(later)}"))
+    chain = f"{len(journal.entries)} records, each continues the chain; the last is {journal.head[:12]}"
+    lines = [Line("journal", Mark.OK, chain)]
     differing = ", ".join(state.started.rules.differences())
     lines.append(Line("rules", Mark.OK, differing or "all of them are the default"))
     if state.started.eased:
@@ -83,7 +76,11 @@ def verify(checkout: Checkout, session: str = "") -> list[Line]:
             lines.append(Line("runs", Mark.WARN, f"iteration {number}: {'; '.join(notes)}"))
     lines += _first_to_last(state)
     aspects: list[tuple[str, str, Callable[[], Iterator[str]]]] = [
-        ("anchors", "the commits name records of this journal", lambda: _anchors(checkout, folder.name, journal)),
+        (
+            "anchors",
+            "the commits name records of this journal",
+            lambda: _anchors(checkout, folder.name, journal.hashes),
+        ),
         ("commits", "candidates and kept commits hold what was judged", lambda: _commits(checkout.repository, state)),
         (
             "refs",
@@ -134,28 +131,11 @@ def _first_to_last(state: State) -> list[Line]:
     return [Line("first to last", mark, text) for text in whole.told(state)]
 
 
-def _begun_later(checkout: Checkout, folder: Path) -> list[str]:
-    """The sessions of this checkout that began after the one that is taken for the current one."""
-    begun = {}
-    for journal in checkout.sandbox.glob("*/journal.jsonl"):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError), journal.open(encoding="utf-8") as file:
-            begun[journal.parent.name] = str(json.loads(file.readline())["time"])
-    return sorted(name for name, time in begun.items() if time > begun.get(folder.name, ""))
-
-
-def _anchors(checkout: Checkout, session: str, journal: Journal[Entry]) -> Iterator[str]:
+def _anchors(checkout: Checkout, session: str, hashes: list[str]) -> Iterator[str]:
     try:
-        checkout.need_anchors(session, journal.hashes)
+        checkout.need_anchors(session, hashes)
     except JournalAltered as error:
         yield str(error)
-    hashes: list[str] = []
-    for number, (entry, digest) in enumerate(zip(journal.entries, journal.hashes, strict=True), 1):
-        own = isinstance(entry, Row) or (isinstance(entry, Begun) and entry.run == "check")
-        commit = entry.commit if own and isinstance(entry, Begun | Row) else ""
-        there = bool(commit) and checkout.repository.resolve(commit) is not None
-        if there and anchor(checkout.repository.message(commit)) not in hashes:
-            yield f"record {number}: commit {commit[:12]} names no record of the journal before it"
-        hashes.append(digest)
 
 
 def _commits(repository: Repository, state: State) -> Iterator[str]:
@@ -192,11 +172,11 @@ def _refs(checkout: Checkout, state: State) -> Iterator[str]:
         if attempt.begun is not None and attempt.checked is not None and attempt.begun.commit not in commits:
             what = f"the candidate of iteration {number}"
             ref = f"{own}/candidates/{number}-{attempt.begun.candidate[:16]}"
-            yield _lost(repository, what, ref, attempt.begun.commit)
+            yield _lost(what, ref, attempt.begun.commit)
         recovery = attempt.settled.recovery if attempt.settled is not None else ""
         short = recovery.rpartition("-")[2]
         if recovery and not kept.get(recovery, ("", ""))[0].startswith(short):
-            yield _lost(repository, f"what iteration {number} reverted", recovery, short)
+            yield _lost(f"what iteration {number} reverted", recovery, short)
     if state.ended is None:
         if text := checkout.branch_moved(state):
             yield text
@@ -207,13 +187,11 @@ def _refs(checkout: Checkout, state: State) -> Iterator[str]:
         )
 
 
-def _lost(repository: Repository, what: str, ref: str, commit: str) -> str:
-    if repository.resolve(commit) is None:
-        return (
-            f"{what} is gone: no ref keeps commit {commit[:12]}, and this repository no longer has it; fetch it from a "
-            "copy of the repository"
-        )
-    return f"{what} is no longer kept: {ref} was deleted or moved; `git update-ref {ref} {commit}` brings it back"
+def _lost(what: str, ref: str, commit: str) -> str:
+    return (
+        f"{what} is no longer kept: `git update-ref {ref} {commit}` brings it back; if this repository no longer has "
+        "it, fetch it from a copy"
+    )
 
 
 def _later(checkout: Checkout, state: State) -> str:
@@ -233,16 +211,13 @@ def _secrets(entries: list[Entry]) -> Iterator[str]:
     for number, entry in enumerate(entries, 1):
         if isinstance(entry, Begun):
             drawn = entry
-            continue
-        run: RunKind = "check" if isinstance(entry, Checked) else "benchmark" if isinstance(entry, Measured) else "end"
-        if not isinstance(entry, Checked | Measured | Ended) or (isinstance(entry, Ended) and entry.direct is None):
-            continue
-        candidate = entry.candidate if not isinstance(entry, Ended) else drawn.candidate if drawn else ""
-        if drawn is None or (drawn.run, drawn.candidate) != (run, candidate):
-            yield f"record {number}: this run ({run}) was not committed to before it was made"
-        elif commitment(entry.secret) != drawn.secret_sha256:
-            yield f"record {number}: the secret of this run ({run}) is not the one that was committed to"
-        drawn = None
+        elif isinstance(entry, Checked | Measured) or (isinstance(entry, Ended) and entry.direct is not None):
+            run = {"checked": "check", "measured": "benchmark", "ended": "end"}[entry.kind]
+            if drawn is None or drawn.run != run or (isinstance(entry, Checked) and drawn.candidate != entry.candidate):
+                yield f"record {number}: this run ({run}) was not committed to before it was made"
+            elif commitment(entry.secret) != drawn.secret_sha256:
+                yield f"record {number}: the secret of this run ({run}) is not the one that was committed to"
+            drawn = None
 
 
 def _verdicts(entries: list[Entry]) -> Iterator[str]:
@@ -278,16 +253,9 @@ def _keeps(state: State) -> bool:
 
 def _table(folder: Path, state: State) -> Iterator[str]:
     """The session's own: whoever changes it deceives who reads it, and nothing else."""
-    path, wanted = folder / "perf_results.md", render_table(state.table())
-    present = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else wanted
-    lines = zip_longest(present.splitlines(), wanted.splitlines(), fillvalue="nothing")
-    for number, (line, right) in enumerate(lines, 1):
-        if line != right:
-            yield (
-                f"sandbox/{folder.name}/perf_results.md: line {number} is `{line}` where the journal gives `{right}`; "
-                "the session's next row renders it anew"
-            )
-            return
+    path = folder / "perf_results.md"
+    if path.is_file() and path.read_text(encoding="utf-8", errors="replace") != render_table(state.table()):
+        yield f"sandbox/{folder.name}/perf_results.md is not what the journal gives; the next row renders it anew"
 
 
 def _protected(checkout: Checkout, state: State) -> Iterator[str]:

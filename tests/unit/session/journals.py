@@ -81,7 +81,7 @@ def trial(
         Checked(candidate=identity, secret="s", result=checked),
     ]
     if measured is not None:
-        records.append(Measured(candidate=identity, incumbent=None, secret="s", first=measured))
+        records.append(Measured(secret="s", first=measured))
     if number > 0:
         records.append(Settled(commit=commit if reason is Reason.GAIN else ""))
     row = Row(
