@@ -169,29 +169,6 @@ def test_a_stop_is_advice(make_task: Callable[..., Path]) -> None:
     assert [line for line in verify(Checkout(root)) if line.mark is Mark.FAIL] == []
 
 
-def test_a_session_in_another_environment_is_the_same(
-    root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Some clients give their servers no XDG_STATE_HOME, which the user's shell sets."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-    async def one(loop: Loop) -> None:
-        edit(root, COMMENT)
-        await loop.run_correctness(quiet)
-
-    async def rest(loop: Loop) -> None:
-        assert "CHANGED" not in loop.status().summary
-        loop.revert()
-        await loop.append_result("a comment", quiet)
-
-    play(root, one)
-    monkeypatch.delenv("XDG_STATE_HOME")
-    play(root, rest)
-    assert [line for line in verify(Checkout(root)) if line.mark is Mark.FAIL] == []
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
-    assert [line for line in verify(Checkout(root)) if line.mark is Mark.FAIL] == []
-
-
 def test_an_imported_session_is_named_in_notes_and_report(root: Path) -> None:
     assert "imported" not in tilewright("report", "--root", str(root)).stdout
     archive = root.parent / "session.tgz"

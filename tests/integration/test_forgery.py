@@ -25,13 +25,6 @@ def test_an_honest_session_verifies(root: Path) -> None:
     assert "there is no session nonsense" in tilewright("verify", "nonsense", cwd=root).stderr
 
 
-def test_an_environment_without_the_users_folders_is_no_tampering(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some clients start a server with a few variables alone."""
-    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "HOME"):
-        monkeypatch.delenv(name, raising=False)
-    assert failures(root) == {}
-
-
 @pytest.mark.parametrize("left", [-1, 3])
 def test_a_journal_that_was_cut_off_is_named(root: Path, left: int) -> None:
     forge(root, lambda found: found[:left])

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, git
-from tests.stage import edit, journal_of, judged, play, quiet, start
+from tests.conftest import FASTER_KERNEL, SCALE_KERNEL
+from tests.stage import edit, journal_of, play, quiet, start
 from tilewright.interface.mcp import build_server
 from tilewright.ledger import Journal
 from tilewright.rules import Rules
@@ -130,43 +130,6 @@ def begun(make_task: Callable[..., Path]) -> Path:
 
     play(root, begin)
     return root
-
-
-def test_status_shows_what_another_process_did_since(begun: Path) -> None:
-    """A server knows nothing between two calls: a person's end of the session is there at once."""
-
-    async def acts(loop: Loop) -> None:
-        assert loop.status().phase == "ready"
-        other = Loop(begun)
-        await other.end("ended by the user: lunch", quiet)
-        await other.close()
-        edit(begun, FASTER_KERNEL)
-        with pytest.raises(Exception, match=r"the session has ended \(ended by the user: lunch\)"):
-            await loop.run_correctness(quiet)
-        assert loop.status().phase == "ended"
-
-    play(begun, acts)
-    assert looks(begun).startswith("ended")
-
-
-@pytest.mark.slow
-def test_status_shows_a_session_as_the_next_call_takes_it_up(begun: Path) -> None:
-    """Of a server that was killed between the record of a keep and its commit's branch."""
-
-    async def judges(loop: Loop) -> None:
-        before = git(begun, "rev-parse", "HEAD")
-        await judged(loop, FASTER_KERNEL)
-        loop.checkpoint()
-        git(begun, "update-ref", "HEAD", before)
-
-    play(begun, judges)
-    assert looks(begun).startswith("resolved")
-
-    async def acts(loop: Loop) -> None:
-        assert (await loop.append_result("large tiles", quiet)).advice.action == "stop"
-
-    play(begun, acts)
-    assert git(begun, "show", "HEAD:task/kernel.py") == FASTER_KERNEL.strip()
 
 
 def test_status_of_a_broken_off_run_records_nothing(begun: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TOML, SLOWER_KERNEL, git
-from tests.stage import edit, journal_of, judged, play, quiet, start
+from tests.stage import edit, judged, play, quiet, start
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import BenchmarkResult, Level, Status
 from tilewright.policy import Reason, VerdictKind
@@ -128,59 +128,6 @@ def test_a_whole_session(make_task: Callable[..., Path]) -> None:
     play(root, scene)
 
 
-@pytest.mark.slow
-def test_memory_lost_at_any_phase_is_found_in_the_status(make_task: Callable[..., Path]) -> None:
-    root = make_task()
-
-    def status_in_a_new_process() -> dict[str, str]:
-        found: dict[str, str] = {}
-
-        async def look(loop: Loop) -> None:
-            report = loop.status()
-            found.update(phase=report.phase, pending=report.pending, next=report.next)
-
-        play(root, look)
-        return found
-
-    async def begin(loop: Loop) -> None:
-        await start(loop)
-
-    async def check(loop: Loop) -> None:
-        edit(root, FASTER_KERNEL)
-        await loop.run_correctness(quiet)
-
-    async def measure(loop: Loop) -> None:
-        await loop.run_benchmark(quiet)
-
-    async def keep(loop: Loop) -> None:
-        loop.checkpoint()
-
-    async def log(loop: Loop) -> None:
-        await loop.append_result("large tiles", quiet)
-
-    expected = [
-        (start, "ready", "", "apply ONE optimization to task/kernel.py"),
-        (check, "checked", "correctness passed", "call run_benchmark"),
-        (measure, "measured", "verdict keep (gain", "call git_checkpoint, then append_result"),
-        (keep, "resolved", "committed", "call append_result"),
-        (log, "ready", "", "apply ONE optimization"),
-    ]
-    for scene, phase, pending, then in expected:
-        play(root, scene)
-        found = status_in_a_new_process()
-        assert found["phase"] == phase
-        assert pending in found["pending"]
-        assert found["next"].startswith(then)
-
-
-def cut(root: Path, records: int) -> None:
-    """Take the last records off the journal, and leave half of the first of them: what a kill leaves, after which no
-    commit names them."""
-    git(root, "update-ref", "-d", f"refs/tilewright/{journal_of(root).parent.name}/journal")
-    lines = journal_of(root).read_text().splitlines(keepends=True)
-    journal_of(root).write_text("".join(lines[:-records]) + lines[-records][:40])
-
-
 def test_a_kill_after_each_record_ends_in_what_it_says(make_task: Callable[..., Path]) -> None:
     root = make_task()
 
@@ -213,25 +160,6 @@ def test_a_kill_after_each_record_ends_in_what_it_says(make_task: Callable[..., 
 
     for scene in (until_kept, until_named, until_reverted, goes_on):
         play(root, scene)
-    assert [line for line in verify(Checkout(root)) if line.mark is Mark.FAIL] == []
-
-
-def test_a_kill_before_a_record_ends_in_the_same_call_made_again(make_task: Callable[..., Path]) -> None:
-    root = make_task()
-
-    async def until_measured(loop: Loop) -> None:
-        await start(loop)
-        await judged(loop, FASTER_KERNEL)
-
-    async def goes_on(loop: Loop) -> None:
-        assert loop.status().phase == "checked"
-        assert (await loop.run_benchmark(quiet)).next == "call git_checkpoint, then append_result"
-        loop.checkpoint()
-        assert (await loop.append_result("large tiles", quiet)).row.endswith("| PASS | keep |")
-
-    play(root, until_measured)
-    cut(root, 1)
-    play(root, goes_on)
     assert [line for line in verify(Checkout(root)) if line.mark is Mark.FAIL] == []
 
 
@@ -370,27 +298,6 @@ def test_the_status_says_what_the_working_tree_needs(make_task: Callable[..., Pa
 
 
 @pytest.mark.slow
-def test_runs_without_a_result_come_to_an_end(make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    async def void(*_: object, **__: object) -> BenchmarkResult:
-        return BenchmarkResult(status=Status.VOID, message="neither version fails alone")
-
-    async def scene(loop: Loop) -> None:
-        await start(loop)
-        monkeypatch.setattr(Runs, "benchmark", void)
-        edit(loop.checkout.root, FASTER_KERNEL)
-        await loop.run_correctness(quiet)
-        for _ in range(5):
-            assert (await loop.run_benchmark(quiet)).status is Status.VOID
-        with pytest.raises(UsageError, match="5 runs of this iteration ended without a result; call revert"):
-            await loop.run_benchmark(quiet)
-        loop.revert()
-        assert (await loop.append_result("void each time", quiet)).row.endswith("| - | PASS | revert |")
-        assert loop.status().phase == "ready"
-
-    play(make_task(), scene)
-
-
-@pytest.mark.slow
 def test_a_measured_gain_has_to_show_twice(make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """No GPU is needed to see what becomes of two runs: their results are put in the evaluator's place."""
     root = make_task()
@@ -457,23 +364,5 @@ def test_a_measured_gain_has_to_show_twice(make_task: Callable[..., Path], monke
         assert coming == []
         assert len(set(secrets)) == 8
         assert len(stores) == 1
-
-    play(root, scene)
-
-
-def test_an_escalation_is_in_the_status_until_the_next_edit(make_task: Callable[..., Path]) -> None:
-    root = make_task()
-
-    async def scene(loop: Loop) -> None:
-        await start(loop)
-        edit(root, SCALE_KERNEL.replace("* factor", "+ factor"))
-        await loop.run_correctness(quiet)
-        loop.revert()
-        assert (await loop.append_result("a sum", quiet, root_cause="unknown")).advice.action == "escalate"
-        then = loop.status().next
-        assert "ask the user" in then
-        assert "the root cause is unknown" in then
-        edit(root, FASTER_KERNEL)
-        assert loop.status().next == "call run_iteration on the edited files"
 
     play(root, scene)

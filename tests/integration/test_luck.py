@@ -215,23 +215,6 @@ def test_a_range_that_is_narrowed_after_a_failure_is_the_one_that_counts(make_ta
 
 
 @pytest.mark.slow
-def test_a_crash_on_a_hidden_size_is_no_pass(make_task: Callable[..., Path]) -> None:
-    root = make_task(toml=FEW_SIZES)
-    crash = "    if 512 < x.shape[0] <= 687:\n        raise ValueError(x)\n    ct.launch("
-
-    async def scene(loop: Loop) -> None:
-        await start(loop)
-        report = await judged(loop, FASTER_KERNEL.replace("    ct.launch(", crash))
-        assert report.status is Status.RAISED
-        loop.revert()
-        assert (await loop.append_result("crashes", quiet)).row == "| 1 | crashes | - | FAIL | crash |"
-        assert "0 of 25 wrong results" in loop.status().budget
-
-    play(root, scene)
-    assert all(line.mark is Mark.OK for line in verify(Checkout(root)))
-
-
-@pytest.mark.slow
 def test_a_check_of_sizes_that_was_broken_off_or_void_is_made_again(
     make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

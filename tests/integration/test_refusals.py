@@ -9,44 +9,17 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import FASTER_KERNEL, SCALE_KERNEL, SCALE_TASK, SCALE_TOML, commit_all, git
-from tests.stage import edit, journal_of, judged, play, quiet, start
+from tests.stage import edit, judged, play, quiet, start
 from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
 from tilewright.policy import Advice
 from tilewright.rules import Rules
 from tilewright.session import rows
-from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop
 from tilewright.task import Backend
 
 RENAMED_KERNEL = SCALE_KERNEL.replace("values", "elements")
 WRONG_KERNEL = SCALE_KERNEL.replace("values * factor", "values + factor")
-
-
-def test_a_branch_moved_by_hand_and_an_altered_journal_are_named(make_task: Callable[..., Path]) -> None:
-    root = make_task()
-
-    async def begin(loop: Loop) -> None:
-        await start(loop)
-
-    play(root, begin)
-    commit_all(root / "task")
-    (root / "README.md").write_text("moved on\n")
-    commit_all(root, "by hand")
-
-    async def refused(loop: Loop) -> None:
-        with pytest.raises(UsageError, match="the session left it at"):
-            loop.revert()
-
-    play(root, refused)
-    journal = journal_of(root)
-    journal.write_text(journal.read_text().replace('"passed":true', '"passed":false'))
-
-    async def distrusted(loop: Loop) -> None:
-        with pytest.raises(UsageError, match=r"cannot be trusted.*altered"):
-            loop.revert()
-
-    play(root, distrusted)
 
 
 def test_protected_files_are_watched_and_never_reach_a_run(make_task: Callable[..., Path]) -> None:
@@ -262,28 +235,6 @@ def test_a_commit_interrupted_by_another_git_command_is_taken_up(make_task: Call
     play(root, scene)
 
 
-@pytest.mark.parametrize("line", [b"{}\n", b"\xff\xfe\n"], ids=["no record", "no text"])
-@pytest.mark.slow
-def test_a_journal_line_that_is_no_record_can_be_set_aside(make_task: Callable[..., Path], line: bytes) -> None:
-    root = make_task()
-
-    async def begin(loop: Loop) -> None:
-        await start(loop)
-
-    play(root, begin)
-    with journal_of(root).open("ab") as file:
-        file.write(line)
-
-    async def damaged(loop: Loop) -> None:
-        with pytest.raises(UsageError, match=r"no record.*tilewright session end"):
-            loop.status()
-        assert "is set aside" in await loop.end("damaged", quiet)
-        git(root, "checkout", "-q", "main")
-        assert (await start(loop)).phase == "ready"
-
-    play(root, damaged)
-
-
 def test_a_baseline_at_the_ceiling_ends_the_session(
     make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,17 +267,3 @@ def test_nothing_is_left_in_the_temporary_folder(
 
     play(root, scene)
     assert list(scratch.iterdir()) == []
-
-
-def test_a_finished_session_that_was_altered_is_named(make_task: Callable[..., Path]) -> None:
-    root = make_task()
-
-    async def scene(loop: Loop) -> None:
-        await start(loop)
-        await loop.end("enough", quiet)
-
-    play(root, scene)
-    journal = journal_of(root)
-    journal.write_text(journal.read_text().replace('"latency_ms":', '"latency_ms":1', 1))
-    with pytest.raises(UsageError, match="it was altered"):
-        Checkout(root).peek()

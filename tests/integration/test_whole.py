@@ -303,33 +303,6 @@ def test_a_session_that_kept_nothing_has_nothing_to_compare(root: Path, evaluato
     assert verified(root) == []
 
 
-def test_the_comparison_has_the_time_of_a_whole_iteration(
-    root: Path, evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And not what another iteration left of its own."""
-    limits: list[float] = []
-
-    async def correctness(*_: object) -> CorrectnessResult:
-        return CorrectnessResult(status=Status.PASSED, seconds=400.0)
-
-    async def whole(_: Runs, __: object, ___: Path, ____: str, limit_s: float, *_____: object) -> BenchmarkResult:
-        limits.append(limit_s)
-        return evaluator.whole
-
-    monkeypatch.setattr(Runs, "correctness", correctness)
-    monkeypatch.setattr(Runs, "whole", whole)
-
-    async def scene(loop: Loop) -> None:
-        await start(loop, rules=Rules(max_iterations=5))
-        await kept(loop, evaluator, 1.2)
-        edit(root, f"{FASTER_KERNEL}\nSTEP = 9\n")
-        await loop.run_correctness(quiet)
-        await loop.end("enough", quiet)
-
-    play(root, scene)
-    assert limits == [60 * Rules().iteration_minutes]
-
-
 def test_a_baseline_that_hidden_sizes_show_to_be_wrong_ends_the_session(
     make_task: Callable[..., Path], evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
