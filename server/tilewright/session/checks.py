@@ -36,11 +36,11 @@ async def check_task(root: Path, task: str | Path, progress: Progress) -> Correc
         await runs.work()
         await progress("checking")
         head = {name: found.committed[name] for name in found.files if name in found.committed}
-        if found.task.file.frontend is Frontend.CUTILE:
-            result = await runs.check(found.files, new_secret(), LIMIT_S, lambda _: None, [head])
-        else:
-            known = wrong_results(checkout.repository, found.task.file.entry, Backend.CPU).known
-            result = await runs.correctness(found.files, new_secret(), LIMIT_S, lambda _: None, known, [head])
+        cutile = found.task.file.frontend is Frontend.CUTILE
+        known = [] if cutile else wrong_results(checkout.repository, found.task.file.entry, Backend.CPU).known
+        result = await runs.correctness(
+            found.files, new_secret(), LIMIT_S, lambda _: None, known, [head], "check" if cutile else "correctness"
+        )
         if result.passed and found.task.file.frontend is Frontend.TRITON:
             await progress("compiling")
             result = _compiled(result, await runs.dump(found.files, [ARCH], COMPILE_S, LIMIT_S, lambda _: None))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -91,18 +90,25 @@ class Runs:
 
     async def environment(self) -> Environment:
         """Where the runs happen. Raises `UsageError` where the referee cannot start."""
-        with _startup():
-            await self._prepared()
-            reply = await self._evaluator.request("environment", lambda _: None, START_TIMEOUT_S, **self._about)
-        return Environment.model_validate(reply["environment"])
+        return Environment.model_validate((await self._asked("environment"))["environment"])
 
     async def work(self) -> list[Work]:
         """The work of each benchmark case. Raises `UsageError` where the task's own code fails."""
-        with _startup():
+        return [Work(**work) for work in (await self._asked("work"))["work"]]
+
+    async def _asked(self, op: str) -> dict[str, Any]:
+        """What the referee says before any run."""
+        task = str(self._store.task_folder())
+        try:
             await self._prepared()
-            task = str(self._store.task_folder())
-            reply = await self._evaluator.request("work", lambda _: None, START_TIMEOUT_S, task=task)
-        return [Work(**work) for work in reply["work"]]
+            return await self._evaluator.request(op, lambda _: None, START_TIMEOUT_S, task=task, **self._about)
+        except TaskError as error:
+            raise UsageError(str(error)) from None
+        except EvaluatorDied as error:
+            raise UsageError(f"the evaluation cannot start (`tilewright doctor` may say why): {error}") from None
+        except TimeoutError:
+            why = f"the referee did not answer within {START_TIMEOUT_S:.0f} s"
+            raise UsageError(f"the evaluation cannot start: {why}") from None
 
     async def correctness(
         self,
@@ -112,14 +118,14 @@ class Runs:
         tell: Tell,
         known: Sequence[CaseRun] = (),
         versions: Sequence[Files] = (),
+        op: Literal["correctness", "check"] = "correctness",
     ) -> CorrectnessResult:
         """Check a candidate, on what is `known` to have failed, too. What it fails on is run on `versions` as well: the
         baseline, and then what was kept, the latest first. Running out of `limit_s` seconds, or a referee that dies, is
-        a result with a status."""
+        a result with a status. `op`: `check` runs the interpreter's checker, on the `cpu` backend only."""
         again = [run.model_dump(mode="json") for run in known]
-        hidden = self._rules.hidden_cases
-        arms = [files, *versions]
-        result = await self._run("correctness", limit_s, tell, arms, secret=secret, hidden=hidden, known=again)
+        hidden, arms = self._rules.hidden_cases, [files, *versions]
+        result = await self._run(op, limit_s, tell, arms, secret=secret, hidden=hidden, known=again)
         return CorrectnessResult.model_validate(result)
 
     async def widely(
@@ -180,15 +186,6 @@ class Runs:
         rules = self._rules.model_dump()
         result = await self._run("whole", limit_s, tell, [], secret=secret, rules=rules, pairs=named)
         return BenchmarkResult.model_validate(result)
-
-    async def check(
-        self, files: Files, secret: str, limit_s: float, tell: Tell, versions: Sequence[Files] = ()
-    ) -> CorrectnessResult:
-        """What the checker finds in a candidate, on shapes drawn from `secret`; `cpu` backend only. `versions`: see
-        `correctness`."""
-        arms = [files, *versions]
-        result = await self._run("check", limit_s, tell, arms, secret=secret, hidden=self._rules.hidden_cases)
-        return CorrectnessResult.model_validate(result)
 
     async def dump(
         self, files: Files, archs: list[str], compile_s: float, limit_s: float, tell: Tell, case: Case | None = None
@@ -333,17 +330,3 @@ def _read_dump(result: dict[str, Any], folder: Path) -> Dumped:
 
 def _unrun(status: Status, message: str, seconds: float = 0.0) -> dict[str, Any]:
     return {"status": status, "message": message, "seconds": seconds}
-
-
-@contextlib.contextmanager
-def _startup() -> Iterator[None]:
-    try:
-        yield
-    except TaskError as error:
-        raise UsageError(str(error)) from None
-    except EvaluatorDied as error:
-        raise UsageError(f"the evaluation cannot start (`tilewright doctor` may say why): {error}") from None
-    except TimeoutError:
-        raise UsageError(
-            f"the evaluation cannot start: the referee did not answer within {START_TIMEOUT_S:.0f} s"
-        ) from None
