@@ -142,7 +142,7 @@ def test_names_are_whole_and_what_an_import_runs_counts(make_task: Callable[...,
 
 
 def test_it_stands_in_the_answers_the_commit_and_the_row(make_task: Callable[..., Path]) -> None:
-    note = "no case ran scale_backward, backward, half (gone), which the edit changes"  # a tile size of backward, too
+    note = "no case ran scale_backward, backward, which the edit changes"  # a tile size of backward, too
 
     async def scene(loop: Loop) -> None:
         await start(loop)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import socket
@@ -134,20 +133,14 @@ class Checkout:
             self._lock.release()
 
     def held_elsewhere(self) -> str:
-        """Which other process holds the checkout; empty if none does. Nothing on disk changes."""
+        """Which other process holds the checkout; empty if none does."""
         if self._lock.is_locked:
             return ""
         try:
-            handle = os.open(self._lock.lock_file, os.O_RDONLY)
-        except FileNotFoundError:
-            return ""
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+            with self._lock.acquire(timeout=0):
+                return ""
+        except Timeout:
             return self._named_holder()
-        finally:
-            os.close(handle)
-        return ""
 
     def _named_holder(self) -> str:
         try:
@@ -229,13 +222,8 @@ class Checkout:
         if tip == state.incumbent_commit or (tip is not None and tip == state.moved_from):
             return ""
         branch, wanted = state.started.branch, state.incumbent_commit[:12]
-        if tip is None:
-            remedy = f"`git branch {branch} {wanted}` brings it back"
-        elif self.repository.branch() == branch:
-            remedy = f"`git reset --soft {wanted}` puts it back and leaves the files as they are"
-        else:
-            remedy = f"`git branch -f {branch} {wanted}` puts it back"
         return (
             f"branch {branch} {f'is at {tip[:12]}' if tip else 'is gone'}, but the session left it at {wanted}; "
-            f"{remedy}{'' if state.ended else '; or end the session with `tilewright session end`'}"
+            f"`git update-ref refs/heads/{branch} {wanted}` puts it back and leaves the files as they are"
+            f"{'' if state.ended else '; or end the session with `tilewright session end`'}"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Literal, get_args
+from typing import Literal
 
 from tilewright.compiler.tools import known_archs
 from tilewright.errors import UsageError
@@ -16,7 +16,7 @@ from tilewright.repository import Files
 from tilewright.session import dumptext
 from tilewright.session.beginning import working_candidate
 from tilewright.session.checkout import Checkout, EditableFiles
-from tilewright.session.dumptext import STAGES, Stage
+from tilewright.session.dumptext import Stage
 from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress
 from tilewright.session.outcomes import Dumped
 from tilewright.session.reports import DumpReport
@@ -24,11 +24,8 @@ from tilewright.session.runs import Runs
 from tilewright.task import Backend, Case
 
 Compare = Literal["incumbent"]
-COMPARISONS: tuple[Compare, ...] = get_args(Compare)
 COMPILE_S = 60.0
 LIMIT_S = 600.0
-
-__all__ = ["COMPARISONS", "COMPILE_S", "STAGES", "Compare", "Dumper", "Stage"]
 
 
 class Dumper:
@@ -95,7 +92,8 @@ class Dumper:
         path = self._checkout.sandbox / "dumps" / f"{stage}{'-compared' if compare else ''}.txt"
         self._checkout.repository.exclude_sandbox()
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text)
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            write_atomically(path, text)
         return dumptext.report(candidate, before, stage, text, path.relative_to(self._checkout.root).as_posix())
 
     async def close(self) -> None:

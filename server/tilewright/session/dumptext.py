@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import zip_longest
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.differences import changes, ir_difference, opcode_difference
@@ -18,7 +18,6 @@ from tilewright.skillpack import treatment_pages
 from tilewright.text import cut
 
 Stage = Literal["resources", "cutile_ir", "tile_ir", "ttir", "ttgir", "ptx", "sass", "remarks", "mix"]
-STAGES: tuple[Stage, ...] = get_args(Stage)
 
 TEXT_SHOWN = 2500
 """Characters of a stage's text in an answer."""

@@ -5,15 +5,26 @@ from __future__ import annotations
 import tarfile
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tilewright.errors import UsageError
 from tilewright.files import write_atomically
 from tilewright.repository import SANDBOX
-from tilewright.session.archive import BUNDLE
-from tilewright.session.checkout import Checkout
 
+if TYPE_CHECKING:
+    from tilewright.session.checkout import Checkout
+
+BUNDLE = "repository.bundle"
+"""What an archive holds beside the session's folder."""
 _COMPRESSION = 3
 """Of gzip's nine levels: programs hold up to 2 GiB, most of it weights, of which no level makes less."""
+
+
+def carried(folder: Path) -> list[str]:
+    """A note for a session in a folder that came out of an archive; none where it was begun here."""
+    if not (folder / BUNDLE).is_file():
+        return []
+    return [f"imported: this session was carried here in an archive ({folder.name}/{BUNDLE}), and not begun here"]
 
 
 def export_session(checkout: Checkout, target: Path) -> str:

@@ -22,10 +22,10 @@ from tilewright.gpu.lease import whose
 from tilewright.ledger import JournalAltered
 from tilewright.rules import Rules
 from tilewright.session import show, whole
-from tilewright.session.archive import carried
 from tilewright.session.beginning import begin, go_back, leave_without_rows, task_path
 from tilewright.session.checkout import Checkout
 from tilewright.session.ending import left_behind
+from tilewright.session.export import carried
 from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress
 from tilewright.session.programs import programs_folder
 from tilewright.session.reports import (
@@ -154,8 +154,10 @@ class Loop:
         if programs_folder(self.checkout.sandbox, state.started.session).is_dir():
             report.files["programs"] = f"sandbox/{state.started.session}/programs"
         report.notes.extend(carried(self.checkout.sandbox / state.started.session))
-        moved = "" if state.ended is not None else self.checkout.branch_moved(state)
-        return show.with_findings(report, [moved] if moved else [])
+        if state.ended is None and (moved := self.checkout.branch_moved(state)):
+            summary = f"{report.summary}. CHANGED BY ANOTHER HAND: see notes"
+            return report.model_copy(update={"summary": summary, "notes": [moved, *report.notes], "next": moved})
+        return report
 
     async def run_correctness(self, progress: Progress, wait_s: float = WAIT_S) -> CorrectnessReport:
         """Check the working tree's editable files against the reference."""
@@ -177,9 +179,7 @@ class Loop:
             work = self._run(lambda session, job: session.check(files, job.tell))
             self._job = job = self.jobs.start("run_correctness", key, work)
             if not await job.attend(wait_s, progress):
-                return CorrectnessReport(
-                    summary=show.said(f"still running: {job.message}", state.started), state="running", next=job.again
-                )
+                return show.waiting(CorrectnessReport, job, state)
         state = self._state()
         if state.checked is None or state.checked.candidate != identity:
             raise UsageError("the editable files changed while they were checked; call run_correctness again")
@@ -204,9 +204,7 @@ class Loop:
             work = self._run(lambda session, job: session.measure(files, job.tell))
             self._job = job = self.jobs.start("run_benchmark", key, work)
             if not await job.attend(wait_s, progress):
-                return BenchmarkReport(
-                    summary=show.said(f"still running: {job.message}", state.started), state="running", next=job.again
-                )
+                return show.waiting(BenchmarkReport, job, state)
         state = self._state()
         return show.benchmark(state, what_next(self.checkout, state))
 
@@ -241,12 +239,11 @@ class Loop:
                 raise UsageError("this candidate is committed already; call append_result")
             ready = state.phase is Phase.READY
             recovery = session.revert()
-            done = state.attempt.settled
             if ready and not recovery:
                 raise UsageError("there is nothing to revert: the editable files equal the incumbent's")
             return IterationReport(
                 summary=show.said(f"back at {state.incumbent_commit[:12]}", state.started),
-                recovery=recovery or (done.recovery if done is not None else "") or None,
+                recovery=recovery or None,
                 left_alone=session.tree.protected_changes() or None,
                 next=what_next(self.checkout, state),
             )

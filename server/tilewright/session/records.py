@@ -115,7 +115,6 @@ class Settled(Record):
 
     kind: Literal["settled"] = "settled"
     commit: str = Field("", description="what was kept, on the incumbent; empty: taken back")
-    recovery: str = Field("", description="the ref that keeps what the files held, if they were changed back")
 
 
 class Row(Record):

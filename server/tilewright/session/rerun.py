@@ -17,7 +17,7 @@ from tilewright.repository import Files
 from tilewright.rules import DEFAULT, Rules
 from tilewright.session.beginning import usable_backend
 from tilewright.session.checkout import Checkout, EditableFiles
-from tilewright.session.records import Row, Started, replayed_in, sizes_secret
+from tilewright.session.records import Started, replayed_in, sizes_secret
 from tilewright.session.runs import runs_of
 from tilewright.session.state import SAME_SYNTAX, Attempt, State
 from tilewright.session.verification import Line, Mark, session_folder
@@ -77,8 +77,7 @@ async def rerun(checkout: Checkout, iteration: int, session: str, progress: Prog
         if measured is not None:
             confirms = measured.again is not None
             fresh = await runs.benchmark(candidate, incumbent, new_secret(), limit, said.append, confirms)
-            refused = measured.sizes is not None and not measured.sizes.passed
-            lines += compare_benchmarks(measured.result, fresh, None if refused else attempt.row, started.rules)
+            lines += compare_benchmarks(measured.result, fresh, started.rules)
     finally:
         watching.cancel()
         await runs.close()
@@ -92,61 +91,48 @@ def compare_checks(
     Of many sizes, one may get further than the other in the time that they have."""
     if again.status is Status.VOID:
         return [Line(what, Mark.FAIL, f"could not be made again: {again.message}")]
-    lines = []
     pairs = [
         pair
         for hidden in (False, True)  # time may have cut off either
         for pair in zip(*([one for one in run.cases if one.hidden is hidden] for run in (logged, again)), strict=False)
     ]
-    hashes = [(one.inputs_hash, other.inputs_hash) for one, other in pairs]
-    known = [pair for pair in hashes if all(pair)]
+    known = [pair for pair in pairs if all(one.inputs_hash for one in pair)]
+    changed = [one.label for one, other in known if one.inputs_hash != other.inputs_hash]
+    inputs = Line("inputs", _mark(not changed), f"the same in {len(known)} of {len(pairs)} cases, by their hashes")
     if not same_rules:
-        text = "another version drew the logged ones: the same secret gives other sizes here"
-        lines.append(Line("inputs", Mark.WARN, text))
-    elif changed := [number for number, pair in enumerate(hashes) if all(pair) and pair[0] != pair[1]]:
-        label = pairs[changed[0]][0].label
-        lines.append(Line("inputs", Mark.FAIL, f"{len(changed)} of {len(hashes)} cases had other inputs, as {label}"))
-    elif known:
-        lines.append(Line("inputs", Mark.OK, f"the same in {len(known)} of {len(hashes)} cases, by their hashes"))
-    else:
-        lines.append(Line("inputs", Mark.WARN, "their hashes were not recorded"))
+        inputs = Line(
+            "inputs", Mark.WARN, "another version drew the logged ones: the same secret gives other sizes here"
+        )
+    elif changed:
+        inputs = Line("inputs", Mark.FAIL, f"{len(changed)} of {len(pairs)} cases had other inputs, as {changed[0]}")
+    elif not known:
+        inputs = Line("inputs", Mark.WARN, "their hashes were not recorded")
     same = logged.status is again.status and (what == "sizes" or len(logged.cases) == len(again.cases))
     shown = f"logged {logged.status} over {len(logged.cases)} cases, now {again.status} over {len(again.cases)}"
-    return [*lines, Line(what, Mark.OK if same else Mark.FAIL, shown)]
+    return [inputs, Line(what, _mark(same), shown)]
 
 
-def _figure(value: float | None, exact: bool = False) -> str:
-    return "-" if value is None else str(value) if exact else f"{value:.6g}"
-
-
-def compare_benchmarks(
-    logged: BenchmarkResult, fresh: BenchmarkResult, row: Row | None, rules: Rules = DEFAULT
-) -> list[Line]:
-    """The logged benchmark, the row that was made of it, and a fresh one on other seeds."""
-    lines = []
-    if row is not None:
-        same = row.latency_ms == logged.latency_ms
-        there, here = (_figure(value, exact=not same) for value in (row.latency_ms, logged.latency_ms))
-        shown = f"latency {there} ms in the row, {here} ms {'modelled' if logged.modelled else 'measured'}"
-        lines.append(Line("row", Mark.OK if same else Mark.FAIL, shown))
+def compare_benchmarks(logged: BenchmarkResult, fresh: BenchmarkResult, rules: Rules = DEFAULT) -> list[Line]:
+    """The logged benchmark, and a fresh one on other seeds."""
     if logged.status is not fresh.status:
-        return [*lines, Line("benchmark", Mark.FAIL, f"logged {logged.status}, now {fresh.status}: {fresh.message}")]
+        return [Line("benchmark", Mark.FAIL, f"logged {logged.status}, now {fresh.status}: {fresh.message}")]
     if not logged.passed or logged.latency_ms is None or fresh.latency_ms is None:
-        return [*lines, Line("benchmark", Mark.OK, f"{logged.status} then and now")]
+        return [Line("benchmark", Mark.OK, f"{logged.status} then and now")]
     if logged.modelled:
+        lines = []
         pairs = [("latency", logged.latency_ms, fresh.latency_ms), ("speedup", logged.speedup, fresh.speedup)]
         for name, then, now in pairs:
-            near = then == now or (then and now and math.isclose(then, now, rel_tol=rules.model_resolution))
-            if then is not None or now is not None:
-                lines.append(Line(f"modelled {name}", _mark(near), f"logged ~{_figure(then)}, now ~{_figure(now)}"))
+            if then and now:
+                near = math.isclose(then, now, rel_tol=rules.model_resolution)
+                lines.append(Line(f"modelled {name}", _mark(near), f"logged ~{then:.6g}, now ~{now:.6g}"))
         return lines
     one, other = _interval(logged), _interval(fresh)
     if one is None or other is None:
         shown = f"{logged.latency_ms:.6f} ms then, {fresh.latency_ms:.6f} ms now; without a pair there is no interval"
-        return [*lines, Line("benchmark", Mark.WARN if one == other else Mark.FAIL, shown)]
+        return [Line("benchmark", Mark.WARN if one == other else Mark.FAIL, shown)]
     overlap = max(one[0], other[0]) <= min(one[1], other[1])
     shown = f"log speedup {one[0]:+.4f} to {one[1]:+.4f} logged, {other[0]:+.4f} to {other[1]:+.4f} now: the intervals "
-    return [*lines, Line("benchmark", _mark(overlap), shown + ("overlap" if overlap else "do not overlap"))]
+    return [Line("benchmark", _mark(overlap), shown + ("overlap" if overlap else "do not overlap"))]
 
 
 def _mark(good: object) -> Mark:

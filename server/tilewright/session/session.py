@@ -178,7 +178,7 @@ class Session:
         else:
             runs, versions = await self._standby.ready(state.started), self._versions()
             result = await runs.correctness(files, secret, self._time_left(), tell, known, versions)
-            result = with_uncovered(result, incumbent, files, state.ran.get(state.incumbent_candidate))
+            result = with_uncovered(result, incumbent, files)
         self._keep_revoked(result)
         self.record(Checked(candidate=identity, secret=secret, result=result, same=same))
         self.repair()
@@ -274,21 +274,20 @@ class Session:
         return commit
 
     def revert(self) -> str:
-        """Put the editable files back to the incumbent's. Gives the ref that keeps what they held, if that was another
-        content. The record comes last: one that is broken off is called again, and names what the first call kept."""
+        """Put the editable files back to the incumbent's. Gives the ref that keeps what they held, or held before. The
+        record comes last: a revert that is broken off is called again."""
         state, repository = self.state, self._repository
         present, place = self.tree.present(), f"{refs_of(state.started.session)}/reverted/{state.iteration}-"
-        recovery = ""
+        saved = ""
         if present != self.tree.at(state.incumbent_commit):
             message = self._message(f"tilewright: before revert {state.iteration}")
             saved = repository.commit(present, state.incumbent_commit, message)
-            recovery = f"{place}{saved[:12]}"
-            repository.keep(recovery, saved)
+            repository.keep(f"{place}{saved[:12]}", saved)
             repository.restore(state.incumbent_commit, state.started.editable)
         if state.checked is not None and state.attempt.settled is None:
-            self.record(Settled(recovery=recovery or next(iter(repository.refs(f"{place}*")), "")))
+            self.record(Settled())
             tidy(self._programs, self._journal.entries)
-        return recovery
+        return f"{place}{saved[:12]}" if saved else next(iter(repository.refs(f"{place}*")), "")
 
     def close(self, name: str, root_cause: str | None) -> None:
         """Write the row of a candidate that was kept or taken back. What was kept is committed under that name."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CaseTiming
 from tilewright.ledger import render_row, shown_latency
 from tilewright.policy import Verdict, VerdictKind
@@ -24,6 +26,7 @@ from tilewright.session.state import Attempt, Phase, State
 from tilewright.task import case_label
 from tilewright.text import cut
 
+RunReport = TypeVar("RunReport", CorrectnessReport, BenchmarkReport)
 SUMMARY_LIMIT = 400
 MESSAGE_LIMIT = 1500
 FAILURE_LIMIT = 600
@@ -53,6 +56,12 @@ def starting(job: Job, state: State | None) -> StatusReport:
     session = state.started.session if state is not None else ""
     summary = f"starting: {job.message}"
     return StatusReport(summary=summary, session=session, state="running", phase=Phase.BASELINE, next=job.again)
+
+
+def waiting(kind: type[RunReport], job: Job, state: State) -> RunReport:
+    """The answer of a run that is not over."""
+    summary = said(f"still running: {job.message}", state.started)
+    return kind(summary=summary, state="running", next=job.again)
 
 
 def status(state: State, then: str, job: Job | None, wrong: str, holder: str = "") -> StatusReport:
@@ -119,14 +128,6 @@ def _differing(started: Started) -> list[str]:
 
 def _left_out(state: State) -> list[str]:
     return [f"{label} was left out: {why}; tell the user" for label, why in state.left_out.items()]
-
-
-def with_findings(report: StatusReport, found: list[str]) -> StatusReport:
-    """A status with what another hand changed, each with what to do; the first comes before all else."""
-    if not found:
-        return report
-    summary = f"{report.summary}. CHANGED BY ANOTHER HAND: {len(found)}, see notes"
-    return report.model_copy(update={"summary": summary, "notes": [*found, *report.notes], "next": found[0]})
 
 
 def correctness(state: State, then: str) -> CorrectnessReport:

@@ -56,14 +56,15 @@ class Standby:
 
 def need_alike(started: Started, here: Environment) -> None:
     """Raises `UsageError` where runs `here` do not compare with those that a session began with."""
-    if here.device != started.environment.device:
-        raise UsageError(
-            f"the session began on {started.environment.device}, this is {here.device}: figures of the two do not "
-            "compare; carry it to such a machine with `tilewright session export`, or start a new session"
-        )
-    if here.unprotected != started.environment.unprotected:
-        raise UsageError(
-            f"a candidate's code is {here.unprotected or 'confined'} here, and was "
-            f"{started.environment.unprotected or 'confined'} when the session began: go on where it began, or end it "
-            "with `tilewright session end` and start another"
-        )
+    then = started.environment
+    for name, before, now in (
+        ("the device", then.device, here.device),
+        ("a candidate's confinement", then.unprotected or "confined", here.unprotected or "confined"),
+        ("what this Python can import, or loads unasked (packages, .pth files),", then.startup, here.startup),
+    ):
+        if before != now:
+            raise UsageError(
+                f"{name} was {before} when the session began, and is {now} here, so figures of the two do not compare: "
+                "go on where it began (`tilewright session export` carries it), or end it with `tilewright session "
+                "end` and start another"
+            )

@@ -101,8 +101,6 @@ class State:
         self.left_out: dict[str, str] = {}
         """Why cases were left out of checks, by their labels."""
         self.rows: list[Row] = []
-        self.ran: dict[str, list[str] | None] = {}
-        """By candidate, the functions that ran in its last check, if they are known."""
         self.remarks: dict[int, list[str]] = {}
         """By iteration, what a reader of its row should know: runs without a result, and what was not looked at."""
         self.attempts = [Attempt([started.baseline])]
@@ -134,7 +132,6 @@ class State:
                     self.attempt.take(entry)
             case Checked():
                 self.attempt.take(entry)
-                self.ran[entry.candidate] = entry.result.ran
                 self._judged(entry.result)
             case Measured():
                 self.attempt.take(entry)

@@ -30,17 +30,12 @@ def _alike(before: bytes, after: bytes) -> bool:
         return False
 
 
-def with_uncovered(
-    result: CorrectnessResult, before: Files, after: Files, ran_before: Collection[str] | None = None
-) -> CorrectnessResult:
-    """The result of a check of `after`, with a note on what differs from `before` there and did not run. `ran_before`:
-    what ran of `before`, if that is known."""
+def with_uncovered(result: CorrectnessResult, before: Files, after: Files) -> CorrectnessResult:
+    """The result of a check of `after`, with a note on what differs from `before` there and did not run."""
     if result.ran is None:
         return result.model_copy(update={"unseen": [*result.unseen, UNKNOWN] if result.unseen else []})
     try:
         names = not_run(before, after, result.ran)
-        if ran_before is not None:
-            names += [f"{name} (gone)" for name in not_run(after, before, ran_before) if name in _gone(before, after)]
     except TOO_DEEP:
         return result.model_copy(update={"unseen": [*result.unseen, UNKNOWN]})
     if not names:
@@ -60,11 +55,6 @@ def not_run(before: Files, after: Files, ran: Collection[str]) -> list[str]:
         # Triton's interpreter knows a kernel inside a function by its last name alone
         found += [name for name in changed if not {name, name.rpartition(".")[2]} & here]
     return found
-
-
-def _gone(before: Files, after: Files) -> set[str]:
-    """The functions of `before` that `after` lacks."""
-    return {name for path in after for name in _functions(before.get(path, b"")) if name not in _functions(after[path])}
 
 
 def _functions(content: bytes) -> dict[str, str]:

@@ -166,17 +166,14 @@ def _content_problem(repository: Repository, started: Started, commit: str, cand
 def _refs(checkout: Checkout, state: State) -> Iterator[str]:
     repository, branch = checkout.repository, f"refs/heads/{state.started.branch}"
     own = refs_of(state.started.session)
-    kept = repository.kept(own)
-    commits = {commit for commit, _ in kept.values()}
+    commits = {commit for commit, _ in repository.kept(own).values()}
     for number, attempt in enumerate(state.attempts):
         if attempt.begun is not None and attempt.checked is not None and attempt.begun.commit not in commits:
-            what = f"the candidate of iteration {number}"
-            ref = f"{own}/candidates/{number}-{attempt.begun.candidate[:16]}"
-            yield _lost(what, ref, attempt.begun.commit)
-        recovery = attempt.settled.recovery if attempt.settled is not None else ""
-        short = recovery.rpartition("-")[2]
-        if recovery and not kept.get(recovery, ("", ""))[0].startswith(short):
-            yield _lost(f"what iteration {number} reverted", recovery, short)
+            ref, commit = f"{own}/candidates/{number}-{attempt.begun.candidate[:16]}", attempt.begun.commit
+            yield (
+                f"the candidate of iteration {number} is no longer kept: `git update-ref {ref} {commit}` brings it "
+                "back; if this repository no longer has it, fetch it from a copy"
+            )
     if state.ended is None:
         if text := checkout.branch_moved(state):
             yield text
@@ -185,13 +182,6 @@ def _refs(checkout: Checkout, state: State) -> Iterator[str]:
             f"branch {state.started.branch} no longer holds {state.incumbent_commit[:12]}, which the session kept "
             f"last; `git branch {state.started.branch}-kept {state.incumbent_commit[:12]}` gives it a name again"
         )
-
-
-def _lost(what: str, ref: str, commit: str) -> str:
-    return (
-        f"{what} is no longer kept: `git update-ref {ref} {commit}` brings it back; if this repository no longer has "
-        "it, fetch it from a copy"
-    )
 
 
 def _later(checkout: Checkout, state: State) -> str:

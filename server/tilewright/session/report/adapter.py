@@ -14,7 +14,7 @@ from tilewright.ledger import Journal, JournalAltered, shown_latency
 from tilewright.policy import Reason, VerdictKind, multiplied, product, ratio_of
 from tilewright.repository import Files, Repository
 from tilewright.session import whole
-from tilewright.session.archive import carried
+from tilewright.session.export import carried
 from tilewright.session.records import ENTRY, Checked, Measured, Row, Started
 from tilewright.session.report.data import Iteration, Outcome, Session
 from tilewright.session.report.figures import cases_of, changes, configs, diff, sustained_of, together
