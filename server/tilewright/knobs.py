@@ -14,6 +14,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilewright.errors import UsageError
+
 if TYPE_CHECKING:
     from tilewright.repository import Files
 
@@ -37,7 +39,7 @@ MATMUL = re.compile(rb"\b(?:mma|matmul|dot)(?:_\w+)?\(")
 """A call that multiplies matrices, in the source of a kernel."""
 
 
-class SpaceError(ValueError):
+class SpaceError(UsageError, ValueError):
     """A search space that cannot be searched. The text says what to give instead."""
 
 

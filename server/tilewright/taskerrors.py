@@ -10,10 +10,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from tilewright.errors import UsageError
 from tilewright.text import cut, printable
 
 
-class TaskError(ValueError):
+class TaskError(UsageError, ValueError):
     """A task file is wrong. The text names the file, the key, what is wrong and what to do instead."""
 
 

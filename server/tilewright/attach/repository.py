@@ -17,7 +17,7 @@ from tilewright.commandtask import MILLISECONDS, CommandTask, parse_command_task
 from tilewright.errors import UsageError
 from tilewright.evaluation.statistics import PAIR_LOOKS
 from tilewright.harness.outcomes import Outcome
-from tilewright.repository import Files, Repository, RepositoryError
+from tilewright.repository import Files, Repository
 from tilewright.rules import DEFAULT
 from tilewright.session.runs import backend_here
 from tilewright.task import NAME, Backend
@@ -91,11 +91,8 @@ def propose(root: Path, wishes: Wishes, tell: Any) -> Proposal:
 
 def committed(root: Path) -> tuple[Repository, Files]:
     """The repository that holds `root`, and its committed files with those of submodules. Raises `UsageError`."""
-    try:
-        repository = Repository(root)
-        return repository, repository.whole(repository.head())
-    except RepositoryError as error:
-        raise UsageError(str(error)) from None
+    repository = Repository(root)
+    return repository, repository.whole(repository.head())
 
 
 def need_own(repository: Repository, path: str, target: str) -> None:

@@ -14,7 +14,7 @@ from tilewright.errors import UsageError
 from tilewright.evaluation.results import Status
 from tilewright.evaluation.snapshot import content_id
 from tilewright.files import write_atomically
-from tilewright.knobs import SpaceError, Value
+from tilewright.knobs import Value
 from tilewright.session.beginning import backend_for, session_on, working_candidate
 from tilewright.session.checkout import Checkout
 from tilewright.session.jobs import WAIT_S, Job, Jobs, Progress, in_thread
@@ -83,14 +83,11 @@ class Tuner:
             await in_thread(write_atomically, path, result.model_dump_json(indent=1))
             self._latest = {key: result}
 
-        try:
-            wanted.knobs()
-            if key not in self._latest or self._latest[key].status is Status.VOID:
-                job = self._jobs.start("autotune", key, work)
-                if not await job.attend(wait_s, progress):
-                    return AutotuneReport(summary=f"searching: {job.message}", state="running", next=job.again)
-        except SpaceError as error:
-            raise UsageError(str(error)) from None
+        wanted.knobs()
+        if key not in self._latest or self._latest[key].status is Status.VOID:
+            job = self._jobs.start("autotune", key, work)
+            if not await job.attend(wait_s, progress):
+                return AutotuneReport(summary=f"searching: {job.message}", state="running", next=job.again)
         result = self._latest[key]
         applied = self._apply(wanted, result) if apply and result.best else ""
         files = {"result": str(path)}

@@ -42,8 +42,6 @@ class Evaluator:
         self._tail = bytearray()
         self.folder = Path(tempfile.mkdtemp(prefix="tilewright-"))
         """Private files of the referee and its workers; there while a referee is, or is about to be."""
-        self.starts = 0
-        """How many referees were started so far."""
 
     async def request(self, op: str, tell: Tell, timeout_s: float, **message: object) -> Message:
         """Ask the referee and wait for its reply; `tell` gets its progress.
@@ -101,7 +99,6 @@ class Evaluator:
         if self.running:
             return
         await self._stop()
-        self.starts += 1
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = await self._supervised(theirs)

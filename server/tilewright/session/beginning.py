@@ -17,14 +17,14 @@ from tilewright.frontends.protocol import FRONTENDS, need_packages
 from tilewright.gpu.specs import DEFAULT_BY_ARCH
 from tilewright.gpu.telemetry import why_unusable
 from tilewright.knobs import Knobs, SpaceError, Value
-from tilewright.repository import Files, Repository, RepositoryError
+from tilewright.repository import Files, Repository
 from tilewright.roofline.bounds import intensity_class
 from tilewright.rules import Rules
 from tilewright.session.checkout import Checkout
 from tilewright.session.records import Started
 from tilewright.session.runs import Runs, backend_here, files_for, need_confinement, runs_from
 from tilewright.session.wrong import used_up, wrong_results
-from tilewright.task import Backend, Frontend, Task, TaskError, load_task
+from tilewright.task import Backend, Frontend, Task, load_task
 from tilewright.text import cut, few, printable
 
 
@@ -124,12 +124,9 @@ class Working:
 def working_candidate(checkout: Checkout, folder: PurePosixPath) -> Working:
     """The candidate of the task in `folder`, outside of any session. Raises `UsageError`."""
     repository = checkout.repository
-    try:
-        task = load_task(checkout.root / folder)
-        need_packages(FRONTENDS[task.file.frontend])
-        files = repository.read(editable_of(task, folder))
-    except (TaskError, RepositoryError) as error:
-        raise UsageError(str(error)) from None
+    task = load_task(checkout.root / folder)
+    need_packages(FRONTENDS[task.file.frontend])
+    files = repository.read(editable_of(task, folder))
     head = repository.head()
     committed, changed = files_for(repository, head, folder), repository.changed(head)
     for name in (folder / "task.toml", folder / "task.py"):
@@ -146,15 +143,8 @@ def check_tree(
     repository: Repository, task: Task | CommandTask, folder: PurePosixPath, include_dirty: bool
 ) -> list[str]:
     """The task's editable files relative to the root. Raises `UsageError` if the working tree is not as committed."""
-    head = repository.head()
-    try:
-        editable = editable_of(task, folder)
-    except TaskError as error:
-        raise UsageError(str(error)) from None
+    head, editable = repository.head(), editable_of(task, folder)
     tracked = repository.files(head)
-    for name in editable:
-        if (repository.root / name).is_symlink():
-            raise UsageError(f"{name} is a symbolic link; an editable file must be a plain file: name its target")
     for name in [*editable, *((folder / name).as_posix() for name in definition_of(task))]:
         if module := repository.submodule_of(PurePosixPath(name)):
             raise UsageError(
@@ -198,10 +188,7 @@ async def begin(
     Raises `UsageError`; then nothing in the repository has changed.
     """
     folder = task_path(checkout, task)
-    try:
-        found = load(checkout.root / folder)
-    except TaskError as error:
-        raise UsageError(str(error)) from None
+    found = load(checkout.root / folder)
     backend, rules = usable_backend(backend), rules.over(found.file.rules)
     eased = rules.eased(found.file.rules)
     if isinstance(found, Task):

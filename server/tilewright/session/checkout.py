@@ -55,10 +55,7 @@ class EditableFiles:
 
     def read(self) -> Files:
         """All of them as they are now. Raises `UsageError` where one is missing or no plain file."""
-        try:
-            return self._repository.read(self._started.editable)
-        except RepositoryError as error:
-            raise UsageError(str(error)) from None
+        return self._repository.read(self._started.editable)
 
     def present(self) -> Files:
         """Those that can be read now."""
@@ -84,17 +81,13 @@ class EditableFiles:
     def how_to_restore(self, changed: list[str]) -> str:
         """The commands that bring protected files back."""
         known = self._repository.files(self._started.baseline, changed)
-        back = [name for name in changed if name in known]
-        new = [name for name in changed if name not in known]
-        source = self._started.baseline[:12]
-        commands = []
-        if back:
-            commands.append(f"`git restore --source={source} --staged --worktree -- {' '.join(back[:5])}`")
-        if new:
-            commands.append(f"`git rm --cached -- {' '.join(new[:5])}`")
-        left = max(len(back) - 5, 0) + max(len(new) - 5, 0)
-        rest = f" (of {left} more files, the next call says the same)" if left else ""
-        return f"{' and '.join(commands)} restores it{rest}"
+        back = " ".join([name for name in changed if name in known][:5])
+        new = " ".join([name for name in changed if name not in known][:5])
+        commands = (
+            [f"`git restore --source={self._started.baseline[:12]} --staged --worktree -- {back}`"] if back else []
+        )
+        commands += [f"`git rm --cached -- {new}`"] if new else []
+        return f"{' and '.join(commands)} restores it{' (the first five)' if len(changed) > 5 else ''}"
 
 
 class Checkout:
@@ -102,10 +95,7 @@ class Checkout:
 
     def __init__(self, root: Path) -> None:
         """Raises `UsageError` where `root` is in no usable git repository."""
-        try:
-            self.repository = Repository(root)
-        except RepositoryError as error:
-            raise UsageError(str(error)) from None
+        self.repository = Repository(root)
         self.base = root.resolve()
         """The folder that paths of tasks are relative to."""
         self.root = self.repository.root

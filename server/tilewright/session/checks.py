@@ -6,7 +6,6 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 
 from tilewright.commandtask import load
-from tilewright.errors import UsageError
 from tilewright.evaluation.results import CorrectnessResult, Status
 from tilewright.evaluation.seeds import new_secret
 from tilewright.session.beginning import check_tree, task_path, working_candidate
@@ -17,7 +16,7 @@ from tilewright.session.outcomes import Dumped
 from tilewright.session.runs import Runs, backend_here, runs_from
 from tilewright.session.uncovered import with_uncovered
 from tilewright.session.wrong import wrong_results
-from tilewright.task import Backend, Frontend, Task, TaskError
+from tilewright.task import Backend, Frontend, Task
 
 LIMIT_S = 600.0
 ARCH = "sm_90"
@@ -64,10 +63,7 @@ def _compiled(result: CorrectnessResult, dumped: Dumped) -> CorrectnessResult:
 
 async def _run_tests(checkout: Checkout, place: PurePosixPath, progress: Progress) -> CorrectnessResult | None:
     """How a command task's tests end on the working tree's candidate; None for a native task. Raises `UsageError`."""
-    try:
-        task = load(checkout.root / place)
-    except TaskError as error:
-        raise UsageError(str(error)) from None
+    task = load(checkout.root / place)
     if isinstance(task, Task):
         return None
     repository, backend = checkout.repository, backend_here()

@@ -24,13 +24,13 @@ from tilewright.evaluation.results import (
 from tilewright.evaluation.snapshot import Snapshot, SnapshotStore, content_id
 from tilewright.isolation.confinement import Isolation
 from tilewright.programs.format import program_file
-from tilewright.repository import SANDBOX, Files, Repository, RepositoryError
+from tilewright.repository import SANDBOX, Files, Repository
 from tilewright.rules import DEFAULT, Rules
 from tilewright.session.jobs import in_thread
 from tilewright.session.outcomes import Dumped, DumpedKernel, ModelResult, RaceResult
 from tilewright.session.records import Started
 from tilewright.session.whole import CasePrograms
-from tilewright.task import Backend, Case, Frontend, TaskError, Work
+from tilewright.task import Backend, Case, Frontend, Work
 from tilewright.wire.record import misfit
 
 UNCONFINED = "TILEWRIGHT_UNCONFINED"
@@ -75,7 +75,6 @@ class Runs:
             self._evaluator = Evaluator(backend, arch, "tilewright.harness.referee")
         self._protected = protected
         self._about: dict[str, Any] = {} if working_tree is None else {"hidden": str(working_tree)}
-        self._read_by = 0
         self._confined = False  # not asked yet; of this machine it stays true
         self._session = session
         self._rules = rules
@@ -102,8 +101,6 @@ class Runs:
         try:
             await self._prepared()
             return await self._evaluator.request(op, lambda _: None, START_TIMEOUT_S, task=task, **self._about)
-        except TaskError as error:
-            raise UsageError(str(error)) from None
         except EvaluatorDied as error:
             raise UsageError(f"the evaluation cannot start (`tilewright doctor` may say why): {error}") from None
         except TimeoutError:
@@ -236,8 +233,6 @@ class Runs:
             reply = await self._evaluator.request(
                 op, tell, limit_s + GRACE_S, task=task, arms=snapshots, limit_s=limit_s, **message
             )
-        except TaskError as error:
-            raise UsageError(str(error)) from None
         except TimeoutError:
             return _unrun(Status.TIMEOUT, "the evaluation time of this iteration is used up", limit_s)
         except EvaluatorDied as error:
@@ -248,10 +243,8 @@ class Runs:
     async def _prepared(self, *arms: Files) -> list[Snapshot]:
         """Write what the next request needs, off the event loop; the baseline only for a referee that will read it."""
         self._evaluator.folder.mkdir(mode=0o700, exist_ok=True)
-        coming = self._evaluator.starts + (not self._evaluator.running)
-        if coming != self._read_by:
+        if not self._evaluator.running:
             await in_thread(self._store.write_baseline)
-            self._read_by = coming
         return await in_thread(self._store.write, *arms)
 
 
@@ -309,10 +302,7 @@ def files_for(repository: Repository, commit: str, folder: PurePosixPath) -> Fil
         beside = any(module.is_relative_to(root) or root.is_relative_to(module) for root in roots)
         return beside or module.name.encode() in text
 
-    try:
-        return repository.whole(commit, wanted)
-    except RepositoryError as error:
-        raise UsageError(str(error)) from None
+    return repository.whole(commit, wanted)
 
 
 def _read_dump(result: dict[str, Any], folder: Path) -> Dumped:
