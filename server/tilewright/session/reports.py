@@ -70,9 +70,6 @@ class BenchmarkReport(Record):
     verdict: Verdict | None = None
     cases_shown: str = Field("", description="how many, and where the rest is")
     cases: list[TimedCase] = Field(default_factory=list)
-    seconds: Figure = 0.0
-    phases: dict[str, Figure] = Field(default_factory=dict, description="seconds of each")
-    candidate: str = ""
     next: str = ""
 
 

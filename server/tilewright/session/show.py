@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CaseTiming
+from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CaseTiming, CorrectnessResult
 from tilewright.ledger import render_row, shown_latency
 from tilewright.policy import Verdict, VerdictKind
 from tilewright.session import whole
@@ -148,8 +148,7 @@ def correctness(state: State, then: str) -> CorrectnessReport:
         if result.all_unseen:
             summary += f"; {result.all_unseen}"
     else:
-        first = result.message.splitlines()[0] if result.message else ""
-        summary = cut(f"{result.status.upper()}: {first}", SUMMARY_LIMIT)
+        summary = _failed(result)
     cases = sorted((case for case in result.cases if not case.hidden or case.status != "passed"), key=_by_use)
     failed = sum(case.status != "passed" for case in cases[CASES_SHOWN:])
     rest = f"{failed} of the rest did not pass either" if failed else "the rest passed"
@@ -175,9 +174,12 @@ def benchmark(state: State, then: str) -> BenchmarkReport:
     measured, started = state.measured, state.started
     assert measured is not None
     result, sizes = measured.result, measured.sizes
+    last = result if sizes is None or sizes.passed else sizes
     mark = "~" if result.modelled else ""
-    if result.passed:
-        summary = _headline(state.verdict)
+    summary = _headline(state.verdict)
+    if not last.passed:
+        summary = _failed(last)
+    else:
         if not result.same:
             summary += f": {shown_latency(result.latency_ms, result.modelled)} ms"
         if result.speedup is not None:
@@ -188,27 +190,13 @@ def benchmark(state: State, then: str) -> BenchmarkReport:
             summary += f" [{result.level}]"
         if result.roofline_percent is not None:
             summary += f", {mark}{result.roofline_percent:.1f}% of the roofline"
-        if sizes is not None and sizes.passed:
+        if sizes is not None and sizes.wanted:
             right = measured.sizes_right
-            if sizes.wanted:
-                summary += f"; right on {right} more hidden sizes"
-            if right < sizes.wanted:
-                summary += f" of {sizes.wanted}"
-            if right + len(sizes.left_out) < sizes.wanted:
-                summary += f", in the {sizes.seconds:.0f} s that they had"
-            computed = [one.case for one in sizes.cases]
-            if left := [one.case for one in result.cases if result.modelled and one.case not in computed]:
-                summary += f"; no values were computed at {case_label(left[0])}"
+            summary += f"; right on {right} more hidden sizes{f' of {sizes.wanted}' if right < sizes.wanted else ''}"
         checks = [sizes, state.checked.result if state.checked is not None else None]
         notes = [note for check in checks if check is not None for note in check.notes]
         summary = "; ".join([summary, *dict.fromkeys(notes)])
-        if sizes is not None and not sizes.passed:
-            summary = cut(f"{sizes.status.upper()}: {sizes.message}", SUMMARY_LIMIT)
-    else:
-        first = result.message.splitlines()[0] if result.message else ""
-        summary = cut(f"{result.status.upper()}: {first}", SUMMARY_LIMIT)
     cases = sorted(result.cases, key=lambda case: case.speedup or 0.0)
-    last = result if sizes is None or sizes.passed else sizes
     return BenchmarkReport(
         summary=said(summary, started),
         status=last.status,
@@ -222,9 +210,6 @@ def benchmark(state: State, then: str) -> BenchmarkReport:
         verdict=state.verdict,
         cases_shown=_of_all(len(cases), "the rest gained as much or more", started),
         cases=[_timing(case) for case in cases[:CASES_SHOWN]],
-        seconds=result.seconds,
-        phases={name: round(seconds, 3) for name, seconds in result.phases.items()},
-        candidate=state.checked.candidate if state.checked is not None else "",
         next=then if last.status != "void" else "call run_benchmark again: the evaluation failed, not the kernel",
     )
 
@@ -238,7 +223,7 @@ def closed(state: State, number: int, then: str, job: Job | None = None) -> Iter
         text += f"; {'~' if row.modelled else ''}{result.roofline_percent:.1f}% of the roofline"
     text = cut("; ".join([text, *state.remarks[number]]), SUMMARY_LIMIT)
     if row.advice.action == "stop":
-        text += f"; {row.advice.reason}"
+        text += f"; stop: {row.advice.reason}"
         text += f"; kept {len(state.kept)}: {gain(state)}, on {state.started.branch}" if state.kept else ""
         then = f"stop: show the user the table, and say: {next_of(state)}"
     elif row.advice.action == "escalate":
@@ -264,6 +249,10 @@ def _failure(attempt: Attempt) -> str | None:
     results += [attempt.measured.sizes] if attempt.measured is not None and attempt.measured.sizes is not None else []
     failed = [result for result in results if not result.passed]
     return cut(failed[0].message.partition("\n")[2].strip(), FAILURE_LIMIT) or None if failed else None
+
+
+def _failed(result: CorrectnessResult | BenchmarkResult) -> str:
+    return cut(f"{result.status.upper()}: {result.message.partition(chr(10))[0]}", SUMMARY_LIMIT)
 
 
 def _by_use(case: CaseCheck) -> tuple[bool, float]:

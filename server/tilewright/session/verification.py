@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -75,30 +75,18 @@ def verify(checkout: Checkout, session: str = "") -> list[Line]:
         if notes:
             lines.append(Line("runs", Mark.WARN, f"iteration {number}: {'; '.join(notes)}"))
     lines += _first_to_last(state)
-    aspects: list[tuple[str, str, Callable[[], Iterator[str]]]] = [
-        (
-            "anchors",
-            "the commits name records of this journal",
-            lambda: _anchors(checkout, folder.name, journal.hashes),
-        ),
-        ("commits", "candidates and kept commits hold what was judged", lambda: _commits(checkout.repository, state)),
-        (
-            "refs",
-            "the branch holds what was kept last, and refs stand where the session left them",
-            lambda: _refs(checkout, state),
-        ),
-        (
-            "secrets",
-            "every secret that was revealed is the one committed to before its run",
-            lambda: _secrets(journal.entries),
-        ),
-        ("verdicts", "the recorded results give the recorded rows", lambda: _verdicts(journal.entries)),
-        ("table", "perf_results.md is the journal's rows", lambda: _table(folder, state)),
-        ("protected", "protected files are the baseline's", lambda: _protected(checkout, state)),
-    ]
-    for what, good, check in aspects:
-        found = list(check())
-        lines += [Line(what, Mark.FAIL, text) for text in found] or [Line(what, Mark.OK, good)]
+    repository = checkout.repository
+    for what, good, found in (
+        ("anchors", "the commits name records of this journal", _anchors(checkout, folder.name, journal.hashes)),
+        ("commits", "candidates and kept commits hold what was judged", _commits(repository, state)),
+        ("refs", "the branch holds what was kept last, and a ref each candidate", _refs(checkout, state)),
+        ("secrets", "every revealed secret is the one committed to before its run", _secrets(journal.entries)),
+        ("verdicts", "the recorded results give the recorded rows", _verdicts(journal.entries)),
+        ("table", "perf_results.md is the journal's rows", _table(folder, state)),
+        ("protected", "protected files are the baseline's", _protected(checkout, state)),
+    ):
+        failures = [Line(what, Mark.FAIL, text) for text in found]
+        lines += failures or [Line(what, Mark.OK, good)]
     if len(journal.entries) > 2 and checkout.repository.resolve(journal_ref(folder.name)) is None:
         gone = (
             f"{journal_ref(folder.name)}, whose commit names the journal's last record, is gone, or was never written"
