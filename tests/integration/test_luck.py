@@ -214,46 +214,6 @@ def test_a_range_that_is_narrowed_after_a_failure_is_the_one_that_counts(make_ta
     play(root, accepted)
 
 
-@pytest.mark.slow
-def test_a_check_of_sizes_that_was_broken_off_or_void_is_made_again(
-    make_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = make_task()
-    real = Runs.widely
-
-    async def begin(loop: Loop) -> None:
-        await start(loop)
-
-    async def broken_off(loop: Loop) -> None:
-        with pytest.raises(RuntimeError, match="the server is gone"):
-            await judged(loop, FASTER_KERNEL)
-
-    async def void(loop: Loop) -> None:
-        assert loop.status().phase == "checked"
-        report = await loop.run_benchmark(quiet)
-        assert report.status is Status.VOID
-        assert report.next.startswith("call run_benchmark again")
-
-    async def goes_on(loop: Loop) -> None:
-        assert loop.status().next == "call run_benchmark"
-        assert (await loop.run_benchmark(quiet)).next == "call git_checkpoint, then append_result"
-        loop.checkpoint()
-        assert (await loop.append_result("large tiles", quiet)).row.endswith("| PASS | keep |")
-
-    async def gone(*_: object, **__: object) -> CorrectnessResult:
-        raise RuntimeError("the server is gone")
-
-    async def busy(*_: object, **__: object) -> CorrectnessResult:
-        return CorrectnessResult(status=Status.VOID, message="the GPU is busy")
-
-    for scene, widely in ((begin, real), (broken_off, gone), (void, busy), (goes_on, real)):
-        monkeypatch.setattr(Runs, "widely", widely)
-        play(root, scene)
-    kinds = [entry["kind"] for entry in records(root)][6:]
-    assert kinds == ["begun", "checked", "begun", "begun", "measured", "begun", "measured", "settled", "row"]
-    assert all(line.mark is not Mark.FAIL for line in verify(Checkout(root)))
-
-
 def test_a_wrong_baseline_counts_too(make_task: Callable[..., Path]) -> None:
     root = make_task(kernel=WRONG_KERNEL)
 
