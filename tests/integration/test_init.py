@@ -82,7 +82,7 @@ def test_a_repository_is_attached_with_one_command(tmp_path: Path) -> None:
     assert declined.returncode == 1
     assert "write it?" in declined.stdout
     assert not (root / "perf").exists(), "it is shown before it is written"
-    for said in ("tests: 3 passed, 5 skipped", "benchmark: 2 figures, taken to be in ms", "an iteration that is kept takes",
+    for said in ("tests: 3 passed, 5 skipped", "benchmark: 2 figures, taken to be in ms", "a kept iteration takes",
                  "harness-trusted", "tilewright init minigym.ops.cutile.layer_norm:layer_norm"):  # fmt: skip
         assert said in declined.stdout
 

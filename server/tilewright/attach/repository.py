@@ -256,7 +256,7 @@ def _seen(tested: Tried, runs: list[Tried], reading: Reading) -> list[str]:
     lines = [
         f"tests: {counted[Outcome.PASSED]} passed, {counted[Outcome.SKIPPED]} skipped, in {tested.ran.seconds:.1f} s",
         f"benchmark: {len(reading.figures)} figures, taken to be in {unit}, in {seconds:.1f} s a run",
-        f"an iteration that is kept takes {needed / 60:.1f} minutes or more{fits}",
+        f"a kept iteration takes {needed / 60:.1f} minutes or more{fits}",
     ]
     for figure in reading.figures[:8]:
         lines.append(f"  {figure.label}: {figure.milliseconds:.6f} ms, from")

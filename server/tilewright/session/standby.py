@@ -60,7 +60,6 @@ def need_alike(started: Started, here: Environment) -> None:
     for name, before, now in (
         ("the device", then.device, here.device),
         ("a candidate's confinement", then.unprotected or "confined", here.unprotected or "confined"),
-        ("what this Python can import, or loads unasked (packages, .pth files),", then.startup, here.startup),
     ):
         if before != now:
             raise UsageError(
