@@ -213,7 +213,7 @@ def test_what_was_counted_on_an_h200_names_the_planted_bottleneck(row: dict[str,
         spill_share=0.0,
         counters=main,
     )
-    relabelled = {"unseen: layerscale_gelu": "bytes in flight"}  # see kernels/unseen/README.md
+    relabelled = {"unseen: layerscale_gelu": "bytes in flight"}  # wider rows take less time: DRAM was no limit
     assert holding(signs)[0].bound == relabelled.get(row["planted"], row["expected"])
 
 
