@@ -24,7 +24,6 @@ from pathlib import Path, PurePosixPath
 from statistics import fmean
 from typing import Any
 
-from benchmarks.advice.searches import label
 from benchmarks.kernels.searched.spaces import BY_NAME, PARTS, Config, Part, configs_of, make_repository
 from benchmarks.recorded import header, read, write
 
@@ -49,6 +48,10 @@ Record = dict[str, Any]
 
 def key(config: Config) -> str:
     return json.dumps(config, sort_keys=True)
+
+
+def label(config: Config) -> str:
+    return " ".join(f"{name}={value}" for name, value in config.items()) or "as it is"
 
 
 def codes_of(tried: Sequence[Record]) -> dict[str, str]:
@@ -137,7 +140,7 @@ def environment() -> Environment:
 
 
 async def replayed(part: Part, repository: Path, recorded: Record) -> Record:
-    """What the search makes of a space, as `searches.py` records it."""
+    """What the search makes of a space."""
     found = working_candidate(Checkout(repository), PurePosixPath("task"))
     wanted = Wanted(found, part.space, None)
     configs = configs_of(part, repository)

@@ -1,20 +1,17 @@
-"""What `advice/searches.py` searches: kernels with a case and a space each, and what each config launches."""
+"""Kernels with a case and a space each, whose configs an H200 timed (`evidence/searches.json.gz`)."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import subprocess
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tilewright.autotune.space import declared
 from tilewright.bundled import examples
-from tilewright.knobs import HINTS, Knobs
+from tilewright.knobs import Knobs
 from tilewright.task import load_task
 
 OWN = Path(__file__).parent
@@ -31,15 +28,12 @@ Config = dict[str, Any]
 
 @dataclass(frozen=True)
 class Part:
-    """A kernel, one case of it, and the space that is searched. In a wide one, searches may take longer; in one that is
-    not measured in full, only those configs are measured that either search ranked first."""
+    """A kernel, one case of it, and the space that is searched."""
 
     name: str
     folder: str
     case: dict[str, int]
     space: dict[str, list[Any]]
-    wide: bool = False
-    full: bool = True
 
 
 PARTS = (
@@ -54,25 +48,23 @@ PARTS = (
     Part("grouped", "grouped", {"T": 16384, "G": 16, "N": 4096, "K": 4096}, HALF_MATMUL),
     Part("matmul flat", "matmul", {"M": 1160, "N": 12296, "K": 3080}, HALF_MATMUL),
     Part("matmul unaligned", "matmul", {"M": 4097, "N": 3995, "K": 4001}, HALF_MATMUL),
-    Part("softmax wide", "softmax", {"M": 16384, "N": 8192}, WIDE_ROWS, wide=True),
-    Part("matmul wide", "matmul", {"M": 8192, "N": 8192, "K": 8192}, WIDE_MATMUL, wide=True),
+    Part("softmax wide", "softmax", {"M": 16384, "N": 8192}, WIDE_ROWS),
+    Part("matmul wide", "matmul", {"M": 8192, "N": 8192, "K": 8192}, WIDE_MATMUL),
     Part("rmsnorm hints", "rmsnorm", {"M": 16384, "N": 8192},
-         {"occupancy": [*range(1, 33)], "num_worker_warps": [4, 8], "opt_level": [1, 2, 3]}, wide=True, full=False),
-    Part("rmsnorm wide", "tiled_rmsnorm", {"M": 16384, "N": 8192}, WIDE_ROWS, wide=True, full=False),
-    Part("matmul odd wide", "matmul", {"M": 4000, "N": 4104, "K": 4096}, WIDE_MATMUL, wide=True, full=False),
-    Part("matmul flat wide", "matmul", {"M": 1160, "N": 12296, "K": 3080}, WIDE_MATMUL | {"TILE_K": [64, 128]},
-         wide=True, full=False),
+         {"occupancy": [*range(1, 33)], "num_worker_warps": [4, 8], "opt_level": [1, 2, 3]}),
+    Part("rmsnorm wide", "tiled_rmsnorm", {"M": 16384, "N": 8192}, WIDE_ROWS),
+    Part("matmul odd wide", "matmul", {"M": 4000, "N": 4104, "K": 4096}, WIDE_MATMUL),
+    Part("matmul flat wide", "matmul", {"M": 1160, "N": 12296, "K": 3080}, WIDE_MATMUL | {"TILE_K": [64, 128]}),
     Part("matmul unaligned wide", "matmul", {"M": 4097, "N": 3995, "K": 4001},
-         HALF_MATMUL | {"occupancy": [1, 2, 3]}, wide=True, full=False),
+         HALF_MATMUL | {"occupancy": [1, 2, 3]}),
     Part("attention D64 wide", "attention", {"B": 4, "H": 32, "S": 4096, "D": 64},
-         WIDE_ATTENTION | {"occupancy": [1, 2, 3, 4]}, wide=True, full=False),
+         WIDE_ATTENTION | {"occupancy": [1, 2, 3, 4]}),
     Part("attention D128 wide", "attention", {"B": 4, "H": 32, "S": 4096, "D": 128},
-         WIDE_ATTENTION | {"occupancy": [1, 2, 3]}, wide=True, full=False),
+         WIDE_ATTENTION | {"occupancy": [1, 2, 3]}),
     Part("grouped some", "grouped", {"T": 16384, "G": 16, "N": 4096, "K": 4096},
-         HALF_MATMUL | {"TILE_N": TILES, "occupancy": [1, 2, 3]}, wide=True, full=False),
+         HALF_MATMUL | {"TILE_N": TILES, "occupancy": [1, 2, 3]}),
     Part("grouped wide", "grouped", {"T": 16384, "G": 16, "N": 4096, "K": 4096},
-         HALF_MATMUL | {"TILE_M": TILES, "TILE_N": TILES, "TILE_K": [32, 64, 128], "occupancy": [1, 2, 3]},
-         wide=True, full=False),
+         HALF_MATMUL | {"TILE_M": TILES, "TILE_N": TILES, "TILE_K": [32, 64, 128], "occupancy": [1, 2, 3]}),
 )  # fmt: skip
 BY_NAME = {part.name: part for part in PARTS}
 
@@ -101,59 +93,3 @@ def configs_of(part: Part, repository: Path) -> list[Config]:
     name = f"{task.module}.py"
     knobs = Knobs({name: (repository / "task" / name).read_bytes()}, name, task.function)
     return declared(knobs, part.space).configs
-
-
-class Bed:
-    """A part's kernel in this process: what each config launches, on one set of inputs and into one output."""
-
-    def __init__(self, part: Part, repository: Path, device: str = "cuda") -> None:
-        import torch
-
-        folder = repository / "task"
-        self.task = load_task(folder)
-        self.module = _module(folder / f"{self.task.module}.py")
-        inputs = _module(folder / "task.py").make_inputs
-        self.inputs = inputs(self.task.file.cases[0].case, torch.Generator(device).manual_seed(1))
-        self.configs = configs_of(part, repository)
-        places = {name for name in part.space if name not in HINTS}
-        self._original = {name: getattr(self.module, name) for name in places}
-        self._shared: dict[int, Any] = {}
-
-    def launch(self, config: Config) -> tuple[tuple[int, ...], Any, tuple[Any, ...], Config]:
-        """Grid, kernel, arguments and hints of the one launch that the entry point makes under `config`."""
-        import cuda.tile as ct
-        import torch
-
-        for name, value in (self._original | config).items():
-            if name not in HINTS:
-                setattr(self.module, name, value)
-        taken: list[Any] = []
-        real, ct.launch = ct.launch, lambda *arguments: taken.append(arguments)
-        try:
-            getattr(self.module, self.task.function)(**self.inputs)
-        finally:
-            ct.launch = real
-        ((_, grid, kernel, arguments),) = taken
-        one = [
-            self._shared.setdefault(place, value) if isinstance(value, torch.Tensor) else value
-            for place, value in enumerate(arguments)
-        ]
-        return grid, kernel, tuple(one), {name: value for name, value in config.items() if name in HINTS}
-
-    def call(self, config: Config) -> Callable[[], None]:
-        import cuda.tile as ct
-        import torch
-
-        grid, kernel, arguments, hints = self.launch(config)
-        hinted = kernel.replace_hints(**hints)
-        return lambda: ct.launch(torch.cuda.current_stream(), grid, hinted, arguments)
-
-
-def _module(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(f"searched_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
