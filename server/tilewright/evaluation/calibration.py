@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tilewright.evaluation.taskcode import Inputs, TaskCode, tensor_bytes
+from tilewright.evaluation.taskcode import Inputs, TaskCode
 from tilewright.evaluation.values import in_tfloat32, nudged, of_class, strengths, subnormals_flushed
 from tilewright.task import Case, TaskError, Values
 
@@ -65,13 +65,6 @@ class Trial:
     expected: list[torch.Tensor]
     contract: list[torch.Tensor]
     honest: list[Honest | None]
-
-    @property
-    def nbytes(self) -> int:
-        """Of all its tensors."""
-        scales = [each for honest in self.honest if honest for each in (honest.spread, honest.plain, honest.floor)]
-        own = [*self.expected, *self.contract, *scales]
-        return tensor_bytes(self.inputs) + tensor_bytes(dict(enumerate(own)))
 
     @property
     def informative(self) -> bool:

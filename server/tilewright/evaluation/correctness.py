@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,7 +24,6 @@ from tilewright.evaluation.calling import (
 )
 from tilewright.evaluation.comparison import TFLOAT32, Comparison, compare
 from tilewright.evaluation.fingerprint import inputs_hash
-from tilewright.evaluation.mismatches import WHOLE, save
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import OVERWRITTEN, CaseCheck, CaseRun, Defect, Status
 from tilewright.evaluation.seeds import Seeds
@@ -138,14 +136,12 @@ def check_case(
     planned: Run,
     backend: Backend,
     kept: Kept,
-    made: Trial | None = None,
-    mismatches: Path | None = None,
 ) -> CaseCheck:
     """One run on a worker that has loaded the candidate. A wrong result is data; a dead worker raises. `kept` is for
-    all the runs on this worker. `made`: its trial, if that was made before. `mismatches`: see `check_trial`."""
-    trial = made or make_trial(code, planned.case, planned.seed, planned.values)
+    all the runs on this worker."""
+    trial = make_trial(code, planned.case, planned.seed, planned.values)
     try:
-        found = check_trial(code, planned, trial, calls_of(worker, code, backend), kept, mismatches)
+        found = check_trial(code, planned, trial, calls_of(worker, code, backend), kept)
     except WorkerFailure as failure:
         if not failure.status.is_incorrect:
             raise
@@ -166,11 +162,9 @@ def check_case(
     )
 
 
-def check_trial(
-    code: TaskCode, planned: Run, trial: Trial, call: Call, kept: Kept | None = None, mismatches: Path | None = None
-) -> Comparison:
+def check_trial(code: TaskCode, planned: Run, trial: Trial, call: Call, kept: Kept | None = None) -> Comparison:
     """One run on a candidate that `call` reaches: its outputs, its inputs, a second call where one is planned, and what
-    the first run of this shape has `kept`. `mismatches`: the folder for what is seen where a whole output is wrong."""
+    the first run of this shape has `kept`."""
     inputs = _in_strides(code, planned, trial.inputs)
     arguments = code.arguments(planned.case, inputs, trial.contract)
     shape = case_label(planned.case) if kept is not None and not code.task.file.outputs else ""
@@ -185,10 +179,6 @@ def check_trial(
         found = replace(found, message=f"{found.message}; in a call before, the same memory held other values")
     if found.status in (Status.PASSED, Status.WRONG_VALUES, Status.NON_FINITE):
         found = _within_bounds(done) or found
-    if mismatches is not None and (found.wrong_fraction or 0.0) >= WHOLE:
-        seen = {"run": str(planned), "inputs": inputs, "before": others, "after": done.after, "got": done.outputs}
-        name = inputs_hash(trial.inputs)[:16]  # as in the record
-        found = replace(found, message=found.message + save(mismatches, name, seen | {"expected": trial.expected}))
     if found.status is Status.PASSED:
         found = _unmodified(code.task, inputs, done.after) or found
     if found.status is Status.PASSED and planned.twice:

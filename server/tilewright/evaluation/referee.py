@@ -60,8 +60,6 @@ from tilewright.rules import Rules
 from tilewright.wire.channel import Channel, Message
 
 LEASE_WAIT_S = 120.0
-AHEAD = 8
-"""Of the GPU's memory, the part for trials that are made while all workers are busy."""
 DUMP_BYTES = 256 * 2**20
 """Most that a dump takes."""
 
@@ -78,8 +76,8 @@ class Referee:
         if backend is Backend.CPU:
             torch.set_num_threads(1)  # cases are small here; threads would mostly wait for each other
         self._arch = self._gpu.arch if self._gpu else arch
-        self._memory = torch.cuda.get_device_properties(0).total_memory if self._gpu else 0
-        spares = int(os.environ.get("TILEWRIGHT_SPARES", workers_that_wait(self._memory) if self._gpu else 1))
+        memory = torch.cuda.get_device_properties(0).total_memory if self._gpu else 0
+        spares = int(os.environ.get("TILEWRIGHT_SPARES", workers_that_wait(memory) if self._gpu else 1))
         self._pool = WorkerPool(fork_server, f"{backend}:{self._arch}", folder, spares)
         self._pool.refill()
         if self._gpu:
@@ -142,9 +140,8 @@ class Referee:
                 own = [arm["id"] for arm in message["arms"][:2]] == 2 * [snapshot.id]
                 start, *others = (functools.partial(self._workers, code, arm, deadline) for arm in message["arms"])
                 several = self._on_gpu.side_by_side(code) if self._gpu else 1
-                folder = Path(message["mismatches"]) if message["mismatches"] else None
-                by = Check(code, self._backend, start, self._tell, self._memory // AHEAD, several, folder)
-                versions = [replace(by, start=other, workers=1, mismatches=None) for other in others]
+                by = Check(code, self._backend, start, self._tell, several)
+                versions = [replace(by, start=other, workers=1) for other in others]
                 tunes, switched = tuners.named_in(snapshot, code.task)
                 by = replace(by, tunes=tunes, switched=switched)
 

@@ -50,7 +50,6 @@ async def rerun(checkout: Checkout, iteration: int, session: str, progress: Prog
     incumbent = _files(checkout, started, attempt.incumbent) if measured is not None and iteration > 0 else None
     usable_backend(started.backend)
     runs = runs_of(started, checkout.repository)
-    runs.mismatches = ""  # the session's folder stays as it is
     said: list[str] = []
     watching = asyncio.ensure_future(_relay(said, progress))
     try:

@@ -24,7 +24,7 @@ from tilewright.evaluation.results import (
 from tilewright.evaluation.snapshot import Snapshot, SnapshotStore, content_id
 from tilewright.isolation.confinement import Isolation
 from tilewright.programs.format import program_file
-from tilewright.repository import SANDBOX, Files, Repository
+from tilewright.repository import Files, Repository
 from tilewright.rules import DEFAULT, Rules
 from tilewright.session.jobs import in_thread
 from tilewright.session.outcomes import Dumped, DumpedKernel, ModelResult, RaceResult
@@ -61,11 +61,10 @@ class Runs:
         working_tree: Path | None = None,
         session: str = "",
         rules: Rules = DEFAULT,
-        mismatches: Path | None = None,
     ) -> None:
         """`working_tree` is the repository's folder where the task is a command task, whose runs must not read there.
         `session` is whose runs these are: all of a session's are modelled from the same blocks, whichever process asks.
-        `rules` are the session's. `mismatches`: the folder for what a check saw where a whole output was wrong, if any.
+        `rules` are the session's.
 
         Raises `UsageError` where the repository is too large to take snapshots of.
         """
@@ -78,7 +77,6 @@ class Runs:
         self._confined = False  # not asked yet; of this machine it stays true
         self._session = session
         self._rules = rules
-        self.mismatches = str(mismatches or "")
         self.unconfined = os.environ.get(UNCONFINED) == "1"
         """Whether candidates may run where this machine cannot confine them."""
         try:
@@ -221,7 +219,7 @@ class Runs:
         snapshots = [snapshot.model_dump(mode="json") for snapshot in await self._prepared(*arms)]
         if self._about:
             message |= self._about | {"baseline_id": content_id({name: self._protected[name] for name in arms[0]})}
-        task, message = str(self._store.task_folder()), message | {"mismatches": self.mismatches}
+        task = str(self._store.task_folder())
         try:
             if not (self.unconfined or self._confined):
                 reply = await self._evaluator.request("isolation", lambda _: None, START_TIMEOUT_S, **self._about)
@@ -282,8 +280,7 @@ def runs_from(
     """The runs of a session whose baseline is this commit, of a command task if `harness`. Raises `UsageError`."""
     if harness:
         return Runs(backend, arch, repository.whole(baseline), folder, repository.root, session, rules)
-    mismatches = repository.root / SANDBOX / session / "mismatches"
-    return Runs(backend, arch, files_for(repository, baseline, folder), folder, None, session, rules, mismatches)
+    return Runs(backend, arch, files_for(repository, baseline, folder), folder, None, session, rules)
 
 
 def files_for(repository: Repository, commit: str, folder: PurePosixPath) -> Files:
