@@ -50,7 +50,7 @@ def verdict(folder: Path, reference: str, kernel: Kernel, case: Case, seed: int,
         return Done([kernel(**arguments)], arguments, {})
 
     planned = Run(case, False, seed, values, twice=True, strided=True, last=True)
-    found = check_trial(code, planned, trial, call, {})
+    found = check_trial(code, planned, trial, call)
     outputs = [kernel(trial.inputs["x"])]
     if trial.values is Values.DRAWN:
         assert judge_drawn(code, case, trial.inputs, outputs, trial.contract).status is found.status

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -23,7 +23,6 @@ from tilewright.evaluation.tensors import (
     trespass,
 )
 from tilewright.task import Backend, Task
-from tilewright.wire.channel import Message
 
 MORE_CALLS, MANY_CALLS = 40, 4000
 """Made at most, before what the first one on a shape returned is looked at once more: on a hidden shape, and on one of
@@ -33,18 +32,16 @@ the task's own."""
 @dataclass(frozen=True)
 class Given:
     """What a call is given beside its arguments: the inputs among them as they were, the empty tensors that its outputs
-    must be like, whether tensors lie at odd addresses, and inputs that it is called on first, in the same memory; the
-    name under which what it returns is kept; the name of what is asked for afterwards, what that was, and how
-    many more calls come before."""
+    must be like, whether tensors lie at odd addresses, and inputs that it is called on first, in the same memory;
+    whether the worker is to `keep` what it returns; and, if not 0, after how many more calls what was kept has to be
+    the same."""
 
     inputs: Inputs
     contract: list[torch.Tensor]
     odd: bool = False
     before: Inputs | None = None
-    keep: str = ""
-    recall: str = ""
-    recalled: list[torch.Tensor] = field(default_factory=list)
-    times: int = MORE_CALLS
+    keep: bool = False
+    times: int = 0
 
     def zones(self, tensor: torch.Tensor) -> tuple[int, int]:
         """Bytes of red zone before and after a tensor."""
@@ -53,17 +50,13 @@ class Given:
 
 @dataclass(frozen=True)
 class Done:
-    """A call's outputs, its tensor arguments afterwards, and where it wrote beside them, by name; and what an earlier
-    call had returned, as it is now, where that was asked for and is there."""
+    """A call's outputs, its tensor arguments afterwards, and where it wrote beside them, by name."""
 
     outputs: list[torch.Tensor]
     after: Inputs
     trespasses: dict[str, str]
-    earlier: list[torch.Tensor] | None = None
 
 
-Kept = dict[str, list[torch.Tensor]]
-"""What the first run of each shape returned."""
 Call = Callable[[Inputs, Given], Done]
 
 
@@ -94,20 +87,19 @@ def _run_in_frames(worker: WorkerHandle, task: Task, arguments: Inputs, given: G
     if given.before is not None:
         described, buffers = cpu_arguments(arguments | given.before, given)
         worker.request("inputs", task.file.timeout_s, list(buffers), sets=[[item.model_dump() for item in described]])
-        worker.request("call", task.file.timeout_s, boxes=[], keep="")
+        worker.request("call", task.file.timeout_s, boxes=[], keep=False)
     described, buffers = cpu_arguments(arguments, given)
     sets = [[argument.model_dump() for argument in described]]
     again = given.before is not None
     worker.request("inputs", task.file.timeout_s, list(buffers), sets=sets, again=again)
     reply, received = worker.request("call", task.file.timeout_s, boxes=[], keep=given.keep)
+    if given.times:
+        worker.request("returned", task.file.timeout_s, times=given.times)
     after: Inputs = {}
     trespasses: dict[str, str] = {}
-    earlier = None
     try:
-        outputs = _outputs(reply, received)
-        if given.recall:
-            told = worker.request("returned", task.file.timeout_s, boxes=[], keep=given.recall, times=given.times)
-            earlier = _outputs(*told) if told[0].get("kept") else None
+        specs = [TensorSpec.model_validate(spec) for spec in reply.get("outputs", [])]
+        outputs = [from_buffer(spec, received[index]) for index, spec in enumerate(specs)]
         tensors = [argument for argument in described if argument.tensor is not None]
         for item, buffer in zip(tensors, received[len(outputs) :], strict=True):
             assert item.tensor is not None
@@ -115,12 +107,7 @@ def _run_in_frames(worker: WorkerHandle, task: Task, arguments: Inputs, given: G
             trespasses[item.name] = trespass(torch.frombuffer(buffer, dtype=torch.uint8), item.before, item.after)
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError, MemoryError) as error:
         raise WorkerFailure(Status.CRASHED, f"the process described its outputs wrongly: {error}") from None
-    return Done(outputs, after, trespasses, earlier)
-
-
-def _outputs(reply: Message, received: list[bytearray]) -> list[torch.Tensor]:
-    specs = [TensorSpec.model_validate(spec) for spec in reply.get("outputs", [])]
-    return [from_buffer(spec, received[index]) for index, spec in enumerate(specs)]
+    return Done(outputs, after, trespasses)
 
 
 def _run_on_device(worker: WorkerHandle, task: Task, arguments: Inputs, given: Given) -> Done:
@@ -128,7 +115,7 @@ def _run_on_device(worker: WorkerHandle, task: Task, arguments: Inputs, given: G
     boxes = Boxes(given.contract)
     worker.request("inputs", task.file.timeout_s, sets=[[argument.model_dump() for argument in described]])
     if given.before is not None:
-        worker.request("call", task.file.timeout_s, boxes=boxes.described, keep="")
+        worker.request("call", task.file.timeout_s, boxes=boxes.described, keep=False)
         for name, tensor in shared.items():
             tensor.fill_from(arguments[name])
         plain = [plain_argument(name, value) for name, value in arguments.items() if name not in shared]
@@ -138,17 +125,12 @@ def _run_on_device(worker: WorkerHandle, task: Task, arguments: Inputs, given: G
         shared[name].poison()
     torch.cuda.synchronize()
     worker.request("call", task.file.timeout_s, boxes=boxes.described, keep=given.keep)
-    earlier = None
-    if given.recall:
-        old = Boxes(given.recalled)
-        told, _ = worker.request(
-            "returned", task.file.timeout_s, boxes=old.described, keep=given.recall, times=given.times
-        )
-        earlier = old.tensors() if told.get("kept") else None
+    if given.times:
+        worker.request("returned", task.file.timeout_s, times=given.times)
     worker.request("inputs", task.file.timeout_s, sets=[])
     torch.cuda.synchronize()
     after = {name: tensor.copy() for name, tensor in shared.items()}
-    return Done(boxes.tensors(), after, {name: tensor.trespass() for name, tensor in shared.items()}, earlier)
+    return Done(boxes.tensors(), after, {name: tensor.trespass() for name, tensor in shared.items()})
 
 
 class Boxes:

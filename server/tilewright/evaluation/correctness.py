@@ -18,14 +18,13 @@ from tilewright.evaluation.calling import (
     Call,
     Done,
     Given,
-    Kept,
     calls_of,
     cpu_arguments,
 )
 from tilewright.evaluation.comparison import TFLOAT32, Comparison, compare
 from tilewright.evaluation.fingerprint import inputs_hash
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
-from tilewright.evaluation.results import OVERWRITTEN, CaseCheck, CaseRun, Defect, Status
+from tilewright.evaluation.results import CaseCheck, CaseRun, Defect, Status
 from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.taskcode import Inputs, TaskCode
 from tilewright.evaluation.tensors import TensorSpec, same_bytes
@@ -135,13 +134,11 @@ def check_case(
     code: TaskCode,
     planned: Run,
     backend: Backend,
-    kept: Kept,
 ) -> CaseCheck:
-    """One run on a worker that has loaded the candidate. A wrong result is data; a dead worker raises. `kept` is for
-    all the runs on this worker."""
+    """One run on a worker that has loaded the candidate. A wrong result is data; a dead worker raises."""
     trial = make_trial(code, planned.case, planned.seed, planned.values)
     try:
-        found = check_trial(code, planned, trial, calls_of(worker, code, backend), kept)
+        found = check_trial(code, planned, trial, calls_of(worker, code, backend))
     except WorkerFailure as failure:
         if not failure.status.is_incorrect:
             raise
@@ -162,17 +159,15 @@ def check_case(
     )
 
 
-def check_trial(code: TaskCode, planned: Run, trial: Trial, call: Call, kept: Kept | None = None) -> Comparison:
-    """One run on a candidate that `call` reaches: its outputs, its inputs, a second call where one is planned, and what
-    the first run of this shape has `kept`."""
+def check_trial(code: TaskCode, planned: Run, trial: Trial, call: Call) -> Comparison:
+    """One run on a candidate that `call` reaches: its outputs, its inputs, a second call where one is planned, and
+    after the last run of a shape what the first one returned."""
     inputs = _in_strides(code, planned, trial.inputs)
     arguments = code.arguments(planned.case, inputs, trial.contract)
-    shape = case_label(planned.case) if kept is not None and not code.task.file.outputs else ""
-    keep, recall = shape if planned.first else "", shape if planned.last else ""
-    known = (kept or {}).get(recall, [])
-    times = MORE_CALLS if planned.hidden else MANY_CALLS
+    returns = not code.task.file.outputs
+    times = (MORE_CALLS if planned.hidden else MANY_CALLS) if planned.last and returns else 0
     others = _other_values(code, planned, inputs, trial.contract) if planned.last else None
-    given = Given(inputs, trial.contract, planned.strided, others, keep, recall, known, times)
+    given = Given(inputs, trial.contract, planned.strided, others, planned.first and returns, times)
     done = call(arguments, given)
     found = judge_trial(code, planned.case, trial, done.outputs)
     if found.status is Status.WRONG_VALUES and others is not None:
@@ -183,12 +178,6 @@ def check_trial(code: TaskCode, planned: Run, trial: Trial, call: Call, kept: Ke
         found = _unmodified(code.task, inputs, done.after) or found
     if found.status is Status.PASSED and planned.twice:
         found = _repeated(done.outputs, call(arguments, Given(inputs, trial.contract, given.odd)).outputs) or found
-    if kept is not None and keep:
-        kept[shape] = done.outputs
-    if kept is not None and done.earlier is not None and found.status is Status.PASSED:
-        before = kept.pop(shape)
-        stands = len(before) == len(done.earlier) and all(map(same_bytes, before, done.earlier))
-        return found if stands else Comparison(Status.OVERWRITTEN, OVERWRITTEN)
     return found
 
 

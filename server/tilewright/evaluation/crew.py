@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Protocol
 
-from tilewright.evaluation.calling import Kept
 from tilewright.evaluation.correctness import UNCOMPARED, Run, check_case, what_passed
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle
 from tilewright.evaluation.results import CaseCheck, CorrectnessResult, Status
@@ -147,17 +146,16 @@ class Runs:
             worker.meanwhile = contextlib.nullcontext
 
     def _work(self, worker: WorkerHandle, shapes: Sequence[Shape]) -> None:
-        kept: Kept = {}
         for place, (number, planned) in enumerate(itertools.chain.from_iterable(shapes)):
             if number > self._first_failure or (place and time.monotonic() > self._deadline):
                 return
             self._by.tell(f"checking run {len(self._checks) + 1} of {self._count}")
-            self._check(number, planned, worker, kept)
+            self._check(number, planned, worker)
 
-    def _check(self, number: int, planned: Run, worker: WorkerHandle, kept: Kept) -> None:
+    def _check(self, number: int, planned: Run, worker: WorkerHandle) -> None:
         output = ""
         try:
-            found = check_case(worker, self._by.code, planned, self._by.backend, kept)
+            found = check_case(worker, self._by.code, planned, self._by.backend)
         except WorkerFailure as failure:
             output = failure.output
             found = CaseCheck(

@@ -48,7 +48,7 @@ class Argument(Record):
     """One keyword argument of the entry point: a plain value, or a tensor and where its bytes are.
 
     A tensor's bytes are in the frame's buffer number `buffer`, or on the device behind `handle` (hexadecimal), where
-    `before` bytes before them and `after` bytes after them are red zones; or in `file`, which stays what it is.
+    `before` bytes before them and `after` bytes after them are red zones.
     """
 
     name: str
@@ -56,7 +56,6 @@ class Argument(Record):
     special: Literal["", "inf", "-inf", "nan"] = Field("", description="a float that JSON has no number for")
     tensor: TensorSpec | None = None
     buffer: int | None = None
-    file: str | None = None
     handle: str | None = Field(None, max_length=256)
     before: int = Field(0, ge=0)
     after: int = Field(0, ge=0)
@@ -94,14 +93,6 @@ def from_buffer(spec: TensorSpec, buffer: Received, before: int = 0, after: int 
     if not spec.span:
         return torch.empty(spec.shape, dtype=spec.torch_dtype)
     return spec.over(torch.frombuffer(buffer, dtype=torch.uint8, offset=before, count=spec.span_bytes))
-
-
-def from_file(spec: TensorSpec, path: str) -> torch.Tensor:
-    """The CPU tensor whose memory a file holds. What is written to it is written to a copy, and what is not read is not
-    loaded."""
-    if not spec.span:
-        return torch.empty(spec.shape, dtype=spec.torch_dtype)
-    return spec.over(torch.from_file(path, shared=False, size=spec.span_bytes, dtype=torch.uint8))
 
 
 def guarded(tensor: torch.Tensor, before: int, after: int) -> memoryview:
@@ -168,8 +159,6 @@ def opened(argument: Argument, buffers: list[bytearray]) -> Any:
     if argument.tensor is None:
         return argument.value
     spec = argument.tensor
-    if argument.file is not None:
-        return from_file(spec, argument.file)
     if argument.handle is not None:
         if not spec.span:
             return torch.empty(spec.shape, dtype=spec.torch_dtype, device="cuda")
@@ -177,5 +166,5 @@ def opened(argument: Argument, buffers: list[bytearray]) -> Any:
         raw = DeviceBuffer(size, bytes.fromhex(argument.handle)).tensor()
         return spec.over(raw[argument.before : argument.before + spec.span_bytes])
     if argument.buffer is None:
-        raise ValueError(f"argument {argument.name} has neither buffer nor file nor handle")
+        raise ValueError(f"argument {argument.name} has neither buffer nor handle")
     return from_buffer(spec, buffers[argument.buffer], argument.before, argument.after)

@@ -15,7 +15,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from cuda.tile._cext import default_tile_context
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.ran import Ran
 from tilewright.evaluation.results import OVERWRITTEN, Status, library_calls
-from tilewright.evaluation.tensors import Argument, TensorSpec, opened, poison, to_buffer
+from tilewright.evaluation.tensors import Argument, TensorSpec, opened, poison, raw_bytes, to_buffer
 from tilewright.evaluation.timing import copy_outputs, overlapping, timed
 from tilewright.frontends.cutile.runtime import RUNTIME as cutile
 from tilewright.frontends.protocol import FRONTENDS, Choice, imported_runtimes
@@ -58,7 +58,7 @@ class Worker:
         self._candidate: Candidate | None = None
         self._sets: list[dict[str, Any]] = []
         self._buffers: list[bytearray] = []
-        self._kept: dict[str, list[torch.Tensor]] = {}
+        self._kept: tuple[list[torch.Tensor], list[torch.Tensor]] | None = None
         self._forbids = False
         self._ran, self._watched = Ran(), set[str]()
         default_tile_context.config.temp_dir = tempfile.gettempdir()
@@ -128,7 +128,7 @@ class Worker:
 
     def call(self, message: Message, buffers: list[bytearray]) -> Reply:
         """Call the candidate once on input set 0. On `cpu` its outputs and the inputs' buffers come back. What it
-        returned is held on to under the name `keep`, if there is one."""
+        returned is held on to if it is to `keep`."""
         arguments = self._sets[0]
         if self._backend is Backend.CUDA:
             boxes = [opened(Argument.model_validate(box), buffers) for box in message["boxes"]]
@@ -137,45 +137,41 @@ class Worker:
             with self._forbidding(), self._watching():
                 outputs = self.candidate(arguments)
                 self.candidate.wait()
-            self._keep(message["keep"], outputs, arguments)
+            self._keep(message, outputs)
             copy_outputs(outputs, boxes)
             self.candidate.wait()
             return {}, []
         with self._host(), self._forbidding(), self._watching():
             outputs = self.candidate(arguments)
-        self._keep(message["keep"], outputs, arguments)
+        self._keep(message, outputs)
         described, views = _described(outputs)
         return {"outputs": described}, views + [memoryview(buffer) for buffer in self._buffers]
 
     def returned(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """Call the candidate some more times on input set 0; then hand over what the call returned whose outputs were
-        kept under the name `keep`, as it is now. `kept` is false where there is nothing: it returned its arguments."""
-        kept = self._kept.pop(message["keep"], None)
-        if kept is None:
-            return {"kept": False}, []
-        end = time.monotonic() + AGAIN_S
+        """Call the candidate some more times on input set 0. Raises `CandidateFailure` if what was kept of an earlier
+        call is then not what it was."""
+        outputs, contents = self._kept or ([], [])
+        self._kept, end = None, time.monotonic() + AGAIN_S
         with self._host():
-            for _ in range(message["times"]):
+            for _ in range(message["times"] if outputs else 0):
                 self.candidate(self._sets[0])
                 if self._backend is Backend.CUDA:
                     self.candidate.wait()
                 if time.monotonic() > end:
                     break
-        boxes = [opened(Argument.model_validate(box), buffers) for box in message["boxes"]]
         try:
-            if self._backend is Backend.CPU:
-                described, views = _described(kept)
-                return {"kept": True, "outputs": described}, views
-            copy_outputs(kept, boxes)
+            stands = all(torch.equal(_content(one), kept) for one, kept in zip(outputs, contents, strict=True))
         except RuntimeError:  # torch.compile takes back what a graph of its own has overwritten
-            raise CandidateFailure(Status.OVERWRITTEN, OVERWRITTEN) from None
-        self.candidate.wait()
-        return {"kept": True}, []
+            stands = False
+        if not stands:
+            raise CandidateFailure(Status.OVERWRITTEN, OVERWRITTEN)
+        return {}, []
 
-    def _keep(self, name: str, outputs: list[torch.Tensor], arguments: Mapping[str, Any]) -> None:
+    def _keep(self, message: Message, outputs: list[torch.Tensor]) -> None:
         """Hold on to outputs, unless they lie in the arguments' memory, which is gone after the call."""
-        if name and not overlapping([outputs, [one for one in arguments.values() if isinstance(one, torch.Tensor)]]):
-            self._kept[name] = outputs
+        inputs = [one for one in self._sets[0].values() if isinstance(one, torch.Tensor)]
+        if message["keep"] and not overlapping([outputs, inputs]):
+            self._kept = outputs, [_content(one).clone() for one in outputs]
 
     def time(self, message: Message, buffers: list[bytearray]) -> Reply:
         """Call the candidate so many times on input set 0: the device time of each call in ms. The outputs of the last
@@ -256,6 +252,10 @@ class Worker:
 def _described(outputs: list[torch.Tensor]) -> tuple[list[Message], list[memoryview]]:
     outputs = [output.contiguous() for output in outputs]
     return [TensorSpec.of(output).model_dump() for output in outputs], [to_buffer(output) for output in outputs]
+
+
+def _content(output: torch.Tensor) -> torch.Tensor:
+    return raw_bytes(output.contiguous())
 
 
 def _opened(described: list[Message], buffers: list[bytearray]) -> dict[str, Any]:
