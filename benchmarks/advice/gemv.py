@@ -206,7 +206,8 @@ def show(path: Path) -> None:
 
 def check() -> None:
     """Every configuration compiled for sm_90 at full size, and right in the interpreter on a small one."""
-    from tilewright.compiler.cutile import compile_kernel
+    from tilewright.compiler.assembling import assemble
+    from tilewright.compiler.cutile import lower
     from tilewright.compiler.signature import signature_of
     from tilewright.gpu.specs import spec_by_arch
     from tilewright.interpreter import host
@@ -220,7 +221,7 @@ def check() -> None:
         with host.running(host.Mode.RUN):
             out = call()
         kernel = module.gemv_kernel if occupancy is None else module.gemv_kernel.replace_hints(occupancy=occupancy)
-        done = compile_kernel(kernel, signature_of(kernel, (*large, rows, tile)), "sm_90")
+        done = assemble(lower(kernel, signature_of(kernel, (*large, rows, tile)), "sm_90"), 60.0)
         error = float((out.double() - exact).norm() / exact.norm())
         about = done.resources.headline(False, "sm_90") if done.resources else done.error
         print(f"{(rows, tile, occupancy)!s:18} error {error:.1e} {'ok' if error < 1e-3 else 'WRONG'}; {about}")

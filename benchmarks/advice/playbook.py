@@ -298,7 +298,8 @@ def show(path: Path) -> None:
 
 def check(only: str) -> bool:
     """Whether both sides of every pair are right on small tensors; prints what they compile to for sm_90."""
-    from tilewright.compiler.cutile import compile_kernel
+    from tilewright.compiler.assembling import assemble
+    from tilewright.compiler.cutile import lower
     from tilewright.compiler.signature import signature_of
     from tilewright.gpu.specs import spec_by_arch
     from tilewright.interpreter import host
@@ -315,7 +316,7 @@ def check(only: str) -> bool:
         print(f"{pair.entry}: {pair.kernel}\n  {'right' if found['agrees'] else 'WRONG'}, errors {errors}", flush=True)
         for side in pair.make(Tensors("meta"))[:2]:
             for kernel, _, arguments in side.launches[:1] + side.launches[-1:] * (len(side.launches) == 2):
-                made = compile_kernel(kernel, signature_of(kernel, arguments), "sm_90")
+                made = assemble(lower(kernel, signature_of(kernel, arguments), "sm_90"), 60.0)
                 right = right and not made.error
                 count = made.resources.instructions if made.resources else 0
                 print(f"  {made.error[:200] or made.headline}, {count} instructions", flush=True)

@@ -162,7 +162,8 @@ def run_search(what: str, cells: list[list[Any]]) -> None:
 
 def check() -> None:
     """Each config in the interpreter on a small size, and compiled for sm_90 at full size. Raises AssertionError."""
-    from tilewright.compiler.cutile import compile_kernel
+    from tilewright.compiler.assembling import assemble
+    from tilewright.compiler.cutile import lower
     from tilewright.compiler.signature import signature_of
     from tilewright.gpu.specs import spec_by_arch
     from tilewright.interpreter import host
@@ -170,7 +171,7 @@ def check() -> None:
     host.install(spec_by_arch("sm_90"))
 
     def compiled(kernel: Any, taken: tuple[Any, ...]) -> str:
-        done = compile_kernel(kernel, signature_of(kernel, taken), "sm_90")
+        done = assemble(lower(kernel, signature_of(kernel, taken), "sm_90"), 60.0)
         assert done.resources is not None, done.error
         return done.resources.headline(True, "sm_90")
 

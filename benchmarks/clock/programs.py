@@ -163,7 +163,7 @@ def said(line: dict[str, Any]) -> str:
     made = [Comparison([Figures(*map(tuple, one)) for one in rounds]) for rounds in line["comparisons"]]
     level = statistics.median(one.mean_us(0) for one in made)
     bias = statistics.mean(one.mean_us(1) - one.mean_us(0) for one in made)
-    excluded = sum(one.speedup.excludes_zero for one in made)
+    excluded = sum(not one.speedup.low <= 0 <= one.speedup.high for one in made)
     half = statistics.median(one.speedup.half_width for one in made)
     wall = statistics.median(one.wall_gain.half_width for one in made)
     return (
@@ -191,7 +191,7 @@ def analyse(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "rows": line["rows"],
                 "us": level,
                 "comparisons": len(made),
-                "excluding_zero": sum(one.speedup.excludes_zero for one in made),
+                "excluding_zero": sum(not one.speedup.low <= 0 <= one.speedup.high for one in made),
                 "seconds": statistics.mean(line["seconds"]),
                 "false_gains": false,
                 "trials": TRIALS,

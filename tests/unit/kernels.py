@@ -1,6 +1,12 @@
 """Kernels for the interpreter's tests; a kernel's source must lie in a file."""
 
+from typing import Any
+
 import cuda.tile as ct
+
+from tilewright.compiler.assembling import assemble
+from tilewright.compiler.compilation import Compilation
+from tilewright.compiler.cutile import lower
 
 Size = ct.Constant[int]
 ZERO = ct.PaddingMode.ZERO
@@ -121,3 +127,7 @@ def nothing(pair, number):
 @ct.kernel
 def annotated(pair: tuple[int, ct.Constant[int]], fixed: ct.Constant[tuple]):
     pass
+
+
+def compiled(kernel: Any, signature: Any, arch: str, timeout_s: float = 60.0) -> Compilation:
+    return assemble(lower(kernel, signature, arch), timeout_s)

@@ -12,7 +12,7 @@ from tests.unit import kernels
 from tilewright.compiler import tools
 from tilewright.compiler.assembling import assemble
 from tilewright.compiler.compilation import Compilation
-from tilewright.compiler.cutile import compile_kernel, lower
+from tilewright.compiler.cutile import lower
 from tilewright.compiler.findings import Treatment, findings
 from tilewright.compiler.resources import Resources
 from tilewright.compiler.signature import array_constraint, signature_of
@@ -40,7 +40,7 @@ def bytes_matmul(a, b, out, T: Size, TURNED: ct.Constant[bool]):
 def matmul(tile: tuple[int, int, int], arch: str, dtype: torch.dtype = torch.bfloat16, **hints: int) -> Compilation:
     a = torch.empty(1024, 1024, dtype=dtype)
     kernel = kernels.matmul.replace_hints(**hints)
-    return compile_kernel(kernel, signature_of(kernel, (a, a, a, *tile)), arch, timeout_s=30)
+    return kernels.compiled(kernel, signature_of(kernel, (a, a, a, *tile)), arch, timeout_s=30)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -93,7 +93,7 @@ def test_bytes_that_a_product_transposes_in_registers_are_a_finding(tile: int) -
         turned: {
             one.treatment
             for one in findings(
-                compile_kernel(bytes_matmul, signature_of(bytes_matmul, (a, a, out, tile, turned)), "sm_90")
+                kernels.compiled(bytes_matmul, signature_of(bytes_matmul, (a, a, out, tile, turned)), "sm_90")
             )
         }
         for turned in (False, True)
@@ -104,7 +104,7 @@ def test_bytes_that_a_product_transposes_in_registers_are_a_finding(tile: int) -
 
 def test_occupancy_is_limited_by_what_runs_out_first() -> None:
     x = torch.empty(4096, dtype=torch.float32)
-    small = compile_kernel(kernels.casts, signature_of(kernels.casts, (x, x, 32)), "sm_90").resources
+    small = kernels.compiled(kernels.casts, signature_of(kernels.casts, (x, x, 32)), "sm_90").resources
     assert small is not None
     assert (small.ctas_per_sm or 0) > 4
     large = matmul((128, 128, 64), "sm_90").resources
@@ -114,7 +114,7 @@ def test_occupancy_is_limited_by_what_runs_out_first() -> None:
 
 
 def test_a_compiler_that_takes_too_long_is_stopped() -> None:
-    made = compile_kernel(
+    made = kernels.compiled(
         kernels.matmul,
         signature_of(kernels.matmul, (torch.empty(1024, 1024, dtype=torch.bfloat16),) * 3 + (512, 512, 64)),
         "sm_90",
@@ -126,7 +126,7 @@ def test_a_compiler_that_takes_too_long_is_stopped() -> None:
 
 def test_what_does_not_compile_is_an_error_in_words() -> None:
     x = torch.empty(64)
-    made = compile_kernel(kernels.casts, signature_of(kernels.casts, (x, x, 48)), "sm_90")
+    made = kernels.compiled(kernels.casts, signature_of(kernels.casts, (x, x, 48)), "sm_90")
     assert made.resources is None
     assert "power of two" in made.error
 

@@ -16,7 +16,6 @@ from tests.unit import kernels
 from tilewright.compiler import sass
 from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.cubin import occupancy
-from tilewright.compiler.cutile import compile_kernel
 from tilewright.compiler.differences import changes, ir_difference, opcode_difference
 from tilewright.compiler.findings import Treatment, findings
 from tilewright.compiler.remarks import parse_remarks
@@ -39,13 +38,13 @@ def line_of(text: str, after: str) -> int:
 def matmul(tile: tuple[int, int, int], arch: str, **hints: int) -> Compilation:
     a = torch.empty(1024, 1024, dtype=torch.bfloat16)
     kernel = kernels.matmul.replace_hints(**hints)
-    return compile_kernel(kernel, signature_of(kernel, (a, a, a, *tile)), arch, timeout_s=60)
+    return kernels.compiled(kernel, signature_of(kernel, (a, a, a, *tile)), arch, timeout_s=60)
 
 
 @cache
 def softmax(arch: str, length: int = 1024) -> Compilation:
     x = torch.empty(1024, length)
-    return compile_kernel(kernels.softmax, signature_of(kernels.softmax, (x, x, length)), arch)
+    return kernels.compiled(kernels.softmax, signature_of(kernels.softmax, (x, x, length)), arch)
 
 
 def test_instructions_belong_to_the_lines_that_caused_them() -> None:
@@ -152,7 +151,7 @@ def test_the_playbook_has_every_treatment() -> None:
 
 def test_findings_come_with_the_dearest_first_and_their_evidence() -> None:
     x = torch.empty(1024, 1024)
-    made = compile_kernel(kernels.matmul, signature_of(kernels.matmul, (x, x, x, 64, 64, 32)), "sm_90")
+    made = kernels.compiled(kernels.matmul, signature_of(kernels.matmul, (x, x, x, 64, 64, 32)), "sm_90")
     first, second = findings(made)
     assert first.treatment is Treatment.TENSOR_CORE_DTYPE
     assert first.where == f"kernels.py:{line_of('ct.mma(', 'def matmul(')}"

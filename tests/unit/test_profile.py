@@ -11,12 +11,12 @@ import cuda.tile as ct
 import pytest
 import torch
 
+from tests.unit import kernels
 from tests.unit.test_corpus import _stand_in  # noqa: F401 (the fixture)
 from tests.unit.test_model import H200, profile
 from tests.unit.test_wrapper import loaded
 from tilewright.bundled import examples
 from tilewright.compiler.compilation import Compilation
-from tilewright.compiler.cutile import compile_kernel
 from tilewright.compiler.resources import Resources
 from tilewright.evaluation.estimation import assumed_ceilings
 from tilewright.evaluation.modelling import profile_launch
@@ -54,7 +54,7 @@ def sampled(call: Callable[..., Any], *arguments: Any) -> tuple[CallProfile, lis
     with host.running(host.Mode.SAMPLE) as launches:
         call(*arguments)
     made = CallProfile(launches=[profile_launch(launch, "sm_90") for launch in launches])
-    return made, [compile_kernel(launch.kernel, launch.signature, "sm_90") for launch in launches]
+    return made, [kernels.compiled(launch.kernel, launch.signature, "sm_90") for launch in launches]
 
 
 def diagnosed(call: Callable[..., Any], arguments: tuple[Any, ...], work: Work) -> CaseDiagnosis:

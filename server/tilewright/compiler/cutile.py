@@ -9,8 +9,7 @@ from typing import Any
 from cuda.tile._compile import compile_tile
 from cuda.tile._exception import TileError
 
-from tilewright.compiler.assembling import Lowered, assemble
-from tilewright.compiler.compilation import Compilation
+from tilewright.compiler.assembling import Lowered
 
 HINTS = ("num_ctas", "occupancy", "num_worker_warps", "opt_level")
 
@@ -48,8 +47,3 @@ def lower(kernel: Any, signature: Any, arch: str, root: Path | None = None) -> L
         folder = str(root).encode()
         bytecode = bytecode.replace(folder, b"/" * len(folder))  # of the same length, and still a path
     return dataclasses.replace(known, cutile_ir=str(made.final_ir[0]), bytecode=bytecode)
-
-
-def compile_kernel(kernel: Any, signature: Any, arch: str, timeout_s: float = 60.0) -> Compilation:
-    """Compile `kernel` under `signature` for `arch`, here and now. Raises `MissingTool`."""
-    return assemble(lower(kernel, signature, arch), timeout_s)

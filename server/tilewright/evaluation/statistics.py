@@ -85,10 +85,6 @@ class Interval:
     def half_width(self) -> float:
         return (self.high - self.low) / 2
 
-    @property
-    def excludes_zero(self) -> bool:
-        return self.low > 0 or self.high < 0
-
     def ratio(self) -> tuple[float, float, float]:
         """The estimate and its interval as ratios: (value, low, high)."""
         return math.exp(self.mean), math.exp(self.low), math.exp(self.high)
