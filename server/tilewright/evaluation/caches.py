@@ -1,9 +1,9 @@
 """What compilers made of a candidate, carried from a worker that ran it to the next one that does.
 
 A worker writes to its own folder alone, and what it compiled is shown to no worker of another candidate. So the referee
-copies: to where a worker may only read before a candidate is loaded, and out of its folder once it has ended. It never
-writes to a folder where a candidate may have laid links. What the workers of a race compile, which load one version
-after the other, is not carried.
+copies: to a worker's folder before it loads its candidate, and out of it once it has ended. It never writes to a folder
+where a candidate may have laid links. What the workers of a race compile, which load one version after the other, is
+not carried.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def compiler_variables(scratch: Path) -> dict[str, str]:
     }
 
 
-def copy_cache(source: Path, target: Path, place: Path | None = None) -> None:
+def copy_cache(source: Path, target: Path) -> None:
     """Copy the plain files below `source` to below `target`, as far as the limits go, and nothing that a link leads
-    to. `place` is where they are to be used, if that is not `target`."""
+    to."""
     if source.is_dir():  # something was compiled
         with _TURN:  # two processes of a candidate may end side by side
-            _copy(source, target, place or target)
+            _copy(source, target)
 
 
 def forget_choices(folder: Path) -> None:
@@ -64,7 +64,7 @@ def forget_choices(folder: Path) -> None:
                         os.unlink(name, dir_fd=handle)
 
 
-def _copy(source: Path, target: Path, place: Path) -> None:
+def _copy(source: Path, target: Path) -> None:
     left, count = LIMIT, 0
     for parent, _, names, folder in _walked(source):
         into = target / os.path.relpath(parent, source)
@@ -81,7 +81,7 @@ def _copy(source: Path, target: Path, place: Path) -> None:
                     if stat.S_ISREG(found.st_mode) and found.st_size <= left:
                         left -= found.st_size
                         into.mkdir(mode=0o700, parents=True, exist_ok=True)
-                        (into / name).write_bytes(_moved(name, file.read(found.st_size), source, place))
+                        (into / name).write_bytes(_moved(name, file.read(found.st_size), source, target))
 
 
 def _walked(source: Path) -> Iterator[tuple[str, list[str], list[str], int]]:

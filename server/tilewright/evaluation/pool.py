@@ -58,8 +58,8 @@ class WorkerFailure(Exception):
 class WorkerHandle:
     """One worker, from the referee's side. `label` says which arm it runs."""
 
-    def __init__(self, process: ChildProcess, scratch: Path, given: Path | None = None) -> None:
-        """`given` is a folder beside its scratch folder, to which candidates are copied that it is to load."""
+    def __init__(self, process: ChildProcess, scratch: Path, given: Path) -> None:
+        """`given` is a folder beside its scratch folder, to which the candidate is copied that it is to load."""
         self._process = process
         self._scratch = scratch
         self._given = given
@@ -140,22 +140,15 @@ class WorkerHandle:
 
     @property
     def root(self) -> str:
-        """Where the files of the candidate that it loaded last lie, as it sees them."""
+        """Where the files of its candidate lie, as it sees them."""
         return f"{GIVEN_PATH}/{self._place}"
 
     def load(self, task: Task, snapshot: Snapshot, running: bool = True, tuner: Choice | None = None) -> None:
-        """Import a candidate; `running` is false where it is only dumped. `tuner`: what its tuners take.
-
-        It is shown its own files alone, and what it compiles is kept in the snapshot's cache once it is closed. It
-        copies what was kept to its own folder itself: a candidate before may have laid links there.
-        """
-        assert self._given is not None
-        self._cache = snapshot.cache
-        shutil.rmtree(self._given / COMPILED, ignore_errors=True)  # of the candidate before
-        copy_cache(snapshot.cache, self._given / COMPILED, self._scratch / COMPILED)
-        if self._place:
-            shutil.rmtree(self._given / self._place, ignore_errors=True)
-        self._place = snapshot.id
+        """Import a candidate, the only one of this worker; `running` is false where it is only dumped. `tuner`: what
+        its tuners take. It is shown its own files alone, and what it compiles is kept in the snapshot's cache once it
+        is closed."""
+        self._cache, self._place = snapshot.cache, snapshot.id
+        copy_cache(snapshot.cache, self._scratch / COMPILED)
         shutil.copytree(snapshot.root, self._given / self._place, copy_function=os.link)
         self.request(
             "load",
@@ -165,7 +158,6 @@ class WorkerHandle:
             module=task.module,
             function=task.function,
             outputs=task.file.outputs,
-            kept=f"{GIVEN_PATH}/{COMPILED}",
             cache=str(self._scratch / COMPILED),
             frontend=task.file.frontend,
             running=running,
@@ -187,8 +179,7 @@ class WorkerHandle:
         if self._cache is not None:
             copy_cache(self._scratch / COMPILED, self._cache)
         shutil.rmtree(self._scratch, ignore_errors=True)
-        if self._given is not None:
-            shutil.rmtree(self._given, ignore_errors=True)
+        shutil.rmtree(self._given, ignore_errors=True)
 
     def _failure(self, status: Status, message: str) -> WorkerFailure:
         return WorkerFailure(status, message, self.output(), self.label)
@@ -236,26 +227,8 @@ class WorkerPool:
         running: bool = True,
         tuner: Choice | None = None,
     ) -> Iterator[list[WorkerHandle]]:
-        """A fresh worker for each candidate with its label, which have imported theirs (see `load`), and end with
-        this."""
-        workers: list[WorkerHandle] = []
-        try:
-            workers = self.load(task, candidates, deadline, running, tuner)
-            yield workers
-        finally:
-            self.end(workers)
-
-    def load(
-        self,
-        task: Task,
-        candidates: Sequence[tuple[str, Snapshot]],
-        deadline: float,
-        running: bool = True,
-        tuner: Choice | None = None,
-    ) -> list[WorkerHandle]:
         """A fresh worker for each candidate with its label, taken in this order, which import theirs side by side (see
-        `WorkerHandle.load`): a process that opens a CUDA context takes its time. The caller ends them; where one
-        fails, none is left."""
+        `WorkerHandle.load`): a process that opens a CUDA context takes its time. They end with the block."""
         workers: list[WorkerHandle] = []
         try:
             self.prepare(len(candidates))
@@ -269,10 +242,9 @@ class WorkerPool:
                 wait(loads)  # for all, whatever fails: nobody else may have to do with a worker that is ended
             for load in loads:
                 load.result()
-        except BaseException:
+            yield workers
+        finally:
             self.end(workers)
-            raise
-        return workers
 
     def end(self, workers: Sequence[WorkerHandle]) -> None:
         """End workers side by side, since a process takes its time to close its CUDA context."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
 import sys
 import tempfile
@@ -78,10 +77,7 @@ class Worker:
         return self._candidate
 
     def load(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """Import the candidate from its snapshot; one that was loaded before is forgotten."""
-        shutil.rmtree(message["cache"], ignore_errors=True)
-        if Path(message["kept"]).is_dir():
-            shutil.copytree(message["kept"], message["cache"])
+        """Import the candidate from its snapshot."""
         default_tile_context.config.cache_dir = message["cache"]
         self._frontend = Frontend(message["frontend"])
         if self._backend is Backend.CPU and self._frontend is Frontend.TRITON:
@@ -92,8 +88,6 @@ class Worker:
             self.choose(message, buffers)
         folder = Path(message["folder"])
         self._forbids = message["forbids"]
-        if self._candidate is not None:
-            self._candidate.forget()
         with self._host():
             self._candidate = Candidate(
                 folder,
