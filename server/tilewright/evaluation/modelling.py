@@ -1,4 +1,5 @@
-"""The worker's side of the `cpu` backend: what a call launches, for the latency model and for dumps."""
+"""The worker's side of the `cpu` backend: what a call launches, for the latency model, for the checker and for
+dumps."""
 
 from __future__ import annotations
 
@@ -28,6 +29,8 @@ from tilewright.roofline.model import SEARCHED, CallProfile, LaunchProfile
 from tilewright.task import Frontend
 
 COMPILE_S = 60.0
+DEFECTS = 20
+"""That are told."""
 
 
 def prepare(arch: str) -> None:
@@ -76,6 +79,21 @@ def profile_call(
     searched = search.searched[before:] or search.searched[-1:]  # one that is kept for all cases was made in the first
     profiles = [profile_launch(launch, arch) for launch in launches if launch.blocks]
     return CallProfile(launches=profiles, host=ops, searched=[*dict.fromkeys(searched)][:SEARCHED]).model_dump()
+
+
+def check_call(candidate: Candidate, arguments: dict[str, Any], empty: list[str]) -> list[dict[str, Any]]:
+    """What is wrong with a call, as `Defect`s without their case. `empty` are the arguments that nobody has written."""
+    with host.checking() as (checker, launches):
+        for name in empty:
+            checker.fresh(arguments[name])
+        outputs = candidate(arguments)
+    if not launches:  # torch alone, which is not interpreted
+        return []
+    checker.outputs(outputs)
+    found = [dataclasses.asdict(finding) for finding in checker.findings.values()]
+    for finding in found:
+        finding["file"] = finding["file"].removeprefix(f"{candidate.folder}/")
+    return found[:DEFECTS]
 
 
 def profile_launch(launch: host.Launch, arch: str) -> LaunchProfile:

@@ -23,7 +23,7 @@ from cuda.tile._cext import default_tile_context
 
 from tilewright.evaluation.candidate import Candidate, CandidateFailure
 from tilewright.evaluation.ran import Ran
-from tilewright.evaluation.results import OVERWRITTEN, Status, library_calls
+from tilewright.evaluation.results import Status, library_calls
 from tilewright.evaluation.tensors import Argument, TensorSpec, opened, poison, raw_bytes, to_buffer
 from tilewright.evaluation.timing import copy_outputs, overlapping, timed
 from tilewright.frontends.cutile.runtime import RUNTIME as cutile
@@ -44,6 +44,10 @@ AGAIN_S = 0.25
 """For further calls, after which what an earlier one returned has to be what it was."""
 SWITCH = "DISABLE_AUTOTUNE"
 """By convention, a wrapper that tunes leaves its config as it is where this variable is 1."""
+OVERWRITTEN = (
+    "a later call overwrites what an earlier one returned: results are the caller's, so make the output anew in each "
+    "call (torch.empty_like), or return a copy of what is kept (.clone() of a graph's output)"
+)
 Reply = tuple[Message, list[memoryview]]
 
 
@@ -185,7 +189,7 @@ class Worker:
 
     def check(self, message: Message, buffers: list[bytearray]) -> Reply:
         """What the checker finds in one call on input set 0."""
-        from tilewright.evaluation.checking import check_call
+        from tilewright.evaluation.modelling import check_call
 
         with self._watching():
             return {"defects": check_call(self.candidate, self._sets[0], message["empty"])}, []
@@ -276,7 +280,7 @@ def serve(channel: Channel, worker: Worker, isolation: Isolation) -> None:
 def get_ready(backend: str) -> None:
     """Import what workers of `backend`, which is BACKEND:ARCH, need beyond this module, and open nothing."""
     if Backend(backend.partition(":")[0]) is Backend.CPU:
-        from tilewright.evaluation import checking, modelling  # noqa: F401
+        from tilewright.evaluation import modelling  # noqa: F401
 
 
 def main(backend: str, given: str, channel: socket.socket) -> None:
