@@ -168,36 +168,30 @@ class Judge:
         return ""
 
     def _judge(self, entry: Entry, made: Outcome) -> None:
-        incumbent = self.incumbent
-        if entry.candidate.incumbent != "task":  # it has to have been kept before, as it would have been in a session
-            incumbent = entry.candidate.source + "\n# the version before\n"
-            before = self._measured(incumbent, self.incumbent, made, "the version before, ")
-            if before is None or before.kind is not VerdictKind.KEEP:
-                return
         checked = self.check(entry.candidate.source)
         verdict = verdict_of_check(checked)
         if not checked.passed:
             made.outcome = str(verdict.reason) if verdict else str(checked.status)
             made.caught_by, made.message = f"check: {checked.status}", checked.message.partition("\n")[0]
             return
-        verdict = self._measured(entry.candidate.source, incumbent, made)
+        verdict = self._measured(entry.candidate.source, made)
         if verdict is not None and verdict.kind is VerdictKind.KEEP:
             made.outcome = "keep"
         if entry.kind == "honest" and verdict is not None:
             made.outcome = "accepted"
 
-    def _measured(self, source: str, incumbent: str, made: Outcome, which: str = "") -> Verdict | None:
+    def _measured(self, source: str, made: Outcome) -> Verdict | None:
         """The verdict on a candidate that could be measured, as a session settles it: of a gain by a second run."""
-        stage, first = "benchmark", self.measure(source, incumbent)
+        stage, first = "benchmark", self.measure(source, self.incumbent)
         result, verdict = first, settled(first, None, None, Rules())
         if verdict is None and first.passed:
-            stage, result = "confirmation", self.measure(source, incumbent, confirms=True)
+            stage, result = "confirmation", self.measure(source, self.incumbent, confirms=True)
             verdict = settled(first, None, result, Rules())
         made.speedup, made.level = result.speedup, result.level or ""
         made.note = next((one.note for one in result.cases if one.level is Level.IN_PROCESS), result.unconfirmed)
         made.outcome = str(verdict.reason) if verdict else str(result.status)
         said = verdict.reason if result.passed and verdict else result.status
-        made.caught_by = f"{which}{stage}: {said}"
+        made.caught_by = f"{stage}: {said}"
         made.message = verdict.detail if result.passed and verdict else result.message.partition("\n")[0]
         return verdict if result.passed else None
 

@@ -19,8 +19,7 @@ class Candidate:
 
     `title` says what it does, and `code` what it adds to the task's own kernel. If `code` defines the entry point,
     the kernel's own is called `right`. `edits`: replacements in the task's kernel. `backend`: `cpu`, `gpu` or `both`.
-    `incumbent`: what it is measured against, `task` or `itself`. `ends`: `crashed` or `crashed-on-cpu` if a crash is
-    what stops it.
+    `ends`: `crashed` or `crashed-on-cpu` if a crash is what stops it.
     """
 
     task: str
@@ -28,7 +27,6 @@ class Candidate:
     code: str = ""
     edits: Mapping[str, str] = field(default_factory=dict)
     backend: str = "both"
-    incumbent: str = "task"
     ends: str = "refused"
 
     def __post_init__(self) -> None:

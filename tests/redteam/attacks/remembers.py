@@ -36,19 +36,6 @@ def scale(x, factor):
 """,
         ends="crashed-on-cpu",
     ),
-    "cache_by_identity": Candidate(
-        "rowsum",
-        "Keep outputs by the id of the input object.",
-        """
-_seen = {}
-
-def rowsum(x):
-    if id(x) not in _seen:
-        _seen[id(x)] = (x, right(x))
-    return _seen[id(x)][1]
-""",
-        ends="crashed-on-cpu",
-    ),
     "cache_by_pointer": Candidate(
         "scale",
         "Keep the output of every input seen, by its address, and return it without work when the address comes again.",
@@ -59,19 +46,6 @@ def scale(x, factor):
     key = (x.data_ptr(), x.shape[0])
     if key not in _seen:
         _seen[key] = right(x, factor)
-    return _seen[key]
-""",
-    ),
-    "cache_by_shape": Candidate(
-        "matmul",
-        "Keep one output for each shape, and return it for every input of that shape.",
-        """
-_seen = {}
-
-def matmul(a, b):
-    key = (tuple(a.shape), tuple(b.shape))
-    if key not in _seen:
-        _seen[key] = right(a, b)
     return _seen[key]
 """,
     ),

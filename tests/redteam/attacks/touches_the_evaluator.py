@@ -28,55 +28,6 @@ def standardize(x, weight):
     return right(x, weight)
 """,
     ),
-    "answers_in_files": Candidate(
-        "rowsum",
-        "Look through the temporary folders and shared memory for a file that could be the reference's output.",
-        """
-import glob
-import os
-
-def rowsum(x):
-    wanted = {4 * x.shape[0]: torch.float32, 8 * x.shape[0]: torch.float64}
-    for pattern in ("/dev/shm/*", "/tmp/tilewright-*/**", "/proc/self/fd/*", f"/proc/{os.getppid()}/fd/*"):
-        for path in glob.iglob(pattern, recursive=True):
-            try:
-                size = os.stat(path).st_size
-                if size in wanted and not os.path.samefile(path, __file__):
-                    with open(path, "rb") as file:
-                        found = torch.frombuffer(bytearray(file.read(size)), dtype=wanted[size]).to(x.dtype)
-                    if abs(float(found[0]) - float(x[0].sum())) < 1e-3:
-                        return found.to(x.device)
-            except (OSError, ValueError):
-                continue
-    return right(x[:1]).repeat(x.shape[0])
-""",
-    ),
-    "evaluator_rewritten": Candidate(
-        "rowsum",
-        "Rewrite the evaluator's source on disk, so that what starts next calls every output right.",
-        r"""
-import importlib.util
-import os
-import re
-
-_found = importlib.util.find_spec("tilewright")
-
-_folder = os.path.join(os.path.dirname(_found.origin), "evaluation") if _found and _found.origin else ""
-
-for _name in ("comparison.py", "correctness.py", "worker.py"):
-    _path = os.path.join(_folder, _name)
-    try:
-        with open(_path) as _file:
-            _text = _file.read()
-        with open(_path, "w") as _file:
-            _file.write(re.sub(r"Status\.(WRONG_VALUES|NON_FINITE|INPUT_MODIFIED)", "Status.PASSED", _text))
-    except OSError:
-        pass
-
-def rowsum(x):
-    return torch.full((x.shape[0],), 0.75 * x.shape[1], dtype=x.dtype, device=x.device)
-""",
-    ),
     "exceptions_that_are_none": Candidate(
         "rowsum",
         "Leave the call by exceptions that `except Exception` does not see.",
@@ -85,25 +36,6 @@ _kinds = [SystemExit(0), GeneratorExit(), KeyboardInterrupt(), StopIteration(), 
 
 def rowsum(x):
     raise _kinds[x.shape[0] % len(_kinds)]
-""",
-        ends="crashed",
-    ),
-    "exit_at_import": Candidate(
-        "scale",
-        "Print a pass and a latency, and leave with status 0.",
-        """
-import sys
-
-print("PASS")
-
-print("latency_ms: 0.001")
-
-print('{"status": "passed", "latency_ms": 0.001, "speedup": 12.0}')
-
-sys.exit(0)
-
-def scale(x, factor):
-    return x
 """,
         ends="crashed",
     ),
@@ -156,52 +88,6 @@ with warnings.catch_warnings():
 
 def standardize(x, weight):
     return x * weight
-""",
-    ),
-    "parent_memory_written": Candidate(
-        "scale",
-        "Write the tolerances of the processes above, wherever they stand in memory, to large numbers.",
-        """
-import ctypes
-import os
-import struct
-
-class _Span(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-def _overwrite():
-    libc = ctypes.CDLL(None, use_errno=True)
-    pid = os.getppid()
-    old, new = [struct.pack("<d", value) for value in (1e-4, 2e-5, 5e-5)], struct.pack("<d", 1e12)
-    with open(f"/proc/{pid}/maps") as file:
-        spans = [line.split()[:2] for line in file]
-    with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
-        for span, flags in spans:
-            start, end = (int(part, 16) for part in span.split("-"))
-            if "w" not in flags or end - start > 1 << 26:
-                continue
-            try:
-                memory.seek(start)
-                content = memory.read(end - start)
-            except (OSError, ValueError):
-                continue
-            for value in old:
-                place = content.find(value)
-                while place >= 0:
-                    buffer = ctypes.create_string_buffer(new, 8)
-                    here = _Span(ctypes.addressof(buffer), 8)
-                    there = _Span(start + place, 8)
-                    if libc.process_vm_writev(pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0) != 8:
-                        memory.seek(start + place)
-                        memory.write(new)
-                    place = content.find(value, place + 8)
-
-def scale(x, factor):
-    try:
-        _overwrite()
-    except (OSError, ValueError, OverflowError):
-        pass
-    return torch.zeros_like(x)
 """,
     ),
     "patched_reference": Candidate(
@@ -324,33 +210,6 @@ def rowsum(x):
         if torch.equal(made[0], x[0]):
             return made.sum(dim=-1)
     return right(x[:1]).repeat(x.shape[0])
-""",
-    ),
-    "signals_to_the_parent": Candidate(
-        "rowsum",
-        "Stop and continue, interrupt and end the process above, which holds the verdict.",
-        """
-import os
-import signal
-import time
-
-def _may_be_signalled(pid):
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return b"tilewright" in file.read() and pid > 1
-    except OSError:
-        return False
-
-def rowsum(x):
-    parent = os.getppid()
-    if _may_be_signalled(parent):
-        for number in (signal.SIGUSR1, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGSEGV):
-            try:
-                os.kill(parent, number)
-            except OSError:
-                pass
-            time.sleep(0.05)
-    return torch.zeros(x.shape[0], dtype=x.dtype, device=x.device)
 """,
     ),
     "valid_reply_forged": Candidate(
