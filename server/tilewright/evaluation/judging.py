@@ -72,6 +72,20 @@ def judged(by: Check, runs: list[Run]) -> CorrectnessResult:
         )
 
 
+def watched(by: Check, runs: list[Run]) -> CorrectnessResult:
+    """What the checker finds in a candidate, whatever its values. Raises `WorkerFailure`."""
+    with by.start() as crew:
+        defects = defects_of(crew[0], by.code, runs)
+        notes, ran, tuned = unshown(crew, by.code)
+    return CorrectnessResult(
+        status=Status.DEFECTIVE if defects else Status.PASSED,
+        defects=defects,
+        notes=notes + tuned.left,
+        unseen=unseen(by.code, by.backend, [run.case for run in runs]),
+        ran=ran,
+    )
+
+
 def judged_undisturbed(
     judge: Callable[[Check], CorrectnessResult],
     by: Check,

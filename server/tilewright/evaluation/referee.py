@@ -33,9 +33,9 @@ import torch
 from tilewright.compiler.tools import MissingTool, need_compiler, need_tileiras
 from tilewright.evaluation import estimation, measurement, tuners
 from tilewright.evaluation.ceilings import measured_ceilings
-from tilewright.evaluation.correctness import Run, class_runs, defects_of, planned_runs, wide_runs
+from tilewright.evaluation.correctness import Run, class_runs, planned_runs, wide_runs
 from tilewright.evaluation.crew import Check, Tell
-from tilewright.evaluation.judging import judged, judged_fairly, judged_undisturbed, judged_widely
+from tilewright.evaluation.judging import judged, judged_fairly, judged_undisturbed, judged_widely, watched
 from tilewright.evaluation.pool import WorkerFailure, WorkerHandle, WorkerPool, cpus
 from tilewright.evaluation.results import (
     BenchmarkResult,
@@ -49,7 +49,7 @@ from tilewright.evaluation.seeds import Seeds
 from tilewright.evaluation.snapshot import Snapshot
 from tilewright.evaluation.surroundings import environment, gpu_of_torch
 from tilewright.evaluation.taskcode import TaskCode, tensor_bytes
-from tilewright.evaluation.unseen import unseen, unshown
+from tilewright.evaluation.unseen import unshown
 from tilewright.frontends.protocol import FRONTENDS, Choice
 from tilewright.gpu.lease import GpuBusy, lease
 from tilewright.gpu.specs import spec_by_arch
@@ -161,25 +161,7 @@ class Referee:
         """What the checker finds in a candidate, whatever its values. For referees of the `cpu` backend."""
         code = self._task(message)
         runs = planned_runs(code.task, self._backend, Seeds(message["secret"]), message["hidden"])
-        first, *others = message["arms"]
-        deadline = time.monotonic() + message["limit_s"]
-
-        def once(some: list[Run]) -> CorrectnessResult:
-            with self._workers(code, first, deadline) as (worker,):
-                found = defects_of(worker, code, some)
-                notes, ran, tuned = unshown([worker], code)
-            status = Status.DEFECTIVE if found else Status.PASSED
-            left = unseen(code, self._backend, [run.case for run in some])
-            return CorrectnessResult(status=status, defects=found, notes=notes + tuned.left, unseen=left, ran=ran)
-
-        starts = [functools.partial(self._workers, code, other, deadline) for other in others]
-        versions = [Check(code, self._backend, start, self._tell) for start in starts]
-        own = [arm["id"] for arm in others[:1]] == [first["id"]]
-        try:
-            result = judged_fairly(once, runs, versions, deadline, own)
-        except WorkerFailure as failure:
-            return {"result": {"status": failure.status, "message": str(failure), "output": failure.output}}
-        return {"result": result.model_dump()}
+        return self._checked(message, watched, runs)
 
     def benchmark(self, message: Message) -> Message:
         """Measure a candidate against the incumbent (or alone, for the baseline), case by case."""
