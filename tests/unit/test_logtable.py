@@ -20,12 +20,13 @@ def iteration(number: int, name: str, outcome: Outcome, reason: Reason, detail: 
     cases = (CASE,) if ratio else ()
     return Iteration(
         number, name, outcome, reason, detail, "1.000000" if ratio else "-", ratio, ratio, None, ("harness-trusted",),
-        cases, (), "+a", "git restore --source=0123456789ab -- kernel.py",
+        cases, (), "+a", "git restore --source=0123456789ab -- kernel.py", "",
     )  # fmt: skip
 
 
 SESSION = Session(
-    name="scale-1", task="scale", began="", ended="", branch="", base="", device="", level=None, speedup=GAIN,
+    name="scale-1", task="scale", folder="scale", began="", until="", advice="",
+    ended="", branch="", base="", device="", level=None, speedup=GAIN,
     product=GAIN, direct=False, sustained=None, before_ms=2.0, after_ms=1.0, doubts=(), cases=(), configs=(),
     environment=(),
     iterations=(

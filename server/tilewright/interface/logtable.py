@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tilewright.ledger import JournalAltered
+from tilewright.roofline.bounds import bounded_by
 from tilewright.session.checkout import Checkout
 from tilewright.session.report import adapter
 from tilewright.session.report.data import Iteration, Outcome, Session, factor, times
@@ -68,7 +69,14 @@ def iteration_lines(row: Iteration, session: Session) -> Iterator[str | Table]:
             before = "-" if case.before_ms is None else f"{mark}{case.before_ms:.6f}"
             speed = factor(case.speedup, mark) if case.speedup is not None else "-"
             share = "-" if case.percent is None else f"{case.percent:.1f}%"
-            table.add_row(printable(case.label), before, f"{mark}{case.after_ms:.6f}", speed, share, case.bound)
+            table.add_row(
+                printable(case.label),
+                before,
+                f"{mark}{case.after_ms:.6f}",
+                speed,
+                share,
+                bounded_by(case.bound, case.percent),
+            )
         yield table
     for change in row.kernels:
         uses = [use for use in (change.before, change.after) if use is not None]

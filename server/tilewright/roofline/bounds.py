@@ -12,6 +12,8 @@ from tilewright.wire.record import Record
 
 MEMORY_BOUND_BELOW = 10.0
 COMPUTE_BOUND_ABOVE = 50.0
+NEAR_PERCENT = 60.0
+"""Of a ceiling: from here on it may be what holds a kernel back. Far below, something else does."""
 CREDIBLE_SHARE = 1.1
 """Of a bound by measured ceilings: what lies above it was not measured against the right ceiling."""
 
@@ -56,6 +58,13 @@ def roofline_ms(work: Work, ceilings: Ceilings) -> tuple[float, Literal["memory"
         return (memory, "memory") if intensity_class(work) == "memory-bound" else None
     compute = work.flops / rate * 1e3
     return (memory, "memory") if memory >= compute else (compute, "compute")
+
+
+def bounded_by(bound: str | None, percent: float | None) -> str:
+    """What bounds a kernel that reaches so much of its nearest ceiling; empty where no ceiling applies."""
+    if not bound or percent is None:
+        return ""
+    return bound if percent >= NEAR_PERCENT else f"neither ceiling ({bound} is the nearer)"
 
 
 def floor_ms(work: Work, device: DeviceSpec, resident_bytes: float) -> float:

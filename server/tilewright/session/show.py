@@ -7,6 +7,7 @@ from typing import TypeVar
 from tilewright.evaluation.results import BenchmarkResult, CaseCheck, CaseTiming, CorrectnessResult
 from tilewright.ledger import render_row, shown_latency
 from tilewright.policy import Verdict, VerdictKind
+from tilewright.roofline.bounds import bounded_by
 from tilewright.session import whole
 from tilewright.session.ending import gain, next_of
 from tilewright.session.jobs import Job
@@ -230,7 +231,8 @@ def closed(state: State, number: int, then: str, job: Job | None = None) -> Iter
         then = f"ask the user how to go on; then edit, and call {STEP} with go_on=true"
     if job is not None:
         text, then = f"{text}; the row is on record; still running: {job.message}", job.again
-    bounds = dict.fromkeys(case.bound for case in result.cases if case.bound) if result is not None else {}
+    cases = result.cases if result is not None else []
+    bounds = dict.fromkeys(bounded_by(case.bound, case.roofline_percent) for case in cases)
     return IterationReport(
         summary=said(whole.beside(state, text), state.started),
         state="done" if job is None else "running",
@@ -238,7 +240,7 @@ def closed(state: State, number: int, then: str, job: Job | None = None) -> Iter
         row=render_row(state.table()[number]),
         advice=row.advice,
         message=_failure(attempt),
-        bound=", ".join(bounds) or None,
+        bound=", ".join(filter(None, bounds)) or None,
         next=then,
     )
 
@@ -304,7 +306,7 @@ def _timing(case: CaseTiming) -> TimedCase:
         speedup=case.speedup,
         interval=_interval(case),
         roofline_percent=case.roofline_percent,
-        bound=case.bound,
+        bound=bounded_by(case.bound, case.roofline_percent) or None,
         note="; ".join(filter(None, [_doubt(case), case.note])),
     )
 

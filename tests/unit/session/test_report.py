@@ -93,9 +93,12 @@ def test_the_first_lines_say_what_got_faster_and_how_sure_that_is(tmp_path: Path
     )
     assert "(the product of 2 keeps is 2.50×). Replayed on NVIDIA H200." in page.text
     assert "2 of 5 kept 1 reverted, 1 wrong, 1 crashed" in page.text
-    assert text.startswith(
-        "# `scale` is 2.40× (2.38 to 2.42) as fast; last program against first; replayed on `NVIDIA H200`"
-    )
+    assert text.startswith("# `scale`: Tilewright report\n\n## `scale` is 2.40× (2.38 to 2.42) as fast; last program")
+    assert "as fast; last program against first; replayed on `NVIDIA H200`" in text
+    for shown in (page.text, text):
+        assert "right in 6 runs, on 1 visible and 2 hidden cases and 2 classes of values" in shown
+        for command in ("profile", "finish scale-1", "report scale-1 --pr", "session start"):
+            assert f"tilewright {command}" in shown
 
 
 def test_each_row_has_its_outcome_reason_figures_and_version(tmp_path: Path) -> None:

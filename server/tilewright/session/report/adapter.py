@@ -17,7 +17,7 @@ from tilewright.session import whole
 from tilewright.session.export import carried
 from tilewright.session.records import ENTRY, Checked, Measured, Row, Started
 from tilewright.session.report.data import Iteration, Outcome, Session
-from tilewright.session.report.figures import cases_of, changes, configs, diff, sustained_of, together
+from tilewright.session.report.figures import cases_of, changes, checked_on, configs, diff, sustained_of, together
 from tilewright.session.state import Attempt, State
 
 OUTCOMES = {VerdictKind.KEEP: Outcome.KEPT, VerdictKind.CRASH: Outcome.CRASHED}
@@ -52,16 +52,19 @@ def session_of(journal: Path, repository: Repository | None) -> Session:
     total = last_to_first if direct else together(state.keeps, state.baseline_result)
     cases = total.cases if total else []
     firsts, weights = [case.incumbent_ms or case.latency_ms for case in cases], [case.weight for case in cases]
-    with journal.open(encoding="utf-8") as file:
-        began = str(json.loads(file.readline())["time"])
+    records = journal.read_text(encoding="utf-8").splitlines()
+    began, until = (str(json.loads(record)["time"]) for record in (records[0], records[-1]))
     return Session(
         name=started.session,
         task=started.task_name,
+        folder=started.task,
         began=began,
+        until=until,
         ended=state.ended.reason if state.ended is not None else "",
+        advice=f"{state.rows[-1].advice.action}: {state.rows[-1].advice.reason}" if state.rows else "",
         branch=started.branch,
         base=started.baseline,
-        device=environment.device,
+        device=environment.device.removesuffix(" (modelled)"),
         level=last.level if last is not None else None,
         speedup=direct or product(state.keeps),
         product=product(state.keeps),
@@ -102,6 +105,7 @@ def _iteration(row: Row, trial: _Trial, state: State, programs: Path, repository
         cases=tuple(cases_of(result, trial.result, state.started.environment.ceilings)),
         kernels=tuple(changes(trial.result, result, programs)),
         diff=diff(*(_files(repository, at, editable) for at in (trial.incumbent, commit))),
+        checked=checked_on(attempt, state.started.harness) if row.passed else "",
         restore=f"git restore --source={commit[:12]} -- {shlex.join(editable)}" if commit else "",
     )
 

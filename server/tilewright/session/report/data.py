@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from tilewright.evaluation.results import KernelUse, Level, Sustained
@@ -47,7 +48,7 @@ LEVELS = {
 
 @dataclass(frozen=True)
 class CaseFigures:
-    """One case before and after. Percents are shares of the measured ceiling; `rate` is what the call reaches."""
+    """One case before and after. Percents are shares of the nearest ceiling; `rate` is what the call reaches."""
 
     label: str
     before_ms: float | None
@@ -91,6 +92,8 @@ class Iteration:
     kernels: tuple[KernelChange, ...]
     diff: str
     restore: str
+    checked: str
+    """What it was right on; empty where it was wrong, or was not checked."""
 
     @property
     def why(self) -> str:
@@ -105,8 +108,11 @@ class Session:
 
     name: str
     task: str
+    folder: str
     began: str
+    until: str
     ended: str
+    advice: str
     branch: str
     base: str
     device: str
@@ -130,6 +136,30 @@ class Session:
 
     def count(self, outcome: Outcome) -> int:
         return sum(iteration.outcome == outcome for iteration in self.iterations)
+
+    @property
+    def ceiling(self) -> str:
+        return "assumed ceiling" if self.modelled else "measured ceiling"
+
+    @property
+    def minutes(self) -> int:
+        """From its first record to its last."""
+        return round((datetime.fromisoformat(self.until) - datetime.fromisoformat(self.began)).total_seconds() / 60)
+
+    @property
+    def checked(self) -> str:
+        """What the version that it ends with was right on."""
+        kept = [row for row in self.iterations if row.outcome in (Outcome.BASELINE, Outcome.KEPT)]
+        return kept[-1].checked if kept else ""
+
+    @property
+    def next_steps(self) -> list[tuple[str, str]]:
+        """What can be done with the session, each with its command."""
+        steps = [("what limits the kernel now", f"tilewright profile {self.folder}")]
+        if self.gained:
+            steps.append(("a clean branch of what was kept", f"tilewright finish {self.name}"))
+            steps.append(("the text of its pull request", f"tilewright report {self.name} --pr"))
+        return [*steps, ("go on", f"tilewright session start {self.folder}{' --resume' if self.ended else ''}")]
 
     @property
     def gained(self) -> bool:

@@ -6,13 +6,14 @@ import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Sustained
+from tilewright.evaluation.results import BenchmarkResult, CaseTiming, Status, Sustained
 from tilewright.knobs import HINTS, Knobs, SpaceError
 from tilewright.policy import Ratio, multiplied
 from tilewright.repository import Files
 from tilewright.roofline.bounds import Ceilings
 from tilewright.session.report.data import CaseFigures, KernelChange
 from tilewright.session.report.occupancy import kernels_of
+from tilewright.session.state import Attempt
 from tilewright.task import case_label
 
 DIFF_LINES = 600
@@ -94,6 +95,22 @@ def changes(before: BenchmarkResult | None, after: BenchmarkResult | None, progr
     yield from (KernelChange(use.name, past.pop(use.name, None), use) for use in new)
     if new:
         yield from (KernelChange(use.name, use, None) for use in past.values())
+
+
+def checked_on(attempt: Attempt, harness: bool) -> str:
+    """What a candidate was right on, in a sentence."""
+    results = [attempt.checked.result if attempt.checked is not None else None]
+    results.append(attempt.measured.sizes if attempt.measured is not None else None)
+    runs = [run for result in results if result is not None for run in result.cases if run.status is Status.PASSED]
+    if not runs or harness:
+        return f"{len(runs)} of the repository's own tests pass" if runs else ""
+    visible, hidden = (len({case_label(run.case) for run in runs if run.hidden is one}) for one in (False, True))
+    classes = len({run.values for run in runs})
+    error = max((run.rel_l2_error or 0.0 for run in runs), default=0.0)
+    return (
+        f"right in {len(runs)} runs, on {visible} visible and {hidden} hidden cases and {classes} classes of values, "
+        f"beside the task's reference in float64; ‖out − ref‖ / ‖ref‖ is at most {error:.1e}"
+    )
 
 
 def diff(old: Files, new: Files) -> str:

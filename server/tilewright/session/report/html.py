@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from tilewright.roofline.bounds import bounded_by
 from tilewright.session.report.data import LEVELS, Outcome, ReportData, factor, interval, times
 from tilewright.session.report.plot import plot
 from tilewright.text import printable
@@ -42,7 +43,7 @@ def _environment() -> Environment:
     )
     made.globals.update(
         plot=plot, widths=(WIDE, NARROW), levels=LEVELS, words=WORDS, times=times, factor=factor, interval=interval,
-        marks=_marks,
+        marks=_marks, bounded_by=bounded_by,
     )  # fmt: skip
     return made
 
@@ -54,4 +55,4 @@ def _shown(value: Any) -> Any:
 
 def _marks(line: str) -> str:
     """The class of a line of a diff."""
-    return {"+": "add", "-": "del", "@": "at"}.get(line[:1], "same")
+    return "at" if line[:4] in ("--- ", "+++ ") else {"+": "add", "-": "del", "@": "at"}.get(line[:1], "same")

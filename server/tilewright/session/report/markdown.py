@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tilewright.roofline.bounds import bounded_by
 from tilewright.session.report.data import (
     LEVELS,
-    CaseFigures,
     Iteration,
     KernelChange,
     Outcome,
@@ -30,8 +30,10 @@ def code(text: str) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; the first column is aligned left, all others right."""
-    lines = [columns, [":--", *["--:"] * (len(columns) - 1)], *rows]
+    """A table; columns of numbers are aligned right."""
+    rows = [*rows]
+    numbers = [all(row[place][:1] in "~-–[0123456789" for row in rows) for place in range(len(columns))]
+    lines = [columns, ["--:" if right else ":--" for right in numbers], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -47,41 +49,46 @@ def headline(session: Session) -> str:
 
 def render(data: ReportData) -> str:
     """All sessions of a task."""
-    parts = [_session(session) for session in data.sessions]
+    parts = [f"# {code(data.task)}: Tilewright report", *(_session(session) for session in data.sessions)]
     parts += [f"Not shown: {code(text)}" for text in data.unread]
     return "\n\n".join(parts) + "\n"
 
 
 def _session(session: Session) -> str:
-    state = f"ended: {code(session.ended)}" if session.ended else "under way"
-    parts = [f"# {headline(session)}", f"Session {code(session.name)}, begun {session.began[:16]}, {state}."]
+    state = f"ended: {code(session.ended)}" if session.ended else f"under way, {session.advice}"
+    time = f"{session.began[:16]} UTC, {session.minutes} min"
+    parts = [f"## {headline(session)}", f"Session {code(session.name)}, begun {time}, {state}."]
     if session.sustained is not None:
         parts.append(f"Sustained, without rests: {times(session.sustained)} at {session.sustained.mhz} MHz.")
     if session.level is not None:
         parts.append(LEVELS[session.level])
+    if session.checked:
+        parts.append(f"Checked: {session.checked}.")
     doubts = [
         *session.doubts,
         *(f"iteration {row.number}: {text}" for row in session.iterations for text in row.doubts),
     ]
     if doubts:
-        parts += ["## Before you trust the figures", "\n".join(f"- {code(text)}" for text in doubts)]
+        parts += ["### Before you trust the figures", "\n".join(f"- {code(text)}" for text in doubts)]
     rows = [
         [str(row.number), code(row.name), row.outcome, *_ratios(row, session.modelled), row.latency]
         for row in session.iterations
     ]
     columns = ["iteration", "optimization", "outcome", "over the version before", "over the baseline", "latency, ms"]
-    parts += ["## Iterations", table(columns, rows)]
-    parts += [_iteration(row) for row in session.iterations[1:]]
-    parts += ["## Cases, first version to last", _cases(session.cases, session.modelled)]
+    parts += ["### Iterations", table(columns, rows)]
+    parts += [_iteration(row, session) for row in session.iterations[1:]]
+    parts += ["### Cases, first version to last", _cases(session)]
     if session.configs:
-        parts += ["## Configs", _configs(session)]
+        parts += ["### Configs", _configs(session)]
     environment = [[name, code(value)] for name, value in session.environment]
-    parts += ["## Environment", table(["", "here"], environment)]
+    parts += ["### Environment", table(["", "here"], environment)]
     again = [
         f"tilewright verify {session.name}", f"tilewright rerun N --session {session.name}",
         f"git diff {session.base[:12]}...{session.branch}",
     ]  # fmt: skip
-    return "\n\n".join([*parts, "## Check it again", "\n".join(f"- {code(command)}" for command in again)])
+    then = [f"- {what}: {code(command)}" for what, command in session.next_steps]
+    parts += ["### What next", "\n".join(then), "### Check it again"]
+    return "\n\n".join([*parts, "\n".join(f"- {code(command)}" for command in again)])
 
 
 def _ratios(row: Iteration, modelled: bool) -> list[str]:
@@ -89,12 +96,14 @@ def _ratios(row: Iteration, modelled: bool) -> list[str]:
     return [times(ratio, mark) if ratio is not None else "-" for ratio in (row.speedup, row.total)]
 
 
-def _iteration(row: Iteration) -> str:
-    lines = [f"### {row.number}. {code(row.name)}: {row.outcome}", f"{row.why}: {code(row.detail)}"]
+def _iteration(row: Iteration, session: Session) -> str:
+    lines = [f"#### {row.number}. {code(row.name)}: {row.outcome}", f"{row.why}: {code(row.detail)}"]
+    lines += [f"Checked: {row.checked}."] if row.checked else []
     lines += [_kernel(change) for change in row.kernels]
-    lines += [f"Bound by {one.bound}; {one.percent:.1f}% of the ceiling: {code(one.label)}"
-              for one in row.cases if one.percent is not None]  # fmt: skip
-    return "\n\n".join([*lines, f"Bring it back: {code(row.restore)}"] if row.restore else lines)
+    for one in row.cases:
+        if bound := bounded_by(one.bound, one.percent):
+            lines.append(f"Bound by {bound}; {_percent(one.percent)} of the {session.ceiling}: {code(one.label)}")
+    return "\n\n".join([*lines, f"Bring the file back as it was then: {code(row.restore)}"] if row.restore else lines)
 
 
 def _kernel(change: KernelChange) -> str:
@@ -106,18 +115,18 @@ def _kernel(change: KernelChange) -> str:
     return f"Kernel {code(change.name)}: {' -> '.join(dict.fromkeys(sides))}"
 
 
-def _cases(cases: Sequence[CaseFigures], modelled: bool) -> str:
-    mark = "~" if modelled else ""
+def _cases(session: Session) -> str:
+    mark = "~" if session.modelled else ""
     rows = [
         [
             code(one.label), _ms(one.before_ms, mark), _ms(one.after_ms, mark),
             f"{factor(one.speedup, mark)} [{interval(one.speedup)}]" if one.speedup else "-",
             _arrow(one.rate_before, one.rate), _arrow(_percent(one.percent_before), _percent(one.percent)),
-            one.bound or "-",
+            bounded_by(one.bound, one.percent) or "-",
         ]
-        for one in cases
+        for one in session.cases
     ]  # fmt: skip
-    columns = ["case", "before, ms", "after, ms", "speedup", "rate", "of the measured ceiling", "bound"]
+    columns = ["case", "before, ms", "after, ms", "speedup", "rate", f"of the {session.ceiling}", "bound"]
     return table(columns, rows)
 
 
@@ -140,7 +149,7 @@ def _configs(session: Session) -> str:
 def pr_body(session: Session, closes: int | None = None, compared: str = "") -> str:
     """The body of a pull request: tables, and what they rest on. `compared`: those of `tilewright compare`, which times
     torch, too."""
-    parts = [compared] if compared else [_cases(session.cases, session.modelled), _basis(session)]
+    parts = [compared] if compared else [_cases(session), _basis(session)]
     if not compared and session.configs:
         parts.append(_configs(session))
     doubts = [text for row in session.iterations if row.outcome is Outcome.KEPT for text in row.doubts]
@@ -155,4 +164,5 @@ def _basis(session: Session) -> str:
     how = "last program against first, in one run" if session.direct else "product of the keeps' paired comparisons"
     versions = ", ".join(f"{name} {code(value)}" for name, value in session.environment if name in VERSIONS)
     slowed = f"; sustained {times(session.sustained)} at {session.sustained.mhz} MHz" if session.sustained else ""
-    return f"{session.level or 'level unknown,'} on {code(session.device)}; {how}{slowed}; {versions}"
+    right = f". Checked: {session.checked}" if session.checked else ""
+    return f"{session.level or 'level unknown,'} on {code(session.device)}; {how}{slowed}; {versions}{right}"
