@@ -24,6 +24,8 @@ from tilewright.bundled import examples
 from tilewright.clients import VARIABLES
 from tilewright.errors import UsageError
 from tilewright.files import is_folder
+from tilewright.repository import SANDBOX
+from tilewright.session.report import FILES
 
 EXAMPLES = 2
 """How many examples are played if none is named."""
@@ -175,6 +177,10 @@ async def run_demo(console: Console, backend: str, folder: Path | None, only: st
             except UsageError as error:
                 problems.append(f"{example}: {error}")
                 break
+        end = [sys.executable, "-m", "tilewright", "session", "end", "--reason", "the demo is over"]
+        ended = subprocess.run(end, cwd=repository, capture_output=True, text=True, check=False)
+        console.print(ended.stdout + ended.stderr, markup=False, highlight=False, soft_wrap=True)
+        console.print(f"report: {repository / SANDBOX / FILES[0]}", style="bold", markup=False, soft_wrap=True)
     stays = f"The scratch repositories stay in {parent}: each has its branch perf/<task>-<date> and its journal."
     then = "`tilewright init module:function --shape ...` writes a task for a kernel of yours"
     console.print(f"\n{stays}\nNext: {then}.", markup=False, highlight=False, soft_wrap=True)

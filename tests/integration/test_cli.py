@@ -259,6 +259,7 @@ def test_the_demo_shows_what_it_promises(tmp_path: Path) -> None:
     answer = json.loads(done.stdout)
     assert (answer["status"], answer["problems"]) == ("passed", [])
     assert list(answer["repositories"].values()) == [str(tmp_path / "rmsnorm")]
+    assert "the demo is over" in (tmp_path / "rmsnorm" / "sandbox" / "report.html").read_text()
     rows = (tmp_path / "rmsnorm" / "sandbox" / "perf_results.md").read_text().splitlines()[2:]
     statuses = [row.split("|")[5].strip() for row in rows]
     assert statuses[0] == "keep"
