@@ -30,7 +30,7 @@ from tilewright.referee.captures import (
     ordinary_calls,
 )
 from tilewright.referee.variants import capture_variants
-from tilewright.task import Case, case_label
+from tilewright.task import Case, TaskError, case_label
 from tilewright.wire.channel import Sent, as_bytes
 from tilewright.wire.messages import Recorded
 
@@ -158,6 +158,8 @@ class Programs:
             draws = [self._draws(code, case)[0] for case in cases]
             entries = [entry_of(code, snapshot) for snapshot in snapshots]
             return capture_variants(self._server, entries, draws, code.task.file.timeout_s, room, look, tell)
+        except TaskError:
+            raise
         except (InProcess, UsageError) as error:
             raise WorkerFailure(Status.NOT_REPLAYED, str(error)) from None
 
@@ -221,6 +223,8 @@ class Programs:
         for number, case in enumerate(cases):
             try:
                 draws.append(self._draws(code, case))
+            except TaskError:  # a fault of the task is no candidate's
+                raise
             except (InProcess, UsageError) as error:
                 refused[number] = str(error)
         entry, limit_s = entry_of(code, snapshot), code.task.file.timeout_s

@@ -126,6 +126,20 @@ def test_arguments_that_are_too_large_to_be_kept_are_not_drawn_beside_a_check(
     assert made.of(code, OTHER, [PLAIN], "incumbent")[0].programs == (ONE,)
 
 
+def test_a_task_that_fails_is_no_candidates_fault(
+    code: TaskCode, captured: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def inputs(case: Any, seed: int) -> Any:
+        raise TaskError("task.py: make_inputs raised")
+
+    monkeypatch.setattr(code, "inputs", inputs)
+    with pytest.raises(TaskError, match="make_inputs raised"):
+        programs().of(code, SNAPSHOT, [PLAIN], "candidate")
+    with pytest.raises(TaskError, match="make_inputs raised"):
+        programs().of_each(code, [SNAPSHOT], [PLAIN], ROOM, lambda: None, lambda _: None)
+    assert captured == []
+
+
 def test_a_call_is_captured_once_no_other_process_starts(code: TaskCode, captured: list[int]) -> None:
     made, settled = programs(), list[int]()
     for _ in range(2):
