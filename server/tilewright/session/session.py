@@ -1,7 +1,7 @@
 """The current session in the hands of one call: what is put on record, and what follows from that in git.
 
-Each step is on record before git shows it. Where a process is killed between the two, the next call's `repair` does
-what is missing; a run that was broken off is made anew.
+What is kept is on record before git shows it. Where a process is killed between the two, the next call's `repair` does
+what is missing; a run or a revert that was broken off is made anew.
 """
 
 from __future__ import annotations
