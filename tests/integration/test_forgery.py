@@ -10,6 +10,7 @@ from tests.commandline import tilewright
 from tests.forging import WRONG_KERNEL, failures, faster, forge, refused
 from tests.stage import edit, journal_of, play, quiet, start
 from tilewright.errors import UsageError
+from tilewright.session.checkout import Checkout
 from tilewright.session.loop import Loop
 
 NOT_THERE = r"refs/tilewright/\S+ \(\w+\) names record \w+, which the journal lacks: it was rewritten, was cut off"
@@ -40,6 +41,14 @@ def test_a_record_that_was_changed_is_named(root: Path) -> None:
     journal = journal_of(root)
     journal.write_text(journal.read_text().replace('"latency_ms":', '"latency_ms":1', 1))
     refused(root, "the journal cannot be trusted: .*it was altered")
+
+
+def test_a_pointer_out_of_the_sandbox_leads_to_no_session(root: Path) -> None:
+    outside = root / "outside"
+    outside.mkdir()
+    (outside / "journal.jsonl").write_bytes(journal_of(root).read_bytes())
+    (root / "sandbox" / "current").write_text("../outside\n")
+    assert Checkout(root).current_folder() is None
 
 
 def test_a_journal_of_another_session_is_named(root: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.policy import product, ratio_of
-from tilewright.session.state import Keep, State
+from tilewright.session.state import Attempt, State
 
 FINISH = (
     "`tilewright finish` (a clean branch of what was kept), `tilewright report --pr` (the body of its pull request)"
@@ -37,5 +37,5 @@ def next_of(state: State) -> str:
     return "; ".join([*([FINISH] if _with_rows(state) else []), RESUME])
 
 
-def _with_rows(state: State) -> list[Keep]:
+def _with_rows(state: State) -> list[Attempt]:
     return [keep for keep in state.kept if keep.iteration < len(state.rows)]

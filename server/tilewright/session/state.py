@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import NamedTuple
 
 from tilewright.evaluation.results import BenchmarkResult, CorrectnessResult, Level, Status
 from tilewright.ledger import JournalAltered, TableRow
@@ -31,19 +30,11 @@ class Phase(StrEnum):
     ENDED = "ended"
 
 
-class Keep(NamedTuple):
-    """What was kept, and not revoked since."""
-
-    iteration: int
-    candidate: str
-    commit: str
-    result: BenchmarkResult
-
-
 class Attempt:
     """What is on record of one iteration."""
 
-    def __init__(self, versions: list[str]) -> None:
+    def __init__(self, iteration: int, versions: list[str]) -> None:
+        self.iteration = iteration
         self.versions = versions
         """The commits of the baseline, and then of what was kept, the latest first, when it began."""
         self.begun: Begun | None = None
@@ -62,6 +53,21 @@ class Attempt:
     def incumbent(self) -> str:
         """The commit that it began on."""
         return self.versions[1] if len(self.versions) > 1 else self.versions[0]
+
+    @property
+    def candidate(self) -> str:
+        """What was checked last; empty before."""
+        return self.checked.candidate if self.checked is not None else ""
+
+    @property
+    def commit(self) -> str:
+        """What was kept, under its last name; empty if nothing was."""
+        settled = self.settled.commit if self.settled is not None else ""
+        return (self.row is not None and self.row.commit) or settled
+
+    @property
+    def result(self) -> BenchmarkResult | None:
+        return self.measured.result if self.measured is not None else None
 
     @property
     def is_kept(self) -> bool:
@@ -93,9 +99,8 @@ class State:
 
     def __init__(self, started: Started) -> None:
         self.started = started
-        self.baseline_candidate = ""
-        self.baseline_result: BenchmarkResult | None = None
-        self.kept: list[Keep] = []
+        self.kept: list[Attempt] = []
+        """What was kept, and not revoked since."""
         self.tried: dict[str, Verdict] = {}
         """Verdicts of candidates that need not be tried again."""
         self.left_out: dict[str, str] = {}
@@ -103,7 +108,7 @@ class State:
         self.rows: list[Row] = []
         self.remarks: dict[int, list[str]] = {}
         """By iteration, what a reader of its row should know: runs without a result, and what was not looked at."""
-        self.attempts = [Attempt([started.baseline])]
+        self.attempts = [Attempt(0, [started.baseline])]
         """The iterations; the last is under way."""
         self.ended: Ended | None = None
         self.resumed_at = 0
@@ -139,9 +144,8 @@ class State:
                     self._judged(entry.sizes)
             case Settled():
                 self.attempt.settled = entry
-                if entry.commit and self.checked is not None and self.measured is not None:
-                    keep = Keep(self.iteration, self.checked.candidate, entry.commit, self.measured.result)
-                    self.kept.append(keep)
+                if entry.commit and self.measured is not None:
+                    self.kept.append(self.attempt)
             case Row():
                 self._row(entry)
             case Ended():
@@ -154,10 +158,6 @@ class State:
 
     def _row(self, row: Row) -> None:
         attempt = self.attempt
-        if row.iteration == 0 and attempt.measured is not None:
-            self.baseline_candidate, self.baseline_result = row.candidate, attempt.measured.result
-        if row.commit:
-            self.kept[-1] = self.kept[-1]._replace(commit=row.commit)
         if row.verdict.reason is not Reason.WITHDRAWN and not (attempt.checked and attempt.checked.no_run):
             self.tried[row.candidate] = row.verdict
         sizes = attempt.measured.sizes if attempt.measured is not None else None
@@ -170,7 +170,7 @@ class State:
         self.remarks[row.iteration] = notes
         attempt.row = row
         self.rows.append(row)
-        self.attempts.append(Attempt(self.versions))
+        self.attempts.append(Attempt(self.iteration, self.versions))
 
     def _judged(self, result: CorrectnessResult) -> None:
         """Take into account what a check says of the session's own versions."""
@@ -213,7 +213,7 @@ class State:
 
     @property
     def incumbent_candidate(self) -> str:
-        return self.kept[-1].candidate if self.kept else self.baseline_candidate
+        return self.kept[-1].candidate if self.kept else self.attempts[0].candidate
 
     @property
     def versions(self) -> list[str]:
@@ -222,7 +222,11 @@ class State:
 
     @property
     def keeps(self) -> list[BenchmarkResult]:
-        return [keep.result for keep in self.kept]
+        return [keep.result for keep in self.kept if keep.result is not None]
+
+    @property
+    def baseline_result(self) -> BenchmarkResult | None:
+        return self.attempts[0].result if self.rows else None
 
     @property
     def incumbent_result(self) -> BenchmarkResult | None:
@@ -231,7 +235,7 @@ class State:
     @property
     def total_speedup(self) -> float:
         """The product of all keeps' speedups."""
-        return math.prod(keep.result.speedup or 1.0 for keep in self.kept)
+        return math.prod(result.speedup or 1.0 for result in self.keeps)
 
     @property
     def verdict(self) -> Verdict | None:

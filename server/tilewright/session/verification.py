@@ -130,8 +130,7 @@ def _commits(repository: Repository, state: State) -> Iterator[str]:
     for number, attempt in enumerate(state.attempts):
         if attempt.begun is None:
             continue
-        kept = attempt.row.commit if attempt.row else attempt.settled.commit if attempt.settled else ""
-        for what, commit in (("candidate", attempt.begun.commit), ("kept", kept)):
+        for what, commit in (("candidate", attempt.begun.commit), ("kept", attempt.commit)):
             where = f"iteration {number}, {what}: commit {commit[:12]}"
             if commit and repository.resolve(commit) is None:
                 yield f"{where} is not in this repository"

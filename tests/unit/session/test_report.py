@@ -11,13 +11,13 @@ import pytest
 from tests.conftest import commit_all, git
 from tests.unit.programs import made
 from tests.unit.session import journals
-from tilewright.evaluation.results import Level, StoredProgram
+from tilewright.evaluation.results import CorrectnessResult, Level, Status, StoredProgram
 from tilewright.policy import Reason
 from tilewright.programs.format import bared, program_file, write
 from tilewright.programs.identity import identity
 from tilewright.repository import Repository
 from tilewright.session import report
-from tilewright.session.records import Entry, Row, Started
+from tilewright.session.records import Checked, Entry, Started
 from tilewright.session.report import html, markdown
 from tilewright.session.report.data import Outcome, ReportData
 from tilewright.session.report.occupancy import kernels_of
@@ -283,9 +283,8 @@ def test_a_report_that_cannot_be_made_leaves_no_older_one(tmp_path: Path) -> Non
 
 def test_a_journal_whose_records_do_not_belong_together_costs_no_report(tmp_path: Path) -> None:
     journals.write(tmp_path, journals.session())
-    *_, kept = journals.trial(0, "baseline", journals.result(1.0), Reason.BASELINE)
-    assert isinstance(kept, Row)
-    journals.write(tmp_path, [journals.started("scale-0"), kept.model_copy(update={"commit": "c" * 40})])
+    wrong = Checked(candidate="c", secret="s", result=CorrectnessResult(status=Status.WRONG_VALUES, faulty=1))
+    journals.write(tmp_path, [*journals.session(journals.started("scale-0")), wrong])
     report.write(tmp_path, "scale-1", None)
     assert "Not shown: scale-0: no session (IndexError: " in Page((tmp_path / "report.html").read_text()).text
 
