@@ -212,29 +212,6 @@ def test_work_outlives_a_clients_time_out_and_makes_way_for_other_work(make_task
     assert records[-2]["secret_sha256"] == hashlib.sha256(records[-1]["secret"].encode()).hexdigest()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("tool", ["dump_ir", "profile", "autotune", "start_session"])
-def test_every_tool_that_works_long_may_be_cancelled_and_repeated(make_task: Callable[..., Path], tool: str) -> None:
-    root = make_task()
-    arguments: dict[str, Any] = {"task": "task"} | ({} if tool == "dump_ir" else {"backend": "cpu"})
-    if tool == "autotune":
-        arguments["space"] = {"TILE": [64, 128]}
-    server = RawServer(root)
-    try:
-        server.handshake("2025-11-25")
-        for delay in (0.02, 0.0):
-            number = server.send("tools/call", name=tool, arguments=arguments)
-            time.sleep(0.5)
-            server.notify("notifications/cancelled", requestId=number)
-            time.sleep(delay)
-        result = server.call(tool, **arguments)
-        assert not result.get("isError"), result
-        assert result["structuredContent"]["state"] == "done"
-    finally:
-        server.process.kill()
-        server.process.wait()
-
-
 def name_of(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
