@@ -123,7 +123,7 @@ class Checkout:
             self._lock.release()
 
     def held_elsewhere(self) -> str:
-        """Which other process holds the checkout; empty if none does."""
+        """Which other process holds the checkout; empty if none does, or if this user may only read here."""
         if self._lock.is_locked:
             return ""
         try:
@@ -131,6 +131,8 @@ class Checkout:
                 return ""
         except Timeout:
             return self._named_holder()
+        except PermissionError:
+            return ""
 
     def _named_holder(self) -> str:
         try:
