@@ -44,9 +44,6 @@ large, since few draws tell the spread, and the largest of millions of roundings
 FEW = 64
 """Elements up to which the norm, and each element, has room for twice what the reference errs in its own dtype: of so
 few, errors do not average out, and all may lie where the output is small."""
-BLOCK = 16
-BLOCK_SHARE = 0.6
-"""Every run of `BLOCK` elements may, in root mean square, use this share of what its elements are allowed."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +59,6 @@ class Comparison:
     wrong_fraction: float | None = None
     open: int = 0
     used: float = 0.0
-
-
-@dataclass(frozen=True)
-class _Limits:
-    """What one output may be off by: `element` in each element, `norm` in the 2-norm over all; `blocks`: also in every
-    short run of elements."""
-
-    element: torch.Tensor
-    norm: float
-    blocks: bool
 
 
 def compare(
@@ -123,31 +110,23 @@ def compare(
     wanted = torch.where(finite, wanted, torch.nan)
     norm = float(torch.linalg.vector_norm(wanted.nan_to_num(0.0)))
     error = torch.where(error > _unseen(actual.dtype, norm / math.sqrt(max(int(finite.sum()), 1))), error, 0.0)
-    limits = _limits(wanted, actual.dtype, tolerance, honest, table)
-    wrong = differs | (error > limits.element)
+    element, most_norm = _limits(wanted, actual.dtype, tolerance, honest, table)
+    wrong = differs | (error > element)
     count = int(wrong.sum())
     l2 = float(torch.linalg.vector_norm(error))
     rel_l2 = l2 / norm if norm else (0.0 if l2 == 0 else math.inf)
     measured = (float(error.max()), min(rel_l2, 1e300), count / wrong.numel())
     if count:
         return _wrong(name, actual, expected, wrong, measured, tiles)
-    if l2 > limits.norm:
+    if l2 > most_norm:
         return Comparison(
             Status.WRONG_VALUES,
             f"{name}: every element is near the reference, but ‖out − ref‖ / ‖ref‖ = {rel_l2:.1e} is over "
-            f"{limits.norm / norm if norm else 0.0:.1e}: computed in too low a precision, or by another formula",
+            f"{most_norm / norm if norm else 0.0:.1e}: computed in too low a precision, or by another formula",
             *measured,
         )
-    if limits.blocks and bool((block := _crowded(error, limits.element)).any()):
-        return Comparison(
-            Status.WRONG_VALUES,
-            f"{name}: every element is near the reference, but in {int(block.sum())} of {block.numel()} runs of "
-            f"{BLOCK} elements, the first from element {BLOCK * int(block.to(torch.uint8).argmax())} on, the errors "
-            "are larger than rounding explains: too low a precision there, or roundings that add up",
-            *measured,
-        )
-    used = float(torch.where(error > 0, error / limits.element, 0.0).max())
-    return Comparison(Status.PASSED, "", *measured, used=max(used, l2 / limits.norm if l2 else 0.0))
+    used = float(torch.where(error > 0, error / element, 0.0).max())
+    return Comparison(Status.PASSED, "", *measured, used=max(used, l2 / most_norm if l2 else 0.0))
 
 
 def _unseen(dtype: torch.dtype, rms: float) -> float:
@@ -166,11 +145,14 @@ def _limits(
     tolerance: Tolerance,
     honest: Honest | None,
     table: Allowance | None = None,
-) -> _Limits:
-    """`wanted` is the reference in float64, NaN where nothing is compared. A dtype's table bounds what honest scales
-    would allow; they let it grow only where elements are small results of large terms. On other values than the task's
-    own draw, a tolerance of the task is taken relative to the terms too; an `rtol` without a `rel_l2`, the norm has
-    room for."""
+) -> tuple[torch.Tensor, float]:
+    """What one output may be off by in each element, and in the 2-norm over all.
+
+    `wanted` is the reference in float64, NaN where nothing is compared. A dtype's table bounds what honest scales would
+    allow; they let it grow only where elements are small results of large terms. On other values than the task's own
+    draw, a tolerance of the task is taken relative to the terms too; an `rtol` without a `rel_l2`, the norm has room
+    for.
+    """
     table = table or _ALLOWED.get(dtype, _EXACT)
     size = wanted.abs().nan_to_num(0.0)
     count = max(int(torch.isfinite(wanted).sum()), 1)
@@ -184,7 +166,7 @@ def _limits(
     if honest is None or dtype not in _ALLOWED or (given and honest.drawn):
         element = atol + rtol * size
         room = _room(element, relative * norm)
-        return _Limits(element, max(rel_l2 * norm, room), blocks=False)
+        return element, max(rel_l2 * norm, room)
     spread = honest.spread
     single = honest.terms * UNIT32 * spread + honest.floor  # float32 arithmetic in any order
     once = unit_of(dtype) * size
@@ -209,7 +191,7 @@ def _limits(
     if count <= FEW and not given:
         room = max(room, 2 * float(torch.linalg.vector_norm(honest.plain)))
     limit = max(rel_l2 * base, least, room) + float(torch.linalg.vector_norm(honest.floor + torch.zeros_like(size)))
-    return _Limits(allowed, limit, blocks=not given)
+    return allowed, limit
 
 
 def _room(element: torch.Tensor, most: float) -> float:
@@ -224,17 +206,6 @@ def _ulp(size: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The distance between neighbours of `dtype` at each magnitude; 0 at 0."""
     _, exponent = torch.frexp(size)
     return torch.where(size > 0, torch.exp2(exponent - 1.0) * float(torch.finfo(dtype).eps), 0.0)
-
-
-def _crowded(error: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-    """Of each run of `BLOCK` elements in memory order, whether its errors are too large together."""
-    share = torch.where(error > 0, error / allowed, 0.0).reshape(-1)
-    share = torch.nn.functional.pad(share, (0, -share.numel() % BLOCK)).reshape(-1, BLOCK)
-    filled = torch.full((share.shape[0],), float(BLOCK), dtype=share.dtype, device=share.device)
-    filled[-1] = BLOCK - (-error.numel() % BLOCK)
-    crowded: torch.Tensor = (share.square().sum(dim=1) / filled).sqrt() > BLOCK_SHARE
-    crowded[-1] &= bool(filled[-1] > BLOCK / 2)
-    return crowded
 
 
 def _wrong(
