@@ -17,7 +17,6 @@ from tilewright.evaluation.tensors import (
     TensorSpec,
     from_buffer,
     guarded,
-    plain_argument,
     poison,
     to_buffer,
     trespass,
@@ -74,10 +73,10 @@ def cpu_arguments(inputs: Inputs, given: Given | None = None) -> tuple[list[Argu
         if isinstance(value, torch.Tensor):
             before, after = given.zones(value) if given else (0, 0)
             spec = TensorSpec.of(value)
-            arguments.append(Argument(name=name, tensor=spec, buffer=len(buffers), before=before, after=after))
+            arguments.append(Argument(name=name, tensor=spec, data=len(buffers), before=before, after=after))
             buffers.append(guarded(value, before, after) if given else to_buffer(value))
         else:
-            arguments.append(plain_argument(name, value))
+            arguments.append(Argument.plain(name, value))
     return arguments, buffers
 
 
@@ -118,7 +117,7 @@ def _run_on_device(worker: WorkerHandle, task: Task, arguments: Inputs, given: G
         worker.request("call", task.file.timeout_s, boxes=boxes.described, keep=False)
         for name, tensor in shared.items():
             tensor.fill_from(arguments[name])
-        plain = [plain_argument(name, value) for name, value in arguments.items() if name not in shared]
+        plain = [Argument.plain(name, value) for name, value in arguments.items() if name not in shared]
         worker.request("inputs", task.file.timeout_s, sets=[[item.model_dump() for item in plain]], again=True)
         boxes = Boxes(given.contract)
     for name in arguments.keys() - given.inputs.keys():
@@ -159,5 +158,5 @@ def share_inputs(inputs: Inputs, given: Given | None = None) -> tuple[dict[str, 
             shared[name].fill_from(value)
             arguments.append(shared[name].argument(name))
         else:
-            arguments.append(plain_argument(name, value))
+            arguments.append(Argument.plain(name, value))
     return shared, arguments

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from pydantic import Field
@@ -11,9 +10,7 @@ from pydantic import Field
 from tilewright.gpu.memory import DeviceBuffer
 from tilewright.wire import tensors
 from tilewright.wire.channel import Received
-from tilewright.wire.record import Record
-
-Scalar = int | float | str | bool | None
+from tilewright.wire.messages import CallArgument
 
 POISON = 0xFF
 """A byte that makes NaN in every float dtype when repeated, and an absurd number in every integer one."""
@@ -44,29 +41,14 @@ class TensorSpec(tensors.TensorSpec):
         return raw[: self.span_bytes].view(self.torch_dtype).as_strided(self.shape, self.stride)
 
 
-class Argument(Record):
-    """One keyword argument of the entry point: a plain value, or a tensor and where its bytes are.
+class Argument(CallArgument):
+    """A keyword argument of the entry point. A tensor whose bytes are in no buffer is on the device behind `handle`
+    (hexadecimal); `before` bytes before them and `after` bytes after them are red zones."""
 
-    A tensor's bytes are in the frame's buffer number `buffer`, or on the device behind `handle` (hexadecimal), where
-    `before` bytes before them and `after` bytes after them are red zones.
-    """
-
-    name: str
-    value: Scalar = None
-    special: Literal["", "inf", "-inf", "nan"] = Field("", description="a float that JSON has no number for")
     tensor: TensorSpec | None = None
-    buffer: int | None = None
     handle: str | None = Field(None, max_length=256)
     before: int = Field(0, ge=0)
     after: int = Field(0, ge=0)
-
-
-def plain_argument(name: str, value: Scalar) -> Argument:
-    """An argument that is no tensor."""
-    if isinstance(value, float) and not math.isfinite(value):
-        special: Literal["inf", "-inf", "nan"] = "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-        return Argument(name=name, special=special)
-    return Argument(name=name, value=value)
 
 
 def raw_bytes(tensor: torch.Tensor) -> torch.Tensor:
@@ -154,17 +136,13 @@ class SharedTensor:
 
 def opened(argument: Argument, buffers: list[bytearray]) -> Any:
     """The value of an argument as a worker gets it."""
-    if argument.special:
-        return float(argument.special)
-    if argument.tensor is None:
-        return argument.value
     spec = argument.tensor
+    if spec is None:
+        return argument.said
     if argument.handle is not None:
         if not spec.span:
             return torch.empty(spec.shape, dtype=spec.torch_dtype, device="cuda")
         size = argument.before + spec.span_bytes + argument.after
         raw = DeviceBuffer(size, bytes.fromhex(argument.handle)).tensor()
         return spec.over(raw[argument.before : argument.before + spec.span_bytes])
-    if argument.buffer is None:
-        raise ValueError(f"argument {argument.name} has neither buffer nor handle")
-    return from_buffer(spec, buffers[argument.buffer], argument.before, argument.after)
+    return from_buffer(spec, buffers[argument.data], argument.before, argument.after)

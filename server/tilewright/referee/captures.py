@@ -4,7 +4,6 @@ launches what a program does."""
 from __future__ import annotations
 
 import contextlib
-import math
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -60,11 +59,8 @@ def arguments_of(values: Mapping[str, Any], content: Callable[[str, Any], tuple[
             data, spec = content(name, value)
             described.append(CallArgument(name=name, tensor=spec, data=len(tensors)))
             tensors.append(data)
-        elif isinstance(value, float) and not math.isfinite(value):
-            special = "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-            described.append(CallArgument.model_validate({"name": name, "special": special}))
         elif value is None or isinstance(value, int | float | str | bool):
-            described.append(CallArgument(name=name, value=value))
+            described.append(CallArgument.plain(name, value))
         else:
             kind = type(value).__name__
             raise UsageError(f"argument {name} is a {kind}; it must be a tensor, a number, a string, a bool or None")

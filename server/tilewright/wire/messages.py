@@ -7,8 +7,9 @@ by its place in the frame.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -22,6 +23,7 @@ Us = Annotated[float, Field(ge=0, description="microseconds")]
 Blob = Annotated[int, Field(ge=0, lt=4096, description="a buffer's place in the frame")]
 Symbol = Annotated[str, Field(max_length=MAX_SYMBOL, description="of a kernel, mangled")]
 Word = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$", description="64 bits")]
+Scalar = int | float | str | bool | None
 ArmNumber = Annotated[int, Field(ge=0, lt=MAX_ARMS)]
 
 
@@ -192,8 +194,20 @@ class CallArgument(Message):
     name: str = Field(max_length=1000)
     tensor: TensorSpec | None = None
     data: Blob = 0
-    value: int | float | str | bool | None = None
+    value: Scalar = None
     special: Literal["", "inf", "-inf", "nan"] = ""
+
+    @classmethod
+    def plain(cls, name: str, value: Scalar) -> Self:
+        """An argument that is no tensor."""
+        if isinstance(value, float) and not math.isfinite(value):
+            return cls.model_validate({"name": name, "special": str(value)})
+        return cls(name=name, value=value)
+
+    @property
+    def said(self) -> Scalar:
+        """The value of one that is no tensor."""
+        return float(self.special) if self.special else self.value
 
 
 class SetArguments(Message):

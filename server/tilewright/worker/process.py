@@ -249,10 +249,8 @@ def _again(call: Callable[[], float], most: int, limit_s: float) -> list[float]:
 
 
 def _value(argument: CallArgument, buffers: Sequence[Received]) -> Any:
-    if argument.special:
-        return float(argument.special)
     if argument.tensor is None:
-        return argument.value
+        return argument.said
     spec = TensorSpec(**argument.tensor.model_dump())
     return _on_gpu(from_buffer(spec, buffer_of(buffers, argument.data)), spec)
 
