@@ -77,7 +77,7 @@ class OnGpu:
         return self._programs.captured_aside(code, snapshot, cases, memory)
 
     def side_by_side(self, code: TaskCode) -> int:
-        """How many workers a check takes, if the GPU has room for them and for trials that are made ahead."""
+        """How many workers a check takes, if the GPU has room for them and for one more."""
         largest = max((code.work(case).bytes for case in code.task.benchmark_cases(Backend.CUDA)), default=1.0)
         room = torch.cuda.get_device_properties(0).total_memory // int(MEMORY_EACH * largest) - 1
         return max(min(_side_by_side(), room), 1)
