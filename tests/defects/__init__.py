@@ -66,7 +66,6 @@ def marked_lines(defect: Defect) -> set[int]:
 
 
 from tests.defects import (  # noqa: E402, F401 (each fills the registry)
-    index_overflow,
     out_of_bounds,
     race,
     synchronisation,

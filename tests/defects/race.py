@@ -101,52 +101,6 @@ def atomics_and_equal_values():
 
 
 @ct.kernel
-def halves_kernel(words, halves, T: Size):
-    i = ct.bid(0)
-    ct.store(words, index=(i,), tile=ct.full((T,), 1, ct.int32))  # DEFECT
-    ct.store(halves, index=(i,), tile=ct.full((T,), 2, ct.int16))  # DEFECT
-
-
-@entry("race")
-def words_and_halves():
-    """Two views of one buffer, in elements of four bytes and of two: a block's halves lie in another block's words."""
-    words = torch.zeros(64, device="cuda", dtype=torch.int32)
-    ct.launch(torch.cuda.current_stream(), (4,), halves_kernel, (words, words.view(torch.int16), 16))
-    return words
-
-
-@ct.kernel
-def bytes_first_kernel(small, large, out, T: Size):
-    i = ct.bid(0)
-    ct.scatter(small, ct.arange(T, dtype=ct.int32) * 4 + i, ct.full((T,), 3, ct.uint8))  # DEFECT
-    ct.store(out, index=(i, 0), tile=ct.reshape(ct.load(large, index=(0,), shape=(T,)), (1, T)))  # DEFECT
-
-
-@entry("race")
-def bytes_and_words():
-    """Each block writes one byte of every word, and reads the whole words that the others write to."""
-    large = torch.zeros(8, device="cuda", dtype=torch.int32)
-    out = torch.zeros(4, 8, device="cuda", dtype=torch.int32)
-    ct.launch(torch.cuda.current_stream(), (4,), bytes_first_kernel, (large.view(torch.uint8), large, out, 8))
-    return out
-
-
-@ct.kernel
-def own_halves_kernel(words, halves, T: Size, H: Size):
-    i = ct.bid(0)
-    ct.store(words, index=(i,), tile=ct.full((T,), 1, ct.int32))
-    ct.store(halves, index=(2 * i,), tile=ct.full((T,), 2, ct.int16))
-
-
-@clean
-def own_words_and_halves():
-    """Two views of one buffer in elements of two sizes, each block in its own part."""
-    words = torch.zeros(64, device="cuda", dtype=torch.int32)
-    ct.launch(torch.cuda.current_stream(), (4,), own_halves_kernel, (words, words.view(torch.int16), 16, 32))
-    return words
-
-
-@ct.kernel
 def histogram_by_store_kernel(x, out, T: Size):
     i = ct.bid(0)
     bins = ct.gather(x, (i, ct.arange(T, dtype=ct.int32)))

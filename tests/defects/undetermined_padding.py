@@ -102,6 +102,92 @@ def pooled_rows():
 
 
 @ct.kernel
+def row_min_kernel(x, out, T: Size):
+    row = ct.bid(0)
+    a = ct.load(x, index=(row, 0), shape=(1, T))  # DEFECT
+    ct.store(out, index=(row,), tile=ct.min(a, axis=1))
+
+
+@entry("undetermined_padding")
+def row_minimum():
+    """The least of a row may lie in the padding."""
+    x, out = torch.randn(4, 50, device="cuda"), torch.empty(4, device="cuda")
+    ct.launch(torch.cuda.current_stream(), (4,), row_min_kernel, (x, out, 64))
+    return out
+
+
+@entry("undetermined_padding")
+def integer_minimum():
+    """The same of integers below zero."""
+    x = torch.randint(-50, -1, (4, 50), device="cuda", dtype=torch.int32)
+    out = torch.empty(4, device="cuda", dtype=torch.int32)
+    ct.launch(torch.cuda.current_stream(), (4,), row_min_kernel, (x, out, 64))
+    return out
+
+
+@ct.kernel
+def argmin_kernel(x, out, T: Size):
+    row = ct.bid(0)
+    a = ct.load(x, index=(row, 0), shape=(1, T))  # DEFECT
+    ct.store(out, index=(row,), tile=ct.argmin(a, axis=1))
+
+
+@entry("undetermined_padding")
+def nearest_centroid():
+    """The nearest centroid may lie past the last."""
+    x, out = torch.randn(4, 50, device="cuda"), torch.empty(4, device="cuda", dtype=torch.int32)
+    ct.launch(torch.cuda.current_stream(), (4,), argmin_kernel, (x, out, 64))
+    return out
+
+
+@ct.kernel
+def range_kernel(x, low, high, T: Size):
+    row = ct.bid(0)
+    a = ct.load(x, index=(row, 0), shape=(1, T))  # DEFECT
+    b = ct.load(x, index=(row, 0), shape=(1, T), padding_mode=ct.PaddingMode.NEG_INF)
+    ct.store(low, index=(row,), tile=ct.min(a, axis=1))
+    ct.store(high, index=(row,), tile=ct.max(b, axis=1))
+
+
+@entry("undetermined_padding")
+def quantisation_range():
+    """The maximum is padded, the minimum is forgotten."""
+    x, low, high = torch.randn(4, 50, device="cuda"), torch.empty(4, device="cuda"), torch.empty(4, device="cuda")
+    ct.launch(torch.cuda.current_stream(), (4,), range_kernel, (x, low, high, 64))
+    return low, high
+
+
+@ct.kernel
+def negatives_kernel(x, out, T: Size):
+    row = ct.bid(0)
+    a = ct.load(x, index=(row, 0), shape=(1, T))  # DEFECT
+    ct.store(out, index=(row,), tile=ct.sum(ct.where(a < 0.0, ct.minimum(a, 0.0), 0.0), axis=1))
+
+
+@entry("undetermined_padding")
+def sum_of_negatives():
+    """The padding counts where it is negative."""
+    x, out = torch.randn(4, 50, device="cuda"), torch.empty(4, device="cuda")
+    ct.launch(torch.cuda.current_stream(), (4,), negatives_kernel, (x, out, 64))
+    return out
+
+
+@ct.kernel
+def bin_kernel(x, out, T: Size):
+    row = ct.bid(0)
+    a = ct.load(x, index=(row, 0), shape=(1, T))  # DEFECT
+    ct.store(out, index=(row,), tile=ct.sum(ct.where((a > -1.0) & (a < 0.0), 1, 0), axis=1))
+
+
+@entry("undetermined_padding")
+def one_bin_of_a_histogram():
+    """The padding counts where it lies between -1 and 0."""
+    x, out = torch.randn(4, 50, device="cuda"), torch.empty(4, device="cuda", dtype=torch.int32)
+    ct.launch(torch.cuda.current_stream(), (4,), bin_kernel, (x, out, 64))
+    return out
+
+
+@ct.kernel
 def selected_sum_kernel(x, out, n, T: Size):
     row = ct.bid(0)
     a = ct.load(x, index=(row, 0), shape=(1, T))

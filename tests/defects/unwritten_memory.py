@@ -128,6 +128,39 @@ def compacted_tail():
 
 
 @ct.kernel
+def running_min_kernel(x, out, T: Size):
+    b = ct.bid(0)
+    least = ct.gather(out, b)  # DEFECT
+    a = ct.load(x, index=(b, 0), shape=(1, T), padding_mode=ZERO)
+    ct.scatter(out, b, ct.minimum(least, ct.min(a)))
+
+
+@entry("unwritten_memory")
+def running_minimum():
+    """A minimum starts from the output as it was allocated."""
+    x, out = torch.randn(4, 64, device="cuda"), torch.empty(4, device="cuda")
+    ct.launch(torch.cuda.current_stream(), (4,), running_min_kernel, (x, out, 64))
+    return out
+
+
+@ct.kernel
+def flag_kernel(x, flag, out, T: Size):
+    b = ct.bid(0)
+    a = ct.load(x, index=(b, 0), shape=(1, T))
+    state = ct.gather(flag, b)  # DEFECT
+    ct.store(out, index=(b, 0), tile=ct.where(state == 5, a * 2.0, a))
+
+
+@entry("unwritten_memory")
+def branch_on_unwritten_flag():
+    """A flag that nobody wrote is compared with a number."""
+    x, out = torch.randn(4, 64, device="cuda"), torch.empty(4, 64, device="cuda")
+    flag = torch.empty(4, device="cuda", dtype=torch.int32)
+    ct.launch(torch.cuda.current_stream(), (4,), flag_kernel, (x, flag, out, 64))
+    return out
+
+
+@ct.kernel
 def masked_total_kernel(work, out, n, T: Size):
     i = ct.bid(0)
     a = ct.load(work, index=(i, 0), shape=(4, T), padding_mode=ZERO)

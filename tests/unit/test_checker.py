@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 
 import cuda.tile as ct
 import pytest
 import torch
 
 from tests.defects import CLEAN, DEFECTS, Defect, marked_lines
+from tests.unit import kernels
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
-from tilewright.interpreter.checker import Checker, Finding
+from tilewright.interpreter.checker import findings_of
+from tilewright.interpreter.races import Finding
 
-MISSED = {"equal_shares": "its output is whole; that a part of an input is read by no block is no defect in general"}
+MISSED = {
+    "equal_shares": "its output is whole; that a part of an input is read by no block is no defect in general",
+    "branch_on_unwritten_flag": "none of the fillings is the number that it compares with",
+}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -28,10 +34,14 @@ def _stand_in() -> Iterator[None]:
 
 
 def findings(defect: Defect) -> list[Finding]:
-    with host.checking() as (checker, _):
+    state = torch.get_rng_state()
+
+    def call(_: object) -> list[torch.Tensor]:
+        torch.set_rng_state(state)
         outputs = defect.run()
-    checker.outputs(list(outputs) if isinstance(outputs, tuple) else [outputs])
-    return list(checker.findings.values())
+        return list(outputs) if isinstance(outputs, tuple) else [outputs]
+
+    return findings_of(call)
 
 
 def named(kind: str) -> list[object]:
@@ -59,13 +69,46 @@ def test_every_class_has_kernels() -> None:
         assert sum(one.kind == kind for one in DEFECTS) >= 3
 
 
-def test_memory_of_the_host_is_known() -> None:
-    checker = Checker()
-    tensor = torch.empty(4, 6)
-    checker.fresh(tensor)
-    checker.wrote(tensor[1:3, ::2])
-    missing = checker.unwritten(tensor)
-    assert missing is not None
-    assert (~missing).nonzero().tolist() == [[1, 0], [1, 2], [1, 4], [2, 0], [2, 2], [2, 4]]
-    checker.wrote(tensor)
-    assert checker.unwritten(tensor) is None
+def launched(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(64, device="cuda")
+    ct.launch(torch.cuda.current_stream(), (2,), kernels.casts, (x, out, 32))
+    return out
+
+
+def looped(trips: int) -> torch.Tensor:
+    x, out = torch.ones(256, device="cuda"), torch.empty(16, device="cuda")
+    ct.launch(torch.cuda.current_stream(), (1,), kernels.multiples, (x, out, trips, 16))
+    return out
+
+
+CALLS: dict[str, tuple[Callable[[], torch.Tensor], list[str]]] = {
+    "a copy of what nobody wrote": (
+        lambda: launched(torch.empty(64, device="cuda")),
+        ["loads what nobody has written to x, and the outputs depend on it"],
+    ),
+    "host code that reads what nobody wrote": (
+        lambda: launched(torch.ones(64, device="cuda")) + torch.empty(64, device="cuda"),
+        ["outputs depend on what nobody has written or padded; launched: casts"],
+    ),
+    "a loop whose end nobody wrote": (
+        lambda: looped(int(torch.empty(1, dtype=torch.int32, device="cuda"))),
+        ["outputs depend on what nobody has written or padded; launched: multiples"],
+    ),
+    "an output that nobody wrote": (
+        lambda: torch.cat((launched(torch.ones(64, device="cuda")), torch.empty(3, device="cuda"))),
+        ["3 of 67 elements of output 0 are written by no block, the first at (64,); no kernel stores to it"],
+    ),
+    "random numbers": (lambda: launched(torch.rand(64, device="cuda")), []),
+    "torch alone": (lambda: torch.empty(64, device="cuda"), []),
+}
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_what_a_call_rests_on(what: str) -> None:
+    call, words = CALLS[what]
+    assert [one.message for one in findings(Defect(what, "", call))] == words
+
+
+def test_calls_that_differ_by_themselves_show_nothing() -> None:
+    numbers = itertools.count()
+    assert not findings_of(lambda _: [launched(torch.full((64,), next(numbers), device="cuda"))])

@@ -45,8 +45,8 @@ FLOAT32_ROOM = 4.0
 """Times the error of the reference in float32 that has to be within the bounds, for values to be compared: an honest
 kernel's order of operations is another, and its error is larger on some inputs."""
 UNCOMPARED = "the values were not compared: float32 arithmetic misses the tolerance on these inputs"
-CHECKER_SLOWDOWN = 4
-"""How many times a call's limit the checker may take for one."""
+CHECKER_SLOWDOWN = 6
+"""How many times a call's limit the checker may take for its calls: it makes five, and some more to find a line."""
 
 
 @dataclass(frozen=True)

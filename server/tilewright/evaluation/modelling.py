@@ -4,10 +4,12 @@ dumps."""
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -24,7 +26,9 @@ from tilewright.evaluation.results import Status
 from tilewright.frontends.protocol import FRONTENDS, Choice, MissingPackage, need_packages
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host, search
+from tilewright.interpreter.checker import findings_of
 from tilewright.interpreter.hostops import counting
+from tilewright.interpreter.undetermined import Undetermined
 from tilewright.roofline.model import SEARCHED, CallProfile, LaunchProfile
 from tilewright.task import Frontend
 
@@ -83,14 +87,17 @@ def profile_call(
 
 def check_call(candidate: Candidate, arguments: dict[str, Any], empty: list[str]) -> list[dict[str, Any]]:
     """What is wrong with a call, as `Defect`s without their case. `empty` are the arguments that nobody has written."""
-    with host.checking() as (checker, launches):
+    state = torch.get_rng_state()
+
+    def call(undetermined: Undetermined) -> Sequence[torch.Tensor]:
+        torch.set_rng_state(state)
+        with torch._C.DisableTorchFunction():
+            fresh = copy.deepcopy(arguments)
         for name in empty:
-            checker.fresh(arguments[name])
-        outputs = candidate(arguments)
-    if not launches:  # torch alone, which is not interpreted
-        return []
-    checker.outputs(outputs)
-    found = [dataclasses.asdict(finding) for finding in checker.findings.values()]
+            undetermined.fill(fresh[name])
+        return candidate(fresh)
+
+    found = [dataclasses.asdict(finding) for finding in findings_of(call)]
     for finding in found:
         finding["file"] = finding["file"].removeprefix(f"{candidate.folder}/")
     return found[:DEFECTS]

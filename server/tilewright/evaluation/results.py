@@ -116,7 +116,7 @@ class CaseCheck(CaseRun):
 class Defect(Record):
     """What the checker of the `cpu` backend found in a kernel, where it was first seen."""
 
-    kind: str = Field(description="out_of_bounds, race, unwritten_memory, undetermined_padding, index_overflow, ...")
+    kind: str = Field(description="out_of_bounds, race, unwritten_memory, undetermined_padding, unvisited")
     file: str
     line: int
     message: str

@@ -236,7 +236,7 @@ def check(
     root: Root = HERE,
     as_json: Json = False,
 ) -> None:
-    """Look for races, unwritten memory, padding, bounds and overflow in the kernels of a task. Needs no GPU.
+    """Look for races, unwritten memory, padding and bounds in the kernels of a task. Needs no GPU.
 
     Triton and torch tasks are compared with their reference instead, and Triton kernels are compiled. The functions of
     task.py are tried first. For a repository task, its tests run once.

@@ -24,9 +24,6 @@ from tilewright.interpreter.values import Form, Pointer, Values, View
 
 @operation("make_tensor_view")
 def _make_tensor_view(machine: Machine, op: Any, values: Values) -> Any:
-    if machine.checker is not None:
-        for var in (op.base_ptr, *op.shape, *op.strides):
-            machine.checker.used(machine, values.cell(var.name)[1], "is an index")
     shape = tuple(values[var.name].to(torch.int64) for var in op.shape)
     strides = tuple(values[var.name].to(torch.int64) for var in op.strides)
     return View(op.result_var.get_type(), values[op.base_ptr.name], shape, strides)
@@ -68,14 +65,6 @@ def _num_tiles(machine: Machine, op: Any, values: Values) -> Any:
     return counts if len(counts) > 1 else counts[0]
 
 
-def _index(machine: Machine, op: Any, values: Values) -> list[torch.Tensor]:
-    cells = [values.cell(var.name) for var in op.index]
-    if machine.checker is not None:
-        for _, taint in cells:
-            machine.checker.used(machine, taint, "is an index")
-    return [value for value, _ in cells]
-
-
 def _is_gather(view: View) -> bool:
     return hasattr(view.ty, "sparse_dim")
 
@@ -92,14 +81,14 @@ def _place(machine: Machine, op: Any, view: View, index: list[torch.Tensor]) -> 
     return memory.checked(machine, view.base, place), tile
 
 
-def _copied(view: View, windows: Windows) -> torch.Tensor:
+def _copied(machine: Machine, view: View, windows: Windows) -> torch.Tensor:
     """The tiles that some windows show, padded, with their axes in the tile's order."""
     assert view.form is not None
     loaded = from_memory(windows.memory, view.dtype).reshape(windows.blocks, *windows.sizes)
     if windows.sizes == view.form.sizes:
         loaded = loaded.clone() if loaded.data_ptr() == windows.memory.data_ptr() else loaded
     else:
-        whole = memory.padding_of(view).to(loaded.dtype).repeat(windows.blocks, *view.form.sizes)
+        whole = memory.padding_of(machine, view).to(loaded.dtype).repeat(windows.blocks, *view.form.sizes)
         whole[(slice(None), *windows.parts)] = loaded
         loaded = whole
     return loaded if len(view.form.order) == 1 else loaded.permute(0, *(axis + 1 for axis in view.form.order))
@@ -111,7 +100,7 @@ def _tile_load(op: Any) -> Step:
     unmasked = any(op.inbounds)
 
     def step(machine: Machine, values: Values) -> Any:
-        if machine.checker is not None or unmasked:
+        if machine.by_element or unmasked:
             return _load_tile(machine, op, values)
         view: View = values[name]
         windows = memory.window(view, [values[position] for position in index])
@@ -120,7 +109,7 @@ def _tile_load(op: Any) -> Step:
         machine.counts.loads += machine.group.size
         moved = windows.elements * machine.group.size * int(view.dtype.bitwidth) // 8
         machine.counts.loaded[view.base.buffer.data_ptr()] += moved
-        return _copied(view, windows).reshape(shape), None
+        return _copied(machine, view, windows).reshape(shape), None
 
     return step
 
@@ -128,24 +117,20 @@ def _tile_load(op: Any) -> Step:
 def _load_tile(machine: Machine, op: Any, values: Values) -> Any:
     """Load a tile that may lie elsewhere in each block."""
     view: View = values[op.view.name]
-    index = _index(machine, op, values)
+    index = [values[var.name] for var in op.index]
     shape = shape_of(op.result_vars[0])
-    if machine.checker is None and not _is_gather(view) and not any(op.inbounds):
+    if not machine.by_element and not _is_gather(view) and not any(op.inbounds):
         windows = Tile(view, index).windows()
         if windows is not None:
             machine.counts.loads += machine.group.size
             moved = windows.elements * machine.group.size * int(view.dtype.bitwidth) // 8
             machine.counts.loaded[view.base.buffer.data_ptr()] += moved
-            return _copied(view, windows).reshape(-1, *shape), None
+            return _copied(machine, view, windows).reshape(-1, *shape), None
     place, found = _place(machine, op, view, index)
     loaded = memory.read(machine, view.base, place)
     if place.inside is not None:
-        loaded = torch.where(place.inside, loaded, memory.padding_of(view).to(loaded.dtype))
-        if machine.checker is not None:
-            machine.taint = machine.checker.padded(machine, view, place.inside, machine.taint)
+        loaded = torch.where(place.inside, loaded, memory.padding_of(machine, view).to(loaded.dtype))
     order = (0, *(axis + 1 for axis in (found.order if found else range(len(place.offset.shape) - 1))))
-    if machine.taint is not None:
-        machine.taint = machine.taint.permute(order).reshape(-1, *shape)
     return loaded.permute(order).reshape(-1, *shape), None
 
 
@@ -155,7 +140,7 @@ def _tile_store(op: Any) -> Step:
 
     def step(machine: Machine, values: Values) -> Any:
         view: View = values[name]
-        if machine.checker is not None or view.form is None or unmasked:
+        if machine.by_element or view.form is None or unmasked:
             return _store_tile(machine, op, values)
         places, value = [values[position] for position in index], values[tile]
         windows = memory.window(view, places, apart=True) or Tile(view, places).windows(apart=True)
@@ -179,13 +164,11 @@ def _tile_store(op: Any) -> Step:
 def _store_tile(machine: Machine, op: Any, values: Values) -> Any:
     """Store a tile element by element."""
     view: View = values[op.view.name]
-    index = _index(machine, op, values)
-    value, taint = values.cell(op.tile.name)
+    index = [values[var.name] for var in op.index]
     place, found = _place(machine, op, view, index)
     rank = len(place.offset.shape) - 1
     inverse = (0, *(axis + 1 for axis in (found.inverse if found else range(rank))))
-    value = value.permute(inverse)
-    memory.write(machine, view.base, place, value, None if taint is None else taint.permute(inverse))
+    memory.write(machine, view.base, place, values[op.tile.name].permute(inverse))
     return ()
 
 
@@ -202,11 +185,7 @@ def _pointer_cast(machine: Machine, op: Any, values: Values) -> Any:
 
 def _pointed(machine: Machine, op: Any, values: Values) -> tuple[Pointer, Place]:
     """The pointer tile that an operation goes through, and where its elements lie."""
-    pointer, taint = values.cell(op.pointer.name)
-    mask, doubt = (None, None) if op.mask is None else values.cell(op.mask.name)
-    if machine.checker is not None:
-        machine.checker.used(machine, taint, "is an index", mask)
-        machine.checker.used(machine, doubt, "masks an access")
+    pointer, mask = values[op.pointer.name], None if op.mask is None else values[op.mask.name]
     return pointer, memory.checked(machine, pointer, Place(pointer.offset, mask))
 
 
@@ -223,8 +202,7 @@ def _load_pointer(machine: Machine, op: Any, values: Values) -> Any:
 @operation("store_pointer")
 def _store_pointer(machine: Machine, op: Any, values: Values) -> Any:
     pointer, place = _pointed(machine, op, values)
-    value, taint = values.cell(op.value.name)
-    memory.write(machine, pointer, place, value, taint)
+    memory.write(machine, pointer, place, values[op.value.name])
     return ()
 
 
@@ -269,9 +247,7 @@ def _tile_atomic(machine: Machine, op: Any, values: Values) -> Any:
     if swap or op.mode.name in ("ADD_FLOAT", "EXCHANGE"):
         _unordered(op)
     dtype, shape = dtype_of(operand), shape_of(op.result_vars[0])
-    if machine.checker is not None:
-        machine.checker.used(machine, values.cell(operand.name)[1], "is stored", place.inside)
-        machine.checker.atomic(machine, pointer, place.offset, place.inside, op)
+    memory.updated(machine, pointer, place)
     if machine.group.size > 1:
         _add(machine, pointer, place, values[operand.name])
         return torch.zeros((1, *shape), dtype=values[operand.name].dtype), None
@@ -298,16 +274,13 @@ def _tile_atomic(machine: Machine, op: Any, values: Values) -> Any:
 @operation("tile_atomic_red_view")
 def _tile_atomic_red_view(machine: Machine, op: Any, values: Values) -> Any:
     view: View = values[op.view.name]
-    tile = Tile(view, _index(machine, op, values))
+    tile = Tile(view, [values[var.name] for var in op.index])
     place = memory.checked(machine, view.base, tile.place())
     inverse = (0, *(axis + 1 for axis in tile.inverse))
     update = values[op.update.name].permute(inverse)
     if op.mode.name == "ADD_FLOAT":
         _unordered(op)
-    if machine.checker is not None:
-        taint = values.cell(op.update.name)[1]
-        machine.checker.used(machine, None if taint is None else taint.permute(inverse), "is stored", place.inside)
-        machine.checker.atomic(machine, view.base, place.offset, place.inside, op)
+    memory.updated(machine, view.base, place)
     if op.mode.name in ("ADD_INT", "ADD_FLOAT"):
         _add(machine, view.base, place, update)
     else:

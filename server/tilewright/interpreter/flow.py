@@ -19,11 +19,10 @@ import tilewright.interpreter.operations
 import tilewright.interpreter.shapes  # noqa: F401 (all register operations)
 from tilewright.interpreter.machine import Counts, KernelFault, Machine, Step, step_of
 from tilewright.interpreter.numerics import UnsupportedOperation, held_dtype
-from tilewright.interpreter.values import Cell, Group, Values, joined
+from tilewright.interpreter.values import Group, Values, joined, select
 
-LOOP_LIMIT = 1_000_000
 SAMPLED_LOOP_LIMIT = 20_000
-"""The same where only some blocks run, and one may wait for another."""
+"""Trips of a loop that waits, where only some blocks run: it may wait for one of the others."""
 GROUP_ELEMENTS = 1 << 17
 """Elements of a group's largest tile: about what a core's cache holds."""
 GROUP_BLOCKS = 4096
@@ -37,7 +36,7 @@ class Exit:
     """
 
     kind: str
-    cells: list[Cell]
+    values: list[Any]
     who: torch.Tensor | None = None
 
 
@@ -65,18 +64,18 @@ def _nothing(machine: Machine, values: Values) -> None:
     """The step of control flow, which `Execution` runs itself."""
 
 
-def operations_of(body: Any) -> Iterator[Any]:
+def operationsselect(body: Any) -> Iterator[Any]:
     """All operations of a kernel's body, those of nested blocks too."""
     for op in body.operations:
         yield op
         for block in op.nested_blocks:
-            yield from operations_of(block)
+            yield from operationsselect(block)
 
 
 def needs_order(body: Any) -> bool:
     """Whether blocks may wait for, or act on, what others did before: such a kernel runs block by block."""
-    used = {var.name for op in operations_of(body) for var in op.all_inputs()}
-    for op in operations_of(body):
+    used = {var.name for op in operationsselect(body) for var in op.all_inputs()}
+    for op in operationsselect(body):
         match op.op:
             case "tile_atomic_cas" | "get_array_list_item":
                 return True
@@ -98,7 +97,7 @@ def group_blocks(body: Any) -> int:
         return 1
     sizes = [
         math.prod(ty.shape)
-        for op in operations_of(body)
+        for op in operationsselect(body)
         for var in op.result_vars
         if hasattr(ty := var.get_type(), "dtype") and hasattr(ty, "shape") and all(isinstance(n, int) for n in ty.shape)
     ]
@@ -112,7 +111,7 @@ class Execution(Machine):
         """Execute blocks on the flattened kernel `arguments`: those with `numbers` in the grid (x fastest), or all.
 
         Raises `KernelFault` for what no GPU would define, `UnsupportedOperation` for what is not interpreted;
-        both name the source line and the block. With a checker, the faults that it can go on from are its findings.
+        both name the source line and the block. With `races`, the faults that it can go on from are findings.
         """
         names = [parameter.name for parameter in self.body.params]
         if len(names) != len(arguments):
@@ -126,8 +125,8 @@ class Execution(Machine):
             values = Values()
             values.update(zip(names, arguments, strict=True))
             self.counts.blocks += len(part)
-            if self.checker is not None:
-                self.checker.next_group()
+            if self.races is not None:
+                self.races.next_group()
             self.execute(self.body, values, Group(blocks, part))
         return self.counts
 
@@ -151,27 +150,23 @@ class Execution(Machine):
                         if "(block" in str(error):
                             raise
                         raise UnsupportedOperation(f"{op.loc}: {error} (block {group.shown(0)})") from None
-                    if self.checker is not None:
-                        self._follow(op, names, result, values)
-                    elif len(names) == 1:
+                    if len(names) == 1:
                         values[names[0]] = result
                     elif names:
                         values.update(zip(names, result, strict=True))
                 case "continue" | "break" | "end_branch" | "return":
-                    return [Exit(kind, [values.cell(name) for name in names])]
+                    return [Exit(kind, [values[name] for name in names])]
                 case _:
                     split = self._loop if kind == "loop" else self._branch
                     on, left = split(op, values, group)
                     if on is None:
                         return left
                     if not left:
-                        for var, cell in zip(op.result_vars, on.cells, strict=True):
-                            values.put(var.name, cell)
+                        values.update(zip((var.name for var in op.result_vars), on.values, strict=True))
                         continue
                     assert on.who is not None
                     rest = Values(values, on.who)
-                    for var, cell in zip(op.result_vars, on.cells, strict=True):
-                        rest.put(var.name, cell)
+                    rest.update(zip((var.name for var in op.result_vars), on.values, strict=True))
                     remaining = group.select(on.who)
                     before, self.group = self.group, remaining
                     try:
@@ -186,35 +181,21 @@ class Execution(Machine):
     ) -> list[Any]:
         """The user function of a reduce or scan on paired operands, laid out (left..., right...) by position."""
         operands = [value for pair in zip(left, right, strict=True) for value in pair]
-        for parameter, value in zip(body.params, operands, strict=True):
-            values.put(parameter.name, (value, None))
+        values.update(zip((parameter.name for parameter in body.params), operands, strict=True))
         outer = self.op
         ended = self._from(_prepared(body), 0, values, self.group)
         self.op = outer
         if len(ended) != 1 or ended[0].who is not None:
             raise UnsupportedOperation("a reduction whose function branches on its operands is not interpreted")
-        if self.checker is not None:
-            self.checker.noted([taint for _, taint in ended[0].cells])
         return [
             result
             if result.shape == like.shape and result.dtype == like.dtype
             else result.to(like.dtype).expand(max(len(result), len(like)), *like.shape[1:])
-            for (result, _), like in zip(ended[0].cells, left, strict=True)
+            for result, like in zip(ended[0].values, left, strict=True)
         ]
 
-    def _follow(self, op: Any, names: tuple[str, ...], result: Any, values: Values) -> None:
-        """Take an operation's result, and its taint."""
-        assert self.checker is not None
-        for name, value in zip(names, (result,) if len(names) == 1 else result or (), strict=True):
-            values.put(name, (value, None))
-        self.checker.follow(self, op, values)
-        self.taint = None
-
     def _branch(self, op: Any, values: Values, group: Group) -> tuple[Exit | None, list[Exit]]:
-        condition, taint = values.cell(op.cond.name)
-        if taint is not None and self.checker is not None:
-            self.op = op
-            self.checker.used(self, taint, "decides a branch")
+        condition = values[op.cond.name]
         if condition.shape[0] > 1 and not (condition == condition[0]).all():
             exits = []
             for taken, body in ((condition, op.then_block), (~condition, op.else_block)):
@@ -227,12 +208,8 @@ class Execution(Machine):
         return _gathered(exits, ("end_branch", "end"), group)
 
     def _loop(self, op: Any, values: Values, group: Group) -> tuple[Exit | None, list[Exit]]:
-        cells = [values.cell(var.name) for var in op.initial_values]
+        carried = [values[var.name] for var in op.initial_values]
         bounds = [values[var.name].to(torch.int64) for var in (op.start, op.stop, op.step)] if op.is_for_loop else []
-        if op.is_for_loop and self.checker is not None:
-            self.op = op
-            for var in (op.start, op.stop, op.step):
-                self.checker.used(self, values.cell(var.name)[1], "bounds a loop")
         alike = all(bound.shape[0] == 1 for bound in bounds)
         counters = iter(_range(op, bounds)) if bounds and alike else None
         induction = held_dtype(op.induction_var.get_type().dtype) if bounds else None
@@ -244,40 +221,39 @@ class Execution(Machine):
             if counters is not None:
                 now = next(counters, None)
                 if now is None:
-                    left.append(Exit("over", cells, who))
+                    left.append(Exit("over", carried, who))
                     break
                 scope[op.induction_var.name] = torch.tensor([now], dtype=induction)
             elif op.is_for_loop:
-                start, stop, step = (bound if who is None else _of(bound, who) for bound in bounds)
+                start, stop, step = (bound if who is None else select(bound, who) for bound in bounds)
                 counter = start + trip * step
                 going = torch.where(step > 0, counter < stop, counter > stop)
                 if not going.all():
                     over = (~going).expand(inside.size).nonzero().reshape(-1)
-                    done = Exit("over", cells) if len(over) == inside.size else _taken(Exit("over", cells), over)
+                    done = Exit("over", carried) if len(over) == inside.size else _taken(Exit("over", carried), over)
                     left.append(_within(done, who))
                     if len(over) == inside.size:
                         break
                     more = going.expand(inside.size).nonzero().reshape(-1)
-                    cells = _taken(Exit("", cells), more).cells
+                    carried = _taken(Exit("", carried), more).values
                     who = more if who is None else who[more]
                     scope, inside = Values(values, who), group.select(who)
-                    counter = _of(counter, more)
+                    counter = select(counter, more)
                 scope[op.induction_var.name] = counter.to(induction)
             elif self.sampled and trip >= SAMPLED_LOOP_LIMIT:
                 raise UnsupportedOperation(
                     f"{op.loc}: a loop ran {trip} times, maybe for blocks that a sample leaves out; measure this on a "
                     f"GPU (block {inside.shown(0)})"
                 )
-            elif trip >= LOOP_LIMIT:
-                raise KernelFault(f"{op.loc}: a loop ran {LOOP_LIMIT} times without end (block {inside.shown(0)})")
+            if trip >= self.undetermined.loop_limit:
+                raise KernelFault(f"{op.loc}: a loop ran {trip} times without end (block {inside.shown(0)})")
             self.counts.loop_trips += inside.size
-            for var, cell in zip(op.body_vars, cells, strict=True):
-                scope.put(var.name, cell)
+            scope.update(zip((var.name for var in op.body_vars), carried, strict=True))
             on, others = _gathered(self.execute(op.body, scope, inside), ("continue", "end"), inside)
             left += [_within(one, who) for one in others]
             if on is None:
                 break
-            cells = on.cells
+            carried = on.values
             if on.who is not None:
                 who = on.who if who is None else who[on.who]
                 scope, inside = Values(values, who), group.select(who)
@@ -293,24 +269,16 @@ def _range(op: Any, bounds: list[torch.Tensor]) -> range:
     return range(start, stop, step)
 
 
-def _of(bound: torch.Tensor, who: torch.Tensor) -> torch.Tensor:
-    return bound if bound.shape[0] == 1 else bound[who]
-
-
 def _within(one: Exit, who: torch.Tensor | None) -> Exit:
     """An exit of the blocks `who` of a group, as one of that group."""
     if who is None:
         return one
-    return Exit(one.kind, one.cells, who if one.who is None else who[one.who])
+    return Exit(one.kind, one.values, who if one.who is None else who[one.who])
 
 
 def _taken(one: Exit, who: torch.Tensor) -> Exit:
     """An exit of a whole group, for the blocks `who` of it."""
-    values = Values()
-    for position, cell in enumerate(one.cells):
-        values.put(str(position), cell)
-    part = Values(values, who)
-    return Exit(one.kind, [part.cell(str(position)) for position in range(len(one.cells))], who)
+    return Exit(one.kind, [select(value, who) for value in one.values], who)
 
 
 def _gathered(exits: list[Exit], kinds: tuple[str, ...], group: Group) -> tuple[Exit | None, list[Exit]]:
@@ -322,9 +290,9 @@ def _gathered(exits: list[Exit], kinds: tuple[str, ...], group: Group) -> tuple[
     if not on:
         return None, left
     if len(on) == 1 and (on[0].who is None or len(on[0].who) == group.size):
-        return Exit(on[0].kind, on[0].cells), left
+        return Exit(on[0].kind, on[0].values), left
     parts = [one.who if one.who is not None else torch.arange(group.size) for one in on]
     who, order = torch.cat(parts).sort()
     sizes = [len(part) for part in parts]
-    cells = [joined(list(column), sizes, order) for column in zip(*(one.cells for one in on), strict=True)]
-    return Exit(on[0].kind, cells, None if len(who) == group.size else who), left
+    values = [joined(list(column), sizes, order) for column in zip(*(one.values for one in on), strict=True)]
+    return Exit(on[0].kind, values, None if len(who) == group.size else who), left

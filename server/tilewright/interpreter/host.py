@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import SimpleNamespace
 from typing import Any
@@ -22,15 +22,16 @@ from torch.utils._pytree import tree_leaves
 
 from tilewright.compiler.signature import names_of, signature_of
 from tilewright.gpu.specs import DeviceSpec
-from tilewright.interpreter.checker import Checker
 from tilewright.interpreter.flow import Execution
-from tilewright.interpreter.hostops import paused, watching
+from tilewright.interpreter.hostops import paused
 from tilewright.interpreter.machine import BlockIndex, Counts
 from tilewright.interpreter.memory import flat_buffer
 from tilewright.interpreter.numerics import UnsupportedOperation, held_dtype
+from tilewright.interpreter.races import Races
 from tilewright.interpreter.sampling import SAMPLED_BLOCKS, sample
 from tilewright.interpreter.search import first_config
 from tilewright.interpreter.torchcuda import CudaOnCpu, stand_in
+from tilewright.interpreter.undetermined import Undetermined
 from tilewright.interpreter.unshown import launched
 from tilewright.interpreter.values import Pointer
 
@@ -82,7 +83,8 @@ class _Host:
     launches: list[Launch] | None = None
     programs: dict[Any, Any] = field(default_factory=dict)
     source: random.Random = field(default_factory=random.Random)
-    checker: Checker | None = None
+    undetermined: Undetermined = field(default_factory=Undetermined)
+    races: Races | None = None
 
 
 _host: _Host | None = None
@@ -186,11 +188,10 @@ def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /
         launch = Launch(kernel, signature, (x, y, z), sizes_by_address, names_of(kernel, arguments))
         if _host.mode is not Mode.CAPTURE and launch.blocks:
             launched.add(kernel._pyfunc.__code__)
-            if _host.checker is not None:
-                _host.checker.next_launch()
-                _host.checker.names |= launch.names
+            if _host.races is not None:
+                _host.races.next_launch()
             flat = flatten_arguments(arguments, signature)
-            machine = Execution(_host.programs[key], launch.grid, _host.checker)
+            machine = Execution(_host.programs[key], launch.grid, launch.names, _host.undetermined, _host.races)
             sampled = _host.mode is Mode.SAMPLE and launch.blocks > SAMPLED_BLOCKS
             try:
                 launch.counts = machine.run(flat, sample(launch.grid, _host.source) if sampled else None)
@@ -202,14 +203,10 @@ def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /
 
 
 def _made(tensor: torch.Tensor) -> None:
-    """Host code got memory that nobody wrote. NaN (-1 for integers) fills it: zeros could pass for a result."""
+    """Host code got memory that nobody wrote."""
     assert _host is not None
-    if _host.mode is not Mode.RUN:
-        return
-    if tensor.numel() and tensor.device.type == "cpu":
-        torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).fill_(0xFF)
-    if _host.checker is not None:
-        _host.checker.fresh(tensor)
+    if _host.mode is Mode.RUN:
+        _host.undetermined.fill(tensor)
 
 
 def install(device: DeviceSpec) -> None:
@@ -229,29 +226,24 @@ def executes() -> bool:
 
 
 @contextlib.contextmanager
-def checking() -> Iterator[tuple[Checker, list[Launch]]]:
-    """Run every launch within under a checker, which takes what it can go on from instead of a fault."""
-    assert _host is not None, "install() comes first"
-    checker, before = Checker(), _host.checker
-    _host.checker = checker
-    try:
-        with running(Mode.RUN) as launches, watching(checker.wrote, checker.host_read):
-            yield checker, launches
-    finally:
-        _host.checker = before
-
-
-@contextlib.contextmanager
-def running(mode: Mode, seed: int = 0) -> Iterator[list[Launch]]:
+def running(
+    mode: Mode, seed: int = 0, undetermined: Undetermined | None = None, races: Races | None = None
+) -> Iterator[list[Launch]]:
     """Within it, host code sees a CUDA device, and its launches are made in `mode` and listed; `seed` stands for the
-    blocks of a sample."""
+    blocks of a sample. `races` takes what launches can go on from instead of a fault."""
+    global _host
     assert _host is not None, "install() comes first"
-    _host.source = random.Random(seed)
-    launches: list[Launch] = []
-    before = (_host.mode, _host.launches)
-    _host.mode, _host.launches = mode, launches
+    before, launches = _host, list[Launch]()
+    _host = replace(
+        _host,
+        mode=mode,
+        launches=launches,
+        source=random.Random(seed),
+        undetermined=undetermined or Undetermined(),
+        races=races,
+    )
     try:
         with CudaOnCpu(_made):
             yield launches
     finally:
-        _host.mode, _host.launches = before
+        _host = before

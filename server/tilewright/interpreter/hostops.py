@@ -10,7 +10,7 @@ import contextlib
 import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -22,7 +22,6 @@ from torch.utils._pytree import tree_leaves
 
 from tilewright.roofline.model import HostWork
 
-Watch = Callable[[torch.Tensor], None]
 _FREE = frozenset(
     {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "lift_fresh", "detach",
      "alias", "detach_", "set_", "resize_", "resize_as_", "record_stream", "t_", "transpose_", "squeeze_",
@@ -187,34 +186,6 @@ def counting() -> Iterator[list[HostWork]]:
     """List the torch operations made within, views and allocations left out."""
     with _Counting() as mode, _OneKernel(mode):
         yield mode.ops
-
-
-class _Watching(_Mode):
-    def __init__(self, wrote: Watch, read: Watch) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._wrote, self._read = wrote, read
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if _is_paused() or func.overloadpacket.__name__ in _FREE:
-            return func(*args, **kwargs)
-        given = [(argument.alias_info, value) for argument, value in _given(func, args, kwargs)]
-        if not any(alias is not None and not alias.is_write for alias, _ in given):  # else it makes a view
-            for alias, value in given:
-                for leaf in _tensors(value) if alias is None else []:
-                    self._read(leaf)
-        result = func(*args, **kwargs)
-        for alias, value in given:
-            for leaf in _tensors(value) if alias is not None and alias.is_write else []:
-                self._wrote(leaf)
-        return result
-
-
-@contextlib.contextmanager
-def watching(wrote: Watch, read: Watch) -> Iterator[None]:
-    """Call `wrote` and `read` with every tensor that host code writes or reads within."""
-    with _Watching(wrote, read):
-        yield
 
 
 @contextlib.contextmanager

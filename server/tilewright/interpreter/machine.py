@@ -6,14 +6,17 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tilewright.interpreter.numerics import DType, UnsupportedOperation
-from tilewright.interpreter.values import Group, Pointer, Values, View
+from tilewright.interpreter.undetermined import Undetermined
+from tilewright.interpreter.values import Group, Pointer, Values
 
-Taint: TypeAlias = torch.Tensor | None
+if TYPE_CHECKING:
+    from tilewright.interpreter.races import Races
+
 BlockIndex = tuple[int, int, int]
 Operation = Callable[["Machine", Any, Values], Any]
 Step = Callable[["Machine", Values], Any]
@@ -90,55 +93,46 @@ class Counts:
     reductions: Counter[int] = field(default_factory=Counter)
 
 
-class Watcher(Protocol):
-    """What follows an execution: see `checker`."""
-
-    def report(self, kind: str, loc: Any, message: str, block: str) -> None: ...
-    def next_group(self) -> None: ...
-    def used(self, machine: Machine, taint: Taint, how: str, where: Taint = None) -> None: ...
-    def noted(self, taints: list[Taint]) -> None: ...
-    def follow(self, machine: Machine, op: Any, values: Values) -> None: ...
-    def padded(self, machine: Machine, view: View, inside: torch.Tensor, taint: Taint) -> Taint: ...
-    def loaded(self, machine: Machine, pointer: Pointer, offset: torch.Tensor, inside: Taint) -> Taint: ...
-    def atomic(self, machine: Machine, pointer: Pointer, offset: torch.Tensor, inside: Taint, op: Any) -> None: ...
-    def stored(
-        self,
-        machine: Machine,
-        pointer: Pointer,
-        offset: torch.Tensor,
-        inside: Taint,
-        value: torch.Tensor,
-        taint: Taint,
-    ) -> None: ...
-
-
 class Machine(ABC):
-    """One launch: `body` is the kernel's final IR, `grid` the number of blocks along each axis."""
+    """One launch: `body` is the kernel's final IR, `grid` the number of blocks along each axis. `names` are the
+    tensors' by their storage's address. `races` takes note of each access, if it is given."""
 
-    def __init__(self, body: Any, grid: BlockIndex, checker: Watcher | None = None) -> None:
+    def __init__(
+        self,
+        body: Any,
+        grid: BlockIndex,
+        names: dict[int, str] | None = None,
+        undetermined: Undetermined | None = None,
+        races: Races | None = None,
+    ) -> None:
         self.body = body
         self.grid = grid
+        self.names = names or {}
         self.group = Group(torch.zeros((0, 3), dtype=torch.int64), torch.zeros(0, dtype=torch.int64))
         self.counts = Counts()
         self.printed: dict[int, list[str]] = {}
-        self.checker = checker
+        self.undetermined = undetermined or Undetermined()
+        self.races = races
+        self.by_element = races is not None or self.undetermined.sought is not None
         self.op: Any = None
-        self.taint: torch.Tensor | None = None
         self.sampled = False
+
+    def name_of(self, pointer: Pointer) -> str:
+        return self.names.get(pointer.buffer.data_ptr(), "a tensor")
 
     def fault(self, what: str, who: torch.Tensor | None = None, kind: str = "out_of_bounds") -> None:
         """A fault of the present operation in the blocks where `who` (blocks or 1) holds. Raises `KernelFault`, unless
-        a checker takes it."""
+        `races` takes it."""
         position = 0 if who is None or who.shape[0] == 1 else int(who.to(torch.int8).argmax())
-        if self.checker is not None:
-            self.checker.report(kind, self.op.loc, what, self.group.shown(position))
+        if self.races is not None:
+            self.races.report(kind, self.op.loc, what, self.group.shown(position))
             return
         raise KernelFault(f"{self.op.loc}: {what} (block {self.group.shown(position)})")
 
     def bounds(self, pointer: Pointer) -> tuple[int, int]:
-        """The elements of its buffer that a pointer may reach: with a checker, its tensor's; else the whole storage's,
+        """The elements of its buffer that a pointer may reach: with `races`, its tensor's; else the whole storage's,
         outside which no memory is known."""
-        return (0, pointer.buffer.numel()) if self.checker is None else (pointer.low, pointer.high)
+        return (0, pointer.buffer.numel()) if self.races is None else (pointer.low, pointer.high)
 
     @abstractmethod
     def apply_body(

@@ -21,7 +21,6 @@ from tilewright.interpreter.numerics import (
 from tilewright.interpreter.values import Pointer, View
 
 _PADDING = {
-    PaddingMode.UNDETERMINED: 0.0,
     PaddingMode.ZERO: 0.0,
     PaddingMode.NEG_ZERO: -0.0,
     PaddingMode.NAN: math.nan,
@@ -180,14 +179,15 @@ def _apart(sizes: Sequence[int], strides: list[int]) -> bool:
     return True
 
 
-def padding_of(view: View) -> torch.Tensor:
+def padding_of(machine: Machine, view: View) -> torch.Tensor:
     """What a load puts where its tile is outside the array, one value."""
-    value = _PADDING[view.ty.padding_mode]
-    if not is_float(view.dtype):
-        if not math.isfinite(value):
-            raise UnsupportedOperation(f"padding mode {view.ty.padding_mode.name} of {view.dtype}")
-        value = 0
-    return torch.tensor(value, dtype=torch.float32).to(held_dtype(view.dtype))
+    mode, real = view.ty.padding_mode, is_float(view.dtype)
+    if mode is PaddingMode.UNDETERMINED:
+        value = torch.tensor(machine.undetermined.padding(machine, view.base, real)).to(held_dtype(view.dtype))
+        return from_memory(to_memory(value, view.dtype), view.dtype)
+    if not real and not math.isfinite(_PADDING[mode]):
+        raise UnsupportedOperation(f"padding mode {mode.name} of {view.dtype}")
+    return torch.tensor(_PADDING[mode], dtype=torch.float32).to(held_dtype(view.dtype))
 
 
 def gathered(view: View, index: list[torch.Tensor]) -> Place:
@@ -227,18 +227,26 @@ def checked(machine: Machine, pointer: Pointer, place: Place) -> Place:
     return Place(offset, inside)
 
 
+def spread(offset: torch.Tensor, inside: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Offsets and mask with the same number of blocks."""
+    if inside is None:
+        return offset, None
+    shape = (max(offset.shape[0], inside.shape[0]), *offset.shape[1:])
+    return offset.expand(shape), inside.expand(shape)
+
+
 def read(machine: Machine, pointer: Pointer, place: Place) -> torch.Tensor:
     """The elements at `place`; an element that is not inside is undefined."""
     if not pointer.buffer.numel():
         return torch.zeros(place.offset.shape, dtype=held_dtype(pointer.dtype))
-    if machine.checker is not None:
-        machine.taint = machine.checker.loaded(machine, pointer, place.offset, place.inside)
+    if machine.races is not None:
+        machine.races.loaded(machine, pointer, *spread(place.offset, place.inside))
     _count(machine.counts.loaded, machine, pointer, place)
     machine.counts.loads += machine.group.size
-    return from_memory(pointer.buffer[place.offset], pointer.dtype)
+    return from_memory(machine.undetermined.loaded(machine, pointer, pointer.buffer[place.offset]), pointer.dtype)
 
 
-def write(machine: Machine, pointer: Pointer, place: Place, value: torch.Tensor, taint: torch.Tensor | None) -> None:
+def write(machine: Machine, pointer: Pointer, place: Place, value: torch.Tensor) -> None:
     """Store `value`, (blocks or 1, *tile), where it is inside; what several blocks store alike is stored once."""
     offset = place.offset
     blocks = max(offset.shape[0], value.shape[0], 1 if place.inside is None else place.inside.shape[0])
@@ -246,12 +254,22 @@ def write(machine: Machine, pointer: Pointer, place: Place, value: torch.Tensor,
     offset, stored = offset.expand(shape), to_memory(value, pointer.dtype).expand(shape)
     inside = None if place.inside is None else place.inside.expand(shape)
     _count(machine.counts.stored, machine, pointer, Place(offset, inside))
-    if machine.checker is not None:
-        machine.checker.stored(machine, pointer, offset, inside, stored, taint)
+    if machine.races is not None:
+        machine.races.stored(machine, pointer, offset, inside, stored)
     if inside is None or inside.all():
         pointer.buffer[offset] = stored
     else:
         pointer.buffer[offset[inside]] = stored[inside]
+
+
+def updated(machine: Machine, pointer: Pointer, place: Place) -> None:
+    """Note an atomic operation, before it is made."""
+    if machine.races is not None:
+        machine.races.atomic(machine, pointer, *spread(place.offset, place.inside))
+    if machine.undetermined.sought is not None:
+        offset, inside = spread(place.offset, place.inside)
+        offset = offset.reshape(-1) if inside is None else offset[inside]
+        pointer.buffer[offset] = machine.undetermined.loaded(machine, pointer, pointer.buffer[offset])
 
 
 def _count(counter: dict[int, int], machine: Machine, pointer: Pointer, place: Place) -> None:

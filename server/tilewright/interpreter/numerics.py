@@ -57,8 +57,6 @@ _TORCH_BYTES = {
     dt.float8_e5m2: torch.float8_e5m2,
     dt.float8_e8m0fnu: torch.float8_e8m0fnu,
 }
-SIGNED_BITS = {dt.int8: 8, dt.int16: 16, dt.int32: 32}
-"""Signed integers whose overflow a wider one shows."""
 
 
 class UnsupportedOperation(Exception):

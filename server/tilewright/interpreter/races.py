@@ -2,12 +2,12 @@
 
 Every element remembers who wrote, read and atomically updated it last, and when. Blocks have no order but the one that
 acquire and release operations give: a release leaves the block's clock at its address, an acquire joins the clocks left
-there (vector clocks; L. Lamport, CACM 1978, and C. Fidge, 1988).
+there (vector clocks; L. Lamport, CACM 1978, and C. Fidge, 1988). Accesses to one buffer in elements of two sizes are
+not compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,78 +17,79 @@ from tilewright.interpreter.machine import Machine
 from tilewright.interpreter.values import Pointer
 
 NOBODY, SEVERAL = -1, -2
-_GROUPS = -10
-"""From here down: all blocks of a group stored one value; groups are numbered."""
 _ACQUIRES, _RELEASES = {"ACQUIRE", "ACQ_REL"}, {"RELEASE", "ACQ_REL"}
 _NARROW = {"BLOCK", "CLUSTER"}
-Report = Callable[[Any, str, str], None]
-
-
-class _Trace:
-    """Who made one kind of access to each unit last (a number or a mark from above), when, and at which line."""
-
-    def __init__(self, units: int) -> None:
-        self.who = torch.full((units,), NOBODY, dtype=torch.int32)
-        self.when = torch.zeros(units, dtype=torch.int32)
-        self.line = torch.zeros(units, dtype=torch.int32)
-
-    def split(self, times: int, units: int) -> _Trace:
-        """The same of `units` smaller units, `times` of them for one."""
-        finer = _Trace(units)
-        for name in ("who", "when", "line"):
-            known = getattr(self, name).repeat_interleave(times)
-            getattr(finer, name)[: known.numel()] = known
-        return finer
-
-
-class _Memory:
-    """The accesses to one storage, in units of the smallest elements that it was accessed in: stores, loads and atomic
-    updates, and which part of a store came last."""
-
-    def __init__(self, buffer: torch.Tensor) -> None:
-        self.size = buffer.element_size()
-        self.traces = (_Trace(buffer.numel()), _Trace(buffer.numel()), _Trace(buffer.numel()))
-        self.last = torch.zeros(buffer.numel(), dtype=torch.int64)
-
-    def refine(self, buffer: torch.Tensor) -> None:
-        """Go over to units of `buffer`'s elements, if these are smaller."""
-        times, units = self.size // buffer.element_size(), buffer.numel()
-        if times > 1:
-            self.size = buffer.element_size()
-            written, read, updated = self.traces
-            self.traces = (written.split(times, units), read.split(times, units), updated.split(times, units))
-            self.last = torch.zeros(units, dtype=torch.int64)
 
 
 @dataclass
+class Finding:
+    """A defect: its kind, the file and line it is at, what happens there, in which block it was first seen, and how
+    often it was seen."""
+
+    kind: str
+    file: str
+    line: int
+    message: str
+    block: str = ""
+    count: int = 1
+
+
+class _Trace:
+    """Who made one kind of access to each element last (a number or a mark from above), when, and at which line."""
+
+    def __init__(self, elements: int) -> None:
+        self.used = False
+        self.who = torch.full((elements,), NOBODY, dtype=torch.int32)
+        self.when = torch.zeros(elements, dtype=torch.int32)
+        self.line = torch.zeros(elements, dtype=torch.int32)
+
+
+class _Memory:
+    """The accesses to one storage in elements of one size: stores, loads and atomic updates, and which element of a
+    store came last."""
+
+    def __init__(self, elements: int) -> None:
+        self.written, self.read, self.updated = _Trace(elements), _Trace(elements), _Trace(elements)
+        self.last = torch.zeros(elements, dtype=torch.int64)
+
+
 class _Access:
-    """One access: elements' flat places, the blocks' numbers, whether each stands for all of a group, and how it is
-    shown; then the same for each of the `each` units that make an element."""
+    """An access of the present operation at `offset` where it is `inside`, both (blocks or 1, *tile): the elements'
+    flat places, the blocks' numbers, and whether each stands for all of a group."""
 
-    places: torch.Tensor
-    blocks: torch.Tensor
-    several: bool
-    name: str
-    pointer: Pointer
-    each: int
-    units: torch.Tensor
-    owners: torch.Tensor
+    def __init__(self, machine: Machine, pointer: Pointer, offset: torch.Tensor, inside: torch.Tensor | None) -> None:
+        numbers = machine.group.numbers.to(torch.int32)[: offset.shape[0]]
+        numbers = numbers.reshape(-1, *(1 for _ in offset.shape[1:])).expand(offset.shape)
+        self.machine, self.pointer, self.inside = machine, pointer, inside
+        self.places, self.blocks = self.of(offset), self.of(numbers)
+        self.several = offset.shape[0] == 1 and machine.group.size > 1
+        order = getattr(machine.op, "memory_order", None)
+        self.order = "WEAK" if order is None else str(order.name)
 
-    def spread(self, values: torch.Tensor) -> torch.Tensor:
-        """What holds of each element, for its units."""
-        return values if self.each == 1 else values.repeat_interleave(self.each)
+    def of(self, values: torch.Tensor) -> torch.Tensor:
+        """The values of the elements that are inside."""
+        return values.reshape(-1) if self.inside is None else values[self.inside]
 
 
 class Races:
-    """The accesses of one launch at a time. `report` takes a location, a message and a block."""
+    """The findings of all launches, and the accesses of one launch at a time. `stores` are the lines that stored to
+    each storage, with the names of their functions."""
 
-    def __init__(self, report: Report) -> None:
-        self._report = report
-        self._known: dict[int, _Memory] = {}
+    def __init__(self) -> None:
+        self.findings: dict[tuple[str, str, int], Finding] = {}
+        self.stores: dict[int, set[tuple[str, int, str]]] = {}
+        self._known: dict[tuple[int, int], _Memory] = {}
         self._clocks: dict[tuple[int, int], dict[int, int]] = {}
         self._clock: dict[int, int] = {}
         self._now = 0
-        self._group = _GROUPS
+
+    def report(self, kind: str, loc: Any, message: str, block: str) -> None:
+        """Put a finding on the list, once for each kind and line."""
+        key = (kind, str(loc.filename), int(loc.line))
+        if key in self.findings:
+            self.findings[key].count += 1
+        else:
+            self.findings[key] = Finding(*key, message, block)
 
     def next_launch(self) -> None:
         """What the launch before did is done."""
@@ -98,136 +99,134 @@ class Races:
     def next_group(self) -> None:
         """Other blocks run now, which know of nothing."""
         self._clock = {}
-        self._group -= 1
 
-    def access(
-        self, machine: Machine, pointer: Pointer, offset: torch.Tensor, inside: torch.Tensor | None, name: str
-    ) -> _Access:
-        """The places of an access, `offset` where it is `inside`; both (blocks or 1, *tile)."""
-        self._now += 1
-        numbers = machine.group.numbers.to(torch.int32)
-        several = offset.shape[0] == 1 and machine.group.size > 1
-        numbers = numbers[: offset.shape[0]].reshape(-1, *(1 for _ in offset.shape[1:])).expand(offset.shape)
-        places = offset.reshape(-1) if inside is None else offset[inside]
-        blocks = numbers.reshape(-1) if inside is None else numbers[inside]
-        memory = self._memory(pointer.buffer)
-        each = pointer.buffer.element_size() // memory.size
-        if each == 1:
-            return _Access(places, blocks, several, name, pointer, each, places, blocks)
-        units = (places[:, None] * each + torch.arange(each)).reshape(-1)
-        return _Access(places, blocks, several, name, pointer, each, units, blocks.repeat_interleave(each))
+    def loaded(self, machine: Machine, pointer: Pointer, offset: torch.Tensor, inside: torch.Tensor | None) -> None:
+        """Note a load."""
+        access, memory = self._access(machine, pointer, offset, inside)
+        if access.order == "WEAK":
+            self._compare(access, memory.written, "reads what block {} writes", None)
+            self._compare(access, memory.updated, "reads what block {} updates", None)
+            before = memory.read.who[access.places]
+            new = torch.where((before == NOBODY) | (before == access.blocks), access.blocks, SEVERAL)
+            self._put(access, memory.read, new, shared=True)
+        self._acquire(access)
 
-    def read(self, machine: Machine, access: _Access) -> None:
-        """Note a plain load."""
-        written, read, updated = self._memory(access.pointer.buffer).traces
-        self._compare(machine, access, written, "reads what block {} writes", None)
-        self._compare(machine, access, updated, "reads what block {} updates", None)
-        before = read.who[access.units]
-        new = torch.where((before == NOBODY) | (before == access.owners), access.owners, SEVERAL)
-        self._put(machine, read, access, torch.full_like(new, SEVERAL) if access.several else new, SEVERAL)
+    def stored(
+        self,
+        machine: Machine,
+        pointer: Pointer,
+        offset: torch.Tensor,
+        inside: torch.Tensor | None,
+        value: torch.Tensor,
+    ) -> None:
+        """Note a store, before it is made."""
+        access, memory = self._access(machine, pointer, offset, inside)
+        if access.order == "WEAK":
+            self._write(access, memory, access.of(value))
+        self._release(access)
+        loc = machine.op.loc
+        function = loc.function.name if loc.function else "the kernel"
+        self.stores.setdefault(pointer.buffer.data_ptr(), set()).add((str(loc.filename), int(loc.line), function))
 
-    def write(self, machine: Machine, access: _Access, value: torch.Tensor) -> None:
-        """Note a plain store of `value`, of the form of `access.places`, before it is made."""
-        memory = self._memory(access.pointer.buffer)
-        written, read, updated = memory.traces
-        changes = access.spread(differ(access.pointer.buffer[access.places], value))
-        self._compare(machine, access, written, "writes what block {} writes", changes)
-        self._compare(machine, access, read, "writes what block {} reads", changes)
-        self._compare(machine, access, updated, "writes what block {} updates", changes)
-        who = torch.full_like(access.owners, self._group) if access.several else access.owners
-        self._put(machine, written, access, who, None)
-        order = torch.arange(access.units.numel())
-        memory.last[access.units] = order
-        final = memory.last[access.units]
-        if (final != order).any():
-            strange = (final != order) & differ(value[final // access.each], access.spread(value))
-            apart = who[final] != who
-            if (strange & apart).any():
-                self._tell(machine, access, strange & apart, who[final], None, "writes what block {} writes")
-            if (strange & ~apart).any():
-                what = "writes more than one value, and any of them stays"
-                self._tell(machine, access, strange & ~apart, who[final], None, what)
-
-    def atomic(self, machine: Machine, access: _Access, order: str, scope: str) -> None:
-        """Note an atomic operation, and the order that it gives: with a narrow `scope`, it is one to its own block
+    def atomic(self, machine: Machine, pointer: Pointer, offset: torch.Tensor, inside: torch.Tensor | None) -> None:
+        """Note an atomic operation, and the order that it gives: with a narrow scope, it is one to its own block
         alone."""
-        written, read, updated = self._memory(access.pointer.buffer).traces
-        self.acquire(machine, access, order)
-        self._compare(machine, access, written, "updates what block {} writes", None)
-        self._compare(machine, access, read, "updates what block {} reads", None)
+        access, memory = self._access(machine, pointer, offset, inside)
+        scope = machine.op.memory_scope.name
+        self._acquire(access)
+        self._compare(access, memory.written, "updates what block {} writes", None)
+        self._compare(access, memory.read, "updates what block {} reads", None)
+        what = f"updates, with memory_scope {scope}, what block {{}} updates"
         if scope in _NARROW:
-            what = f"updates, with memory_scope {scope}, what block {{}} updates"
-            self._compare(machine, access, updated, what, None)
-        self._put(machine, updated, access, access.owners, SEVERAL)
-        several = (updated.who[access.units] == SEVERAL) | access.several  # one place for all blocks of the group
+            self._compare(access, memory.updated, what, None)
+        self._put(access, memory.updated, access.blocks, shared=True)
+        several = memory.updated.who[access.places] == SEVERAL
         if scope in _NARROW and several.any():
-            self._tell(machine, access, several, updated.who[access.units], None, what)
-        self.release(machine, access, order)
+            self._tell(access, several, memory.updated.who[access.places], None, what)
+        self._release(access)
 
-    def acquire(self, machine: Machine, access: _Access, order: str) -> None:
-        """Join what was released at these places, if `order` acquires. Blocks that act so run one by one."""
-        if order in _ACQUIRES and machine.group.size == 1:
+    def _access(
+        self, machine: Machine, pointer: Pointer, offset: torch.Tensor, inside: torch.Tensor | None
+    ) -> tuple[_Access, _Memory]:
+        self._now += 1
+        key = (pointer.buffer.data_ptr(), pointer.buffer.element_size())
+        if key not in self._known:
+            self._known[key] = _Memory(pointer.buffer.numel())
+        return _Access(machine, pointer, offset, inside), self._known[key]
+
+    def _write(self, access: _Access, memory: _Memory, value: torch.Tensor) -> None:
+        places, blocks = access.places, access.blocks
+        changes = differ(access.pointer.buffer[places], value)
+        self._compare(access, memory.written, "writes what block {} writes", changes)
+        self._compare(access, memory.read, "writes what block {} reads", changes)
+        self._compare(access, memory.updated, "writes what block {} updates", changes)
+        self._put(access, memory.written, blocks)
+        order = torch.arange(places.numel())
+        memory.last[places] = order
+        final = memory.last[places]
+        strange = (final != order) & differ(value[final], value)
+        apart = blocks[final] != blocks
+        if (strange & apart).any():
+            self._tell(access, strange & apart, blocks[final], None, "writes what block {} writes")
+        if (strange & ~apart).any():
+            what = "writes more than one value, and any of them stays"
+            self._tell(access, strange & ~apart, blocks[final], None, what)
+
+    def _acquire(self, access: _Access) -> None:
+        """Join what was released at these places, if the operation acquires. Blocks that act so run one by one."""
+        if access.order in _ACQUIRES and access.machine.group.size == 1:
             for place in access.places.unique().tolist():
                 for block, when in self._clocks.get((access.pointer.buffer.data_ptr(), place), {}).items():
                     self._clock[block] = max(self._clock.get(block, -1), when)
 
-    def release(self, machine: Machine, access: _Access, order: str) -> None:
-        """Leave what the block has done and knows at these places, if `order` releases."""
-        if order in _RELEASES and machine.group.size == 1:
-            known = self._clock | {int(machine.group.numbers[0]): self._now}
+    def _release(self, access: _Access) -> None:
+        """Leave what the block has done and knows at these places, if the operation releases."""
+        if access.order in _RELEASES and access.machine.group.size == 1:
+            known = self._clock | {int(access.machine.group.numbers[0]): self._now}
             for place in access.places.unique().tolist():
                 left = self._clocks.setdefault((access.pointer.buffer.data_ptr(), place), {})
                 for block, when in known.items():
                     left[block] = max(left.get(block, -1), when)
 
-    def _memory(self, buffer: torch.Tensor) -> _Memory:
-        address = buffer.data_ptr()
-        if address not in self._known:
-            self._known[address] = _Memory(buffer)
-        self._known[address].refine(buffer)
-        return self._known[address]
+    def _put(self, access: _Access, trace: _Trace, who: torch.Tensor, shared: bool = False) -> None:
+        """Note who made the access; where several did, and it may be `shared`, that several did."""
+        if access.several:
+            who = torch.full_like(who, SEVERAL)
+        trace.used = True
+        trace.who[access.places] = who
+        trace.when[access.places] = self._now
+        trace.line[access.places] = int(access.machine.op.loc.line)
+        if shared:
+            trace.who[access.places[trace.who[access.places] != who]] = SEVERAL
 
-    def _put(self, machine: Machine, trace: _Trace, access: _Access, who: torch.Tensor, shared: int | None) -> None:
-        trace.who[access.units] = who
-        trace.when[access.units] = self._now
-        trace.line[access.units] = int(machine.op.loc.line)
-        if shared is not None:
-            trace.who[access.units[trace.who[access.units] != who]] = shared
-
-    def _compare(self, machine: Machine, access: _Access, trace: _Trace, what: str, where: torch.Tensor | None) -> None:
+    def _compare(self, access: _Access, trace: _Trace, what: str, where: torch.Tensor | None) -> None:
         """Report an access where another block's, noted in `trace`, has no order with it."""
-        others = trace.who[access.units]
-        strange = (others != NOBODY) & ((others != access.owners) | access.several) & (others != self._group)
+        if not trace.used:
+            return
+        others = trace.who[access.places]
+        strange = (others != NOBODY) & ((others != access.blocks) | access.several)
         if where is not None:
             strange = strange & where
-        if not strange.any():
-            return
-        if machine.group.size == 1 and self._clock:
+        if strange.any() and access.machine.group.size == 1 and self._clock:
             known = torch.tensor([self._clock.get(int(other), -1) for other in others[strange].tolist()])
             several = others[strange] == SEVERAL  # who they are is not known: one who has acquired anything is trusted
-            strange = strange.clone()
-            strange[strange.clone()] = ~((known >= trace.when[access.units][strange]) | several)
+            strange[strange.clone()] = ~((known >= trace.when[access.places][strange]) | several)
         if strange.any():
-            self._tell(machine, access, strange, others, trace, what)
+            self._tell(access, strange, others, trace, what)
 
     def _tell(
-        self,
-        machine: Machine,
-        access: _Access,
-        strange: torch.Tensor,
-        others: torch.Tensor,
-        trace: _Trace | None,
-        what: str,
+        self, access: _Access, strange: torch.Tensor, others: torch.Tensor, trace: _Trace | None, what: str
     ) -> None:
+        machine = access.machine
         first = int(strange.to(torch.int8).argmax())
-        other, block, place = int(others[first]), int(access.owners[first]), int(access.places[first // access.each])
+        other, block, place = int(others[first]), int(access.blocks[first]), int(access.places[first])
         if other == block:  # the access stands for all blocks of its group
             block = int(machine.group.numbers[-1])
         named = "another block" if other < 0 else f"block {shown(other, machine.grid)}"
-        line = f" (line {int(trace.line[access.units[first]])})" if trace is not None else ""
-        element = place - access.pointer.low
-        message = f"{what.replace('block {}', named)}{line}: element {element} of {access.name}, in the same launch"
-        self._report(machine.op.loc, message, shown(block, machine.grid))
+        line = f" (line {int(trace.line[place])})" if trace is not None else ""
+        element = f"element {place - access.pointer.low} of {machine.name_of(access.pointer)}"
+        message = f"{what.replace('block {}', named)}{line}: {element}, in the same launch"
+        self.report("race", machine.op.loc, message, shown(block, machine.grid))
 
 
 def differ(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

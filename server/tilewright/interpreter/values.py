@@ -1,21 +1,17 @@
 """What a launch's blocks hold while they run side by side: every value has the blocks along its first axis.
 
-A value that is the same in all blocks has length 1 there. Beside a value lies its taint, where a checker follows one:
-per element, where something undetermined came from (see `checker`).
+A value that is the same in all blocks has length 1 there.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import torch
 
 from tilewright.interpreter.numerics import DType, UnsupportedOperation
-
-Cell: TypeAlias = tuple[Any, torch.Tensor | None]
-"""A value and its taint."""
 
 
 @dataclass(frozen=True)
@@ -104,36 +100,19 @@ class Group:
 
 
 class Values(dict[str, Any]):
-    """Values by name. With a `parent`, what is not here is taken from there, for the blocks `who` of its group.
-
-    `put` replaces a value and its taint; an item that is set keeps the taint of its name, if it has one.
-    """
+    """Values by name. With a `parent`, what is not here is taken from there, for the blocks `who` of its group."""
 
     def __init__(self, parent: Values | None = None, who: torch.Tensor | None = None) -> None:
         super().__init__()
-        self._taints: dict[str, torch.Tensor] = {}
         self._parent = parent
         self._who = who
 
     def __missing__(self, name: str) -> Any:
         if self._parent is None:
             raise KeyError(name)
-        value, taint = self._parent.cell(name)
-        if self._who is not None:
-            value, taint = select(value, self._who), select(taint, self._who)
-        self.put(name, (value, taint))
-        return value
-
-    def cell(self, name: str) -> Cell:
-        value = self[name]
-        return value, self._taints.get(name)
-
-    def put(self, name: str, cell: Cell) -> None:
-        self[name] = cell[0]
-        if cell[1] is not None:
-            self._taints[name] = cell[1]
-        elif self._taints:
-            self._taints.pop(name, None)
+        value = self._parent[name]
+        self[name] = value if self._who is None else select(value, self._who)
+        return self[name]
 
 
 def select(value: Any, who: torch.Tensor) -> Any:
@@ -148,27 +127,15 @@ def select(value: Any, who: torch.Tensor) -> Any:
     return value
 
 
-def joined(cells: list[Cell], sizes: list[int], order: torch.Tensor) -> Cell:
-    """One cell of several groups' cells, one after the other, `order` applied. `sizes` are the groups'."""
-    values = [value for value, _ in cells]
+def joined(values: list[Any], sizes: list[int], order: torch.Tensor) -> Any:
+    """One value of several groups' values, one after the other, `order` applied. `sizes` are the groups'."""
     first = values[0]
     if isinstance(first, Pointer):
         if any(value.buffer.data_ptr() != first.buffer.data_ptr() for value in values):
             raise UnsupportedOperation("a pointer that leads to different tensors in different blocks")
-        offset = joined([(value.offset, None) for value in values], sizes, order)[0]
+        offset = joined([value.offset for value in values], sizes, order)
         low, high = min(value.low for value in values), max(value.high for value in values)
-        return replace(first, offset=offset, low=low, high=high), None
+        return replace(first, offset=offset, low=low, high=high)
     if not isinstance(first, torch.Tensor):
-        return first, None
-    value = torch.cat([_wide(part, size) for part, size in zip(values, sizes, strict=True)])[order]
-    if all(taint is None for _, taint in cells):
-        return value, None
-    taints = [
-        _wide(torch.zeros((), dtype=torch.int16) if taint is None else taint, size, part)
-        for (part, taint), size in zip(cells, sizes, strict=True)
-    ]
-    return value, torch.cat(taints)[order]
-
-
-def _wide(value: torch.Tensor, size: int, like: torch.Tensor | None = None) -> torch.Tensor:
-    return value.expand(size, *(value if like is None else like).shape[1:])
+        return first
+    return torch.cat([value.expand(size, *value.shape[1:]) for value, size in zip(values, sizes, strict=True)])[order]
