@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from tilewright.compiler.tools import REINSTALL, TOOLKIT, find_nvdisasm, find_tileiras, known_archs, mixed
+from tilewright.compiler.tools import REINSTALL, TOOLKIT, find_tool, known_archs, mixed
 from tilewright.errors import UsageError
 from tilewright.gpu.telemetry import MIN_DRIVER, Gpu, find_gpu, torch_cuda
 
@@ -63,8 +63,8 @@ def this_machine() -> Machine:
     versions = {name: _version(name) for name in (*PACKAGES, *TOOLKIT)}
     packages = {name: version for name, version in versions.items() if version is not None}
     return Machine(
-        platform.system(), sys.version_info[:2], _git_version(), packages, find_tileiras(), known_archs(),
-        find_nvdisasm(), torch_cuda(), find_gpu(), _gpu_on_the_bus(), _broken(packages),
+        platform.system(), sys.version_info[:2], _git_version(), packages, find_tool("tileiras"), known_archs(),
+        find_tool("nvdisasm"), torch_cuda(), find_gpu(), _gpu_on_the_bus(), _broken(packages),
     )  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def resolutions() -> list[str]:
 
 def _broken(packages: dict[str, str]) -> dict[str, str]:
     commands = {name: [sys.executable, "-c", f"import {PACKAGES[name]}"] for name in PACKAGES if name in packages}
-    tools = {"tileiras": find_tileiras(), "nvdisasm": find_nvdisasm()}
+    tools = {"tileiras": find_tool("tileiras"), "nvdisasm": find_tool("nvdisasm")}
     commands |= {name: [path, "--version"] for name, path in tools.items() if path is not None}
     reading, writing = os.pipe()  # whose end would tell the supervisor that its server is gone
     thread = "import threading as t; one = t.Thread(target=int); one.start(); one.join()"

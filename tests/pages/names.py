@@ -26,7 +26,7 @@ from tilewright import task
 from tilewright.autotune import report as autotune_report
 from tilewright.compiler.findings import Finding, Treatment
 from tilewright.compiler.resources import Resources
-from tilewright.compiler.tools import find_tileiras
+from tilewright.compiler.tools import find_tool
 from tilewright.evaluation.results import Status
 from tilewright.policy import Reason
 from tilewright.profile import report as profile_report
@@ -113,7 +113,7 @@ def _sources() -> str:
 @cache
 def _flags(program: str) -> set[str]:
     if program == "tileiras":
-        said = subprocess.run([str(find_tileiras()), "--help"], capture_output=True, text=True, check=True).stdout
+        said = subprocess.run([str(find_tool("tileiras")), "--help"], capture_output=True, text=True, check=True).stdout
         return {*re.findall(r"--[\w-]+", said)}
     return set(ELSEWHERE[program].split())
 
@@ -234,7 +234,7 @@ def _resolves(dotted: str) -> bool:
 
 @cache
 def _architectures() -> frozenset[str]:
-    said = subprocess.run([str(find_tileiras()), "--help"], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run([str(find_tool("tileiras")), "--help"], capture_output=True, text=True, check=True).stdout
     return frozenset(re.findall(r"=(sm_\d+)", said))
 
 

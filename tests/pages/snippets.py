@@ -35,7 +35,7 @@ import torch
 
 from tests.pages.page import Page, Problem, pages, read
 from tilewright.compiler.cutile import lower
-from tilewright.compiler.tools import compiler_version, find_tileiras
+from tilewright.compiler.tools import compiler_version, find_tool
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
 
@@ -236,7 +236,7 @@ def _compiled(made: Any, page: Page, line: int, arch: str, folder: Path) -> Prob
     done_before = Path(tempfile.gettempdir()) / f"tilewright-pages-{os.getuid()}" / _key(made)
     if done_before.exists():
         return None
-    tool = find_tileiras()
+    tool = find_tool("tileiras")
     assert tool, "tileiras is missing; run `tilewright doctor`"
     source = folder / f"{_key(made)}.bc"
     source.write_bytes(made.bytecode)

@@ -157,7 +157,7 @@ def test_the_compiler_found_here_knows_the_architectures_of_today() -> None:
 
 def test_a_missing_program_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     need_compiler()
-    monkeypatch.setattr(tools, "find_nvdisasm", lambda: None)
+    monkeypatch.setattr(tools, "find_tool", lambda name: None if name == "nvdisasm" else name)
     with pytest.raises(MissingTool, match=r"nvdisasm is not there.*pip install nvidia-cuda-nvdisasm"):
         need_compiler()
 
@@ -172,7 +172,7 @@ def test_a_compiler_that_cannot_work_is_named_before_a_kernel_is_blamed(monkeypa
     monkeypatch.setattr(tools.metadata, "version", lambda name: other.get(name) or real(name))
     with pytest.raises(MissingTool, match=r"wheels of different releases: nvidia-cuda-tileiras 13\.2\.86, .*pip"):
         need_tileiras()
-    monkeypatch.setattr(tools, "find_tileiras", lambda: None)
+    monkeypatch.setattr(tools, "find_tool", lambda name: None)
     monkeypatch.setattr(tools.metadata, "version", real)
     with pytest.raises(MissingTool, match="it is not there"):
         need_tileiras()

@@ -20,7 +20,7 @@ from tilewright.compiler.compilation import Compilation
 from tilewright.compiler.cubin import disassemble, resources
 from tilewright.compiler.remarks import parse_remarks
 from tilewright.compiler.texts import TEXT_LIMIT, read_text, tidy
-from tilewright.compiler.tools import REINSTALL, MissingTool, find_tileiras, find_tileirdisasm
+from tilewright.compiler.tools import find_tool, need_tool
 
 ERROR_LIMIT = 2000
 REPORTED_ERROR = re.compile(r'^(?:loc\([^)]*?"?(?P<file>[^":]+)"?:(?P<line>\d+):\d+[^)]*\): )?error: ', re.MULTILINE)
@@ -92,11 +92,8 @@ def assemble(source: Lowered, timeout_s: float, folder: Path | None = None) -> C
 
 def _run_tileiras(source: Lowered, place: Path, timeout_s: float) -> tuple[str, bool]:
     """Why there is no cubin, or nothing; and whether it was time that ran out."""
-    tool = find_tileiras()
-    if tool is None:
-        raise MissingTool(f"tileiras is not there; fix it with: {REINSTALL}")
     command = [
-        tool, str(place / "kernel.tileirbc"), "-o", str(place / "kernel.cubin"),
+        need_tool("tileiras"), str(place / "kernel.tileirbc"), "-o", str(place / "kernel.cubin"),
         "--gpu-name", source.arch, f"-O{source.opt_level}", "--lineinfo",
         "--remarks=all", "--remark-format=yaml", f"--remarks-output-file={place / 'remarks.yaml'}",
     ]  # fmt: skip
@@ -128,7 +125,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _tile_ir(bytecode: Path, timeout_s: float) -> str:
-    tool = find_tileirdisasm()
+    tool = find_tool("tileirdisasm")
     if tool is None:
         return "(no Tile IR text: tileirdisasm comes with nvidia-cuda-tileiras from 13.4)"
     try:

@@ -15,7 +15,7 @@ from elftools.elf.elffile import ELFFile
 
 from tilewright.compiler import sass
 from tilewright.compiler.resources import Resources
-from tilewright.compiler.tools import MissingTool, find_nvdisasm
+from tilewright.compiler.tools import need_tool
 from tilewright.gpu.specs import KIB, SM_LIMITS, SmLimits
 
 # Attributes of .nv.info that matter here, by their number in the section's records.
@@ -56,19 +56,12 @@ def occupancy(registers: int, shared: int, threads: int, limits: SmLimits) -> tu
     return least, " and ".join(name for name, count in found.items() if count == least)
 
 
-def _nvdisasm() -> str:
-    tool = find_nvdisasm()
-    if tool is None:
-        raise MissingTool("nvdisasm is not there; fix it with: pip install nvidia-cuda-nvdisasm")
-    return tool
-
-
 def disassemble(cubin: bytes, folder: Path | None = None, timeout_s: float = 60.0) -> str:
     """The SASS of a cubin with its source lines. Raises `MissingTool` where nvdisasm is."""
     with tempfile.NamedTemporaryFile(suffix=".cubin", dir=folder) as file:
         file.write(cubin)
         file.flush()
-        command = [_nvdisasm(), "-c", "-gi", file.name]
+        command = [need_tool("nvdisasm"), "-c", "-gi", file.name]
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=True)
     return done.stdout
 

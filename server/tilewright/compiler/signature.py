@@ -87,17 +87,10 @@ def array_constraint(tensor: torch.Tensor, annotation: ct.ArrayAnnotation | None
 
 def _list_constraint(arrays: list[Any], annotation: ct.ArrayAnnotation | None) -> ListConstraint:
     """What holds for all arrays of a list."""
-    if not arrays:
-        raise TypeError("Empty lists are not supported as kernel arguments")
-    for item in arrays:
-        if not isinstance(item, torch.Tensor):
-            raise TypeError(f"Expected list items to be arrays, got {type(item).__name__}")
-    found = [array_constraint(item, annotation) for item in arrays]
+    found = [array_constraint(item, annotation) for item in arrays if isinstance(item, torch.Tensor)]
+    if len(found) < len(arrays) or len({(one.ndim, one.dtype) for one in found}) != 1:
+        raise TypeError("A list as kernel argument holds one or more arrays, of one rank and data type")
     first = found[0]
-    if any(one.ndim != first.ndim for one in found):
-        raise TypeError("Arrays in list vary in rank")
-    if any(one.dtype != first.dtype for one in found):
-        raise TypeError("Arrays in list vary in data type")
 
     def divisors(name: str) -> tuple[int, ...]:
         return tuple(math.gcd(*column) for column in zip(*(getattr(one, name) for one in found), strict=True))

@@ -38,7 +38,7 @@ def need_tileiras() -> None:
     for name in TOOLKIT:
         with contextlib.suppress(metadata.PackageNotFoundError):
             releases[name] = metadata.version(name)
-    tool = find_tileiras()
+    tool = find_tool("tileiras")
     why = (
         mixed(releases) or ("" if tool else "it is not there") or ("" if compiler_version() else f"{tool} does not run")
     )
@@ -57,52 +57,36 @@ def find_tool(name: str) -> str | None:
     return found or shutil.which(name)
 
 
-def find_tileiras() -> str | None:
-    """Path of tileiras, the Tile IR compiler, or None."""
-    return find_tool("tileiras")
-
-
-def find_nvdisasm() -> str | None:
-    """Path of nvdisasm, which turns a cubin into SASS, or None."""
-    return find_tool("nvdisasm")
-
-
-def find_tileirdisasm() -> str | None:
-    """Path of tileirdisasm, which prints Tile IR bytecode (beside tileiras from 13.4), or None."""
-    return find_tool("tileirdisasm")
+def need_tool(name: str) -> str:
+    """Path of tileiras, the Tile IR compiler, or nvdisasm, which turns a cubin into SASS. Raises `MissingTool`."""
+    tool = find_tool(name)
+    if tool is None:
+        remedy = REINSTALL if name == "tileiras" else f"pip install nvidia-cuda-{name}"
+        raise MissingTool(f"{name} is not there, so no kernel can be looked at; fix it with: {remedy}")
+    return tool
 
 
 def need_compiler() -> None:
     """Raises `MissingTool` unless kernels can be compiled and disassembled here."""
-    for found, name, remedy in (
-        (find_tileiras(), "tileiras", REINSTALL),
-        (find_nvdisasm(), "nvdisasm", "pip install nvidia-cuda-nvdisasm"),
-    ):
-        if found is None:
-            raise MissingTool(f"{name} is not there, so no kernel can be looked at; fix it with: {remedy}")
+    need_tool("tileiras")
+    need_tool("nvdisasm")
 
 
 @cache
+def _said(option: str) -> str:
+    """What the tileiras found here says when it is asked; empty where it cannot be."""
+    try:
+        command = [find_tool("tileiras") or "tileiras", option]
+        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
 def known_archs() -> frozenset[str]:
-    """The architectures that the tileiras found here compiles for; empty where it cannot be asked."""
-    tool = find_tileiras()
-    if tool is None:
-        return frozenset()
-    try:
-        done = subprocess.run([tool, "--help"], capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return frozenset()
-    return frozenset(re.findall(r"=(sm_\d+)", done.stdout))
+    """The architectures that tileiras compiles for; empty where it cannot be asked."""
+    return frozenset(re.findall(r"=(sm_\d+)", _said("--help")))
 
 
-@cache
 def compiler_version() -> str:
-    """What the tileiras found here says of its release; empty where it cannot be asked."""
-    tool = find_tileiras()
-    if tool is None:
-        return ""
-    try:
-        done = subprocess.run([tool, "--version"], capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.strip()
+    """What tileiras says of its release; empty where it cannot be asked."""
+    return _said("--version").strip()

@@ -121,55 +121,33 @@ def _flat_array(tensor: torch.Tensor, constraint: Any) -> list[Any]:
     return [pointer, *(torch.tensor([size], dtype=index) for size in (*tensor.shape, *tensor.stride()))]
 
 
-_LAUNCH = "launch(stream, grid, kernel, kernel_args, /, *, programmatic_dependent_launch=False)"
-_GRID_BITS = 24
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
-"""The driver's limits of a grid; cuTile's own is `_GRID_BITS` along each axis."""
+"""The driver's limits of a grid; cuTile's own is `_GRID_SIZE` along each axis."""
+_GRID_SIZE = (1 << 24) - 1
 
 
 def _grid_of(grid: Any) -> BlockIndex:
-    """A grid's three sizes. Raises what cuTile raises, and in its words, for a grid that no GPU takes."""
-    if not isinstance(grid, tuple):
-        raise TypeError("Grid must be a tuple")
-    if len(grid) > 3:
-        raise ValueError(f"Grid dimensions must be at most 3, got length {len(grid)}")
-    for axis, (size, limit) in enumerate(zip(grid, GRID_LIMITS, strict=False)):
-        if not isinstance(size, int):
-            raise TypeError("an integer is required")
-        if size < 0:
-            raise OverflowError("can't convert negative value to unsigned int")
-        if size >= 2**32:
-            raise ValueError(f"Grid[{axis}] value too big: {size}")
-        if size > limit:
-            raise ValueError(f"Grid[{axis}] is too big: max={limit}, got={size}")
-        if size >= 1 << _GRID_BITS:
-            raise ValueError(
-                f"Grid[{axis}] exceeds {_GRID_BITS}-bit limit: max={(1 << _GRID_BITS) - 1}, got={size}. Use multiple "
-                "kernel launches for larger workloads."
-            )
-    x, y, z = (*(int(size) for size in grid), 1, 1, 1)[:3]
+    """A grid's three sizes. Raises for a grid that no GPU takes, as cuTile does."""
+    if not isinstance(grid, tuple) or not all(isinstance(size, int) for size in grid):
+        raise TypeError("Grid must be a tuple of integers")
+    limits = [min(limit, _GRID_SIZE) for limit in GRID_LIMITS]
+    if len(grid) > 3 or any(not 0 <= size <= limit for size, limit in zip(grid, limits, strict=False)):
+        raise ValueError(f"Grid must have at most 3 sizes, of at most {limits}, got {grid}")
+    x, y, z = (*map(int, grid), 1, 1, 1)[:3]
     return x, y, z
 
 
-def _launch(stream: Any, grid: Any, kernel: Any, kernel_args: tuple[Any, ...], /, **options: Any) -> None:
+def _launch(
+    stream: Any, grid: Any, kernel: Any, kernel_args: Any, /, *, programmatic_dependent_launch: bool = False
+) -> None:
     """`ct.launch` on the interpreter."""
     assert _host is not None
     with torch._C.DisableTorchFunction(), paused():
-        if stream is None:
-            raise TypeError("Stream is required, got None")
-        if (
-            not isinstance(stream, int)
-            and not hasattr(stream, "cuda_stream")
-            and not hasattr(stream, "__cuda_stream__")
-        ):
+        if not isinstance(stream, int) and not {"cuda_stream", "__cuda_stream__"} & {*dir(stream)}:
             raise TypeError(f"Unsupported stream type '{type(stream).__name__}'.")
-        if unknown := options.keys() - {"programmatic_dependent_launch"}:
-            raise RuntimeError(f"Unexpected keyword argument {min(unknown)}")
         x, y, z = _grid_of(grid)
-        if not isinstance(kernel, ct.kernel):
-            raise TypeError(f"{_LAUNCH} expects a tile kernel as the third argument, got {type(kernel).__name__}")
-        if not isinstance(kernel_args, tuple):
-            raise TypeError(f"{_LAUNCH} expects a tuple as the fourth argument, got {type(kernel_args).__name__}")
+        if not isinstance(kernel, ct.kernel) or not isinstance(kernel_args, tuple):
+            raise TypeError("launch expects a tile kernel as the third argument and a tuple as the fourth")
         arguments = tuple(kernel_args)
         signature = signature_of(kernel, arguments)
         # Hints do not change what a kernel computes: variants of one kernel share their program.

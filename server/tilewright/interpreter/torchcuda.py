@@ -139,33 +139,21 @@ def _nothing() -> Callable[..., None]:
     return lambda *_, **__: None
 
 
-def _memory_stats(device: Any = None) -> dict[str, int]:
-    return {}
-
-
 def _random() -> dict[str, Any]:
     """The device's random numbers are the default generator's."""
     source = torch.default_generator
     return {
         "default_generators": (source,),
-        "manual_seed": lambda seed: _seeded(seed),
-        "manual_seed_all": lambda seed: _seeded(seed),
-        "seed": lambda: _seeded(source.seed()),
-        "seed_all": lambda: _seeded(source.seed()),
+        "manual_seed": lambda seed: source.manual_seed(int(seed)),
+        "manual_seed_all": lambda seed: source.manual_seed(int(seed)),
+        "seed": lambda: source.manual_seed(source.seed()),
+        "seed_all": lambda: source.manual_seed(source.seed()),
         "initial_seed": lambda: source.initial_seed(),
         "get_rng_state": lambda device=None: source.get_state(),
         "get_rng_state_all": lambda: [source.get_state()],
-        "set_rng_state": lambda state, device=None: _restored(state),
-        "set_rng_state_all": lambda states: _restored(states[0]),
+        "set_rng_state": lambda state, device=None: source.set_state(state),
+        "set_rng_state_all": lambda states: source.set_state(states[0]),
     }
-
-
-def _seeded(seed: int) -> None:
-    torch.default_generator.manual_seed(int(seed))
-
-
-def _restored(state: torch.Tensor) -> None:
-    torch.default_generator.set_state(state)
 
 
 def stand_in(device: DeviceSpec) -> None:
@@ -208,7 +196,7 @@ def stand_in(device: DeviceSpec) -> None:
         "ExternalStream": _Stream,
         "Event": _Stream,
         "mem_get_info": lambda device=None: (MEMORY_BYTES, MEMORY_BYTES),
-        "memory_stats": _memory_stats,
+        "memory_stats": lambda device=None: {},
         "memory_summary": lambda device=None, abbreviated=False: "",
         **_random(),
     }
