@@ -9,7 +9,7 @@ from typing import Any
 import cuda.tile as ct
 import torch
 
-from tests.corpus.example import Case, Example, integers, normal
+from tests.corpus.example import Case, Example, normal
 
 Size = ct.Constant[int]
 Flag = ct.Constant[bool]
@@ -144,75 +144,6 @@ def varlen_reference(
     return torch.cat(pieces)
 
 
-@ct.kernel
-def decode_kernel(q, k, v, lengths, part, sums, scale, SPLIT: Size, TN: Size, D: Size, GROUP: Size):
-    """One query a head; block (b, g, s) takes SPLIT tiles of keys for the GROUP heads of cache head g."""
-    batch, cache, split = ct.bid(0), ct.bid(1), ct.bid(2)
-    length = ct.load(lengths, index=(batch,), shape=()).item()
-    query = ct.load(q, index=(batch, cache, 0), shape=(1, GROUP, D)).reshape((GROUP, D))
-    top = ct.full((GROUP, 1), -math.inf, ct.float32)
-    total = ct.zeros((GROUP, 1), ct.float32)
-    acc = ct.zeros((GROUP, D), ct.float32)
-    for j in range(split * SPLIT, min((split + 1) * SPLIT, ct.cdiv(length, TN))):
-        where = (batch, cache, j, 0)
-        key = ct.load(k, index=where, shape=(1, 1, TN, D), padding_mode=ZERO).reshape((TN, D))
-        score = ct.mma(query, key.transpose(), ct.zeros((GROUP, TN), ct.float32)) * scale
-        columns = j * TN + ct.arange(TN, dtype=ct.int32)[None, :]
-        score = ct.where(columns < length, score, -math.inf)
-        higher = ct.maximum(top, ct.max(score, axis=1, keepdims=True))
-        p = ct.exp2(score - higher)
-        shrink = ct.exp2(top - higher)
-        total = total * shrink + ct.sum(p, axis=1, keepdims=True)
-        value = ct.load(v, index=where, shape=(1, 1, TN, D), padding_mode=ZERO).reshape((TN, D))
-        acc = ct.mma(p.astype(v.dtype), value, acc * shrink)
-        top = higher
-    some = total > 0.0
-    ct.store(part, index=(split, batch, cache, 0), tile=ct.where(some, acc / total, 0.0).reshape((1, 1, GROUP, D)))
-    weight = ct.where(some, top + ct.log2(total), -math.inf)
-    ct.store(sums, index=(split, batch, cache), tile=weight.reshape((1, 1, GROUP)))
-
-
-@ct.kernel
-def combine_kernel(part, sums, out, S: Size, D: Size):
-    batch, head = ct.bid(0), ct.bid(1)
-    sizes = ct.load(sums, index=(0, batch, head), shape=(S, 1, 1), padding_mode=ct.PaddingMode.NEG_INF)
-    parts = ct.load(part, index=(0, batch, head, 0), shape=(S, 1, 1, D), padding_mode=ZERO)
-    weights = ct.exp2(sizes - ct.max(sizes, axis=0, keepdims=True))
-    weights = (weights / ct.sum(weights, axis=0, keepdims=True)).reshape((S, 1))
-    value = ct.sum(weights * parts.reshape((S, D)), axis=0)
-    ct.store(out, index=(batch, head, 0), tile=value.astype(out.dtype).reshape((1, 1, D)))
-
-
-def attention_decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    (batch, heads, width), caches = q.shape, k.shape[1]
-    per_split = 2
-    splits = ct.cdiv(ct.cdiv(k.shape[2], TN), per_split)
-    out, stream = torch.empty_like(q), torch.cuda.current_stream()
-    part = torch.empty(splits, batch, heads, width, dtype=torch.float32, device=q.device)
-    sums = torch.empty(splits, batch, heads, dtype=torch.float32, device=q.device)
-    scale = LOG2E / math.sqrt(width)
-    arguments = (q, k, v, lengths, part, sums, scale, per_split, TN, width, heads // caches)
-    ct.launch(stream, (batch, caches, splits), decode_kernel, arguments)
-    padded = 1 << (splits - 1).bit_length()
-    ct.launch(stream, (batch, heads), combine_kernel, (part, sums, out, padded, width))
-    return out
-
-
-def decode_inputs(case: Case, generator: torch.Generator) -> dict[str, Any]:
-    batch, width = case["B"], case["D"]
-    cache = (batch, case["KV"], case["K"], width)
-    lengths = integers(generator, 1, case["K"] + 1, batch, dtype=torch.int32)
-    tensors = {name: normal(case, generator, *cache) for name in "kv"}
-    return {"q": normal(case, generator, batch, case["H"], width), **tensors, "lengths": lengths}
-
-
-def decode_reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    rows = []
-    for row, length in enumerate(lengths.tolist()):
-        rows.append(exact_attention(q[row, :, None], k[row, :, :length], v[row, :, :length])[:, 0])
-    return torch.stack(rows)
-
-
 def causal_reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return exact_attention(q, k, v, causal=True)
 
@@ -246,14 +177,5 @@ EXAMPLES = (
         ({"lengths": (7, 33, 1, 16), "H": 2, "D": 16, "dtype": "float16"},),
         (4e-3, 4e-3),
         covers="T8, sequences of different lengths",
-    ),
-    Example(
-        "attention_decode",
-        attention_decode,
-        decode_inputs,
-        decode_reference,
-        ({"B": 3, "H": 8, "KV": 2, "K": 90, "D": 32, "dtype": "float16"},),
-        (4e-3, 4e-3),
-        covers="decoding with a split cache, combined",
     ),
 )

@@ -12,31 +12,6 @@ ZERO = ct.PaddingMode.ZERO
 
 
 @ct.kernel
-def conv1d_kernel(x, weight, out, WIDTH: Size, C: Size, T: Size):
-    """Causal and depthwise: out[c, t] sums weight[c, i] * x[c, t - WIDTH + 1 + i]."""
-    channel, step = ct.bid(0), ct.bid(1)
-    rows = channel * C + ct.arange(C, dtype=ct.int32)[:, None]
-    times = step * T + ct.arange(T, dtype=ct.int32)[None, :]
-    total = ct.zeros((C, T), ct.float32)
-    for i in range(WIDTH):
-        a = ct.gather(x, (rows, times - (WIDTH - 1) + i)).astype(ct.float32)
-        total += a * ct.gather(weight, (rows, i)).astype(ct.float32)
-    ct.store(out, index=(channel, step), tile=total.astype(out.dtype))
-
-
-def conv1d_causal(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    out = torch.empty_like(x)
-    grid = (ct.cdiv(x.shape[0], 4), ct.cdiv(x.shape[1], 32))
-    ct.launch(torch.cuda.current_stream(), grid, conv1d_kernel, (x, weight, out, weight.shape[1], 4, 32))
-    return out
-
-
-def conv1d_reference(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    padded = torch.nn.functional.pad(x, (weight.shape[1] - 1, 0))
-    return torch.nn.functional.conv1d(padded[None], weight[:, None], groups=x.shape[0])[0]
-
-
-@ct.kernel
 def moving_average_kernel(x, out, WINDOW: Size, T: Size):
     """Windows that overlap, as tiles of a view whose steps are shorter than they."""
     view = x.tiled_view((WINDOW,), padding_mode=ZERO, traversal_steps=(1,))
@@ -52,14 +27,6 @@ def moving_average(x: torch.Tensor) -> torch.Tensor:
 
 
 EXAMPLES = (
-    Example(
-        "conv1d_causal",
-        conv1d_causal,
-        lambda case, generator: {"x": normal(case, generator, 6, 50), "weight": normal(case, generator, 6, 4)},
-        conv1d_reference,
-        ({}, {"dtype": "bfloat16"}),
-        covers="1-D convolution",
-    ),
     Example(
         "moving_average",
         moving_average,

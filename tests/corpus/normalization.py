@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import cuda.tile as ct
 import torch
 
-from tests.corpus.example import Case, Example, integers, normal, power_of_two
+from tests.corpus.example import Case, Example, normal, power_of_two
 
 Size = ct.Constant[int]
 ZERO = ct.PaddingMode.ZERO
 NEG_INF = ct.PaddingMode.NEG_INF
 EPS = 1e-5
-
-
-@ct.kernel
-def softmax_kernel(x, out, R: Size, T: Size):
-    step = ct.bid(0)
-    a = ct.load(x, index=(step, 0), shape=(R, T), padding_mode=NEG_INF).astype(ct.float32)
-    rows = step * R + ct.arange(R, dtype=ct.int32)[:, None]
-    a = ct.where(rows < x.shape[0], a, 0.0)  # rows beyond the end would give -inf - -inf
-    e = ct.exp(a - ct.max(a, axis=1, keepdims=True))
-    ct.store(out, index=(step, 0), tile=(e / ct.sum(e, axis=1, keepdims=True)).astype(out.dtype))
-
-
-def softmax(x: torch.Tensor) -> torch.Tensor:
-    out = torch.empty_like(x)
-    tile = power_of_two(x.shape[1])
-    ct.launch(torch.cuda.current_stream(), (ct.cdiv(x.shape[0], 4),), softmax_kernel, (x, out, 4, tile))
-    return out
 
 
 @ct.kernel
@@ -98,49 +80,6 @@ def _gradients(dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> tuple
     return x.grad, weight.grad, bias.grad
 
 
-@ct.kernel
-def cross_entropy_kernel(logits, labels, loss, gradient, T: Size):
-    """The loss of a row and its gradient; a label of -100 counts for nothing."""
-    row = ct.bid(0)
-    steps = ct.num_tiles(logits, axis=1, shape=(1, T))
-    label = ct.load(labels, index=(row,), shape=(1,)).item()
-    top = ct.full((1, 1), -math.inf, ct.float32)
-    total = ct.zeros((1, 1), ct.float32)
-    for step in range(steps):
-        a = ct.load(logits, index=(row, step), shape=(1, T), padding_mode=NEG_INF).astype(ct.float32)
-        higher = ct.maximum(top, ct.max(a, axis=1, keepdims=True))
-        total = total * ct.exp(top - higher) + ct.sum(ct.exp(a - higher), axis=1, keepdims=True)
-        top = higher
-    counted = label != -100
-    chosen = ct.gather(logits, (row, label), mask=counted).astype(ct.float32)
-    logsumexp = top.item() + ct.log(total.item())
-    ct.store(loss, index=(row,), tile=ct.where(counted, logsumexp - chosen, 0.0))
-    for step in range(steps):
-        a = ct.load(logits, index=(row, step), shape=(1, T), padding_mode=NEG_INF).astype(ct.float32)
-        columns = step * T + ct.arange(T, dtype=ct.int64)[None, :]
-        g = ct.exp(a - logsumexp) - ct.where(columns == label, 1.0, 0.0)
-        ct.store(gradient, index=(row, step), tile=ct.where(counted, g, 0.0).astype(gradient.dtype))
-
-
-def cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    rows = logits.shape[0]
-    loss, gradient = torch.empty(rows, dtype=torch.float32, device=logits.device), torch.empty_like(logits)
-    ct.launch(torch.cuda.current_stream(), (rows,), cross_entropy_kernel, (logits, labels, loss, gradient, 32))
-    return loss, gradient
-
-
-def cross_entropy_inputs(case: Case, generator: torch.Generator) -> dict[str, Any]:
-    labels = integers(generator, 0, case["N"], case["M"], dtype=torch.int64)
-    labels[0] = -100
-    return {"logits": normal(case, generator, case["M"], case["N"], scale=3.0), "labels": labels}
-
-
-def cross_entropy_reference(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    loss = torch.nn.functional.cross_entropy(logits, labels, reduction="none", ignore_index=-100)
-    hot = torch.zeros_like(logits).scatter_(1, labels.clamp(min=0)[:, None], 1.0)
-    return loss, (logits.softmax(1) - hot) * (labels != -100)[:, None]
-
-
 def _rows(*names: str) -> Any:
     """Inputs by name: `x`, `dy` are (M, N), `weight`, `bias` (N,)."""
 
@@ -152,14 +91,6 @@ def _rows(*names: str) -> Any:
 
 
 EXAMPLES = (
-    Example(
-        "softmax",
-        softmax,
-        _rows("x"),
-        lambda x: x.softmax(1),
-        ({"M": 6, "N": 50}, {"M": 4, "N": 64, "dtype": "float16"}),
-        covers="softmax in one pass",
-    ),
     Example(
         "layer_norm",
         layer_norm,
@@ -175,13 +106,5 @@ EXAMPLES = (
         lambda dy, x: _gradients(dy, x, torch.ones(x.shape[1], dtype=x.dtype, device=x.device))[1:],
         ({"M": 10, "N": 50},),
         covers="layer norm backward with atomics",
-    ),
-    Example(
-        "cross_entropy",
-        cross_entropy,
-        cross_entropy_inputs,
-        cross_entropy_reference,
-        ({"M": 5, "N": 75}, {"M": 3, "N": 64, "dtype": "float16"}),
-        covers="cross entropy, gather of one element",
     ),
 )

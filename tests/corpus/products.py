@@ -7,7 +7,7 @@ from typing import Any
 import cuda.tile as ct
 import torch
 
-from tests.corpus.example import Case, Example, integers, normal
+from tests.corpus.example import Case, Example, normal
 
 Size = ct.Constant[int]
 ZERO = ct.PaddingMode.ZERO
@@ -34,42 +34,6 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
     grid = (ct.cdiv(out.shape[0], M), ct.cdiv(out.shape[1], N))
     ct.launch(torch.cuda.current_stream(), grid, matmul_kernel, (a, b, out, M, N, K))
-    return out
-
-
-@ct.kernel
-def tf32_kernel(a, b, out, TM: Size, TN: Size, TK: Size):
-    row, column = ct.bid(0), ct.bid(1)
-    total = ct.zeros((TM, TN), ct.float32)
-    for step in range(ct.num_tiles(a, axis=1, shape=(TM, TK))):
-        left = ct.load(a, index=(row, step), shape=(TM, TK), padding_mode=ZERO).astype(ct.tfloat32)
-        right = ct.load(b, index=(step, column), shape=(TK, TN), padding_mode=ZERO).astype(ct.tfloat32)
-        total = ct.mma(left, right, total)
-    ct.store(out, index=(row, column), tile=total)
-
-
-def matmul_tf32(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
-    grid = (ct.cdiv(out.shape[0], M), ct.cdiv(out.shape[1], N))
-    ct.launch(torch.cuda.current_stream(), grid, tf32_kernel, (a, b, out, M, N, K))
-    return out
-
-
-@ct.kernel
-def double_kernel(a, b, out, TM: Size, TN: Size, TK: Size):
-    row, column = ct.bid(0), ct.bid(1)
-    total = ct.zeros((TM, TN), ct.float64)
-    for step in range(ct.num_tiles(a, axis=1, shape=(TM, TK))):
-        left = ct.load(a, index=(row, step), shape=(TM, TK), padding_mode=ZERO)
-        right = ct.load(b, index=(step, column), shape=(TK, TN), padding_mode=ZERO)
-        total = ct.mma(left, right, total)
-    ct.store(out, index=(row, column), tile=total)
-
-
-def matmul_double(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
-    grid = (ct.cdiv(out.shape[0], M), ct.cdiv(out.shape[1], N))
-    ct.launch(torch.cuda.current_stream(), grid, double_kernel, (a, b, out, M, N, K))
     return out
 
 
@@ -135,24 +99,6 @@ def linear_gated(x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch
     return out
 
 
-@ct.kernel
-def integer_kernel(a, b, out, TM: Size, TN: Size, TK: Size):
-    row, column = ct.bid(0), ct.bid(1)
-    total = ct.zeros((TM, TN), ct.int32)
-    for step in range(ct.num_tiles(a, axis=1, shape=(TM, TK))):
-        left = ct.load(a, index=(row, step), shape=(TM, TK), padding_mode=ZERO)
-        right = ct.load(b, index=(step, column), shape=(TK, TN), padding_mode=ZERO)
-        total = ct.mma(left, right, total)
-    ct.store(out, index=(row, column), tile=total)
-
-
-def matmul_integer(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    out = torch.empty(a.shape[0], b.shape[1], dtype=torch.int32, device=a.device)
-    grid = (ct.cdiv(out.shape[0], M), ct.cdiv(out.shape[1], N))
-    ct.launch(torch.cuda.current_stream(), grid, integer_kernel, (a, b, out, M, N, 32))
-    return out
-
-
 def factors(case: Case, generator: torch.Generator) -> dict[str, Any]:
     batch = (case["B"],) if "B" in case else ()
     a = normal(case, generator, *batch, case["M"], case["K"])
@@ -163,13 +109,6 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return a @ b
 
 
-def integer_factors(case: Case, generator: torch.Generator) -> dict[str, Any]:
-    dtype = getattr(torch, case["dtype"])
-    low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max + 1
-    a = integers(generator, low, high, case["M"], case["K"], dtype=dtype)
-    return {"a": a, "b": integers(generator, low, high, case["K"], case["N"], dtype=dtype)}
-
-
 RAGGED = {"M": 37, "N": 50, "K": 40}
 HALF = {"M": 32, "N": 64, "K": 32, "dtype": "float16"}
 LOOSE = {"tolerance": (2e-2, 2e-2)}
@@ -177,10 +116,6 @@ LOOSE = {"tolerance": (2e-2, 2e-2)}
 EXAMPLES = (
     Example(
         "matmul", matmul, factors, product, ({**RAGGED, "dtype": "bfloat16"}, HALF), (4e-2, 4e-2), covers="T3, matmul"
-    ),
-    Example("matmul_tf32", matmul_tf32, factors, product, (RAGGED,), (3e-2, 3e-2), covers="tf32"),
-    Example(
-        "matmul_double", matmul_double, factors, product, ({**RAGGED, "dtype": "float64"},), covers="mma of float64"
     ),
     Example(
         "matmul_persistent",
@@ -206,13 +141,5 @@ EXAMPLES = (
         ({**HALF, **RAGGED},),
         covers="T9, two products fused",
         **LOOSE,
-    ),
-    Example(
-        "matmul_integer",
-        matmul_integer,
-        integer_factors,
-        lambda a, b: a.long() @ b.long(),
-        ({**RAGGED, "dtype": "int8"}, {**RAGGED, "dtype": "uint8"}),
-        covers="int8 mma",
     ),
 )

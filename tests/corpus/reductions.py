@@ -7,7 +7,7 @@ from typing import Any
 import cuda.tile as ct
 import torch
 
-from tests.corpus.example import Case, Example, integers, normal, power_of_two
+from tests.corpus.example import Case, Example, normal, power_of_two
 
 Size = ct.Constant[int]
 ZERO = ct.PaddingMode.ZERO
@@ -63,26 +63,6 @@ def norm_last_block(x: torch.Tensor) -> torch.Tensor:
     return out
 
 
-@ct.kernel
-def population_kernel(x, out, T: Size):
-    """Bits set in each row of int32."""
-    row = ct.bid(0)
-    total = ct.zeros((1, T), ct.int32)
-    for step in range(ct.num_tiles(x, axis=1, shape=(1, T))):
-        a = ct.bitcast(ct.load(x, index=(row, step), shape=(1, T), padding_mode=ZERO), ct.uint32)
-        a = a - ((a >> 1) & 0x55555555)
-        a = (a & 0x33333333) + ((a >> 2) & 0x33333333)
-        a = (a + (a >> 4)) & 0x0F0F0F0F
-        total += ((a * 0x01010101) >> 24).astype(ct.int32)
-    ct.store(out, index=(row,), tile=ct.sum(total, axis=1))
-
-
-def population(x: torch.Tensor) -> torch.Tensor:
-    out = torch.empty(x.shape[0], dtype=torch.int32, device=x.device)
-    ct.launch(torch.cuda.current_stream(), (x.shape[0],), population_kernel, (x, out, 16))
-    return out
-
-
 def _matrix(case: Case, generator: torch.Generator) -> dict[str, Any]:
     return {"x": normal(case, generator, case["M"], case["N"])}
 
@@ -103,13 +83,5 @@ EXAMPLES = (
         lambda x: x.norm()[None],
         ({"N": 300}, {"N": 20}),
         covers="the last block reduces, by an atomic counter",
-    ),
-    Example(
-        "population",
-        population,
-        lambda case, generator: {"x": integers(generator, -(2**31), 2**31, 3, 40, dtype=torch.int32)},
-        lambda x: torch.stack([(x.long() >> bit) & 1 for bit in range(32)]).sum((0, 2)),
-        ({},),
-        covers="shifts and masks of uint32",
     ),
 )

@@ -93,68 +93,8 @@ def recurrence_reference(decay: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def flagged_sum(flag, value, other_flag, other_value):
-    """A sum that starts afresh where a flag is set."""
-    return flag | other_flag, ct.where(other_flag != 0, other_value, value + other_value)
-
-
-@ct.kernel
-def segmented_scan_kernel(x, heads, out, T: Size):
-    a = ct.load(x, index=(0,), shape=(T,), padding_mode=ZERO)
-    flags = ct.load(heads, index=(0,), shape=(T,), padding_mode=ZERO)
-    _, sums = ct.scan((flags, a), 0, flagged_sum, (0, 0.0))
-    ct.store(out, index=(0,), tile=sums)
-
-
-def segmented_scan(x: torch.Tensor, heads: torch.Tensor) -> torch.Tensor:
-    out = torch.empty_like(x)
-    arguments = (x, heads, out, power_of_two(x.shape[0]))
-    ct.launch(torch.cuda.current_stream(), (1,), segmented_scan_kernel, arguments)
-    return out
-
-
-def segmented_scan_reference(x: torch.Tensor, heads: torch.Tensor) -> torch.Tensor:
-    running = x.cumsum(0)
-    segment = heads.long().cumsum(0)
-    first = torch.tensor([int((segment == number).nonzero()[0]) for number in segment.tolist()], device=x.device)
-    return running - running[first] + x[first]
-
-
-@ct.kernel
-def compaction_kernel(x, kept, count, T: Size):
-    """The positive elements of x, moved to the front of `kept` in their order; zeros after them."""
-    base = 0
-    for step in range(ct.num_tiles(x, axis=0, shape=(T,))):
-        a = ct.load(x, index=(step,), shape=(T,), padding_mode=ZERO)
-        keep = a > 0.0
-        ones = keep.astype(ct.int32)
-        places = base + ct.cumsum(ones) - ones
-        ct.scatter(kept, places, a, mask=keep)
-        base += ct.sum(ones)
-    ct.store(count, index=(0,), tile=base)
-    for start in range(base, x.shape[0], T):
-        ct.scatter(kept, start + ct.arange(T, dtype=ct.int32), 0.0)
-
-
-def compaction(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    kept, count = torch.empty_like(x), torch.empty(1, dtype=torch.int32, device=x.device)
-    ct.launch(torch.cuda.current_stream(), (1,), compaction_kernel, (x, kept, count, 16))
-    return kept, count
-
-
-def compaction_reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    kept = torch.zeros_like(x)
-    chosen = x[x > 0]
-    kept[: chosen.shape[0]] = chosen
-    return kept, torch.tensor([chosen.shape[0]], device=x.device)
-
-
 def _matrix(case: Case, generator: torch.Generator) -> dict[str, Any]:
     return {"x": normal(case, generator, case["M"], case["N"])}
-
-
-def _vector(case: Case, generator: torch.Generator) -> dict[str, Any]:
-    return {"x": normal(case, generator, case["N"])}
 
 
 EXAMPLES = (
@@ -182,13 +122,4 @@ EXAMPLES = (
         ({"M": 2, "N": 50},),
         covers="an associative scan of two values",
     ),
-    Example(
-        "segmented_scan",
-        segmented_scan,
-        lambda case, generator: {**_vector(case, generator), "heads": (torch.arange(60) % 17 == 0).int()},
-        segmented_scan_reference,
-        ({"N": 60},),
-        covers="a segmented scan",
-    ),
-    Example("compaction", compaction, _vector, compaction_reference, ({"N": 70},), covers="stream compaction"),
 )

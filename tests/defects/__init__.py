@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from tests.corpus.operations import compiled
+
 CLEAN = "clean"
 
 
@@ -46,11 +48,11 @@ def clean(run: Any) -> Any:
 def functions(defect: Defect) -> list[FunctionType]:
     """The kernels that a case launches, with the functions of its module that they call."""
     found: list[FunctionType] = []
-    names = list(defect.run.__code__.co_names)
+    names = [*defect.run.__code__.co_names, *defect.run.__code__.co_freevars]
+    scope = defect.run.__globals__ | dict(inspect.getclosurevars(defect.run).nonlocals)
     for name in names:
-        value = defect.run.__globals__.get(name)
-        function = getattr(value, "_pyfunc", value)
-        if isinstance(function, FunctionType) and function.__module__ == defect.run.__module__:
+        function = getattr(scope.get(name), "_pyfunc", scope.get(name))
+        if isinstance(function, FunctionType) and function.__module__ in (defect.run.__module__, compiled.__module__):
             found.append(function)
             names += [called for called in function.__code__.co_names if called not in names]
     return found

@@ -3,7 +3,8 @@
 import cuda.tile as ct
 import torch
 
-from tests.defects import clean, entry
+from tests.corpus.operations import compiled
+from tests.defects import DEFECTS, Defect, clean, entry
 
 Size = ct.Constant[int]
 ZERO = ct.PaddingMode.ZERO
@@ -51,20 +52,40 @@ def suffix_sum():
     return out
 
 
+ROWS = """
 @ct.kernel
-def argmax_kernel(logits, token, T: Size):
+def kernel(x, out, T: ct.Constant[int]):
     row = ct.bid(0)
-    a = ct.load(logits, index=(row, 0), shape=(1, T))  # DEFECT
-    ct.store(token, index=(row,), tile=ct.argmax(a, axis=1))
+    a = ct.load(x, index=(row, 0), shape=(1, T))  # DEFECT
+    ct.store(out, index=(row,), tile=({}).astype(out.dtype))
+"""
+ON_ROWS = {
+    "greedy_token": "ct.argmax(a, axis=1)",
+    "nearest_centroid": "ct.argmin(a, axis=1)",
+    "row_maximum": "ct.max(a, axis=1)",
+    "row_minimum": "ct.min(a, axis=1)",
+    "quantisation_range": "ct.max(ct.abs(a), axis=1) / 127.0",
+    "integer_minimum": "ct.min(a, axis=1)",
+    "sum_of_negatives": "ct.sum(ct.where(a < 0.0, ct.minimum(a, 0.0), 0.0), axis=1)",
+    "one_bin_of_a_histogram": "ct.sum(ct.where((a > -1.0) & (a < 0.0), 1, 0), axis=1)",
+}
 
 
-@entry("undetermined_padding")
-def greedy_token():
-    """The largest logit may lie past the vocabulary."""
-    logits = -torch.rand(4, 100, device="cuda") - 1.0
-    token = torch.empty(4, device="cuda", dtype=torch.int32)
-    ct.launch(torch.cuda.current_stream(), (4,), argmax_kernel, (logits, token, 128))
-    return token
+def on_rows(expression, whole):
+    """Reduces rows of 50 elements, which a tile of 64 loads."""
+    kernel = compiled(ROWS, expression)
+
+    def run():
+        x, out = torch.randn(4, 50, device="cuda"), torch.empty(4, device="cuda")
+        x = torch.randint(-50, -1, (4, 50), device="cuda", dtype=torch.int32) if whole else x
+        ct.launch(torch.cuda.current_stream(), (4,), kernel, (x, out, 64))
+        return out
+
+    return run
+
+
+for name, expression in ON_ROWS.items():
+    DEFECTS.append(Defect(name, "undetermined_padding", on_rows(expression, name == "integer_minimum")))
 
 
 @ct.kernel
@@ -98,92 +119,6 @@ def pooled_rows():
     rows = torch.tensor([[3, 1, 11, -1], [0, -1, -1, -1]], device="cuda", dtype=torch.int32)
     out = torch.empty(2, 16, device="cuda")
     ct.launch(torch.cuda.current_stream(), (2,), pooled_rows_kernel, (table, rows, out, 4, 16))
-    return out
-
-
-@ct.kernel
-def row_min_kernel(x, out, T: Size):
-    row = ct.bid(0)
-    a = ct.load(x, index=(row, 0), shape=(1, T))  # DEFECT
-    ct.store(out, index=(row,), tile=ct.min(a, axis=1))
-
-
-@entry("undetermined_padding")
-def row_minimum():
-    """The least of a row may lie in the padding."""
-    x, out = torch.randn(4, 50, device="cuda"), torch.empty(4, device="cuda")
-    ct.launch(torch.cuda.current_stream(), (4,), row_min_kernel, (x, out, 64))
-    return out
-
-
-@entry("undetermined_padding")
-def integer_minimum():
-    """The same of integers below zero."""
-    x = torch.randint(-50, -1, (4, 50), device="cuda", dtype=torch.int32)
-    out = torch.empty(4, device="cuda", dtype=torch.int32)
-    ct.launch(torch.cuda.current_stream(), (4,), row_min_kernel, (x, out, 64))
-    return out
-
-
-@ct.kernel
-def argmin_kernel(x, out, T: Size):
-    row = ct.bid(0)
-    a = ct.load(x, index=(row, 0), shape=(1, T))  # DEFECT
-    ct.store(out, index=(row,), tile=ct.argmin(a, axis=1))
-
-
-@entry("undetermined_padding")
-def nearest_centroid():
-    """The nearest centroid may lie past the last."""
-    x, out = torch.randn(4, 50, device="cuda"), torch.empty(4, device="cuda", dtype=torch.int32)
-    ct.launch(torch.cuda.current_stream(), (4,), argmin_kernel, (x, out, 64))
-    return out
-
-
-@ct.kernel
-def range_kernel(x, low, high, T: Size):
-    row = ct.bid(0)
-    a = ct.load(x, index=(row, 0), shape=(1, T))  # DEFECT
-    b = ct.load(x, index=(row, 0), shape=(1, T), padding_mode=ct.PaddingMode.NEG_INF)
-    ct.store(low, index=(row,), tile=ct.min(a, axis=1))
-    ct.store(high, index=(row,), tile=ct.max(b, axis=1))
-
-
-@entry("undetermined_padding")
-def quantisation_range():
-    """The maximum is padded, the minimum is forgotten."""
-    x, low, high = torch.randn(4, 50, device="cuda"), torch.empty(4, device="cuda"), torch.empty(4, device="cuda")
-    ct.launch(torch.cuda.current_stream(), (4,), range_kernel, (x, low, high, 64))
-    return low, high
-
-
-@ct.kernel
-def negatives_kernel(x, out, T: Size):
-    row = ct.bid(0)
-    a = ct.load(x, index=(row, 0), shape=(1, T))  # DEFECT
-    ct.store(out, index=(row,), tile=ct.sum(ct.where(a < 0.0, ct.minimum(a, 0.0), 0.0), axis=1))
-
-
-@entry("undetermined_padding")
-def sum_of_negatives():
-    """The padding counts where it is negative."""
-    x, out = torch.randn(4, 50, device="cuda"), torch.empty(4, device="cuda")
-    ct.launch(torch.cuda.current_stream(), (4,), negatives_kernel, (x, out, 64))
-    return out
-
-
-@ct.kernel
-def bin_kernel(x, out, T: Size):
-    row = ct.bid(0)
-    a = ct.load(x, index=(row, 0), shape=(1, T))  # DEFECT
-    ct.store(out, index=(row,), tile=ct.sum(ct.where((a > -1.0) & (a < 0.0), 1, 0), axis=1))
-
-
-@entry("undetermined_padding")
-def one_bin_of_a_histogram():
-    """The padding counts where it lies between -1 and 0."""
-    x, out = torch.randn(4, 50, device="cuda"), torch.empty(4, device="cuda", dtype=torch.int32)
-    ct.launch(torch.cuda.current_stream(), (4,), bin_kernel, (x, out, 64))
     return out
 
 
