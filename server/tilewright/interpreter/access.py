@@ -100,10 +100,11 @@ def _tile_load(op: Any) -> Step:
     unmasked = any(op.inbounds)
 
     def step(machine: Machine, values: Values) -> Any:
-        if machine.by_element or unmasked:
-            return _load_tile(machine, op, values)
         view: View = values[name]
-        windows = memory.window(view, [values[position] for position in index])
+        if machine.by_element or view.form is None or unmasked:
+            return _load_tile(machine, op, values)
+        places = [values[position] for position in index]
+        windows = memory.window(view, places) or Tile(view, places).windows()
         if windows is None:
             return _load_tile(machine, op, values)
         machine.counts.loads += machine.group.size
@@ -115,17 +116,10 @@ def _tile_load(op: Any) -> Step:
 
 
 def _load_tile(machine: Machine, op: Any, values: Values) -> Any:
-    """Load a tile that may lie elsewhere in each block."""
+    """Load a tile element by element."""
     view: View = values[op.view.name]
     index = [values[var.name] for var in op.index]
     shape = shape_of(op.result_vars[0])
-    if not machine.by_element and not _is_gather(view) and not any(op.inbounds):
-        windows = Tile(view, index).windows()
-        if windows is not None:
-            machine.counts.loads += machine.group.size
-            moved = windows.elements * machine.group.size * int(view.dtype.bitwidth) // 8
-            machine.counts.loaded[view.base.buffer.data_ptr()] += moved
-            return _copied(machine, view, windows).reshape(-1, *shape), None
     place, found = _place(machine, op, view, index)
     loaded = memory.read(machine, view.base, place)
     if place.inside is not None:

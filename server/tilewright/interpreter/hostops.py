@@ -10,7 +10,7 @@ import contextlib
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -22,6 +22,8 @@ from torch.utils._pytree import tree_leaves
 
 from tilewright.roofline.model import HostWork
 
+_Given = tuple[tuple[Any, ...], dict[str, Any]]
+"""The arguments of a call, by position and by name."""
 _FREE = frozenset(
     {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "lift_fresh", "detach",
      "alias", "detach_", "set_", "resize_", "resize_as_", "record_stream", "t_", "transpose_", "squeeze_",
@@ -53,46 +55,26 @@ _own = threading.local()
 """Whether this thread is paused."""
 
 
-class _Mode(TorchDispatchMode):
-    """A mode without torch._dynamo, whose import takes seconds; what torch.compile is given runs as it is here."""
+class _Noting(TorchDispatchMode):
+    """Notes each operation that writes to tensors, with these: `note(operation, arguments, result, written)`.
+
+    It is a mode without torch._dynamo, whose import takes seconds; what torch.compile is given runs as it is here.
+    """
+
+    def __init__(self, note: Callable[[Any, _Given, Any, list[torch.Tensor]], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._note = note
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
 
-
-class _Counting(_Mode):
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.ops: list[HostWork] = []
-
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        if not _is_paused():
-            self._note(func, args, kwargs, result)
+        if not _is_paused() and (outputs := _written(func, args, kwargs, result)):
+            self._note(func, (args, kwargs), result, outputs)
         return result
-
-    def _note(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        name = func.overloadpacket.__name__
-        outputs = _written(func, args, kwargs, result)
-        if not outputs:
-            return
-        read = []
-        for argument, value in _given(func, args, kwargs):
-            if not argument.is_out and not (_is_written(argument) and name in _OVERWRITES):
-                read += _tensors(value)
-        put_out = _bytes(outputs)
-        taken = _bytes(read)
-        if name in _GATHERS:
-            taken = min(_bytes(read[:1]), put_out) + _bytes(read[1:])
-        same = _SAME_FLOPS.get(name)
-        formula = _flop_formulas().get(getattr(torch.ops.aten, same) if same else func.overloadpacket)
-        flops = formula(*args, **kwargs, out_val=result) if formula else 0.0
-        self.note(name, taken + put_out, flops, outputs[0].dtype)
-
-    def note(self, name: str, moved: float, flops: float, dtype: torch.dtype) -> None:
-        self.ops.append(HostWork(name=name, bytes=moved, flops=flops, dtype=str(dtype).removeprefix("torch.")))
 
 
 @cache
@@ -105,9 +87,9 @@ def _flop_formulas() -> dict[Any, Any]:
 class _OneKernel(TorchFunctionMode):
     """Counts what a GPU does in one kernel as one operation."""
 
-    def __init__(self, counted: _Counting) -> None:
+    def __init__(self, ops: list[HostWork]) -> None:
         super().__init__()
-        self._counted = counted
+        self._ops = ops
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -115,33 +97,51 @@ class _OneKernel(TorchFunctionMode):
             return func(*args, **kwargs)
         with paused():
             result = func(*args, **kwargs)
-        self._counted.note(func.__name__, _bytes(_tensors((args, kwargs))) + _bytes([result]), 0.0, result.dtype)
+        self._ops.append(_work(func.__name__, _tensors((args, kwargs)), [result]))
         return result
 
 
-class _Computing(_Mode):
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.calls = Counter[str]()
+@contextlib.contextmanager
+def counting() -> Iterator[list[HostWork]]:
+    """List the torch operations made within, views and allocations left out."""
+    ops: list[HostWork] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        result = func(*args, **kwargs)
-        if func.namespace == "aten" and not _is_paused():
-            name = func.overloadpacket.__name__
-            outputs = _written(func, args, kwargs, result)
-            dtypes = {one.dtype for one in (*_tensors((args, kwargs)), *outputs) if one.dim()}
-            if outputs and name not in _FILLS and not (name in _COPIES and len(dtypes) <= 1):
-                self.calls[f"aten::{name}"] += 1
-        return result
+    def note(func: Any, given: _Given, result: Any, outputs: list[torch.Tensor]) -> None:
+        name = func.overloadpacket.__name__
+        read = []
+        for argument, value in _given(func, *given):
+            if not argument.is_out and not (_is_written(argument) and name in _OVERWRITES):
+                read += _tensors(value)
+        if name in _GATHERS and _bytes(outputs) < _bytes(read[:1]):
+            read = [*outputs[:1], *read[1:]]
+        same = _SAME_FLOPS.get(name)
+        formula = _flop_formulas().get(getattr(torch.ops.aten, same) if same else func.overloadpacket)
+        flops = formula(*given[0], **given[1], out_val=result) if formula else 0.0
+        ops.append(_work(name, read, outputs, flops))
+
+    with _Noting(note), _OneKernel(ops):
+        yield ops
+
+
+def _work(name: str, read: list[torch.Tensor], outputs: list[torch.Tensor], flops: float = 0.0) -> HostWork:
+    dtype = str(outputs[0].dtype).removeprefix("torch.")
+    return HostWork(name=name, bytes=_bytes(read) + _bytes(outputs), flops=flops, dtype=dtype)
 
 
 @contextlib.contextmanager
 def computing() -> Iterator[Counter[str]]:
     """Count by name the operations of torch that this thread makes within and that compute: views, allocations, fills,
     and copies that keep the dtype do not. An operation that somebody registered with torch is not looked into."""
-    with _Computing() as mode:
-        yield mode.calls
+    calls = Counter[str]()
+
+    def note(func: Any, given: _Given, result: Any, outputs: list[torch.Tensor]) -> None:
+        name = func.overloadpacket.__name__
+        dtypes = {one.dtype for one in (*_tensors(given), *outputs) if one.dim()}
+        if func.namespace == "aten" and name not in _FILLS and not (name in _COPIES and len(dtypes) <= 1):
+            calls[f"aten::{name}"] += 1
+
+    with _Noting(note):
+        yield calls
 
 
 def _written(func: Any, args: Any, kwargs: Any, result: Any) -> list[torch.Tensor]:
@@ -179,13 +179,6 @@ def _bytes(tensors: list[torch.Tensor]) -> int:
         key = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
         sizes[key] = distinct * tensor.element_size()
     return sum(sizes.values())
-
-
-@contextlib.contextmanager
-def counting() -> Iterator[list[HostWork]]:
-    """List the torch operations made within, views and allocations left out."""
-    with _Counting() as mode, _OneKernel(mode):
-        yield mode.ops
 
 
 @contextlib.contextmanager

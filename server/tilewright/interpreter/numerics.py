@@ -108,20 +108,8 @@ def _code(value: torch.Tensor, dtype: DType) -> torch.Tensor:
     return torch.where(value.isnan(), 255, code).to(torch.uint8)
 
 
-def _widened(codes: torch.Tensor) -> torch.Tensor:
-    """float8_e5m2 as float32, the bits of a NaN kept: they go where copies go."""
-    value = codes.contiguous().view(torch.float8_e5m2).to(torch.float32)
-    if not (nan := value.isnan()).any():
-        return value
-    whole = codes.to(torch.int32)
-    bits = (whole & 0x80) << 24 | 0x7F800000 | (whole & 3) << 21
-    return torch.where(nan, bits, value.view(torch.int32)).view(torch.float32)
-
-
 def from_memory(value: torch.Tensor, dtype: DType) -> torch.Tensor:
     """Values as loaded, in the form that registers hold."""
-    if dtype == dt.float8_e5m2:
-        return _widened(value)
     if dtype in _TORCH_BYTES:
         return value.contiguous().view(_TORCH_BYTES[dtype]).to(torch.float32)
     if dtype == dt.float8_e5m3fnu:
@@ -132,11 +120,7 @@ def from_memory(value: torch.Tensor, dtype: DType) -> torch.Tensor:
 def to_memory(value: torch.Tensor, dtype: DType) -> torch.Tensor:
     """Values as held in registers, in the form that memory has."""
     if dtype in _TORCH_BYTES:
-        codes = value.to(_TORCH_BYTES[dtype]).view(torch.uint8)
-        if dtype == dt.float8_e5m2 and (nan := value.isnan()).any():
-            bits = value.contiguous().view(torch.int32)
-            codes = torch.where(nan, (bits >> 24 & 0x80 | 0x7C | bits >> 21 & 3).to(torch.uint8), codes)
-        return codes
+        return value.to(_TORCH_BYTES[dtype]).view(torch.uint8)
     if dtype == dt.float8_e5m3fnu:
         return _code(value, dtype)
     return value.to(_STORED[dtype]) if dtype in _STORED else value
@@ -236,23 +220,13 @@ def rounded(exact: torch.Tensor, dtype: DType, mode: str) -> torch.Tensor:
     return torch.where(inexact & up & exact.isfinite(), away, zero)
 
 
-def _square_root(value: torch.Tensor, dtype: DType, mode: str) -> torch.Tensor:
-    """The square root, correctly rounded: torch's own may be a vector library's, which is not."""
-    with np.errstate(invalid="ignore"):
-        exact = torch.from_numpy(np.sqrt(value.double().numpy()))
-    return exact if value.dtype == torch.float64 else rounded(exact, dtype, mode)
-
-
-def _reciprocal_square_root(value: torch.Tensor, dtype: DType, mode: str) -> torch.Tensor:
-    """1 over the square root, to nearest. float32 and smaller: by way of float64; float64: with the 64 bits of mantissa
-    of the extended type."""
-    wide = value.double().numpy().astype(np.longdouble)
+def root(value: torch.Tensor, dtype: DType, mode: str, reciprocal: bool) -> torch.Tensor:
+    """The square root, or 1 over it, correctly rounded for float32 and smaller: torch's own may be a vector library's,
+    which is not."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        exact = torch.from_numpy(np.asarray(1 / np.sqrt(wide)).astype(np.float64))
-    return exact if value.dtype == torch.float64 else rounded(exact, dtype, mode)
-
-
-ROOTS = {"sqrt": _square_root, "rsqrt": _reciprocal_square_root}
+        exact = np.sqrt(value.double().numpy())
+        found = torch.from_numpy(1 / exact if reciprocal else exact)
+    return found if value.dtype == torch.float64 else rounded(found, dtype, mode)
 
 
 def divided(function: str, left: torch.Tensor, right: torch.Tensor, dtype: DType) -> torch.Tensor:

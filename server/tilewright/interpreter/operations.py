@@ -11,7 +11,6 @@ from cuda.tile import _datatype as dt
 
 from tilewright.interpreter.machine import Machine, Step, dtype_of, operation, prepared, shape_of
 from tilewright.interpreter.numerics import (
-    ROOTS,
     DType,
     UnsupportedOperation,
     constant,
@@ -21,6 +20,7 @@ from tilewright.interpreter.numerics import (
     from_memory,
     held_dtype,
     is_float,
+    root,
     rounded,
     to_memory,
     unsigned_order,
@@ -252,13 +252,12 @@ def _unaryop(op: Any) -> Step:
         case "abs" if dtype == dt.bool_:
             return lambda machine, values: values[name]
     mode = _mode(op)
-    exactly = ROOTS.get(op.fn)
     function, cheap, counts = getattr(torch, op.fn), op.fn in _CHEAP, is_float(dtype)
 
     def step(machine: Machine, values: Values) -> torch.Tensor:
         value = flushed(values[name]) if flushes else values[name]
-        if exactly is not None:
-            result = exactly(value, dtype, mode)
+        if op.fn in ("sqrt", "rsqrt"):
+            result = root(value, dtype, mode, op.fn == "rsqrt")
         elif value.dtype in (torch.float16, torch.bfloat16):
             result = function(value.float()).to(value.dtype)
         else:
