@@ -11,22 +11,6 @@ from tests.corpus.example import Case, Example, normal
 
 Size = ct.Constant[int]
 ZERO = ct.PaddingMode.ZERO
-TILE = 64
-
-
-@ct.kernel
-def axpy_kernel(x, y, out, factor, T: Size):
-    i = ct.bid(0)
-    a = ct.load(x, index=(i,), shape=(T,), padding_mode=ZERO)
-    b = ct.load(y, index=(i,), shape=(T,), padding_mode=ZERO)
-    ct.store(out, index=(i,), tile=(a * factor + b).astype(out.dtype))
-
-
-def axpy(x: torch.Tensor, y: torch.Tensor, factor: float) -> torch.Tensor:
-    out = torch.empty_like(x)
-    grid = (ct.cdiv(x.shape[0], TILE),)
-    ct.launch(torch.cuda.current_stream(), grid, axpy_kernel, (x, y, out, factor, TILE))
-    return out
 
 
 @ct.kernel
@@ -77,23 +61,7 @@ def strided_difference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def _two(name_x: str, name_y: str, **more: Any) -> Any:
-    def make(case: Case, generator: torch.Generator) -> dict[str, Any]:
-        shape = (case["M"], case["N"]) if "M" in case else (case["N"],)
-        return {name_x: normal(case, generator, *shape), name_y: normal(case, generator, *shape), **more}
-
-    return make
-
-
 EXAMPLES = (
-    Example(
-        "axpy",
-        axpy,
-        _two("x", "y", factor=2.5),
-        lambda x, y, factor: x * factor + y,
-        ({"N": 200}, {"N": 64, "dtype": "float16"}, {"N": 1, "dtype": "bfloat16"}, {"N": 130, "dtype": "float64"}),
-        covers="T1, tails",
-    ),
     Example(
         "rope_in_place",
         rope_in_place,

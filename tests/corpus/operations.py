@@ -70,6 +70,7 @@ def elements(
     out: torch.dtype | None = None,
     cases: tuple[Case, ...] = ({},),
     tolerance: tuple[float, float] | None = None,
+    covers: str = "",
 ) -> Example:
     """An expression of the elements `a` of x and `b` of y."""
     kernel = compiled(ELEMENTS, expression)
@@ -82,7 +83,7 @@ def elements(
     def make(case: Case, generator: torch.Generator) -> dict[str, Any]:
         return dict(zip("xy", inputs(case, generator), strict=True))
 
-    return Example(expression, run, make, lambda x, y: reference(x, y), cases, tolerance)
+    return Example(expression, run, make, lambda x, y: reference(x, y), cases, tolerance, covers=covers)
 
 
 def rows(expression: str, reference: Callable[[torch.Tensor], torch.Tensor], out: torch.dtype) -> Example:
@@ -233,6 +234,7 @@ FUNCTIONS = (
     *("sin", "cos", "tan", "sinh", "cosh", "tanh", "exp", "exp2"),
     *("log", "log2", "sqrt", "rsqrt", "ceil", "floor", "abs"),
 )
+DTYPES = tuple({"dtype": name} for name in ("float16", "bfloat16", "float32", "float64"))
 SIGNED = tuple({"dtype": f"int{bits}"} for bits in (8, 16, 32, 64))
 INTEGERS = (*SIGNED, *({"dtype": f"uint{bits}"} for bits in (8, 16, 32, 64)))
 DIVISOR = "ct.where(b == 0, ct.ones((T,), b.dtype), b)"
@@ -244,6 +246,7 @@ EXAMPLES = (
         elements(f"ct.{name}(a)", positive, lambda x, y, name=name: getattr(torch, name)(x))  # type: ignore[misc]
         for name in FUNCTIONS
     ),
+    elements("a * 2.5 + b", numbers, lambda x, y: x * 2.5 + y, cases=DTYPES, covers="T1, tails"),
     elements("ct.isnan(a)", with_nan, lambda x, y: x.isnan(), torch.int32),
     elements("ct.atan2(a, b)", numbers, torch.atan2),
     elements("a**b", positive, torch.pow, tolerance=(1e-4, 1e-4)),
@@ -288,7 +291,7 @@ EXAMPLES = (
     atomic("atomic_and", -1, lambda a, b: a & b, "int32"),
     atomic("atomic_or", 0, lambda a, b: a | b, "int32"),
     atomic("atomic_xor", 0, lambda a, b: a ^ b, "uint32"),
-    matmul("float32", "a, b", torch.bfloat16, (4e-2, 4e-2), "bfloat16", "float16"),
+    matmul("float32", "a, b", torch.bfloat16, (4e-2, 4e-2), "bfloat16", "float16", covers="T3, matmul"),
     matmul("float32", "a, b", torch.bfloat16, (1e-1, 2e-2), "float8_e4m3fn", "float8_e5m2", covers="T6, fp8 GEMM"),
     matmul("float32", "a.astype(ct.tfloat32), b.astype(ct.tfloat32)", F32, (3e-2, 3e-2), "float32"),
     matmul("float64", "a, b", torch.float64, (1e-12, 1e-12), "float64"),

@@ -24,19 +24,6 @@ def tile_product(a, b, row, column, TM, TN, TK):
     return total
 
 
-@ct.kernel
-def matmul_kernel(a, b, out, TM: Size, TN: Size, TK: Size):
-    row, column = ct.bid(0), ct.bid(1)
-    ct.store(out, index=(row, column), tile=tile_product(a, b, row, column, TM, TN, TK).astype(out.dtype))
-
-
-def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
-    grid = (ct.cdiv(out.shape[0], M), ct.cdiv(out.shape[1], N))
-    ct.launch(torch.cuda.current_stream(), grid, matmul_kernel, (a, b, out, M, N, K))
-    return out
-
-
 def swizzled(block, rows, columns, GROUP):
     """The output tile of a block, in an order that visits GROUP rows of tiles column by column."""
     per_group = GROUP * columns
@@ -114,9 +101,6 @@ HALF = {"M": 32, "N": 64, "K": 32, "dtype": "float16"}
 LOOSE = {"tolerance": (2e-2, 2e-2)}
 
 EXAMPLES = (
-    Example(
-        "matmul", matmul, factors, product, ({**RAGGED, "dtype": "bfloat16"}, HALF), (4e-2, 4e-2), covers="T3, matmul"
-    ),
     Example(
         "matmul_persistent",
         matmul_persistent,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import cuda.tile as ct
 import pytest
@@ -11,6 +13,8 @@ import torch
 
 from tests.defects import CLEAN, DEFECTS, Defect, functions, marked_lines
 from tests.unit import kernels
+from tilewright.evaluation.candidate import Candidate
+from tilewright.evaluation.checking import check_call
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
 from tilewright.interpreter.checker import findings_of
@@ -113,3 +117,43 @@ def test_what_a_call_rests_on(what: str) -> None:
 def test_calls_that_differ_by_themselves_show_nothing() -> None:
     numbers = itertools.count()
     assert not findings_of(lambda _: [launched(torch.full((64,), next(numbers), device="cuda"))])
+
+
+OUTPUT = """
+import cuda.tile as ct, torch
+
+@ct.kernel
+def kernel(x, out, T: ct.Constant[int]):
+    i = ct.bid(0)
+    a = ct.load(x, index=(i,), shape=(T,))
+    ct.store(out, index=(i,), tile=a + BEFORE)
+
+def entry(x, out):
+    ct.launch(torch.cuda.current_stream(), (BLOCKS,), kernel, (x, out, 16))
+    x.zero_()
+"""
+BEFORE = "ct.load(out, index=(i,), shape=(T,))"
+
+
+@pytest.mark.parametrize(
+    ("before", "blocks", "words"),
+    [
+        ("1.0", "4", []),
+        (BEFORE, "4", ["loads what nobody has written to out, and the outputs depend on it"]),
+        ("1.0", "3", ["16 of 64 elements of out are written by no block, the first at (48,); the store is in kernel"]),
+    ],
+)
+def test_an_argument_for_the_outputs_is_filled_and_inputs_are_fresh_in_each_call(
+    tmp_path: Path, before: str, blocks: str, words: list[str]
+) -> None:
+    (tmp_path / "kernel.py").write_text(OUTPUT.replace("BEFORE", before).replace("BLOCKS", blocks))
+    with host.running(host.Mode.RUN):
+        candidate = Candidate(tmp_path, [tmp_path], "kernel", "entry", ["out"])
+    try:
+        arguments = {"x": torch.ones(64), "out": torch.zeros(64)}
+        found = check_call(candidate, arguments, ["out"], contextlib.nullcontext)
+    finally:
+        candidate.forget()
+    assert [one["message"] for one in found] == words
+    assert {(one["file"], one["line"]) for one in found} <= {("kernel.py", 8)}
+    assert arguments["x"].all()

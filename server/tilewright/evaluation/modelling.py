@@ -9,8 +9,9 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -85,8 +86,14 @@ def profile_call(
     return CallProfile(launches=profiles, host=ops, searched=[*dict.fromkeys(searched)][:SEARCHED]).model_dump()
 
 
-def check_call(candidate: Candidate, arguments: dict[str, Any], empty: list[str]) -> list[dict[str, Any]]:
-    """What is wrong with a call, as `Defect`s without their case. `empty` are the arguments that nobody has written."""
+def check_call(
+    candidate: Candidate,
+    arguments: dict[str, Any],
+    empty: list[str],
+    watching: Callable[[], AbstractContextManager[None]],
+) -> list[dict[str, Any]]:
+    """What is wrong with a call, as `Defect`s without their case. `empty` are the arguments that nobody has written.
+    Each call is made in `watching`."""
     state = torch.get_rng_state()
 
     def call(undetermined: Undetermined) -> Sequence[torch.Tensor]:
@@ -95,7 +102,8 @@ def check_call(candidate: Candidate, arguments: dict[str, Any], empty: list[str]
             fresh = copy.deepcopy(arguments)
         for name in empty:
             undetermined.fill(fresh[name])
-        return candidate(fresh)
+        with watching():
+            return candidate(fresh)
 
     found = [dataclasses.asdict(finding) for finding in findings_of(call)]
     for finding in found:

@@ -188,11 +188,10 @@ class Worker:
         return {"profile": found}, []
 
     def check(self, message: Message, buffers: list[bytearray]) -> Reply:
-        """What the checker finds in one call on input set 0."""
+        """What the checker finds in calls on input set 0."""
         from tilewright.evaluation.modelling import check_call
 
-        with self._watching():
-            return {"defects": check_call(self.candidate, self._sets[0], message["empty"])}, []
+        return {"defects": check_call(self.candidate, self._sets[0], message["empty"], self._watching)}, []
 
     def unshown(self, message: Message, buffers: list[bytearray]) -> Reply:
         """What calls in this process met that it cannot show: which configs tuners took, and what a GPU does

@@ -61,11 +61,14 @@ class Undetermined:
 
     def fill(self, tensor: torch.Tensor) -> None:
         """Fill the memory of a tensor that nobody has written."""
-        if tensor.numel() and tensor.device.type == "cpu":
+        with torch._C.DisableTorchFunction():  # within which no tensor seems to be on a GPU
+            if not tensor.numel() or tensor.device.type != "cpu":
+                return
+            storage = tensor.untyped_storage()
             byte = self.filling.byte if self.sought is None else MARK
-            torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).fill_(byte)
+            torch.empty(0, dtype=torch.uint8).set_(storage).fill_(byte)
             if self.sought is not None:
-                self._fresh[tensor.untyped_storage().data_ptr()] = tensor  # kept, so that its address stays its own
+                self._fresh[storage.data_ptr()] = tensor  # kept, so that its address stays its own
 
     def padding(self, machine: Machine, pointer: Pointer, real: bool) -> float:
         """What undetermined padding of the present load holds."""
