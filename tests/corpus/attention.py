@@ -1,4 +1,4 @@
-"""Attention: forward, grouped heads, sequences of different lengths, decoding from a split cache."""
+"""Attention: forward, of grouped heads, causal, and of sequences of different lengths."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ EXAMPLES = (
         attention,
         attention_inputs,
         exact_attention,
-        (SMALL, {**SMALL, "B": 1, "K": 50, "dtype": "float32"}),
+        (SMALL, {**SMALL, "B": 1, "K": 50, "KV": 1, "dtype": "float32"}),
         (4e-3, 4e-3),
         covers="T5, attention forward",
     ),

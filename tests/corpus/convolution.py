@@ -1,4 +1,4 @@
-"""Convolutions, stencils and pooling: outputs that depend on a neighbourhood."""
+"""A moving average: tiles that overlap."""
 
 from __future__ import annotations
 

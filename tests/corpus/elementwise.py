@@ -1,4 +1,4 @@
-"""Kernels whose outputs each depend on few inputs at the same place."""
+"""Kernels whose outputs each depend on few inputs, in place and with strides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eight- and four-bit kernels: scaled products, quantisation and its inverse."""
+"""Products of four-bit floats with scales."""
 
 from __future__ import annotations
 

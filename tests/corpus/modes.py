@@ -1,4 +1,4 @@
-"""The options and corners of operations: rounding, NaN, subnormals, unsigned integers, memory orders, hints."""
+"""What loads, stores and products can be told: hints and memory orders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that move and rearrange data: transposes, padding, pieces, bits seen as another dtype."""
+"""Kernels that move data: pieces of a row, offsets of 64 bits, an array made from a pointer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Softmax, layer and RMS normalisation and cross entropy: rows reduced, then scaled."""
+"""Layer normalisation: rows reduced, then scaled, and its gradients."""
 
 from __future__ import annotations
 

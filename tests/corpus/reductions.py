@@ -1,4 +1,4 @@
-"""Reductions: sums, extremes and their places, the largest few, segments."""
+"""Reductions: by a user function, and over blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running sums and other scans, within a tile and over many blocks; sorting."""
+"""Running products and recurrences within a tile and along rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import cuda.tile as ct
 import torch
 
-from tests.corpus.example import Case, Example, integers, normal, power_of_two
+from tests.corpus.example import Case, Example, normal, power_of_two
 
 Size = ct.Constant[int]
 ZERO = ct.PaddingMode.ZERO
@@ -27,37 +27,6 @@ def reverse_scans(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     arguments = (x, sums, products, power_of_two(x.shape[0]))
     ct.launch(torch.cuda.current_stream(), (x.shape[1],), reverse_kernel, arguments)
     return sums, products
-
-
-@ct.kernel
-def tile_sums_kernel(x, sums, T: Size):
-    i = ct.bid(0)
-    ct.store(sums, index=(i,), tile=ct.sum(ct.load(x, index=(i,), shape=(T,), padding_mode=ZERO), keepdims=True))
-
-
-@ct.kernel
-def scan_sums_kernel(sums, before, P: Size):
-    """The sum of all tiles before each."""
-    a = ct.load(sums, index=(0,), shape=(P,), padding_mode=ZERO)
-    ct.store(before, index=(0,), tile=ct.cumsum(a) - a)
-
-
-@ct.kernel
-def scan_tiles_kernel(x, before, out, T: Size):
-    i = ct.bid(0)
-    a = ct.load(x, index=(i,), shape=(T,), padding_mode=ZERO)
-    ct.store(out, index=(i,), tile=ct.cumsum(a) + ct.load(before, index=(i,), shape=(1,)))
-
-
-def scan_in_stages(x: torch.Tensor) -> torch.Tensor:
-    tile, stream = 32, torch.cuda.current_stream()
-    blocks = ct.cdiv(x.shape[0], tile)
-    sums, out = torch.empty(blocks, dtype=x.dtype, device=x.device), torch.empty_like(x)
-    before = torch.empty_like(sums)
-    ct.launch(stream, (blocks,), tile_sums_kernel, (x, sums, tile))
-    ct.launch(stream, (1,), scan_sums_kernel, (sums, before, power_of_two(blocks)))
-    ct.launch(stream, (blocks,), scan_tiles_kernel, (x, before, out, tile))
-    return out
 
 
 def after(decay, state, other_decay, other_state):
@@ -105,14 +74,6 @@ EXAMPLES = (
         lambda x: (x.flip(0).cumsum(0).flip(0), x.flip(0).cumprod(0).flip(0)),
         ({"M": 13, "N": 3},),
         covers="cumsum and cumprod in reverse",
-    ),
-    Example(
-        "scan_in_stages",
-        scan_in_stages,
-        lambda case, generator: {"x": integers(generator, -9, 10, case["N"], dtype=torch.int64)},
-        lambda x: x.cumsum(0),
-        ({"N": 300}, {"N": 32}),
-        covers="a scan of many blocks in three stages",
     ),
     Example(
         "recurrence",
