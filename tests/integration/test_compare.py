@@ -105,16 +105,15 @@ def test_a_file_may_import_the_module_that_it_is_compared_with(
     make_task: Callable[..., Path], tmp_path: Path, fills: bool
 ) -> None:
     """As the wrapper of a search does. And an entry point may write into its arguments."""
-    toml, kernel, call = SCALE_TOML, SCALE_KERNEL, "scale(x, factor)"
+    toml, kernel, call, head = SCALE_TOML, SCALE_KERNEL, "scale(x, factor)", "import kernel"
     if fills:
         toml = SCALE_TOML.replace("editable", 'outputs = ["out"]\neditable')
         kernel = SCALE_KERNEL.replace("def scale(x, factor)", "def scale(x, factor, out)")
         kernel = kernel.replace("    out = torch.empty_like(x)\n", "").replace("    return out\n", "")
-        call = "scale(x, factor, out)"
+        call, head = "scale(x, factor, out)", "from kernel import scale as before"
     root, other = make_task(toml=toml, kernel=kernel), tmp_path / "tuned.py"
-    other.write_text(
-        f"from kernel import scale as before\n\n\ndef {call}:\n    return before{call.removeprefix('scale')}\n"
-    )
+    inner = f"kernel.{call}" if head == "import kernel" else f"before{call.removeprefix('scale')}"
+    other.write_text(f"{head}\n\n\ndef {call}:\n    return {inner}\n")
     done = tilewright("compare", "task", "--backend", "cpu", "--root", str(root), "--with", f"tuned={other}")
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines() if line[:2] == "| "]

@@ -50,9 +50,21 @@ _call = {call}
 _names = _parameters(_call)
 _outputs = {outputs}
 _takes_all = any(one.kind is one.VAR_KEYWORD for one in _names.values())
+_before, _inside = globals().get({function!r}), False
 
 
-def {function}(**arguments):
+def {function}(*positional, **arguments):
+    global _inside
+    if _inside:  # the row's function calls by this name what stood here before
+        return _before(*positional, **arguments)
+    _inside = True
+    try:
+        return _row(**arguments)
+    finally:
+        _inside = False
+
+
+def _row(**arguments):
     given = {{name: value for name, value in arguments.items() if name in _names or name not in (_outputs or ())}}
     named = _takes_all or given.keys() <= _names.keys()
     results = _call(**given) if named else _call(*given.values())
