@@ -10,11 +10,11 @@ from pathlib import Path
 import cuda.tile as ct
 import pytest
 import torch
-from tilewright.evaluation.checking import check_call
 
 from tests.defects import CLEAN, DEFECTS, Defect, functions, marked_lines
 from tests.unit import kernels
 from tilewright.evaluation.candidate import Candidate
+from tilewright.evaluation.modelling import check_call
 from tilewright.gpu.specs import spec_by_arch
 from tilewright.interpreter import host
 from tilewright.interpreter.checker import findings_of
