@@ -269,9 +269,7 @@ class Repository:
         if there == commit:
             return False
         if there is not None:
-            raise RepositoryError(
-                f"branch {name} is there with other commits; name another (--branch), or `git branch -D {name}` first"
-            )
+            raise RepositoryError(f"branch {name} is there with other commits; name another with --branch")
         self._run("update-ref", f"refs/heads/{name}", commit, "0" * 40)
         return True
 
